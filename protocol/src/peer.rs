@@ -345,7 +345,8 @@ impl State {
     fn note_ahead(&mut self, now: Time, out: &mut Vec<Output>) {
         let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
         let ahead = self.sync.sees_ahead(step, open(&self.epoch));
-        if ahead != std::mem::replace(&mut self.ahead, ahead) {
+        if ahead != self.ahead {
+            self.ahead = ahead;
             self.run(now, Next::Epoch(epoch::Input::Ahead(ahead)), out);
         }
     }

@@ -58,19 +58,19 @@ pub struct State {
     /// The voters, and the peers that the last receipts name.
     named: BTreeSet<PeerId>,
     /// The peers that were last reported as found.
-    told: BTreeSet<PeerId>,
+    reported: BTreeSet<PeerId>,
     /// The peers whose connection has closed since they were last found.
     closed: BTreeSet<PeerId>,
     /// When all peers were last checked.
-    looked: Time,
+    checked_at: Time,
 }
 
 impl State {
     /// A view in which no peer is known yet.
     #[must_use]
     pub fn new(me: PeerId, roll: Roll) -> Self {
-        let (named, told, closed) = Default::default();
-        Self { me, roll, named, told, closed, looked: Time::ZERO }
+        let (named, reported, closed) = Default::default();
+        Self { me, roll, named, reported, closed, checked_at: Time::ZERO }
     }
 
     /// Sets for which peers room is kept from now on: the voters, and those that the last receipts
@@ -94,11 +94,11 @@ impl State {
     /// Takes one input, and reports peers that came or went. Returns whether the input changed
     /// anything that decisions depend on: most heartbeats do not.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Event>) -> bool {
-        let told = out.len();
+        let before = out.len();
         let mut news = true;
         let about = match input {
             Input::Tick => {
-                self.look_at_all(now, out);
+                self.check_all(now, out);
                 return true;
             }
             Input::Heartbeat(author, beat) => {
@@ -122,8 +122,8 @@ impl State {
                 peer
             }
         };
-        self.look_at(now, about, out);
-        news || out.len() > told
+        self.check(now, about, out);
+        news || out.len() > before
     }
 
     /// When the next peer becomes silent, for the caller to send a tick.
@@ -131,7 +131,7 @@ impl State {
     pub fn deadline(&self) -> Option<Time> {
         let silent = |seen: &Seen| seen.heard + self.roll.silent_after(seen);
         // Peers that had fallen silent by the last check were reported then.
-        self.roll.peers.values().map(silent).filter(|at| *at > self.looked).min()
+        self.roll.peers.values().map(silent).filter(|at| *at > self.checked_at).min()
     }
 
     fn on_heartbeat(
@@ -149,7 +149,7 @@ impl State {
         let peers = &mut self.roll.peers;
         if let Some(seen) = peers.get_mut(&author) {
             let newer = (beat.incarnation, beat.count) > (seen.beat.incarnation, seen.beat.count);
-            let news = newer && stand(beat) != stand(&seen.beat);
+            let news = newer && relevant(beat) != relevant(&seen.beat);
             if newer {
                 seen.hear(beat, now, heartbeat);
             }
@@ -172,7 +172,7 @@ impl State {
         let last = last.filter(|last| !self.is_named(last) || self.is_named(peer));
         let Some(last) = last else { return false };
         self.roll.peers.remove(&last);
-        self.look_at(now, last, out);
+        self.check(now, last, out);
         true
     }
 
@@ -187,12 +187,14 @@ impl State {
         self.closed.insert(peer);
     }
 
-    fn look_at_all(&mut self, now: Time, out: &mut Vec<Event>) {
-        self.looked = now;
-        let (roll, told) = (&self.roll, &self.told);
-        let changed = |peer: &&PeerId| roll.alive(peer, now) != told.contains(peer);
+    fn check_all(&mut self, now: Time, out: &mut Vec<Event>) {
+        self.checked_at = now;
+        let (roll, reported) = (&self.roll, &self.reported);
+        let changed = |peer: &&PeerId| roll.alive(peer, now) != reported.contains(peer);
         let changed: Vec<PeerId> = roll.peers.keys().filter(changed).copied().collect();
-        changed.into_iter().for_each(|peer| self.look_at(now, peer, out));
+        for peer in changed {
+            self.check(now, peer, out);
+        }
         let (named, heartbeat) = (&self.named, self.roll.heartbeat);
         self.roll.peers.retain(|peer, seen| {
             let named = named.contains(peer);
@@ -202,13 +204,13 @@ impl State {
     }
 
     /// Reports a peer that came or went.
-    fn look_at(&mut self, now: Time, who: PeerId, out: &mut Vec<Event>) {
+    fn check(&mut self, now: Time, who: PeerId, out: &mut Vec<Event>) {
         if self.roll.alive(&who, now) {
-            if self.told.insert(who) {
+            if self.reported.insert(who) {
                 self.closed.remove(&who);
                 out.push(Event::PeerFound { who });
             }
-        } else if self.told.remove(&who) {
+        } else if self.reported.remove(&who) {
             let closed = self.closed.remove(&who);
             let cause = match self.roll.peers.get(&who) {
                 Some(seen) if seen.has_left() => Cause::Left,
@@ -238,7 +240,7 @@ fn bounded(beat: &Heartbeat) -> Cow<'_, Heartbeat> {
 }
 
 /// The parts of a heartbeat that a decision may depend on.
-fn stand(beat: &Heartbeat) -> impl PartialEq + use<> {
+fn relevant(beat: &Heartbeat) -> impl PartialEq + use<> {
     let Heartbeat { log, incarnation, head, series, joined, closed, phase, ready, .. } = *beat;
     let shows = beat.ticket.is_some();
     let says = (head, series, joined, closed, phase == Phase::Behind, ready, shows);

@@ -24,12 +24,12 @@ mod slot;
 mod series;
 mod ballot;
 mod ground;
-mod held;
-mod remains;
+mod updates;
+mod chunks;
 mod gathering;
-mod debts;
-mod loss;
-mod trouble;
+mod missed_replies;
+mod conduct;
+mod offences;
 mod backoff;
 mod reach;
 mod seats;
@@ -44,7 +44,7 @@ mod gate;
 mod known;
 mod admission;
 mod standing;
-mod say;
+mod send;
 mod enter;
 mod acceptor;
 mod proposer;
@@ -77,10 +77,10 @@ use backoff::Waits;
 use ballot::Ballot;
 use facts::Facts;
 use known::Admission;
+use offences::Offences;
 use reach::Reach;
 use series::Stage;
 use slot::Slot;
-use trouble::Trouble;
 
 /// Bounds of what is stored for a series that we have not entered yet: messages of all authors,
 /// messages of one author, and bytes of one message. That last one admits all that can be gossiped.
@@ -109,9 +109,9 @@ pub struct State {
     /// When the last input came. A long gap means that this process was suspended (R12).
     awake: Time,
     /// Offences of peers in past epochs (G13).
-    trouble: Trouble,
+    offences: Offences,
     /// Peers that were in every lost ring of past epochs (G13).
-    stalls: Trouble,
+    suspicions: Offences,
     /// Peers for which the first attempt does not wait (G5).
     waits: Waits,
     /// Which peers direct connections join (R41, R42).
@@ -152,8 +152,8 @@ impl State {
             started: now,
             restarted: false,
             awake: now,
-            trouble: Trouble::new(trouble::OWN),
-            stalls: Trouble::new(trouble::SHARED),
+            offences: Offences::new(offences::OFFENCES_NEEDED),
+            suspicions: Offences::new(offences::SUSPICIONS_NEEDED),
             waits: Waits::default(),
             reach: Reach::default(),
             behind: false,
@@ -183,9 +183,9 @@ impl State {
             Input::RingLost { roster, neighbour } => {
                 self.on_ring_lost(step, roster, neighbour);
             }
-            Input::ChunkHeld(finished) => self.slot.remains.hold(finished),
+            Input::ChunkHeld(finished) => self.slot.chunks.insert(finished),
             Input::ChunkMissing(ring, chunk) => self.on_chunk_missing(step, ring, chunk),
-            Input::ChunksGone(roster) => self.slot.remains.lose(roster),
+            Input::ChunksGone(roster) => self.slot.chunks.remove_ring(roster),
             Input::UpdateHeld(update, kept) => self.on_update_held(update, kept),
             Input::UpdateMissing(update) => self.on_update_missing(step, update),
             Input::Applied(state) => self.on_applied(step, state),
@@ -294,7 +294,7 @@ impl State {
             step.put(Output::Fault(from, fault));
             return;
         }
-        if !gate::has_say(self.facts(step), &from, message.body()) {
+        if !gate::is_read(self.facts(step), &from, message.body()) {
             return;
         }
         match message.body() {

@@ -43,7 +43,7 @@ use crate::message::{
     Series, Voter,
 };
 
-use catch_up::{Before, Pursuit};
+use catch_up::{CatchUp, NextEpoch};
 use marks::Marks;
 
 /// What the machine must know when it starts.
@@ -135,18 +135,18 @@ struct Entry {
 
 /// What we remember of our questions to a peer.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct Request {
     /// The time until which it is not asked again.
     until: Time,
     /// Whether it did not answer, or did not show the head that it had claimed.
-    in_vain: bool,
+    failed: bool,
     /// How often that happened since its last useful answer.
     failures: u32,
 }
 
 /// What is ignored for a time, and until when.
 #[derive(Clone, Debug, Default)]
-struct Aside {
+struct Ignored {
     /// Heads that a peer has claimed and that are not followed.
     heads: BTreeMap<(PeerId, Digest), Time>,
     /// States after a receipt that nobody serves (R25).
@@ -155,7 +155,7 @@ struct Aside {
 
 /// What was already reported to the user, or sent to others.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct Reported {
     /// Notices that were sent to others, and when.
     notices: attested::Passed,
     /// The heads of lineages that parted from ours, and the states that diverged.
@@ -177,11 +177,11 @@ pub struct State {
     entries: Vec<Entry>,
     /// The proofs of the last of them.
     links: VecDeque<Arc<Link>>,
-    pursuit: Option<Pursuit>,
-    asked: BTreeMap<PeerId, Asked>,
+    catch_up: Option<CatchUp>,
+    requests: BTreeMap<PeerId, Request>,
     /// Answers to the open question and to those that followed from it.
     rounds: u32,
-    aside: Aside,
+    ignored: Ignored,
     ahead_since: Option<Time>,
     /// Changes with each question, so that chance chooses anew.
     draws: u64,
@@ -195,7 +195,7 @@ pub struct State {
     /// lineage that follows one of them and names us has spent it (R27).
     frozen_after: Vec<Digest>,
     /// What the user knows of parted lineages.
-    told: Told,
+    reported: Reported,
     notices: Notices,
     /// The voters that a Regroup left out and that may still hold another lineage, by the epoch of
     /// the Regroup (R14).
@@ -256,17 +256,17 @@ impl State {
             head,
             entries: Vec::new(),
             links: VecDeque::new(),
-            pursuit: None,
-            asked: BTreeMap::new(),
+            catch_up: None,
+            requests: BTreeMap::new(),
             rounds: 0,
-            aside: Aside::default(),
+            ignored: Ignored::default(),
             ahead_since: None,
             draws: 0,
             marks: Marks::new(marks, reached.epoch, clock),
             partial: None,
             catching_up: None,
             frozen_after: Vec::new(),
-            told: Told::default(),
+            reported: Reported::default(),
             forkable: BTreeMap::new(),
         };
         lineage.into_iter().for_each(|(head, link)| state.push(Arc::new(link), head));
@@ -276,8 +276,8 @@ impl State {
     /// The head, its voters, and the median weight in its receipt.
     #[must_use]
     pub fn tip(&self) -> (Head, Vec<Voter>, Option<u64>) {
-        let before = self.before(self.head.epoch);
-        let Before { voters, median, .. } = before.unwrap_or_else(|| self.founding());
+        let before = self.next_after(self.head.epoch);
+        let NextEpoch { voters, median, .. } = before.unwrap_or_else(|| self.founding());
         (self.head, voters, median)
     }
 
@@ -287,8 +287,8 @@ impl State {
         self.ledgers.as_ref().map(Ledgers::newest)
     }
 
-    fn founding(&self) -> Before {
-        Before::founding(&self.config.founders, self.law.ledger())
+    fn founding(&self) -> NextEpoch {
+        NextEpoch::founding(&self.config.founders, self.law.ledger())
     }
 
     /// Takes one input, given what the open epoch shows.
@@ -328,15 +328,15 @@ impl State {
     #[must_use]
     pub fn deadline(&self, step: &Step<'_>) -> Option<Time> {
         let waits = self.ahead_since.map(|since| since + USUAL_WAIT).filter(|at| *at > step.now);
-        let aside = self.aside.heads.values().filter(|until| **until > step.now).min();
-        waits.into_iter().chain(aside.copied()).min()
+        let ignored = self.ignored.heads.values().filter(|until| **until > step.now).min();
+        waits.into_iter().chain(ignored.copied()).min()
     }
 
     /// Bytes of the links in memory of a lineage that is being verified.
     #[must_use]
     pub fn judged_bytes(&self) -> usize {
-        match &self.pursuit {
-            Some(Pursuit::Lineage { judged, .. }) => judged.bytes,
+        match &self.catch_up {
+            Some(CatchUp::Lineage { candidate, .. }) => candidate.bytes,
             _ => 0,
         }
     }
@@ -426,12 +426,12 @@ impl State {
     }
 
     /// What the receipt of this epoch says of the next one; `None` if its link is not in memory.
-    fn before(&self, epoch: u64) -> Option<Before> {
+    fn next_after(&self, epoch: u64) -> Option<NextEpoch> {
         if epoch == 0 {
             return Some(self.founding());
         }
         let ledger = || self.ledgers.as_ref().map(|ledgers| ledgers.at(epoch));
-        self.link(epoch).map(|link| Before::of(&link.receipt, ledger()))
+        self.link(epoch).map(|link| NextEpoch::of(&link.receipt, ledger()))
     }
 
     /// Whether a receipt is of our lineage.

@@ -241,12 +241,12 @@ impl State {
             return;
         }
         for peer in query.lost.iter().filter(|peer| step.roll.peers.contains_key(peer)) {
-            self.slot.lost.hear_of(step, *peer);
+            self.slot.conduct.note_loss(step, *peer);
         }
         self.slot.series.asking.take_if(|asking| asking.attempt <= attempt);
         // Repeating or raising a query does not extend its lease.
-        let awaited = self.slot.series.awaited.filter(|a| a.proposer == from);
-        let awaited = awaited.filter(|_| !timers::is_over(self.facts(step), Timer::Roster));
+        let over = timers::is_over(self.facts(step), Timer::Roster);
+        let awaited = self.slot.series.awaited.filter(|a| a.proposer == from && !over);
         let again = awaited.is_some_and(|awaited| awaited.attempt == attempt);
         if running(self.facts(step)).is_some_and(|roster| roster.attempt < attempt) {
             self.count_failure(from);
@@ -281,24 +281,24 @@ impl State {
     /// G2, G9: ends the wait for a roster that did not come. Voters that gave no promise either
     /// have missed a reply.
     pub(super) fn end_wait(&mut self, step: &Step<'_>) -> bool {
-        let Some(awaited) =
-            self.slot.series.awaited.filter(|_| timers::is_over(self.facts(step), Timer::Roster))
-        else {
+        if !timers::is_over(self.facts(step), Timer::Roster) {
             return false;
-        };
-        self.slot.series.awaited = None;
+        }
+        let Some(awaited) = self.slot.series.awaited.take() else { return false };
         self.count_failure(awaited.proposer);
-        self.count_debts(step, awaited.attempt);
+        self.count_missed_replies(step, awaited.attempt);
         true
     }
 
     /// G9: counts the voters that are here and have not answered the Query of that attempt.
-    pub(super) fn count_debts(&mut self, step: &Step<'_>, attempt: u64) {
+    pub(super) fn count_missed_replies(&mut self, step: &Step<'_>, attempt: u64) {
         let answered = &self.slot.series.answered;
-        let owes = |peer: &PeerId| answered.get(peer).is_none_or(|highest| *highest < attempt);
+        let missed = |peer: &PeerId| answered.get(peer).is_none_or(|highest| *highest < attempt);
         let here = self.facts(step).live(Question::Answers).map(|(peer, _)| *peer);
-        let owing: Vec<PeerId> = here.filter(|p| self.names_voter(p) && owes(p)).collect();
-        owing.into_iter().for_each(|peer| self.slot.debts.owe(peer, step.now));
+        let missing: Vec<PeerId> = here.filter(|p| self.names_voter(p) && missed(p)).collect();
+        for peer in missing {
+            self.slot.missed_replies.note(peer, step.now);
+        }
     }
 
     /// R5: says once that we hold the update of a free roster.
@@ -334,7 +334,7 @@ impl State {
         if !self.law.quorum.prepares() {
             return;
         }
-        self.slot.debts.pay(&from);
+        self.slot.missed_replies.clear(&from);
         let me = self.me.peer;
         let Some(ballot) = self.slot.ballot_voted_on(&me, prepared.roster) else { return };
         match ballot.prepared.get(&from).map(|(said, _)| *said) {
@@ -369,7 +369,7 @@ impl State {
             return;
         }
         self.slot.grounds.insert(vote, ground.voted.clone());
-        self.judge_again(step, |roster| roster.highest_done() == Some(vote));
+        self.recheck_rosters(step, |roster| roster.highest_done() == Some(vote));
     }
 
     /// R32: a voter proves that a ring opened of which its roster keeps chunks.
@@ -387,11 +387,11 @@ impl State {
         for (peer, signature) in &opened.accepts {
             ballot.accepts.entry(*peer).or_insert(*signature);
         }
-        self.judge_again(step, |roster| roster.keep.iter().any(|keep| keep.roster == digest));
+        self.recheck_rosters(step, |roster| roster.keep.iter().any(|keep| keep.roster == digest));
     }
 
     /// Checks once more the highest of the rosters that came before what proves them.
-    fn judge_again(&mut self, step: &mut Step<'_>, rests: impl Fn(&Roster) -> bool) {
+    fn recheck_rosters(&mut self, step: &mut Step<'_>, rests: impl Fn(&Roster) -> bool) {
         let rests = |ballot: &&Ballot| ballot.roster.as_deref().is_some_and(&rests);
         let waiting = self.slot.ballots.values().filter(rests);
         let highest = waiting.max_by_key(|ballot| ballot.attempt());
@@ -487,6 +487,6 @@ pub(super) fn status(facts: Facts<'_>, attempt: u64) -> Status {
         log: facts.me.log,
         attempt,
         done: facts.highest_done(),
-        holds_forced: forced.is_some_and(|update| facts.slot.held.contains(update)),
+        holds_forced: forced.is_some_and(|update| facts.slot.updates.is_flushed(update)),
     }
 }

@@ -29,7 +29,7 @@ use super::State;
 use super::known::Admission;
 
 /// The most strangers whose refusal is reported to the user.
-const TOLD_MAX: usize = 256;
+const REPORTED_MAX: usize = 256;
 
 impl State {
     /// The ledger before the open epoch; `None` in open runs.
@@ -43,7 +43,7 @@ impl State {
     pub fn ticket(&self) -> Option<&Ticket> {
         let admission = self.admission.as_ref()?;
         let is_in = admission.ledger.admits(&self.me.peer).is_ok();
-        admission.ticket.as_ref().filter(|_| !is_in)
+        if is_in { None } else { admission.ticket.as_ref() }
     }
 
     /// The notices that are known and in no receipt of our lineage, in order, at most as many as a
@@ -81,7 +81,7 @@ impl State {
     fn forget_shown(&mut self, peer: &PeerId) {
         if let Some(admission) = &mut self.admission {
             admission.shown.remove(peer);
-            admission.told.remove(peer);
+            admission.reported.remove(peer);
         }
     }
 
@@ -95,10 +95,10 @@ impl State {
         let Some(admission) = &mut self.admission else { return };
         let kind = std::mem::discriminant::<Denied>;
         if let Err(why) = &may
-            && admission.told.get(&peer).map(kind) != Some(kind(why))
-            && (admission.told.len() < TOLD_MAX || admission.told.contains_key(&peer))
+            && admission.reported.get(&peer).map(kind) != Some(kind(why))
+            && (admission.reported.len() < REPORTED_MAX || admission.reported.contains_key(&peer))
         {
-            admission.told.insert(peer, why.clone());
+            admission.reported.insert(peer, why.clone());
             step.put(Output::Event(Event::Refused { who: peer, why: why.clone() }));
         }
         match ticket {
@@ -112,7 +112,7 @@ impl State {
         let Some(admission) = &mut self.admission else { return };
         admission.shown.clear();
         let roll = step.roll;
-        admission.told.retain(|peer, _| roll.peers.contains_key(peer));
+        admission.reported.retain(|peer, _| roll.peers.contains_key(peer));
         roll.peers.keys().for_each(|peer| self.learn_ticket(step, *peer));
     }
 
@@ -125,7 +125,7 @@ impl State {
     }
 
     /// T6: whether a notice that is due revokes a peer that is in.
-    pub(super) fn is_going(&self, peer: &PeerId) -> bool {
+    pub(super) fn is_revocation_due(&self, peer: &PeerId) -> bool {
         let Some(admission) = &self.admission else { return false };
         admission.due.revokes(peer) && self.keeps(Rule::T6)
     }
@@ -157,7 +157,7 @@ impl State {
         let may = |m: &Member| {
             let votes = m.weight == 0 && self.voters().contains(&m.voter());
             ledger.admits(&m.peer).is_ok()
-                || (votes && self.is_going(&m.peer))
+                || (votes && self.is_revocation_due(&m.peer))
                 || !self.keeps(Rule::T2)
         };
         (members.into_iter().filter(may).collect(), trust)
@@ -211,7 +211,7 @@ impl State {
         let mut bytes = trust.bytes();
         for peer in peers {
             let shown = admission.shown.get(peer).map(|(ticket, _)| ticket);
-            let own = admission.ticket.as_ref().filter(|_| *peer == self.me.peer);
+            let own = if *peer == self.me.peer { admission.ticket.as_ref() } else { None };
             let Some(ticket) = own.or(shown) else { continue };
             bytes += ticket.bytes();
             let room = trust.tickets.len() < TICKETS_MAX && bytes <= ADMISSIONS_BYTES_MAX;
@@ -231,7 +231,7 @@ impl State {
 
     /// T6: a kept chunk with a share of a peer that is being revoked is computed again.
     pub(super) fn without_revoked(&self, mut keep: Vec<Keep>) -> Vec<Keep> {
-        keep.retain(|keep| keep.members.iter().all(|m| !self.is_going(&m.peer)));
+        keep.retain(|keep| keep.members.iter().all(|m| !self.is_revocation_due(&m.peer)));
         keep
     }
 
@@ -274,7 +274,7 @@ impl State {
     }
 
     /// T5: whether a refusal of our roster is justified by the notice that came with it.
-    pub(super) fn is_told(&self, roster: &Roster, reason: Refusal) -> bool {
+    pub(super) fn is_justified(&self, roster: &Roster, reason: Refusal) -> bool {
         let Refusal::Notice(number, digest) = reason else { return false };
         let mut carried = roster.trust.iter().flat_map(|trust| &trust.notices);
         let is_carried = carried.any(|notice| notice.number == number);
@@ -321,10 +321,10 @@ impl State {
     /// Takes the ledger before the epoch that opens, and reports what it changes.
     pub(super) fn take_ledger(&mut self, step: &mut Step<'_>, ledger: Option<Arc<Ledger>>) {
         let Some((admission, ledger)) = self.admission.as_mut().zip(ledger) else { return };
-        let before = std::mem::replace(&mut admission.ledger, Arc::clone(&ledger));
-        if *before != *ledger {
-            tell_changes(step, &before, &ledger, &admission.notices);
+        if *admission.ledger != *ledger {
+            report_changes(step, &admission.ledger, &ledger, &admission.notices);
         }
+        admission.ledger = ledger;
     }
 
     /// Recomputes what is due in a new series, from the new ledger.
@@ -336,7 +336,7 @@ impl State {
 }
 
 /// Reports to the user which peers were admitted or revoked, and which notices are in force.
-fn tell_changes(step: &mut Step<'_>, before: &Ledger, after: &Ledger, notices: &Notices) {
+fn report_changes(step: &mut Step<'_>, before: &Ledger, after: &Ledger, notices: &Notices) {
     for (who, peer) in after.peers() {
         let old = before.peers().get(who);
         if let Some((via, epoch)) = peer.came

@@ -13,7 +13,7 @@ use super::Facts;
 
 /// The status of a peer, seen from our open series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PeerStatus {
     /// It is in this series, with nothing against it.
     Here,
     /// A voter of this series that was heard in it lately, and names an earlier one: it is on its
@@ -36,9 +36,9 @@ pub(super) enum Place {
     /// It was not heard in this series for `minority_grace`, or never belonged to it.
     Silent,
     /// In this series or on its way, but it withholds the update that it votes for (R8).
-    Mute,
+    Withholding,
     /// In this series, but it has missed replies for long (G9).
-    Owing,
+    Unresponsive,
     /// A voter of this series that a notice revokes which is not in force yet (T6, T10).
     Revoked,
     /// Neither admitted nor with a valid ticket, in a run of invited peers (T2).
@@ -60,20 +60,27 @@ pub(super) enum Question {
     IsPresent,
 }
 
-impl Place {
+impl PeerStatus {
     /// The table: whether a rule counts a peer of this status.
     pub(super) fn counts(self, question: Question) -> bool {
         match question {
             Question::IsAwaited => {
-                matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Behind)
+                matches!(self, Self::Here | Self::Withholding | Self::Coming | Self::Behind)
             }
             Question::TakesPart => {
-                matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Owing | Self::Revoked)
+                matches!(
+                    self,
+                    Self::Here
+                        | Self::Withholding
+                        | Self::Coming
+                        | Self::Unresponsive
+                        | Self::Revoked
+                )
             }
-            Question::Answers => matches!(self, Self::Here | Self::Mute | Self::Revoked),
-            Question::MayRegroup => matches!(self, Self::Here | Self::Mute | Self::Closed),
+            Question::Answers => matches!(self, Self::Here | Self::Withholding | Self::Revoked),
+            Question::MayRegroup => matches!(self, Self::Here | Self::Withholding | Self::Closed),
             Question::IsPresent => {
-                matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Ahead)
+                matches!(self, Self::Here | Self::Withholding | Self::Coming | Self::Ahead)
             }
         }
     }
@@ -86,7 +93,7 @@ impl Place {
             Self::Elsewhere => Some(Absence::Elsewhere),
             Self::Left => Some(Absence::Left),
             Self::OtherLog => Some(Absence::OtherLog),
-            Self::Mute | Self::Owing => Some(Absence::Mute),
+            Self::Withholding | Self::Unresponsive => Some(Absence::Mute),
             Self::Revoked => Some(Absence::Revoked),
         }
     }
@@ -94,65 +101,84 @@ impl Place {
 
 impl<'a> Facts<'a> {
     /// The status of a peer with that log.
-    pub(super) fn place(self, who: &Voter) -> Place {
+    pub(super) fn peer_status(self, who: &Voter) -> PeerStatus {
         if *who == self.me.voter() {
-            return if self.said_goodbye() { Place::Closed } else { Place::Here };
+            return if self.said_goodbye() { PeerStatus::Closed } else { PeerStatus::Here };
         }
         let series = self.series();
         let silent = self.step.roll.silent(who, series, self.slot.series.entered, self.step.now);
         let Some(seen) = self.step.roll.peers.get(&who.peer) else {
-            return if silent { Place::Silent } else { Place::Coming };
+            return if silent { PeerStatus::Silent } else { PeerStatus::Coming };
         };
         let here = seen.beat.series == series;
         let before = seen.beat.series.epoch < series.epoch || seen.beat.series.is_beside(&series);
         let voter = || !silent && self.voters().contains(who);
-        match () {
-            () if self.is_stranger(&who.peer) => Place::Stranger,
-            () if seen.has_left() => Place::Left,
-            () if seen.beat.log != who.log => Place::OtherLog,
-            () if here && silent => Place::Silent,
-            () if here && self.slot.series.has_closed(seen, who) => Place::Closed,
-            () if !here && self.is_elsewhere(seen) => Place::Elsewhere,
-            // Where no Regroup is lawful, a peer that is being revoked is asked once more all the
-            // same.
-            () if here && self.is_going(&who.peer) && self.law.quorum.regroups() => Place::Revoked,
-            () if self.slot.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,
-            () if here && self.owes(who) => Place::Owing,
-            () if here => Place::Here,
-            () if voter() => {
-                if before {
-                    Place::Coming
-                } else {
-                    Place::Ahead
-                }
-            }
-            () if is_a_step_behind(seen, series) => Place::Behind,
-            () => Place::Silent,
+        if self.is_stranger(&who.peer) {
+            return PeerStatus::Stranger;
+        }
+        if seen.has_left() {
+            return PeerStatus::Left;
+        }
+        if seen.beat.log != who.log {
+            return PeerStatus::OtherLog;
+        }
+        if here {
+            return self.status_here(who, seen, silent);
+        }
+        if self.is_elsewhere(seen) {
+            PeerStatus::Elsewhere
+        } else if before && voter() && self.slot.withholds(&who.peer) {
+            PeerStatus::Withholding
+        } else if voter() {
+            if before { PeerStatus::Coming } else { PeerStatus::Ahead }
+        } else if is_a_step_behind(seen, series) {
+            PeerStatus::Behind
+        } else {
+            PeerStatus::Silent
+        }
+    }
+
+    /// The status of a peer whose last heartbeat names this series.
+    fn status_here(self, who: &Voter, seen: &Seen, silent: bool) -> PeerStatus {
+        let revoked = self.is_revocation_due(&who.peer) && self.law.quorum.regroups();
+        if silent {
+            PeerStatus::Silent
+        } else if self.slot.series.has_closed(seen, who) {
+            PeerStatus::Closed
+        } else if revoked {
+            // Where no Regroup is lawful, it is asked once more all the same.
+            PeerStatus::Revoked
+        } else if self.slot.withholds(&who.peer) {
+            PeerStatus::Withholding
+        } else if self.is_unresponsive(who) {
+            PeerStatus::Unresponsive
+        } else {
+            PeerStatus::Here
         }
     }
 
     /// The status of a peer that was heard.
-    pub(super) fn place_of(self, peer: &PeerId, seen: &Seen) -> Place {
-        self.place(&Voter { peer: *peer, log: seen.beat.log })
+    pub(super) fn peer_status_of(self, peer: &PeerId, seen: &Seen) -> PeerStatus {
+        self.peer_status(&Voter { peer: *peer, log: seen.beat.log })
     }
 
     /// The live peers that a rule counts.
     pub(super) fn live(self, question: Question) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
-        let counts = move |peer, seen| self.place_of(peer, seen).counts(question);
+        let counts = move |peer, seen| self.peer_status_of(peer, seen).counts(question);
         let live = self.step.roll.live(self.step.now);
         live.filter(move |(peer, seen)| counts(peer, seen))
     }
 
     /// Whether a voter is here, or may yet come, as far as we have heard.
     pub(super) fn present(self, voter: &Voter) -> bool {
-        self.place(voter).counts(Question::IsPresent)
+        self.peer_status(voter).counts(Question::IsPresent)
     }
 
     /// G9: whether a voter has missed replies for so long that it counts as absent.
-    fn owes(self, who: &Voter) -> bool {
+    fn is_unresponsive(self, who: &Voter) -> bool {
         let ring = || 3 * self.ring_time_of(self.voters().len(), None);
-        self.slot.debts.is_mute(&who.peer, self.step.now, self.step.roll.grace, ring)
-            && self.keeps(Rule::G9)
+        let (missed, now, grace) = (&self.slot.missed_replies, self.step.now, self.step.roll.grace);
+        missed.is_unresponsive(&who.peer, now, grace, ring) && self.keeps(Rule::G9)
     }
 
     /// Whether it names a series of this epoch beside ours, and has joined a Regroup there that
@@ -195,27 +221,27 @@ fn is_a_step_behind(seen: &Seen, series: Series) -> bool {
 mod tests {
     use super::*;
 
-    const PLACES: [Place; 13] = [
-        Place::Here,
-        Place::Coming,
-        Place::Behind,
-        Place::Ahead,
-        Place::Closed,
-        Place::Elsewhere,
-        Place::Left,
-        Place::OtherLog,
-        Place::Silent,
-        Place::Mute,
-        Place::Owing,
-        Place::Revoked,
-        Place::Stranger,
+    const STATUSES: [PeerStatus; 13] = [
+        PeerStatus::Here,
+        PeerStatus::Coming,
+        PeerStatus::Behind,
+        PeerStatus::Ahead,
+        PeerStatus::Closed,
+        PeerStatus::Elsewhere,
+        PeerStatus::Left,
+        PeerStatus::OtherLog,
+        PeerStatus::Silent,
+        PeerStatus::Withholding,
+        PeerStatus::Unresponsive,
+        PeerStatus::Revoked,
+        PeerStatus::Stranger,
     ];
 
     /// `docs/PROTOCOL.md` shows this very table.
     #[test]
     fn the_table_is_that_of_the_document() {
         let yes = |counts| if counts { "yes" } else { "" };
-        let row = |place: Place| {
+        let row = |status: PeerStatus| {
             let asked = [
                 Question::IsAwaited,
                 Question::TakesPart,
@@ -223,15 +249,15 @@ mod tests {
                 Question::MayRegroup,
                 Question::IsPresent,
             ];
-            let asked = asked.map(|question| yes(place.counts(question)));
-            let absence = place.absence().map(|why| format!("{why:?}").to_lowercase());
+            let asked = asked.map(|question| yes(status.counts(question)));
+            let absence = status.absence().map(|why| format!("{why:?}").to_lowercase());
             let cells = [asked.as_slice(), &[absence.as_deref().unwrap_or("")]].concat();
             let cells: Vec<String> = cells.iter().map(|cell| format!(" {cell:<3}")).collect();
-            format!("| {place:?} |{} |", cells.join(" |"))
+            format!("| {status:?} |{} |", cells.join(" |"))
         };
         let document = include_str!("../../../../docs/PROTOCOL.md");
-        for place in PLACES {
-            let row = row(place);
+        for status in STATUSES {
+            let row = row(status);
             let tidy = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(
                 document.lines().any(|line| tidy(line) == tidy(&row)),

@@ -37,8 +37,8 @@ impl State {
             let here = ballot.roster.as_ref().is_some_and(|r| r.series == self.series());
             let enough = 2 * ballot.dones.len() >= self.voters().len();
             let Some(value) = ballot.value().filter(|_| enough && here) else { return false };
-            let served =
-                !self.slot.unserved.contains(&value.r) || self.slot.held.contains(&value.update);
+            let served = !self.slot.unserved.contains(&value.r)
+                || self.slot.updates.is_flushed(&value.update);
             served && self.law.quorum.holds(self.voters(), |v| ballot.has_voted(&v.peer, value.r))
         });
         let Some((digest, ballot)) = certified else { return false };
@@ -78,7 +78,7 @@ impl State {
     pub(super) fn conclude(&mut self, step: &mut Step<'_>) -> bool {
         let Stage::Decided(decided) = &self.slot.series.stage else { return false };
         let update = decided.link.receipt.update;
-        if !self.slot.held.is_here(&update) {
+        if !self.slot.updates.is_stored(&update) {
             // A fetch beside a ring that is about to end would take the bandwidth that the ring
             // needs.
             let ballot = self.slot.ballots.get(&decided.roster);
@@ -234,18 +234,18 @@ impl State {
     }
 
     pub(super) fn on_update_held(&mut self, update: Digest, durability: Durability) {
-        self.slot.held.insert(update, durability);
+        self.slot.updates.insert(update, durability);
         self.slot.series.fetching = self.slot.series.fetching.filter(|other| *other != update);
     }
 
     pub(super) fn on_update_missing(&mut self, step: &Step<'_>, update: Digest) {
-        self.slot.held.remove(&update);
+        self.slot.updates.remove(&update);
         self.slot.series.fetching = self.slot.series.fetching.filter(|other| *other != update);
         self.slot.series.fetch_after = step.now + self.facts(step).repeat_interval();
     }
 
     pub(super) fn on_ring_finished(&mut self, roster: Digest, update: Digest) {
-        self.slot.held.insert(update, Durability::Flushed);
+        self.slot.updates.insert(update, Durability::Flushed);
         if let Some(ballot) = self.slot.ballots.get_mut(&roster) {
             ballot.computed = Some(update);
             ballot.ring = RingState::Closed;
@@ -261,8 +261,8 @@ impl State {
         let (from, digest) = (message.author(), accept.roster);
         // Our own clock or the peer's disk may have been slow: a peer that accepts at all can take
         // part.
-        self.slot.lost.accepts(&from);
-        self.slot.debts.pay(&from);
+        self.slot.conduct.note_accept(&from);
+        self.slot.missed_replies.clear(&from);
         let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, digest) else { return };
         let room = ballot.accepts.len() < MEMBERS_MAX;
         let repeated = room && ballot.accepts.insert(from, message.signature()).is_some();
@@ -283,7 +283,7 @@ impl State {
     ) {
         let from = message.author();
         let run = self.law.run;
-        self.slot.debts.pay(&from);
+        self.slot.missed_replies.clear(&from);
         let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, done.roster) else { return };
         // Every stored vote on a roster that is known has been found to fit it.
         let fits = |vote: &Vote| vote.update == done.update && vote.r == done.r;
@@ -323,7 +323,7 @@ impl State {
             // R17: the members with a position in its ring wait for our vote.
             Stage::Decided(ref decided) => {
                 let (digest, update) = (decided.roster, decided.link.receipt.update);
-                self.slot.held.contains(&update)
+                self.slot.updates.is_flushed(&update)
                     && self.slot.value(self.law.quorum, digest) == Some(update)
                     && self.vote(step, digest)
             }
@@ -359,7 +359,7 @@ impl State {
     /// R6: a peer that has no ring, or lost it, fetches what others computed.
     fn settle_reduce(&mut self, step: &mut Step<'_>, digest: Digest, until: Time) -> bool {
         let Some(update) = self.slot.value(self.law.quorum, digest) else { return false };
-        if self.slot.held.contains(&update) {
+        if self.slot.updates.is_flushed(&update) {
             // The first to finish waits for peers that still compute or fetch, for as long as they
             // may: a higher attempt would end what they are about to finish.
             let until = until.max(step.now + self.facts(step).done_time());

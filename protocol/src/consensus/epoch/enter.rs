@@ -96,12 +96,12 @@ impl State {
     /// Begins the epoch after `head`, with nothing known of it.
     pub(super) fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
         self.ready_median = patience::measured(self.facts(step)).or(self.ready_median);
-        self.count_guests(step);
+        self.count_newcomers(step);
         self.count_late(step);
-        self.trouble.count_epoch(&roster::troubled(self.facts(step)), &self.slot.members_seen());
+        self.offences.count_epoch(&roster::offenders(self.facts(step)), &self.slot.members_seen());
         let stalled =
             if self.slot.any_ring_lost() { self.slot.members_seen() } else { BTreeSet::new() };
-        self.stalls.count_epoch(&self.slot.stallers(), &stalled);
+        self.suspicions.count_epoch(&self.slot.suspects(), &stalled);
         self.slot = Slot::new(step.now, head, voters);
         self.votes.forget(head.epoch);
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
@@ -121,7 +121,7 @@ impl State {
     pub(super) fn on_trained(&mut self, step: &mut Step<'_>, tokens: u64, norm: f32) {
         let weight = tokens.min(self.weight_max);
         self.slot.frozen = Some(Frozen { weight, norm, at: step.now });
-        self.say_ready(step);
+        self.announce_ready(step);
     }
 
     pub(super) fn on_ready(&mut self, step: &mut Step<'_>, from: PeerId, ready: &Ready) {
@@ -174,7 +174,7 @@ impl State {
     }
 
     /// G5: at the end of an epoch, counts whether the newcomers that were awaited became Ready.
-    pub(super) fn count_guests(&mut self, step: &Step<'_>) {
+    pub(super) fn count_newcomers(&mut self, step: &Step<'_>) {
         let live = step.roll.live_in(self.series(), step.now);
         let here = live.filter(|(p, seen)| {
             !self.names_voter(p) && seen.beat.direct && seen.beat.phase != Phase::Behind
@@ -183,7 +183,7 @@ impl State {
             self.slot.ready_of(peer, seen.beat.incarnation).is_some()
         };
         let came: Vec<bool> = here.map(came).collect();
-        self.waits.guests.count_epoch(came.contains(&true), came.contains(&false));
+        self.waits.newcomers.count_epoch(came.contains(&true), came.contains(&false));
     }
 
     /// G5: at the end of an epoch in which we were Ready ourselves, counts which other voters were

@@ -38,7 +38,7 @@ const FOUNDING_HEARTBEATS: u32 = 4;
 
 /// Regroups that a peer without a vote may miss before the others go on without it; guess: each was
 /// repeated to it for as long as its deadline.
-const PASSED_MAX: usize = 3;
+const REGROUPS_MISSED_MAX: usize = 3;
 
 pub(super) fn founding_wait(facts: Facts<'_>) -> Duration {
     let first = facts.voters().is_empty() && facts.slot.series.gathering.number_seen == 0;
@@ -72,7 +72,7 @@ pub(super) fn may_regroup(facts: Facts<'_>) -> bool {
 pub(super) fn candidates_beside<'a>(
     facts: Facts<'a>,
 ) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
-    let steady = move |peer: &PeerId| !keeps_away(facts, peer);
+    let steady = move |peer: &PeerId| !misses_regroups(facts, peer);
     let others = || facts.live(Question::MayRegroup);
     let least = facts.law.peers_min.saturating_sub(1);
     let enough = !facts.voters().is_empty()
@@ -81,9 +81,9 @@ pub(super) fn candidates_beside<'a>(
 }
 
 fn is_member_or_absent(facts: Facts<'_>, voter: &Voter) -> bool {
-    let place = facts.place(voter);
+    let status = facts.peer_status(voter);
     let alive = *voter == facts.me.voter() || facts.step.roll.alive(&voter.peer, facts.step.now);
-    (alive && place.counts(Question::MayRegroup)) || place.absence().is_some()
+    (alive && status.counts(Question::MayRegroup)) || status.absence().is_some()
 }
 
 /// G8: the members of a Regroup of ours, which include us. After a lost majority these are voters;
@@ -134,7 +134,8 @@ fn founds(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
 pub(super) fn compose_regroup(facts: Facts<'_>) -> Option<Regroup> {
     let (members, trust) = facts.gathered(facts.step, in_order(facts));
     let outside = facts.voters().iter().filter(|v| !members.contains(v));
-    let absent: Option<Vec<_>> = outside.map(|v| Some((*v, facts.place(v).absence()?))).collect();
+    let absent: Option<Vec<_>> =
+        outside.map(|v| Some((*v, facts.peer_status(v).absence()?))).collect();
     Some(Regroup {
         series: facts.series(),
         number: facts.slot.series.gathering.number_seen.saturating_add(1),
@@ -149,7 +150,7 @@ pub(super) fn compose_regroup(facts: Facts<'_>) -> Option<Regroup> {
 pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), Refusal> {
     let me = facts.me.voter();
     for voter in facts.voters().iter().filter(|v| !regroup.members.contains(v)) {
-        if *voter == me || facts.place(voter).absence().is_none() {
+        if *voter == me || facts.peer_status(voter).absence().is_none() {
             return Err(Refusal::Present(voter.peer));
         }
     }
@@ -159,7 +160,7 @@ pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), R
         if survivors && !facts.voters().contains(member) {
             return Err(Refusal::Absent(member.peer));
         }
-        let here = facts.place(member).counts(Question::MayRegroup);
+        let here = facts.peer_status(member).counts(Question::MayRegroup);
         if !here || !facts.step.roll.alive(&member.peer, facts.step.now) {
             return Err(Refusal::Absent(member.peer));
         }
@@ -171,7 +172,7 @@ pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), R
         let waited_for = |peer: &PeerId, seen: &Seen| {
             !facts.keeps(Rule::G8)
                 || (seen.since + FOUNDER_KNOWN <= since
-                    && !gathering.stays_away(&facts.me.peer, peer))
+                    && !gathering.has_missed(&facts.me.peer, peer))
         };
         let outside = candidates_beside(facts).find(|(peer, seen)| {
             waited_for(peer, seen)
@@ -187,9 +188,9 @@ pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), R
 
 /// Whether a peer without a vote has missed too many Regroups that named it and that we have
 /// joined.
-fn keeps_away(facts: Facts<'_>, peer: &PeerId) -> bool {
-    let passed = || facts.slot.series.gathering.passed_by(&facts.me.peer, peer);
-    !facts.names_voter(peer) && passed() > PASSED_MAX
+fn misses_regroups(facts: Facts<'_>, peer: &PeerId) -> bool {
+    let passed = || facts.slot.series.gathering.missed_count(&facts.me.peer, peer);
+    !facts.names_voter(peer) && passed() > REGROUPS_MISSED_MAX
 }
 
 /// R20: whether we were restarted, and other peers may have gone on without us and can still tell

@@ -29,7 +29,7 @@ use super::{Facts, roster};
 const ATTEMPTS_AHEAD_MAX: u64 = 1 << 10;
 
 /// Whether `message` of `author`, about our series, is to be read.
-pub(super) fn has_say(facts: Facts<'_>, author: &PeerId, message: &Message) -> bool {
+pub(super) fn is_read(facts: Facts<'_>, author: &PeerId, message: &Message) -> bool {
     // T2: nothing is read of a stranger, except what proves itself.
     if facts.is_stranger(author) && !matches!(message, Message::Commit(_)) {
         return false;
@@ -80,11 +80,11 @@ fn follows(facts: Facts<'_>, attempt: u64) -> bool {
 /// that do not answer it.
 pub(super) fn level(facts: Facts<'_>) -> u64 {
     let (series, mine) = (facts.series(), facts.votes.of(facts.series()).attempt());
-    let told = |voter: &Voter| {
+    let claimed = |voter: &Voter| {
         let beat = facts.step.roll.peers.get(&voter.peer).map(|seen| &seen.beat);
         beat.filter(|beat| beat.series == series).map_or(0, |beat| beat.attempt)
     };
-    let named = |voter: &Voter| if *voter == facts.me.voter() { mine } else { told(voter) };
+    let named = |voter: &Voter| if *voter == facts.me.voter() { mine } else { claimed(voter) };
     let mut all: Vec<u64> = facts.voters().iter().map(named).collect();
     all.sort_unstable_by(|a, b| b.cmp(a));
     all.get(all.len() / 2).copied().unwrap_or(mine)

@@ -73,8 +73,8 @@ impl Gathering {
     }
 
     /// Whether a peer has not joined a Regroup that named it and that `me` has joined.
-    pub(super) fn stays_away(&self, me: &PeerId, peer: &PeerId) -> bool {
-        self.passed_by(me, peer) > 0
+    pub(super) fn has_missed(&self, me: &PeerId, peer: &PeerId) -> bool {
+        self.missed_count(me, peer) > 0
     }
 
     /// The peers that have joined any Regroup of this series.
@@ -104,7 +104,7 @@ impl Gathering {
     }
 
     /// How many Regroups that named a peer, and that `me` has joined, the peer has not joined.
-    pub(super) fn passed_by(&self, me: &PeerId, peer: &PeerId) -> usize {
+    pub(super) fn missed_count(&self, me: &PeerId, peer: &PeerId) -> usize {
         let names = |r: &Arc<Regroup>| r.members.iter().any(|m| m.peer == *peer);
         let mine = self.known.values().filter(|known| known.joins.contains_key(me));
         let passed = mine.filter(|known| !known.joins.contains_key(peer));

@@ -26,7 +26,7 @@ pub(super) struct Admission {
     /// The tickets of peers that are alive and not yet in, each with whether it is valid.
     pub(super) shown: BTreeMap<PeerId, (Ticket, Result<(), Denied>)>,
     /// Refusals already reported to the user, by peer.
-    pub(super) told: BTreeMap<PeerId, Denied>,
+    pub(super) reported: BTreeMap<PeerId, Denied>,
     /// Unix seconds at some time (T4).
     clock: (u64, Time),
 }
@@ -44,7 +44,7 @@ impl Admission {
             notices,
             ticket,
             shown: BTreeMap::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             clock: (unix, now),
         }
     }

@@ -13,7 +13,7 @@ use super::backoff::BackOff;
 
 /// How much longer than voters newcomers are waited for at least; guess: the time to fetch an
 /// update and apply it.
-const GUEST_WAIT_MIN: Duration = Duration::from_millis(250);
+const NEWCOMER_WAIT_MIN: Duration = Duration::from_millis(250);
 
 /// How many graces after the first Ready the wait ends at the latest, if no earlier epoch gives a
 /// measure.
@@ -88,7 +88,7 @@ pub(super) fn everyone_ready(facts: Facts<'_>) -> bool {
         facts.slot.ready_of(peer, beat.incarnation).is_some()
             || !beat.direct
             || beat.phase == Phase::Behind
-            || !facts.place_of(peer, seen).counts(Question::IsAwaited)
+            || !facts.peer_status_of(peer, seen).counts(Question::IsAwaited)
             || (facts.keeps(Rule::G5) && is_not_awaited(facts, peer))
     })
 }
@@ -97,16 +97,16 @@ pub(super) fn everyone_ready(facts: Facts<'_>) -> bool {
 /// it still has a little longer than the voters.
 pub(super) fn is_not_awaited(facts: Facts<'_>, peer: &PeerId) -> bool {
     if facts.names_voter(peer) {
-        return facts.waits.voters.get(peer).is_some_and(BackOff::is_out);
+        return facts.waits.voters.get(peer).is_some_and(BackOff::is_skipped);
     }
-    (facts.waits.guests.is_out() || facts.trouble.is_out(peer))
-        && guests_until(facts).is_some_and(|until| facts.step.now >= until)
+    (facts.waits.newcomers.is_skipped() || facts.offences.is_excluded(peer))
+        && newcomers_until(facts).is_some_and(|until| facts.step.now >= until)
 }
 
 /// Until when newcomers are waited for that were recently awaited without effect.
-pub(super) fn guests_until(facts: Facts<'_>) -> Option<Time> {
+pub(super) fn newcomers_until(facts: Facts<'_>) -> Option<Time> {
     let last = ready_voters(facts).map(|(_, at)| at).max()?;
-    Some(last + (last.since(facts.slot.began) / 8).max(GUEST_WAIT_MIN))
+    Some(last + (last.since(facts.slot.began) / 8).max(NEWCOMER_WAIT_MIN))
 }
 
 /// Whether the first roster of the epoch still waits: for all to be Ready, or for the grace.

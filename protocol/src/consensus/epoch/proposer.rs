@@ -73,12 +73,12 @@ impl State {
         if !timers::is_over(self.facts(step), Timer::Stage) {
             return false;
         }
-        if attempt > ATTEMPTS_MAX && !self.slot.series.stuck_told {
-            self.slot.series.stuck_told = true;
+        if attempt > ATTEMPTS_MAX && !self.slot.series.stuck_reported {
+            self.slot.series.stuck_reported = true;
             let (epoch, attempts) = (self.series().epoch, attempt);
             step.put(Output::Event(crate::machine::event::Event::Stuck { epoch, attempts }));
         }
-        let lost = self.slot.lost.all(step).take(MEMBERS_MAX).copied();
+        let lost = self.slot.conduct.all_lost(step).take(MEMBERS_MAX).copied();
         let query = Query { series: self.series(), attempt, lost: lost.collect() };
         let query = self.seal(Message::Query(query));
         self.promise(step, attempt);
@@ -115,9 +115,9 @@ impl State {
         if self.names_voter(&from) {
             let highest = self.slot.series.answered.entry(from).or_default();
             *highest = status.attempt.max(*highest);
-            self.slot.debts.pay(&from);
+            self.slot.missed_replies.clear(&from);
         }
-        self.slot.lost.answers(&from);
+        self.slot.conduct.note_answer(&from);
         if let Some(asking) = &mut self.slot.series.asking
             && asking.attempt == status.attempt
             && asking.statuses.len() < MEMBERS_MAX
@@ -132,7 +132,7 @@ impl State {
             step.put(Output::Fault(from, Fault::Answer(AnswerFault::ManyChunks)));
             return;
         }
-        self.slot.lost.answers(&from);
+        self.slot.conduct.note_answer(&from);
         if let Some((incarnation, weight)) = report.ready {
             let known = self.slot.ready.get(&from).map_or(0, |known| known.incarnation);
             if incarnation > known && self.can_weigh(weight) {
@@ -156,14 +156,15 @@ impl State {
         let over = timers::is_over(self.facts(step), Timer::Answers);
         let known = |p: &PeerId| {
             let answered = asking.status(grounds, p).is_some() && asking.reports.contains_key(p);
-            answered || self.slot.lost.confirms(step, p)
+            answered || self.slot.conduct.is_confirmed_lost(step, p)
         };
         let answered = self.facts(step).live(Question::Answers).all(|(p, _)| known(p));
         if !answered && !over {
             return false;
         }
         let heard = self.voters().iter().filter_map(|voter| asking.heard(grounds, voter)).collect();
-        let heard = self.name_liars(step, roster::without_mute(self.facts(step), heard), attempt);
+        let heard =
+            self.name_liars(step, roster::without_withholding(self.facts(step), heard), attempt);
         let names = |v: &Voter| heard.iter().any(|heard| heard.voter == *v);
         if !self.law.quorum.holds(self.voters(), names) && self.keeps(Rule::R7) {
             if answered && !over {
@@ -171,7 +172,7 @@ impl State {
             }
             self.slot.series.asking = None;
             self.slot.failures.count_here();
-            self.count_debts(step, attempt);
+            self.count_missed_replies(step, attempt);
             let attempt = attempt.saturating_add(1);
             self.slot.series.stage = Stage::Recover { attempt, since: step.now };
             return true;
@@ -208,7 +209,7 @@ impl State {
             return Some(receipt);
         }
         let holds = heard.iter().any(|heard| heard.holds_forced);
-        self.slot.forced.clone().filter(|_| holds)
+        if holds { self.slot.forced.clone() } else { None }
     }
 
     /// Makes the roster, gossips it, and accepts it ourselves. Returns false if no member can

@@ -31,7 +31,7 @@ pub(super) struct Reach {
     series: Option<Series>,
     voters: Arc<[PeerId]>,
     /// What each peer last said of the voters of a series that we were in too.
-    said: BTreeMap<PeerId, Said>,
+    claims: BTreeMap<PeerId, Claim>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -44,12 +44,12 @@ struct Own {
 }
 
 #[derive(Clone, Debug)]
-struct Said {
+struct Claim {
     voters: Arc<[PeerId]>,
     bits: Vec<u8>,
 }
 
-impl Said {
+impl Claim {
     fn unlinked(&self) -> impl Iterator<Item = PeerId> {
         let bit =
             |index: usize| self.bits.get(index / 8).is_some_and(|b| b >> (index % 8) & 1 == 1);
@@ -95,7 +95,7 @@ impl Reach {
         }
         self.series = Some(series);
         self.voters = voters.iter().map(|voter| voter.peer).collect();
-        self.said.retain(|peer, _| roll.peers.contains_key(peer));
+        self.claims.retain(|peer, _| roll.peers.contains_key(peer));
         roll.peers.iter().for_each(|(peer, seen)| self.hear(*peer, &seen.beat));
     }
 
@@ -104,10 +104,10 @@ impl Reach {
         if self.series != Some(beat.series) {
             return;
         }
-        self.said.remove(&peer);
+        self.claims.remove(&peer);
         if !beat.unlinked.is_empty() && beat.unlinked.len() == self.voters.len().div_ceil(8) {
             let (voters, bits) = (Arc::clone(&self.voters), beat.unlinked.clone());
-            self.said.insert(peer, Said { voters, bits });
+            self.claims.insert(peer, Claim { voters, bits });
         }
     }
 
@@ -134,6 +134,6 @@ impl Reach {
 
     /// The peers that this peer last named as unlinked.
     pub(super) fn named_by(&self, peer: &PeerId) -> impl Iterator<Item = PeerId> {
-        self.said.get(peer).into_iter().flat_map(Said::unlinked)
+        self.claims.get(peer).into_iter().flat_map(Claim::unlinked)
     }
 }

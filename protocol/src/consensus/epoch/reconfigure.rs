@@ -250,7 +250,7 @@ impl State {
             absent: absent.iter().map(|(v, _)| v.peer).collect(),
         }));
         self.enter_opened(step, opening);
-        self.say_ready(step);
+        self.announce_ready(step);
         self.replay_early(step);
     }
 

@@ -18,7 +18,7 @@ use super::{State, gate, timers};
 
 /// How far above the attempt of a majority the promise of one voter may raise the next attempt:
 /// less than what others still read (G2).
-const ATTEMPTS_TOLD_MAX: u64 = 1 << 9;
+const ATTEMPTS_CLAIMED_MAX: u64 = 1 << 9;
 
 impl State {
     pub(super) fn on_ring_lost(&mut self, step: &mut Step<'_>, roster: Digest, neighbour: PeerId) {
@@ -31,7 +31,7 @@ impl State {
         }
         let lost = Lost { series: self.series(), roster, who: neighbour };
         step.put(Output::Gossip(self.seal(Message::Lost(lost))));
-        self.slot.lost.report(step, roster, neighbour, self.me.peer);
+        self.slot.conduct.report(step, roster, neighbour, self.me.peer);
         self.slot.broken.insert(pair(self.me.peer, neighbour));
         self.lose_ring(step, roster);
     }
@@ -47,7 +47,7 @@ impl State {
             return;
         }
         if lost.who != self.me.peer {
-            self.slot.lost.report(step, lost.roster, lost.who, from);
+            self.slot.conduct.report(step, lost.roster, lost.who, from);
         }
         self.slot.broken.insert(pair(from, lost.who));
         if self.slot.series.is_at(lost.roster, Progress::Reduce) {
@@ -85,25 +85,25 @@ impl State {
         match refuse.reason {
             // If that is true, it accepts the same roster later: its patience is a little longer
             // than ours.
-            Refusal::Early(_) if !self.slot.lost.is_late(&from) => {
-                self.slot.lost.refuse(from);
-                self.slot.lost.accepts(&from);
+            Refusal::Early(_) if !self.slot.conduct.has_declined(&from) => {
+                self.slot.conduct.note_refusal(from);
+                self.slot.conduct.note_accept(&from);
                 return;
             }
             Refusal::Lacks(voter)
                 if roster.member(&voter).is_none() && self.names_voter(&voter) =>
             {
-                self.slot.vouched.insert(voter);
-                self.slot.lost.refuse(from);
-                self.slot.lost.accepts(&from);
+                self.slot.reported_alive.insert(voter);
+                self.slot.conduct.note_refusal(from);
+                self.slot.conduct.note_accept(&from);
             }
-            reason if self.is_told(&roster, reason) => {
-                self.slot.lost.refuse(from);
-                self.slot.lost.accepts(&from);
+            reason if self.is_justified(&roster, reason) => {
+                self.slot.conduct.note_refusal(from);
+                self.slot.conduct.note_accept(&from);
             }
             // T4: the ticket stays in use, so it would refuse the next roster as well.
-            Refusal::Expired(_) => (0..2).for_each(|_| self.slot.lost.refuse(from)),
-            _ => self.slot.lost.refuse(from),
+            Refusal::Expired(_) => (0..2).for_each(|_| self.slot.conduct.note_refusal(from)),
+            _ => self.slot.conduct.note_refusal(from),
         }
         // G4: a refusal costs the refuser its position, and the others this attempt at most.
         if roster.ring().any(|m| m.peer == from) {
@@ -114,13 +114,13 @@ impl State {
     /// G1, G2: learns what a voter has promised, from its answer to us: the next attempt must be
     /// higher. The greatest number says that it has left the series.
     fn learn_promise(&mut self, step: &Step<'_>, from: PeerId, promised: u64, answers: bool) {
-        self.slot.debts.defer(&from);
+        self.slot.missed_replies.note_bound(&from);
         if promised == u64::MAX {
             if self.slot.series.closed.len() < MEMBERS_MAX {
                 self.slot.series.closed.insert(from);
             }
         } else if answers || self.slot.series.asking.is_some() {
-            let most = gate::level(self.facts(step)).saturating_add(ATTEMPTS_TOLD_MAX);
+            let most = gate::level(self.facts(step)).saturating_add(ATTEMPTS_CLAIMED_MAX);
             let seen = &mut self.slot.series.attempt_seen;
             *seen = promised.min(most).max(*seen);
         }
@@ -173,7 +173,7 @@ impl State {
                     Reason::AcceptsMissing
                 }
                 Progress::Reduce => {
-                    self.note_mute(roster);
+                    self.note_withheld(roster);
                     self.note_stalled(roster);
                     Reason::UpdateMissing
                 }
@@ -199,9 +199,11 @@ impl State {
         let named =
             |peer: &PeerId| ballot.roster.as_ref().is_some_and(|r| r.member(peer).is_some());
         let here = self.facts(step).live(Question::Answers).map(|(peer, _)| *peer);
-        let owing: Vec<PeerId> =
+        let missing: Vec<PeerId> =
             here.filter(|p| self.names_voter(p) && named(p) && !voted(p)).collect();
-        owing.into_iter().for_each(|peer| self.slot.debts.owe(peer, step.now));
+        for peer in missing {
+            self.slot.missed_replies.note(peer, step.now);
+        }
     }
 
     /// R37: remembers the members whose Accept is missing, so that they delay no second roster.
@@ -212,16 +214,16 @@ impl State {
         let missing: Vec<Member> = missing.filter(|m| m.peer != self.me.peer).copied().collect();
         for Member { peer, weight, .. } in missing {
             if weight > 0 {
-                self.slot.lost.be_late(peer);
+                self.slot.conduct.note_late(peer);
             }
             if self.names_voter(&peer) {
-                self.slot.debts.owe(peer, step.now);
+                self.slot.missed_replies.note(peer, step.now);
             }
         }
     }
 
     /// R8: the authors of a value whose bytes did not come are left out next time.
-    fn note_mute(&mut self, roster: Digest) {
+    fn note_withheld(&mut self, roster: Digest) {
         let adopt = self.slot.roster(&roster).and_then(|roster| roster.adopt.as_ref());
         let Some(update) = adopt.map(|receipt| receipt.update) else { return };
         if let Some(adopted) = self.slot.series.adopted.get_mut(&update) {
@@ -256,7 +258,7 @@ impl State {
         roster: Digest,
         chunk: (Digest, u32),
     ) {
-        self.slot.remains.miss(chunk);
+        self.slot.chunks.note_undelivered(chunk);
         if self.slot.series.is_at(roster, Progress::Reduce) {
             self.recover(step, Reason::KeptUnserved);
         }

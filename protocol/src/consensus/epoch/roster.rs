@@ -27,7 +27,7 @@ use crate::message::{
 use crate::ring::Order;
 use crate::ring::order;
 
-use super::attendance::{Place, Question};
+use super::attendance::{PeerStatus, Question};
 use super::seats::has_seat;
 use super::seats::pair;
 use super::seats::seat;
@@ -40,7 +40,7 @@ const STALLS: usize = 2;
 const SHARE: usize = 3;
 
 /// Attempts at which newcomers have positions; at the second, only those that accepted the first.
-const GUEST_ATTEMPTS: u64 = 2;
+const NEWCOMER_ATTEMPTS: u64 = 2;
 
 // ---- what a proposer gives ----------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ const GUEST_ATTEMPTS: u64 = 2;
 /// without a position (R36). The first member is a voter (G7).
 pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     let sits_out = sits_out(facts, attempt, &facts.me.peer);
-    let idle = sits_out || facts.is_going(&facts.me.peer);
+    let idle = sits_out || facts.is_revocation_due(&facts.me.peer);
     let weight = if idle { 0 } else { facts.slot.frozen_weight() };
     let Me { peer, log, incarnation } = facts.me;
     let me = Member { peer, log, incarnation, weight };
@@ -61,11 +61,11 @@ pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     voters.truncate(MEMBERS_MAX);
     let others = facts.live(Question::TakesPart);
     let others = others.map(|(peer, seen)| member(facts, attempt, peer, seen));
-    let guests = others.chain([me]).filter(|m| m.weight > 0 && !is_voter(m)).collect();
-    let mut guests = choose_guests(facts, attempt, &voters, guests);
-    guests.truncate(MEMBERS_MAX - voters.len());
+    let newcomers = others.chain([me]).filter(|m| m.weight > 0 && !is_voter(m)).collect();
+    let mut newcomers = choose_newcomers(facts, attempt, &voters, newcomers);
+    newcomers.truncate(MEMBERS_MAX - voters.len());
     let (mut ring, mut idle): (Vec<_>, Vec<_>) = voters.into_iter().partition(|m| m.weight > 0);
-    ring.extend(guests);
+    ring.extend(newcomers);
     ring.sort_by_cached_key(key);
     let apart = apart(facts, &ring);
     let (mut ring, without_place) = seat(ring, |member| !is_voter(member), &apart);
@@ -88,13 +88,13 @@ pub(super) fn present_voters(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
         let seen = facts.step.roll.peers.get(&voter.peer);
         let follows = seen.is_some_and(|seen| seen.beat.phase == Phase::Behind);
         let heard = seen.map_or(facts.started, |seen| seen.heard);
-        let here = facts.place(voter).counts(Question::TakesPart)
+        let here = facts.peer_status(voter).counts(Question::TakesPart)
             && !follows
             && facts.step.now.since(heard) < facts.step.roll.grace;
-        let vouched = facts.slot.vouched.contains(&voter.peer);
+        let reported_alive = facts.slot.reported_alive.contains(&voter.peer);
         let unheard = Member { peer: voter.peer, log: voter.log, incarnation: 0, weight: 0 };
         let member = |seen| member(facts, attempt, &voter.peer, seen);
-        let named = here || vouched;
+        let named = here || reported_alive;
         named.then(|| seen.filter(|s| s.beat.log == voter.log).map_or(unheard, member))
     });
     present.collect()
@@ -104,7 +104,8 @@ pub(super) fn present_voters(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
 pub(super) fn member(facts: Facts<'_>, attempt: u64, peer: &PeerId, seen: &Seen) -> Member {
     let beat = &seen.beat;
     let able = is_able(facts, peer, seen) && !sits_out(facts, attempt, peer);
-    let weight = facts.slot.ready_of(peer, beat.incarnation).filter(|_| able).unwrap_or(0);
+    let ready = facts.slot.ready_of(peer, beat.incarnation).unwrap_or(0);
+    let weight = if able { ready } else { 0 };
     Member { peer: *peer, log: beat.log, incarnation: beat.incarnation, weight }
 }
 
@@ -113,63 +114,64 @@ pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
     seen.beat.direct
         && seen.beat.phase != Phase::Behind
         && facts.step.roll.alive(peer, facts.step.now)
-        && !facts.is_going(peer)
-        && !facts.slot.lost.contains(facts.step, peer)
+        && !facts.is_revocation_due(peer)
+        && !facts.slot.conduct.is_lost(facts.step, peer)
         && !is_excused(facts, peer)
 }
 
 /// G4, G5, G13: whether our own record of this peer's conduct denies it a position.
 fn is_excused(facts: Facts<'_>, peer: &PeerId) -> bool {
-    let late = facts.slot.lost.is_trouble(peer) && facts.keeps(Rule::G4);
+    let late = facts.slot.conduct.is_offender(peer) && facts.keeps(Rule::G4);
     // Two liars can accuse one peer: that costs a newcomer its position, but not a voter.
-    let mute = !facts.names_voter(peer) && facts.slot.lost.is_accused(peer);
+    let mute = !facts.names_voter(peer) && facts.slot.conduct.is_accused(peer);
     late || (mute && facts.keeps(Rule::G5))
-        || ((facts.trouble.is_out(peer) || facts.stalls.is_out(peer)) && facts.keeps(Rule::G13))
+        || ((facts.offences.is_excluded(peer) || facts.suspicions.is_excluded(peer))
+            && facts.keeps(Rule::G13))
 }
 
 /// R40: once rings stall and no peer can be blamed, an even attempt tries one half of the members,
 /// and the odd attempt after it the other half. A peer that sits out carries what it learnt.
 pub(super) fn sits_out(facts: Facts<'_>, attempt: u64, peer: &PeerId) -> bool {
     let key = |k| order(Order::Ring, &facts.law.run, &facts.series().parent, k, peer);
-    let in_vain = facts.slot.series.stalled as usize + facts.slot.lost.spoilt(facts.step);
-    in_vain >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
+    let failed = facts.slot.series.stalled as usize + facts.slot.conduct.failed_rings(facts.step);
+    failed >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
 }
 
 /// G5, G7: the newcomers of a roster with these `voters`, among all that could have a position.
-pub(super) fn choose_guests(
+pub(super) fn choose_newcomers(
     facts: Facts<'_>,
     attempt: u64,
     voters: &[Member],
-    mut guests: Vec<Member>,
+    mut newcomers: Vec<Member>,
 ) -> Vec<Member> {
     let key =
         |m: &Member| order(Order::Ring, &facts.law.run, &facts.series().parent, attempt, &m.peer);
     if !facts.keeps(Rule::G5) {
-        return guests;
+        return newcomers;
     }
     let bounded = facts.bounds_newcomers();
     let mut most = if bounded { (voters.len() / 2).max(1) } else { MEMBERS_MAX };
     let idle = !voters.iter().any(|m| m.weight > 0);
-    if attempt > GUEST_ATTEMPTS {
+    if attempt > NEWCOMER_ATTEMPTS {
         // If no voter has work, one newcomer computes, another one at each attempt.
         most = usize::from(idle);
     } else if attempt > 1 && !idle {
         let accepted = |m: &Member| {
             facts.slot.ballots.values().any(|ballot| ballot.accepts.contains_key(&m.peer))
         };
-        guests.retain(accepted);
+        newcomers.retain(accepted);
     }
     if facts.keeps(Rule::G7) && bounded {
         most = most.min(newcomers_max(facts, voters.len()));
     }
     let since = |m: &Member| facts.step.roll.peers.get(&m.peer).map(|seen| seen.since);
-    let trouble = |m: &Member| facts.trouble.count(&m.peer);
-    guests.sort_by_cached_key(|m| (trouble(m), since(m), key(m)));
-    let mut rest = guests.split_off(guests.len().min(most.div_ceil(2)));
-    rest.sort_by_cached_key(|m| (trouble(m), key(m)));
-    guests.extend(rest);
-    guests.truncate(most);
-    guests
+    let offences = |m: &Member| facts.offences.count(&m.peer);
+    newcomers.sort_by_cached_key(|m| (offences(m), since(m), key(m)));
+    let mut rest = newcomers.split_off(newcomers.len().min(most.div_ceil(2)));
+    rest.sort_by_cached_key(|m| (offences(m), key(m)));
+    newcomers.extend(rest);
+    newcomers.truncate(most);
+    newcomers
 }
 
 /// G7: the most newcomers in a roster with so many old voters. They are voters next, and where a
@@ -253,13 +255,10 @@ pub(super) fn check_newcomers(facts: Facts<'_>, roster: &Roster) -> Result<(), R
     let (old, new): (Vec<Member>, Vec<Member>) =
         roster.members.iter().partition(|m| facts.voters().contains(&m.voter()));
     let old_first = roster.members.first().is_some_and(|m| old.contains(m));
-    match () {
-        () if facts.bounds_newcomers() && new.len() > newcomers_max(facts, old.len()) => {
-            Err(RosterFault::ManyNewcomers)
-        }
-        () if !old_first => Err(RosterFault::NewcomerFirst),
-        () => Ok(()),
+    if facts.bounds_newcomers() && new.len() > newcomers_max(facts, old.len()) {
+        return Err(RosterFault::ManyNewcomers);
     }
+    if old_first { Ok(()) } else { Err(RosterFault::NewcomerFirst) }
 }
 
 /// G14: whether each Status is its author's, and whether the value follows from them by R8.
@@ -285,7 +284,7 @@ pub(super) fn check_heard(facts: Facts<'_>, roster: &Roster) -> Result<(), Roste
     let rank = |vote: &Ranked| (vote.depth, vote.attempt);
     let Some(highest) = votes().map(|vote| rank(&vote)).max() else {
         let holds = roster.heard.iter().any(|heard| heard.holds_forced);
-        let forced = facts.slot.forced.as_ref().filter(|_| holds);
+        let forced = if holds { facts.slot.forced.as_ref() } else { None };
         let same = roster.adopt.as_ref() == forced;
         return if same { Ok(()) } else { Err(RosterFault::NotForced) };
     };
@@ -345,8 +344,8 @@ fn is_alive(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
     // R19: a voter that has lost its log is another voter, or none yet.
     facts.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
         && seen.beat.phase != Phase::Behind
-        && facts.place_of(peer, seen) != Place::Coming
-        && !facts.slot.lost.contains(facts.step, peer)
+        && facts.peer_status_of(peer, seen) != PeerStatus::Coming
+        && !facts.slot.conduct.is_lost(facts.step, peer)
 }
 
 /// R20: whether we can still do what a roster expects of us: a position of an earlier start is lost
@@ -370,7 +369,7 @@ pub(super) fn without_liars(
 }
 
 /// R8: leaves out the voters that withhold what they vote for, if the rest is a majority.
-pub(super) fn without_mute(facts: Facts<'_>, heard: Vec<Heard>) -> Vec<Heard> {
+pub(super) fn without_withholding(facts: Facts<'_>, heard: Vec<Heard>) -> Vec<Heard> {
     let delivers = |h: &&Heard| !facts.slot.withholds(&h.voter.peer);
     let rest: Vec<Heard> = heard.iter().filter(delivers).copied().collect();
     let names = |v: &Voter| rest.iter().any(|heard| heard.voter == *v);
@@ -378,9 +377,9 @@ pub(super) fn without_mute(facts: Facts<'_>, heard: Vec<Heard>) -> Vec<Heard> {
 }
 
 /// The peers that committed an offence in the open epoch (G13).
-pub(super) fn troubled(facts: Facts<'_>) -> BTreeSet<PeerId> {
-    let accused = facts.slot.lost.accused().copied().collect::<BTreeSet<_>>();
+pub(super) fn offenders(facts: Facts<'_>) -> BTreeSet<PeerId> {
+    let accused = facts.slot.conduct.accused().copied().collect::<BTreeSet<_>>();
     let newcomer = |peer: &PeerId| !facts.names_voter(peer);
-    let suspects = accused.into_iter().chain(facts.slot.stallers()).filter(newcomer);
-    facts.slot.lost.troubled().into_iter().chain(suspects).collect()
+    let suspects = accused.into_iter().chain(facts.slot.suspects()).filter(newcomer);
+    facts.slot.conduct.offenders().into_iter().chain(suspects).collect()
 }

@@ -73,7 +73,7 @@ fn keepable(
 ) -> Vec<(Digest, Kept)> {
     let mut held: BTreeMap<(Digest, u32), Claims> = BTreeMap::new();
     let theirs = reports.iter().flat_map(|(peer, s)| s.chunks.iter().map(|f| (*peer, *f)));
-    let ours = facts.slot.remains.all().map(|finished| (facts.me.peer, finished));
+    let ours = facts.slot.chunks.all().map(|finished| (facts.me.peer, finished));
     for (peer, finished) in theirs.chain(ours) {
         let same = held.entry((finished.roster, finished.chunk)).or_default();
         let seal = finished.seal;
@@ -85,8 +85,8 @@ fn keepable(
     let place = |((roster, chunk), claims)| {
         Some((roster, candidate(facts, attempt, roster, chunk, claims)?))
     };
-    let remains = &facts.slot.remains;
-    held.into_iter().filter(|(at, _)| remains.may_be_had(at)).filter_map(place).collect()
+    let chunks = &facts.slot.chunks;
+    held.into_iter().filter(|(at, _)| chunks.is_available(at)).filter_map(place).collect()
 }
 
 fn candidate(

@@ -27,15 +27,14 @@ pub(super) fn pair(a: PeerId, b: PeerId) -> (PeerId, PeerId) {
 /// in `all` do; that order is another one in each epoch.
 pub(super) fn seat(
     all: Vec<Member>,
-    is_guest: impl Fn(&Member) -> bool,
+    is_newcomer: impl Fn(&Member) -> bool,
     apart: &BTreeSet<(PeerId, PeerId)>,
 ) -> (Vec<Member>, Vec<Member>) {
-    let table = Table::new(&all, is_guest, apart);
-    let ring = match () {
-        () if table.degree.iter().all(|degree| *degree == 0) => return (all, Vec::new()),
-        () if all.len() <= EXACT_MAX => table.largest(),
-        () => table.inserted(),
-    };
+    let table = Table::new(&all, is_newcomer, apart);
+    if table.degree.iter().all(|degree| *degree == 0) {
+        return (all, Vec::new());
+    }
+    let ring = if all.len() <= EXACT_MAX { table.largest() } else { table.inserted() };
     let at = |index: &usize| all.get(*index).copied();
     let seated = ring.iter().filter_map(at).collect();
     let rest = (0..all.len()).filter(|index| !ring.contains(index));
@@ -58,13 +57,13 @@ struct Table {
     apart: Vec<Vec<bool>>,
     /// From how many others each member is apart.
     degree: Vec<usize>,
-    guest: Vec<bool>,
+    newcomer: Vec<bool>,
 }
 
 impl Table {
     fn new(
         all: &[Member],
-        is_guest: impl Fn(&Member) -> bool,
+        is_newcomer: impl Fn(&Member) -> bool,
         pairs: &BTreeSet<(PeerId, PeerId)>,
     ) -> Self {
         let row = |a: &Member| -> Vec<bool> {
@@ -73,7 +72,7 @@ impl Table {
         let apart: Vec<Vec<bool>> = all.iter().map(row).collect();
         let count = |row: &Vec<bool>| row.iter().filter(|is_apart| **is_apart).count();
         let degree = apart.iter().map(count).collect();
-        Self { apart, degree, guest: all.iter().map(is_guest).collect() }
+        Self { apart, degree, newcomer: all.iter().map(is_newcomer).collect() }
     }
 
     fn joins(&self, a: usize, b: usize) -> bool {
@@ -100,7 +99,8 @@ impl Table {
                 }
             }
             if members(here).any(|end| self.joins(end, first)) {
-                let voters = (0..count).filter(|i| set & (1 << i) != 0 && !self.guest[*i]).count();
+                let voters =
+                    (0..count).filter(|i| set & (1 << i) != 0 && !self.newcomer[*i]).count();
                 best = best.max((voters, set.count_ones(), set.reverse_bits(), set));
             }
         }
@@ -121,7 +121,7 @@ impl Table {
     fn inserted(&self) -> Vec<usize> {
         let mut waiting: Vec<usize> = (0..self.degree.len()).collect();
         let apart = |i: usize| self.degree[i] > 0;
-        waiting.sort_by_key(|i| (apart(*i) && self.guest[*i], self.degree[*i], *i));
+        waiting.sort_by_key(|i| (apart(*i) && self.newcomer[*i], self.degree[*i], *i));
         let mut ring = Vec::new();
         self.insert_all(&mut ring, &mut waiting);
         waiting.retain(|member| !self.exchange(&mut ring, *member));
@@ -237,9 +237,9 @@ mod tests {
 
     #[test]
     fn r42_a_newcomer_puts_no_voter_out() {
-        let guests = |m: &Member| m.peer.0[0] >= 2;
+        let newcomers = |m: &Member| m.peer.0[0] >= 2;
         let pairs = apart(&[(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4)]);
-        let (ring, rest) = seat((0..5).map(member).collect(), guests, &pairs);
+        let (ring, rest) = seat((0..5).map(member).collect(), newcomers, &pairs);
         assert_eq!((names(&ring), names(&rest)), (vec![0, 1], vec![2, 3, 4]));
     }
 

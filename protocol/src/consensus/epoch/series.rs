@@ -42,7 +42,7 @@ pub(super) struct SeriesState {
     pub(super) fetching: Option<Digest>,
     pub(super) fetch_after: Time,
     pub(super) repeat_at: Time,
-    pub(super) stuck_told: bool,
+    pub(super) stuck_reported: bool,
 }
 
 /// The kinds of message that we answer when they are repeated.
@@ -152,7 +152,7 @@ impl SeriesState {
             fetching: None,
             fetch_after: now,
             repeat_at: now,
-            stuck_told: false,
+            stuck_reported: false,
         }
     }
 

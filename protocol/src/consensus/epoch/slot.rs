@@ -11,12 +11,12 @@ use crate::message::{
 };
 
 use super::ballot::Ballot;
-use super::debts::Debts;
+use super::chunks::FinishedChunks;
+use super::conduct::Conduct;
 use super::ground::Grounds;
-use super::held::Held;
-use super::loss::Losses;
-use super::remains::Remains;
+use super::missed_replies::MissedReplies;
 use super::series::{Adopted, SeriesState};
+use super::updates::StoredUpdates;
 
 /// What is known of the open epoch.
 #[derive(Clone, Debug)]
@@ -38,16 +38,16 @@ pub(super) struct Slot {
     /// The votes that are proven to us (R8).
     pub(super) grounds: Grounds,
     /// Ring neighbours reported lost, and members that did not accept.
-    pub(super) lost: Losses,
+    pub(super) conduct: Conduct,
     /// Replies that voters have missed (G9).
-    pub(super) debts: Debts,
+    pub(super) missed_replies: MissedReplies,
     /// Voters that another peer has reported as alive (G6).
-    pub(super) vouched: BTreeSet<PeerId>,
+    pub(super) reported_alive: BTreeSet<PeerId>,
     pub(super) failures: Failures,
     /// Pairs whose link broke although both are alive (R35).
     pub(super) broken: BTreeSet<(PeerId, PeerId)>,
-    pub(super) held: Held,
-    pub(super) remains: Remains,
+    pub(super) updates: StoredUpdates,
+    pub(super) chunks: FinishedChunks,
     /// Receipts of decided values whose bytes nobody serves (R25).
     pub(super) unserved: BTreeSet<Digest>,
     /// The roster that another peer's `Commit` decided for us.
@@ -116,13 +116,13 @@ impl Slot {
             chain: vec![series],
             forced: None,
             grounds: Grounds::default(),
-            lost: Losses::default(),
-            debts: Debts::default(),
-            vouched: BTreeSet::new(),
+            conduct: Conduct::default(),
+            missed_replies: MissedReplies::default(),
+            reported_alive: BTreeSet::new(),
             failures: Failures::default(),
             broken: BTreeSet::new(),
-            held: Held::default(),
-            remains: Remains::default(),
+            updates: StoredUpdates::default(),
+            chunks: FinishedChunks::default(),
             unserved: BTreeSet::new(),
             commit_heard: None,
             series: SeriesState::new(now, series, voters),
@@ -246,7 +246,7 @@ impl Slot {
 
     /// The finished chunks that a `Report` names; if there are too many, those of the latest rings.
     pub(super) fn finished(&self) -> Vec<Finished> {
-        let mut all: Vec<Finished> = self.remains.all().collect();
+        let mut all: Vec<Finished> = self.chunks.all().collect();
         let attempt = |f: &Finished| self.roster(&f.roster).map_or(0, |roster| roster.attempt);
         all.sort_by_key(|finished| Reverse(attempt(finished)));
         all.truncate(CHUNKS_MAX);
@@ -259,7 +259,7 @@ impl Slot {
 
     /// The peers that were in every lost ring of this epoch and in none that ended. When one member
     /// is silent, all members blame their neighbours at once, so the reports do not identify it.
-    pub(super) fn stallers(&self) -> BTreeSet<PeerId> {
+    pub(super) fn suspects(&self) -> BTreeSet<PeerId> {
         let ring = |ballot: &Ballot| -> BTreeSet<PeerId> {
             ballot.roster.iter().flat_map(|r| r.ring()).map(|member| member.peer).collect()
         };
@@ -284,7 +284,7 @@ impl Slot {
     /// R8: whether a peer votes for an update that it does not deliver.
     pub(super) fn withholds(&self, peer: &PeerId) -> bool {
         let missing = |(update, adopted): (&Digest, &Adopted)| {
-            adopted.missed && adopted.from.contains(peer) && !self.held.is_here(update)
+            adopted.missed && adopted.from.contains(peer) && !self.updates.is_stored(update)
         };
         self.series.adopted.iter().any(missing)
     }

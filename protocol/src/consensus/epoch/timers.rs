@@ -15,7 +15,7 @@ use crate::message::Phase;
 use crate::ring::Order;
 use crate::ring::order;
 
-use super::attendance::{Place, Question};
+use super::attendance::{PeerStatus, Question};
 use super::series::{SeriesState, Stage};
 use super::{Facts, patience};
 
@@ -39,7 +39,7 @@ pub(super) enum Timer {
     /// The Ready of others (R36).
     Grace,
     /// The Ready of newcomers that are not awaited as long as voters (G5).
-    Guests,
+    Newcomers,
     /// The next try after a donor did not serve an update.
     Fetch,
     /// Our turn at a Regroup (R12).
@@ -59,7 +59,7 @@ impl Timer {
         Self::Stage,
         Self::Ring,
         Self::Grace,
-        Self::Guests,
+        Self::Newcomers,
         Self::Fetch,
         Self::RegroupTurn,
         Self::Repeat,
@@ -79,13 +79,13 @@ pub(super) fn turn(facts: Facts<'_>, k: u64) -> Duration {
         joined || facts.voters().is_empty() || facts.names_voter(peer) || !facts.keeps(Rule::G1)
     };
     let here = facts.step.roll.live(facts.step.now).filter(|(peer, seen)| {
-        let counts = |place: Place| {
-            place.counts(Question::TakesPart) || (joined && place.counts(Question::MayRegroup))
+        let counts = |status: PeerStatus| {
+            status.counts(Question::TakesPart) || (joined && status.counts(Question::MayRegroup))
         };
         seen.beat.phase != Phase::Behind
-            && counts(facts.place_of(peer, seen))
+            && counts(facts.peer_status_of(peer, seen))
             && may(peer)
-            && !facts.slot.lost.contains(facts.step, peer)
+            && !facts.slot.conduct.is_lost(facts.step, peer)
             && key(peer) < mine
     });
     let turn = (2 * facts.usual_trip()).max(TURN_MIN);
@@ -109,7 +109,7 @@ fn due(facts: Facts<'_>, timer: Timer) -> Option<Time> {
             | Stage::Applying(_) => None,
         },
         Timer::Grace => patience::grace_until(facts),
-        Timer::Guests => patience::guests_until(facts),
+        Timer::Newcomers => patience::newcomers_until(facts),
         Timer::Fetch => Some(series.fetch_after),
         Timer::RegroupTurn => series.gathering.turn.map(|turn| turn.due),
         Timer::Repeat => Some(series.repeat_at),
@@ -134,7 +134,7 @@ fn is_waiting(facts: Facts<'_>, timer: Timer) -> bool {
     let series = &facts.state.slot.series;
     match timer {
         // The end of a voter's grace is seen at our next heartbeat.
-        Timer::Grace | Timer::Guests => {
+        Timer::Grace | Timer::Newcomers => {
             matches!(series.stage, Stage::Idle { .. } | Stage::Recover { .. })
         }
         Timer::Repeat => {

@@ -21,7 +21,7 @@ use crate::machine::step::{Lead, Step};
 use crate::machine::table::Seen;
 use crate::message::{Ask, Attestation, Head, Link, Rank, Receipt};
 
-use super::catch_up::Pursuit;
+use super::catch_up::CatchUp;
 use super::{Entry, REMEMBERED_MAX, State, UPDATES_KEPT};
 
 /// A verified greater head, and how to get there.
@@ -29,7 +29,7 @@ use super::{Entry, REMEMBERED_MAX, State, UPDATES_KEPT};
 pub(super) struct Way {
     /// The peer that claimed it, and when.
     from: PeerId,
-    told: Time,
+    since: Time,
     target: Head,
     /// The rank of the target, as its links prove.
     rank: Rank,
@@ -57,13 +57,13 @@ impl Way {
         (entries, links): (VecDeque<Entry>, VecDeque<Link>),
         spent: Blocks,
     ) -> Self {
-        let (told, base, copied, away) = (step.now, base.epoch, 0, BTreeMap::new());
+        let (since, base, copied, away) = (step.now, base.epoch, 0, BTreeMap::new());
         let admitting = Vec::new();
-        Self { from, told, target, rank, base, entries, links, admitting, copied, away, spent }
+        Self { from, since, target, rank, base, entries, links, admitting, copied, away, spent }
     }
 
     /// How many epochs have no link in memory.
-    fn bare(&self) -> usize {
+    fn without_link(&self) -> usize {
         self.entries.len().saturating_sub(self.links.len())
     }
 
@@ -79,7 +79,7 @@ const FEW_DONORS: usize = 3;
 
 impl State {
     /// Begins the way: by updates if it extends our head and is short, else by a checkpoint.
-    pub(super) fn set_out(&mut self, step: &mut Step<'_>, way: Way) {
+    pub(super) fn begin(&mut self, step: &mut Step<'_>, way: Way) {
         let most = self.catching_up.unwrap_or(self.config.replay_max);
         step.lead(Lead::Behind(true));
         step.put(Output::Event(Event::Behind {
@@ -87,7 +87,7 @@ impl State {
             to_epoch: way.target.epoch,
             donors: self.serving(step, &way),
         }));
-        let short = way.links.len() <= most && way.bare() == 0;
+        let short = way.links.len() <= most && way.without_link() == 0;
         if way.base == self.head.epoch && short {
             // The next way must be shorter; if not, the run is faster than its updates arrive here.
             let fewer = way.links.len().saturating_sub(1);
@@ -106,47 +106,47 @@ impl State {
             updates: way.links.iter().map(update).collect(),
             donors: self.serving(step, &way),
         });
-        self.take_step(step, way);
+        self.apply_next(step, way);
     }
 
     /// R28: the next update is applied only to the state that its receipt names.
-    fn take_step(&mut self, step: &mut Step<'_>, way: Way) {
+    fn apply_next(&mut self, step: &mut Step<'_>, way: Way) {
         let next = way.links.front().map(|link| &link.receipt);
         let theirs = next.map_or(way.target.state, |receipt| receipt.series.parent);
         if theirs != self.head.state {
             // The receipts up to here are ours too, so one of the machines has computed wrongly
             // (R26). Nobody has signed the state after the last of them.
             if next.is_some() || !self.law.keeps(Rule::G12) {
-                self.tell_diverged(step, way.from, self.head.state, theirs);
+                self.report_diverged(step, way.from, self.head.state, theirs);
             }
             self.remember(way.target.state);
             self.give_up(&way, Time(u64::MAX));
-            return self.arrive(step);
+            return self.enter_head(step);
         }
-        let Some(receipt) = next else { return self.arrive(step) };
+        let Some(receipt) = next else { return self.enter_head(step) };
         let spent = self.spent(receipt);
         let apply = Apply::of(&self.law.run, &self.head, receipt, spent);
         step.put(Output::Apply(Arc::new(apply)));
-        self.pursuit = Some(Pursuit::Replay(way));
+        self.catch_up = Some(CatchUp::Replay(way));
     }
 
     /// Whether the outer step under way is part of a replay.
     #[must_use]
     pub fn is_replaying(&self) -> bool {
-        matches!(self.pursuit, Some(Pursuit::Replay(_)))
+        matches!(self.catch_up, Some(CatchUp::Replay(_)))
     }
 
     /// Whether a replay continues with this update.
     #[must_use]
     pub fn needs(&self, update: &Digest) -> bool {
-        let Some(Pursuit::Replay(way)) = &self.pursuit else { return false };
+        let Some(CatchUp::Replay(way)) = &self.catch_up else { return false };
         way.links.front().is_some_and(|link| link.receipt.update == *update)
     }
 
     /// A replayed update gave this state.
     pub(super) fn on_applied(&mut self, step: &mut Step<'_>, state: Digest) {
-        let Some(Pursuit::Replay(mut way)) =
-            self.pursuit.take_if(|pursuit| matches!(pursuit, Pursuit::Replay(_)))
+        let Some(CatchUp::Replay(mut way)) =
+            self.catch_up.take_if(|catch_up| matches!(catch_up, CatchUp::Replay(_)))
         else {
             return;
         };
@@ -156,7 +156,7 @@ impl State {
         self.extend(step, link, state);
         let (head, to_epoch) = (self.head, way.target.epoch);
         step.put(Output::Event(Event::Replayed { head, to_epoch }));
-        self.take_step(step, way);
+        self.apply_next(step, way);
     }
 
     /// R25: no peer serves the next update; its checkpoint may still be served.
@@ -164,7 +164,7 @@ impl State {
         if !self.needs(update) {
             return;
         }
-        let Some(Pursuit::Replay(mut way)) = self.pursuit.take() else { return };
+        let Some(CatchUp::Replay(mut way)) = self.catch_up.take() else { return };
         if way.base < self.head.epoch {
             way.base = self.head.epoch;
             // What the steps so far have spent is given up already; what is learnt from here on is
@@ -172,7 +172,7 @@ impl State {
             let none = Blocks::default();
             way.spent =
                 way.links.iter().fold(none, |all, link| all.and(&self.spent(&link.receipt)));
-            self.arrive(step);
+            self.enter_head(step);
             step.lead(Lead::Behind(true));
         }
         self.load(step, way);
@@ -180,7 +180,7 @@ impl State {
 
     fn load(&mut self, step: &mut Step<'_>, mut way: Way) {
         self.shorten(step, &mut way);
-        if way.bare() > 0 {
+        if way.without_link() > 0 {
             step.put(Output::Log(Record::Rewound { epoch: way.base, to: way.target }));
         }
         self.copy(step, way);
@@ -189,22 +189,22 @@ impl State {
     /// Asks for the next links that are no longer in memory, and then for the checkpoint. Links
     /// that are in the log by then count once the checkpoint is loaded.
     fn copy(&mut self, step: &mut Step<'_>, way: Way) {
-        if way.copied < way.bare() {
+        if way.copied < way.without_link() {
             let from =
-                self.serving(step, &way).into_iter().find(|peer| !self.is_silent(step, peer));
+                self.serving(step, &way).into_iter().find(|peer| !self.failed_lately(step, peer));
             let Some(from) = from else {
                 self.give_up(&way, step.now + step.roll.grace);
                 return step.lead(Lead::Behind(self.awaits_attested()));
             };
             let from_epoch = way.base.saturating_add(way.copied as u64).saturating_add(1);
             step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
-            self.pursuit = Some(Pursuit::Copy(from, way));
+            self.catch_up = Some(CatchUp::Copy(from, way));
             return;
         }
         let Some(Entry { r, .. }) = way.entries.back().copied() else { return };
         let (head, donors, spent) = (way.target, self.serving(step, &way), way.spent.clone());
         step.put(Output::Fetch { head, r, donors, spent });
-        self.pursuit = Some(Pursuit::Load(way));
+        self.catch_up = Some(CatchUp::Load(way));
     }
 
     /// Takes links of a verified lineage that were fetched again; their digests identify them.
@@ -216,7 +216,7 @@ impl State {
         links: &[Link],
     ) {
         let before = way.copied;
-        for link in links.iter().take(way.bare().saturating_sub(before)) {
+        for link in links.iter().take(way.without_link().saturating_sub(before)) {
             let r = crate::message::wire::receipt_digest(&self.law.run, &link.receipt);
             let Some(entry) = way.entries.get(way.copied).filter(|entry| entry.r == r) else {
                 break;
@@ -232,7 +232,7 @@ impl State {
             way.copied += 1;
         }
         if way.copied == before {
-            self.note_in_vain(step, from);
+            self.note_failure(step, from);
         }
         self.copy(step, way);
     }
@@ -241,10 +241,10 @@ impl State {
     /// can grow while it arrives.
     #[must_use]
     pub fn donors(&self, step: &Step<'_>) -> Option<Vec<PeerId>> {
-        match &self.pursuit {
+        match &self.catch_up {
             // A new attestation may have made our own lineage the greater one.
-            Some(Pursuit::Load(way)) if !self.is_greater(&self.rank_of(way)) => Some(Vec::new()),
-            Some(Pursuit::Load(way)) => Some(self.serving(step, way)),
+            Some(CatchUp::Load(way)) if !self.is_greater(&self.rank_of(way)) => Some(Vec::new()),
+            Some(CatchUp::Load(way)) => Some(self.serving(step, way)),
             _ => None,
         }
     }
@@ -289,7 +289,7 @@ impl State {
         if !self.is_greater(&rank) {
             return;
         }
-        way.links.truncate(count.saturating_sub(way.bare()));
+        way.links.truncate(count.saturating_sub(way.without_link()));
         way.entries.truncate(count);
         (way.target, way.rank) = (target, rank);
     }
@@ -309,30 +309,30 @@ impl State {
 
     pub(super) fn on_loaded(&mut self, step: &mut Step<'_>, head: Head) {
         let loaded =
-            |pursuit: &mut Pursuit| matches!(pursuit, Pursuit::Load(way) if way.target == head);
-        let Some(Pursuit::Load(way)) = self.pursuit.take_if(loaded) else { return };
+            |catch_up: &mut CatchUp| matches!(catch_up, CatchUp::Load(way) if way.target == head);
+        let Some(CatchUp::Load(way)) = self.catch_up.take_if(loaded) else { return };
         self.note_spent(&way.spent);
         self.rewind(step, &way);
-        let bare = way.bare();
+        let without_link = way.without_link();
         let Way { entries, links, away, admitting, .. } = way;
-        if bare > 0 {
+        if without_link > 0 {
             // The links in memory must be the last of our lineage.
             self.links.clear();
         }
         self.forkable.extend(away);
-        let copied = self.head.epoch.saturating_add(bare as u64);
+        let copied = self.head.epoch.saturating_add(without_link as u64);
         if let Some(ledgers) = &mut self.ledgers {
-            let bare = admitting.iter().filter(|receipt| {
+            let earlier = admitting.iter().filter(|receipt| {
                 let epoch = receipt.series.epoch;
                 epoch > self.head.epoch && epoch <= copied
             });
-            bare.for_each(|receipt| ledgers.push(receipt));
+            earlier.for_each(|receipt| ledgers.push(receipt));
         }
-        entries.iter().take(bare).for_each(|entry| self.take_entry(*entry));
-        for (link, entry) in links.into_iter().zip(entries.into_iter().skip(bare)) {
+        entries.iter().take(without_link).for_each(|entry| self.take_entry(*entry));
+        for (link, entry) in links.into_iter().zip(entries.into_iter().skip(without_link)) {
             self.extend(step, link, entry.state);
         }
-        self.arrive(step);
+        self.enter_head(step);
     }
 
     /// Moves our head one epoch on.
@@ -346,7 +346,7 @@ impl State {
     }
 
     /// Lets the epoch machine go on from the head that is reached.
-    fn arrive(&mut self, step: &mut Step<'_>) {
+    fn enter_head(&mut self, step: &mut Step<'_>) {
         self.mark(step);
         let (head, voters, median) = self.tip();
         let ledger = self.ledgers.as_ref().map(|ledgers| Arc::clone(ledgers.newest()));
@@ -362,7 +362,7 @@ impl State {
             if way.copied == 0 {
                 step.put(Output::Log(Record::Rewound { epoch: base, to: theirs }));
             }
-            self.tell_fork(step, base.saturating_add(1), theirs, undone);
+            self.report_fork(step, base.saturating_add(1), theirs, undone);
         }
         let stay = base.saturating_add(1).saturating_sub(self.first_link());
         self.links.truncate(usize::try_from(stay).unwrap_or(usize::MAX));
@@ -376,13 +376,13 @@ impl State {
     /// R25: no peer serves the checkpoint, so we go on with our own lineage until one may.
     pub(super) fn on_load_failed(&mut self, step: &mut Step<'_>, head: Head) {
         let failed =
-            |pursuit: &mut Pursuit| matches!(pursuit, Pursuit::Load(way) if way.target == head);
-        let Some(Pursuit::Load(way)) = self.pursuit.take_if(failed) else { return };
+            |catch_up: &mut CatchUp| matches!(catch_up, CatchUp::Load(way) if way.target == head);
+        let Some(CatchUp::Load(way)) = self.catch_up.take_if(failed) else { return };
         let until = step.now + step.roll.grace;
         if let Some(last) =
-            way.entries.back().filter(|_| self.aside.unserved.len() < REMEMBERED_MAX)
+            way.entries.back().filter(|_| self.ignored.unserved.len() < REMEMBERED_MAX)
         {
-            self.aside.unserved.insert((head.state, last.r), until);
+            self.ignored.unserved.insert((head.state, last.r), until);
         }
         self.give_up(&way, until);
         step.lead(Lead::Behind(self.awaits_attested()));
@@ -396,7 +396,7 @@ impl State {
             seen.beat.head.epoch > way.target.epoch && self.claimed_by(seen) > way.rank
         };
         // Its answer may arrive before its earlier heartbeats.
-        let is_news = |seen: &Seen| seen.heard > way.told + step.roll.heartbeat;
+        let is_news = |seen: &Seen| seen.heard > way.since + step.roll.heartbeat;
         let serves = |peer: &PeerId, seen: &Seen| {
             (*peer == way.from && !is_news(seen)) || seen.beat.head == way.target || beyond(seen)
         };
@@ -410,6 +410,6 @@ impl State {
 
     fn give_up(&mut self, way: &Way, until: Time) {
         self.catching_up = None;
-        self.put_aside(way.from, way.target.state, until);
+        self.ignore(way.from, way.target.state, until);
     }
 }

@@ -27,10 +27,10 @@ use crate::message::wire;
 use crate::message::{Attestation, ChainLink, Head, Message, Notice, Rank};
 
 use super::State;
-use super::catch_up::Judged;
+use super::catch_up::Candidate;
 
 /// The least time between two notices that we send to one peer.
-const TOLD_GAP: Duration = Duration::from_secs(60);
+const SENT_GAP: Duration = Duration::from_secs(60);
 
 /// Heartbeats that a notice may take to reach all peers by gossip; after that it is sent to those
 /// that lack it.
@@ -42,7 +42,7 @@ pub(super) struct Passed {
     /// When the newest notice came to be known.
     since: Time,
     /// The peers that were sent a notice lately, and when.
-    told: BTreeMap<PeerId, Time>,
+    sent: BTreeMap<PeerId, Time>,
 }
 
 /// Our own lineage, and what it lies on.
@@ -124,8 +124,8 @@ impl State {
         chain: &[ChainLink],
     ) -> Rank {
         let said = self.claimed_in(step, from, head).attested;
-        let told = |epoch: u64| chain.iter().find(|link| link.epoch == epoch);
-        head.rank(self.highest(|number, attestation| match told(attestation.epoch) {
+        let named = |epoch: u64| chain.iter().find(|link| link.epoch == epoch);
+        head.rank(self.highest(|number, attestation| match named(attestation.epoch) {
             _ if attestation.epoch < first_epoch => self.is_on_ours(attestation),
             Some(link) => attestation.names(&link.r, &link.state),
             None => number <= said && can_lie_on(head, attestation),
@@ -138,31 +138,32 @@ impl State {
         &self,
         step: &Step<'_>,
         (from, head): (&PeerId, &Head),
-        judged: &Judged,
+        candidate: &Candidate,
     ) -> Rank {
         let said = self.claimed_in(step, from, head).attested;
         head.rank(self.highest(|number, attestation| {
             // The state after the last link is not proven yet.
-            let last = judged.entries.back().filter(|_| attestation.epoch == judged.reached());
-            let open = attestation.epoch > judged.reached()
+            let last =
+                candidate.entries.back().filter(|_| attestation.epoch == candidate.reached());
+            let open = attestation.epoch > candidate.reached()
                 || last.is_some_and(|last| last.r == attestation.r);
             let may_come = open && number <= said && can_lie_on(head, attestation);
-            may_come || self.is_proven(judged, attestation)
+            may_come || self.is_proven(candidate, attestation)
         }))
     }
 
     /// The rank of a head whose links are all verified.
-    pub(super) fn proven(&self, head: &Head, judged: &Judged) -> Rank {
-        head.rank(self.highest(|_, attestation| self.is_proven(judged, attestation)))
+    pub(super) fn proven(&self, head: &Head, candidate: &Candidate) -> Rank {
+        head.rank(self.highest(|_, attestation| self.is_proven(candidate, attestation)))
     }
 
-    fn is_proven(&self, judged: &Judged, attestation: &Attestation) -> bool {
-        let base = &judged.base;
+    fn is_proven(&self, candidate: &Candidate, attestation: &Attestation) -> bool {
+        let base = &candidate.base;
         match attestation.epoch.checked_sub(base.epoch) {
             None => self.is_on_ours(attestation),
             Some(0) => self.is_on_ours(attestation) && attestation.state == base.state,
             Some(after) => {
-                let at = usize::try_from(after - 1).ok().and_then(|at| judged.entries.get(at));
+                let at = usize::try_from(after - 1).ok().and_then(|at| candidate.entries.get(at));
                 at.is_some_and(|entry| attestation.names(&entry.r, &entry.state))
             }
         }
@@ -177,8 +178,8 @@ impl State {
         proven: Rank,
     ) {
         if heads.iter().any(|head| self.claimed_in(step, &from, head).attested > proven.attested) {
-            heads.iter().for_each(|head| self.put_aside(from, head.state, Time(u64::MAX)));
-            self.note_in_vain(step, from);
+            heads.iter().for_each(|head| self.ignore(from, head.state, Time(u64::MAX)));
+            self.note_failure(step, from);
         }
     }
 }
@@ -210,11 +211,11 @@ impl State {
         if notice.attests().is_some() {
             // The organiser has decided: what was ignored, or left for a person to decide, is
             // looked at again.
-            self.aside.heads.clear();
-            self.told.held.clear();
+            self.ignored.heads.clear();
+            self.reported.held.clear();
         }
         if is_newest {
-            self.told.notices.since = step.now;
+            self.reported.notices.since = step.now;
         }
         let notice = Arc::new(notice.clone());
         step.put(Output::Event(Event::Notice { notice: Arc::clone(&notice), in_force: None }));
@@ -240,9 +241,9 @@ impl State {
     /// Sends the newest notice to peers that lack it, and the attestation that we lie on to peers
     /// whose head lies on none that high.
     pub(super) fn pass_notices(&mut self, step: &mut Step<'_>) {
-        self.told.notices.told.retain(|_, at| step.now < *at + TOLD_GAP);
+        self.reported.notices.sent.retain(|_, at| step.now < *at + SENT_GAP);
         let Some(newest) = self.notices.newest().cloned() else { return };
-        if step.now < self.told.notices.since + step.roll.heartbeat * NOTICE_HEARTBEATS {
+        if step.now < self.reported.notices.since + step.roll.heartbeat * NOTICE_HEARTBEATS {
             return;
         }
         let ours = self.attested();
@@ -254,10 +255,11 @@ impl State {
                 }
                 false => None,
             };
-            let Some(notice) = lacks.filter(|_| !self.told.notices.told.contains_key(peer)) else {
+            let Some(notice) = lacks.filter(|_| !self.reported.notices.sent.contains_key(peer))
+            else {
                 continue;
             };
-            self.told.notices.told.insert(*peer, step.now);
+            self.reported.notices.sent.insert(*peer, step.now);
             step.put(Output::Send(*peer, self.seal(Message::Notice(notice.as_ref().clone()))));
         }
     }

@@ -18,10 +18,10 @@ use super::{Entry, LINK_WAIT, Open, State};
 
 /// What is being asked or fetched about a lineage.
 #[derive(Clone, Debug)]
-pub(super) enum Pursuit {
-    /// The links from a common epoch to a head. `sought` is the head because of which we asked; the
+pub(super) enum CatchUp {
+    /// The links from a common epoch to a head. `requested` is the head because of which we asked; the
     /// answer may bring a newer one.
-    Lineage { from: PeerId, sought: Head, judged: Box<Judged> },
+    Lineage { from: PeerId, requested: Head, candidate: Box<Candidate> },
     /// The chain that shows where a lineage parts from ours.
     Chain { from: PeerId, target: Head, from_epoch: u64 },
     /// The links of a verified lineage that are no longer in memory, from the peer that was asked
@@ -38,7 +38,7 @@ const RATE_MIN: u64 = 8_000;
 
 /// What a receipt says of the epoch after it.
 #[derive(Clone, Debug)]
-pub(super) struct Before {
+pub(super) struct NextEpoch {
     /// The voters that decide it.
     pub(super) voters: Vec<Voter>,
     /// The median weight of the receipt, which bounds the next weights (G11).
@@ -47,7 +47,7 @@ pub(super) struct Before {
     pub(super) ledger: Option<Arc<Ledger>>,
 }
 
-impl Before {
+impl NextEpoch {
     /// The epoch after genesis, of which no receipt speaks.
     pub(super) fn founding(founders: &[Voter], ledger: Option<Arc<Ledger>>) -> Self {
         Self { voters: founders.to_vec(), median: None, ledger }
@@ -65,7 +65,7 @@ impl Before {
 
 /// A lineage that is being verified, from a common epoch on.
 #[derive(Clone, Debug)]
-pub(super) struct Judged {
+pub(super) struct Candidate {
     /// The last common epoch. For a lineage that has diverged, it has the state that its author
     /// claims.
     pub(super) base: Head,
@@ -81,7 +81,7 @@ pub(super) struct Judged {
     pub(super) admitting: Vec<Receipt>,
     /// What the last link says of the epoch after it. `None` if the base's own link has to be
     /// fetched first, since it is no longer in memory.
-    pub(super) before: Option<Before>,
+    pub(super) next: Option<NextEpoch>,
     /// The voters of the common epoch that have signed none of its links yet, and how many have
     /// (G11).
     pub(super) unsigned: Vec<Voter>,
@@ -97,8 +97,8 @@ pub(super) struct Judged {
     since: Time,
 }
 
-impl Judged {
-    pub(super) fn new(step: &Step<'_>, base: Head, before: Option<Before>) -> Self {
+impl Candidate {
+    pub(super) fn new(step: &Step<'_>, base: Head, next: Option<NextEpoch>) -> Self {
         Self {
             base,
             diverged: None,
@@ -106,7 +106,7 @@ impl Judged {
             entries: VecDeque::new(),
             links: VecDeque::new(),
             admitting: Vec::new(),
-            before,
+            next,
             unsigned: Vec::new(),
             signed_count: 0,
             is_regrouped: false,
@@ -140,7 +140,9 @@ impl Judged {
 
     /// Sets the state after the last link, which no link proves.
     pub(super) fn end_at(&mut self, state: Digest) {
-        self.entries.iter_mut().next_back().into_iter().for_each(|last| last.state = state);
+        if let Some(last) = self.entries.back_mut() {
+            last.state = state;
+        }
     }
 }
 
@@ -148,13 +150,13 @@ impl State {
     pub(super) fn ask_lineage(
         &mut self,
         step: &mut Step<'_>,
-        (from, sought): (PeerId, Head),
+        (from, requested): (PeerId, Head),
         base: u64,
     ) {
         let Some(head) = self.head_at(base) else { return };
-        let judged = Judged::new(step, head, self.before(base));
-        self.note_asked(step, from);
-        self.ask_links(step, (from, sought), judged);
+        let candidate = Candidate::new(step, head, self.next_after(base));
+        self.note_request(step, from);
+        self.ask_links(step, (from, requested), candidate);
     }
 
     /// Asks for what follows on the epoch at which a lineage parts from ours, according to a chain;
@@ -162,23 +164,28 @@ impl State {
     pub(super) fn ask_parted(
         &mut self,
         step: &mut Step<'_>,
-        (from, sought): (PeerId, Head),
+        (from, requested): (PeerId, Head),
         base: u64,
         diverged: Option<(Head, Digest)>,
     ) {
         let Some(head) = self.head_at(base) else { return };
         let (said, mine) = diverged.unzip();
-        let mut judged = Judged::new(step, said.unwrap_or(head), self.before(base));
-        (judged.by_chain, judged.diverged) = (true, mine);
-        self.note_asked(step, from);
-        self.ask_links(step, (from, sought), judged);
+        let mut candidate = Candidate::new(step, said.unwrap_or(head), self.next_after(base));
+        (candidate.by_chain, candidate.diverged) = (true, mine);
+        self.note_request(step, from);
+        self.ask_links(step, (from, requested), candidate);
     }
 
     /// Asks for the links after those that are verified.
-    fn ask_links(&mut self, step: &mut Step<'_>, (from, sought): (PeerId, Head), judged: Judged) {
-        let from_epoch = judged.reached().saturating_add(u64::from(judged.before.is_some()));
-        let judged = Box::new(judged);
-        self.pursuit = Some(Pursuit::Lineage { from, sought, judged });
+    fn ask_links(
+        &mut self,
+        step: &mut Step<'_>,
+        (from, requested): (PeerId, Head),
+        candidate: Candidate,
+    ) {
+        let from_epoch = candidate.reached().saturating_add(u64::from(candidate.next.is_some()));
+        let candidate = Box::new(candidate);
+        self.catch_up = Some(CatchUp::Lineage { from, requested, candidate });
         step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
     }
 
@@ -195,14 +202,14 @@ impl State {
         target: Head,
         from_epoch: u64,
     ) {
-        self.note_asked(step, from);
-        self.pursuit = Some(Pursuit::Chain { from, target, from_epoch });
+        self.note_request(step, from);
+        self.catch_up = Some(CatchUp::Chain { from, target, from_epoch });
         step.put(Output::Ask(from, Ask::Chain { from_epoch }));
     }
 
     /// Whether links of the lineage that we ask for have arrived and verify.
     pub(super) fn has_verified(&self) -> bool {
-        matches!(&self.pursuit, Some(Pursuit::Lineage { judged, .. }) if !judged.entries.is_empty())
+        matches!(&self.catch_up, Some(CatchUp::Lineage { candidate, .. }) if !candidate.entries.is_empty())
     }
 
     pub(super) fn on_answer(
@@ -213,192 +220,192 @@ impl State {
         answer: Option<&Answer>,
         majority: bool,
     ) {
-        let expected = match &self.pursuit {
-            Some(Pursuit::Lineage { from, .. } | Pursuit::Chain { from, .. }) => Some(*from),
-            Some(Pursuit::Copy(from, _)) => Some(*from),
-            Some(Pursuit::Replay(_) | Pursuit::Load(_)) | None => None,
+        let expected = match &self.catch_up {
+            Some(CatchUp::Lineage { from, .. } | CatchUp::Chain { from, .. }) => Some(*from),
+            Some(CatchUp::Copy(from, _)) => Some(*from),
+            Some(CatchUp::Replay(_) | CatchUp::Load(_)) | None => None,
         };
         if expected != Some(from) {
             return;
         }
         self.rounds += 1;
         let answer = answer.filter(|_| self.rounds <= super::ROUNDS_MAX);
-        match (self.pursuit.take(), answer) {
+        match (self.catch_up.take(), answer) {
             (
-                Some(Pursuit::Lineage { sought, judged, .. }),
+                Some(CatchUp::Lineage { requested, candidate, .. }),
                 Some(Answer::Lineage { links: more, head, openings }),
             ) => {
                 let greater = |head| self.is_greater(&self.claimed_in(step, &from, head));
-                if greater(&sought) && !greater(head) {
+                if greater(&requested) && !greater(head) {
                     // It has claimed a head that it does not have.
-                    self.note_in_vain(step, from);
+                    self.note_failure(step, from);
                 }
-                let told = Reply { from, head: *head, sought, openings, open, majority };
-                self.on_lineage(step, &told, *judged, more);
+                let reply = Reply { from, head: *head, requested, openings, open, majority };
+                self.on_lineage(step, &reply, *candidate, more);
             }
-            (Some(Pursuit::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
+            (Some(CatchUp::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
                 self.on_chain(step, (from, target), from_epoch, chain);
             }
-            (Some(Pursuit::Copy(_, way)), Some(Answer::Lineage { links, .. })) => {
+            (Some(CatchUp::Copy(_, way)), Some(Answer::Lineage { links, .. })) => {
                 self.on_copied(step, from, way, links);
             }
-            (Some(Pursuit::Copy(_, way)), _) => self.on_copied(step, from, way, &[]),
+            (Some(CatchUp::Copy(_, way)), _) => self.on_copied(step, from, way, &[]),
             (_, Some(_)) => {
-                self.note_in_vain(step, from);
+                self.note_failure(step, from);
                 step.put(Output::Fault(from, Fault::Answer(AnswerFault::OtherQuestion)));
             }
             // R25: its head may be a lie, or it has died; others may have the head too.
-            (_, None) => self.note_in_vain(step, from),
+            (_, None) => self.note_failure(step, from),
         }
     }
 
     fn on_lineage(
         &mut self,
         step: &mut Step<'_>,
-        told: &Reply<'_>,
-        mut judged: Judged,
+        reply: &Reply<'_>,
+        mut candidate: Candidate,
         more: &[Link],
     ) {
-        let Reply { from, head: target, sought, .. } = *told;
-        let base = judged.base;
-        if judged.before.is_none() {
+        let Reply { from, head: target, requested, .. } = *reply;
+        let base = candidate.base;
+        if candidate.next.is_none() {
             let is_base = |link: &&Link| link.receipt.series.epoch == base.epoch;
             match more.first().filter(is_base) {
                 Some(link) if self.has(&link.receipt) => {
                     let ledger = self.ledgers.as_ref().map(|ledgers| ledgers.at(base.epoch));
-                    judged.before = Some(Before::of(&link.receipt, ledger));
-                    self.ask_links(step, (from, sought), judged);
+                    candidate.next = Some(NextEpoch::of(&link.receipt, ledger));
+                    self.ask_links(step, (from, requested), candidate);
                 }
                 Some(_) => self.ask_chain(step, from, target),
-                None => self.note_in_vain(step, from),
+                None => self.note_failure(step, from),
             }
             return;
         }
         let fits = |link: &Link| link.receipt.series.parent == base.state;
-        if judged.entries.is_empty() && more.first().is_some_and(|link| !fits(link)) {
-            match judged.by_chain {
+        if candidate.entries.is_empty() && more.first().is_some_and(|link| !fits(link)) {
+            match candidate.by_chain {
                 // Its links contradict its chain.
-                true => self.note_in_vain(step, from),
+                true => self.note_failure(step, from),
                 false => self.ask_chain(step, from, target),
             }
             return;
         }
         for link in more {
-            if let Err(fault) = self.judge(&mut judged, link, told.open.openings) {
-                self.note_nowhere(step, from, sought.state);
+            if let Err(fault) = self.verify_link(&mut candidate, link, reply.open.openings) {
+                self.note_misleading(step, from, requested.state);
                 step.put(Output::Fault(from, fault));
                 return;
             }
-            if self.is_proof(step, told, &judged) {
+            if self.is_proof(step, reply, &candidate) {
                 return;
             }
         }
-        if judged.entries.is_empty() {
+        if candidate.entries.is_empty() {
             if target == self.head {
-                step.lead(Lead::Openings(from, told.openings.to_vec()));
-            } else if target.epoch <= base.epoch && !judged.by_chain {
+                step.lead(Lead::Openings(from, reply.openings.to_vec()));
+            } else if target.epoch <= base.epoch && !candidate.by_chain {
                 self.ask_chain(step, from, target);
             } else {
-                self.note_nowhere(step, from, sought.state);
+                self.note_misleading(step, from, requested.state);
             }
             return;
         }
-        self.on_judged(step, told, judged, more.is_empty());
+        self.on_verified(step, reply, candidate, more.is_empty());
     }
 
     /// Whether a lineage is verified only to prove that it exists, which its first link does; if
     /// so, reports it.
-    fn is_proof(&mut self, step: &mut Step<'_>, told: &Reply<'_>, judged: &Judged) -> bool {
-        let Some(Entry { r, .. }) = judged.entries.front().copied() else { return false };
-        let Reply { from, sought, head: target, .. } = *told;
-        let first_epoch = judged.base.epoch.saturating_add(1);
-        if let Some(mine) = judged.diverged {
-            self.tell_diverged(step, from, mine, judged.base.state);
-            self.remember(sought.state);
-            self.put_aside(from, sought.state, Time(u64::MAX));
-            self.note_in_vain(step, from);
+    fn is_proof(&mut self, step: &mut Step<'_>, reply: &Reply<'_>, candidate: &Candidate) -> bool {
+        let Some(Entry { r, .. }) = candidate.entries.front().copied() else { return false };
+        let Reply { from, requested, head: target, .. } = *reply;
+        let first_epoch = candidate.base.epoch.saturating_add(1);
+        if let Some(mine) = candidate.diverged {
+            self.report_diverged(step, from, mine, candidate.base.state);
+            self.remember(requested.state);
+            self.ignore(from, requested.state, Time(u64::MAX));
+            self.note_failure(step, from);
             return true;
         }
-        let claimed = self.claimed_after(step, (&from, &target), judged);
+        let claimed = self.claimed_after(step, (&from, &target), candidate);
         if self.is_greater(&claimed) {
             return false;
         }
-        self.note_claim(step, from, [&sought, &target], claimed);
+        self.note_claim(step, from, [&requested, &target], claimed);
         let parted = self.entry(first_epoch).is_some_and(|mine| mine.r != r);
         // Both heads may have moved since the claim.
         if parted && self.state_after(target.epoch) != Some(target.state) {
-            self.tell_fork(step, first_epoch, target, 0);
+            self.report_fork(step, first_epoch, target, 0);
         }
-        self.remember(sought.state);
+        self.remember(requested.state);
         true
     }
 
     /// The tokens of the head come first: a lineage that does not lead there is not fetched to its
     /// end (G12).
-    fn on_judged(
+    fn on_verified(
         &mut self,
         step: &mut Step<'_>,
-        told: &Reply<'_>,
-        mut judged: Judged,
+        reply: &Reply<'_>,
+        mut candidate: Candidate,
         is_end: bool,
     ) {
-        let Reply { from, head: target, sought, .. } = *told;
-        let (reached, tokens) = (judged.reached(), judged.tokens());
+        let Reply { from, head: target, requested, .. } = *reply;
+        let (reached, tokens) = (candidate.reached(), candidate.tokens());
         let leads = (reached < target.epoch && tokens <= target.tokens && !is_end)
             || (reached, tokens) == (target.epoch, target.tokens);
         if !leads {
-            self.note_nowhere(step, from, sought.state);
+            self.note_misleading(step, from, requested.state);
             step.put(Output::Fault(from, Fault::Answer(AnswerFault::HeadNotReached)));
             return;
         }
         if reached == target.epoch {
-            judged.end_at(target.state);
-            return self.follow(step, told, judged);
+            candidate.end_at(target.state);
+            return self.follow(step, reply, candidate);
         }
-        if judged.is_slow(step) && self.law.keeps(Rule::G12) {
-            return self.note_in_vain(step, from);
+        if candidate.is_slow(step) && self.law.keeps(Rule::G12) {
+            return self.note_failure(step, from);
         }
-        self.ask_links(step, (from, sought), judged);
+        self.ask_links(step, (from, requested), candidate);
     }
 
     /// R16, R23, R24: follows a verified greater head.
-    fn follow(&mut self, step: &mut Step<'_>, told: &Reply<'_>, mut judged: Judged) {
-        let Reply { from, head: target, open, .. } = *told;
+    fn follow(&mut self, step: &mut Step<'_>, reply: &Reply<'_>, mut candidate: Candidate) {
+        let Reply { from, head: target, open, .. } = *reply;
         let one_longer = target.epoch == self.head.epoch.saturating_add(1);
         // A peer that is two epochs behind does not wait for the update of the first one alone.
         let Open { decided, applying, .. } = open;
-        let proven = self.proven(&target, &judged);
+        let proven = self.proven(&target, &candidate);
         if !self.is_greater(&proven) {
-            return self.note_claim(step, from, [&told.sought, &target], proven);
+            return self.note_claim(step, from, [&reply.requested, &target], proven);
         }
         if applying || (decided && one_longer) {
             return;
         }
         let is_attested = proven.attested > self.attested();
-        let skipped = self.skip_ours(&mut judged);
-        let Some(last) = judged.entries.back().copied() else { return };
-        if one_longer && judged.is_regrouped && told.majority && !is_attested {
-            self.put_aside(from, target.state, step.now + super::ASK_INTERVAL);
+        let skipped = self.skip_ours(&mut candidate);
+        let Some(last) = candidate.entries.back().copied() else { return };
+        if one_longer && candidate.is_regrouped && reply.majority && !is_attested {
+            self.ignore(from, target.state, step.now + super::ASK_INTERVAL);
             return;
         }
-        if self.is_outvoted(step, &target, &judged) {
-            self.put_aside(from, target.state, step.now + step.roll.grace);
+        if self.is_outvoted(step, &target, &candidate) {
+            self.ignore(from, target.state, step.now + step.roll.grace);
             return;
         }
-        if self.aside.unserved.contains_key(&(target.state, last.r)) {
-            return self.note_in_vain(step, from);
+        if self.ignored.unserved.contains_key(&(target.state, last.r)) {
+            return self.note_failure(step, from);
         }
-        let undone = self.head.epoch.saturating_sub(judged.base.epoch);
+        let undone = self.head.epoch.saturating_sub(candidate.base.epoch);
         if skipped > 0 && undone > self.config.undo_max {
             // We do not know which voters signed the first link beyond ours, so the lineage is
             // asked for anew.
             return;
         }
-        if self.is_held(step, (from, target), &judged) {
+        if self.is_held(step, (from, target), &candidate) {
             return;
         }
         self.note_useful(&from);
-        let Judged { base, entries, links, spent, admitting, .. } = judged;
+        let Candidate { base, entries, links, spent, admitting, .. } = candidate;
         let on_ours = base.epoch == self.head.epoch;
         let waited = self.ahead_since.is_some_and(|since| step.now >= since + LINK_WAIT);
         if let (1, Some(link), true, false) = (entries.len(), links.front(), on_ours, waited) {
@@ -407,13 +414,13 @@ impl State {
         }
         let mut way = Way::new(step, (from, target, proven), base, (entries, links), spent);
         way.admitting = admitting;
-        self.set_out(step, way);
+        self.begin(step, way);
     }
 
     /// Links prove receipts, and the state before each; the state after the last one is only
     /// claimed. It is not followed if more of its voters claim another one.
-    fn is_outvoted(&self, step: &Step<'_>, target: &Head, judged: &Judged) -> bool {
-        let voters = judged.before.iter().flat_map(|before| &before.voters);
+    fn is_outvoted(&self, step: &Step<'_>, target: &Head, candidate: &Candidate) -> bool {
+        let voters = candidate.next.iter().flat_map(|next| &next.voters);
         let heads = voters.filter_map(|voter| step.roll.peers.get(&voter.peer));
         let same = heads
             .map(|seen| seen.beat.head)
@@ -427,7 +434,7 @@ impl State {
 struct Reply<'a> {
     from: PeerId,
     head: Head,
-    sought: Head,
+    requested: Head,
     openings: &'a [Opening],
     /// What the epoch machine shows of our open epoch.
     open: Open<'a>,

@@ -11,62 +11,62 @@ use crate::machine::step::{Ahead, Step};
 use crate::machine::table::Seen;
 use crate::message::{Head, Heartbeat, Phase, Rank, Voter};
 
-use super::{ASK_INTERVAL, Asked, Open, REMEMBERED_MAX, State, USUAL_WAIT};
+use super::{ASK_INTERVAL, Open, REMEMBERED_MAX, Request, State, USUAL_WAIT};
 
 impl State {
-    pub(super) fn note_asked(&mut self, step: &Step<'_>, peer: PeerId) {
-        let failures = self.asked.get(&peer).map_or(0, |asked| asked.failures);
+    pub(super) fn note_request(&mut self, step: &Step<'_>, peer: PeerId) {
+        let failures = self.requests.get(&peer).map_or(0, |request| request.failures);
         let until = step.now + ASK_INTERVAL;
-        self.asked.insert(peer, Asked { until, in_vain: false, failures });
+        self.requests.insert(peer, Request { until, failed: false, failures });
     }
 
     /// Notes that a question to a peer led nowhere: it is left alone for a while, and asked after
     /// others.
-    pub(super) fn note_in_vain(&mut self, step: &Step<'_>, peer: PeerId) {
-        let failures = self.asked.get(&peer).map_or(0, |asked| asked.failures);
+    pub(super) fn note_failure(&mut self, step: &Step<'_>, peer: PeerId) {
+        let failures = self.requests.get(&peer).map_or(0, |request| request.failures);
         let until = step.now + step.roll.grace;
         let failures = failures.saturating_add(1);
-        self.asked.insert(peer, Asked { until, in_vain: true, failures });
+        self.requests.insert(peer, Request { until, failed: true, failures });
     }
 
     /// R25: notes that its answer does not lead to the head that it claimed, which is ignored for a
     /// while.
-    pub(super) fn note_nowhere(&mut self, step: &Step<'_>, peer: PeerId, head: Digest) {
-        self.note_in_vain(step, peer);
-        self.put_aside(peer, head, step.now + step.roll.grace);
+    pub(super) fn note_misleading(&mut self, step: &Step<'_>, peer: PeerId, head: Digest) {
+        self.note_failure(step, peer);
+        self.ignore(peer, head, step.now + step.roll.grace);
     }
 
     /// Notes that an answer of this peer was useful.
     pub(super) fn note_useful(&mut self, peer: &PeerId) {
-        self.asked.entry(*peer).and_modify(|asked| asked.failures = 0);
+        self.requests.entry(*peer).and_modify(|request| request.failures = 0);
     }
 
-    fn is_asked(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        self.asked.get(peer).is_some_and(|asked| step.now < asked.until)
+    fn asked_lately(&self, step: &Step<'_>, peer: &PeerId) -> bool {
+        self.requests.get(peer).is_some_and(|request| step.now < request.until)
     }
 
     /// Whether a question to this peer led nowhere lately.
-    pub(super) fn is_silent(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        self.asked.get(peer).is_some_and(|asked| asked.in_vain && step.now < asked.until)
+    pub(super) fn failed_lately(&self, step: &Step<'_>, peer: &PeerId) -> bool {
+        self.requests.get(peer).is_some_and(|request| request.failed && step.now < request.until)
     }
 
     /// Forgets questions that are over. Failures of a peer are remembered as long as it is alive.
-    fn forget_asked(&mut self, step: &Step<'_>) {
-        let stays = |peer: &PeerId, asked: &mut Asked| {
-            step.now < asked.until || (asked.failures > 0 && step.roll.alive(peer, step.now))
+    fn forget_requests(&mut self, step: &Step<'_>) {
+        let stays = |peer: &PeerId, request: &mut Request| {
+            step.now < request.until || (request.failures > 0 && step.roll.alive(peer, step.now))
         };
-        self.asked.retain(stays);
+        self.requests.retain(stays);
         let pairs = self.law.keeps(Rule::G12);
         let stays = |peer: &PeerId| !pairs || step.roll.alive(peer, step.now);
-        self.aside.heads.retain(|(peer, _), until| *until > step.now && stays(peer));
-        self.aside.unserved.retain(|_, until| *until > step.now);
+        self.ignored.heads.retain(|(peer, _), until| *until > step.now && stays(peer));
+        self.ignored.unserved.retain(|_, until| *until > step.now);
     }
 
     pub(super) fn on_tick(&mut self, step: &mut Step<'_>, open: Open<'_>) {
-        self.forget_asked(step);
+        self.forget_requests(step);
         self.wait_for_attested(step);
         self.pass_notices(step);
-        if self.pursuit.is_some() || open.applying {
+        if self.catch_up.is_some() || open.applying {
             return;
         }
         self.rounds = 0;
@@ -76,7 +76,7 @@ impl State {
         }
         let Some((peer, head)) = self.first_ahead(step, open) else {
             if !self.awaits_next(step) {
-                self.look_beside(step, open);
+                self.look_for_parted(step, open);
             }
             return;
         };
@@ -86,7 +86,7 @@ impl State {
     /// Whether a peer that may be asked is one epoch ahead, which is waited for.
     fn awaits_next(&self, step: &Step<'_>) -> bool {
         let mut live = step.roll.live(step.now);
-        live.any(|(peer, seen)| !self.is_asked(step, peer) && self.is_ahead(peer, seen))
+        live.any(|(peer, seen)| !self.asked_lately(step, peer) && self.is_ahead(peer, seen))
     }
 
     /// G12: among the peers ahead, those that the newest receipt names come first, as they are hard
@@ -95,7 +95,7 @@ impl State {
     /// ahead is given a moment to reach us by votes.
     fn first_ahead(&mut self, step: &Step<'_>, open: Open<'_>) -> Option<(PeerId, Head)> {
         let ahead = |(peer, seen): &(&PeerId, &Seen)| {
-            !self.is_asked(step, peer) && self.is_ahead(peer, seen)
+            !self.asked_lately(step, peer) && self.is_ahead(peer, seen)
         };
         let mut candidates: Vec<(PeerId, Head, Rank)> = step
             .roll
@@ -114,7 +114,7 @@ impl State {
         let named = self.links.back().map(|link| &link.receipt);
         let key = |(peer, _, rank): &(PeerId, Head, Rank)| {
             let is_named = named.is_some_and(|last| last.members.iter().any(|m| m.peer == *peer));
-            let failures = self.asked.get(peer).map_or(0, |asked| asked.failures);
+            let failures = self.requests.get(peer).map_or(0, |request| request.failures);
             let chance = self.draw(peer);
             (Reverse(is_named), failures, Reverse(*rank), chance)
         };
@@ -146,8 +146,8 @@ impl State {
             return Ahead::PassedOver;
         }
         let wasted = |peer: &PeerId| match self.law.keeps(Rule::G12) {
-            true => self.asked.get(peer).is_some_and(|asked| asked.failures > 0),
-            false => self.is_silent(step, peer),
+            true => self.requests.get(peer).is_some_and(|request| request.failures > 0),
+            false => self.failed_lately(step, peer),
         };
         let mut live = step.roll.live(step.now);
         match live.any(|(peer, seen)| self.is_ahead(peer, seen) && !wasted(peer)) {
@@ -171,7 +171,7 @@ impl State {
             let seen =
                 step.roll.peers.get(&voter.peer).filter(|seen| seen.beat.log == voter.log)?;
             let head = seen.beat.head;
-            let refused = || self.aside.heads.get(&self.pair(voter.peer, head.state));
+            let refused = || self.ignored.heads.get(&self.pair(voter.peer, head.state));
             let leads =
                 || refused() != Some(&Time(u64::MAX)) && self.is_greater(&self.claimed_by(seen));
             (head.epoch >= open.series.epoch && leads()).then_some(voter.peer)
@@ -187,15 +187,15 @@ impl State {
         let Heartbeat { phase, head, .. } = &seen.beat;
         *phase != Phase::Behind
             && self.is_greater(&self.claimed_by(seen))
-            && !self.is_aside(*peer, head.state)
+            && !self.is_ignored(*peer, head.state)
     }
 
     /// If no peer is ahead: looks for Regroups that we missed, and for lineages that parted from
     /// ours.
-    fn look_beside(&mut self, step: &mut Step<'_>, open: Open<'_>) {
+    fn look_for_parted(&mut self, step: &mut Step<'_>, open: Open<'_>) {
         for (peer, seen) in step.roll.live(step.now) {
             let beat = &seen.beat;
-            if self.is_asked(step, peer) {
+            if self.asked_lately(step, peer) {
                 continue;
             }
             let regrouped = beat.phase != Phase::Behind
@@ -207,8 +207,8 @@ impl State {
                 self.ask_lineage(step, (*peer, beat.head), self.head.epoch);
                 return;
             }
-            let new =
-                !self.told.contains(&beat.head.state) && !self.is_aside(*peer, beat.head.state);
+            let new = !self.reported.contains(&beat.head.state)
+                && !self.is_ignored(*peer, beat.head.state);
             if parted && new {
                 self.ask_chain(step, *peer, beat.head);
                 return;
@@ -221,7 +221,9 @@ impl State {
     fn note_caught_up(&mut self, step: &mut Step<'_>) {
         let next = self.head.epoch.saturating_add(1);
         let further = step.roll.live(step.now).any(|(peer, seen)| {
-            seen.beat.head.epoch > next && self.is_ahead(peer, seen) && !self.is_silent(step, peer)
+            seen.beat.head.epoch > next
+                && self.is_ahead(peer, seen)
+                && !self.failed_lately(step, peer)
         });
         if self.catching_up.is_some() && !further {
             self.catching_up = None;
@@ -230,14 +232,14 @@ impl State {
     }
 
     /// G12: what one peer says of a head is no reason not to believe another one.
-    pub(super) fn put_aside(&mut self, peer: PeerId, state: Digest, until: Time) {
-        if self.aside.heads.len() < REMEMBERED_MAX {
-            self.aside.heads.insert(self.pair(peer, state), until);
+    pub(super) fn ignore(&mut self, peer: PeerId, state: Digest, until: Time) {
+        if self.ignored.heads.len() < REMEMBERED_MAX {
+            self.ignored.heads.insert(self.pair(peer, state), until);
         }
     }
 
-    fn is_aside(&self, peer: PeerId, state: Digest) -> bool {
-        self.aside.heads.contains_key(&self.pair(peer, state))
+    fn is_ignored(&self, peer: PeerId, state: Digest) -> bool {
+        self.ignored.heads.contains_key(&self.pair(peer, state))
     }
 
     fn pair(&self, peer: PeerId, state: Digest) -> (PeerId, Digest) {

@@ -16,11 +16,11 @@ use crate::machine::output::Output;
 use crate::machine::step::Step;
 use crate::message::{CHAIN_MAX, ChainLink, Head, Link};
 
-use super::catch_up::Judged;
+use super::catch_up::Candidate;
 use super::marks::DAY;
-use super::{LINKS_KEPT, REMEMBERED_MAX, State, Told};
+use super::{LINKS_KEPT, REMEMBERED_MAX, Reported, State};
 
-impl Told {
+impl Reported {
     pub(super) fn contains(&self, state: &Digest) -> bool {
         self.states.contains(state)
     }
@@ -44,7 +44,7 @@ impl State {
     ) {
         let in_order = chain.iter().zip(from_epoch..).all(|(link, at)| link.epoch == at);
         if !in_order {
-            self.note_nowhere(step, from, target.state);
+            self.note_misleading(step, from, target.state);
             step.put(Output::Fault(from, Fault::Answer(AnswerFault::ChainOrder)));
             return;
         }
@@ -62,10 +62,12 @@ impl State {
         if let Some(mine) = mine.filter(|mine| mine.r == r) {
             return self.on_diverged(step, from, target, (first_epoch, mine.state, state));
         }
-        if self.told.held.contains(&r) && self.law.keeps(Rule::G11) && !self.follows(&target.state)
+        if self.reported.held.contains(&r)
+            && self.law.keeps(Rule::G11)
+            && !self.follows(&target.state)
         {
-            self.put_aside(from, target.state, Time(u64::MAX));
-            return self.note_in_vain(step, from);
+            self.ignore(from, target.state, Time(u64::MAX));
+            return self.note_failure(step, from);
         }
         let claimed = self.claimed_on(step, (&from, &target), first_epoch, chain);
         let exceeds = self.is_greater(&claimed);
@@ -82,17 +84,17 @@ impl State {
     /// author has signed that head: one that our receipts name is believed, once in a while.
     fn on_withdrawn(&mut self, step: &mut Step<'_>, from: PeerId, target: Head) {
         if self.is_greater(&self.claimed_in(step, &from, &target)) {
-            self.note_nowhere(step, from, target.state);
+            self.note_misleading(step, from, target.state);
         }
         let parted = self.state_after(target.epoch).is_some_and(|state| state != target.state);
-        let told = self.told.withdrew.get(&from);
-        let lately = told.is_some_and(|at| self.head.epoch < *at + LINKS_KEPT as u64);
+        let reported = self.reported.withdrew.get(&from);
+        let lately = reported.is_some_and(|at| self.head.epoch < *at + LINKS_KEPT as u64);
         let names = |link: &Arc<Link>| link.receipt.members.iter().any(|m| m.peer == from);
         let named = self.links.iter().any(names);
         if parted && (named && !lately || !self.law.keeps(Rule::G12)) {
-            self.told.withdrew.retain(|_, at| self.head.epoch < *at + LINKS_KEPT as u64);
-            self.told.withdrew.insert(from, self.head.epoch);
-            self.tell_fork(step, target.epoch, target, 0);
+            self.reported.withdrew.retain(|_, at| self.head.epoch < *at + LINKS_KEPT as u64);
+            self.reported.withdrew.insert(from, self.head.epoch);
+            self.report_fork(step, target.epoch, target, 0);
         }
         self.remember(target.state);
     }
@@ -114,26 +116,26 @@ impl State {
         let names = |link: &Arc<Link>| link.receipt.members.iter().any(|m| m.peer == from);
         let named = self.link(epoch).is_some_and(names);
         if named || !self.law.keeps(Rule::G12) {
-            self.tell_diverged(step, from, mine, theirs);
+            self.report_diverged(step, from, mine, theirs);
         }
         self.remember(target.state);
-        self.put_aside(from, target.state, Time(u64::MAX));
+        self.ignore(from, target.state, Time(u64::MAX));
     }
 
-    pub(super) fn tell_diverged(
+    pub(super) fn report_diverged(
         &mut self,
         step: &mut Step<'_>,
         who: PeerId,
         mine: Digest,
         theirs: Digest,
     ) {
-        if remember(&mut self.told.states, theirs) {
+        if remember(&mut self.reported.states, theirs) {
             step.put(Output::Event(Event::Diverged { who, mine, theirs }));
         }
     }
 
     /// R26: reports another lineage, and how many of our epochs are undone for it.
-    pub(super) fn tell_fork(
+    pub(super) fn report_fork(
         &mut self,
         step: &mut Step<'_>,
         first_epoch: u64,
@@ -141,7 +143,7 @@ impl State {
         undone: u64,
     ) {
         let mine = self.head;
-        let is_new = remember(&mut self.told.states, theirs.state);
+        let is_new = remember(&mut self.reported.states, theirs.state);
         if is_new || undone > 0 {
             step.put(Output::Event(Event::Fork { first_epoch, mine, theirs, undone, held: false }));
         }
@@ -152,7 +154,7 @@ impl State {
     }
 
     pub(super) fn remember(&mut self, state: Digest) {
-        remember(&mut self.told.states, state);
+        remember(&mut self.reported.states, state);
     }
 
     /// Whether a person has decided for this head.
@@ -168,34 +170,34 @@ impl State {
         &mut self,
         step: &mut Step<'_>,
         (from, target): (PeerId, Head),
-        judged: &Judged,
+        candidate: &Candidate,
     ) -> bool {
-        let base = judged.base.epoch;
+        let base = candidate.base.epoch;
         let undone = self.head.epoch.saturating_sub(base);
         // An attestation is the organiser's decision, which counts like that of a person.
         let chosen = self.follows(&target.state)
-            || self.proven(&target, judged).attested > self.attested()
-            || judged.entries.iter().any(|entry| self.follows(&entry.state));
+            || self.proven(&target, candidate).attested > self.attested()
+            || candidate.entries.iter().any(|entry| self.follows(&entry.state));
         let recent = |time| self.marks.is_recent(step.now, base, time);
         let small = undone <= self.config.undo_max;
         let signed = match base {
             // Nobody has voted on genesis, so friends who founded apart can meet.
             0 => small,
-            _ => judged.is_signed() && (small || recent(DAY)),
+            _ => candidate.is_signed() && (small || recent(DAY)),
         };
         let young = recent(self.config.undo_time);
         if undone == 0 || young || signed || chosen || !self.law.keeps(Rule::G11) {
             return false;
         }
         let (mine, theirs, first_epoch) = (self.head, target, base.saturating_add(1));
-        if let Some(first) = judged.entries.front()
-            && remember(&mut self.told.held, first.r)
+        if let Some(first) = candidate.entries.front()
+            && remember(&mut self.reported.held, first.r)
         {
             let event = Event::Fork { first_epoch, mine, theirs, undone: 0, held: true };
             step.put(Output::Event(event));
         }
-        self.put_aside(from, target.state, Time(u64::MAX));
-        self.note_in_vain(step, from);
+        self.ignore(from, target.state, Time(u64::MAX));
+        self.note_failure(step, from);
         true
     }
 }

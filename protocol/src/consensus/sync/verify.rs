@@ -12,79 +12,81 @@ use crate::machine::step::Step;
 use crate::message::wire;
 use crate::message::{Head, Link, Opening, Series};
 
-use super::catch_up::{Before, Judged};
+use super::catch_up::{Candidate, NextEpoch};
 use super::{Entry, LINKS_BYTES_MAX, State};
 
 impl State {
     /// Checks the next link of a lineage, and adds it. `ours` are the Regroups of our open epoch.
-    pub(super) fn judge(
+    pub(super) fn verify_link(
         &self,
-        judged: &mut Judged,
+        candidate: &mut Candidate,
         link: &Link,
         ours: &[Opening],
     ) -> Result<(), Fault> {
-        let Some(before) = &judged.before else { return Ok(()) };
-        let first = judged.entries.is_empty();
+        let Some(next) = &candidate.next else { return Ok(()) };
+        let first = candidate.entries.is_empty();
         // The voters signed this; the first link is compared with the state of the base.
-        let epoch = judged.reached().saturating_add(1);
-        let parent = if first { judged.base.state } else { link.receipt.series.parent };
+        let epoch = candidate.reached().saturating_add(1);
+        let parent = if first { candidate.base.state } else { link.receipt.series.parent };
         let weight_max = match self.law.keeps(Rule::G11) {
-            true => self.law.capacity.weight_max(before.median),
+            true => self.law.capacity.weight_max(next.median),
             false => u64::MAX,
         };
         let series = Series { epoch, parent, regroup: None };
-        self.law.check_link(series, (&before.voters, before.ledger.as_ref()), weight_max, link)?;
-        let ledger = before.ledger.as_ref().map(|ledger| ledger.after(&link.receipt));
-        let tokens = judged.tokens().checked_add(link.receipt.tokens());
+        self.law.check_link(series, (&next.voters, next.ledger.as_ref()), weight_max, link)?;
+        let ledger = next.ledger.as_ref().map(|ledger| ledger.after(&link.receipt));
+        let tokens = candidate.tokens().checked_add(link.receipt.tokens());
         let tokens = tokens.ok_or(Fault::Certificate(CertificateFault::TooManyTokens))?;
         if first {
-            judged.unsigned.clone_from(&before.voters);
+            candidate.unsigned.clone_from(&next.voters);
         }
-        if !judged.is_signed() {
-            let unsigned = judged.unsigned.len();
-            judged.unsigned.retain(|voter| !self.law.has_signed(voter, link));
-            judged.signed_count += unsigned - judged.unsigned.len();
+        if !candidate.is_signed() {
+            let unsigned = candidate.unsigned.len();
+            candidate.unsigned.retain(|voter| !self.law.has_signed(voter, link));
+            candidate.signed_count += unsigned - candidate.unsigned.len();
         }
         let mine = self.link(epoch).map_or(ours, |mine| &mine.openings);
         let known = |opening| mine.iter().any(|o| self.law.opened(o) == self.law.opened(opening));
-        judged.is_regrouped |= !link.openings.iter().all(known);
-        judged.spent = judged.spent.and(&self.spent(&link.receipt));
-        judged.end_at(parent);
+        candidate.is_regrouped |= !link.openings.iter().all(known);
+        candidate.spent = candidate.spent.and(&self.spent(&link.receipt));
+        candidate.end_at(parent);
         let r = wire::receipt_digest(&self.law.run, &link.receipt);
-        judged.entries.push_back(Entry { r, state: Digest::ZERO, tokens });
-        judged.admitting.extend(link.receipt.trust.is_some().then(|| link.receipt.clone()));
-        judged.before = Some(Before::of(&link.receipt, ledger));
-        self.keep_link(judged, link);
+        candidate.entries.push_back(Entry { r, state: Digest::ZERO, tokens });
+        candidate.admitting.extend(link.receipt.trust.is_some().then(|| link.receipt.clone()));
+        candidate.next = Some(NextEpoch::of(&link.receipt, ledger));
+        self.keep_link(candidate, link);
         Ok(())
     }
 
     /// Adds a link to those in memory, and drops the oldest ones beyond the bound.
-    fn keep_link(&self, judged: &mut Judged, link: &Link) {
+    fn keep_link(&self, candidate: &mut Candidate, link: &Link) {
         let bytes = wire::canonical(link).len();
-        judged.bytes = judged.bytes.saturating_add(bytes);
-        judged.came = judged.came.saturating_add(bytes as u64);
-        judged.links.push_back(link.clone());
-        while judged.bytes > LINKS_BYTES_MAX && judged.links.len() > 1 && self.law.keeps(Rule::G12)
+        candidate.bytes = candidate.bytes.saturating_add(bytes);
+        candidate.came = candidate.came.saturating_add(bytes as u64);
+        candidate.links.push_back(link.clone());
+        while candidate.bytes > LINKS_BYTES_MAX
+            && candidate.links.len() > 1
+            && self.law.keeps(Rule::G12)
         {
-            let first = judged.links.pop_front();
+            let first = candidate.links.pop_front();
             let bytes = first.map_or(0, |first| wire::canonical(&first).len());
-            judged.bytes = judged.bytes.saturating_sub(bytes);
+            candidate.bytes = candidate.bytes.saturating_sub(bytes);
         }
     }
 
     /// Drops the epochs that we have taken ourselves since we asked, and counts them.
-    pub(super) fn skip_ours(&self, judged: &mut Judged) -> usize {
+    pub(super) fn skip_ours(&self, candidate: &mut Candidate) -> usize {
         let mut count = 0;
-        while let Some(first) = judged.entries.front() {
-            let epoch = judged.base.epoch.saturating_add(1);
+        while let Some(first) = candidate.entries.front() {
+            let epoch = candidate.base.epoch.saturating_add(1);
             if self.entry(epoch).is_none_or(|mine| mine.r != first.r) {
                 break;
             }
-            if judged.links.len() == judged.entries.len() {
-                judged.links.pop_front();
+            if candidate.links.len() == candidate.entries.len() {
+                candidate.links.pop_front();
             }
-            judged.base = Head { epoch, tokens: first.tokens, state: first.state };
-            judged.entries.pop_front();
+            candidate.base = Head { epoch, tokens: first.tokens, state: first.state };
+            candidate.entries.pop_front();
             count += 1;
         }
         count

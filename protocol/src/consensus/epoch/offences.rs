@@ -10,7 +10,7 @@ use crate::base::id::PeerId;
 
 /// What is remembered of past epochs.
 #[derive(Clone, Debug)]
-pub(super) struct Trouble {
+pub(super) struct Offences {
     /// How many of the last eight epochs must have an offence to exclude a peer.
     needed: u32,
     past: BTreeMap<PeerId, Past>,
@@ -22,74 +22,82 @@ struct Past {
     /// an offence.
     epochs: u8,
     /// How often it was excluded; each time is twice as long as the one before.
-    times: u32,
+    exclusions: u32,
     /// Epochs for which it is still excluded.
-    out: u64,
+    excluded_for: u64,
 }
 
 /// Offences of a peer itself in 3 of the last 8 epochs exclude it. For shared suspicion, being in
 /// each lost ring, it takes 6: peers in the same half of a ring only had bad luck (R40).
-pub(super) const OWN: u32 = 3;
-pub(super) const SHARED: u32 = 6;
+pub(super) const OFFENCES_NEEDED: u32 = 3;
+pub(super) const SUSPICIONS_NEEDED: u32 = 6;
 
 /// A peer is excluded for at most 2 to this power epochs.
-const TIMES_MAX: u32 = 6;
+const EXCLUSIONS_MAX: u32 = 6;
 
 /// Peers that are remembered: as many as a view has. A full table forgets the peer with the fewest
 /// offences.
 const PEERS_MAX: usize = 1_024;
 
-impl Trouble {
+impl Offences {
     /// An account without offences; `needed` of eight epochs with one exclude a peer.
     pub(super) fn new(needed: u32) -> Self {
         Self { needed, past: BTreeMap::new() }
     }
 
-    /// Counts an epoch in which the peers in `made` committed an offence, and those in `took_part`
+    /// Counts an epoch in which the peers in `offenders` committed an offence, and those in `took_part`
     /// could have.
-    pub(super) fn count_epoch(&mut self, made: &BTreeSet<PeerId>, took_part: &BTreeSet<PeerId>) {
+    pub(super) fn count_epoch(
+        &mut self,
+        offenders: &BTreeSet<PeerId>,
+        took_part: &BTreeSet<PeerId>,
+    ) {
         for past in self.past.values_mut() {
-            past.out = past.out.saturating_sub(1);
+            past.excluded_for = past.excluded_for.saturating_sub(1);
         }
-        for peer in took_part.difference(made) {
+        for peer in took_part.difference(offenders) {
             if let Some(past) = self.past.get_mut(peer) {
                 past.epochs <<= 1;
                 if past.epochs == 0 {
-                    past.times = past.times.saturating_sub(1);
+                    past.exclusions = past.exclusions.saturating_sub(1);
                 }
             }
         }
-        for peer in made {
-            self.count_trouble(*peer);
+        for peer in offenders {
+            self.count_offence(*peer);
         }
-        self.past.retain(|_, past| past.epochs > 0 || past.times > 0 || past.out > 0);
+        self.past.retain(|_, past| past.epochs > 0 || past.exclusions > 0 || past.excluded_for > 0);
     }
 
-    fn count_trouble(&mut self, peer: PeerId) {
+    fn count_offence(&mut self, peer: PeerId) {
         if self.past.len() >= PEERS_MAX && !self.past.contains_key(&peer) {
-            let least =
-                self.past.iter().min_by_key(|(_, past)| (past.times, past.epochs.count_ones()));
+            let least = self
+                .past
+                .iter()
+                .min_by_key(|(_, past)| (past.exclusions, past.epochs.count_ones()));
             least.map(|(least, _)| *least).and_then(|least| self.past.remove(&least));
         }
         let needed = self.needed;
         let past = self.past.entry(peer).or_default();
         past.epochs = past.epochs << 1 | 1;
         if past.epochs.count_ones() >= needed {
-            past.out = 1 << past.times.min(TIMES_MAX);
-            past.times = (past.times + 1).min(TIMES_MAX);
+            past.excluded_for = 1 << past.exclusions.min(EXCLUSIONS_MAX);
+            past.exclusions = (past.exclusions + 1).min(EXCLUSIONS_MAX);
             // One more offence excludes it again.
             past.epochs = (1 << (needed - 1)) - 1;
         }
     }
 
     /// Whether it gets no position from us now.
-    pub(super) fn is_out(&self, peer: &PeerId) -> bool {
-        self.past.get(peer).is_some_and(|past| past.out > 0)
+    pub(super) fn is_excluded(&self, peer: &PeerId) -> bool {
+        self.past.get(peer).is_some_and(|past| past.excluded_for > 0)
     }
 
     /// Its offences, weighed: the recent epochs with one, and its earlier exclusions.
     pub(super) fn count(&self, peer: &PeerId) -> u32 {
-        self.past.get(peer).map_or(0, |past| past.epochs.count_ones() + self.needed * past.times)
+        self.past
+            .get(peer)
+            .map_or(0, |past| past.epochs.count_ones() + self.needed * past.exclusions)
     }
 }
 
@@ -99,34 +107,34 @@ mod tests {
 
     const WHO: PeerId = PeerId([1; 32]);
 
-    fn epochs(trouble: &mut Trouble, made: bool, count: usize) {
+    fn epochs(offences: &mut Offences, offenders: bool, count: usize) {
         let who = BTreeSet::from([WHO]);
-        let made = if made { who.clone() } else { BTreeSet::new() };
-        (0..count).for_each(|_| trouble.count_epoch(&made, &who));
+        let offenders = if offenders { who.clone() } else { BTreeSet::new() };
+        (0..count).for_each(|_| offences.count_epoch(&offenders, &who));
     }
 
-    fn out(trouble: &mut Trouble) -> usize {
+    fn out(offences: &mut Offences) -> usize {
         let mut count = 0;
-        while trouble.is_out(&WHO) {
+        while offences.is_excluded(&WHO) {
             count += 1;
-            trouble.count_epoch(&BTreeSet::new(), &BTreeSet::new());
+            offences.count_epoch(&BTreeSet::new(), &BTreeSet::new());
         }
         count
     }
 
     #[test]
     fn g13_three_of_eight_epochs_cost_the_place_and_each_time_twice_as_long() {
-        let mut trouble = Trouble::new(OWN);
-        epochs(&mut trouble, true, 2);
-        epochs(&mut trouble, false, 5);
-        assert!(!trouble.is_out(&WHO));
-        epochs(&mut trouble, true, 1);
-        assert_eq!(out(&mut trouble), 1);
+        let mut offences = Offences::new(OFFENCES_NEEDED);
+        epochs(&mut offences, true, 2);
+        epochs(&mut offences, false, 5);
+        assert!(!offences.is_excluded(&WHO));
+        epochs(&mut offences, true, 1);
+        assert_eq!(out(&mut offences), 1);
         for length in [2, 4, 8, 16, 32, 64, 64] {
-            epochs(&mut trouble, true, 1);
-            assert_eq!(out(&mut trouble), length);
+            epochs(&mut offences, true, 1);
+            assert_eq!(out(&mut offences), length);
         }
-        epochs(&mut trouble, false, 14);
-        assert_eq!(trouble.count(&WHO), 0, "good epochs count down");
+        epochs(&mut offences, false, 14);
+        assert_eq!(offences.count(&WHO), 0, "good epochs count down");
     }
 }

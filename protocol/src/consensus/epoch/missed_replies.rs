@@ -13,10 +13,10 @@ use crate::base::time::Time;
 
 /// The missed replies of the open epoch, by voter.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Debts(BTreeMap<PeerId, Debt>);
+pub(super) struct MissedReplies(BTreeMap<PeerId, Missed>);
 
 #[derive(Clone, Copy, Debug)]
-struct Debt {
+struct Missed {
     count: u32,
     since: Time,
     /// Whether it did answer that something else binds it.
@@ -27,38 +27,38 @@ struct Debt {
 /// link.
 const DEADLINES: u32 = 3;
 
-impl Debts {
+impl MissedReplies {
     /// A deadline passed at which this voter had not replied.
-    pub(super) fn owe(&mut self, who: PeerId, now: Time) {
-        let debt = self.0.entry(who).or_insert(Debt { count: 0, since: now, bound: false });
-        debt.count += 1;
+    pub(super) fn note(&mut self, who: PeerId, now: Time) {
+        let missed = self.0.entry(who).or_insert(Missed { count: 0, since: now, bound: false });
+        missed.count += 1;
     }
 
     /// The voter has sent the reply, or a message that costs it as much.
-    pub(super) fn pay(&mut self, who: &PeerId) {
+    pub(super) fn clear(&mut self, who: &PeerId) {
         self.0.remove(who);
     }
 
     /// The voter has answered that something else binds it. That may be true, and lasts as long as
     /// a ring.
-    pub(super) fn defer(&mut self, who: &PeerId) {
-        if let Some(debt) = self.0.get_mut(who) {
-            debt.bound = true;
+    pub(super) fn note_bound(&mut self, who: &PeerId) {
+        if let Some(missed) = self.0.get_mut(who) {
+            missed.bound = true;
         }
     }
 
     /// Whether it counts as unresponsive: for longer than `grace`, plus `ring` if it says that it
     /// is bound.
-    pub(super) fn is_mute(
+    pub(super) fn is_unresponsive(
         &self,
         who: &PeerId,
         now: Time,
         grace: Duration,
         ring: impl FnOnce() -> Duration,
     ) -> bool {
-        self.0.get(who).filter(|debt| debt.count >= DEADLINES).is_some_and(|debt| {
-            let bound = if debt.bound { ring() } else { Duration::ZERO };
-            now.since(debt.since) >= grace + bound
+        self.0.get(who).filter(|missed| missed.count >= DEADLINES).is_some_and(|missed| {
+            let bound = if missed.bound { ring() } else { Duration::ZERO };
+            now.since(missed.since) >= grace + bound
         })
     }
 }
@@ -76,23 +76,26 @@ mod tests {
     }
 
     #[test]
-    fn g9_who_owes_thrice_and_for_the_grace_is_mute_until_it_speaks() {
-        let mut debts = Debts::default();
-        [0, 1, 2].into_iter().for_each(|second| debts.owe(WHO, at(second)));
-        assert!(!debts.is_mute(&WHO, at(7), GRACE, || RING));
-        assert!(debts.is_mute(&WHO, at(8), GRACE, || RING));
-        debts.pay(&WHO);
-        assert!(!debts.is_mute(&WHO, at(8), GRACE, || RING));
-        [10, 30].into_iter().for_each(|second| debts.owe(WHO, at(second)));
-        assert!(!debts.is_mute(&WHO, at(40), GRACE, || RING), "two deadlines may be bad luck");
+    fn g9_three_missed_replies_over_the_grace_count_until_a_reply() {
+        let mut replies = MissedReplies::default();
+        [0, 1, 2].into_iter().for_each(|second| replies.note(WHO, at(second)));
+        assert!(!replies.is_unresponsive(&WHO, at(7), GRACE, || RING));
+        assert!(replies.is_unresponsive(&WHO, at(8), GRACE, || RING));
+        replies.clear(&WHO);
+        assert!(!replies.is_unresponsive(&WHO, at(8), GRACE, || RING));
+        [10, 30].into_iter().for_each(|second| replies.note(WHO, at(second)));
+        assert!(
+            !replies.is_unresponsive(&WHO, at(40), GRACE, || RING),
+            "two deadlines may be bad luck"
+        );
     }
 
     #[test]
-    fn g9_who_is_bound_elsewhere_is_given_as_long_as_a_ring() {
-        let mut debts = Debts::default();
-        [0, 1, 2].into_iter().for_each(|second| debts.owe(WHO, at(second)));
-        debts.defer(&WHO);
-        assert!(!debts.is_mute(&WHO, at(67), GRACE, || RING));
-        assert!(debts.is_mute(&WHO, at(68), GRACE, || RING));
+    fn g9_a_voter_bound_elsewhere_has_as_long_as_a_ring() {
+        let mut replies = MissedReplies::default();
+        [0, 1, 2].into_iter().for_each(|second| replies.note(WHO, at(second)));
+        replies.note_bound(&WHO);
+        assert!(!replies.is_unresponsive(&WHO, at(67), GRACE, || RING));
+        assert!(replies.is_unresponsive(&WHO, at(68), GRACE, || RING));
     }
 }

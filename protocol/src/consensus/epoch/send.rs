@@ -71,7 +71,7 @@ impl State {
         self.seal(Message::Ready(Ready { series: self.series(), incarnation, weight, norm }))
     }
 
-    pub(super) fn say_ready(&mut self, step: &mut Step<'_>) {
+    pub(super) fn announce_ready(&mut self, step: &mut Step<'_>) {
         if let (Some(frozen), false) = (self.slot.frozen, self.leaving.is_some()) {
             step.put(Output::Gossip(self.ready_message(frozen)));
         }
@@ -138,7 +138,7 @@ impl State {
     /// `Commit`.
     fn repeat_done(&self, step: &mut Step<'_>, digest: Digest) {
         let Some(ballot) = self.slot.ballots.get(&digest) else { return };
-        let Some(message) = self.standing(digest) else { return };
+        let Some(message) = self.latest_message(digest) else { return };
         for voter in self.voters() {
             if voter.peer != self.me.peer && !ballot.dones.contains_key(&voter.peer) {
                 step.put(Output::Send(voter.peer, Arc::clone(&message)));
@@ -148,7 +148,7 @@ impl State {
 
     /// Our newest message about a finished roster: our Done, the update that we hold, or the Ready
     /// of a peer without a vote.
-    fn standing(&self, digest: Digest) -> Option<Arc<Verified<Message>>> {
+    fn latest_message(&self, digest: Digest) -> Option<Arc<Verified<Message>>> {
         let roster = self.slot.roster(&digest)?;
         let bound = self.votes.of(self.series());
         if let Some(voted) = bound.done(roster.attempt) {

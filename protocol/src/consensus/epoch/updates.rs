@@ -7,9 +7,9 @@ use crate::base::id::Digest;
 use super::interface::Durability;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held(BTreeMap<Digest, Durability>);
+pub(super) struct StoredUpdates(BTreeMap<Digest, Durability>);
 
-impl Held {
+impl StoredUpdates {
     /// Notes that an update is stored; one that was flushed stays flushed.
     pub(super) fn insert(&mut self, update: Digest, durability: Durability) {
         let known = self.0.entry(update).or_insert(durability);
@@ -21,12 +21,12 @@ impl Held {
     }
 
     /// Whether it is flushed, so that it may be voted for (R5).
-    pub(super) fn contains(&self, update: &Digest) -> bool {
+    pub(super) fn is_flushed(&self, update: &Digest) -> bool {
         self.0.get(update) == Some(&Durability::Flushed)
     }
 
     /// Whether it is stored at all, so that it can be applied.
-    pub(super) fn is_here(&self, update: &Digest) -> bool {
+    pub(super) fn is_stored(&self, update: &Digest) -> bool {
         self.0.contains_key(update)
     }
 }
