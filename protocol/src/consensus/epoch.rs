@@ -88,8 +88,8 @@ const EARLY_MAX: usize = 1_024;
 const EARLY_OF_ONE_MAX: usize = 16;
 const EARLY_BYTES_MAX: usize = 64 << 10;
 
-/// The machine. Its own fields live as long as the process; [`Slot`] and
-/// [`SeriesState`](series::SeriesState) live shorter.
+/// The machine. Its own fields live as long as the process; those of an epoch or a series live
+/// as long as it, in `Slot` and `SeriesState`.
 #[derive(Clone, Debug)]
 pub struct State {
     law: Law,
@@ -180,9 +180,7 @@ impl State {
             Input::Message(message) => self.on_message(step, &message),
             Input::Trained { tokens, norm } => self.on_trained(step, tokens, norm),
             Input::RingFinished { roster, update } => self.on_ring_finished(roster, update),
-            Input::RingLost { roster, neighbour } => {
-                self.on_ring_lost(step, roster, neighbour);
-            }
+            Input::RingLost { roster, neighbour } => self.on_ring_lost(step, roster, neighbour),
             Input::ChunkHeld(finished) => self.slot.chunks.insert(finished),
             Input::ChunkMissing(ring, chunk) => self.on_chunk_missing(step, ring, chunk),
             Input::ChunksGone(roster) => self.slot.chunks.remove_ring(roster),
@@ -268,14 +266,10 @@ impl State {
         let Slot { openings, chain, base, series, .. } = &self.slot;
         let entered = openings.last().map_or(base, |opening| &opening.regroup.members);
         let of_series = chain.len() == openings.len() + 1 && chain.last() == Some(&series.name);
-        assert!(
-            of_series && series.voters.len() == entered.len(),
-            "S6: voters are of their series"
-        );
-        assert!(
-            series.name.epoch == self.slot.head.epoch.saturating_add(1),
-            "S3: an epoch follows on its head"
-        );
+        let as_many = series.voters.len() == entered.len();
+        assert!(of_series && as_many, "S6: voters are of their series");
+        let follows = series.name.epoch == self.slot.head.epoch.saturating_add(1);
+        assert!(follows, "S3: an epoch follows on its head");
         if let Stage::Open { roster, .. } = &series.stage {
             assert!(self.slot.roster(roster).is_some(), "R3: what is under way is known");
         }

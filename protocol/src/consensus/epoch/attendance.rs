@@ -63,25 +63,15 @@ pub(super) enum Question {
 impl PeerStatus {
     /// The table: whether a rule counts a peer of this status.
     pub(super) fn counts(self, question: Question) -> bool {
+        use PeerStatus::{Ahead, Behind, Closed, Coming, Here, Revoked, Unresponsive, Withholding};
         match question {
-            Question::IsAwaited => {
-                matches!(self, Self::Here | Self::Withholding | Self::Coming | Self::Behind)
-            }
+            Question::IsAwaited => matches!(self, Here | Withholding | Coming | Behind),
             Question::TakesPart => {
-                matches!(
-                    self,
-                    Self::Here
-                        | Self::Withholding
-                        | Self::Coming
-                        | Self::Unresponsive
-                        | Self::Revoked
-                )
+                matches!(self, Here | Withholding | Coming | Unresponsive | Revoked)
             }
-            Question::Answers => matches!(self, Self::Here | Self::Withholding | Self::Revoked),
-            Question::MayRegroup => matches!(self, Self::Here | Self::Withholding | Self::Closed),
-            Question::IsPresent => {
-                matches!(self, Self::Here | Self::Withholding | Self::Coming | Self::Ahead)
-            }
+            Question::Answers => matches!(self, Here | Withholding | Revoked),
+            Question::MayRegroup => matches!(self, Here | Withholding | Closed),
+            Question::IsPresent => matches!(self, Here | Withholding | Coming | Ahead),
         }
     }
 

@@ -105,8 +105,8 @@ impl Conduct {
     fn count(&mut self, who: PeerId, refused: bool) {
         if self.declined.len() < LOSSES_MAX || self.declined.contains_key(&who) {
             let declined = self.declined.entry(who).or_default();
-            *declined =
-                Declined { count: declined.count.saturating_add(1), refused, answered: false };
+            let count = declined.count.saturating_add(1);
+            *declined = Declined { count, refused, answered: false };
         }
     }
 
@@ -128,9 +128,7 @@ impl Conduct {
     /// Whether it has no position: it did not accept a roster of this epoch and has not answered
     /// since, or this happened more often than bad luck explains.
     pub(super) fn has_declined(&self, who: &PeerId) -> bool {
-        self.declined
-            .get(who)
-            .is_some_and(|declined| !declined.answered || declined.count >= DECLINED_MAX)
+        self.declined.get(who).is_some_and(|d| !d.answered || d.count >= DECLINED_MAX)
     }
 
     /// Whether it alone has reported losses more often than broken links explain. If a peer is
@@ -147,10 +145,10 @@ impl Conduct {
     /// reported does not count, once that peer has reported too often.
     pub(super) fn failed_rings(&self, step: &Step<'_>) -> usize {
         let lives = |who: &PeerId| !self.is_lost(step, who);
-        let is_false = |ring: &FailedRing| {
-            ring.by.len() == 1 && ring.by.iter().all(|by| self.reports_falsely(by))
-        };
-        self.rings.values().filter(|ring| ring.who.iter().all(lives) && !is_false(ring)).count()
+        let is_false =
+            |by: &BTreeSet<_>| by.len() == 1 && by.iter().all(|p| self.reports_falsely(p));
+        let failed = |ring: &&FailedRing| ring.who.iter().all(lives) && !is_false(&ring.by);
+        self.rings.values().filter(failed).count()
     }
 
     /// Whether two neighbours have lost it in this epoch, whatever was heard of it since.

@@ -88,9 +88,8 @@ impl State {
                 return false;
             }
             if step.now.since(decided.since) >= step.roll.grace {
-                self.slot
-                    .unserved
-                    .insert(wire::receipt_digest(&self.law.run, &decided.link.receipt));
+                let r = wire::receipt_digest(&self.law.run, &decided.link.receipt);
+                self.slot.unserved.insert(r);
                 self.recover(step, Reason::UpdateUnserved);
                 return true;
             }
@@ -182,11 +181,8 @@ impl State {
         let Some(roster) = &ballot.roster else { return };
         let consistent = wire::receipt_digest(&run, &roster.receipt(done.update)) == done.r
             && dones.len() <= self.voters().len();
-        let new: Vec<_> = dones
-            .iter()
-            .filter(|(peer, _)| self.names_voter(peer) && !ballot.dones.contains_key(peer))
-            .copied()
-            .collect();
+        let is_new = |peer| self.names_voter(peer) && !ballot.dones.contains_key(peer);
+        let new: Vec<_> = dones.iter().filter(|(peer, _)| is_new(peer)).copied().collect();
         let message = Message::Done(done.clone());
         let signed = new.iter().all(|(peer, s)| self.law.signed(peer, &message, s));
         if !consistent || !signed {
@@ -405,10 +401,8 @@ impl State {
             self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted.clone());
             self.log(step, Record::Voted { voted: Box::new(voted) });
         }
-        assert!(
-            self.votes.of(series).done(attempt).is_some(),
-            "R1: a vote is logged before it counts"
-        );
+        let logged = self.votes.of(series).done(attempt).is_some();
+        assert!(logged, "R1: a vote is logged before it counts");
         self.ballot(digest).dones.insert(me, vote);
         step.put(Output::Gossip(message));
         true
@@ -437,14 +431,8 @@ impl State {
 fn copied(facts: Facts<'_>, decided: &Decided) -> bool {
     let roster = &decided.link.certificate.roster;
     let has_place = roster.ring().any(|m| m.peer == facts.me.peer);
-    let committed = |peer: &PeerId| {
-        facts
-            .step
-            .roll
-            .peers
-            .get(peer)
-            .is_some_and(|seen| seen.beat.head.epoch >= facts.series().epoch)
-    };
+    let (epoch, peers) = (facts.series().epoch, &facts.step.roll.peers);
+    let committed = |p: &PeerId| peers.get(p).is_some_and(|seen| seen.beat.head.epoch >= epoch);
     let Some(ballot) = facts.slot.ballots.get(&decided.roster) else { return true };
     !has_place
         || roster.ring().all(|m| {

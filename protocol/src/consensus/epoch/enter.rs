@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::base::fault::{Fault, ReadyFault};
-use crate::base::id::PeerId;
+use crate::base::id::{Digest, PeerId};
 use crate::history::log::Votes;
 use crate::machine::event::Progress;
 use crate::machine::output::Output;
@@ -73,19 +73,17 @@ impl State {
             let (r, update) = (done.r, done.update);
             Some(Vote { r, update, signature: self.seal(Message::Done(done)).signature() })
         };
-        let ballots: Vec<(_, Ballot)> = bound
-            .rosters()
-            .map(|(digest, roster)| {
-                let mut ballot = Ballot { roster: Some(Arc::clone(roster)), ..Ballot::default() };
-                // The ring needs the delta, which ended with the earlier process.
-                ballot.ring = RingState::Lost;
-                let accept = self.accept_message(digest);
-                ballot.accepts.insert(self.me.peer, accept.signature());
-                ballot.computed = bound.done(roster.attempt).map(|voted| voted.update);
-                ballot.dones.extend(said(roster).map(|vote| (self.me.peer, vote)));
-                (digest, ballot)
-            })
-            .collect();
+        let ballot = |(digest, roster): (Digest, &Arc<Roster>)| {
+            let mut ballot = Ballot { roster: Some(Arc::clone(roster)), ..Ballot::default() };
+            // The ring needs the delta, which ended with the earlier process.
+            ballot.ring = RingState::Lost;
+            let accept = self.accept_message(digest);
+            ballot.accepts.insert(self.me.peer, accept.signature());
+            ballot.computed = bound.done(roster.attempt).map(|voted| voted.update);
+            ballot.dones.extend(said(roster).map(|vote| (self.me.peer, vote)));
+            (digest, ballot)
+        };
+        let ballots: Vec<(_, Ballot)> = bound.rosters().map(ballot).collect();
         let dones: Vec<Voted> = bound.dones().cloned().collect();
         self.slot.ballots.extend(ballots);
         for voted in dones {
@@ -175,14 +173,8 @@ impl State {
 
     /// G5: at the end of an epoch, counts whether the newcomers that were awaited became Ready.
     pub(super) fn count_newcomers(&mut self, step: &Step<'_>) {
-        let live = step.roll.live_in(self.series(), step.now);
-        let here = live.filter(|(p, seen)| {
-            !self.names_voter(p) && seen.beat.direct && seen.beat.phase != Phase::Behind
-        });
-        let came = |(peer, seen): (&PeerId, &Seen)| {
-            self.slot.ready_of(peer, seen.beat.incarnation).is_some()
-        };
-        let came: Vec<bool> = here.map(came).collect();
+        let newcomers = self.awaited(step).filter(|(peer, _)| !self.names_voter(peer));
+        let came: Vec<bool> = newcomers.map(|(_, came)| came).collect();
         self.waits.newcomers.count_epoch(came.contains(&true), came.contains(&false));
     }
 
@@ -192,18 +184,20 @@ impl State {
         if self.slot.frozen.is_none() {
             return;
         }
-        let live = step.roll.live_in(self.series(), step.now);
-        let awaited = live.filter(|(peer, seen)| {
-            self.names_voter(peer) && seen.beat.direct && seen.beat.phase != Phase::Behind
-        });
-        let came = |(peer, seen): (&PeerId, &Seen)| {
-            (*peer, self.slot.ready_of(peer, seen.beat.incarnation).is_some())
-        };
-        let came: Vec<(PeerId, bool)> = awaited.map(came).collect();
+        let voters = self.awaited(step).filter(|(peer, _)| self.names_voter(peer));
+        let came: Vec<(PeerId, bool)> = voters.collect();
         self.waits.voters.retain(|peer, _| came.iter().any(|(other, _)| other == peer));
         for (peer, came) in came {
             self.waits.voters.entry(peer).or_default().count_epoch(came, !came);
         }
+    }
+
+    /// The live peers for which the epoch could have waited, each with whether it became Ready.
+    fn awaited<'a>(&'a self, step: &'a Step<'_>) -> impl Iterator<Item = (PeerId, bool)> + 'a {
+        let able = |seen: &Seen| seen.beat.direct && seen.beat.phase != Phase::Behind;
+        let came = |peer, seen: &Seen| self.slot.ready_of(peer, seen.beat.incarnation).is_some();
+        let live = step.roll.live_in(self.series(), step.now);
+        live.filter(move |(_, seen)| able(seen)).map(move |(peer, seen)| (*peer, came(peer, seen)))
     }
 
     /// Reads heartbeats by the voters of the open series from now on, if the series has changed.

@@ -34,23 +34,19 @@ pub(super) fn is_read(facts: Facts<'_>, author: &PeerId, message: &Message) -> b
     if facts.is_stranger(author) && !matches!(message, Message::Commit(_)) {
         return false;
     }
+    let asking = facts.slot.series.asking.as_ref();
+    let is_asking = |attempt| asking.is_some_and(|asking| asking.attempt == attempt);
     match message {
         Message::Done(_) | Message::Prepared(_) | Message::Ground(_) | Message::Opened(_) => {
             facts.names_voter(author)
         }
         Message::Query(query) => may_ask(facts, author) && follows(facts, query.attempt),
         Message::Roster(roster) => may_ask(facts, author) && follows(facts, roster.attempt),
-        Message::Status(status) => {
-            may_ask(facts, author)
-                || facts.slot.series.asking.as_ref().is_some_and(|a| a.attempt == status.attempt)
-        }
-        Message::Report(report) => {
-            facts.slot.series.asking.as_ref().is_some_and(|a| a.attempt == report.attempt)
-        }
+        Message::Status(status) => may_ask(facts, author) || is_asking(status.attempt),
+        Message::Report(report) => is_asking(report.attempt),
         Message::Refuse(refuse) => {
-            let mine =
-                || facts.slot.roster(&refuse.what).is_some_and(|r| r.proposer == facts.me.peer);
-            may_ask(facts, author) || mine()
+            let roster = facts.slot.roster(&refuse.what);
+            may_ask(facts, author) || roster.is_some_and(|r| r.proposer == facts.me.peer)
         }
         Message::Accept(accept) => match facts.slot.roster(&accept.roster) {
             Some(roster) => roster.member(author).is_some(),

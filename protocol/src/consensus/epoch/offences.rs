@@ -24,7 +24,7 @@ struct Past {
     /// How often it was excluded; each time is twice as long as the one before.
     exclusions: u32,
     /// Epochs for which it is still excluded.
-    excluded_for: u64,
+    left: u64,
 }
 
 /// Offences of a peer itself in 3 of the last 8 epochs exclude it. For shared suspicion, being in
@@ -45,17 +45,13 @@ impl Offences {
         Self { needed, past: BTreeMap::new() }
     }
 
-    /// Counts an epoch in which the peers in `offenders` committed an offence, and those in `took_part`
+    /// Counts an epoch in which the peers in `guilty` committed an offence, and those in `took_part`
     /// could have.
-    pub(super) fn count_epoch(
-        &mut self,
-        offenders: &BTreeSet<PeerId>,
-        took_part: &BTreeSet<PeerId>,
-    ) {
+    pub(super) fn count_epoch(&mut self, guilty: &BTreeSet<PeerId>, took_part: &BTreeSet<PeerId>) {
         for past in self.past.values_mut() {
-            past.excluded_for = past.excluded_for.saturating_sub(1);
+            past.left = past.left.saturating_sub(1);
         }
-        for peer in took_part.difference(offenders) {
+        for peer in took_part.difference(guilty) {
             if let Some(past) = self.past.get_mut(peer) {
                 past.epochs <<= 1;
                 if past.epochs == 0 {
@@ -63,25 +59,23 @@ impl Offences {
                 }
             }
         }
-        for peer in offenders {
+        for peer in guilty {
             self.count_offence(*peer);
         }
-        self.past.retain(|_, past| past.epochs > 0 || past.exclusions > 0 || past.excluded_for > 0);
+        self.past.retain(|_, past| past.epochs > 0 || past.exclusions > 0 || past.left > 0);
     }
 
     fn count_offence(&mut self, peer: PeerId) {
         if self.past.len() >= PEERS_MAX && !self.past.contains_key(&peer) {
-            let least = self
-                .past
-                .iter()
-                .min_by_key(|(_, past)| (past.exclusions, past.epochs.count_ones()));
-            least.map(|(least, _)| *least).and_then(|least| self.past.remove(&least));
+            let key = |(_, past): &(&PeerId, &Past)| (past.exclusions, past.epochs.count_ones());
+            let least = self.past.iter().min_by_key(key).map(|(least, _)| *least);
+            least.and_then(|least| self.past.remove(&least));
         }
         let needed = self.needed;
         let past = self.past.entry(peer).or_default();
         past.epochs = past.epochs << 1 | 1;
         if past.epochs.count_ones() >= needed {
-            past.excluded_for = 1 << past.exclusions.min(EXCLUSIONS_MAX);
+            past.left = 1 << past.exclusions.min(EXCLUSIONS_MAX);
             past.exclusions = (past.exclusions + 1).min(EXCLUSIONS_MAX);
             // One more offence excludes it again.
             past.epochs = (1 << (needed - 1)) - 1;
@@ -90,14 +84,13 @@ impl Offences {
 
     /// Whether it gets no position from us now.
     pub(super) fn is_excluded(&self, peer: &PeerId) -> bool {
-        self.past.get(peer).is_some_and(|past| past.excluded_for > 0)
+        self.past.get(peer).is_some_and(|past| past.left > 0)
     }
 
     /// Its offences, weighed: the recent epochs with one, and its earlier exclusions.
     pub(super) fn count(&self, peer: &PeerId) -> u32 {
-        self.past
-            .get(peer)
-            .map_or(0, |past| past.epochs.count_ones() + self.needed * past.exclusions)
+        let count = |past: &Past| past.epochs.count_ones() + self.needed * past.exclusions;
+        self.past.get(peer).map_or(0, count)
     }
 }
 
@@ -107,10 +100,10 @@ mod tests {
 
     const WHO: PeerId = PeerId([1; 32]);
 
-    fn epochs(offences: &mut Offences, offenders: bool, count: usize) {
+    fn epochs(offences: &mut Offences, guilty: bool, count: usize) {
         let who = BTreeSet::from([WHO]);
-        let offenders = if offenders { who.clone() } else { BTreeSet::new() };
-        (0..count).for_each(|_| offences.count_epoch(&offenders, &who));
+        let guilty = if guilty { who.clone() } else { BTreeSet::new() };
+        (0..count).for_each(|_| offences.count_epoch(&guilty, &who));
     }
 
     fn out(offences: &mut Offences) -> usize {

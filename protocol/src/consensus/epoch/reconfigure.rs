@@ -220,14 +220,11 @@ impl State {
         let Stage::Joined { regroup: digest, .. } = self.slot.series.stage else { return false };
         let Some(known) = self.slot.series.gathering.known.get(&digest) else { return false };
         let Some(regroup) = known.regroup.as_ref().filter(|_| !known.is_torn) else { return false };
-        let joins: Option<Vec<_>> = regroup
-            .members
-            .iter()
-            .map(|m| {
-                let (join, signature) = known.joins.get(&m.peer)?;
-                (join.log == m.log).then(|| (m.peer, join.clone(), *signature))
-            })
-            .collect();
+        let join = |m: &Voter| {
+            let (join, signature) = known.joins.get(&m.peer)?;
+            (join.log == m.log).then(|| (m.peer, join.clone(), *signature))
+        };
+        let joins: Option<Vec<_>> = regroup.members.iter().map(join).collect();
         let Some(joins) = joins else { return false };
         let mut opening = Opening { regroup: regroup.as_ref().clone(), joins, ground: None };
         // A member whose vote is not proven has not joined.

@@ -214,6 +214,8 @@ pub(super) fn check_roster(
     let distinct = peers.windows(2).all(|pair| pair[0] != pair[1]);
     let voter = |m: &Member| facts.voters().contains(&m.voter());
     let heard = |v: &Voter| roster.heard.iter().any(|heard| heard.voter == *v);
+    let majority = !facts.keeps(Rule::R7) || facts.law.quorum.holds(facts.voters(), heard);
+    let beside = roster.adopt.as_ref().is_none_or(|r| r.series.is_beside(&facts.series()));
     let rules = [
         (roster.proposer == proposer, RosterFault::NotItsAuthor),
         (roster.member(&proposer).is_some(), RosterFault::NoMember),
@@ -225,16 +227,8 @@ pub(super) fn check_roster(
         (roster.members.iter().all(|m| m.weight > 0 || voter(m)), RosterFault::IdleNoVoter),
         (roster.members.iter().chain(kept).all(|m| declared(facts, m)), RosterFault::Undeclared),
         (!roster.is_free() || roster.ring().next().is_some(), RosterFault::RingOfNobody),
-        (
-            roster.attempt < 2
-                || facts.law.quorum.holds(facts.voters(), heard)
-                || !facts.keeps(Rule::R7),
-            RosterFault::NoMajority,
-        ),
-        (
-            roster.adopt.as_ref().is_none_or(|r| r.series.is_beside(&facts.series())),
-            RosterFault::OtherEpoch,
-        ),
+        (roster.attempt < 2 || majority, RosterFault::NoMajority),
+        (beside, RosterFault::OtherEpoch),
     ];
     rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))
 }

@@ -256,18 +256,14 @@ impl State {
 
     /// The rank of a head that lies on the way after this many epochs.
     fn rank_within(&self, way: &Way, target: &Head, count: usize) -> Rank {
-        let Way { base, entries, .. } = way;
-        let lies = |_, attestation: &Attestation| match attestation
-            .epoch
-            .checked_sub(*base)
-            .map(usize::try_from)
-        {
-            None | Some(Ok(0)) => self.is_on_ours(attestation),
-            Some(after) => after
-                .ok()
-                .filter(|after| *after <= count)
-                .and_then(|after| entries.get(after - 1))
-                .is_some_and(|entry| attestation.names(&entry.r, &entry.state)),
+        let lies = |_, attestation: &Attestation| {
+            let after = attestation.epoch.saturating_sub(way.base);
+            if after == 0 {
+                return self.is_on_ours(attestation);
+            }
+            let after = usize::try_from(after).ok().filter(|after| *after <= count);
+            let entry = after.and_then(|after| way.entries.get(after - 1));
+            entry.is_some_and(|entry| attestation.names(&entry.r, &entry.state))
         };
         target.rank(self.highest(lies))
     }
@@ -401,9 +397,8 @@ impl State {
             (*peer == way.from && !is_news(seen)) || seen.beat.head == way.target || beyond(seen)
         };
         let serving = step.roll.live(step.now).filter(|(peer, seen)| serves(peer, seen));
-        let mut donors: Vec<(bool, bool, PeerId)> = serving
-            .map(|(peer, seen)| (*peer != way.from, seen.beat.head != way.target, *peer))
-            .collect();
+        let key = |(p, seen): (&PeerId, &Seen)| (*p != way.from, seen.beat.head != way.target, *p);
+        let mut donors: Vec<(bool, bool, PeerId)> = serving.map(key).collect();
         donors.sort_unstable();
         donors.into_iter().map(|(.., peer)| peer).collect()
     }

@@ -143,10 +143,9 @@ impl State {
         let said = self.claimed_in(step, from, head).attested;
         head.rank(self.highest(|number, attestation| {
             // The state after the last link is not proven yet.
-            let last =
-                candidate.entries.back().filter(|_| attestation.epoch == candidate.reached());
-            let open = attestation.epoch > candidate.reached()
-                || last.is_some_and(|last| last.r == attestation.r);
+            let (epoch, reached) = (attestation.epoch, candidate.reached());
+            let is_last = || candidate.entries.back().is_some_and(|last| last.r == attestation.r);
+            let open = epoch > reached || (epoch == reached && is_last());
             let may_come = open && number <= said && can_lie_on(head, attestation);
             may_come || self.is_proven(candidate, attestation)
         }))
@@ -199,10 +198,8 @@ impl State {
         let is_newest = notice.number >= self.notices.last().0;
         match (self.notices.learn(base, notice), from) {
             (Ok(true), _) => {}
-            (Ok(false) | Err(NoticeError::Follows { .. } | NoticeError::Open), _)
-            | (Err(_), None) => {
-                return;
-            }
+            (Ok(false) | Err(NoticeError::Follows { .. } | NoticeError::Open), _) => return,
+            (Err(_), None) => return,
             (Err(_), Some(from)) => {
                 let fault = Fault::Certificate(CertificateFault::UnsignedNotice);
                 return step.put(Output::Fault(from, fault));
@@ -255,12 +252,12 @@ impl State {
                 }
                 false => None,
             };
-            let Some(notice) = lacks.filter(|_| !self.reported.notices.sent.contains_key(peer))
-            else {
-                continue;
-            };
-            self.reported.notices.sent.insert(*peer, step.now);
-            step.put(Output::Send(*peer, self.seal(Message::Notice(notice.as_ref().clone()))));
+            if let Some(notice) = lacks
+                && !self.reported.notices.sent.contains_key(peer)
+            {
+                self.reported.notices.sent.insert(*peer, step.now);
+                step.put(Output::Send(*peer, self.seal(Message::Notice(notice.as_ref().clone()))));
+            }
         }
     }
 

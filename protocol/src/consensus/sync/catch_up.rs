@@ -19,9 +19,9 @@ use super::{Entry, LINK_WAIT, Open, State};
 /// What is being asked or fetched about a lineage.
 #[derive(Clone, Debug)]
 pub(super) enum CatchUp {
-    /// The links from a common epoch to a head. `requested` is the head because of which we asked; the
+    /// The links from a common epoch to a head. `wanted` is the head because of which we asked; the
     /// answer may bring a newer one.
-    Lineage { from: PeerId, requested: Head, candidate: Box<Candidate> },
+    Lineage { from: PeerId, wanted: Head, candidate: Box<Candidate> },
     /// The chain that shows where a lineage parts from ours.
     Chain { from: PeerId, target: Head, from_epoch: u64 },
     /// The links of a verified lineage that are no longer in memory, from the peer that was asked
@@ -150,13 +150,13 @@ impl State {
     pub(super) fn ask_lineage(
         &mut self,
         step: &mut Step<'_>,
-        (from, requested): (PeerId, Head),
+        (from, wanted): (PeerId, Head),
         base: u64,
     ) {
         let Some(head) = self.head_at(base) else { return };
         let candidate = Candidate::new(step, head, self.next_after(base));
         self.note_request(step, from);
-        self.ask_links(step, (from, requested), candidate);
+        self.ask_links(step, (from, wanted), candidate);
     }
 
     /// Asks for what follows on the epoch at which a lineage parts from ours, according to a chain;
@@ -164,7 +164,7 @@ impl State {
     pub(super) fn ask_parted(
         &mut self,
         step: &mut Step<'_>,
-        (from, requested): (PeerId, Head),
+        (from, wanted): (PeerId, Head),
         base: u64,
         diverged: Option<(Head, Digest)>,
     ) {
@@ -173,19 +173,19 @@ impl State {
         let mut candidate = Candidate::new(step, said.unwrap_or(head), self.next_after(base));
         (candidate.by_chain, candidate.diverged) = (true, mine);
         self.note_request(step, from);
-        self.ask_links(step, (from, requested), candidate);
+        self.ask_links(step, (from, wanted), candidate);
     }
 
     /// Asks for the links after those that are verified.
     fn ask_links(
         &mut self,
         step: &mut Step<'_>,
-        (from, requested): (PeerId, Head),
+        (from, wanted): (PeerId, Head),
         candidate: Candidate,
     ) {
         let from_epoch = candidate.reached().saturating_add(u64::from(candidate.next.is_some()));
         let candidate = Box::new(candidate);
-        self.catch_up = Some(CatchUp::Lineage { from, requested, candidate });
+        self.catch_up = Some(CatchUp::Lineage { from, wanted, candidate });
         step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
     }
 
@@ -232,15 +232,15 @@ impl State {
         let answer = answer.filter(|_| self.rounds <= super::ROUNDS_MAX);
         match (self.catch_up.take(), answer) {
             (
-                Some(CatchUp::Lineage { requested, candidate, .. }),
+                Some(CatchUp::Lineage { wanted, candidate, .. }),
                 Some(Answer::Lineage { links: more, head, openings }),
             ) => {
                 let greater = |head| self.is_greater(&self.claimed_in(step, &from, head));
-                if greater(&requested) && !greater(head) {
+                if greater(&wanted) && !greater(head) {
                     // It has claimed a head that it does not have.
                     self.note_failure(step, from);
                 }
-                let reply = Reply { from, head: *head, requested, openings, open, majority };
+                let reply = Reply { from, head: *head, wanted, openings, open, majority };
                 self.on_lineage(step, &reply, *candidate, more);
             }
             (Some(CatchUp::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
@@ -266,7 +266,7 @@ impl State {
         mut candidate: Candidate,
         more: &[Link],
     ) {
-        let Reply { from, head: target, requested, .. } = *reply;
+        let Reply { from, head: target, wanted, .. } = *reply;
         let base = candidate.base;
         if candidate.next.is_none() {
             let is_base = |link: &&Link| link.receipt.series.epoch == base.epoch;
@@ -274,7 +274,7 @@ impl State {
                 Some(link) if self.has(&link.receipt) => {
                     let ledger = self.ledgers.as_ref().map(|ledgers| ledgers.at(base.epoch));
                     candidate.next = Some(NextEpoch::of(&link.receipt, ledger));
-                    self.ask_links(step, (from, requested), candidate);
+                    self.ask_links(step, (from, wanted), candidate);
                 }
                 Some(_) => self.ask_chain(step, from, target),
                 None => self.note_failure(step, from),
@@ -292,7 +292,7 @@ impl State {
         }
         for link in more {
             if let Err(fault) = self.verify_link(&mut candidate, link, reply.open.openings) {
-                self.note_misleading(step, from, requested.state);
+                self.note_misleading(step, from, wanted.state);
                 step.put(Output::Fault(from, fault));
                 return;
             }
@@ -306,7 +306,7 @@ impl State {
             } else if target.epoch <= base.epoch && !candidate.by_chain {
                 self.ask_chain(step, from, target);
             } else {
-                self.note_misleading(step, from, requested.state);
+                self.note_misleading(step, from, wanted.state);
             }
             return;
         }
@@ -317,12 +317,12 @@ impl State {
     /// so, reports it.
     fn is_proof(&mut self, step: &mut Step<'_>, reply: &Reply<'_>, candidate: &Candidate) -> bool {
         let Some(Entry { r, .. }) = candidate.entries.front().copied() else { return false };
-        let Reply { from, requested, head: target, .. } = *reply;
+        let Reply { from, wanted, head: target, .. } = *reply;
         let first_epoch = candidate.base.epoch.saturating_add(1);
         if let Some(mine) = candidate.diverged {
             self.report_diverged(step, from, mine, candidate.base.state);
-            self.remember(requested.state);
-            self.ignore(from, requested.state, Time(u64::MAX));
+            self.remember(wanted.state);
+            self.ignore(from, wanted.state, Time(u64::MAX));
             self.note_failure(step, from);
             return true;
         }
@@ -330,13 +330,13 @@ impl State {
         if self.is_greater(&claimed) {
             return false;
         }
-        self.note_claim(step, from, [&requested, &target], claimed);
+        self.note_claim(step, from, [&wanted, &target], claimed);
         let parted = self.entry(first_epoch).is_some_and(|mine| mine.r != r);
         // Both heads may have moved since the claim.
         if parted && self.state_after(target.epoch) != Some(target.state) {
             self.report_fork(step, first_epoch, target, 0);
         }
-        self.remember(requested.state);
+        self.remember(wanted.state);
         true
     }
 
@@ -349,12 +349,12 @@ impl State {
         mut candidate: Candidate,
         is_end: bool,
     ) {
-        let Reply { from, head: target, requested, .. } = *reply;
+        let Reply { from, head: target, wanted, .. } = *reply;
         let (reached, tokens) = (candidate.reached(), candidate.tokens());
         let leads = (reached < target.epoch && tokens <= target.tokens && !is_end)
             || (reached, tokens) == (target.epoch, target.tokens);
         if !leads {
-            self.note_misleading(step, from, requested.state);
+            self.note_misleading(step, from, wanted.state);
             step.put(Output::Fault(from, Fault::Answer(AnswerFault::HeadNotReached)));
             return;
         }
@@ -365,7 +365,7 @@ impl State {
         if candidate.is_slow(step) && self.law.keeps(Rule::G12) {
             return self.note_failure(step, from);
         }
-        self.ask_links(step, (from, requested), candidate);
+        self.ask_links(step, (from, wanted), candidate);
     }
 
     /// R16, R23, R24: follows a verified greater head.
@@ -376,7 +376,7 @@ impl State {
         let Open { decided, applying, .. } = open;
         let proven = self.proven(&target, &candidate);
         if !self.is_greater(&proven) {
-            return self.note_claim(step, from, [&reply.requested, &target], proven);
+            return self.note_claim(step, from, [&reply.wanted, &target], proven);
         }
         if applying || (decided && one_longer) {
             return;
@@ -422,9 +422,8 @@ impl State {
     fn is_outvoted(&self, step: &Step<'_>, target: &Head, candidate: &Candidate) -> bool {
         let voters = candidate.next.iter().flat_map(|next| &next.voters);
         let heads = voters.filter_map(|voter| step.roll.peers.get(&voter.peer));
-        let same = heads
-            .map(|seen| seen.beat.head)
-            .filter(|head| (head.epoch, head.tokens) == (target.epoch, target.tokens));
+        let is_same = |head: &Head| (head.epoch, head.tokens) == (target.epoch, target.tokens);
+        let same = heads.map(|seen| seen.beat.head).filter(is_same);
         let (for_it, against): (Vec<_>, Vec<_>) = same.partition(|head| head.state == target.state);
         against.len() > for_it.len()
     }
@@ -434,7 +433,7 @@ impl State {
 struct Reply<'a> {
     from: PeerId,
     head: Head,
-    requested: Head,
+    wanted: Head,
     openings: &'a [Opening],
     /// What the epoch machine shows of our open epoch.
     open: Open<'a>,

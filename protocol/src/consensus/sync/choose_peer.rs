@@ -85,8 +85,12 @@ impl State {
 
     /// Whether a peer that may be asked is one epoch ahead, which is waited for.
     fn awaits_next(&self, step: &Step<'_>) -> bool {
-        let mut live = step.roll.live(step.now);
-        live.any(|(peer, seen)| !self.asked_lately(step, peer) && self.is_ahead(peer, seen))
+        step.roll.live(step.now).any(|(peer, seen)| self.may_ask(step, peer, seen))
+    }
+
+    /// Whether a peer claims a greater head and was not asked lately.
+    fn may_ask(&self, step: &Step<'_>, peer: &PeerId, seen: &Seen) -> bool {
+        !self.asked_lately(step, peer) && self.is_ahead(peer, seen)
     }
 
     /// G12: among the peers ahead, those that the newest receipt names come first, as they are hard
@@ -94,15 +98,9 @@ impl State {
     /// chance decides; else a peer with a small name would always be asked first. A head one epoch
     /// ahead is given a moment to reach us by votes.
     fn first_ahead(&mut self, step: &Step<'_>, open: Open<'_>) -> Option<(PeerId, Head)> {
-        let ahead = |(peer, seen): &(&PeerId, &Seen)| {
-            !self.asked_lately(step, peer) && self.is_ahead(peer, seen)
-        };
-        let mut candidates: Vec<(PeerId, Head, Rank)> = step
-            .roll
-            .live(step.now)
-            .filter(ahead)
-            .map(|(peer, seen)| (*peer, seen.beat.head, self.claimed_by(seen)))
-            .collect();
+        let ahead = step.roll.live(step.now).filter(|(peer, seen)| self.may_ask(step, peer, seen));
+        let claim = |(peer, seen): (&PeerId, &Seen)| (*peer, seen.beat.head, self.claimed_by(seen));
+        let mut candidates: Vec<(PeerId, Head, Rank)> = ahead.map(claim).collect();
         if candidates.is_empty() {
             return None;
         }
