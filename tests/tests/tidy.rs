@@ -388,8 +388,8 @@ const LONG: &str = match std::str::from_utf8(&[b'\n'; FILE_LINES_MAX + 1]) {
     Err(_) => "",
 };
 /// What `protocol` may depend on, for building and for testing.
-const PROTOCOL_MAY: [&str; 7] =
-    ["bincode", "blake3", "ed25519-dalek", "serde", "thiserror", "toml", "proptest"];
+const PROTOCOL_MAY: [&str; 8] =
+    ["bincode", "blake3", "bs58", "ed25519-dalek", "serde", "thiserror", "toml", "proptest"];
 /// Each compiles a backend in.
 const FEATURES: [&str; 3] = ["cuda", "wgpu", "cube"];
 /// Crate names (with what follows after `_`) and the path prefixes that may name them.
