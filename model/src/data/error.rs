@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::documents::sink::ReadError;
 use super::tokens::header::HeaderError;
 use crate::config::Fingerprint;
-use crate::config::table::hex;
+use crate::config::digest::hex;
 
 /// Why a source cannot be opened or read; whoever runs this peer must act.
 #[derive(Debug, Error)]

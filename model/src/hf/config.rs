@@ -5,11 +5,11 @@
 //! of their architectures (x052, x060) and no class of transformers: their tensors have RWKV-LM's
 //! names, and a loader that expected others would fill in random ones.
 
+use intellect_table::Table as _;
 use serde_json::{Value, json};
 
 use super::Precision;
 use super::conversion::{Conversion, Problem};
-use crate::config::table::Table as _;
 use crate::config::{Family, Model, Work};
 
 /// What `config.json` says of the model of this work.

@@ -3,8 +3,6 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::config::WorkError;
-
 /// What is wrong with a `config.json`.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Problem {
@@ -30,7 +28,7 @@ pub enum Problem {
     },
     /// Sizes that no manifest may have.
     #[error(transparent)]
-    Bounds(WorkError),
+    Bounds(intellect_table::Error),
 }
 
 /// A `config.json` on its way into the table `[model]` of a manifest.
