@@ -267,28 +267,15 @@ impl Draft {
 /// `layers` finds `model.layers`.
 fn suggestion(key: &str) -> String {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
-    let away = |known: &String| (distance(&last(known), &last(key)), distance(known, key));
+    let away = |known: &String| {
+        (strsim::levenshtein(&last(known), &last(key)), strsim::levenshtein(known, key))
+    };
     let keys = manifest::keys().into_iter().chain(Work::keys()).map(|known| known.key);
     let known = keys.chain(manifest::TABLES.map(str::to_owned));
     match known.min_by_key(away) {
         Some(near) if 2 * away(&near).0 <= last(key).len() => format!("did you mean {near}?"),
         _ => "`manifest new` writes every key that there is".to_owned(),
     }
-}
-
-/// Levenshtein distance: insertions, deletions and substitutions of bytes.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Reads a value as TOML, or else as text, so that `--set ring.codec=f32` needs no quotes.
