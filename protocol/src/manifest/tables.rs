@@ -11,12 +11,11 @@ use intellect_table::{
 };
 
 use super::{Budget, FORMAT, Level, Quorum, Run, TABLES, Tolerate};
-use crate::base58;
-use crate::codec::Codec;
-use crate::id::{self, Digest, LogId, PeerId};
-use crate::message::{MEMBERS_MAX, Voter};
-use crate::sign::Signature;
-use crate::wire;
+use crate::base::base58;
+use crate::base::id::{self, Digest, LogId, PeerId};
+use crate::base::sign::Signature;
+use crate::message::{MEMBERS_MAX, Voter, wire};
+use crate::ring::codec::Codec;
 
 table! {
     /// The keys above all tables.

@@ -3,8 +3,8 @@
 use intellect_table::Error;
 
 use super::*;
-use crate::base58;
-use crate::id::LogId;
+use crate::base::base58;
+use crate::base::id::LogId;
 use crate::message::Voter;
 
 const WORK: &[u8] = b"the bytes of [model], [data], [train]";

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 pub enum Error {
     /// The manifest lacks a whole table, or has another value in its place.
     MissingTable {
-        /// Name of the table.
+        /// The name of the table in the manifest.
         table: &'static str,
     },
     /// The table has a key that its declaration does not have.

@@ -56,7 +56,7 @@ impl<'a> Fields<'a> {
     /// Finds a key that must be there.
     ///
     /// # Errors
-    /// The key is missing.
+    /// The table does not have the key.
     pub fn entry<T: Table>(&self, key: &'static str) -> Result<Entry<'a>, Error> {
         let value = self.values.get(key).ok_or_else(|| T::missing(key))?;
         Ok(Entry { table: T::NAME, key, value })
@@ -72,7 +72,7 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// The value as TOML has it.
+    /// The value, whatever type it has in the file.
     #[must_use]
     pub fn value(self) -> &'a Toml {
         self.value
@@ -92,7 +92,7 @@ impl<'a> Entry<'a> {
         self.value.as_str().and_then(parse).ok_or_else(|| self.wrong(form))
     }
 
-    /// Reads one of these names.
+    /// Reads a name out of a closed list.
     ///
     /// # Errors
     /// The value is none of the names.

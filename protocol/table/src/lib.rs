@@ -126,7 +126,7 @@ pub struct Description {
     pub key: String,
     /// The value as TOML; empty where the key is left out.
     pub value: String,
-    /// The values that are allowed.
+    /// The values that are allowed, such as "0 to 1".
     pub bounds: String,
     /// What the key means, and what it belongs to where it does not always apply.
     pub meaning: String,

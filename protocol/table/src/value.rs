@@ -16,13 +16,13 @@ pub trait Value: Sized {
     /// Whether the key may be absent where it applies.
     const OPTIONAL: bool = false;
 
-    /// Reads and checks the value.
+    /// Reads the value and compares it with its bounds.
     ///
     /// # Errors
     /// The value has another type or form, or is out of bounds.
     fn read(entry: Entry<'_>, bounds: &Self::Bounds) -> Result<Self, Error>;
 
-    /// The value on its way out.
+    /// The value, to be written or hashed.
     fn field(&self) -> Field;
 
     /// Describes the values that are allowed.
@@ -42,11 +42,11 @@ pub enum Field {
     Name(&'static str, u64),
     /// Bytes of a fixed length, and the text that stands for them.
     Bytes(Vec<u8>, String),
-    /// `true`, or an absent key.
+    /// A switch: off where its key is absent.
     Switch(bool),
     /// Any number of values of one type.
     List(Vec<Self>),
-    /// A value that may be absent.
+    /// A value, or nothing where its key is absent.
     Option(Option<Box<Self>>),
 }
 
@@ -198,11 +198,11 @@ impl Value for bool {
     }
 }
 
-/// What a text may be.
+/// The form that a text must have.
 pub struct Pattern {
     /// The form of a text that fits, as it follows "it must be ".
     pub form: &'static str,
-    /// Whether a text fits.
+    /// Whether a text has this form.
     pub fits: fn(&str) -> bool,
 }
 
@@ -228,7 +228,7 @@ pub trait Named: Copy + PartialEq + 'static {
     /// Each value with its name and its number. A number is never used for another value.
     const NAMES: &'static [(Self, &'static str, u64)];
 
-    /// The value's name and number.
+    /// The value's name and number out of the list.
     fn entry(self) -> (&'static str, u64) {
         let found = Self::NAMES.iter().find(|(value, ..)| *value == self);
         found.map_or(("", 0), |(_, name, number)| (*name, *number))
