@@ -68,7 +68,7 @@ table! {
         gold_layers: usize, 1..=511, "blocks that attend, behind the others, fewer than `layers` (published: a third)";
         value_rank: usize, 1..=RANK_MAX, "rank of the maps that make an attending block's keys and values (published: the greater of 64 and width/16)";
         compression: usize, 1..=65_536, "channels per number that the cache keeps of a token; divides `width` (published: 16)";
-        rope_factor: Option<f64>, 1.0..=1e3, "frequencies scaled as in Llama 3.1; with the next key, or neither is there";
+        rope_factor: Option<f64>, 1.0..=1e3, "frequencies scaled as in Llama 3.1; the next key goes with it";
         rope_original_context: Option<usize>, 8..=1 << 20, "tokens of the context before";
     }
 }
