@@ -7,19 +7,15 @@
 //!
 //! What this does not do: compute (`worker`), write (`store`), carry bytes (`net`, `ring`), decide.
 
+mod access;
 mod apply;
-mod budget;
-mod bulk;
+mod buffers;
+mod config;
 mod contacts;
 mod disk;
 mod finish;
-mod forward;
-mod gate;
-mod hear;
 mod leave;
-mod lobby;
-mod parts;
-mod questions;
+mod receive;
 mod serve;
 mod shared;
 mod twins;
@@ -44,19 +40,18 @@ use tokio_util::sync::CancellationToken;
 use crate::manifest::Manifest;
 use crate::net::{self, Net};
 use crate::os::Interrupts;
-use crate::rings;
+use crate::ring::pairing;
 use crate::store::{Journal, Saved, Store, StoreError};
 use crate::tell::Teller;
 use crate::wake::Turns;
 use crate::worker::{self, Report, Snapshot};
 
-pub(crate) use parts::Parts;
+pub(crate) use config::Config;
 
-use budget::Budgets;
-use bulk::Bulk;
+use access::Gate;
+use buffers::{Bulk, Questions};
 use finish::Finish;
-use gate::Gate;
-use questions::Questions;
+use receive::budget::Budgets;
 use twins::Twins;
 
 /// A running node.
@@ -70,7 +65,7 @@ pub(crate) struct Driver {
     net: net::Handle,
     worker: worker::Orders,
     store: Arc<Store>,
-    rings: rings::Rings,
+    rings: pairing::Rings,
     tell: Teller,
     bulk: Bulk,
     questions: Questions,
@@ -180,7 +175,7 @@ impl Driver {
         mut self,
         mut net: Net,
         mut reports: mpsc::Receiver<Report>,
-        mut ring_events: mpsc::Receiver<rings::Event>,
+        mut ring_events: mpsc::Receiver<pairing::Event>,
         mut interrupts: Interrupts,
     ) -> Result<Ended, DriverError> {
         if let Some(state) = self.store.partial() {
@@ -361,24 +356,24 @@ impl Driver {
         }
     }
 
-    fn on_ring(&mut self, event: rings::Event) {
+    fn on_ring(&mut self, event: pairing::Event) {
         match event {
-            rings::Event::Sealed(finished) => self.input(Input::Sealed(finished)),
-            rings::Event::Remains(roster, bytes) => {
+            pairing::Event::Sealed(finished) => self.input(Input::Sealed(finished)),
+            pairing::Event::Remains(roster, bytes) => {
                 self.bulk.bytes.insert(Buffer::Ring(roster), bytes);
                 self.input(Input::RingEnded(roster));
             }
-            rings::Event::Held(roster, held) => {
+            pairing::Event::Held(roster, held) => {
                 self.tell.ring(held.sent_bytes, held.received_bytes);
                 let (update, send_rate) = (held.digest, held.send_rate());
                 self.bulk.bytes.insert(Buffer::Ring(roster), Arc::clone(&held.update));
                 self.bulk.bytes.insert(Buffer::Update(update), held.update);
                 self.input(Input::RingHeld { roster, update, send_rate });
             }
-            rings::Event::Lost { roster, neighbour } => {
+            pairing::Event::Lost { roster, neighbour } => {
                 self.hear(peer::Input::RingLost { roster, neighbour });
             }
-            rings::Event::Fault { roster, who, fault } => {
+            pairing::Event::Fault { roster, who, fault } => {
                 self.tell.fault(who, &fault.to_string());
                 self.net.drop_peer(who, fault.to_string());
                 self.hear(peer::Input::RingLost { roster, neighbour: who });
@@ -464,7 +459,7 @@ fn ended(job: Result<Done, JoinError>) -> Result<Done, DriverError> {
 }
 
 /// From one Ready of this node to its next one at least so much time passes: a peer's messages of one
-/// epoch, times two a second, stay well below [`budget::MESSAGES_PER_S`], so that no honest peer looks
+/// epoch, times two a second, stay well below [`receive::budget::MESSAGES_PER_S`], so that no honest peer looks
 /// like a flood, however small its model. An epoch is decided by a majority of those who are Ready, and
 /// two majorities share a peer, so the run as a whole goes no faster either.
 const EPOCH_MIN: Duration = Duration::from_millis(500);

@@ -14,30 +14,27 @@
 //!
 //! It decides nothing about epochs and reads no message.
 
+mod access;
 mod actor;
 pub(crate) mod address;
 mod behaviour;
-mod carrier;
 mod contacts;
+mod control_stream;
 mod dial;
-mod door;
 mod enter;
 mod fetch;
+mod gossip_filter;
 mod inbox;
 mod interface;
-mod line;
-mod lobby;
+pub(crate) mod limits;
 mod members;
-mod mute;
 mod name;
-pub(crate) mod pace;
 mod path;
 mod peers;
 pub(crate) mod ports;
 mod reach;
 mod run;
-mod source;
-mod visit;
+mod swarm;
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -58,12 +55,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    access::allow_list::Door,
     actor::Actor,
     address::Address,
-    door::Door,
     enter::Wanted,
     inbox::{Call, Responder, Shared},
-    pace::Urgency,
+    limits::rate::Urgency,
 };
 
 pub(crate) use self::{

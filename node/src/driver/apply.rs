@@ -17,6 +17,7 @@ use super::disk::update_came;
 use super::{Done, Driver};
 use crate::fetch;
 use crate::net::SendError;
+use crate::ring::timeouts::Patience;
 use crate::{net, ring, worker};
 
 impl Driver {
@@ -96,7 +97,7 @@ impl Driver {
             codec: self.manifest.run.codec,
             key: self.key.clone(),
             delta,
-            patience: ring::Patience::new(round_trip),
+            patience: Patience::new(round_trip),
         });
     }
 

@@ -14,7 +14,7 @@ use intellect_protocol::checkpoint::Header;
 use intellect_protocol::id::{Digest, PeerId};
 
 use super::{EnterError, off_loop};
-use crate::admission::Admission;
+use crate::access::Admission;
 use crate::config::Local;
 use crate::driver::DriverError;
 use crate::fetch;

@@ -7,8 +7,8 @@
 //! While events wait for the driver the swarm is not polled, so a driver that falls behind slows
 //! the network down instead of filling memory; calls are taken all the same.
 
+mod access;
 mod dials;
-mod hall;
 mod turn;
 mod way;
 
@@ -34,20 +34,20 @@ use tokio::{
 };
 use tokio_util::{compat::FuturesAsyncReadCompatExt as _, sync::CancellationToken};
 
+use super::access::allow_list::Door;
+use super::access::handshake::ADMIT;
+use super::access::pending::Lobby;
 use super::behaviour::{CONTROL, NodeEvent, RING};
-use super::carrier::Carrier;
 use super::dial::{Dialled, RingDial};
-use super::door::Door;
 use super::enter::{Ask, Entries};
 use super::inbox::{Call, Gravity, Note, Shared};
 use super::interface::{Config, Event, GossipToken, NetError, Ring};
-use super::lobby::Lobby;
 use super::members::{Members, Output};
 use super::path::Trail;
 use super::peers::{Connection, Peers, Purpose};
 use super::reach::{Evidence, Reachability};
 use super::run::Run;
-use super::visit::ADMIT;
+use super::swarm::Carrier;
 use super::{contacts, name};
 use crate::wake::Turns;
 

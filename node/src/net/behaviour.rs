@@ -22,7 +22,7 @@ use libp2p::{
     swarm::NetworkBehaviour,
 };
 
-use super::{mute::Mute, visit::ADMIT};
+use super::{access::handshake::ADMIT, gossip_filter::Mute};
 
 /// Control messages, one stream per peer and direction.
 pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");

@@ -26,8 +26,8 @@ use tokio::{
 use super::{
     inbox::{Gravity, Note, Shared},
     interface::{ANSWER_BYTES_MAX, Event, Link, REQUEST_BYTES_MAX, Reply},
+    limits::rate::{Inflow, Urgency},
     name,
-    pace::{Inflow, Urgency},
 };
 
 /// Asks over a stream that is being opened; what comes is told to `inflow` as it comes.

@@ -16,11 +16,11 @@ use intellect_protocol::{
 use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::access::allow_list::Door;
 use super::address::Address;
-use super::door::Door;
 use super::enter::{Offer, OfferError, Offerers, Wanted};
 use super::interface::{ByteStream, Event, GossipToken, Response, StreamError, Topic, Verdict};
-use super::pace::{Inflow, RateLimiter};
+use super::limits::rate::{Inflow, RateLimiter};
 
 /// Where the answer to a call goes. That nobody waits for it any longer is no error.
 pub(super) type Responder<T, E> = oneshot::Sender<Result<T, E>>;

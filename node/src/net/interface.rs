@@ -17,7 +17,7 @@ use libp2p::gossipsub::{MessageId, TopicHash};
 use tokio::sync::oneshot;
 use tokio_util::compat::Compat;
 
-use super::{address::Address, pace::Urgency, path::Path, reach::Reachability};
+use super::{address::Address, limits::rate::Urgency, path::Path, reach::Reachability};
 
 /// A stream of bytes to or from one peer. The end of it means nothing: whoever reads knows what is
 /// due. Dropped, it is reset.

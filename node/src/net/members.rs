@@ -22,9 +22,9 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{
     inbox::Gravity,
     interface::{Event, GOSSIP_BYTES_MAX, GossipToken, Link, Verdict, Via},
+    limits::source::{Claim, Ruling},
     name,
     peers::{Connection, ControlStream, Peers, Purpose},
-    source::{Claim, Ruling},
 };
 
 /// What the actor is to do.

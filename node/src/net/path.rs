@@ -13,7 +13,7 @@ use intellect_bootstrap::{
 use libp2p::{Multiaddr, PeerId, multiaddr::Protocol};
 use tokio::time::Instant;
 
-use super::pace::Bucket;
+use super::limits::bucket::Bucket;
 
 /// One step on the way. `Display` is a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,7 +20,12 @@ use intellect_protocol::rng::Rng;
 use libp2p::{Multiaddr, PeerId, core::ConnectedPoint, swarm::ConnectionId};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::{inbox::Gravity, interface::Link, line::Quota, pace::Bucket, source::Source};
+use super::{
+    control_stream::Quota,
+    inbox::Gravity,
+    interface::Link,
+    limits::{bucket::Bucket, source::Source},
+};
 
 /// What a connection carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

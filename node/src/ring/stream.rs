@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use intellect_protocol::exchange::frame::{LABEL_BYTES, Label};
+use intellect_protocol::exchange::frame::{LABEL_BYTES, Label, PREAMBLE_BYTES, Preamble};
 use intellect_protocol::fault::FrameFault;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -14,7 +14,40 @@ use tokio::{
     time,
 };
 
-use super::{Pace, Patience};
+use super::pace::Pace;
+use super::timeouts::Patience;
+use super::{Job, small};
+
+/// Says what a stream to the successor is for: right after it was opened, since the successor does
+/// not begin before.
+///
+/// # Errors
+/// Nothing was taken for five seconds, or the stream failed.
+///
+/// # Cancel safety
+/// Not cancel safe: drop the stream too.
+pub(crate) async fn write_preamble(
+    stream: &mut (impl AsyncWrite + Unpin),
+    job: &Job,
+) -> io::Result<()> {
+    let (index, count) = (small(job.position), small(job.members.len()));
+    let bytes = Preamble { run: job.run, roster: job.roster, index, count }.to_bytes();
+    time::timeout(PREAMBLE_WAIT, stream.write_all(&bytes)).await??;
+    time::timeout(PREAMBLE_WAIT, stream.flush()).await?
+}
+
+/// Reads what a stream is for; whether it belongs to a ring of ours is for the caller to judge.
+///
+/// # Errors
+/// Nothing was said within five seconds, or the stream failed.
+///
+/// # Cancel safety
+/// Not cancel safe: drop the stream too.
+pub(crate) async fn read_preamble(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Preamble> {
+    let mut bytes = [0; PREAMBLE_BYTES];
+    time::timeout(PREAMBLE_WAIT, stream.read_exact(&mut bytes)).await??;
+    Ok(Preamble::from_bytes(&bytes))
+}
 
 /// An item: its label and its payload, which the label announces.
 pub(super) type Packet = (Label, Vec<u8>);
@@ -192,3 +225,6 @@ impl Gaps {
 /// Gaps that the median is taken of; guess: enough to forget one hiccup, few enough to follow a
 /// link.
 const GAPS: usize = 16;
+
+/// How long the opener of a stream may take to say what it is for; guess: it writes at once.
+const PREAMBLE_WAIT: Duration = Duration::from_secs(5);

@@ -1,13 +1,21 @@
 //! Rings over streams in memory: the same update everywhere, and what neighbours may do to us.
 
+use super::pace::{Pace, SLICE_BYTES, Take};
+use super::run::run;
+use super::stream::{read_preamble, write_preamble};
 use super::*;
 use intellect_protocol::{
     codec::reduce::Share,
-    exchange::frame::LABEL_BYTES,
+    exchange::frame::{Kind, LABEL_BYTES, Label, Preamble},
     id::LogId,
     ring::{FRAME, Half},
 };
-use tokio::io::DuplexStream;
+use tokio::{
+    io::{self, AsyncWriteExt as _, DuplexStream},
+    sync::mpsc,
+    time,
+};
+use tokio_util::sync::CancellationToken;
 
 const RUN: RunId = RunId([1; 32]);
 const ROSTER: Digest = Digest([2; 32]);

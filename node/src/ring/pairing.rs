@@ -19,8 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::pace::{Pace, SLICE_BYTES, Take};
+use super::{Held, Job, News, RingError, run, stream};
 use crate::net::{ByteStream, Handle};
-use crate::ring::{self, Held, Job, News, Pace, RingError};
 
 /// Commands that may wait: a few per ring.
 const COMMANDS: usize = 64;
@@ -135,11 +136,11 @@ struct Running {
 impl Actor {
     fn new(net: Handle, events: mpsc::Sender<Event>) -> Self {
         let handle = net.clone();
-        let take: ring::Take = Arc::new(move |bytes| {
+        let take: Take = Arc::new(move |bytes| {
             let net = handle.clone();
             Box::pin(async move { net.pace(bytes).await })
         });
-        let pace = Pace { slice_bytes: net.slice(ring::SLICE_BYTES), take };
+        let pace = Pace { slice_bytes: net.slice(SLICE_BYTES), take };
         Self {
             net,
             pace,
@@ -197,7 +198,7 @@ impl Actor {
         }
         self.arriving_of.insert(from, of_peer + 1);
         self.arriving.spawn(async move {
-            let preamble = ring::read_preamble(&mut stream).await;
+            let preamble = stream::read_preamble(&mut stream).await;
             (from, preamble.ok().map(|preamble| (preamble, stream)))
         });
     }
@@ -300,7 +301,7 @@ async fn open(net: &Handle, job: &Job, successor: PeerId) -> Result<ByteStream, 
         tracing::info!(%error, "no ring stream");
         successor
     })?;
-    ring::write_preamble(&mut stream, job).await.map_err(|_| successor)?;
+    stream::write_preamble(&mut stream, job).await.map_err(|_| successor)?;
     Ok(stream)
 }
 
@@ -332,7 +333,7 @@ async fn exchange(
             drop(events.send(event).await);
         }
     };
-    let (ended, ()) = tokio::join!(ring::run(job, streams, pace, stop, told), tell);
+    let (ended, ()) = tokio::join!(run::run(job, streams, pace, stop, told), tell);
     match ended {
         Ok(()) | Err(RingError::Stopped | RingError::Abandoned) => None,
         Err(RingError::Lost { neighbour, why }) => {

@@ -1,5 +1,8 @@
 //! A message on its way in: decoded, verified, counted, and only then believed and passed on.
 
+pub(super) mod budget;
+mod forward;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,8 +12,8 @@ use intellect_protocol::peer;
 use intellect_protocol::sign::Verified;
 use intellect_protocol::wire;
 
+use self::forward::Worth;
 use super::Driver;
-use super::forward::{self, Worth};
 use super::twins::Twin;
 use crate::net::{Verdict, Via};
 

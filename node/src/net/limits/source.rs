@@ -7,17 +7,17 @@
 //! unread, since it may come of others that pour it in there. Only a flood that no relaying explains is a fault
 //! again.
 //!
-//! What is left is verified, and then counted for its author (`driver::budget`).
+//! What is left is verified, and then counted for its author (`driver::receive::budget`).
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::pace::{Allowance, Bucket};
+use super::bucket::{Allowance, Bucket};
 
 /// What may still come from one peer.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(crate) struct Source {
     own: Allowance,
     passed_on: Allowance,
     strangers: Allowance,
@@ -26,7 +26,7 @@ pub(super) struct Source {
 
 /// Whose word a message is, as far as it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(crate) enum Claim {
     /// That of the peer that brought it.
     Own,
     /// That of a member, or of anybody while there are none.
@@ -37,7 +37,7 @@ pub(super) enum Claim {
 
 /// Whether a message is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ruling {
+pub(crate) enum Ruling {
     /// It is.
     Read,
     /// It is too much, and perhaps not the fault of who brought it.
@@ -48,7 +48,7 @@ pub(super) enum Ruling {
 
 impl Source {
     /// A peer that has brought nothing yet.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         let allowance = |messages, message_burst, bytes, burst| {
             Allowance::new(
                 Bucket::new(messages, message_burst, now),
@@ -67,7 +67,7 @@ impl Source {
 
     /// Counts a message of `bytes` bytes, where there are so many members, and where so many connections pass on what
     /// strangers say.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         claim: Claim,
         bytes: usize,
@@ -94,7 +94,7 @@ impl Source {
     }
 
     /// Whether it has passed on what strangers say within the last seconds.
-    pub(super) fn has_strangers(&self, now: Instant) -> bool {
+    pub(crate) fn has_strangers(&self, now: Instant) -> bool {
         self.strangers.rested(now) < RESTED
     }
 }

@@ -1,6 +1,6 @@
 //! How much is read and passed on of each author (D1), once its signature holds.
 //!
-//! What a connection brings is counted before, at the connection (`net::source`): nobody else
+//! What a connection brings is counted before, at the connection (`net::limits::source`): nobody else
 //! chooses it. An author is charged only for what it has signed, so no forger spends its budget; and
 //! only for what others bring of it, since over its own connection it has another one, which nobody
 //! can use up by repeating it.
@@ -15,11 +15,11 @@ use std::time::Duration;
 use intellect_protocol::id::PeerId;
 use tokio::time::Instant;
 
-use crate::net::pace::{Allowance, Bucket};
+use crate::net::limits::bucket::{Allowance, Bucket};
 
 /// The budgets of all authors.
 #[derive(Debug)]
-pub(super) struct Budgets {
+pub(crate) struct Budgets {
     brought: BTreeMap<PeerId, Allowance>,
     strangers: Allowance,
     asks: BTreeMap<PeerId, Bucket>,
@@ -28,7 +28,7 @@ pub(super) struct Budgets {
 
 impl Budgets {
     /// Nobody has said anything yet.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             brought: BTreeMap::new(),
             strangers: Allowance::new(
@@ -41,7 +41,7 @@ impl Budgets {
     }
 
     /// Whether a message of `author` is read that somebody else has brought.
-    pub(super) fn is_read(&mut self, author: PeerId, bytes: usize, now: Instant) -> bool {
+    pub(crate) fn is_read(&mut self, author: PeerId, bytes: usize, now: Instant) -> bool {
         let fresh = || {
             Allowance::new(
                 Bucket::new(MESSAGES_PER_S, MESSAGES_BURST, now),
@@ -54,14 +54,14 @@ impl Budgets {
     }
 
     /// Whether a message of somebody without a vote is passed on.
-    pub(super) fn is_passed_on(&mut self, bytes: usize, now: Instant) -> bool {
+    pub(crate) fn is_passed_on(&mut self, bytes: usize, now: Instant) -> bool {
         self.strangers.take(bytes, now)
     }
 
     /// How long a question of `from` about our lineage waits for its answer: each costs up to 64
     /// links, encoded on the loop. `None`: it has asked so much that it gets none. Honest peers ask
     /// one after the other, and begin anew where an answer does not come, so they wait.
-    pub(super) fn ask(&mut self, from: PeerId, now: Instant) -> Option<Duration> {
+    pub(crate) fn ask(&mut self, from: PeerId, now: Instant) -> Option<Duration> {
         let rested = |bucket: &Bucket| bucket.rested(now) >= FORGET_AFTER;
         let fresh = || Bucket::new(ASKS_PER_S, ASKS_BURST, now);
         of(&mut self.asks, from, rested, fresh)?.reserve(ASK_WAIT_MAX, now)
@@ -69,7 +69,7 @@ impl Budgets {
 
     /// Whether a message to one peer may be gossiped, because no stream leads to it. Who asks under
     /// many names must not make a flood of our answers: at the others it would be our fault.
-    pub(super) fn answer(&mut self, now: Instant) -> bool {
+    pub(crate) fn answer(&mut self, now: Instant) -> bool {
         self.answers.take(now)
     }
 }
@@ -91,7 +91,7 @@ fn of<T>(
 }
 
 /// Messages a second and author that are read, and how many may come at once (docs/FORMATS.md).
-pub(super) const MESSAGES_PER_S: u32 = 64;
+pub(crate) const MESSAGES_PER_S: u32 = 64;
 const MESSAGES_BURST: u32 = 256;
 
 /// Their bytes. Six neighbours take what is passed on: a quarter of a megabyte a second.

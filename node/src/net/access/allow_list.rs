@@ -1,14 +1,14 @@
 //! Whom a node lets in: to its gossip, its control messages, its rings, and what it serves.
 //!
 //! In an open run that is everybody. In a run of invited peers the driver says who has a place or a
-//! ticket that holds; whoever else connects is in the lobby ([`super::lobby`]).
+//! ticket that holds; whoever else connects is in the lobby ([`super::pending`]).
 
 use std::{collections::HashSet, sync::Arc};
 
 use intellect_protocol::id::PeerId as Name;
 use libp2p::PeerId;
 
-use super::name;
+use crate::net::name;
 
 /// Whom a node lets in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum Door {
 
 impl Door {
     /// Whether it lets a peer in.
-    pub(super) fn lets_in(&self, peer: &PeerId) -> bool {
+    pub(crate) fn lets_in(&self, peer: &PeerId) -> bool {
         match self {
             Self::Closed => false,
             Self::Open => true,
@@ -35,7 +35,7 @@ impl Door {
     }
 
     /// Whether it has a lobby.
-    pub(super) fn is_watched(&self) -> bool {
+    pub(crate) fn is_watched(&self) -> bool {
         matches!(self, Self::Invited(_))
     }
 }

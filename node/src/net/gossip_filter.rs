@@ -23,7 +23,7 @@ use libp2p::{
     },
 };
 
-use super::door::Door;
+use super::access::allow_list::Door;
 
 /// A behaviour that writes nothing on some connections, and is shut to some peers.
 pub(super) struct Mute<B> {

@@ -1,10 +1,8 @@
-//! Two limits on rates: how much a peer may send us ([`Bucket`], and [`Allowance`] for messages and
-//! bytes together), and how fast we send ([`RateLimiter`], the `--rate` of the command line); and a
-//! gauge of how fast answers come in ([`Inflow`]).
+//! How fast we send ([`RateLimiter`], the `--rate` of the command line), and a gauge of how fast answers
+//! come in ([`Inflow`]).
 //!
-//! Bucket: `tokens ← min(burst, tokens + rate · Δt)`, one message takes one token, or one for each
-//! byte. Limiter: each slice moves the time at which the line is free by `bytes / rate`, and its
-//! sender sleeps until the line was free before it. Gossip moves it too, and waits for nothing.
+//! Limiter: each slice moves the time at which the line is free by `bytes / rate`, and its sender sleeps
+//! until the line was free before it. Gossip moves it too, and waits for nothing.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -12,98 +10,6 @@ use std::{
 };
 
 use tokio::time::Instant;
-
-/// A token bucket for what one peer sends.
-#[derive(Debug)]
-pub(crate) struct Bucket {
-    per_second: f64,
-    burst: f64,
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Bucket {
-    /// A full bucket.
-    pub(crate) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
-        let burst = f64::from(burst);
-        Self { per_second: per_second.into(), burst, tokens: burst, filled: now }
-    }
-
-    /// Whether one more message may pass.
-    pub(crate) fn take(&mut self, now: Instant) -> bool {
-        self.reserve(Duration::ZERO, now).is_some()
-    }
-
-    /// Takes a token that will be there after the time that is returned, unless that is more than
-    /// `wait_max`.
-    pub(crate) fn reserve(&mut self, wait_max: Duration, now: Instant) -> Option<Duration> {
-        self.fill(now);
-        let wait = Duration::from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second);
-        let fair = wait <= wait_max;
-        if fair {
-            self.tokens -= 1.0;
-        }
-        fair.then_some(wait)
-    }
-
-    /// Until when whoever has just taken `count` tokens, more than are there perhaps, is to wait.
-    pub(super) fn owe(&mut self, count: usize, now: Instant) -> Instant {
-        self.fill(now);
-        self.tokens -= number(count);
-        now + Duration::from_secs_f64((-self.tokens).max(0.0) / self.per_second)
-    }
-
-    fn fill(&mut self, now: Instant) {
-        let more = self.rested(now).as_secs_f64() * self.per_second;
-        self.tokens = (self.tokens + more).min(self.burst);
-        self.filled = now;
-    }
-
-    /// How long nobody has asked for a token.
-    pub(crate) fn rested(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.filled)
-    }
-}
-
-/// What somebody may send: so many messages and bytes a second, and so many of each at once.
-#[derive(Debug)]
-pub(crate) struct Allowance {
-    messages: Bucket,
-    bytes: Bucket,
-}
-
-impl Allowance {
-    /// All that may come at once, and no more a second than that.
-    pub(crate) fn new(messages: Bucket, bytes: Bucket) -> Self {
-        Self { messages, bytes }
-    }
-
-    /// Whether one more message of `bytes` bytes may pass; it is counted only if it may.
-    pub(crate) fn take(&mut self, bytes: usize, now: Instant) -> bool {
-        let cost = number(bytes);
-        self.bytes.fill(now);
-        let fair = self.bytes.tokens >= cost && self.messages.take(now);
-        if fair {
-            self.bytes.tokens -= cost;
-        }
-        fair
-    }
-
-    /// From now on so many messages and bytes a second.
-    pub(super) fn set_rates(&mut self, messages: u32, bytes: u32) {
-        (self.messages.per_second, self.bytes.per_second) = (messages.into(), bytes.into());
-    }
-
-    /// How long nobody has sent anything.
-    pub(crate) fn rested(&self, now: Instant) -> Duration {
-        self.bytes.rested(now)
-    }
-}
-
-/// Exact up to 2^32, which is more than any message has bytes.
-fn number(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::INFINITY, f64::from)
-}
 
 /// For whom bulk is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +27,7 @@ pub(crate) enum Urgency {
 /// others behind it, so that a ring waits for two slices at most, however many answers are under
 /// way.
 #[derive(Debug)]
-pub(super) struct RateLimiter {
+pub(crate) struct RateLimiter {
     /// 0: no limit.
     bytes_per_second: u64,
     line: Mutex<Line>,
@@ -156,12 +62,12 @@ const SLICE_MS: u64 = 50;
 
 impl RateLimiter {
     /// `bytes_per_second` of 0 is no limit.
-    pub(super) fn new(bytes_per_second: u64) -> Self {
+    pub(crate) fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second, line: Mutex::default(), turns: Default::default() }
     }
 
     /// How long the slices are into which a sender cuts what it sends, at most `most` bytes.
-    pub(super) fn slice(&self, most: usize) -> usize {
+    pub(crate) fn slice(&self, most: usize) -> usize {
         let bytes = usize::try_from(self.bytes_per_second.saturating_mul(SLICE_MS) / 1_000);
         if self.bytes_per_second == 0 { most } else { bytes.unwrap_or(most).clamp(1, most) }
     }
@@ -170,7 +76,7 @@ impl RateLimiter {
     ///
     /// # Cancel safety
     /// Cancel safe; the bytes count as sent.
-    pub(super) async fn take(&self, bytes: usize, urgency: Urgency) {
+    pub(crate) async fn take(&self, bytes: usize, urgency: Urgency) {
         let _turn = self.turns[urgency as usize].lock().await;
         let patience = Instant::now() + GIVE_WAY * self.length(bytes);
         while let Some(until) = self.gives_way(urgency, Instant::now(), patience) {
@@ -183,7 +89,7 @@ impl RateLimiter {
 
     /// Counts `bytes` of messages, which go at once. Bulk waits for them, but not for long: a ring
     /// shares the line with what is said about it.
-    pub(super) fn note(&self, bytes: usize, now: Instant) {
+    pub(crate) fn note(&self, bytes: usize, now: Instant) {
         if self.bytes_per_second == 0 {
             return;
         }
@@ -193,7 +99,7 @@ impl RateLimiter {
     }
 
     /// Whether `bytes` of others' messages may be passed on: a quarter of the rate is theirs.
-    pub(super) fn passes_on(&self, bytes: usize, now: Instant) -> bool {
+    pub(crate) fn passes_on(&self, bytes: usize, now: Instant) -> bool {
         if self.bytes_per_second == 0 {
             return true;
         }
@@ -238,7 +144,7 @@ impl RateLimiter {
 
 /// How fast answers come in, and how fast they ever did.
 #[derive(Debug, Default)]
-pub(super) struct Inflow(Mutex<Flow>);
+pub(crate) struct Inflow(Mutex<Flow>);
 
 #[derive(Debug, Default)]
 struct Flow {
@@ -255,7 +161,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 impl Inflow {
     /// So many bytes have come.
-    pub(super) fn note(&self, bytes: usize, now: Instant) {
+    pub(crate) fn note(&self, bytes: usize, now: Instant) {
         let mut flow = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         flow.turn(now);
         let (_, count) = flow.window.get_or_insert((now, 0));
@@ -263,7 +169,7 @@ impl Inflow {
     }
 
     /// Whether at least half as much comes as ever came.
-    pub(super) fn is_full(&self, now: Instant) -> bool {
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
         let mut flow = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         flow.turn(now);
         flow.last > 0 && flow.last >= flow.most / 2
@@ -291,27 +197,6 @@ mod tests {
     };
 
     use super::*;
-
-    #[test]
-    fn a_bucket_lets_a_burst_pass_and_then_its_rate() {
-        let start = Instant::now();
-        let mut bucket = Bucket::new(10, 20, start);
-        let passed = |bucket: &mut Bucket, now| (0..100).filter(|_| bucket.take(now)).count();
-        assert_eq!(passed(&mut bucket, start), 20);
-        assert_eq!(passed(&mut bucket, start + Duration::from_millis(1_050)), 10);
-        assert_eq!(passed(&mut bucket, start + Duration::from_secs(100)), 20);
-    }
-
-    #[test]
-    fn an_allowance_counts_messages_and_bytes_and_what_does_not_pass_is_free() {
-        let start = Instant::now();
-        let (messages, bytes) = (Bucket::new(2, 4, start), Bucket::new(300, 1_000, start));
-        let mut allowance = Allowance::new(messages, bytes);
-        let mut passed = |bytes, now| (0..100).filter(|_| allowance.take(bytes, now)).count();
-        assert_eq!((passed(2_000, start), passed(400, start), passed(100, start)), (0, 2, 2));
-        let later = start + Duration::from_secs(1);
-        assert_eq!((passed(301, later), passed(150, later), passed(0, later)), (0, 2, 0));
-    }
 
     #[test]
     fn messages_take_the_line_from_bulk_for_a_moment_and_others_a_quarter_of_it() {

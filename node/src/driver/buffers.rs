@@ -1,13 +1,15 @@
-//! The bytes that the holdings name, in memory.
+//! The bytes that the holdings name, in memory; and the questions of other peers that are not answered yet.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use intellect_protocol::holdings::{Buffer, Slice};
+use intellect_protocol::holdings::{Buffer, Inquiry, Slice};
 use intellect_protocol::id::Digest;
+use intellect_protocol::message::Request;
 
 use super::shared::SharedData;
+use crate::net::Reply;
 use crate::store::{Journal, Saved};
 use crate::worker::Snapshot;
 
@@ -64,5 +66,26 @@ pub(super) struct Window {
 impl Window {
     pub(super) fn get(&self) -> &[u8] {
         self.bytes.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+/// Questions that are not answered yet.
+#[derive(Default)]
+pub(super) struct Questions {
+    asked: u64,
+    open: BTreeMap<Inquiry, (Request, Reply)>,
+}
+
+impl Questions {
+    pub(super) fn ask(&mut self, request: Request, reply: Reply) -> Inquiry {
+        self.asked += 1;
+        let ticket = Inquiry(self.asked);
+        self.open.insert(ticket, (request, reply));
+        ticket
+    }
+
+    /// Dropping the reply refuses it.
+    pub(super) fn take(&mut self, ticket: Inquiry) -> Option<(Request, Reply)> {
+        self.open.remove(&ticket)
     }
 }

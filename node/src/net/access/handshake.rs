@@ -1,6 +1,6 @@
 //! `/intellect/admit/1`: one visit, one reception, each a frame; a stream for each pair.
 //!
-//! The lobby ([`super::lobby`]) says whose visits are listened to, the driver answers them.
+//! The lobby ([`super::pending`]) says whose visits are listened to, the driver answers them.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
+use crate::net::{
     inbox::{Gravity, Note},
     interface::{Event, Response},
     name,
 };
 
 /// The protocol id.
-pub(super) const ADMIT: StreamProtocol = StreamProtocol::new("/intellect/admit/1");
+pub(crate) const ADMIT: StreamProtocol = StreamProtocol::new("/intellect/admit/1");
 
 /// Brings a visit to a peer, and tells what came of it.
-pub(super) async fn pay(
+pub(crate) async fn pay(
     peer: PeerId,
     opening: Opening,
     visit: Vec<u8>,
@@ -62,7 +62,7 @@ pub(super) async fn pay(
 }
 
 /// Listens to a visit, lets the driver answer it, and brings the answer.
-pub(super) async fn receive(
+pub(crate) async fn receive(
     peer: PeerId,
     mut stream: Stream,
     notes: mpsc::Sender<Note>,

@@ -15,10 +15,10 @@ use intellect_bootstrap::crowding;
 use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::time::Instant;
 
-use super::{
-    door::Door,
+use super::allow_list::Door;
+use crate::net::{
     interface::Response,
-    pace::Bucket,
+    limits::bucket::Bucket,
     peers::{Connection, Peers},
 };
 
@@ -36,12 +36,12 @@ struct Guest {
 
 /// A visit that is to be paid.
 #[derive(Debug)]
-pub(super) struct Due {
-    pub(super) peer: PeerId,
-    pub(super) connection: ConnectionId,
+pub(crate) struct Due {
+    pub(crate) peer: PeerId,
+    pub(crate) connection: ConnectionId,
     /// Which one it is of those that were ever to be shown.
-    pub(super) number: u64,
-    pub(super) visit: Vec<u8>,
+    pub(crate) number: u64,
+    pub(crate) visit: Vec<u8>,
 }
 
 /// What is known of what we have shown to a peer.
@@ -57,7 +57,7 @@ enum Shown {
 
 /// The lobby.
 #[derive(Debug)]
-pub(super) struct Lobby {
+pub(crate) struct Lobby {
     door: Door,
     guests: HashMap<ConnectionId, Guest>,
     /// What we show, and how often it has changed.
@@ -72,7 +72,7 @@ pub(super) struct Lobby {
 
 impl Lobby {
     /// Of no run yet.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             door: Door::default(),
             guests: HashMap::new(),
@@ -85,13 +85,13 @@ impl Lobby {
     }
 
     /// Whether a peer is let in.
-    pub(super) fn lets_in(&self, peer: &PeerId) -> bool {
+    pub(crate) fn lets_in(&self, peer: &PeerId) -> bool {
         self.door.lets_in(peer)
     }
 
     /// From now on `door` says who is let in. Returns the peers that no longer are. Others that are
     /// connected and not let in, but for `is_entry`, have what time the lobby gives.
-    pub(super) fn set_door(
+    pub(crate) fn set_door(
         &mut self,
         door: Door,
         peers: &Peers,
@@ -115,7 +115,7 @@ impl Lobby {
     }
 
     /// A connection is there; false where it finds no place.
-    pub(super) fn connected(&mut self, peer: PeerId, connection: &Connection) -> bool {
+    pub(crate) fn connected(&mut self, peer: PeerId, connection: &Connection) -> bool {
         if !self.door.is_watched() || self.door.lets_in(&peer) {
             return true;
         }
@@ -132,7 +132,7 @@ impl Lobby {
     }
 
     /// A connection has closed; `last`: it was the last one of its peer.
-    pub(super) fn closed(&mut self, peer: &PeerId, id: ConnectionId, last: bool) {
+    pub(crate) fn closed(&mut self, peer: &PeerId, id: ConnectionId, last: bool) {
         self.guests.remove(&id);
         if last {
             self.shown.remove(peer);
@@ -141,7 +141,7 @@ impl Lobby {
 
     /// Whether a visit over this connection is listened to. The first one earns its connection the
     /// time that an answer takes.
-    pub(super) fn takes_visit(&mut self, id: ConnectionId, now: Instant) -> bool {
+    pub(crate) fn takes_visit(&mut self, id: ConnectionId, now: Instant) -> bool {
         let Some(guest) = self.guests.get_mut(&id) else { return self.door.is_watched() };
         guest.visits += 1;
         if guest.visits == 1 {
@@ -151,7 +151,7 @@ impl Lobby {
     }
 
     /// Connections whose time is over.
-    pub(super) fn over(&mut self, now: Instant) -> Vec<ConnectionId> {
+    pub(crate) fn over(&mut self, now: Instant) -> Vec<ConnectionId> {
         let over: Vec<_> = self.guests.extract_if(|_, guest| guest.until <= now).collect();
         for (_, guest) in &over {
             self.in_vain.push_back((guest.peer, now + IN_VAIN));
@@ -165,19 +165,19 @@ impl Lobby {
     }
 
     /// Whether a peer is worth dialling now.
-    pub(super) fn may_dial(&self, peer: &PeerId) -> bool {
+    pub(crate) fn may_dial(&self, peer: &PeerId) -> bool {
         self.lets_in(peer) || self.in_vain.iter().all(|(known, _)| known != peer)
     }
 
     /// From now on this is shown, to everybody.
-    pub(super) fn show(&mut self, visit: Vec<u8>) {
+    pub(crate) fn show(&mut self, visit: Vec<u8>) {
         self.visit = Some(visit);
         self.number += 1;
         self.shown.clear();
     }
 
     /// The connected peers to whom it is to be shown now; then it is on its way.
-    pub(super) fn take_due(&mut self, peers: &Peers, now: Instant) -> Vec<Due> {
+    pub(crate) fn take_due(&mut self, peers: &Peers, now: Instant) -> Vec<Due> {
         let (Some(visit), number) = (&self.visit, self.number) else { return Vec::new() };
         let mut due = Vec::new();
         for (peer, connection) in peers.connected_ones() {
@@ -192,7 +192,7 @@ impl Lobby {
 
     /// What came of a visit; false where that is of no use any more: the peer has gone since, or there
     /// is something else to show.
-    pub(super) fn note(
+    pub(crate) fn note(
         &mut self,
         peer: PeerId,
         number: u64,

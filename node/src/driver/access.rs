@@ -1,6 +1,7 @@
 //! The lobby: what comes from whoever is not let in yet, what others say to us there, and the notices
 //! that come by it and from other peers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,10 +12,49 @@ use intellect_protocol::notices::NoticeError;
 use intellect_protocol::peer;
 use tokio::sync::oneshot;
 
-use super::gate::Saving;
 use super::{Done, Driver, DriverError};
-use crate::admission::REFUSED_FOR;
+use crate::access::{Admission, REFUSED_FOR};
 use crate::store::StoreError;
+
+/// What is known of those who come: who is let in, and who was named for what is no fault.
+#[derive(Debug)]
+pub(super) struct Gate {
+    /// Absent in an open run.
+    pub(super) admission: Option<Admission>,
+    pub(super) saving: Saving,
+    incompatible: BTreeSet<PeerId>,
+    refused: BTreeSet<PeerId>,
+}
+
+/// Whether notices are being written, and whether there are newer ones already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Saving {
+    #[default]
+    Idle,
+    Under,
+    Again,
+}
+
+impl Gate {
+    pub(super) fn new(admission: Option<Admission>) -> Self {
+        let (incompatible, refused) = (BTreeSet::new(), BTreeSet::new());
+        Self { admission, saving: Saving::Idle, incompatible, refused }
+    }
+
+    /// Whether it is news that a peer speaks another version.
+    pub(super) fn is_first_incompatible(&mut self, peer: PeerId) -> bool {
+        is_first(&mut self.incompatible, peer)
+    }
+
+    /// Whether it is news that a peer was refused.
+    pub(super) fn is_first_refused(&mut self, peer: PeerId) -> bool {
+        is_first(&mut self.refused, peer)
+    }
+}
+
+fn is_first(named: &mut BTreeSet<PeerId>, peer: PeerId) -> bool {
+    named.len() < NAMED_MAX && named.insert(peer)
+}
 
 impl Driver {
     /// Somebody is in the lobby.
@@ -157,3 +197,6 @@ impl Driver {
         }
     }
 }
+
+/// Peers that are named; more of them say nothing new.
+const NAMED_MAX: usize = 256;

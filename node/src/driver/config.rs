@@ -15,18 +15,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::budget::Budgets;
-use super::bulk::Bulk;
+use super::access::Gate;
+use super::buffers::{Bulk, Questions};
 use super::finish::Finish;
-use super::gate::Gate;
-use super::questions::Questions;
+use super::receive::budget::Budgets;
 use super::shared::SharedData;
 use super::twins::Twins;
 use super::{Clock, Driver};
-use crate::admission::Admission;
+use crate::access::Admission;
 use crate::manifest::Manifest;
 use crate::net::{self, Reachability};
-use crate::rings;
+use crate::ring::pairing;
 use crate::store::{Journal, Saved, Store};
 use crate::tell::Teller;
 use crate::worker::{self, Snapshot};
@@ -35,7 +34,7 @@ use crate::worker::{self, Snapshot};
 const RING_EVENTS: usize = 64;
 
 /// Everything that is known of a run and of this machine before the loop begins.
-pub(crate) struct Parts {
+pub(crate) struct Config {
     /// The run.
     pub(crate) manifest: Arc<Manifest>,
     /// What the protocol's state begins with.
@@ -78,57 +77,57 @@ pub(crate) struct Parts {
 
 impl Driver {
     /// A driver, and what its rings will report.
-    pub(crate) fn new(parts: Parts) -> (Self, mpsc::Receiver<rings::Event>) {
+    pub(crate) fn new(config: Config) -> (Self, mpsc::Receiver<pairing::Event>) {
         let (ring_outbox, ring_events) = mpsc::channel(RING_EVENTS);
-        let run = &parts.manifest.run;
+        let run = &config.manifest.run;
         let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
-        let twins = Twins::new(parts.peer.me.peer, parts.journal.start());
-        let key = parts.peer.law.key.clone();
-        let shared = SharedData::new(&parts.manifest, parts.source);
+        let twins = Twins::new(config.peer.me.peer, config.journal.start());
+        let key = config.peer.law.key.clone();
+        let shared = SharedData::new(&config.manifest, config.source);
         let holdings = holdings::Config {
-            peer: parts.peer,
+            peer: config.peer,
             codec: run.codec,
-            newest: parts.newest.head(),
-            saved: parts.saved.as_ref().map(|saved| saved.table.head()),
-            published: parts.published.as_ref().map(|published| published.state),
-            file: parts.manifest.vocabulary().map(|vocabulary| Digest(vocabulary.digest)),
+            newest: config.newest.head(),
+            saved: config.saved.as_ref().map(|saved| saved.table.head()),
+            published: config.published.as_ref().map(|published| published.state),
+            file: config.manifest.vocabulary().map(|vocabulary| Digest(vocabulary.digest)),
             data: shared.files(),
-            updates: parts.updates,
-            held: parts.held,
+            updates: config.updates,
+            held: config.held,
         };
-        let saved = parts.saved.into_iter().chain(parts.published);
+        let saved = config.saved.into_iter().chain(config.published);
         let mut driver = Self {
             key,
             holdings: holdings::State::new(Time::ZERO, holdings),
             clock: Clock::new(),
             readied: None,
-            rings: rings::Rings::new(parts.net.clone(), ring_outbox),
-            net: parts.net,
-            worker: parts.worker,
-            store: parts.store,
-            tell: parts.tell,
-            bulk: Bulk::new(parts.newest, saved, parts.journal, shared),
+            rings: pairing::Rings::new(config.net.clone(), ring_outbox),
+            net: config.net,
+            worker: config.worker,
+            store: config.store,
+            tell: config.tell,
+            bulk: Bulk::new(config.newest, saved, config.journal, shared),
             questions: Questions::default(),
             donors: watch::Sender::default(),
             jobs: JoinSet::new(),
             repeats: 0,
             budgets: Budgets::new(Instant::now().into()),
-            gate: Gate::new(parts.admission),
+            gate: Gate::new(config.admission),
             twins,
-            finish: Finish::new(parts.epochs.map(Into::into), stop_tokens),
-            stop: parts.stop,
-            manifest: parts.manifest,
+            finish: Finish::new(config.epochs.map(Into::into), stop_tokens),
+            stop: config.stop,
+            manifest: config.manifest,
         };
         driver.net.serve_notices(driver.notices());
         // Until the network says more, nobody is known to reach this node.
         driver.hear(peer::Input::Reachable(false));
-        if let Some(reachability) = parts.reachability {
+        if let Some(reachability) = config.reachability {
             driver.on_net(net::Event::Reachability(reachability));
         }
-        for peer in parts.linked {
+        for peer in config.linked {
             driver.hear(peer::Input::Linked(peer, true));
         }
-        driver.keep_contacts(&parts.data_dir);
+        driver.keep_contacts(&config.data_dir);
         (driver, ring_events)
     }
 }

@@ -28,6 +28,8 @@ use tokio::{
 };
 use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
+use super::access::handshake::{self, ADMIT};
+use super::access::pending::Due;
 use super::behaviour::{CONTROL, FETCH, HUSHED, Node, RING, topic_score};
 use super::dial::RingDial;
 use super::enter::{Ask, Wanted, collect};
@@ -35,12 +37,10 @@ use super::inbox::{Gravity, Note, Responder, Shared};
 use super::interface::{
     ByteStream, Config, GossipToken, Link, NetError, StreamError, Topic, Verdict,
 };
-use super::lobby::Due;
 use super::peers::Peer;
 use super::ports::port;
 use super::run::Run;
-use super::visit::ADMIT;
-use super::{fetch, line, visit};
+use super::{control_stream, fetch};
 
 /// The swarm, and the tasks that serve its streams; a task ends with this.
 pub(super) struct Carrier {
@@ -184,13 +184,13 @@ impl Carrier {
     /// Opens our control stream to a peer.
     pub(super) fn open_line(&mut self, peer: PeerId, connection: ConnectionId) {
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
-        self.tasks.spawn(line::send(peer, connection, opening, self.notes.clone()));
+        self.tasks.spawn(control_stream::send(peer, connection, opening, self.notes.clone()));
     }
 
     /// Writes one message on a stream of its own.
     pub(super) fn send(&mut self, peer: PeerId, connection: ConnectionId, bytes: Vec<u8>) {
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
-        self.tasks.spawn(line::send_once(opening, bytes));
+        self.tasks.spawn(control_stream::send_once(opening, bytes));
     }
 
     /// Asks a peer over the connection that messages take, which may lead through a relay.
@@ -225,13 +225,13 @@ impl Carrier {
     pub(super) fn visit(&mut self, due: Due) {
         let Due { peer, connection, number, visit } = due;
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, ADMIT);
-        self.tasks.spawn(visit::pay(peer, opening, visit, number, self.notes.clone()));
+        self.tasks.spawn(handshake::pay(peer, opening, visit, number, self.notes.clone()));
     }
 
     /// Listens to the visit of a peer, unless it has too many.
     pub(super) fn serve_visit(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
-            self.tasks.spawn(visit::receive(id, stream, self.notes.clone(), permit));
+            self.tasks.spawn(handshake::receive(id, stream, self.notes.clone(), permit));
         }
     }
 
@@ -286,7 +286,7 @@ impl Carrier {
         if let Ok(permit) = peer.lines.clone().try_acquire_owned() {
             let (notes, room) = (self.notes.clone(), self.shared.room.clone());
             let quota = peer.messages.clone();
-            self.tasks.spawn(line::receive(id, stream, notes, (room, quota), permit));
+            self.tasks.spawn(control_stream::receive(id, stream, notes, (room, quota), permit));
         }
     }
 

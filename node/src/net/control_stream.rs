@@ -24,8 +24,8 @@ use tokio::{
 use super::{
     inbox::{Gravity, Note},
     interface::{Event, MESSAGE_BYTES_MAX, Via},
+    limits::bucket::Bucket,
     name,
-    pace::Bucket,
 };
 
 /// Opens our stream to a peer and writes what is queued, until either end goes.
