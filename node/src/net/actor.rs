@@ -18,7 +18,6 @@ use std::{
     time::Duration,
 };
 
-use futures::StreamExt as _;
 use intellect_bootstrap::{address, discovery::DiscoveryEvent, manifest, streams::Incoming};
 use intellect_protocol::id::{PeerId as Peer, RunId};
 use libp2p::{
@@ -30,7 +29,7 @@ use libp2p::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, MissedTickBehavior, interval, timeout},
+    time::{Instant, MissedTickBehavior, interval},
 };
 use tokio_util::{compat::FuturesAsyncReadCompatExt as _, sync::CancellationToken};
 
@@ -100,9 +99,9 @@ impl Actor {
                 peers.know(peer, contact.clone(), now);
             }
         }
-        carrier.shared.contacts.send_replace(config.contacts);
-        let door = carrier.shared.door.subscribe();
-        let silent = carrier.shared.silent.subscribe();
+        carrier.shared().contacts.send_replace(config.contacts);
+        let door = carrier.shared().door.subscribe();
+        let silent = carrier.shared().silent.subscribe();
         Ok(Self {
             carrier,
             members: Members::new(peers, now),
@@ -137,7 +136,6 @@ impl Actor {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(_) = self.carrier.tasks.join_next() => {}
                 permit = events.reserve(), if !self.outbox.is_empty() => match permit {
                     Ok(permit) => if let Some(event) = self.outbox.pop_front() {
                         permit.send(event);
@@ -154,7 +152,7 @@ impl Actor {
                     self.turn(|all, now| all.on_note(note, now));
                 }
                 _ = tick.tick() => self.turn(Self::on_tick),
-                event = self.carrier.swarm.select_next_some(), if room => {
+                event = self.carrier.next(), if room => {
                     self.turn(|all, now| all.on_event(event, now));
                 }
             }
@@ -166,14 +164,7 @@ impl Actor {
         while let Ok(call) = self.calls.try_recv() {
             self.on_call(call, Instant::now());
         }
-        let drain = async {
-            loop {
-                self.carrier.swarm.select_next_some().await;
-            }
-        };
-        let _: Result<(), _> = timeout(FLUSH, drain).await;
-        self.carrier.shared.close_lines();
-        self.carrier.tasks.shutdown().await;
+        self.carrier.flush(FLUSH).await;
     }
 
     fn emit(&mut self, event: Event) {
@@ -184,17 +175,16 @@ impl Actor {
         for output in outputs {
             match output {
                 Output::Tell(event) => self.emit(event),
-                Output::Close(connection) => _ = self.carrier.swarm.close_connection(connection),
+                Output::Close(connection) => self.carrier.close(connection),
                 Output::OpenLine { peer, connection } => self.carrier.open_line(peer, connection),
                 Output::Send { peer, connection, bytes } => {
                     self.carrier.send(peer, connection, bytes);
                 }
-                Output::Line { peer, queue } => self.carrier.shared.set_line(peer, queue),
+                Output::Line { peer, queue } => self.carrier.shared().set_line(peer, queue),
                 Output::Judge(token, verdict) => self.carrier.judge(&token, verdict),
                 Output::Block(peer) => self.carrier.block(peer),
                 Output::Unblock(peer) => {
-                    let discovery = &mut self.carrier.swarm.behaviour_mut().discovery;
-                    discovery.blocked.unblock_peer(peer);
+                    self.carrier.discovery().blocked.unblock_peer(peer);
                 }
             }
         }
@@ -275,7 +265,7 @@ impl Actor {
             return;
         }
         // Where nobody has said otherwise, everybody may take part.
-        self.carrier.shared.door.send_if_modified(|door| {
+        self.carrier.shared().door.send_if_modified(|door| {
             let unsaid = *door == Door::Closed;
             if unsaid {
                 *door = Door::Open;
@@ -304,7 +294,7 @@ impl Actor {
             self.carrier.ask_offers(ask, asked, self.entries.attempts());
         }
         self.settle_reachability(now);
-        self.carrier.shared.contacts.send_if_modified(|known| {
+        self.carrier.shared().contacts.send_if_modified(|known| {
             let new = contacts::list(&self.members.peers, known);
             let changed = *known != new;
             *known = new;
@@ -318,14 +308,14 @@ impl Actor {
             SwarmEvent::Behaviour(NodeEvent::Gossip(event)) => self.on_gossip(event, now),
             SwarmEvent::Behaviour(NodeEvent::Streams(incoming)) => self.on_stream(incoming, now),
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
-                self.carrier.swarm.behaviour_mut().discovery.connected(peer_id);
+                self.carrier.discovery().connected(peer_id);
                 let ring = self.on_ring_connection(peer_id, connection_id);
                 let purpose = if ring { Purpose::Ring } else { Purpose::Control };
                 let connection = Connection::new(connection_id, purpose, &endpoint, now);
                 self.on_connected(peer_id, connection);
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
-                self.carrier.swarm.behaviour_mut().discovery.closed(&peer_id);
+                self.carrier.discovery().closed(&peer_id);
                 let outputs = self.members.closed(peer_id, connection_id, cause, now);
                 let last = !self.members.peers.is_connected(&peer_id);
                 self.lobby.closed(&peer_id, connection_id, last);
@@ -369,12 +359,12 @@ impl Actor {
         let (id, now) = (connection.id, connection.since);
         if name::from_libp2p(&peer).is_none() {
             // No peer of ours has such a key.
-            self.carrier.swarm.close_connection(id);
+            self.carrier.close(id);
             return;
         }
         let entry = self.entries.contains(&peer);
         if !entry && !self.lobby.connected(peer, &connection) {
-            self.carrier.swarm.close_connection(id);
+            self.carrier.close(id);
         }
         let outputs = self.members.connected(peer, connection);
         if entry {
@@ -397,7 +387,7 @@ impl Actor {
             }) => {
                 let entry = self.members.peers.get(&peer);
                 let Some(seen) = entry.and_then(|peer| peer.remote(connection_id)) else { return };
-                let discovery = &mut self.carrier.swarm.behaviour_mut().discovery;
+                let discovery = self.carrier.discovery();
                 let addresses = discovery.learn(peer, &info, seen);
                 let output = self.members.identified(peer, addresses, &info.protocol_version, now);
                 self.carry_out(output);
@@ -431,7 +421,7 @@ impl Actor {
             gossipsub::Event::Message { propagation_source: source, message_id, message } => {
                 let gossipsub::Message { topic, data, .. } = message;
                 let token = GossipToken { id: message_id, source, topic, bytes: data.len() };
-                let named = self.carrier.shared.members.borrow();
+                let named = self.carrier.shared().members.borrow();
                 self.members.gossiped(token, data, &named, now)
             }
             gossipsub::Event::Subscribed { peer_id, topic } => {

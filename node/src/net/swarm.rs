@@ -2,8 +2,10 @@
 
 use std::{collections::HashSet, io, sync::Arc};
 
+use futures::StreamExt as _;
 use intellect_bootstrap::{
     address,
+    discovery::Discovery,
     frame::FrameError,
     manifest::{self, ServeError},
     streams::{OpenError, Opening},
@@ -18,7 +20,7 @@ use libp2p::{
     multiaddr::Protocol,
     swarm::{
         ConnectionId, DialError, FromSwarm, NetworkBehaviour as _, NewExternalAddrCandidate,
-        dial_opts::DialOpts,
+        SwarmEvent, dial_opts::DialOpts,
     },
 };
 use tokio::{
@@ -28,9 +30,10 @@ use tokio::{
 };
 use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
+use super::access::allow_list::Door;
 use super::access::handshake::{self, ADMIT};
 use super::access::pending::Due;
-use super::behaviour::{CONTROL, FETCH, HUSHED, Node, RING, topic_score};
+use super::behaviour::{CONTROL, FETCH, HUSHED, Node, NodeEvent, RING, topic_score};
 use super::dial::RingDial;
 use super::enter::{Ask, Wanted, collect};
 use super::inbox::{Gravity, Note, Responder, Shared};
@@ -44,9 +47,9 @@ use super::{control_stream, fetch};
 
 /// The swarm, and the tasks that serve its streams; a task ends with this.
 pub(super) struct Carrier {
-    pub(super) swarm: Swarm<Node>,
-    pub(super) tasks: JoinSet<()>,
-    pub(super) shared: Arc<Shared>,
+    swarm: Swarm<Node>,
+    tasks: JoinSet<()>,
+    shared: Arc<Shared>,
     notes: mpsc::Sender<Note>,
     /// Listeners at relays.
     circuits: HashSet<ListenerId>,
@@ -76,6 +79,72 @@ impl Carrier {
         }
         let (tasks, circuits, hushed) = (JoinSet::new(), HashSet::new(), HashSet::new());
         Ok(Self { swarm, tasks, shared, notes, circuits, hushed })
+    }
+
+    /// The next thing that happens on the network.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn next(&mut self) -> SwarmEvent<NodeEvent> {
+        self.swarm.select_next_some().await
+    }
+
+    /// Lets what was written leave, at most until the time is over, then ends all tasks.
+    pub(super) async fn flush(&mut self, time: Duration) {
+        let drain = async {
+            loop {
+                self.swarm.select_next_some().await;
+            }
+        };
+        let _: Result<(), _> = timeout(time, drain).await;
+        self.shared.close_lines();
+        self.tasks.shutdown().await;
+    }
+
+    /// What handles and tasks read without asking the actor.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.forget_ended();
+        self.tasks.spawn(task);
+    }
+
+    /// Whether there are few enough tasks to take one more request.
+    fn has_room(&mut self) -> bool {
+        self.forget_ended();
+        self.tasks.len() < TASKS_MAX
+    }
+
+    fn forget_ended(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// How peers find one another.
+    pub(super) fn discovery(&mut self) -> &mut Discovery {
+        &mut self.swarm.behaviour_mut().discovery
+    }
+
+    /// Whom gossip is for, from now on.
+    pub(super) fn set_door(&mut self, door: Door) {
+        self.swarm.behaviour_mut().gossip.set_door(door);
+    }
+
+    /// Whether there is any connection to a peer.
+    pub(super) fn is_connected(&self, peer: &PeerId) -> bool {
+        self.swarm.is_connected(peer)
+    }
+
+    /// Closes a connection, if it is there.
+    pub(super) fn close(&mut self, connection: ConnectionId) {
+        self.swarm.close_connection(connection);
+    }
+
+    /// Closes all connections to a peer.
+    pub(super) fn disconnect(&mut self, peer: PeerId) {
+        // Fails only for a peer that is gone already.
+        let _ = self.swarm.disconnect_peer_id(peer);
     }
 
     /// Listens to the gossip of a run. Returns the peers that are known to listen to its
@@ -173,7 +242,7 @@ impl Carrier {
     /// Opens a ring stream on a connection, and hands it to whoever waits for it.
     pub(super) fn open_ring(&mut self, connection: ConnectionId, dial: RingDial) {
         let opening = self.swarm.behaviour_mut().streams.open(dial.peer, connection, RING);
-        self.tasks.spawn(async move {
+        self.spawn(async move {
             // The negotiation tells the peer what the connection is for.
             let opened = timeout(OPEN_TIMEOUT, open(opening)).await;
             let late = || Err(OpenError::Failed("too slow".into()).into());
@@ -184,13 +253,13 @@ impl Carrier {
     /// Opens our control stream to a peer.
     pub(super) fn open_line(&mut self, peer: PeerId, connection: ConnectionId) {
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
-        self.tasks.spawn(control_stream::send(peer, connection, opening, self.notes.clone()));
+        self.spawn(control_stream::send(peer, connection, opening, self.notes.clone()));
     }
 
     /// Writes one message on a stream of its own.
     pub(super) fn send(&mut self, peer: PeerId, connection: ConnectionId, bytes: Vec<u8>) {
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
-        self.tasks.spawn(control_stream::send_once(opening, bytes));
+        self.spawn(control_stream::send_once(opening, bytes));
     }
 
     /// Asks a peer over the connection that messages take, which may lead through a relay.
@@ -202,10 +271,10 @@ impl Carrier {
         mut reply: Responder<Vec<u8>, Failure>,
     ) {
         let refusal = match used {
-            Some(connection) if self.tasks.len() < TASKS_MAX => {
+            Some(connection) if self.has_room() => {
                 let opening = self.swarm.behaviour_mut().streams.open(peer, connection, FETCH);
                 let shared = Arc::clone(&self.shared);
-                self.tasks.spawn(async move {
+                self.spawn(async move {
                     let answer = tokio::select! {
                         answer = fetch::ask(opening, &request, &shared.inflow) => answer,
                         // Nobody waits for it any more: it shall not fill the line.
@@ -225,13 +294,13 @@ impl Carrier {
     pub(super) fn visit(&mut self, due: Due) {
         let Due { peer, connection, number, visit } = due;
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, ADMIT);
-        self.tasks.spawn(handshake::pay(peer, opening, visit, number, self.notes.clone()));
+        self.spawn(handshake::pay(peer, opening, visit, number, self.notes.clone()));
     }
 
     /// Listens to the visit of a peer, unless it has too many.
     pub(super) fn serve_visit(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
-            self.tasks.spawn(handshake::receive(id, stream, self.notes.clone(), permit));
+            self.spawn(handshake::receive(id, stream, self.notes.clone(), permit));
         }
     }
 
@@ -243,13 +312,13 @@ impl Carrier {
         run: RunId,
         reply: Responder<Vec<Vec<u8>>, Failure>,
     ) {
-        let Some(connection) = control.filter(|_| self.tasks.len() < TASKS_MAX) else {
+        let Some(connection) = control.filter(|_| self.has_room()) else {
             // Nobody waits any longer, if this fails.
             let _ = reply.send(Err(Failure::Refused));
             return;
         };
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, manifest::NOTICES);
-        self.tasks.spawn(async move {
+        self.spawn(async move {
             let exchange = async {
                 let stream = opening.await.ok()?.ok()?;
                 manifest::ask_notices(stream, run.0).await.ok()
@@ -274,7 +343,7 @@ impl Carrier {
         };
         let open = |(peer, id)| (peer, streams.open(peer, id, protocol.clone()));
         let askings: Vec<_> = asked.into_iter().take(ASKED_MAX).map(open).collect();
-        self.tasks.spawn(async move {
+        self.spawn(async move {
             let answer = collect(ask.wanted, askings, attempts).await;
             // Nobody waits any longer.
             let _ = ask.reply.send(answer);
@@ -286,7 +355,7 @@ impl Carrier {
         if let Ok(permit) = peer.lines.clone().try_acquire_owned() {
             let (notes, room) = (self.notes.clone(), self.shared.room.clone());
             let quota = peer.messages.clone();
-            self.tasks.spawn(control_stream::receive(id, stream, notes, (room, quota), permit));
+            self.spawn(control_stream::receive(id, stream, notes, (room, quota), permit));
         }
     }
 
@@ -299,7 +368,7 @@ impl Carrier {
     ) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
             let (notes, shared) = (self.notes.clone(), self.shared.clone());
-            self.tasks.spawn(fetch::answer(id, stream, notes, (shared, link), permit));
+            self.spawn(fetch::answer(id, stream, notes, (shared, link), permit));
         }
     }
 
@@ -313,9 +382,9 @@ impl Carrier {
         stream: libp2p::Stream,
     ) {
         let permit = peer.answers.clone().try_acquire_owned();
-        let Some(permit) = permit.ok().filter(|_| self.tasks.len() < TASKS_MAX) else { return };
+        let Some(permit) = permit.ok().filter(|_| self.has_room()) else { return };
         let (notes, shared, peer) = (self.notes.clone(), Arc::clone(&self.shared), id);
-        self.tasks.spawn(async move {
+        self.spawn(async move {
             let _permit = permit;
             let answer = manifest::serve(stream, async |asked| {
                 let named = |id: &RunId| asked.is_some_and(|asked| asked == id.0);

@@ -11,12 +11,11 @@ impl Actor {
     /// Who is let in has changed. Whoever no longer is has to begin anew, as any stranger.
     pub(super) fn on_door(&mut self, now: Instant) {
         let door = self.door.borrow_and_update().clone();
-        self.carrier.swarm.behaviour_mut().gossip.set_door(door.clone());
+        self.carrier.set_door(door.clone());
         let is_entry = |peer: &PeerId| self.entries.contains(peer);
         let out = self.lobby.set_door(door, &self.members.peers, is_entry, now);
         for peer in out {
-            // Fails only for a peer that is gone already.
-            let _ = self.carrier.swarm.disconnect_peer_id(peer);
+            self.carrier.disconnect(peer);
         }
     }
 
@@ -37,7 +36,7 @@ impl Actor {
     /// Closes the connections whose time in the lobby is over, and pays the visits that are due.
     pub(super) fn attend(&mut self, now: Instant) {
         for connection in self.lobby.over(now) {
-            self.carrier.swarm.close_connection(connection);
+            self.carrier.close(connection);
         }
         self.pay_visits(now);
     }

@@ -48,7 +48,7 @@ impl Actor {
             return;
         };
         for connection in entry.of(Purpose::Ring).filter(|connection| connection.dialled) {
-            self.carrier.swarm.close_connection(connection.id);
+            self.carrier.close(connection.id);
         }
         let (ways, none) = (entry.direct_addresses(), (Vec::new(), Vec::new()));
         let way = self.reached.way(peer, Instant::now());
@@ -92,7 +92,7 @@ impl Actor {
             self.relays = Retry::new(now);
         }
         self.reachability = state.clone();
-        self.carrier.swarm.behaviour_mut().discovery.serve_table(state.is_direct());
+        self.carrier.discovery().serve_table(state.is_direct());
         self.emit(Event::Reachability(state));
     }
 
@@ -104,7 +104,7 @@ impl Actor {
             self.reached.succeeded(peer);
         }
         if tried {
-            self.carrier.swarm.close_connection(id);
+            self.carrier.close(id);
         }
         ring
     }
@@ -124,7 +124,7 @@ impl Actor {
             tracing::debug!(%error, "rings share the connection for messages");
             return;
         }
-        let Some(peer) = peer.filter(|peer| !self.carrier.swarm.is_connected(peer)) else { return };
+        let Some(peer) = peer.filter(|peer| !self.carrier.is_connected(peer)) else { return };
         tracing::debug!(%peer, %error, "cannot dial");
         self.members.peers.failed(&peer, now);
         if let Some((address, found)) = self.entries.failed(&peer, error, now) {
