@@ -79,12 +79,12 @@ impl Admission {
     }
 
     /// What this node shows to others.
-    pub(crate) fn visit(&self) -> Visit {
+    pub(crate) fn request(&self) -> Visit {
         Visit::Enter(self.ticket.clone())
     }
 
     /// Those who are let in.
-    pub(crate) fn let_in(&self) -> HashSet<PeerId> {
+    pub(crate) fn allowed(&self) -> HashSet<PeerId> {
         let peers = self.ledger.peers();
         let known = peers.iter().filter(|(_, it)| it.came.is_some() && it.revoked.is_none());
         known.map(|(peer, _)| *peer).chain(self.shown.keys().copied()).collect()
@@ -144,7 +144,7 @@ impl Admission {
             Visit::Enter(ticket) => match self.enter(from, ticket) {
                 Ok(new) => {
                     if new {
-                        net.let_in(self.let_in());
+                        net.allow(self.allowed());
                     }
                     Outcome::Welcome
                 }

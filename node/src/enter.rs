@@ -145,8 +145,11 @@ async fn prepare(
         if !store.has_receipts() {
             check_ticket(admission, &manifest, home, (net, &store)).await?;
         }
-        net.handle.let_in(admission.let_in());
-        net.handle.show(&admission.visit()).await.map_err(|_| DriverError::Network)?;
+        net.handle.allow(admission.allowed());
+        net.handle
+            .set_admit_request(&admission.request())
+            .await
+            .map_err(|_| DriverError::Network)?;
     }
     let mut early = Early {
         net: &mut *net,

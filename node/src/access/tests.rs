@@ -73,18 +73,18 @@ fn who_is_in_the_ledger_or_shows_a_ticket_is_let_in_until_a_notice_says_otherwis
     assert_eq!(here.enter(peers[0], Some(named(&manifest, 3))), Ok(true));
     assert_eq!(here.enter(peers[0], Some(named(&manifest, 3))), Ok(false));
     assert!(here.enter(peers[1], Some(named(&manifest, 3))).is_err(), "a stolen one");
-    assert_eq!(here.let_in(), [peers[0]].into());
+    assert_eq!(here.allowed(), [peers[0]].into());
     let mut tickets = vec![named(&manifest, 3), named(&manifest, 4)];
     tickets.sort_by_key(Ticket::peer);
     let both = ledger(&here, 1, Vec::new(), tickets);
     assert!(here.follow(&both, 2) && !here.follow(&both, 2));
-    assert_eq!(here.let_in(), [peers[0], peers[1]].into());
+    assert_eq!(here.allowed(), [peers[0], peers[1]].into());
     assert!(here.shown.is_empty() && here.enter(peers[1], None) == Ok(false));
     assert_eq!(here.enter(peers[2], Some(named(&manifest, 5))), Ok(true));
     let clauses = vec![Clause::RevokePeer(peers[0]), Clause::RevokePeer(peers[2])];
     let notice = Notice::after(manifest.id, both.last(), Body::Membership(clauses), &key(1));
     assert!(here.follow(&ledger(&here, 2, vec![notice.clone()], Vec::new()), 3));
-    assert_eq!(here.let_in(), [peers[1]].into());
+    assert_eq!(here.allowed(), [peers[1]].into());
     let told = here.enter(peers[0], Some(named(&manifest, 3))).unwrap_err().to_string();
     assert!(told.contains("revoked by notice 1 in epoch 2"), "{told}");
     let reception = here.reception(Outcome::Welcome);
@@ -102,7 +102,7 @@ fn who_comes_back_lets_in_who_came_meanwhile() {
     let late = || Some(invited(&manifest, 3, 1, 1_000_000));
     assert_eq!(here.enter(key(3).peer(), late()), Ok(true));
     here.follow(&both, 9);
-    assert!(here.let_in() == [key(2).peer()].into(), "the lineage has moved without it");
+    assert!(here.allowed() == [key(2).peer()].into(), "the lineage has moved without it");
     assert!(matches!(here.enter(key(3).peer(), late()), Err(Denied::Expired { .. })));
 }
 

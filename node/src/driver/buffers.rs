@@ -1,4 +1,4 @@
-//! The bytes that the holdings name, in memory; and the questions of other peers that are not answered yet.
+//! The bytes that the holdings name, and the requests of other peers that are not answered yet.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,24 +13,24 @@ use crate::net::Reply;
 use crate::store::{Journal, Saved};
 use crate::worker::Snapshot;
 
-/// What this node has in memory, or open on its disk.
-pub(super) struct Bulk {
+/// Bytes in memory, and files that are open.
+pub(super) struct Buffers {
     pub(super) bytes: BTreeMap<Buffer, Arc<Vec<u8>>>,
     /// The frozen delta of the open epoch.
     pub(super) delta: Option<Arc<Vec<f32>>>,
     /// The newest state, and those on disk that are served.
     pub(super) newest: Arc<Snapshot>,
     pub(super) saved: BTreeMap<Digest, Saved>,
-    /// The files of data that are handed out.
+    /// The data files that are served.
     pub(super) shared: Arc<SharedData>,
-    /// Absent while records are being written.
+    /// `None` while records are being written.
     pub(super) journal: Option<Journal>,
-    /// Whether the disk refused the last records, and the last update: that is told once.
+    /// Whether the disk refused the last records and the last update, which is reported once.
     pub(super) refused_log: bool,
     pub(super) refused_update: bool,
 }
 
-impl Bulk {
+impl Buffers {
     pub(super) fn new(
         newest: Arc<Snapshot>,
         saved: impl Iterator<Item = Saved>,
@@ -49,7 +49,7 @@ impl Bulk {
         }
     }
 
-    /// Bytes in memory, and which of them are meant.
+    /// The bytes that a slice names, if they are in memory.
     pub(super) fn slice(&self, slice: &Slice) -> Option<Window> {
         let bytes = Arc::clone(self.bytes.get(&slice.buffer)?);
         let range = slice.range.clone().unwrap_or(0..bytes.len());
@@ -57,7 +57,7 @@ impl Bulk {
     }
 }
 
-/// A part of bytes in memory.
+/// A range of bytes in memory.
 pub(super) struct Window {
     bytes: Arc<Vec<u8>>,
     range: Range<usize>,
@@ -69,22 +69,22 @@ impl Window {
     }
 }
 
-/// Questions that are not answered yet.
+/// Requests of other peers that are not answered yet.
 #[derive(Default)]
-pub(super) struct Questions {
-    asked: u64,
+pub(super) struct PendingRequests {
+    count: u64,
     open: BTreeMap<Inquiry, (Request, Reply)>,
 }
 
-impl Questions {
-    pub(super) fn ask(&mut self, request: Request, reply: Reply) -> Inquiry {
-        self.asked += 1;
-        let ticket = Inquiry(self.asked);
+impl PendingRequests {
+    pub(super) fn add(&mut self, request: Request, reply: Reply) -> Inquiry {
+        self.count += 1;
+        let ticket = Inquiry(self.count);
         self.open.insert(ticket, (request, reply));
         ticket
     }
 
-    /// Dropping the reply refuses it.
+    /// Takes a request. Dropping its reply refuses it.
     pub(super) fn take(&mut self, ticket: Inquiry) -> Option<(Request, Reply)> {
         self.open.remove(&ticket)
     }

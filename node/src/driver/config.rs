@@ -1,4 +1,4 @@
-//! What a driver is made of.
+//! The parts of a driver, and how it is made of them.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -15,8 +15,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::access::Gate;
-use super::buffers::{Bulk, Questions};
+use super::access::Access;
+use super::buffers::{Buffers, PendingRequests};
 use super::finish::Finish;
 use super::receive::budget::Budgets;
 use super::shared::SharedData;
@@ -30,53 +30,43 @@ use crate::store::{Journal, Saved, Store};
 use crate::tell::Teller;
 use crate::worker::{self, Snapshot};
 
-/// Ring events that may wait: a few per ring, one ring at a time.
+/// Ring events that may wait: a few for each ring, one ring at a time.
 const RING_EVENTS: usize = 64;
 
-/// Everything that is known of a run and of this machine before the loop begins.
+/// The state of the run and of this machine before the loop begins.
 pub(crate) struct Config {
-    /// The run.
     pub(crate) manifest: Arc<Manifest>,
-    /// What the protocol's state begins with.
+    /// The first state of the protocol.
     pub(crate) peer: peer::Config,
-    /// The network.
     pub(crate) net: net::Handle,
-    /// The last that the network said of this node before the loop.
+    /// The last reachability that the network reported before the loop.
     pub(crate) reachability: Option<Reachability>,
-    /// The peers with whom it had a direct connection then.
+    /// The peers with a direct connection at that time.
     pub(crate) linked: BTreeSet<PeerId>,
-    /// The thread that computes.
     pub(crate) worker: worker::Orders,
-    /// The files of the run.
     pub(crate) store: Arc<Store>,
-    /// Its data.
     pub(crate) source: Arc<Dataset>,
-    /// Where the addresses of peers are kept.
+    /// The folder for the addresses of peers.
     pub(crate) data_dir: PathBuf,
-    /// The log of votes.
     pub(crate) journal: Journal,
-    /// The updates on the disk.
     pub(crate) updates: Vec<Name>,
-    /// Updates of the open epoch that an earlier start has voted for.
+    /// Updates of the open epoch for which an earlier start has voted.
     pub(crate) held: Vec<Digest>,
-    /// The newest state.
     pub(crate) newest: Arc<Snapshot>,
-    /// The checkpoint on the disk that is served.
+    /// The checkpoint on disk, which is served.
     pub(crate) saved: Option<Saved>,
-    /// The published weights that the run begins with.
+    /// The published weights with which the run begins.
     pub(crate) published: Option<Saved>,
-    /// Who is let in; absent in an open run.
+    /// `None` in an open run.
     pub(crate) admission: Option<Admission>,
-    /// The epoch after which this node leaves, as typed.
+    /// The epoch after which this node leaves (`--epochs`).
     pub(crate) epochs: Option<NonZeroU64>,
-    /// Whom to tell.
     pub(crate) tell: Teller,
-    /// Cancelled when the node ends.
     pub(crate) stop: CancellationToken,
 }
 
 impl Driver {
-    /// A driver, and what its rings will report.
+    /// A driver, and the events of its rings.
     pub(crate) fn new(config: Config) -> (Self, mpsc::Receiver<pairing::Event>) {
         let (ring_outbox, ring_events) = mpsc::channel(RING_EVENTS);
         let run = &config.manifest.run;
@@ -106,26 +96,26 @@ impl Driver {
             worker: config.worker,
             store: config.store,
             tell: config.tell,
-            bulk: Bulk::new(config.newest, saved, config.journal, shared),
-            questions: Questions::default(),
+            buffers: Buffers::new(config.newest, saved, config.journal, shared),
+            requests: PendingRequests::default(),
             donors: watch::Sender::default(),
             jobs: JoinSet::new(),
             repeats: 0,
             budgets: Budgets::new(Instant::now().into()),
-            gate: Gate::new(config.admission),
+            access: Access::new(config.admission),
             twins,
             finish: Finish::new(config.epochs.map(Into::into), stop_tokens),
             stop: config.stop,
             manifest: config.manifest,
         };
         driver.net.serve_notices(driver.notices());
-        // Until the network says more, nobody is known to reach this node.
-        driver.hear(peer::Input::Reachable(false));
+        // Until the network reports more, no peer is known to reach this node.
+        driver.peer_input(peer::Input::Reachable(false));
         if let Some(reachability) = config.reachability {
             driver.on_net(net::Event::Reachability(reachability));
         }
         for peer in config.linked {
-            driver.hear(peer::Input::Linked(peer, true));
+            driver.peer_input(peer::Input::Linked(peer, true));
         }
         driver.keep_contacts(&config.data_dir);
         (driver, ring_events)

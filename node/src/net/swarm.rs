@@ -1,4 +1,4 @@
-//! The swarm and the tasks that serve its streams: what the actor has decided is carried out here.
+//! The swarm and the tasks that serve its streams: carries out what the actor has decided.
 
 use std::{collections::HashSet, io, sync::Arc};
 
@@ -30,13 +30,13 @@ use tokio::{
 };
 use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
-use super::access::allow_list::Door;
+use super::access::allow_list::AllowList;
 use super::access::handshake::{self, ADMIT};
-use super::access::pending::Due;
+use super::access::pending::DueRequest;
 use super::behaviour::{CONTROL, FETCH, HUSHED, Node, NodeEvent, RING, topic_score};
 use super::dial::RingDial;
 use super::enter::{Ask, Wanted, collect};
-use super::inbox::{Gravity, Note, Responder, Shared};
+use super::inbox::{Responder, Severity, Shared, TaskEvent, replace};
 use super::interface::{
     ByteStream, Config, GossipToken, Link, NetError, StreamError, Topic, Verdict,
 };
@@ -45,25 +45,24 @@ use super::ports::port;
 use super::run::Run;
 use super::{control_stream, fetch};
 
-/// The swarm, and the tasks that serve its streams; a task ends with this.
-pub(super) struct Carrier {
+/// The swarm and the tasks that serve its streams. The tasks end when this is dropped.
+pub(super) struct SwarmTasks {
     swarm: Swarm<Node>,
     tasks: JoinSet<()>,
     shared: Arc<Shared>,
-    notes: mpsc::Sender<Note>,
-    /// Listeners at relays.
-    circuits: HashSet<ListenerId>,
-    /// To whom nothing goes by gossip.
+    task_events: mpsc::Sender<TaskEvent>,
+    relay_listeners: HashSet<ListenerId>,
+    /// Peers that gossip skips.
     hushed: HashSet<PeerId>,
 }
 
-impl Carrier {
+impl SwarmTasks {
     /// Listens as `config` says.
     pub(super) fn new(
         config: &Config,
         key: &Keypair,
         shared: Arc<Shared>,
-        notes: mpsc::Sender<Note>,
+        task_events: mpsc::Sender<TaskEvent>,
     ) -> Result<Self, NetError> {
         let (transport, relay) = transport::build(key, config.line.as_deref())?;
         let node = Node::new(key, relay, config.scope()).map_err(NetError::Gossip)?;
@@ -71,17 +70,17 @@ impl Carrier {
         let mut swarm = Swarm::new(transport, node, me, transport::swarm_config());
         listen(&mut swarm, &config.listen)?;
         for address in &config.external {
-            // Others may try it at once; whether it leads here an entry point is asked to find out.
+            // Others may dial it at once; an entry point is asked to test whether it leads here.
             swarm.add_external_address(address.clone());
             let candidate = NewExternalAddrCandidate { addr: address };
             let reach = &mut swarm.behaviour_mut().discovery.reach;
             reach.on_swarm_event(FromSwarm::NewExternalAddrCandidate(candidate));
         }
-        let (tasks, circuits, hushed) = (JoinSet::new(), HashSet::new(), HashSet::new());
-        Ok(Self { swarm, tasks, shared, notes, circuits, hushed })
+        let (tasks, relay_listeners, hushed) = (JoinSet::new(), HashSet::new(), HashSet::new());
+        Ok(Self { swarm, tasks, shared, task_events, relay_listeners, hushed })
     }
 
-    /// The next thing that happens on the network.
+    /// Waits for the next event of the swarm.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -89,7 +88,7 @@ impl Carrier {
         self.swarm.select_next_some().await
     }
 
-    /// Lets what was written leave, at most until the time is over, then ends all tasks.
+    /// Gives the last messages so much time to leave, then ends all tasks.
     pub(super) async fn flush(&mut self, time: Duration) {
         let drain = async {
             loop {
@@ -97,11 +96,10 @@ impl Carrier {
             }
         };
         let _: Result<(), _> = timeout(time, drain).await;
-        self.shared.close_lines();
+        self.shared.close_queues();
         self.tasks.shutdown().await;
     }
 
-    /// What handles and tasks read without asking the actor.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -121,22 +119,19 @@ impl Carrier {
         while self.tasks.try_join_next().is_some() {}
     }
 
-    /// How peers find one another.
     pub(super) fn discovery(&mut self) -> &mut Discovery {
         &mut self.swarm.behaviour_mut().discovery
     }
 
-    /// Whom gossip is for, from now on.
-    pub(super) fn set_door(&mut self, door: Door) {
-        self.swarm.behaviour_mut().gossip.set_door(door);
+    pub(super) fn set_allow_list(&mut self, list: AllowList) {
+        self.swarm.behaviour_mut().gossip.set_allow_list(list);
     }
 
-    /// Whether there is any connection to a peer.
     pub(super) fn is_connected(&self, peer: &PeerId) -> bool {
         self.swarm.is_connected(peer)
     }
 
-    /// Closes a connection, if it is there.
+    /// Closes a connection, if it exists.
     pub(super) fn close(&mut self, connection: ConnectionId) {
         self.swarm.close_connection(connection);
     }
@@ -147,12 +142,12 @@ impl Carrier {
         let _ = self.swarm.disconnect_peer_id(peer);
     }
 
-    /// Listens to the gossip of a run. Returns the peers that are known to listen to its
+    /// Subscribes to the gossip of a run. Returns the peers that are known to be subscribed to its
     /// heartbeats.
     pub(super) fn subscribe(&mut self, run: &Run) -> Vec<PeerId> {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         for topic in [Topic::Beat, Topic::Ctl].map(|topic| run.topic(topic)) {
-            // Both fail only where a filter or other scores are configured, which they are not.
+            // Both fail only where a subscription filter or other scores are configured.
             let _ = gossip.subscribe(&topic);
             let _ = gossip.set_topic_params(topic, topic_score());
         }
@@ -174,7 +169,7 @@ impl Carrier {
         }
     }
 
-    /// Gives a message to everybody who listens to a topic, at once; it counts against the rate.
+    /// Publishes a message on a topic at once; it counts against the rate.
     pub(super) fn publish(&mut self, topic: TopicHash, bytes: Vec<u8>) {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         let hears = |(peer, topics): &(&PeerId, Vec<&TopicHash>)| {
@@ -182,14 +177,14 @@ impl Carrier {
         };
         let listeners = gossip.all_peers().filter(hears).count();
         self.shared.limiter.note(listeners.saturating_mul(bytes.len()), Instant::now());
-        // Nobody there yet, said before, queues full: all ordinary, and repeated by the protocol.
+        // No subscriber yet, a duplicate, full queues: all ordinary, and the protocol repeats.
         if let Err(error) = gossip.publish(topic, bytes) {
             tracing::debug!(%error, "not gossiped");
         }
     }
 
-    /// From now on nothing goes by gossip to these, and to nobody else. What waited for a peer that reads
-    /// nothing would be old when it does; and it would be told of as if it were ours to mend.
+    /// Replaces the set of peers that gossip skips. Messages queued for a peer that reads nothing would be
+    /// stale once it does, and gossipsub would warn about them.
     pub(super) fn hush(&mut self, peers: HashSet<PeerId>) {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         for peer in peers.symmetric_difference(&self.hushed) {
@@ -198,8 +193,8 @@ impl Carrier {
         self.hushed = peers;
     }
 
-    /// Says what becomes of a gossiped message. What is passed on counts against the rate, of which a
-    /// part is for that.
+    /// Passes a verdict on a gossiped message to gossipsub. A message that is passed on counts against the
+    /// part of the rate that is reserved for that.
     pub(super) fn judge(&mut self, token: &GossipToken, verdict: Verdict) {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         let acceptance = match verdict {
@@ -219,41 +214,41 @@ impl Carrier {
         gossip.report_message_validation_result(&token.id, &token.source, acceptance);
     }
 
-    /// Closes all connections to a peer, and refuses others.
+    /// Closes all connections to a peer, and refuses new ones.
     pub(super) fn block(&mut self, peer: PeerId) {
         let discovery = &mut self.swarm.behaviour_mut().discovery;
         discovery.blocked.block_peer(peer);
         discovery.kademlia.remove_peer(&peer);
     }
 
-    /// Dials, and says what the connection will be called.
+    /// Dials, and returns the id that the connection will have.
     pub(super) fn dial(&mut self, options: DialOpts) -> Result<ConnectionId, DialError> {
         let id = options.connection_id();
         self.swarm.dial(options).map(|()| id)
     }
 
-    /// Dials a connection for bulk, on which there is no gossip.
+    /// Dials a connection for bulk, on which no gossip is written.
     pub(super) fn dial_ring(&mut self, options: DialOpts) -> Option<ConnectionId> {
         let id = self.dial(options).ok()?;
-        self.swarm.behaviour_mut().gossip.mute(id);
+        self.swarm.behaviour_mut().gossip.exclude(id);
         Some(id)
     }
 
-    /// Opens a ring stream on a connection, and hands it to whoever waits for it.
+    /// Opens a ring stream on a connection, and hands it to the task that asked for it.
     pub(super) fn open_ring(&mut self, connection: ConnectionId, dial: RingDial) {
         let opening = self.swarm.behaviour_mut().streams.open(dial.peer, connection, RING);
         self.spawn(async move {
-            // The negotiation tells the peer what the connection is for.
+            // The negotiated protocol shows the peer what the connection is for.
             let opened = timeout(OPEN_TIMEOUT, open(opening)).await;
             let late = || Err(OpenError::Failed("too slow".into()).into());
             let _ = dial.reply.send(opened.unwrap_or_else(|_| late()));
         });
     }
 
-    /// Opens our control stream to a peer.
-    pub(super) fn open_line(&mut self, peer: PeerId, connection: ConnectionId) {
+    /// Opens our outgoing control stream to a peer.
+    pub(super) fn open_control_stream(&mut self, peer: PeerId, connection: ConnectionId) {
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
-        self.spawn(control_stream::send(peer, connection, opening, self.notes.clone()));
+        self.spawn(control_stream::send(peer, connection, opening, self.task_events.clone()));
     }
 
     /// Writes one message on a stream of its own.
@@ -277,7 +272,7 @@ impl Carrier {
                 self.spawn(async move {
                     let answer = tokio::select! {
                         answer = fetch::ask(opening, &request, &shared.inflow) => answer,
-                        // Nobody waits for it any more: it shall not fill the line.
+                        // Nobody waits for the answer any more, so it shall not use the link.
                         () = reply.closed() => return,
                     };
                     let _ = reply.send(answer);
@@ -290,21 +285,21 @@ impl Carrier {
         let _ = reply.send(Err(refusal));
     }
 
-    /// Brings a visit of ours, if there is room.
-    pub(super) fn visit(&mut self, due: Due) {
-        let Due { peer, connection, number, visit } = due;
+    /// Sends our admit request to a peer.
+    pub(super) fn send_admit_request(&mut self, due: DueRequest) {
+        let DueRequest { peer, connection, number, request } = due;
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, ADMIT);
-        self.spawn(handshake::pay(peer, opening, visit, number, self.notes.clone()));
+        self.spawn(handshake::request(peer, opening, request, number, self.task_events.clone()));
     }
 
-    /// Listens to the visit of a peer, unless it has too many.
-    pub(super) fn serve_visit(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
+    /// Reads and answers an admit request, unless the peer has too many under way.
+    pub(super) fn serve_handshake(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
-            self.spawn(handshake::receive(id, stream, self.notes.clone(), permit));
+            self.spawn(handshake::answer(id, stream, self.task_events.clone(), permit));
         }
     }
 
-    /// Asks a peer for the notices of a run over its control connection, if there is one.
+    /// Asks a peer for the notices of a run over its control connection, if it has one.
     pub(super) fn ask_notices(
         &mut self,
         peer: PeerId,
@@ -313,7 +308,7 @@ impl Carrier {
         reply: Responder<Vec<Vec<u8>>, Failure>,
     ) {
         let Some(connection) = control.filter(|_| self.has_room()) else {
-            // Nobody waits any longer, if this fails.
+            // Fails only where nobody waits any longer.
             let _ = reply.send(Err(Failure::Refused));
             return;
         };
@@ -329,7 +324,7 @@ impl Carrier {
         });
     }
 
-    /// Asks peers for manifests; `attempts` is what came of those that cannot be asked.
+    /// Asks peers for manifests or notices; `attempts` describes the addresses that failed.
     pub(super) fn ask_offers(
         &mut self,
         ask: Ask,
@@ -345,45 +340,47 @@ impl Carrier {
         let askings: Vec<_> = asked.into_iter().take(ASKED_MAX).map(open).collect();
         self.spawn(async move {
             let answer = collect(ask.wanted, askings, attempts).await;
-            // Nobody waits any longer.
+            // Fails only where nobody waits any longer.
             let _ = ask.reply.send(answer);
         });
     }
 
-    /// Reads the control stream of a peer, unless it has too many.
+    /// Reads a control stream of a peer, unless the peer has too many.
     pub(super) fn serve_control(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
-        if let Ok(permit) = peer.lines.clone().try_acquire_owned() {
-            let (notes, room) = (self.notes.clone(), self.shared.room.clone());
+        if let Ok(permit) = peer.control_streams.clone().try_acquire_owned() {
+            let (task_events, room) = (self.task_events.clone(), self.shared.room.clone());
             let quota = peer.messages.clone();
-            self.spawn(control_stream::receive(id, stream, notes, (room, quota), permit));
+            self.spawn(control_stream::receive(id, stream, task_events, room, quota, permit));
         }
     }
 
-    /// Answers a request of a peer, unless it has too many.
+    /// Answers a request of a peer, unless the peer has too many under way.
     pub(super) fn serve_fetch(
         &mut self,
         id: PeerId,
         peer: &Peer,
-        (stream, link): (libp2p::Stream, Link),
+        stream: libp2p::Stream,
+        link: Link,
     ) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
-            let (notes, shared) = (self.notes.clone(), self.shared.clone());
-            self.spawn(fetch::answer(id, stream, notes, (shared, link), permit));
+            let (task_events, shared) = (self.task_events.clone(), self.shared.clone());
+            self.spawn(fetch::answer(id, stream, task_events, shared, link, permit));
         }
     }
 
-    /// Hands out the manifest of our run, if there is one, or its notices to who names it; unless the
-    /// peer has too many answers under way.
+    /// Serves the manifest of our run, or its notices where the request names the run; unless the peer has
+    /// too many answers under way.
     pub(super) fn serve_files(
         &mut self,
         id: PeerId,
         peer: &Peer,
-        (run, protocol): (Option<(RunId, manifest::File)>, StreamProtocol),
+        run: Option<(RunId, manifest::File)>,
+        protocol: StreamProtocol,
         stream: libp2p::Stream,
     ) {
         let permit = peer.answers.clone().try_acquire_owned();
         let Some(permit) = permit.ok().filter(|_| self.has_room()) else { return };
-        let (notes, shared, peer) = (self.notes.clone(), Arc::clone(&self.shared), id);
+        let (task_events, shared, peer) = (self.task_events.clone(), Arc::clone(&self.shared), id);
         self.spawn(async move {
             let _permit = permit;
             let answer = manifest::serve(stream, async |asked| {
@@ -399,29 +396,27 @@ impl Carrier {
                     Some(_) | None => Vec::new(),
                 }
             });
-            // Whatever went wrong, the asker sees that its stream has ended.
+            // Whatever went wrong, the peer sees that its stream has ended.
             if let Ok(Err(
                 error
                 @ (ServeError::Meaningless(_) | ServeError::Frame(FrameError::TooLong { .. })),
             )) = timeout(manifest::TIMEOUT, answer).await
             {
                 let why = format!("a request for manifests: {error}");
-                let _ = notes.send(Note::Fault { peer, why, gravity: Gravity::Grave }).await;
+                let _ = task_events
+                    .send(TaskEvent::Fault { peer, why, severity: Severity::Grave })
+                    .await;
             }
         });
     }
 
-    /// Tells handles where this node listens and is reached.
+    /// Publishes to handles where this node listens and is reached.
     pub(super) fn publish_addresses(&self) {
         let me = *self.swarm.local_peer_id();
         let mut ports: Vec<_> = self.swarm.listeners().filter_map(port).collect();
         ports.sort();
         ports.dedup();
-        self.shared.ports.send_if_modified(|known| {
-            let changed = *known != ports;
-            *known = ports;
-            changed
-        });
+        replace(&self.shared.ports, ports);
         let mut all: Vec<_> = self.swarm.external_addresses().cloned().collect();
         for address in self.swarm.listeners() {
             if !all.contains(address) {
@@ -432,7 +427,7 @@ impl Carrier {
         self.shared.addresses.send_replace(all);
     }
 
-    /// Whether this node listens, and on no address that all the internet can reach.
+    /// Whether this node listens on private addresses only.
     pub(super) fn listens_privately(&self) -> bool {
         let is_public =
             |address: &&Multiaddr| address::scope(address) == Some(address::Scope::Public);
@@ -440,26 +435,24 @@ impl Carrier {
         own().next().is_some() && !own().any(|address| is_public(&address))
     }
 
-    /// Whether this node listens at a relay.
     pub(super) fn is_at_relay(&self) -> bool {
-        !self.circuits.is_empty()
+        !self.relay_listeners.is_empty()
     }
 
-    /// Lets peers reach this node through the entry points, for messages.
-    /// libp2p does not renew a reservation that was lost, so this is called again then.
+    /// Reserves a place at the entry points, through which peers then send messages to this node.
+    /// libp2p does not renew a lost reservation, so the caller calls again.
     pub(super) fn listen_at_relays<'a>(&mut self, relays: impl Iterator<Item = &'a Multiaddr>) {
         for address in relays {
             match self.swarm.listen_on(address.clone().with(Protocol::P2pCircuit)) {
-                Ok(id) => _ = self.circuits.insert(id),
+                Ok(id) => _ = self.relay_listeners.insert(id),
                 Err(error) => tracing::debug!(%error, "no relay"),
             }
         }
     }
 
-    /// A listener has closed.
     pub(super) fn on_listener_closed(&mut self, id: ListenerId, reason: &io::Result<()>) {
         self.publish_addresses();
-        if !self.circuits.remove(&id) {
+        if !self.relay_listeners.remove(&id) {
             tracing::warn!(?reason, "a listener has closed");
         }
     }
@@ -470,8 +463,8 @@ async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
     Ok(stream.compat())
 }
 
-/// Listens at all addresses. A machine without IPv6 may be asked to listen on all of it, as a node
-/// is by default, if there is another address.
+/// Listens on all addresses. On a machine without IPv6 the unspecified IPv6 address, which is among the
+/// defaults, may fail as long as there is another address.
 fn listen(swarm: &mut Swarm<Node>, addresses: &[Multiaddr]) -> Result<(), ListenError> {
     let any_v6 = |address: &Multiaddr| {
         address.iter().next() == Some(Protocol::Ip6(std::net::Ipv6Addr::UNSPECIFIED))
@@ -490,8 +483,8 @@ fn listen(swarm: &mut Swarm<Node>, addresses: &[Multiaddr]) -> Result<(), Listen
 }
 
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Tasks above which no more requests are taken, and no manifests handed out: a hundred pieces from
-/// each of a few donors.
+/// With this many tasks no more requests are sent and no manifests served; a download asks a few donors
+/// for a hundred pieces each.
 const TASKS_MAX: usize = 2_048;
-/// Peers that are asked for manifests at once.
+/// Peers that are asked for manifests at the same time.
 const ASKED_MAX: usize = 16;

@@ -26,17 +26,17 @@ use super::{interface::REQUEST_BYTES_MAX, *};
 
 /// A handle to no network at all, and how many heartbeats it was given.
 pub(crate) fn counted() -> (Handle, Arc<AtomicUsize>) {
-    let (calls, mut inbox) = mpsc::channel(CALLS);
+    let (commands, mut inbox) = mpsc::channel(COMMANDS);
     let count = Arc::new(AtomicUsize::new(0));
     let beats = Arc::clone(&count);
     tokio::spawn(async move {
         while let Some(call) = inbox.recv().await {
-            if matches!(call, Call::Gossip { topic: Topic::Beat, .. }) {
+            if matches!(call, Command::Gossip { topic: Topic::Beat, .. }) {
                 beats.fetch_add(1, Ordering::Relaxed);
             }
         }
     });
-    (Handle { calls, shared: Arc::new(Shared::new(0)) }, count)
+    (Handle { commands, shared: Arc::new(Shared::new(0)) }, count)
 }
 
 /// A handle to a network whose members are these, and answer what they are asked so; and who was blamed.
@@ -44,21 +44,21 @@ pub(crate) fn played(
     members: &[PeerId],
     answer: impl Fn(PeerId, &[u8]) -> Result<Vec<u8>, Failure> + Send + 'static,
 ) -> (Handle, Arc<std::sync::Mutex<Vec<PeerId>>>) {
-    let (calls, mut inbox) = mpsc::channel(CALLS);
+    let (commands, mut inbox) = mpsc::channel(COMMANDS);
     let blamed = Arc::new(std::sync::Mutex::new(Vec::new()));
     let named = Arc::clone(&blamed);
     tokio::spawn(async move {
         while let Some(call) = inbox.recv().await {
             match call {
-                Call::Fetch { peer, request, reply } => drop(reply.send(answer(peer, &request))),
-                Call::Fault { peer, .. } => named.lock().unwrap().push(peer),
+                Command::Fetch { peer, request, reply } => drop(reply.send(answer(peer, &request))),
+                Command::Fault { peer, .. } => named.lock().unwrap().push(peer),
                 _ => {}
             }
         }
     });
     let shared = Shared::new(0);
-    members.iter().for_each(|member| shared.set_line(*member, Some(mpsc::channel(1).0)));
-    (Handle { calls, shared: Arc::new(shared) }, blamed)
+    members.iter().for_each(|member| shared.set_queue(*member, Some(mpsc::channel(1).0)));
+    (Handle { commands, shared: Arc::new(shared) }, blamed)
 }
 
 const DEADLINE: Duration = Duration::from_secs(30);

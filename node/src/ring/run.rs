@@ -1,4 +1,4 @@
-//! The loop of one ring: gives what comes to the machine, and does what it decides.
+//! The loop of one ring: gives inputs to the machine, and carries out its outputs.
 
 use std::{sync::Arc, time::Instant};
 
@@ -20,18 +20,17 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::compute::{Bench, Op, Product};
+use super::compute::{ComputeThread, Op, Product};
 use super::pace::Pace;
 use super::stream::{self, End, Packet};
 use super::{Held, Job, News, RingError, small};
 
-/// Runs one ring to its end, or until `stop`: `told` hears as soon as we hold a chunk, and the
-/// update, and the ring goes on until nothing is left to pass on. A ring of one has no streams; of
-/// others the preambles, from the predecessor and to the successor, are read and written already.
+/// Runs one ring to its end, or until `stop`. `news` hears of each complete chunk and of the update; after
+/// that the ring goes on until nothing is left to pass on. A ring of one has no streams; on other streams
+/// the preambles have been read and written.
 ///
 /// # Errors
-/// [`RingError`]; once the update is held, the ring cannot fail any more. What was finished is told
-/// before.
+/// [`RingError`], after the news of what was finished. Once the update is complete, the ring cannot fail.
 ///
 /// # Cancel safety
 /// Cancel safe: the streams are reset, the thread ends with its current frame.
@@ -40,7 +39,7 @@ pub(crate) async fn run<R, W>(
     streams: Option<(R, W)>,
     pace: Pace,
     stop: CancellationToken,
-    told: mpsc::Sender<News>,
+    news: mpsc::Sender<News>,
 ) -> Result<(), RingError>
 where
     R: AsyncRead + Unpin + Send + 'static,
@@ -51,24 +50,24 @@ where
     let (leaving, to_leave) = mpsc::channel(1);
     let (written, sent) = mpsc::channel(1);
     if let Some((from, to)) = streams {
-        tasks.spawn(stream::read(from, job.patience, arriving));
-        tasks.spawn(stream::write(to, job.patience, pace, to_leave, written));
+        tasks.spawn(stream::read(from, job.timeouts, arriving));
+        tasks.spawn(stream::write(to, job.timeouts, pace, to_leave, written));
     }
-    Ring::new(job, leaving, told)?.run(tasks, arrived, sent, stop).await
+    Ring::new(job, leaving, news)?.run(tasks, arrived, sent, stop).await
 }
 
-/// The loop's side of a ring.
+/// The state of the loop.
 struct Ring {
     job: Job,
     began: Instant,
     state: State,
-    bench: Bench,
+    compute: ComputeThread,
     leaving: mpsc::Sender<Packet>,
-    /// What the bench copies for the writer.
+    /// The item whose payload is being copied for the writer.
     copying: Option<Item>,
-    told: mpsc::Sender<News>,
+    news: mpsc::Sender<News>,
     held: bool,
-    /// Chunks that can be kept.
+    /// How many chunks can be salvaged.
     sealed: usize,
     /// Nothing is left to pass on.
     closed: bool,
@@ -80,7 +79,7 @@ impl Ring {
     fn new(
         job: Job,
         leaving: mpsc::Sender<Packet>,
-        told: mpsc::Sender<News>,
+        news: mpsc::Sender<News>,
     ) -> Result<Self, RingError> {
         let state = State::new(Config {
             run: job.run,
@@ -93,15 +92,15 @@ impl Ring {
         });
         let total = job.members.iter().fold(0_u64, |sum, m| sum.saturating_add(m.weight));
         let weight = job.members.get(job.position).map_or(0, |member| member.weight);
-        let bench = Bench::start(job.codec, job.delta.clone(), weight, total);
+        let compute = ComputeThread::start(job.codec, job.delta.clone(), weight, total);
         Ok(Self {
             job,
             began: Instant::now(),
             state,
-            bench,
+            compute,
             leaving,
             copying: None,
-            told,
+            news,
             held: false,
             sealed: 0,
             closed: false,
@@ -123,10 +122,10 @@ impl Ring {
             result = self.go(&mut tasks, &mut arrived, &mut sent) => result,
         };
         if result.is_err() {
-            self.tell_remains().await;
+            self.send_salvaged().await;
             return result;
         }
-        // The last bytes are on their way once the writer has closed its stream.
+        // Once the writer has closed its stream, the last bytes are on their way.
         drop((self, arrived, sent));
         while tasks.join_next().await.is_some() {}
         Ok(())
@@ -140,12 +139,12 @@ impl Ring {
     ) -> Result<(), RingError> {
         self.input(Input::Open, Vec::new()).await?;
         let mut ended = None;
-        // The digest of the update may come after the last item was passed on.
+        // The digest of the update may come only after the last item was passed on.
         while !self.closed || !self.held {
-            let may_read = self.state.may_read() && self.bench.asked() < FRAMES_MAX;
+            let may_read = self.state.may_read() && self.compute.asked() < FRAMES_MAX;
             let step = tokio::select! {
                 biased;
-                reply = self.bench.reply() => self.on_reply(reply.ok_or(RingError::Stopped)?).await,
+                reply = self.compute.reply() => self.on_reply(reply.ok_or(RingError::Stopped)?).await,
                 Some(()) = sent.recv() => self.input(Input::Sent, Vec::new()).await,
                 Some(packet) = arrived.recv(), if may_read => self.on_packet(packet).await,
                 Some(end) = tasks.join_next() => self.on_end(end, &mut ended),
@@ -155,7 +154,7 @@ impl Ring {
                 }
             };
             match step {
-                // What is left to pass on helps others, but nobody waits for us to do it.
+                // What is left helps other members, but they do not need us for it.
                 Err(_) if self.held => return Ok(()),
                 other => other?,
             }
@@ -163,18 +162,18 @@ impl Ring {
         Ok(())
     }
 
-    /// What is finished can be kept, whatever ended the ring.
-    async fn tell_remains(&mut self) {
+    /// Reports the bytes of the finished chunks, which other rings need not compute again.
+    async fn send_salvaged(&mut self) {
         if self.sealed == 0 || self.held {
             return;
         }
-        if let Some(bytes) = self.bench.remains().await {
-            // Whoever asked may be gone.
-            drop(self.told.send(News::Remains(bytes)).await);
+        if let Some(bytes) = self.compute.salvage().await {
+            // Fails only where the receiver is gone.
+            drop(self.news.send(News::Salvaged(bytes)).await);
         }
     }
 
-    /// Gives one input to the machine and does what it says; `payload` is what came with it.
+    /// Gives one input, with its payload, to the machine, and carries out the outputs.
     async fn input(&mut self, input: Input, payload: Vec<u8>) -> Result<(), RingError> {
         let mut outputs = Vec::new();
         self.state.handle(input, &mut outputs);
@@ -183,32 +182,32 @@ impl Ring {
             match output {
                 Output::Work(work, at) => {
                     let elements = self.job.cut.frame(at.chunk, at.frame);
-                    let (place, payload) =
+                    let (range, payload) =
                         (self.state.place(at), payload.take().unwrap_or_default());
-                    self.bench.ask(Op::Reduce { work, elements, place, payload }).await;
+                    self.compute.ask(Op::Reduce { work, elements, range, payload }).await;
                 }
                 Output::Keep(at) => {
                     let elements = self.job.cut.frame(at.chunk, at.frame).len();
-                    let (place, payload) =
+                    let (range, payload) =
                         (self.state.place(at), payload.take().unwrap_or_default());
-                    self.bench.ask(Op::Keep { elements, place, payload }).await;
+                    self.compute.ask(Op::Keep { elements, range, payload }).await;
                 }
                 Output::Hash(chunk) => {
-                    let place = self.state.chunk_place(chunk);
-                    self.bench.ask(Op::Hash { chunk, place }).await;
+                    let range = self.state.chunk_place(chunk);
+                    self.compute.ask(Op::Hash { chunk, range }).await;
                 }
                 Output::Send(item @ Item::Frame(_, at)) => {
                     self.copying = Some(item);
-                    self.bench.ask(Op::Copy(self.state.place(at))).await;
+                    self.compute.ask(Op::Copy(self.state.place(at))).await;
                 }
                 Output::Send(item @ Item::Seal(_, seal)) => {
                     self.send(&item, seal.to_bytes().to_vec()).await;
                 }
                 Output::Sealed(chunk, seal) => {
                     self.sealed += 1;
-                    drop(self.told.send(News::Sealed(small(chunk), seal)).await);
+                    drop(self.news.send(News::Sealed(small(chunk), seal)).await);
                 }
-                Output::Held => self.bench.ask(Op::Whole).await,
+                Output::Held => self.compute.ask(Op::Whole).await,
                 Output::Closed => self.closed = true,
                 Output::Fault(fault) => {
                     return Err(RingError::Fault { who: self.job.predecessor(), fault });
@@ -235,8 +234,8 @@ impl Ring {
             Product::Reduced(Err(ReduceError::Decode(_))) | Product::Kept(Err(_)) => {
                 Err(self.fault(FrameFault::Undecodable))
             }
-            // Our own delta times its weight is finite, so it is what came that is too large. Who
-            // made it so is not seen from here: the predecessor goes, not its reputation.
+            // Our own delta times its weight is finite, so what came is too large. Any member before us may
+            // have made it so: the predecessor is lost, but not at fault.
             Product::Reduced(Err(error @ ReduceError::Encode(_))) => {
                 Err(lost(self.job.predecessor(), &error))
             }
@@ -254,7 +253,7 @@ impl Ring {
                 self.hold(update, digest).await;
                 Ok(())
             }
-            Product::Remains(_) => Ok(()),
+            Product::Salvaged(_) => Ok(()),
         }
     }
 
@@ -265,11 +264,11 @@ impl Ring {
         ended: &mut Option<time::Instant>,
     ) -> Result<(), RingError> {
         match end {
-            // It may have nothing more to say.
+            // It may have sent all that it has to send.
             Ok(End::Read(_)) if !self.state.is_due() => Ok(()),
             Ok(End::Fault(why)) => Err(self.fault(why)),
             Ok(End::Read(why)) if why.is_closed() => {
-                *ended = Some(time::Instant::now() + self.job.patience.closed());
+                *ended = Some(time::Instant::now() + self.job.timeouts.closed());
                 Ok(())
             }
             Ok(End::Read(why)) => Err(lost(self.job.predecessor(), &why)),
@@ -292,14 +291,14 @@ impl Ring {
         let took = self.began.elapsed();
         let (sent_bytes, received_bytes) = (self.sent_bytes, self.received_bytes);
         let held = Held { update, digest, sent_bytes, received_bytes, took };
-        // Whoever asked may have given the ring up.
-        drop(self.told.send(News::Held(held)).await);
+        // Fails only where the receiver has given the ring up.
+        drop(self.news.send(News::Held(held)).await);
     }
 
     async fn send(&mut self, item: &Item, payload: Vec<u8>) {
         self.sent_bytes += stream::bytes_of(&payload);
         let label: Label = self.state.label(item, &payload);
-        // A writer that is gone has said why.
+        // A writer that has ended has reported why.
         let _ = self.leaving.send((label, payload)).await;
     }
 
@@ -312,7 +311,7 @@ fn lost(neighbour: PeerId, why: &impl ToString) -> RingError {
     RingError::Lost { neighbour, why: why.to_string() }
 }
 
-/// Sleeps until then; for ever where there is no then.
+/// Sleeps until a time; without one it never returns.
 async fn until(then: Option<time::Instant>) {
     match then {
         Some(then) => time::sleep_until(then).await,

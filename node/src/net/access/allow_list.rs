@@ -1,7 +1,7 @@
-//! Whom a node lets in: to its gossip, its control messages, its rings, and what it serves.
+//! The peers with which a node exchanges gossip, control messages and rings, and which it serves.
 //!
-//! In an open run that is everybody. In a run of invited peers the driver says who has a place or a
-//! ticket that holds; whoever else connects is in the lobby ([`super::pending`]).
+//! In an open run this is everybody. In a run of invited peers the driver names the peers that have a
+//! place or a valid ticket; connections of other peers are pending ([`super::pending`]).
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -10,32 +10,29 @@ use libp2p::PeerId;
 
 use crate::net::name;
 
-/// Whom a node lets in.
+/// Which peers are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Door {
-    /// Nobody: it is in no run yet.
+pub(crate) enum AllowList {
+    /// The node has not joined a run yet.
     #[default]
-    Closed,
-    /// Everybody.
-    Open,
-    /// These only.
-    Invited(Arc<HashSet<Name>>),
+    Nobody,
+    /// The run is open.
+    Everybody,
+    /// The run is for invited peers.
+    Only(Arc<HashSet<Name>>),
 }
 
-impl Door {
-    /// Whether it lets a peer in.
-    pub(crate) fn lets_in(&self, peer: &PeerId) -> bool {
+impl AllowList {
+    pub(crate) fn allows(&self, peer: &PeerId) -> bool {
         match self {
-            Self::Closed => false,
-            Self::Open => true,
-            Self::Invited(these) => {
-                name::from_libp2p(peer).is_some_and(|peer| these.contains(&peer))
-            }
+            Self::Nobody => false,
+            Self::Everybody => true,
+            Self::Only(these) => name::from_libp2p(peer).is_some_and(|peer| these.contains(&peer)),
         }
     }
 
-    /// Whether it has a lobby.
-    pub(crate) fn is_watched(&self) -> bool {
-        matches!(self, Self::Invited(_))
+    /// Whether other peers may ask to be allowed.
+    pub(crate) fn is_restricted(&self) -> bool {
+        matches!(self, Self::Only(_))
     }
 }

@@ -1,9 +1,9 @@
-//! The lobby of a run of invited peers: where a connection waits whose peer is not let in, what it
-//! may take until then, and to whom this node has shown what lets it in elsewhere.
+//! Connections of peers that are not on the allow list: how many may wait and for how long, what they
+//! may ask for, and to which peers this node has sent its own admit request.
 //!
-//! Transport is best effort: what a stranger cannot do to the run is for the rosters to say. Here is
-//! what it cannot take from this node: places, time and bytes. Whom we have dialled ourselves takes
-//! no place of those who come, or strangers could take all.
+//! Only places, time and bytes of this node are protected here; what a peer without admission can do to
+//! the run is decided by the rosters. A connection that we dialled takes no place of incoming ones, or
+//! unadmitted peers could take all places.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,183 +15,183 @@ use intellect_bootstrap::crowding;
 use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::time::Instant;
 
-use super::allow_list::Door;
+use super::allow_list::AllowList;
 use crate::net::{
     interface::Response,
     limits::bucket::Bucket,
     peers::{Connection, Peers},
 };
 
-/// A connection whose peer is not let in.
+/// A connection whose peer is not on the allow list.
 #[derive(Debug)]
-struct Guest {
+struct PendingConnection {
     peer: PeerId,
-    /// What its address counts with; nothing where it takes no place.
+    /// The network that it counts for; `None` where we dialled and it takes no place.
     network: Option<Option<IpAddr>>,
-    /// When it is closed.
-    until: Instant,
-    /// What it has asked for so far.
-    visits: u32,
+    closes_at: Instant,
+    /// Requests that came over it so far.
+    requests: u32,
 }
 
-/// A visit that is to be paid.
+/// An admit request that is to be sent now.
 #[derive(Debug)]
-pub(crate) struct Due {
+pub(crate) struct DueRequest {
     pub(crate) peer: PeerId,
     pub(crate) connection: ConnectionId,
-    /// Which one it is of those that were ever to be shown.
+    /// The number of the request among all that this node has had.
     pub(crate) number: u64,
-    pub(crate) visit: Vec<u8>,
+    pub(crate) request: Vec<u8>,
 }
 
-/// What is known of what we have shown to a peer.
+/// How far a peer is with our admit request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
-    /// It may be shown (again) from then on.
-    From(Instant),
-    /// It is on its way.
-    Under,
-    /// The peer lets us in, or does not know what a lobby is.
+enum Progress {
+    /// It may be sent (again) from this time on.
+    DueAt(Instant),
+    /// It was sent and is not answered yet.
+    Sent,
+    /// The peer allows us, or does not speak the handshake.
     Settled,
 }
 
-/// The lobby.
+/// All pending connections, and our own request.
 #[derive(Debug)]
-pub(crate) struct Lobby {
-    door: Door,
-    guests: HashMap<ConnectionId, Guest>,
-    /// What we show, and how often it has changed.
-    visit: Option<Vec<u8>>,
+pub(crate) struct Pending {
+    allowed: AllowList,
+    connections: HashMap<ConnectionId, PendingConnection>,
+    request: Option<Vec<u8>>,
+    /// How often our request has changed.
     number: u64,
-    shown: HashMap<PeerId, Shown>,
-    /// Whom it is too early to dial again: it had nothing to show.
-    in_vain: VecDeque<(PeerId, Instant)>,
-    /// What all guests together may ask for.
-    visits: Bucket,
+    progress: HashMap<PeerId, Progress>,
+    /// Peers that asked for nothing in time, and until when they are not dialled again.
+    ignored: VecDeque<(PeerId, Instant)>,
+    /// What all pending connections together may ask for.
+    rate: Bucket,
 }
 
-impl Lobby {
-    /// Of no run yet.
+impl Pending {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            door: Door::default(),
-            guests: HashMap::new(),
-            visit: None,
+            allowed: AllowList::default(),
+            connections: HashMap::new(),
+            request: None,
             number: 0,
-            shown: HashMap::new(),
-            in_vain: VecDeque::new(),
-            visits: Bucket::new(VISITS_PER_S, VISITS_BURST, now),
+            progress: HashMap::new(),
+            ignored: VecDeque::new(),
+            rate: Bucket::new(REQUESTS_PER_S, REQUESTS_BURST, now),
         }
     }
 
-    /// Whether a peer is let in.
-    pub(crate) fn lets_in(&self, peer: &PeerId) -> bool {
-        self.door.lets_in(peer)
+    pub(crate) fn allows(&self, peer: &PeerId) -> bool {
+        self.allowed.allows(peer)
     }
 
-    /// From now on `door` says who is let in. Returns the peers that no longer are. Others that are
-    /// connected and not let in, but for `is_entry`, have what time the lobby gives.
-    pub(crate) fn set_door(
+    /// Replaces the allow list, and returns the peers that are no longer on it. Other connected peers
+    /// that are not on it, except `is_entry`, get the time of a new pending connection.
+    pub(crate) fn set_allow_list(
         &mut self,
-        door: Door,
+        list: AllowList,
         peers: &Peers,
         is_entry: impl Fn(&PeerId) -> bool,
         now: Instant,
     ) -> Vec<PeerId> {
-        let before = std::mem::replace(&mut self.door, door);
-        let mut out = Vec::new();
+        let before = std::mem::replace(&mut self.allowed, list);
+        let mut removed = Vec::new();
         for (peer, entry) in peers.iter() {
-            if self.door.lets_in(peer) {
-                self.guests.retain(|_, guest| guest.peer != *peer);
-            } else if before.lets_in(peer) {
-                out.push(*peer);
-            } else if self.door.is_watched() && !before.is_watched() && !is_entry(peer) {
+            if self.allowed.allows(peer) {
+                self.connections.retain(|_, connection| connection.peer != *peer);
+            } else if before.allows(peer) {
+                removed.push(*peer);
+            } else if self.allowed.is_restricted() && !before.is_restricted() && !is_entry(peer) {
                 for connection in &entry.connections {
-                    self.guests.insert(connection.id, Guest::new(*peer, None, now));
+                    let pending = PendingConnection::new(*peer, None, now);
+                    self.connections.insert(connection.id, pending);
                 }
             }
         }
-        out
+        removed
     }
 
-    /// A connection is there; false where it finds no place.
+    /// A connection was established; false where there is no place for it.
     pub(crate) fn connected(&mut self, peer: PeerId, connection: &Connection) -> bool {
-        if !self.door.is_watched() || self.door.lets_in(&peer) {
+        if !self.allowed.is_restricted() || self.allowed.allows(&peer) {
             return true;
         }
         let network = (!connection.dialled).then(|| crowding::network(&connection.remote));
         if let Some(network) = network {
-            let places: Vec<_> = self.guests.values().filter_map(|guest| guest.network).collect();
-            let near = places.iter().filter(|other| network.is_some() && **other == network);
-            if places.len() >= PLACES || near.count() >= PLACES_PER_NETWORK {
+            let all: Vec<_> = self.connections.values().filter_map(|c| c.network).collect();
+            let near = all.iter().filter(|other| network.is_some() && **other == network);
+            if all.len() >= PLACES || near.count() >= PLACES_PER_NETWORK {
                 return false;
             }
         }
-        self.guests.insert(connection.id, Guest::new(peer, network, connection.since));
+        let pending = PendingConnection::new(peer, network, connection.since);
+        self.connections.insert(connection.id, pending);
         true
     }
 
-    /// A connection has closed; `last`: it was the last one of its peer.
+    /// A connection has closed; `last`: its peer has no other one.
     pub(crate) fn closed(&mut self, peer: &PeerId, id: ConnectionId, last: bool) {
-        self.guests.remove(&id);
+        self.connections.remove(&id);
         if last {
-            self.shown.remove(peer);
+            self.progress.remove(peer);
         }
     }
 
-    /// Whether a visit over this connection is listened to. The first one earns its connection the
-    /// time that an answer takes.
-    pub(crate) fn takes_visit(&mut self, id: ConnectionId, now: Instant) -> bool {
-        let Some(guest) = self.guests.get_mut(&id) else { return self.door.is_watched() };
-        guest.visits += 1;
-        if guest.visits == 1 {
-            guest.until = now + ANSWER_PATIENCE;
+    /// Whether a request over this connection is read. The first one extends the connection by the time
+    /// that an answer takes.
+    pub(crate) fn takes_request(&mut self, id: ConnectionId, now: Instant) -> bool {
+        let Some(pending) = self.connections.get_mut(&id) else {
+            return self.allowed.is_restricted();
+        };
+        pending.requests += 1;
+        if pending.requests == 1 {
+            pending.closes_at = now + ANSWER_TIMEOUT;
         }
-        guest.visits <= VISITS_PER_CONNECTION && self.visits.take(now)
+        pending.requests <= REQUESTS_PER_CONNECTION && self.rate.take(now)
     }
 
     /// Connections whose time is over.
     pub(crate) fn over(&mut self, now: Instant) -> Vec<ConnectionId> {
-        let over: Vec<_> = self.guests.extract_if(|_, guest| guest.until <= now).collect();
-        for (_, guest) in &over {
-            self.in_vain.push_back((guest.peer, now + IN_VAIN));
+        let over: Vec<_> = self.connections.extract_if(|_, it| it.closes_at <= now).collect();
+        for (_, pending) in &over {
+            self.ignored.push_back((pending.peer, now + IGNORED_FOR));
         }
-        while self.in_vain.len() > IN_VAIN_MAX
-            || self.in_vain.front().is_some_and(|(_, until)| *until <= now)
+        while self.ignored.len() > IGNORED_MAX
+            || self.ignored.front().is_some_and(|(_, until)| *until <= now)
         {
-            self.in_vain.pop_front();
+            self.ignored.pop_front();
         }
         over.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Whether a peer is worth dialling now.
     pub(crate) fn may_dial(&self, peer: &PeerId) -> bool {
-        self.lets_in(peer) || self.in_vain.iter().all(|(known, _)| known != peer)
+        self.allows(peer) || self.ignored.iter().all(|(known, _)| known != peer)
     }
 
-    /// From now on this is shown, to everybody.
-    pub(crate) fn show(&mut self, visit: Vec<u8>) {
-        self.visit = Some(visit);
+    /// Replaces our request, which then goes to every connected peer.
+    pub(crate) fn set_request(&mut self, request: Vec<u8>) {
+        self.request = Some(request);
         self.number += 1;
-        self.shown.clear();
+        self.progress.clear();
     }
 
-    /// The connected peers to whom it is to be shown now; then it is on its way.
-    pub(crate) fn take_due(&mut self, peers: &Peers, now: Instant) -> Vec<Due> {
-        let (Some(visit), number) = (&self.visit, self.number) else { return Vec::new() };
+    /// The connected peers that our request goes to now; it then counts as sent.
+    pub(crate) fn take_due(&mut self, peers: &Peers, now: Instant) -> Vec<DueRequest> {
+        let (Some(request), number) = (&self.request, self.number) else { return Vec::new() };
         let mut due = Vec::new();
         for (peer, connection) in peers.connected_ones() {
-            let shown = self.shown.entry(peer).or_insert(Shown::From(now));
-            if matches!(*shown, Shown::From(at) if at <= now) && due.len() < SHOWN_AT_ONCE {
-                *shown = Shown::Under;
-                due.push(Due { peer, connection, number, visit: visit.clone() });
+            let progress = self.progress.entry(peer).or_insert(Progress::DueAt(now));
+            if matches!(*progress, Progress::DueAt(at) if at <= now) && due.len() < SENT_AT_ONCE {
+                *progress = Progress::Sent;
+                due.push(DueRequest { peer, connection, number, request: request.clone() });
             }
         }
         due
     }
 
-    /// What came of a visit; false where that is of no use any more: the peer has gone since, or there
-    /// is something else to show.
+    /// Notes the result of a request; false where it is out of date: the peer has disconnected since, or
+    /// our request has changed.
     pub(crate) fn note(
         &mut self,
         peer: PeerId,
@@ -199,41 +199,42 @@ impl Lobby {
         response: Response,
         now: Instant,
     ) -> bool {
-        let shown = self.shown.get_mut(&peer).filter(|shown| **shown == Shown::Under);
-        let Some(shown) = shown.filter(|_| number == self.number) else { return false };
-        *shown = match response {
-            Response::Welcome | Response::Unknown => Shown::Settled,
-            Response::Silent => Shown::From(now + AGAIN),
-            Response::Refused => Shown::From(now + REFUSED_AGAIN),
+        let Some(progress) = self.progress.get_mut(&peer) else { return false };
+        if *progress != Progress::Sent || number != self.number {
+            return false;
+        }
+        *progress = match response {
+            Response::Welcome | Response::Unknown => Progress::Settled,
+            Response::Silent => Progress::DueAt(now + AGAIN),
+            Response::Refused => Progress::DueAt(now + REFUSED_AGAIN),
         };
         true
     }
 }
 
-impl Guest {
+impl PendingConnection {
     fn new(peer: PeerId, network: Option<Option<IpAddr>>, now: Instant) -> Self {
-        Self { peer, network, until: now + SHOW_PATIENCE, visits: 0 }
+        Self { peer, network, closes_at: now + REQUEST_TIMEOUT, requests: 0 }
     }
 }
 
-/// Connections that wait at once, and of one address; those that we dialled not counted.
+/// Incoming connections that may be pending at once, and those of one network.
 const PLACES: usize = 16;
 const PLACES_PER_NETWORK: usize = 2;
-/// What a connection has to show something.
-const SHOW_PATIENCE: Duration = Duration::from_secs(5);
-/// And from then on until the answer has come: a driver that is busy, and a slow line.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
-/// Visits of one connection, and a second of all that are not let in: each takes a few signatures.
-const VISITS_PER_CONNECTION: u32 = 8;
-const VISITS_PER_S: u32 = 64;
-const VISITS_BURST: u32 = 64;
-/// Who did not answer was busy with its start; who refused may hear of a notice.
+/// Time for the first request, and from then on until it is answered: a busy driver and a slow link.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests of one connection, and those a second of all together: each costs a few signatures.
+const REQUESTS_PER_CONNECTION: u32 = 8;
+const REQUESTS_PER_S: u32 = 64;
+const REQUESTS_BURST: u32 = 64;
+/// A peer that did not answer was busy starting; one that refused may learn of a notice.
 const AGAIN: Duration = Duration::from_secs(1);
 const REFUSED_AGAIN: Duration = Duration::from_secs(10);
-const SHOWN_AT_ONCE: usize = 16;
-/// Whom we dialled and who had nothing to show. It finds us itself when it has.
-const IN_VAIN: Duration = Duration::from_secs(15);
-const IN_VAIN_MAX: usize = 256;
+const SENT_AT_ONCE: usize = 16;
+/// A peer that asked for nothing will dial us itself once it has a ticket.
+const IGNORED_FOR: Duration = Duration::from_secs(15);
+const IGNORED_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -255,25 +256,25 @@ mod tests {
         Connection { id, purpose, remote, dialled, relayed: false, since }
     }
 
-    fn invited(seeds: &[u8]) -> Door {
+    fn invited(seeds: &[u8]) -> AllowList {
         let these: HashSet<_> = seeds.iter().map(|seed| Name([*seed; 32])).collect();
-        Door::Invited(Arc::new(these))
+        AllowList::Only(Arc::new(these))
     }
 
-    fn lobby(now: Instant) -> (Lobby, Peers) {
+    fn pending(now: Instant) -> (Pending, Peers) {
         let peers = Peers::new(peer(255), 1);
-        let mut lobby = Lobby::new(now);
-        assert!(lobby.set_door(invited(&[1]), &peers, |_| false, now).is_empty());
-        (lobby, peers)
+        let mut pending = Pending::new(now);
+        assert!(pending.set_allow_list(invited(&[1]), &peers, |_| false, now).is_empty());
+        (pending, peers)
     }
 
     #[test]
-    fn strangers_take_sixteen_places_and_two_of_one_address() {
+    fn pending_connections_take_sixteen_places_and_two_of_one_address() {
         let now = Instant::now();
-        let (mut lobby, _) = lobby(now);
+        let (mut pending, _) = pending(now);
         let mut come = |number: usize, remote: &str, dialled| {
             let seed = u8::try_from(number).unwrap();
-            lobby.connected(peer(seed), &connection(number, remote, dialled, now))
+            pending.connected(peer(seed), &connection(number, remote, dialled, now))
         };
         assert!(come(2, "/ip4/203.0.113.1/tcp/1", false));
         assert!(come(3, "/ip4/203.0.113.1/tcp/2", false));
@@ -285,94 +286,94 @@ mod tests {
             assert!(come(number, &format!("/ip4/203.0.113.{number}/tcp/1"), false), "{number}");
         }
         assert!(!come(20, "/ip4/203.0.113.20/tcp/1", false), "the seventeenth");
-        // Whom we dial, and who is let in, takes none.
+        // Peers that we dial or allow take none.
         assert!(come(21, "/ip4/203.0.113.1/tcp/1", true));
         assert!(come(1, "/ip4/203.0.113.1/tcp/1", false));
     }
 
     #[test]
-    fn who_shows_nothing_for_five_seconds_is_closed_and_not_dialled_for_a_while() {
+    fn a_connection_without_a_request_is_closed_after_five_seconds_and_not_dialled_for_a_while() {
         let now = Instant::now();
-        let (mut lobby, _) = lobby(now);
+        let (mut pending, _) = pending(now);
         let (silent, talks) = (connection(2, "/ip4/10.0.0.2/tcp/1", false, now), 3);
-        assert!(lobby.connected(peer(2), &silent));
-        assert!(lobby.connected(peer(3), &connection(talks, "/ip4/10.0.0.3/tcp/1", false, now)));
-        assert!(lobby.connected(peer(1), &connection(1, "/ip4/10.0.0.1/tcp/1", false, now)));
+        assert!(pending.connected(peer(2), &silent));
+        assert!(pending.connected(peer(3), &connection(talks, "/ip4/10.0.0.3/tcp/1", false, now)));
+        assert!(pending.connected(peer(1), &connection(1, "/ip4/10.0.0.1/tcp/1", false, now)));
         let talks = ConnectionId::new_unchecked(talks);
-        let late = now + SHOW_PATIENCE - Duration::from_millis(1);
-        assert!(lobby.over(late).is_empty());
-        assert!((0..8).all(|_| lobby.takes_visit(talks, late)));
-        assert!(!lobby.takes_visit(talks, late), "the ninth visit");
-        let late = now + SHOW_PATIENCE;
-        assert_eq!(lobby.over(late), [silent.id]);
-        assert!(!lobby.may_dial(&peer(2)) && lobby.may_dial(&peer(3)));
-        assert_eq!(lobby.over(late + ANSWER_PATIENCE), [talks], "however often it talks");
-        assert!(lobby.over(late + IN_VAIN + ANSWER_PATIENCE).is_empty());
-        assert!(lobby.may_dial(&peer(2)));
+        let late = now + REQUEST_TIMEOUT - Duration::from_millis(1);
+        assert!(pending.over(late).is_empty());
+        assert!((0..8).all(|_| pending.takes_request(talks, late)));
+        assert!(!pending.takes_request(talks, late), "the ninth request");
+        let late = now + REQUEST_TIMEOUT;
+        assert_eq!(pending.over(late), [silent.id]);
+        assert!(!pending.may_dial(&peer(2)) && pending.may_dial(&peer(3)));
+        assert_eq!(pending.over(late + ANSWER_TIMEOUT), [talks], "however often it talks");
+        assert!(pending.over(late + IGNORED_FOR + ANSWER_TIMEOUT).is_empty());
+        assert!(pending.may_dial(&peer(2)));
     }
 
     #[test]
-    fn all_strangers_together_ask_so_much_a_second() {
+    fn all_pending_connections_share_one_rate() {
         let now = Instant::now();
-        let (mut lobby, _) = lobby(now);
+        let (mut pending, _) = pending(now);
         let mut taken = 0;
         for number in 2..200_u8 {
             let remote = format!("/ip4/203.0.113.{number}/tcp/1");
             let connection = connection(number.into(), &remote, true, now);
-            assert!(lobby.connected(peer(number), &connection));
-            taken += (0..8).filter(|_| lobby.takes_visit(connection.id, now)).count();
+            assert!(pending.connected(peer(number), &connection));
+            taken += (0..8).filter(|_| pending.takes_request(connection.id, now)).count();
         }
         assert_eq!(taken, 64);
-        // Who is let in is no stranger.
-        assert!(lobby.takes_visit(ConnectionId::new_unchecked(1), now));
+        // A peer on the allow list is not limited.
+        assert!(pending.takes_request(ConnectionId::new_unchecked(1), now));
     }
 
     #[test]
-    fn who_is_let_in_no_longer_is_told_and_who_is_connected_gets_its_time() {
+    fn a_removed_peer_is_returned_and_a_connected_one_gets_its_time() {
         let now = Instant::now();
-        let mut lobby = Lobby::new(now);
+        let mut pending = Pending::new(now);
         let mut peers = Peers::new(peer(255), 1);
         for seed in 1..=4_u8 {
             let connection = connection(seed.into(), "/ip4/10.0.0.1/tcp/1", false, now);
-            assert!(lobby.connected(peer(seed), &connection), "there is no door yet");
+            assert!(pending.connected(peer(seed), &connection), "there is no list yet");
             peers.connected(peer(seed), connection);
         }
         let entry = |asked: &PeerId| *asked == peer(4);
-        assert!(lobby.set_door(invited(&[1, 2]), &peers, entry, now).is_empty());
-        assert_eq!(lobby.set_door(invited(&[1]), &peers, entry, now), [peer(2)]);
-        assert_eq!(lobby.over(now + SHOW_PATIENCE), [ConnectionId::new_unchecked(3)]);
-        // A guest that is let in meanwhile stays.
+        assert!(pending.set_allow_list(invited(&[1, 2]), &peers, entry, now).is_empty());
+        assert_eq!(pending.set_allow_list(invited(&[1]), &peers, entry, now), [peer(2)]);
+        assert_eq!(pending.over(now + REQUEST_TIMEOUT), [ConnectionId::new_unchecked(3)]);
+        // A pending connection whose peer is allowed meanwhile stays.
         let late = connection(5, "/ip4/10.0.0.1/tcp/1", false, now);
-        assert!(lobby.connected(peer(5), &late));
+        assert!(pending.connected(peer(5), &late));
         peers.connected(peer(5), late);
-        lobby.set_door(invited(&[1, 5]), &peers, entry, now);
-        assert!(lobby.over(now + SHOW_PATIENCE).is_empty());
+        pending.set_allow_list(invited(&[1, 5]), &peers, entry, now);
+        assert!(pending.over(now + REQUEST_TIMEOUT).is_empty());
     }
 
     #[test]
-    fn what_we_have_is_shown_until_it_is_answered() {
+    fn our_request_is_sent_until_it_is_answered() {
         let now = Instant::now();
-        let (mut lobby, mut peers) = lobby(now);
+        let (mut pending, mut peers) = pending(now);
         for seed in 1..=3_u8 {
             peers.connected(peer(seed), connection(seed.into(), "/ip4/10.0.0.1/tcp/1", true, now));
         }
-        let due = |lobby: &mut Lobby, at| lobby.take_due(&peers, at).len();
-        assert_eq!(due(&mut lobby, now), 0, "nothing to show");
-        lobby.show(b"a ticket".to_vec());
-        assert_eq!(due(&mut lobby, now), 3);
-        assert_eq!(due(&mut lobby, now + IN_VAIN), 0, "on its way");
-        assert!(lobby.note(peer(1), 1, Response::Welcome, now));
-        assert!(lobby.note(peer(2), 1, Response::Silent, now));
-        assert!(lobby.note(peer(3), 1, Response::Refused, now));
-        assert_eq!(due(&mut lobby, now + AGAIN), 1);
-        assert!(lobby.note(peer(2), 1, Response::Unknown, now));
-        assert_eq!(due(&mut lobby, now + REFUSED_AGAIN), 1);
-        lobby.show(b"another".to_vec());
-        assert_eq!(due(&mut lobby, now), 3);
-        assert!(!lobby.note(peer(1), 1, Response::Welcome, now), "of what was shown before");
-        // Nor does an answer say anything of a new connection.
-        lobby.closed(&peer(1), ConnectionId::new_unchecked(1), true);
-        assert!(!lobby.note(peer(1), 2, Response::Welcome, now));
-        assert_eq!(due(&mut lobby, now), 1);
+        let due = |pending: &mut Pending, at| pending.take_due(&peers, at).len();
+        assert_eq!(due(&mut pending, now), 0, "no request");
+        pending.set_request(b"a ticket".to_vec());
+        assert_eq!(due(&mut pending, now), 3);
+        assert_eq!(due(&mut pending, now + IGNORED_FOR), 0, "not answered yet");
+        assert!(pending.note(peer(1), 1, Response::Welcome, now));
+        assert!(pending.note(peer(2), 1, Response::Silent, now));
+        assert!(pending.note(peer(3), 1, Response::Refused, now));
+        assert_eq!(due(&mut pending, now + AGAIN), 1);
+        assert!(pending.note(peer(2), 1, Response::Unknown, now));
+        assert_eq!(due(&mut pending, now + REFUSED_AGAIN), 1);
+        pending.set_request(b"another".to_vec());
+        assert_eq!(due(&mut pending, now), 3);
+        assert!(!pending.note(peer(1), 1, Response::Welcome, now), "of the request before");
+        // Nor does an answer count for a new connection.
+        pending.closed(&peer(1), ConnectionId::new_unchecked(1), true);
+        assert!(!pending.note(peer(1), 2, Response::Welcome, now));
+        assert_eq!(due(&mut pending, now), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The actor at the door: who is let in, what this node shows elsewhere, and the visits that it gets.
+//! What the actor does about access: it follows the allow list, and sends and times admit requests.
 
 use intellect_protocol::id::RunId;
 use libp2p::PeerId;
@@ -8,42 +8,41 @@ use super::super::run::Run;
 use super::Actor;
 
 impl Actor {
-    /// Who is let in has changed. Whoever no longer is has to begin anew, as any stranger.
-    pub(super) fn on_door(&mut self, now: Instant) {
-        let door = self.door.borrow_and_update().clone();
-        self.carrier.set_door(door.clone());
+    /// The allow list has changed. Peers that are no longer on it are disconnected, and begin anew as any
+    /// other peer.
+    pub(super) fn on_allow_list(&mut self, now: Instant) {
+        let list = self.allowed.borrow_and_update().clone();
+        self.swarm.set_allow_list(list.clone());
         let is_entry = |peer: &PeerId| self.entries.contains(peer);
-        let out = self.lobby.set_door(door, &self.members.peers, is_entry, now);
-        for peer in out {
-            self.carrier.disconnect(peer);
+        for peer in self.pending.set_allow_list(list, &self.members.peers, is_entry, now) {
+            self.swarm.disconnect(peer);
         }
     }
 
-    /// From now on this is shown to whoever is connected.
-    pub(super) fn show(&mut self, visit: Vec<u8>, now: Instant) {
-        self.lobby.show(visit);
-        self.pay_visits(now);
+    pub(super) fn set_admit_request(&mut self, request: Vec<u8>, now: Instant) {
+        self.pending.set_request(request);
+        self.send_due_requests(now);
     }
 
-    /// Looks for the peers of a run without being one.
+    /// Looks for the peers of a run without becoming one.
     pub(super) fn seek(&mut self, id: RunId, now: Instant) {
         if self.run.is_none() {
             let run = self.run.insert(Run::sought(id, now));
-            self.carrier.find(run, now);
+            self.swarm.find(run, now);
         }
     }
 
-    /// Closes the connections whose time in the lobby is over, and pays the visits that are due.
-    pub(super) fn attend(&mut self, now: Instant) {
-        for connection in self.lobby.over(now) {
-            self.carrier.close(connection);
+    /// Closes pending connections whose time is over, and sends the requests that are due.
+    pub(super) fn tend_pending(&mut self, now: Instant) {
+        for connection in self.pending.over(now) {
+            self.swarm.close(connection);
         }
-        self.pay_visits(now);
+        self.send_due_requests(now);
     }
 
-    fn pay_visits(&mut self, now: Instant) {
-        for due in self.lobby.take_due(&self.members.peers, now) {
-            self.carrier.visit(due);
+    fn send_due_requests(&mut self, now: Instant) {
+        for due in self.pending.take_due(&self.members.peers, now) {
+            self.swarm.send_admit_request(due);
         }
     }
 }

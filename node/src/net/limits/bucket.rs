@@ -1,4 +1,4 @@
-//! How much somebody may send us: [`Bucket`], and [`Allowance`] for messages and bytes together.
+//! How much a peer may send us: [`Bucket`], and [`Allowance`] for messages and bytes together.
 //!
 //! `tokens ← min(burst, tokens + rate · Δt)`; one message takes one token, or one for each byte.
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A token bucket for what one peer sends.
+/// A token bucket for the messages or bytes of one peer.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     per_second: f64,
@@ -16,19 +16,17 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket.
     pub(crate) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self { per_second: per_second.into(), burst, tokens: burst, filled: now }
     }
 
-    /// Whether one more message may pass.
+    /// Takes one token, if there is one.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         self.reserve(Duration::ZERO, now).is_some()
     }
 
-    /// Takes a token that will be there after the time that is returned, unless that is more than
-    /// `wait_max`.
+    /// Takes a token that will exist after the returned time, unless that is more than `wait_max`.
     pub(crate) fn reserve(&mut self, wait_max: Duration, now: Instant) -> Option<Duration> {
         self.fill(now);
         let wait = Duration::from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second);
@@ -39,7 +37,7 @@ impl Bucket {
         fair.then_some(wait)
     }
 
-    /// Until when whoever has just taken `count` tokens, more than are there perhaps, is to wait.
+    /// Takes `count` tokens, perhaps more than exist, and returns until when the taker has to wait.
     pub(crate) fn owe(&mut self, count: usize, now: Instant) -> Instant {
         self.fill(now);
         self.tokens -= number(count);
@@ -52,13 +50,13 @@ impl Bucket {
         self.filled = now;
     }
 
-    /// How long nobody has asked for a token.
+    /// How long it has not been used.
     pub(crate) fn rested(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.filled)
     }
 }
 
-/// What somebody may send: so many messages and bytes a second, and so many of each at once.
+/// A limit on messages and on bytes, each with a rate and a burst.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     messages: Bucket,
@@ -66,7 +64,6 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// All that may come at once, and no more a second than that.
     pub(crate) fn new(messages: Bucket, bytes: Bucket) -> Self {
         Self { messages, bytes }
     }
@@ -82,18 +79,18 @@ impl Allowance {
         fair
     }
 
-    /// From now on so many messages and bytes a second.
+    /// Sets the rates, in messages and bytes per second.
     pub(crate) fn set_rates(&mut self, messages: u32, bytes: u32) {
         (self.messages.per_second, self.bytes.per_second) = (messages.into(), bytes.into());
     }
 
-    /// How long nobody has sent anything.
+    /// How long it has not been used.
     pub(crate) fn rested(&self, now: Instant) -> Duration {
         self.bytes.rested(now)
     }
 }
 
-/// Exact up to 2^32, which is more than any message has bytes.
+/// Exact up to 2^32, which is more than the bytes of any message.
 fn number(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }

@@ -1,8 +1,8 @@
-//! How fast we send ([`RateLimiter`], the `--rate` of the command line), and a gauge of how fast answers
-//! come in ([`Inflow`]).
+//! The rate at which we send ([`RateLimiter`], `--rate` on the command line), and a gauge of the rate at
+//! which answers arrive ([`Inflow`]).
 //!
-//! Limiter: each slice moves the time at which the line is free by `bytes / rate`, and its sender sleeps
-//! until the line was free before it. Gossip moves it too, and waits for nothing.
+//! Limiter: each slice moves the time at which the link is free by `bytes / rate`, and its sender sleeps
+//! until the link was free before that. Gossip moves this time too, but does not wait.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -11,62 +11,60 @@ use std::{
 
 use tokio::time::Instant;
 
-/// For whom bulk is sent.
+/// What bulk is sent for, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// A ring: everybody in it waits.
+    /// A ring: all its members wait.
     Ring,
-    /// What the end of an epoch needs besides: finished chunks, updates that are voted on.
+    /// What the end of an epoch needs otherwise: finished chunks, and updates that are voted on.
     Epoch,
-    /// One peer that catches up: it takes what the others leave, and an eighth of a line that they
-    /// fill.
+    /// One peer that catches up: it takes what the others leave, and at least an eighth of the link.
     Transfer,
 }
 
-/// The limit on all bulk that this node sends. Of each urgency one slice waits for the line and the
-/// others behind it, so that a ring waits for two slices at most, however many answers are under
-/// way.
+/// The limit on all bulk that this node sends. One slice of each urgency waits for the link, and the
+/// others behind it, so a ring waits for two slices at most, however many answers are under way.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
-    /// 0: no limit.
+    /// 0 is no limit.
     bytes_per_second: u64,
-    line: Mutex<Line>,
-    /// Whose turn it is, by urgency.
+    link: Mutex<Schedule>,
+    /// One queue for each urgency.
     turns: [Turn; 3],
 }
 
-/// Hands the turn on in the order of asking.
+/// A fair lock: it passes on in the order of asking.
 type Turn = tokio::sync::Mutex<()>;
 
 #[derive(Debug, Default)]
-struct Line {
-    /// When it is free.
+struct Schedule {
+    /// When the link is free.
     free_at: Option<Instant>,
-    /// Until when it is taken by what goes before transfers.
+    /// Until when more urgent slices than those of transfers take it.
     taken_until: Option<Instant>,
-    /// Until when what was passed on uses up its share.
+    /// Until when messages that were passed on have used up their share.
     passed_on_until: Option<Instant>,
 }
 
-/// A slice of a transfer lets the others go first for this many times as long as it takes itself.
+/// A slice of a transfer waits for more urgent ones at most this many times its own length.
 const GIVE_WAY: u32 = 7;
 
-/// As long as a slice takes the line, so that a ring has half of it at least.
+/// The length of a slice, so that a ring keeps at least half of the link.
 const MESSAGES_WAIT: Duration = Duration::from_millis(SLICE_MS);
 
-/// Messages come in bursts, one for each epoch.
+/// Messages come in a burst at the end of each epoch.
 const PASSED_ON_AHEAD: Duration = Duration::from_secs(2);
 
-/// No slice takes the line for longer: a neighbour in a ring counts as silent after ten of these.
+/// The longest slice. A neighbour in a ring counts as silent after ten of these.
 const SLICE_MS: u64 = 50;
 
 impl RateLimiter {
     /// `bytes_per_second` of 0 is no limit.
     pub(crate) fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second, line: Mutex::default(), turns: Default::default() }
+        Self { bytes_per_second, link: Mutex::default(), turns: Default::default() }
     }
 
-    /// How long the slices are into which a sender cuts what it sends, at most `most` bytes.
+    /// The length of the slices that a sender writes, at most `most` bytes.
     pub(crate) fn slice(&self, most: usize) -> usize {
         let bytes = usize::try_from(self.bytes_per_second.saturating_mul(SLICE_MS) / 1_000);
         if self.bytes_per_second == 0 { most } else { bytes.unwrap_or(most).clamp(1, most) }
@@ -87,50 +85,50 @@ impl RateLimiter {
         }
     }
 
-    /// Counts `bytes` of messages, which go at once. Bulk waits for them, but not for long: a ring
-    /// shares the line with what is said about it.
+    /// Counts `bytes` of messages, which are sent at once. Bulk waits for them, but not for long: a ring
+    /// shares the link with the messages about it.
     pub(crate) fn note(&self, bytes: usize, now: Instant) {
         if self.bytes_per_second == 0 {
             return;
         }
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        let free_at = line.free_at.map_or(now, |at| at.max(now));
-        line.free_at = Some(free_at.max((free_at + self.length(bytes)).min(now + MESSAGES_WAIT)));
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let free_at = link.free_at.map_or(now, |at| at.max(now));
+        link.free_at = Some(free_at.max((free_at + self.length(bytes)).min(now + MESSAGES_WAIT)));
     }
 
-    /// Whether `bytes` of others' messages may be passed on: a quarter of the rate is theirs.
+    /// Whether `bytes` of others' messages may be passed on. They may take a quarter of the rate.
     pub(crate) fn passes_on(&self, bytes: usize, now: Instant) -> bool {
         if self.bytes_per_second == 0 {
             return true;
         }
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        let passed_on = line.passed_on_until.map_or(now, |at| at.max(now));
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed_on = link.passed_on_until.map_or(now, |at| at.max(now));
         let fair = passed_on <= now + PASSED_ON_AHEAD;
         if fair {
-            line.passed_on_until = Some(passed_on + 4 * self.length(bytes));
+            link.passed_on_until = Some(passed_on + 4 * self.length(bytes));
         }
         fair
     }
 
-    /// Until when a transfer lets the others go first, at most for its patience.
+    /// Until when a transfer waits for more urgent slices, at most until `patience`.
     fn gives_way(&self, urgency: Urgency, now: Instant, patience: Instant) -> Option<Instant> {
         if urgency != Urgency::Transfer || self.bytes_per_second == 0 {
             return None;
         }
-        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        line.taken_until.map(|until| until.min(patience)).filter(|until| *until > now)
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        link.taken_until.map(|until| until.min(patience)).filter(|until| *until > now)
     }
 
     fn reserve(&self, bytes: usize, urgency: Urgency, now: Instant) -> Option<Instant> {
         if self.bytes_per_second == 0 {
             return None;
         }
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = line.free_at.map_or(now, |at| at.max(now));
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = link.free_at.map_or(now, |at| at.max(now));
         let end = start + self.length(bytes);
-        line.free_at = Some(end);
+        link.free_at = Some(end);
         if urgency != Urgency::Transfer {
-            line.taken_until = Some(end);
+            link.taken_until = Some(end);
         }
         Some(start)
     }
@@ -142,25 +140,25 @@ impl RateLimiter {
     }
 }
 
-/// How fast answers come in, and how fast they ever did.
+/// The rate at which answers arrive, and its maximum so far.
 #[derive(Debug, Default)]
 pub(crate) struct Inflow(Mutex<Flow>);
 
 #[derive(Debug, Default)]
 struct Flow {
-    /// Since when bytes are counted, and how many came.
+    /// The start of the open window, and its bytes.
     window: Option<(Instant, u64)>,
-    /// Bytes in the whole window before.
+    /// Bytes of the last complete window.
     last: u64,
-    /// The most bytes of a window. It is forgotten little by little, since a line may get slower.
+    /// The most bytes of a window; it decays slowly, since a link may get slower.
     most: u64,
 }
 
-/// Long enough that what is queued on a full line does not look like a pause.
+/// Long enough that queues on a full link do not look like a pause.
 const WINDOW: Duration = Duration::from_secs(1);
 
 impl Inflow {
-    /// So many bytes have come.
+    /// Counts bytes that have arrived.
     pub(crate) fn note(&self, bytes: usize, now: Instant) {
         let mut flow = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         flow.turn(now);
@@ -168,7 +166,7 @@ impl Inflow {
         *count = count.saturating_add(bytes as u64);
     }
 
-    /// Whether at least half as much comes as ever came.
+    /// Whether at least half of the maximum arrives.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         let mut flow = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         flow.turn(now);
@@ -177,7 +175,7 @@ impl Inflow {
 }
 
 impl Flow {
-    /// Begins the next window, when this one is over.
+    /// Begins the next window, where the open one is over.
     fn turn(&mut self, now: Instant) {
         let Some((since, count)) = self.window else { return };
         let windows = now.saturating_duration_since(since).as_secs() / WINDOW.as_secs();
@@ -199,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_take_the_line_from_bulk_for_a_moment_and_others_a_quarter_of_it() {
+    fn messages_delay_bulk_for_a_moment_and_passed_on_ones_take_a_quarter() {
         let (start, pace) = (Instant::now(), RateLimiter::new(1_000));
         pace.note(30, start);
         assert_eq!(pace.reserve(0, Urgency::Ring, start), Some(start + Duration::from_millis(30)));
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_full_while_it_brings_what_it_can() {
+    fn a_link_is_full_while_it_brings_what_it_can() {
         let (start, inflow) = (Instant::now(), Inflow::default());
         let at = |tenths: u32| start + tenths * WINDOW / 10;
         let bring = |tenths: std::ops::Range<u32>, bytes| {
@@ -230,7 +228,7 @@ mod tests {
         assert!(!inflow.is_full(at(30)), "somebody drips");
         bring(30..40, 1_000);
         assert!(inflow.is_full(at(40)) && !inflow.is_full(at(60)), "silence");
-        // A line that has got slower is full again some minutes later.
+        // A link that has got slower counts as full again some minutes later.
         bring(60..2_000, 30);
         assert!(inflow.is_full(at(2_000)));
     }
@@ -242,13 +240,13 @@ mod tests {
         let at = |seconds: u64| Some(start + Duration::from_secs(seconds));
         assert_eq!(pace.reserve(2_000, Urgency::Ring, start), at(0));
         assert_eq!(pace.reserve(1_000, Urgency::Transfer, start), at(2));
-        // An idle line saves nothing up.
+        // An idle link saves nothing up.
         assert_eq!(pace.reserve(1_000, Urgency::Transfer, start + Duration::from_secs(60)), at(60));
         assert_eq!(pace.reserve(0, Urgency::Ring, start), at(61));
         assert_eq!(RateLimiter::new(0).reserve(usize::MAX, Urgency::Ring, start), None);
     }
 
-    /// A joiner that downloads from us does not hold up a ring, and is not starved by one either.
+    /// A download from us does not delay a ring, and a ring does not starve it either.
     #[test]
     fn a_transfer_gives_way_to_a_ring_for_a_while() {
         let start = Instant::now();
@@ -265,7 +263,7 @@ mod tests {
         assert_eq!(pace.gives_way(Urgency::Transfer, patience, patience), None, "long enough");
     }
 
-    /// Forty answers are under way, and a ring still sends about every third slice.
+    /// With forty answers under way a ring still sends about every third slice.
     #[tokio::test]
     async fn many_answers_do_not_hold_up_a_ring() {
         let (pace, answered) = (Arc::new(RateLimiter::new(100_000)), Arc::new(AtomicUsize::new(0)));
@@ -291,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_small_where_the_line_is_slow() {
+    fn slices_are_short_where_the_link_is_slow() {
         assert_eq!(RateLimiter::new(0).slice(65_536), 65_536);
         assert_eq!(RateLimiter::new(60_000).slice(65_536), 3_000);
         assert_eq!(RateLimiter::new(1 << 40).slice(65_536), 65_536);

@@ -10,7 +10,7 @@ const LOBBY: Duration = Duration::from_secs(16);
 /// A node that lets in `these`, listens at one address, and hands out a manifest.
 async fn member(seed: u8, bootstrap: &[Multiaddr], these: &[PeerId]) -> Node {
     let node = Node::new(seed, bootstrap);
-    node.net.handle.let_in(these.iter().copied().collect());
+    node.net.handle.allow(these.iter().copied().collect());
     node.net.handle.join(RUN, b"a manifest".to_vec()).await.unwrap();
     node
 }
@@ -102,12 +102,12 @@ async fn a_stranger_gets_the_manifest_and_nothing_else() {
     }
     // As soon as it is let in all of that works, and ends when it is no longer.
     let id = stranger.id;
-    one.net.handle.let_in([id].into());
+    one.net.handle.allow([id].into());
     one.linked(1).await;
     stranger.linked(1).await;
     one.net.handle.gossip(Topic::Ctl, b"to all".to_vec()).unwrap();
     stranger.hears(b"to all").await;
-    one.net.handle.let_in(HashSet::new());
+    one.net.handle.allow(HashSet::new());
     one.loses(id).await;
     hears_no_stranger(&mut one, Duration::from_secs(2)).await;
 }
@@ -122,11 +122,11 @@ async fn who_shows_nothing_is_disconnected_and_who_shows_something_is_heard() {
 
     // One that shows a ticket is let in by who hears of it.
     let mut two = member(2, std::slice::from_ref(&target), &[one.id]).await;
-    two.net.handle.show(&Visit::Enter(None)).await.unwrap();
+    two.net.handle.set_admit_request(&Visit::Enter(None)).await.unwrap();
     let handle = one.net.handle.clone();
     let came = one.until_owned("a visit", |event| match event {
-        Event::Visit { from, visit, reply } => {
-            handle.let_in([from].into());
+        Event::AdmitRequest { from, request, reply } => {
+            handle.allow([from].into());
             reply.send(welcome()).unwrap();
             Some((from, *visit))
         }
@@ -134,7 +134,7 @@ async fn who_shows_nothing_is_disconnected_and_who_shows_something_is_heard() {
     });
     assert_eq!(came.await, (two.id, Visit::Enter(None)));
     let answer = two.until("an answer", |event| match event {
-        Event::Received { peer, reception } => Some((*peer, reception.clone())),
+        Event::AdmitReply { peer, reply } => Some((*peer, reception.clone())),
         _ => None,
     });
     assert_eq!(answer.await, (one.id, welcome()));
@@ -160,9 +160,9 @@ async fn who_is_no_peer_of_the_run_finds_its_members_and_pays_them_a_visit() {
     let mut one = member(1, std::slice::from_ref(&entry.address), &[]).await;
     let mut tool = Node::new(2, std::slice::from_ref(&entry.address));
     tool.net.handle.seek(RUN).await.unwrap();
-    tool.net.handle.show(&Visit::Ask).await.unwrap();
+    tool.net.handle.set_admit_request(&Visit::Ask).await.unwrap();
     one.until_owned("a visit", |event| match event {
-        Event::Visit { visit, reply, .. } if *visit == Visit::Ask => {
+        Event::AdmitRequest { request, reply, .. } if *request == Visit::Ask => {
             reply.send(welcome()).unwrap();
             Some(())
         }
@@ -170,7 +170,7 @@ async fn who_is_no_peer_of_the_run_finds_its_members_and_pays_them_a_visit() {
     })
     .await;
     let answer = tool.until("an answer", |event| match event {
-        Event::Received { peer, reception } => Some((*peer, reception.clone())),
+        Event::AdmitReply { peer, reply } => Some((*peer, reception.clone())),
         _ => None,
     });
     assert_eq!(answer.await, (one.id, welcome()));
