@@ -25,14 +25,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_model::state::State;
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::checkpoint::Table;
+use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::base::sign::Keypair;
+use intellect_protocol::base::time::Time;
+use intellect_protocol::history::checkpoint::Table;
 use intellect_protocol::holdings::{self, Buffer, Input, Name};
-use intellect_protocol::id::PeerId;
+use intellect_protocol::machine::table::Seen;
 use intellect_protocol::peer;
-use intellect_protocol::roll::Seen;
-use intellect_protocol::sign::Keypair;
-use intellect_protocol::time::Time;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -85,13 +85,8 @@ pub(crate) struct Driver {
 pub(crate) enum Ended {
     /// As its user wanted, which has been reported.
     Reported,
-    /// The run has reached its last epoch.
-    Complete {
-        /// The last state.
-        newest: Arc<Snapshot>,
-        /// Whether an earlier start had reached it.
-        before: bool,
-    },
+    /// The run has reached its last epoch, with the state `newest`; `before`: an earlier start had reached it.
+    Complete { newest: Arc<Snapshot>, before: bool },
 }
 
 /// Why a running node cannot go on.
@@ -100,16 +95,13 @@ pub(crate) enum DriverError {
     /// The network ended by itself.
     #[error("the network has stopped: start the node again, it will catch up")]
     Network,
-    /// Another program uses a copy of the key.
+    /// Another program uses a copy of the key, since this time of day.
     #[error(
         "another program runs with this node's key since {since}, from a copy of identity.key or of \
          the whole data folder: stop one of the two; if both are to take part, delete identity.key \
          in one folder, and runs too if it was copied, and that one becomes a peer of its own"
     )]
-    Twin {
-        /// The time of day at which it was started.
-        since: String,
-    },
+    Twin { since: String },
     /// No member admits this node.
     #[error("{0}")]
     Refused(String),
@@ -121,10 +113,7 @@ pub(crate) enum DriverError {
         "the update of epoch {epoch} was lost, and nobody serves it: start the node again, it \
          fetches the state"
     )]
-    UpdateLost {
-        /// The epoch of the update.
-        epoch: u64,
-    },
+    UpdateLost { epoch: u64 },
     /// The record of its votes is gone, so this node must not send another message.
     #[error(
         "{} was removed while this node ran: it cannot keep its word without it; start it again, it \
@@ -141,11 +130,7 @@ enum Done {
     /// An input for the state.
     Input(Box<Input>),
     /// Bytes that have come, and the input that reports them.
-    Came {
-        bytes: Buffer,
-        content: Arc<Vec<u8>>,
-        input: Box<Input>,
-    },
+    Came { bytes: Buffer, content: Arc<Vec<u8>>, input: Box<Input> },
     /// The result of writing records.
     Written(Box<Journal>, Result<(), StoreError>),
     /// The result of storing an update.
@@ -159,12 +144,8 @@ enum Done {
     /// A fetched state, which contains our work in these blocks.
     Loaded(Table, Box<State>, Blocks),
     /// An epoch is trained, and [`EPOCH_MIN`] has passed since the last Ready.
-    Trained {
-        epoch: u64,
-        tokens: u64,
-        loss: f64,
-        norm: f32,
-    },
+    Trained { epoch: u64, tokens: u64, loss: f64, norm: f32 },
+    /// A job without a result for the loop.
     Nothing,
 }
 

@@ -2,7 +2,7 @@
 //! tokenizers and files of data, each believed only by what it hashes to; and what a web server has of the
 //! last (`web`).
 //!
-//! [`intellect_protocol::crowd`] decides whom to ask for which bytes, and whom to believe; this
+//! [`intellect_protocol::download`] decides whom to ask for which bytes, and whom to believe; this
 //! module carries its requests over the net. An answer has at most 1 MiB (docs/FORMATS.md), and
 //! every answer but the last one of a thing is that long. Of a checkpoint the table comes first.
 //! Then every piece is kept on disk as it arrives, so that a restart goes on where it was.
@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_model::state::State;
-use intellect_protocol::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
-use intellect_protocol::crowd::{Input, Length, Output, Piece, Want};
-use intellect_protocol::fault::AnswerFault;
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::fault::AnswerFault;
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::download::{Input, Length, Output, Piece, Want};
+use intellect_protocol::history::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Answer, Ask, Request};
 use intellect_protocol::peer::ASK_TIMEOUT;
-use intellect_protocol::wire;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 

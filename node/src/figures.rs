@@ -1,6 +1,6 @@
 //! How numbers and errors are written where a person reads them.
 
-use intellect_protocol::codec::Codec;
+use intellect_protocol::ring::codec::Codec;
 
 /// As a manifest writes it.
 pub(crate) fn codec_name(codec: Codec) -> &'static str {

@@ -18,6 +18,7 @@
 //! slow link still shows that we live.
 //!
 //! Finished chunks are reported at once: if the ring does not end, they are salvaged (R10).
+
 mod compute;
 mod pace;
 pub(crate) mod pairing;
@@ -28,14 +29,14 @@ pub(crate) mod timeouts;
 use std::{sync::Arc, time::Duration};
 
 use intellect_protocol::{
-    blocks::Blocks,
-    codec::Codec,
-    fault::Fault,
-    id::{Digest, PeerId, RunId},
-    message::Member,
-    ring::Cut,
-    seal::Seal,
-    sign::Keypair,
+    base::{
+        blocks::Blocks,
+        fault::Fault,
+        id::{Digest, PeerId, RunId},
+        sign::Keypair,
+    },
+    message::{Member, seal::Seal},
+    ring::{Cut, codec::Codec},
 };
 
 use timeouts::Timeouts;

@@ -13,20 +13,26 @@
 mod documents;
 #[path = "tidy/graph.rs"]
 mod graph;
+#[path = "tidy/messages.rs"]
+mod messages;
 #[path = "tidy/methods.rs"]
 mod methods;
+#[path = "tidy/comments.rs"]
+mod comments;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/ratchet.rs"]
 mod ratchet;
 #[path = "tidy/read.rs"]
 mod read;
-#[path = "tidy/sentences.rs"]
-mod sentences;
 #[path = "tidy/types.rs"]
 mod types;
 
 use std::collections::BTreeSet;
 
+use comments::{headless, idioms, short};
 use documents::{book, labels, markdown, mentions, rooms, said, wire};
+use prose::readable;
 use ratchet::{CODE_LINES, MANY, code_lines, few_files, method_circles};
 use read::{File, code, functions, imports, is_identifier, is_test, read_tree, root, rust, source};
 use types::{WIDE, fields, nouns};
@@ -43,15 +49,15 @@ const RULES: &[(Rule, &[&str])] = &[
     (dependencies, &["node/Cargo.toml", "[dependencies]\nclap = \"4\""]),
     (dependencies, &["node/Cargo.toml", "[features]\nfast = []"]),
     (homes, &["node/src/store.rs", "use bincode::encode;"]),
-    (homes, &["model/src/data.rs", "fn f(p: intellect_protocol::id::PeerId) {}"]),
+    (homes, &["model/src/data.rs", "fn f(p: intellect_protocol::base::id::PeerId) {}"]),
     (homes, &["node/src/cli.rs", "use libp2p::Multiaddr;"]),
     (homes, &["node/src/worker.rs", "use burn_flex::Flex;"]),
     (homes, &["protocol/src/peer.rs", "use intellect_protocol_sim::Faults;"]),
     (words, &["node/src/identity.rs", "let key = Keypair::simulated(peer);"]),
-    (layers, &["protocol/src/view.rs", "use crate::{epoch::State, id::PeerId};"]),
-    (layers, &["protocol/src/epoch/acceptor.rs", "use crate::peer;"]),
-    (layers, &["protocol/src/id.rs", "use super::ring;"]),
-    (layers, &["protocol/src/novel.rs", "//! A file without a layer."]),
+    (floors, &["protocol/src/view.rs", "use crate::{consensus::epoch::State, base::id::PeerId};"]),
+    (floors, &["protocol/src/consensus/epoch/acceptor.rs", "use crate::peer;"]),
+    (floors, &["protocol/src/base/id.rs", "use crate::ring;"]),
+    (floors, &["protocol/src/novel.rs", "//! A file on no floor."]),
     (
         circles,
         &[
@@ -89,6 +95,9 @@ const RULES: &[(Rule, &[&str])] = &[
         ],
     ),
     (few_files, &["protocol/sim/src/a.rs", "//! A crate that has no such type any more."]),
+    (headless, &["node/src/a.rs", "//! A file.\n//! Whoever asks, is answered."]),
+    (short, &["node/src/a.rs", "/// Its length.\nlength: u64,"]),
+    (idioms, &["node/src/a.rs", "x.into_iter().for_each(f);"]),
     (code_lines, &["tests/src/a.rs", MANY]),
     (code_lines, &["tests/src/a.rs", "//! A crate that has no code any more."]),
     (fields, &["node/src/a.rs", WIDE]),
@@ -106,7 +115,7 @@ const RULES: &[(Rule, &[&str])] = &[
     (words, &["node/src/utils.rs", "//! Things."]),
     (words, &["node/src/a.rs", "let (a, b) = mpsc::unbounded_channel();"]),
     (words, &["node/src/a.rs", "fn f() { unsafe { g() } }"]),
-    (words, &["node/src/a.rs", "pub use intellect_protocol::id::PeerId;"]),
+    (words, &["node/src/a.rs", "pub use intellect_protocol::base::id::PeerId;"]),
     (markdown, &["docs/A.md", "# One\n\n# Two"]),
     (markdown, &["README.md", "# One\n\n[gone](docs/GONE.md)"]),
     (markdown, &["README.md", "# One\n\n[no such heading](#two)"]),
@@ -118,14 +127,25 @@ const RULES: &[(Rule, &[&str])] = &[
     (
         said,
         &[
-            "docs/OPERATING.md",
-            "# O\n\n### What it says, and what to do\n\n| it says | it means |\n|---|---|\n| `lost peer …: gone` | so |",
+            "docs/TROUBLESHOOTING.md",
+            "# T\n\n| it says | it means |\n|---|---|\n| `lost peer …` | so |",
             "node/src/a.rs",
             "//! A.\nfn f() { say(\"found peer {}\") }",
         ],
     ),
+    (
+        said,
+        &[
+            "docs/TROUBLESHOOTING.md",
+            "# T\n\n| it says | it means |\n|---|---|\n| `lost` | so |\n| `found` | so |",
+            "node/src/a.rs",
+            "//! A.\nfn f() { say(\"lost found\") }",
+        ],
+    ),
+    (readable, &["README.md", "# R\n\nWho waits here is late."]),
+    (readable, &["README.md", WORDY]),
     (labels, &["docs/PROTOCOL.md", "- **R1** a", "node/src/a.rs", "//! As R1 and N4 have it."]),
-    (wire, &["protocol/src/wire.rs", "fn seal() {}", "docs/PROTOCOL.md", "`wire 0123`"]),
+    (wire, &["protocol/src/message/wire.rs", "fn seal() {}", "docs/PROTOCOL.md", "`wire 0123`"]),
     (reduces, &["model/src/ops/norm.rs", "let mean = x.mean_dim(1);"]),
     (lock, &["Cargo.lock", "name = \"bincode\"\nname = \"bincode\"\n"]),
     (lock, &["Cargo.lock", "name = \"openssl-sys\"\n"]),
@@ -170,6 +190,7 @@ fn the_budgets_are_printed() {
     println!("longest function: {:?} lines", lengths.last());
     let longest = shipped.iter().map(|f| (source(f).len(), &f.path)).max();
     println!("longest file without its tests: {longest:?}");
+    prose::measures(&files).into_iter().for_each(|line| println!("{line}"));
 }
 
 // ---- rules ---------------------------------------------------------------------------------
@@ -245,30 +266,23 @@ fn homes(files: &[File]) -> Vec<String> {
     out
 }
 
-/// In `protocol` a layer imports only those below it, and machines never one another.
-fn layers(files: &[File]) -> Vec<String> {
+/// In `protocol` a room imports only rooms of lower floors, so machines never import one another.
+fn floors(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
-    for f in rust(files).filter(|f| f.path.starts_with("protocol/src/") && !is_test(&f.path)) {
-        let inner = f.path.trim_start_matches("protocol/src/").trim_end_matches(".rs");
-        let me = inner.split('/').next().unwrap_or_default();
-        let Some(mine) = layer(me) else {
-            if me != "lib" {
-                out.push(format!("{}: `{me}` has no layer; give it one in tidy.rs", f.path));
+    for f in rust(files).filter(|f| f.path.starts_with(ROOMS) && !is_test(&f.path)) {
+        let code = code(&source(f));
+        let module = graph::Module::new(&f.path[ROOMS.len()..], &code);
+        let Some((floor, mine)) = room(&module.name()) else {
+            if !FOLDERS.contains(&module.name().as_str()) {
+                out.push(format!("{}: this module stands on no floor of tidy.rs", f.path));
             }
             continue;
         };
-        let code = code(&source(f));
-        let mut seen = imports(&code, "crate::");
-        if inner == me {
-            seen.extend(imports(&code, "super::"));
-        }
-        seen.sort_unstable();
-        seen.dedup();
-        for other in seen.into_iter().filter(|other| *other != me) {
-            if layer(other)
-                .is_some_and(|theirs| theirs > mine || (theirs == mine && mine == MACHINE))
-            {
-                out.push(format!("{}: `{me}` must not import `{other}`", f.path));
+        let inline = imports(&code, "crate::").into_iter().map(str::to_owned);
+        let seen: BTreeSet<String> = module.imports().chain(inline).collect();
+        for (theirs, other) in seen.iter().filter_map(|path| room(path)) {
+            if other != mine && theirs >= floor {
+                out.push(format!("{}: `{mine}` must not import `{other}`", f.path));
             }
         }
     }
@@ -361,8 +375,16 @@ fn may_depend(krate: &str, name: &str) -> bool {
     }
 }
 
-fn layer(module: &str) -> Option<usize> {
-    LAYERS.iter().position(|modules| modules.contains(&module))
+/// The floor and the room of a path from the root of `protocol`.
+fn room(path: &str) -> Option<(usize, &'static str)> {
+    let holds = |room: &str| {
+        path.strip_prefix(room).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    let rooms = FLOORS
+        .iter()
+        .enumerate()
+        .flat_map(|(floor, rooms)| rooms.iter().map(move |room| (floor, *room)));
+    rooms.filter(|(_, room)| holds(room)).max_by_key(|(_, room)| room.len())
 }
 
 // ---- limits and lists ----------------------------------------------------------------------
@@ -387,6 +409,9 @@ const LONG: &str = match std::str::from_utf8(&[b'\n'; FILE_LINES_MAX + 1]) {
     Ok(text) => text,
     Err(_) => "",
 };
+/// A page of one sentence that nobody reads, for `every_rule_can_fail`.
+const WORDY: &str =
+    "# R\n\nThis one goes on and on and on and on and on and on and on and on and on and on.";
 /// What `protocol` may depend on, for building and for testing.
 const PROTOCOL_MAY: [&str; 7] =
     ["bincode", "blake3", "ed25519-dalek", "serde", "thiserror", "toml", "proptest"];
@@ -394,7 +419,7 @@ const PROTOCOL_MAY: [&str; 7] =
 const FEATURES: [&str; 3] = ["cuda", "wgpu", "cube"];
 /// Crate names (with what follows after `_`) and the path prefixes that may name them.
 const HOMES: &[(&str, &[&str])] = &[
-    ("bincode", &["protocol/src/wire"]),
+    ("bincode", &["protocol/src/message/wire"]),
     ("burn", &["model/"]),
     ("wgpu", &["model/src/device/"]),
     ("cudarc", &["model/src/device/"]),
@@ -407,32 +432,20 @@ const HOMES: &[(&str, &[&str])] = &[
     ("intellect_bootstrap", &["bootstrap/", "node/", "tests/"]),
     ("intellect_node", &["node/", "tests/"]),
 ];
-/// The modules of `protocol`: values, functions, machines, the root.
-const LAYERS: [&[&str]; 5] = [
-    &[
-        "admit", "base58", "blocks", "event", "fault", "id", "lobby", "message", "rng", "roll",
-        "rule", "seal", "sign", "time", "wire",
-    ],
-    &[
-        "assign",
-        "checkpoint",
-        "codec",
-        "ledger",
-        "lineage",
-        "log",
-        "manifest",
-        "notices",
-        "output",
-        "repair",
-        "ring",
-        "step",
-        "tree",
-    ],
-    &["view", "epoch", "sync", "exchange", "crowd"],
+const ROOMS: &str = "protocol/src/";
+/// Modules of `protocol` that only declare others.
+const FOLDERS: [&str; 2] = ["", "consensus"];
+/// The rooms of `protocol` by floor. A module that is named alone stands on another floor than its folder.
+const FLOORS: [&[&str]; 8] = [
+    &["base"],
+    &["message"],
+    &["access", "ring"],
+    &["history"],
+    &["manifest", "machine"],
+    &["view", "consensus::epoch", "consensus::sync", "ring::exchange", "download"],
     &["peer"],
     &["holdings"],
 ];
-const MACHINE: usize = 2;
 const REDUCE: &str = "model/src/ops/reduce.rs";
 /// The product whose kernel is fixed on every device.
 const PRODUCT: &str = "model/src/ops/project.rs";

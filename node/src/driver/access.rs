@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use intellect_protocol::id::PeerId;
-use intellect_protocol::lobby::{Outcome, Reception, Visit};
+use intellect_protocol::access::handshake::{Outcome, Reception, Visit};
+use intellect_protocol::access::notices::NoticeError;
+use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::{Clause, Notice, Ticket};
-use intellect_protocol::notices::NoticeError;
 use intellect_protocol::peer;
 use tokio::sync::oneshot;
 
@@ -16,7 +16,7 @@ use super::{Done, Driver, DriverError};
 use crate::access::{Admission, REFUSED_FOR};
 use crate::store::StoreError;
 
-/// Who is admitted, and which peers were reported for something that is no fault.
+/// Admission of the run, and the peers that were reported for something that is no fault.
 #[derive(Debug)]
 pub(super) struct Access {
     /// `None` in an open run.
@@ -76,7 +76,7 @@ impl Driver {
         let open = Reception { outcome: outcome.clone(), epoch, notice: None };
         let admission = self.access.admission.as_ref();
         // Fails only where the peer has disconnected.
-        let _ = reply.send(admission.map_or(open, |admission| admission.reception(outcome)));
+        let _ = reply.send(admission.map_or(open, |admission| admission.reply(outcome)));
     }
 
     fn on_ticket(&mut self, from: PeerId, ticket: Option<Ticket>) -> Outcome {

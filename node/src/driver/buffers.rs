@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use intellect_protocol::base::id::Digest;
 use intellect_protocol::holdings::{Buffer, Inquiry, Slice};
-use intellect_protocol::id::Digest;
 use intellect_protocol::message::Request;
 
 use super::shared::SharedData;

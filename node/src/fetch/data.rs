@@ -1,18 +1,18 @@
 //! A file of the run's data, from members that have it.
 //!
 //! The values of its pieces come first and are held against the digest in the manifest
-//! ([`intellect_protocol::tree`]); then each piece of 1 MiB is checked as it comes, and kept on disk,
+//! ([`intellect_protocol::base::tree`]); then each piece of 1 MiB is checked as it comes, and kept on disk,
 //! so that a restart goes on where it was.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_model::config::Fingerprint;
-use intellect_protocol::crowd::{Input, Length, Output, Piece, Want};
-use intellect_protocol::fault::AnswerFault;
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::fault::AnswerFault;
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::base::tree::{self, Tree};
+use intellect_protocol::download::{Input, Length, Output, Piece, Want};
 use intellect_protocol::message::Request;
-use intellect_protocol::tree::{self, Tree};
 use tokio::task::spawn_blocking;
 
 use super::asked::Asked;

@@ -14,15 +14,9 @@ pub(crate) enum AddressError {
     /// No address, or one without the peer id that must answer.
     #[error(transparent)]
     Entry(#[from] address::AddressError),
-    /// An address to listen on or to be reached at that does not parse.
+    /// An address to listen on or to be reached at that does not parse; `example` may have been meant.
     #[error("'{text}' is not a multiaddress ({cause}); it looks like {example}")]
-    Malformed {
-        text: String,
-        /// The error of the parser.
-        cause: String,
-        /// The address that may have been meant.
-        example: String,
-    },
+    Malformed { text: String, cause: String, example: String },
     /// An address to be reached at that nobody can dial.
     #[error(
         "'{text}' is no address that others can dial: name the one of your router or server, and \

@@ -33,16 +33,16 @@ pub(super) async fn send(
     peer: PeerId,
     connection: ConnectionId,
     opening: Opening,
-    task_events: mpsc::Sender<TaskEvent>,
+    events: mpsc::Sender<TaskEvent>,
 ) {
     if let Ok(Ok(stream)) = opening.await {
         let (outbox, queue) = mpsc::channel(QUEUE_MESSAGES);
-        if task_events.send(TaskEvent::StreamUp { peer, connection, outbox }).await.is_ok() {
+        if events.send(TaskEvent::StreamUp { peer, connection, outbox }).await.is_ok() {
             write_all(stream, queue).await;
         }
     }
     // Fails only when the actor has gone.
-    let _ = task_events.send(TaskEvent::StreamDown { peer, connection }).await;
+    let _ = events.send(TaskEvent::StreamDown { peer, connection }).await;
 }
 
 /// Opens a stream to a peer, writes one message, and closes it.
@@ -85,7 +85,7 @@ async fn write_all(stream: Stream, mut queue: mpsc::Receiver<Vec<u8>>) {
 pub(super) async fn receive(
     peer: PeerId,
     mut stream: Stream,
-    task_events: mpsc::Sender<TaskEvent>,
+    events: mpsc::Sender<TaskEvent>,
     room: Room,
     quota: Arc<Mutex<Quota>>,
     _permit: OwnedSemaphorePermit,
@@ -108,16 +108,15 @@ pub(super) async fn receive(
             }
             Err(error @ FrameError::TooLong { .. }) => {
                 let why = format!("a control message: {error}");
-                let _ = task_events
-                    .send(TaskEvent::Fault { peer, why, severity: Severity::Grave })
-                    .await;
+                let _ =
+                    events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
                 return;
             }
             // The end of the stream or of the connection, which the swarm reports; or a link that is too
             // slow, on which another stream may follow.
             Ok(None) | Err(FrameError::Truncated | FrameError::Late | FrameError::Io(_)) => return,
         };
-        if task_events.send(event).await.is_err() {
+        if events.send(event).await.is_err() {
             return;
         }
         sleep_until(until).await;

@@ -16,7 +16,7 @@ use intellect_bootstrap::{
     frame::{self, FrameError},
     streams::Opening,
 };
-use intellect_protocol::crowd::Failure;
+use intellect_protocol::download::Failure;
 use libp2p::{PeerId, Stream};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
@@ -74,7 +74,7 @@ impl AsyncRead for Counted<'_> {
 pub(super) async fn answer(
     peer: PeerId,
     mut stream: Stream,
-    task_events: mpsc::Sender<TaskEvent>,
+    events: mpsc::Sender<TaskEvent>,
     shared: Arc<Shared>,
     link: Link,
     _permit: OwnedSemaphorePermit,
@@ -85,7 +85,7 @@ pub(super) async fn answer(
             Err(error) => {
                 if matches!(error, FrameError::TooLong { .. }) {
                     let why = format!("a request: {error}");
-                    let _ = task_events
+                    let _ = events
                         .send(TaskEvent::Fault { peer, why, severity: Severity::Grave })
                         .await;
                 }
@@ -94,7 +94,7 @@ pub(super) async fn answer(
         };
         let (reply, answered) = Reply::new();
         let from = name::from_libp2p(&peer)?;
-        task_events.send(TaskEvent::Emit(Event::Fetch { from, request, reply })).await.ok()?;
+        events.send(TaskEvent::Emit(Event::Fetch { from, request, reply })).await.ok()?;
         let (answer, urgency) = answered.await.ok()?;
         write(stream, &answer, urgency, link, &shared).await
     };

@@ -9,9 +9,9 @@ use std::{
 
 use intellect_bootstrap::{frame::Room, manifest};
 use intellect_protocol::{
-    crowd::Failure,
-    id::{PeerId as Peer, RunId},
-    lobby::Reception,
+    access::handshake::Reception,
+    base::id::{PeerId as Peer, RunId},
+    download::Failure,
 };
 use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -60,30 +60,15 @@ pub(super) enum Command {
 /// What a task that serves a stream reports.
 pub(super) enum TaskEvent {
     /// Our control stream to a peer is open, and takes what is put into `outbox`.
-    StreamUp {
-        peer: PeerId,
-        connection: ConnectionId,
-        outbox: mpsc::Sender<Vec<u8>>,
-    },
+    StreamUp { peer: PeerId, connection: ConnectionId, outbox: mpsc::Sender<Vec<u8>> },
     /// Our control stream to a peer could not be opened, or has ended.
-    StreamDown {
-        peer: PeerId,
-        connection: ConnectionId,
-    },
+    StreamDown { peer: PeerId, connection: ConnectionId },
     /// The driver is to hear of this.
     Emit(Event),
     /// The result of our admit request.
-    Answered {
-        peer: PeerId,
-        number: u64,
-        response: Response,
-        reply: Option<Reception>,
-    },
-    Fault {
-        peer: PeerId,
-        why: String,
-        severity: Severity,
-    },
+    Answered { peer: PeerId, number: u64, response: Response, reply: Option<Reception> },
+    /// A peer has misbehaved on its stream.
+    Fault { peer: PeerId, why: String, severity: Severity },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

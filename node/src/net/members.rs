@@ -11,7 +11,7 @@ use std::{
 };
 
 use intellect_bootstrap::{discovery::IDENTIFY, frame::Place, transport::root_cause};
-use intellect_protocol::{id::PeerId as Name, wire};
+use intellect_protocol::{base::id::PeerId as Name, message::wire};
 use libp2p::{
     Multiaddr, PeerId,
     gossipsub::TopicHash,
@@ -32,22 +32,15 @@ use super::{
 pub(super) enum Output {
     /// Report to the driver.
     Emit(Event),
+    /// Close one connection of a peer.
     Close(ConnectionId),
-    OpenControlStream {
-        peer: PeerId,
-        connection: ConnectionId,
-    },
+    /// Open our control stream to a peer.
+    OpenControlStream { peer: PeerId, connection: ConnectionId },
     /// Write one message on a stream of its own.
-    Send {
-        peer: PeerId,
-        connection: ConnectionId,
-        bytes: Vec<u8>,
-    },
+    Send { peer: PeerId, connection: ConnectionId, bytes: Vec<u8> },
     /// Sets the queue for messages to a peer; without one they cannot be sent.
-    Queue {
-        peer: Name,
-        queue: Option<mpsc::Sender<Vec<u8>>>,
-    },
+    Queue { peer: Name, queue: Option<mpsc::Sender<Vec<u8>>> },
+    /// Pass a verdict to gossip.
     Judge(GossipToken, Verdict),
     /// Close all connections to a peer, and refuse new ones.
     Block(PeerId),

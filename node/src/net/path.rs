@@ -17,35 +17,20 @@ use super::limits::bucket::Bucket;
 /// One step. `Display` is a sentence for the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// Hole punching was tried between the routers of both, while a relay carried the messages.
-    Punched {
-        peer: PeerId,
-        /// An error says why there is no direct connection.
-        result: Result<(), String>,
-    },
-    /// The router forwards a port to this node, or no longer does.
-    Mapped {
-        /// The address of the router.
-        address: Multiaddr,
-        /// An error says why it no longer does.
-        result: Result<(), String>,
-    },
+    /// Hole punching was tried between the routers of both, while a relay carried the messages. An error says
+    /// why there is no direct connection.
+    Punched { peer: PeerId, result: Result<(), String> },
+    /// The router forwards a port to this node, at this address of its own. An error says why it no longer
+    /// does.
+    Mapped { address: Multiaddr, result: Result<(), String> },
     /// The router forwards no port.
     Gateway(Gateway),
     /// A relay accepts messages for this node.
     Reserved { relay: PeerId },
-    /// An entry point dialled this node back at an address.
-    Tested {
-        address: Multiaddr,
-        /// An error says why the dial failed.
-        result: Result<(), String>,
-    },
-    /// A peer reported the address from which this node's connections come.
-    Observed {
-        address: Multiaddr,
-        /// The peer, whose report proves nothing.
-        by: PeerId,
-    },
+    /// An entry point dialled this node back at an address. An error says why the dial failed.
+    Tested { address: Multiaddr, result: Result<(), String> },
+    /// A peer reported the address from which this node's connections come, which proves nothing.
+    Observed { address: Multiaddr, by: PeerId },
 }
 
 impl Path {

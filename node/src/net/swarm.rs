@@ -11,7 +11,7 @@ use intellect_bootstrap::{
     streams::{OpenError, Opening},
     transport::{self, ListenError},
 };
-use intellect_protocol::{crowd::Failure, id::RunId};
+use intellect_protocol::{base::id::RunId, download::Failure};
 use libp2p::{
     Multiaddr, PeerId, StreamProtocol, Swarm,
     core::transport::ListenerId,
@@ -50,7 +50,7 @@ pub(super) struct SwarmTasks {
     swarm: Swarm<Node>,
     tasks: JoinSet<()>,
     shared: Arc<Shared>,
-    task_events: mpsc::Sender<TaskEvent>,
+    events: mpsc::Sender<TaskEvent>,
     relay_listeners: HashSet<ListenerId>,
     /// Peers that gossip skips.
     hushed: HashSet<PeerId>,
@@ -62,7 +62,7 @@ impl SwarmTasks {
         config: &Config,
         key: &Keypair,
         shared: Arc<Shared>,
-        task_events: mpsc::Sender<TaskEvent>,
+        events: mpsc::Sender<TaskEvent>,
     ) -> Result<Self, NetError> {
         let (transport, relay) = transport::build(key, config.line.as_deref())?;
         let node = Node::new(key, relay, config.scope()).map_err(NetError::Gossip)?;
@@ -77,7 +77,7 @@ impl SwarmTasks {
             reach.on_swarm_event(FromSwarm::NewExternalAddrCandidate(candidate));
         }
         let (tasks, relay_listeners, hushed) = (JoinSet::new(), HashSet::new(), HashSet::new());
-        Ok(Self { swarm, tasks, shared, task_events, relay_listeners, hushed })
+        Ok(Self { swarm, tasks, shared, events, relay_listeners, hushed })
     }
 
     /// Waits for the next event of the swarm.
@@ -248,7 +248,7 @@ impl SwarmTasks {
     /// Opens our outgoing control stream to a peer.
     pub(super) fn open_control_stream(&mut self, peer: PeerId, connection: ConnectionId) {
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
-        self.spawn(control_stream::send(peer, connection, opening, self.task_events.clone()));
+        self.spawn(control_stream::send(peer, connection, opening, self.events.clone()));
     }
 
     /// Writes one message on a stream of its own.
@@ -289,13 +289,13 @@ impl SwarmTasks {
     pub(super) fn send_admit_request(&mut self, due: DueRequest) {
         let DueRequest { peer, connection, number, request } = due;
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, ADMIT);
-        self.spawn(handshake::request(peer, opening, request, number, self.task_events.clone()));
+        self.spawn(handshake::request(peer, opening, request, number, self.events.clone()));
     }
 
     /// Reads and answers an admit request, unless the peer has too many under way.
     pub(super) fn serve_handshake(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
-            self.spawn(handshake::answer(id, stream, self.task_events.clone(), permit));
+            self.spawn(handshake::answer(id, stream, self.events.clone(), permit));
         }
     }
 
@@ -348,9 +348,9 @@ impl SwarmTasks {
     /// Reads a control stream of a peer, unless the peer has too many.
     pub(super) fn serve_control(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
         if let Ok(permit) = peer.control_streams.clone().try_acquire_owned() {
-            let (task_events, room) = (self.task_events.clone(), self.shared.room.clone());
+            let (events, room) = (self.events.clone(), self.shared.room.clone());
             let quota = peer.messages.clone();
-            self.spawn(control_stream::receive(id, stream, task_events, room, quota, permit));
+            self.spawn(control_stream::receive(id, stream, events, room, quota, permit));
         }
     }
 
@@ -363,8 +363,8 @@ impl SwarmTasks {
         link: Link,
     ) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
-            let (task_events, shared) = (self.task_events.clone(), self.shared.clone());
-            self.spawn(fetch::answer(id, stream, task_events, shared, link, permit));
+            let (events, shared) = (self.events.clone(), self.shared.clone());
+            self.spawn(fetch::answer(id, stream, events, shared, link, permit));
         }
     }
 
@@ -380,7 +380,7 @@ impl SwarmTasks {
     ) {
         let permit = peer.answers.clone().try_acquire_owned();
         let Some(permit) = permit.ok().filter(|_| self.has_room()) else { return };
-        let (task_events, shared, peer) = (self.task_events.clone(), Arc::clone(&self.shared), id);
+        let (events, shared, peer) = (self.events.clone(), Arc::clone(&self.shared), id);
         self.spawn(async move {
             let _permit = permit;
             let answer = manifest::serve(stream, async |asked| {
@@ -403,9 +403,8 @@ impl SwarmTasks {
             )) = timeout(manifest::TIMEOUT, answer).await
             {
                 let why = format!("a request for manifests: {error}");
-                let _ = task_events
-                    .send(TaskEvent::Fault { peer, why, severity: Severity::Grave })
-                    .await;
+                let _ =
+                    events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
             }
         });
     }

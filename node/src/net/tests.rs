@@ -39,7 +39,7 @@ pub(crate) fn counted() -> (Handle, Arc<AtomicUsize>) {
     (Handle { commands, shared: Arc::new(Shared::new(0)) }, count)
 }
 
-/// A handle to a network whose members are these, and answer what they are asked so; and who was blamed.
+/// A handle to a network with these members, which answer requests so; and the peers that were blamed.
 pub(crate) fn played(
     members: &[PeerId],
     answer: impl Fn(PeerId, &[u8]) -> Result<Vec<u8>, Failure> + Send + 'static,

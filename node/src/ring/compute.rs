@@ -4,36 +4,27 @@
 use std::{ops::Range, sync::Arc, thread};
 
 use intellect_protocol::{
-    codec::{
-        Codec, DecodeError,
-        reduce::{ReduceError, Share},
+    base::id::Digest,
+    ring::{
+        codec::{
+            Codec, DecodeError,
+            reduce::{ReduceError, Share},
+        },
+        exchange::Work,
     },
-    exchange::Work,
-    id::Digest,
 };
 use tokio::sync::mpsc;
 
 /// One operation. `elements` are those of the delta, `range` are bytes of the update.
 pub(super) enum Op {
     /// Compute a frame, from its payload if it has one.
-    Reduce {
-        work: Work,
-        elements: Range<usize>,
-        range: Range<usize>,
-        payload: Vec<u8>,
-    },
+    Reduce { work: Work, elements: Range<usize>, range: Range<usize>, payload: Vec<u8> },
     /// Store a finished frame.
-    Keep {
-        elements: usize,
-        range: Range<usize>,
-        payload: Vec<u8>,
-    },
+    Keep { elements: usize, range: Range<usize>, payload: Vec<u8> },
     /// Copy a range for the writer.
     Copy(Range<usize>),
-    Hash {
-        chunk: usize,
-        range: Range<usize>,
-    },
+    /// Hash the bytes of one chunk.
+    Hash { chunk: usize, range: Range<usize> },
     /// Hash and return the whole update.
     Whole,
     /// Return what there is of the update.

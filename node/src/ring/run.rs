@@ -3,14 +3,18 @@
 use std::{sync::Arc, time::Instant};
 
 use intellect_protocol::{
-    codec::reduce::ReduceError,
-    exchange::{
-        Config, FRAMES_MAX, Input, Item, Output, State,
-        frame::{Kind, Label},
+    base::{
+        fault::{Fault, FrameFault},
+        id::{Digest, PeerId},
     },
-    fault::{Fault, FrameFault},
-    id::{Digest, PeerId},
-    seal::Seal,
+    message::seal::Seal,
+    ring::{
+        codec::reduce::ReduceError,
+        exchange::{
+            Config, FRAMES_MAX, Input, Item, Output, State,
+            frame::{Kind, Label},
+        },
+    },
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},

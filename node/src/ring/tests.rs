@@ -5,10 +5,12 @@ use super::run::run;
 use super::stream::{read_preamble, write_preamble};
 use super::*;
 use intellect_protocol::{
-    codec::reduce::Share,
-    exchange::frame::{Kind, LABEL_BYTES, Label, Preamble},
-    id::LogId,
-    ring::{FRAME, Half},
+    base::id::LogId,
+    ring::{
+        FRAME, Half,
+        codec::reduce::Share,
+        exchange::frame::{Kind, LABEL_BYTES, Label, Preamble},
+    },
 };
 use tokio::{
     io::{self, AsyncWriteExt as _, DuplexStream},

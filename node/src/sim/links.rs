@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use intellect_protocol::rng::Rng;
+use intellect_protocol::base::rng::Rng;
 
 /// What happens to the links.
 #[derive(Clone, Debug, PartialEq)]

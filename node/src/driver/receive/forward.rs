@@ -6,10 +6,10 @@
 //! votes or is heard in the run. A message that is not passed on is read all the same; what it means is for
 //! the state to decide.
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::base::sign::Verified;
 use intellect_protocol::message::{Message, Series};
 use intellect_protocol::peer;
-use intellect_protocol::sign::Verified;
 
 /// What a message is worth to other peers, as far as is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

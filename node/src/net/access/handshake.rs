@@ -9,7 +9,9 @@ use intellect_bootstrap::{
     frame::{self, FrameError},
     streams::{OpenError, Opening},
 };
-use intellect_protocol::lobby::{Outcome, RECEPTION_BYTES_MAX, Reception, VISIT_BYTES_MAX, Visit};
+use intellect_protocol::access::handshake::{
+    Outcome, RECEPTION_BYTES_MAX, Reception, VISIT_BYTES_MAX, Visit,
+};
 use libp2p::{PeerId, Stream, StreamProtocol};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
@@ -30,7 +32,7 @@ pub(crate) async fn request(
     opening: Opening,
     request: Vec<u8>,
     number: u64,
-    task_events: mpsc::Sender<TaskEvent>,
+    events: mpsc::Sender<TaskEvent>,
 ) {
     let exchange = async {
         let mut stream = match opening.await {
@@ -57,14 +59,14 @@ pub(crate) async fn request(
         },
     };
     // Fails only when the actor has gone.
-    let _ = task_events.send(TaskEvent::Answered { peer, number, response, reply }).await;
+    let _ = events.send(TaskEvent::Answered { peer, number, response, reply }).await;
 }
 
 /// Reads a request, lets the driver answer it, and writes the answer.
 pub(crate) async fn answer(
     peer: PeerId,
     mut stream: Stream,
-    task_events: mpsc::Sender<TaskEvent>,
+    events: mpsc::Sender<TaskEvent>,
     _permit: OwnedSemaphorePermit,
 ) {
     let exchange = async {
@@ -77,12 +79,11 @@ pub(crate) async fn answer(
         let from = name::from_libp2p(&peer)?;
         let Some(request) = request else {
             let why = "a visit that cannot be read".to_owned();
-            let _ =
-                task_events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
+            let _ = events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
             return None;
         };
         let (reply, answer) = oneshot::channel();
-        task_events
+        events
             .send(TaskEvent::Emit(Event::AdmitRequest { from, request: Box::new(request), reply }))
             .await
             .ok()?;

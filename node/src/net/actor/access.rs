@@ -1,6 +1,6 @@
 //! What the actor does about access: it follows the allow list, and sends and times admit requests.
 
-use intellect_protocol::id::RunId;
+use intellect_protocol::base::id::RunId;
 use libp2p::PeerId;
 use tokio::time::Instant;
 
