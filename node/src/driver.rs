@@ -102,7 +102,7 @@ pub(crate) enum DriverError {
          in one folder, and runs too if it was copied, and that one becomes a peer of its own"
     )]
     Twin { since: String },
-    /// No member admits this node.
+    /// No member of the run admits this node.
     #[error("{0}")]
     Refused(String),
     /// The worker has failed for good.
@@ -125,9 +125,8 @@ pub(crate) enum DriverError {
     Job(String),
 }
 
-/// A job that has ended.
 enum Done {
-    /// An input for the state.
+    /// The result is an input for the state.
     Input(Box<Input>),
     /// Bytes that have come, and the input that reports them.
     Came { bytes: Buffer, content: Arc<Vec<u8>>, input: Box<Input> },
@@ -253,7 +252,9 @@ impl Driver {
     fn input(&mut self, input: Input) {
         let mut out = Vec::new();
         self.holdings.handle(self.now(), input, &mut out);
-        out.into_iter().for_each(|output| self.apply(output));
+        for output in out {
+            self.apply(output);
+        }
     }
 
     /// Gives one input to the peer of the state.

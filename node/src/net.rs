@@ -73,7 +73,6 @@ pub(crate) use self::{
     reach::Reachability,
 };
 
-/// A running network.
 pub(crate) struct Net {
     pub(crate) handle: Handle,
     /// The driver reads these without a pause.
@@ -156,8 +155,7 @@ impl Handle {
     /// Sets the allow list: other peers get only the handshake, the manifest and its notices. In a run
     /// of invited peers this comes before [`Self::join`].
     pub(crate) fn allow(&self, these: HashSet<PeerId>) {
-        let list = AllowList::Only(Arc::new(these));
-        replace(&self.shared.allowed, list);
+        replace(&self.shared.allowed, AllowList::Only(Arc::new(these)));
     }
 
     /// Sends this to every peer that is connected now or later; replies are [`Event::AdmitReply`].

@@ -41,7 +41,7 @@ use intellect_protocol::{
 
 use timeouts::Timeouts;
 
-/// One ring to run.
+/// The roster, keys and data of one ring to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) run: RunId,
@@ -79,7 +79,7 @@ impl Job {
 pub(crate) enum News {
     /// A chunk is complete, with the seal of its owner.
     Sealed(u32, Seal),
-    /// The update is complete.
+    /// The update of the ring is complete.
     Held(Held),
     /// The ring has failed; the chunks that were reported lie at their ranges in these bytes.
     Salvaged(Arc<Vec<u8>>),
@@ -107,7 +107,6 @@ impl Held {
     }
 }
 
-/// Why a ring gave no update.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RingError {
     /// A neighbour has disconnected, or is too slow.
@@ -119,7 +118,7 @@ pub(crate) enum RingError {
     /// The compute thread has ended: the program is ending.
     #[error("the ring's thread has stopped")]
     Stopped,
-    /// The node has given it up.
+    /// The node has given the ring up.
     #[error("the ring was given up")]
     Abandoned,
 }

@@ -19,7 +19,7 @@ use crate::store::StoreError;
 /// Admission of the run, and the peers that were reported for something that is no fault.
 #[derive(Debug)]
 pub(super) struct Access {
-    /// `None` in an open run.
+    /// `None` in an open run, which has no admission.
     pub(super) admission: Option<Admission>,
     pub(super) saving: Saving,
     incompatible: BTreeSet<PeerId>,

@@ -57,7 +57,6 @@ impl Buffers {
     }
 }
 
-/// A range of bytes in memory.
 pub(super) struct Window {
     bytes: Arc<Vec<u8>>,
     range: Range<usize>,

@@ -57,7 +57,7 @@ pub(crate) struct Config {
     pub(crate) saved: Option<Saved>,
     /// The published weights with which the run begins.
     pub(crate) published: Option<Saved>,
-    /// `None` in an open run.
+    /// `None` in an open run, which has no admission.
     pub(crate) admission: Option<Admission>,
     /// The epoch after which this node leaves (`--epochs`).
     pub(crate) epochs: Option<NonZeroU64>,

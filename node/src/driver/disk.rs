@@ -94,7 +94,7 @@ impl Driver {
                         .iter()
                         .all(|((roster, chunk), part)| repair.put(*roster, *chunk, part.get()))
                 });
-            let Some(update) = repair.take().filter(|_| good) else {
+            let (Some(update), true) = (repair.take(), good) else {
                 tracing::error!("kept chunks that do not fit together");
                 return Done::Input(Box::new(Input::Joined { roster, update: None }));
             };

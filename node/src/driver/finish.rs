@@ -30,7 +30,7 @@ pub(super) enum Goal {
 /// How far the node is with its end.
 #[derive(Debug, Default)]
 pub(super) struct Finish {
-    /// The epoch of `--epochs`.
+    /// The epoch after which to stop, from `--epochs`.
     pub(super) epochs: Option<u64>,
     stop_tokens: Option<u64>,
     /// The goal that was reached first, and whether an earlier start had reached it.
@@ -85,7 +85,6 @@ impl Finish {
         [lingering, self.leaving].into_iter().flatten().min()
     }
 
-    /// A peer has made a request.
     pub(super) fn helps(&mut self, now: Instant) {
         if let Some(linger) = &mut self.lingering {
             linger.extend(now);

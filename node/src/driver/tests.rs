@@ -99,7 +99,6 @@ async fn the_least_time_of_an_epoch_is_from_ready_to_ready() {
     assert_eq!(driver.early(), Duration::ZERO, "a new state begins no wait");
 }
 
-/// A heartbeat at genesis.
 fn beat(driver: &Driver, key: &Keypair, count: u64) -> Vec<u8> {
     let (series, _) = driver.holdings.peer().series();
     let beat = Heartbeat {

@@ -70,7 +70,7 @@ pub(super) struct Actor {
     reachability: Reachability,
     /// Which steps towards connections were reported.
     trail: Trail,
-    /// When to ask relays again.
+    /// The time at which to ask relays again.
     relays: dials::Retry,
     task_events: mpsc::Receiver<TaskEvent>,
     commands: mpsc::Receiver<Command>,

@@ -26,9 +26,7 @@ use super::{access::handshake::ADMIT, gossip_filter::GossipFilter};
 
 /// Control messages, one stream per peer and direction.
 pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
-/// The frames of a ring.
 pub(super) const RING: StreamProtocol = StreamProtocol::new("/intellect/ring/1");
-/// Requests and answers.
 pub(super) const FETCH: StreamProtocol = StreamProtocol::new("/intellect/fetch/2");
 
 /// All behaviours of a node in one swarm.

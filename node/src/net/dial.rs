@@ -42,7 +42,6 @@ pub(super) fn for_messages(
 /// How a ring reaches its neighbour (R41).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// On a connection of its own.
     Own,
     /// At once on the existing connection; meanwhile the peer is dialled for later rings.
     Tried,
@@ -92,20 +91,20 @@ pub(super) struct RingDial {
 }
 
 impl RingDial {
-    /// Nothing is tried yet; `tcp` are the addresses by TCP, `rest` the others.
+    /// Nothing is tried yet; each of `ways` are addresses for one dial.
     pub(super) fn new(
         peer: PeerId,
-        (tcp, rest): (Vec<Multiaddr>, Vec<Multiaddr>),
+        ways: [Vec<Multiaddr>; 2],
         reply: Responder<ByteStream, StreamError>,
     ) -> Self {
-        let ways = [tcp, rest].into_iter().filter(|addresses| !addresses.is_empty()).collect();
+        let ways = ways.into_iter().filter(|addresses| !addresses.is_empty()).collect();
         Self { peer, ways, reply }
     }
 
     /// A dial for which no ring waits.
-    pub(super) fn trial(peer: PeerId, (tcp, rest): (Vec<Multiaddr>, Vec<Multiaddr>)) -> DialOpts {
+    pub(super) fn trial(peer: PeerId, addresses: Vec<Multiaddr>) -> DialOpts {
         let options = DialOpts::peer_id(peer).condition(PeerCondition::Always);
-        options.addresses([tcp, rest].concat()).allocate_new_port().build()
+        options.addresses(addresses).allocate_new_port().build()
     }
 
     /// The next dial to try; `None` when only the connection for messages is left.

@@ -28,10 +28,10 @@ pub(crate) struct Offer {
 /// its own, and says what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OfferError {
-    /// No entry point was named.
+    /// The owner has named no entry point.
     #[error("no address to enter at: give one with --bootstrap, as intellect-bootstrap prints it")]
     NoEntry,
-    /// No entry point answered.
+    /// None of the entry points answered.
     #[error(
         "no bootstrap could be reached:{}\nCheck that it runs and that its port is open, or ask \
          the organiser of the run for another address.", .0.concat()

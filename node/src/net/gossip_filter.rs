@@ -163,7 +163,6 @@ impl<B: NetworkBehaviour> NetworkBehaviour for GossipFilter<B> {
 /// From the behaviour to its handler in a connection.
 #[derive(Debug)]
 pub(super) enum FilterCommand<T> {
-    /// The peer is allowed now.
     Open,
     Inner(T),
 }

@@ -78,12 +78,10 @@ pub(crate) enum NetError {
     Gossip(&'static str),
 }
 
-/// A gossip topic of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topic {
-    /// Heartbeats.
     Beat,
-    /// All other control messages.
+    /// All control messages but heartbeats.
     Ctl,
 }
 
@@ -108,7 +106,6 @@ pub(crate) struct GossipToken {
 /// What gossip does with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Passes it on.
     Accept,
     /// Drops it without blaming anybody: it is stale or ahead of us.
     Ignore,
@@ -117,7 +114,6 @@ pub(crate) enum Verdict {
     Reject,
 }
 
-/// How a peer is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
     /// By a direct connection: messages can be sent to this peer alone.
@@ -141,7 +137,7 @@ pub(crate) enum Event {
     /// A peer of the run has disconnected; it is dialled again, unless it was dropped.
     Disconnected {
         peer: PeerId,
-        /// A clause for people.
+        /// The reason, as a clause for people.
         cause: String,
     },
     /// A round trip to a peer of the run was measured; every few seconds.
@@ -186,7 +182,7 @@ pub(crate) enum Event {
     /// A peer did what no honest peer does; [`Event::Disconnected`] follows if it was dropped.
     Fault {
         peer: PeerId,
-        /// A clause for people.
+        /// The reason, as a clause for people.
         why: String,
     },
 }

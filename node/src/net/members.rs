@@ -27,10 +27,9 @@ use super::{
     peers::{Connection, ControlStream, Peers, Purpose},
 };
 
-/// What the actor is to do.
 #[derive(Debug)]
 pub(super) enum Output {
-    /// Report to the driver.
+    /// Report an event to the driver.
     Emit(Event),
     /// Close one connection of a peer.
     Close(ConnectionId),
@@ -40,7 +39,7 @@ pub(super) enum Output {
     Send { peer: PeerId, connection: ConnectionId, bytes: Vec<u8> },
     /// Sets the queue for messages to a peer; without one they cannot be sent.
     Queue { peer: Name, queue: Option<mpsc::Sender<Vec<u8>>> },
-    /// Pass a verdict to gossip.
+    /// Pass the verdict on a message to gossip.
     Judge(GossipToken, Verdict),
     /// Close all connections to a peer, and refuse new ones.
     Block(PeerId),
@@ -358,13 +357,11 @@ impl Members {
         severity: Severity,
         now: Instant,
     ) -> Vec<Output> {
-        let blocked = self.blocked.contains_key(&peer);
-        if severity == Severity::Minor && now < self.lenient {
+        let is_excused = severity == Severity::Minor && now < self.lenient;
+        if is_excused || self.blocked.contains_key(&peer) {
             return Vec::new();
         }
-        let Some(entry) = self.peers.get_mut(&peer).filter(|_| !blocked) else {
-            return Vec::new();
-        };
+        let Some(entry) = self.peers.get_mut(&peer) else { return Vec::new() };
         let is_dropped = entry.fault(severity);
         let mut out = Vec::new();
         if let Some(peer) = name::from_libp2p(&peer) {

@@ -34,7 +34,7 @@ pub(crate) enum Path {
 }
 
 impl Path {
-    /// Its name among events.
+    /// The name of the step in the events file.
     pub(crate) fn step(&self) -> &'static str {
         match self {
             Self::Punched { .. } => "punched",

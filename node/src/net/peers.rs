@@ -27,7 +27,6 @@ use super::{
     limits::{bucket::Bucket, source::Source},
 };
 
-/// What a connection carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Control,
@@ -39,7 +38,6 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) purpose: Purpose,
     pub(super) remote: Multiaddr,
-    /// Whether we dialled it.
     pub(super) dialled: bool,
     /// Whether it passes through a relay, which the remote address does not show where the peer
     /// dialled.
@@ -244,12 +242,12 @@ impl Peers {
         self.table.get_mut(peer)
     }
 
-    /// See [`Peer::control`].
+    /// The id of [`Peer::control`], if there is one.
     pub(super) fn control(&self, peer: &PeerId) -> Option<ConnectionId> {
         self.get(peer)?.control().map(|connection| connection.id)
     }
 
-    /// See [`Peer::used`].
+    /// The id of [`Peer::used`], if there is one.
     pub(super) fn used(&self, peer: &PeerId) -> Option<ConnectionId> {
         self.get(peer)?.used()
     }
@@ -401,7 +399,7 @@ const REDIAL_MIN: Duration = Duration::from_secs(1);
 const REDIAL_MAX: Duration = Duration::from_secs(60);
 /// With fewer failed dials a peer is dialled again as soon as it is found again.
 const HASTY_FAILURES: u32 = 6;
-/// Dials over half an hour.
+/// Together these dials take half an hour.
 const FAILURES_MAX: u32 = 30;
 /// A second connection may still turn out to be for a ring, whose stream is opened at once: five
 /// seconds are two slow round trips and the handshakes.

@@ -10,7 +10,6 @@ use libp2p::{Multiaddr, multiaddr::Protocol};
 
 use super::address::Address;
 
-/// A port of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Port {
     host: IpAddr,
@@ -50,8 +49,10 @@ impl Port {
 
 /// The port of a socket, as an address with an unspecified host; `None` for a relay.
 pub(super) fn port(listening: &Address) -> Option<Address> {
-    let Port { host, tcp, number } =
-        Port::of(listening).filter(|_| !address::is_relayed(listening))?;
+    if address::is_relayed(listening) {
+        return None;
+    }
+    let Port { host, tcp, number } = Port::of(listening)?;
     let any = match host {
         IpAddr::V4(_) => Multiaddr::from(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => Multiaddr::from(Ipv6Addr::UNSPECIFIED),

@@ -52,12 +52,11 @@ pub(super) struct SwarmTasks {
     shared: Arc<Shared>,
     events: mpsc::Sender<TaskEvent>,
     relay_listeners: HashSet<ListenerId>,
-    /// Peers that gossip skips.
+    /// Peers to which nothing is gossiped.
     hushed: HashSet<PeerId>,
 }
 
 impl SwarmTasks {
-    /// Listens as `config` says.
     pub(super) fn new(
         config: &Config,
         key: &Keypair,
@@ -307,7 +306,7 @@ impl SwarmTasks {
         run: RunId,
         reply: Responder<Vec<Vec<u8>>, Failure>,
     ) {
-        let Some(connection) = control.filter(|_| self.has_room()) else {
+        let (Some(connection), true) = (control, self.has_room()) else {
             // Fails only where nobody waits any longer.
             let _ = reply.send(Err(Failure::Refused));
             return;
@@ -379,7 +378,7 @@ impl SwarmTasks {
         stream: libp2p::Stream,
     ) {
         let permit = peer.answers.clone().try_acquire_owned();
-        let Some(permit) = permit.ok().filter(|_| self.has_room()) else { return };
+        let (Ok(permit), true) = (permit, self.has_room()) else { return };
         let (events, shared, peer) = (self.events.clone(), Arc::clone(&self.shared), id);
         self.spawn(async move {
             let _permit = permit;

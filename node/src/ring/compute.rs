@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 pub(super) enum Op {
     /// Compute a frame, from its payload if it has one.
     Reduce { work: Work, elements: Range<usize>, range: Range<usize>, payload: Vec<u8> },
-    /// Store a finished frame.
+    /// Store a finished frame, if it decodes.
     Keep { elements: usize, range: Range<usize>, payload: Vec<u8> },
     /// Copy a range for the writer.
     Copy(Range<usize>),

@@ -51,7 +51,7 @@ pub(crate) enum Event {
     Held(Digest, Held),
     /// A ring has failed; the chunks that were reported lie at their ranges in these bytes.
     Salvaged(Digest, Arc<Vec<u8>>),
-    /// A neighbour was lost.
+    /// A neighbour was lost during a ring.
     Lost { roster: Digest, neighbour: PeerId },
     /// A neighbour did what no honest member does, and counts as lost too.
     Fault { roster: Digest, who: PeerId, fault: Fault },
@@ -267,7 +267,9 @@ impl<T> Early<T> {
         self.0.retain(|(since, ..)| now.duration_since(*since) < EARLY_WAIT);
         let mut own = self.0.iter().enumerate().filter(|(_, (_, peer, _))| *peer == from);
         let oldest = own.next().map(|(index, _)| index);
-        if let Some(oldest) = oldest.filter(|_| 1 + own.count() >= PER_PEER) {
+        if let Some(oldest) = oldest
+            && 1 + own.count() >= PER_PEER
+        {
             self.0.remove(oldest);
         }
         if self.0.len() < EARLY_MAX {

@@ -60,7 +60,6 @@ where
     Ring::new(job, leaving, news)?.run(tasks, arrived, sent, stop).await
 }
 
-/// The state of the loop.
 struct Ring {
     job: Job,
     began: Instant,
@@ -73,7 +72,7 @@ struct Ring {
     held: bool,
     /// How many chunks can be salvaged.
     sealed: usize,
-    /// Nothing is left to pass on.
+    /// Whether nothing is left to pass on.
     closed: bool,
     sent_bytes: u64,
     received_bytes: u64,

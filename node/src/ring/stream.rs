@@ -54,7 +54,7 @@ pub(super) type Packet = (Label, Vec<u8>);
 
 /// How the reader or writer of a stream ended.
 pub(super) enum End {
-    /// The loop has ended.
+    /// The loop of the ring has ended.
     Done,
     Read(StreamFailure),
     Written(StreamFailure),
@@ -66,7 +66,7 @@ pub(super) enum End {
 pub(super) enum StreamFailure {
     Closed,
     Broken(io::Error),
-    /// No byte passed for so long.
+    /// No byte has passed for this time.
     Quiet(Duration),
 }
 
@@ -195,7 +195,6 @@ async fn push(
     flushed.map_err(|_| StreamFailure::Quiet(quiet))?.map_err(StreamFailure::Broken)
 }
 
-/// The times between items.
 #[derive(Default)]
 struct Gaps {
     last: Option<Instant>,

@@ -9,9 +9,8 @@ use std::time::Duration;
 pub(crate) struct Timeouts {
     /// Until the first item: neighbours may hear of the last Accept later than we, and must connect.
     pub(crate) first: Duration,
-    /// The lower bound of T_quiet.
+    /// The bounds of T_quiet are `least` and `most`.
     pub(crate) least: Duration,
-    /// The upper bound of T_quiet.
     pub(crate) most: Duration,
     /// The round trip to the slower of both neighbours.
     pub(crate) rtt: Duration,

@@ -137,7 +137,6 @@ fn r34_a_delta_that_was_left_out_is_offered_again() {
         |a: &[f32], b: &[f32]| -> f32 { a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum() };
     let (error, length) = (distance(&offered, &expected), distance(&expected, &once));
     assert!(error < 1e-3 * length, "{error} of {length}");
-    // Once spent, it is gone.
     apply(&mut left_out, 2, &offered, true);
     assert_eq!(train(&mut left_out, 3).0, budget());
 }

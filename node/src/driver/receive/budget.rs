@@ -15,7 +15,6 @@ use tokio::time::Instant;
 
 use crate::net::limits::bucket::{Allowance, Bucket};
 
-/// The budgets of all authors.
 #[derive(Debug)]
 pub(crate) struct Budgets {
     brought: BTreeMap<PeerId, Allowance>,

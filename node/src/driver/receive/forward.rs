@@ -18,7 +18,6 @@ pub(super) enum Worth {
     Voter,
     /// Another author, whose message others may need.
     Other,
-    /// No peer needs it.
     Nothing,
 }
 

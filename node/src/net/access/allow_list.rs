@@ -1,7 +1,7 @@
 //! The peers with which a node exchanges gossip, control messages and rings, and which it serves.
 //!
-//! In an open run this is everybody. In a run of invited peers the driver names the peers that have a
-//! place or a valid ticket; connections of other peers are pending ([`super::pending`]).
+//! In an open run this is everybody. In a run of invited peers the driver names the peers that are in the
+//! ledger or have a valid ticket; connections of other peers are pending ([`super::pending`]).
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -10,13 +10,12 @@ use libp2p::PeerId;
 
 use crate::net::name;
 
-/// Which peers are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AllowList {
     /// The node has not joined a run yet.
     #[default]
     Nobody,
-    /// The run is open.
+    /// The run is open to every peer.
     Everybody,
     /// The run is for invited peers.
     Only(Arc<HashSet<Name>>),

@@ -1,9 +1,9 @@
 //! Connections of peers that are not on the allow list: how many may wait and for how long, what they
 //! may ask for, and to which peers this node has sent its own admit request.
 //!
-//! Only places, time and bytes of this node are protected here; what a peer without admission can do to
-//! the run is decided by the rosters. A connection that we dialled takes no place of incoming ones, or
-//! unadmitted peers could take all places.
+//! Only slots, time and bytes of this node are protected here; what a peer without admission can do to
+//! the run is decided by the rosters. A connection that we dialled takes no slot of incoming ones, or
+//! unadmitted peers could take all slots.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,7 +26,7 @@ use crate::net::{
 #[derive(Debug)]
 struct PendingConnection {
     peer: PeerId,
-    /// The network that it counts for; `None` where we dialled and it takes no place.
+    /// The network that it counts for; `None` where we dialled and it takes no slot.
     network: Option<Option<IpAddr>>,
     closes_at: Instant,
     /// Requests that came over it so far.
@@ -112,7 +112,7 @@ impl Pending {
         removed
     }
 
-    /// A connection was established; false where there is no place for it.
+    /// A connection was established; false where there is no slot for it.
     pub(crate) fn connected(&mut self, peer: PeerId, connection: &Connection) -> bool {
         if !self.allowed.is_restricted() || self.allowed.allows(&peer) {
             return true;
@@ -121,7 +121,7 @@ impl Pending {
         if let Some(network) = network {
             let all: Vec<_> = self.connections.values().filter_map(|c| c.network).collect();
             let near = all.iter().filter(|other| network.is_some() && **other == network);
-            if all.len() >= PLACES || near.count() >= PLACES_PER_NETWORK {
+            if all.len() >= SLOTS || near.count() >= SLOTS_PER_NETWORK {
                 return false;
             }
         }
@@ -219,8 +219,8 @@ impl PendingConnection {
 }
 
 /// Incoming connections that may be pending at once, and those of one network.
-const PLACES: usize = 16;
-const PLACES_PER_NETWORK: usize = 2;
+const SLOTS: usize = 16;
+const SLOTS_PER_NETWORK: usize = 2;
 /// Time for the first request, and from then on until it is answered: a busy driver and a slow link.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_connections_take_sixteen_places_and_two_of_one_address() {
+    fn pending_connections_take_sixteen_slots_and_two_of_one_address() {
         let now = Instant::now();
         let (mut pending, _) = pending(now);
         let mut come = |number: usize, remote: &str, dialled| {

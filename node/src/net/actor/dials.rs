@@ -50,13 +50,17 @@ impl Actor {
         for connection in entry.of(Purpose::Ring).filter(|connection| connection.dialled) {
             self.swarm.close(connection.id);
         }
-        let (ways, none) = (entry.direct_addresses(), (Vec::new(), Vec::new()));
+        let (tcp, rest) = entry.direct_addresses();
+        let mut ways = [tcp, rest];
         let way = self.reached.way(peer, Instant::now());
         if way == Way::Tried {
-            let trial = self.swarm.dial_ring(RingDial::trial(peer, ways.clone()));
+            let trial = self.swarm.dial_ring(RingDial::trial(peer, ways.concat()));
             self.trials.extend(trial);
         }
-        self.dial_ring(RingDial::new(peer, if way == Way::Own { ways } else { none }, reply));
+        if way != Way::Own {
+            ways = Default::default();
+        }
+        self.dial_ring(RingDial::new(peer, ways, reply));
     }
 
     /// Tries the next addresses; the connection for messages is the last resort.

@@ -26,10 +26,9 @@ pub(crate) enum Urgency {
 /// others behind it, so a ring waits for two slices at most, however many answers are under way.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
-    /// 0 is no limit.
+    /// The limit, where 0 means that there is none.
     bytes_per_second: u64,
     link: Mutex<Schedule>,
-    /// One queue for each urgency.
     turns: [Turn; 3],
 }
 
@@ -38,7 +37,6 @@ type Turn = tokio::sync::Mutex<()>;
 
 #[derive(Debug, Default)]
 struct Schedule {
-    /// When the link is free.
     free_at: Option<Instant>,
     /// Until when more urgent slices than those of transfers take it.
     taken_until: Option<Instant>,

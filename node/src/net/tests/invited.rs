@@ -38,7 +38,7 @@ async fn gets(target: Multiaddr, protocol: &'static str, bytes: Vec<u8>) -> Vec<
     let exchange = async {
         let mut stream = opening.await.unwrap().unwrap();
         let mut got = Vec::new();
-        // Reset: nothing more comes.
+        // Each of these may fail: the stream may have been reset.
         let _ = stream.write_all(&bytes).await;
         let _ = stream.flush().await;
         let _ = stream.read_to_end(&mut got).await;
@@ -134,7 +134,7 @@ async fn a_peer_without_a_request_is_disconnected_and_one_with_a_request_is_hear
     });
     assert_eq!(came.await, (two.id, Visit::Enter(None)));
     let answer = two.until("an answer", |event| match event {
-        Event::AdmitReply { peer, reply } => Some((*peer, reception.clone())),
+        Event::AdmitReply { peer, reply } => Some((*peer, reply.clone())),
         _ => None,
     });
     assert_eq!(answer.await, (one.id, welcome()));
@@ -170,7 +170,7 @@ async fn a_program_that_does_not_join_finds_the_members_and_sends_them_a_request
     })
     .await;
     let answer = tool.until("an answer", |event| match event {
-        Event::AdmitReply { peer, reply } => Some((*peer, reception.clone())),
+        Event::AdmitReply { peer, reply } => Some((*peer, reply.clone())),
         _ => None,
     });
     assert_eq!(answer.await, (one.id, welcome()));
