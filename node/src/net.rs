@@ -132,8 +132,7 @@ impl Handle {
     /// Cancel safe.
     pub(crate) async fn entry_notices(&self, run: RunId) -> Result<Vec<Offer>, OfferError> {
         let (stopped, wanted) = (|| OfferError::Stopped, Wanted::Notices(run));
-        let of = Offerers::Everybody;
-        self.ask(|reply| Command::Offers { wanted, of, reply }, stopped).await
+        self.ask(|reply| Command::Offers { wanted, of: Offerers::Everybody, reply }, stopped).await
     }
 
     /// Asks one peer for the notices of a run. Waits 15 s at most.

@@ -180,14 +180,12 @@ impl Actor {
                     self.swarm.open_control_stream(peer, connection)
                 }
                 Output::Send { peer, connection, bytes } => {
-                    self.swarm.send(peer, connection, bytes);
+                    self.swarm.send(peer, connection, bytes)
                 }
                 Output::Queue { peer, queue } => self.swarm.shared().set_queue(peer, queue),
                 Output::Judge(token, verdict) => self.swarm.judge(&token, verdict),
                 Output::Block(peer) => self.swarm.block(peer),
-                Output::Unblock(peer) => {
-                    self.swarm.discovery().blocked.unblock_peer(peer);
-                }
+                Output::Unblock(peer) => _ = self.swarm.discovery().blocked.unblock_peer(peer),
             }
         }
     }

@@ -50,8 +50,7 @@ impl Actor {
         for connection in entry.of(Purpose::Ring).filter(|connection| connection.dialled) {
             self.swarm.close(connection.id);
         }
-        let (tcp, rest) = entry.direct_addresses();
-        let mut ways = [tcp, rest];
+        let mut ways: [_; 2] = entry.direct_addresses().into();
         let way = self.reached.way(peer, Instant::now());
         if way == Way::Tried {
             let trial = self.swarm.dial_ring(RingDial::trial(peer, ways.concat()));
