@@ -1,12 +1,11 @@
 //! `sim`: a whole run on this machine, with real processes and a judgement.
 //!
-//! One bootstrap and N nodes, all of them this very program, train until the last epoch; a scenario
-//! file may kill, stop and start them on the way, and spoil the links between them. What they did
-//! is read from their events files, and how good the model became is measured here, from checkpoint
-//! files. The simulation succeeds only if every process ended as it should, all committed the same
-//! states, and the held-out loss fell.
+//! One bootstrap and N nodes, all of them this program, train until the last epoch. A scenario file may kill, stop and
+//! start them on the way, and disturb the links between them. What they did is read from their events files, and
+//! how good the model became is measured here, from checkpoint files. The simulation succeeds only if every process
+//! ended as it should, all committed the same states, and the held-out loss fell.
 //!
-//! It shares no code path with what it judges but the formats of events and checkpoints.
+//! It shares no code path with what it judges except the formats of events and checkpoints.
 
 mod error;
 mod folder;
@@ -78,7 +77,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let wall = stage.wall();
     let last = stage.ledger.committed();
     let after = match &end {
-        // The newest that there is.
+        // The newest checkpoint that was measured.
         Ending::Interrupted => evaluations.last_key_value().map(|(_, evaluation)| *evaluation),
         Ending::Ended | Ending::Failed(_) => stage.checkpoint(last).and_then(|path| {
             let request = Request { epoch: last, path: Some(path), tokens: REPORT_TOKENS };
@@ -100,12 +99,12 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         closed.reasons.extend(measured.complaint());
     }
     report::write(&plan, &closed, &evaluations, &measured, weights, wall).map_err(&unusable)?;
-    let told = table::conclude(&plan, &closed, &measured, wall, out);
+    let concluded = table::conclude(&plan, &closed, &measured, wall, out);
     if interrupted {
-        // Where the terminal was closed nobody reads it.
+        // If the terminal was closed, nobody reads these lines, and a failed write does not matter.
         return Err(SimError::Interrupted { epoch: last, folder: folder.kept() });
     }
-    told?;
+    concluded?;
     if let Some(folder) = folder.kept() {
         writeln!(out, "report, events, logs and checkpoints are in {}", folder.display())?;
     }
@@ -115,11 +114,11 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     Ok(())
 }
 
-/// The digest of the weights in a checkpoint that can be read.
+/// The digest of the weights in a checkpoint, if it can be read.
 fn weights(manifest: &Manifest, path: &Path) -> Option<String> {
     let theta = Front::of(path, manifest).ok()?.theta().ok()?;
     tools::stored::weights(&theta).ok()
 }
 
-/// A measurement takes about a second; a busy machine may need much longer.
+/// A measurement takes about a second; on a busy machine it may take much longer.
 const MEASURE_PATIENCE: Duration = Duration::from_secs(120);

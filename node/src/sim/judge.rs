@@ -11,12 +11,12 @@ use super::scenario::Scenario;
 pub(super) struct Outcome {
     /// How its last process ended; absent: it was never started, or did not end.
     pub(super) exit: Option<Exit>,
-    /// Whether the scenario or the storm killed that process.
+    /// Whether the scenario or the chaos killed that process.
     pub(super) killed: bool,
 }
 
-/// How two processes committed one epoch differently, which nothing excuses but a fork
-/// that the scenario provokes. Worth stopping for at once.
+/// The first epoch that two processes committed differently, unless the scenario provokes forks. It is worth stopping
+/// for at once.
 pub(super) fn disagreement(ledger: &Ledger, scenario: &Scenario) -> Option<String> {
     let excused = scenario.allows(Allowed::Fork) || scenario.allows(Allowed::Diverged);
     if excused { None } else { ledger.disagreement() }
@@ -57,20 +57,21 @@ pub(super) fn reasons(
     if ends.len() > 1 {
         let ends: Vec<_> =
             ends.iter().map(|(epoch, state)| format!("{} at {epoch}", state.short())).collect();
-        let unmet = match scenario.allows(Allowed::Fork) {
-            true => format!(
+        let unmet = if scenario.allows(Allowed::Fork) {
+            format!(
                 "; {} lineages had not met when the last epoch was reached: heal earlier, or give \
                  more --epochs",
                 ends.len()
-            ),
-            false => String::new(),
+            )
+        } else {
+            String::new()
         };
         let ends = ends.join(", ");
         reasons.push(format!("the survivors ended on different states: {ends}{unmet}"));
     }
     let pending = scenario.pending();
     if !pending.is_empty() {
-        reasons.push(format!("steps {pending:?} of the scenario never came"));
+        reasons.push(format!("steps {pending:?} of the scenario were never taken"));
     }
     reasons
 }

@@ -1,16 +1,15 @@
 //! What the links of a simulation do to packets: a switch in virtual time, without sockets.
 //!
-//! Each peer hangs on one line, and the lines meet here. A packet of b bytes waits until the line
-//! is free, takes b / rate to be sent, travels for `delay`, and does the same on the line of whom
-//! it is for:
+//! Each peer has one access link, and these links meet here. A packet of b bytes waits until its sender's link is free,
+//! takes b / rate to be sent, travels for `delay`, and then does the same on its receiver's link:
 //!
 //! t₁ = max(t, free) + b / rate;   arrival = t₁ + delay
 //!
-//! A packet that would wait for longer than the line's buffer holds is dropped, as is a share
-//! `loss` of them on each line, and everything between two peers whom a cut or a black hole
-//! separates, also what is on the way. Nobody is told: what vanishes, vanishes silently.
+//! A packet that would wait for longer than the link's buffer holds is dropped. So is a share `loss` of the packets on
+//! each link, and everything between two peers that a cut or a black hole separates, also what is on the way. Neither
+//! side is notified of a drop.
 //!
-//! The clock is the caller's, chance comes from a seed: equal packets at equal times fare equally.
+//! The caller supplies the time, and a seed the random numbers: equal packets at equal times fare equally.
 
 use std::{
     cmp::Reverse,
@@ -21,39 +20,34 @@ use std::{
 
 use intellect_protocol::rng::Rng;
 
-/// What happens to the links.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// The line of one peer gets other properties.
+    /// The access link of one peer gets other properties.
     Line {
-        /// The peer whose line it is.
+        /// The peer at the end of the link.
         peer: usize,
-        /// Those that change.
         line: Line,
     },
     /// These peers are cut off from all the others, not from each other.
     Cut(BTreeSet<usize>),
     /// What `from` sends to `to` vanishes.
     BlackHole {
-        /// The sender.
         from: usize,
-        /// The receiver.
         to: usize,
         /// Whether the other direction vanishes too.
         both: bool,
     },
-    /// Every line is up, no cut, no black hole. Rate, delay and loss stay.
+    /// Every link is up, without cuts and black holes. Rate, delay and loss stay.
     Heal,
 }
 
-/// Properties of a line; what is absent stays as it is.
+/// Properties of an access link; what is absent stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Line {
-    /// Whether anything comes or goes.
     pub(crate) up: Option<bool>,
-    /// Bytes per second each way; 0 is no limit.
+    /// Bytes per second each way; 0 for no limit.
     pub(crate) rate: Option<u64>,
-    /// Each way.
+    /// Time that a packet travels, each way.
     pub(crate) delay: Option<Duration>,
     /// Share of the packets that are lost, each way.
     pub(crate) loss: Option<f64>,
@@ -83,17 +77,15 @@ impl fmt::Display for Change {
     }
 }
 
-/// Who can hear whom, and how each line is.
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
     ports: Vec<Port>,
-    /// Sender and receiver of what vanishes.
+    /// Pairs of sender and receiver whose packets vanish.
     holes: BTreeSet<(usize, usize)>,
-    /// Cuts so far.
     cuts: u32,
 }
 
-/// Where one line ends.
+/// The end of one access link at the switch.
 #[derive(Clone, Debug, Default)]
 struct Port {
     down: bool,
@@ -105,12 +97,12 @@ struct Port {
 }
 
 impl Links {
-    /// Whole links of any speed between `count` peers.
+    /// Links without limit, delay or loss between `count` peers.
     pub(crate) fn new(count: usize) -> Self {
         Self { ports: vec![Port::default(); count], holes: BTreeSet::new(), cuts: 0 }
     }
 
-    /// Changes them from now on.
+    /// Applies a change from now on.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::Line { peer, line } => {
@@ -144,33 +136,33 @@ impl Links {
         }
     }
 
-    /// Rate, delay and loss of a line.
+    /// Rate, delay and loss of a peer's access link.
     pub(crate) fn line(&self, index: usize) -> (u64, Duration, f64) {
         self.ports
             .get(index)
             .map_or_else(Default::default, |port| (port.rate, port.delay, port.loss))
     }
 
-    /// Whether anything that `from` sends reaches `to`.
+    /// Whether packets that `from` sends can reach `to`.
     pub(crate) fn join(&self, from: usize, to: usize) -> bool {
         let (Some(a), Some(b)) = (self.ports.get(from), self.ports.get(to)) else { return false };
         !a.down && !b.down && a.group == b.group && !self.holes.contains(&(from, to))
     }
 }
 
-/// The switch: packets that are on their way.
+/// The switch, with the packets that are on their way.
 #[derive(Debug)]
 pub(super) struct Switch {
     links: Links,
-    /// Until when each line is busy, out and in.
+    /// Until when each access link is busy, out and in.
     busy: Vec<[Duration; 2]>,
     flying: BinaryHeap<Reverse<Packet>>,
-    /// Packets so far, so that those of one instant keep their order.
+    /// Packets so far, so that packets of one instant keep their order.
     count: u64,
     rng: Rng,
 }
 
-/// A packet between two lines, or on the second one. Ordered by when, then by age.
+/// A packet on its way, ordered by the time of its next step, then by age.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Packet {
     at: Duration,
@@ -181,17 +173,16 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// How far a packet has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Leg {
-    /// On the line of its sender.
+    /// On the link of its sender.
     Out,
-    /// On the line of its receiver.
+    /// On the link of its receiver.
     In,
 }
 
 impl Switch {
-    /// Whole links of any speed between `count` peers; `seed` decides what is lost.
+    /// Links without limit, delay or loss between `count` peers; `seed` decides which packets are lost.
     pub(super) fn new(count: usize, seed: u64) -> Self {
         Self {
             links: Links::new(count),
@@ -202,7 +193,6 @@ impl Switch {
         }
     }
 
-    /// Changes the links from now on.
     pub(super) fn apply(&mut self, change: &Change) {
         self.links.apply(change);
     }
@@ -218,7 +208,7 @@ impl Switch {
         }
     }
 
-    /// The next packet that arrives until `now`, and where.
+    /// The next packet that arrives until `now`, with its receiver.
     pub(super) fn arrival(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
         while self.flying.peek().is_some_and(|Reverse(packet)| packet.at <= now) {
             let Reverse(packet) = self.flying.pop()?;
@@ -233,12 +223,12 @@ impl Switch {
         None
     }
 
-    /// When [`Self::arrival`] is worth asking again.
+    /// When [`Self::arrival`] has to be called again.
     pub(super) fn next(&self) -> Option<Duration> {
         self.flying.peek().map(|Reverse(packet)| packet.at)
     }
 
-    /// Puts a packet on a line at time `t`, unless it is lost.
+    /// Puts a packet on a link at time `t`, unless it is lost.
     fn travel(&mut self, t: Duration, leg: Leg, packet: Packet) {
         if !self.links.join(packet.from, packet.to) {
             return;
@@ -265,24 +255,24 @@ impl Switch {
     }
 }
 
-/// b / rate; nothing on a line without a limit.
+/// b / rate; zero on a link without a limit.
 fn sending(bytes: usize, rate: u64) -> Duration {
     let nanos = (bytes as u64).saturating_mul(1_000_000_000).checked_div(rate);
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// How long a packet may wait for a line of this rate.
+/// How long a packet may wait for a link of this rate.
 fn buffer(rate: u64) -> Duration {
     BUFFER.max(sending(BUFFER_PACKETS_MIN * PACKET_BYTES_MAX, rate))
 }
 
-/// Largest packet: what Ethernet carries.
+/// Largest packet, as on Ethernet.
 pub(super) const PACKET_BYTES_MAX: usize = 1_500;
-/// Drop-tail buffer of a line, in time; a guess at a home router.
+/// Drop-tail buffer of a link, in time; a guess at a home router.
 const BUFFER: Duration = Duration::from_millis(100);
-/// A slow line holds at least so many packets, or TCP never gets a window.
+/// A slow link holds at least so many packets, or TCP never gets a window.
 const BUFFER_PACKETS_MIN: usize = 64;
-/// Packets on the way at once: 100 ms of 1 Gbit/s, and some.
+/// Packets on the way at once: more than 100 ms of 1 Gbit/s.
 const FLYING_MAX: usize = 16_384;
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use super::{
     stage::Closed,
 };
 
-/// Writes the report of one simulation.
 pub(super) fn write(
     plan: &Plan,
     closed: &Closed,

@@ -1,7 +1,7 @@
-//! The processes of a simulation: started, watched, stopped as the scenario says.
+//! The processes of a simulation: started, watched and stopped as the scenario says.
 //!
-//! One thread looks at everything every 20 ms: events, exits, scenario, storm, watchdog. Nothing
-//! blocks it, and whichever way it is left, no process stays behind.
+//! One thread polls everything every 20 ms: events, exits, scenario, chaos, watchdog. Nothing blocks it, and however it
+//! ends, no process stays behind.
 
 use std::{
     collections::BTreeSet,
@@ -26,56 +26,55 @@ use super::seat::Seat;
 use super::storm::Storm;
 use super::toll::Toll;
 
-/// Everything that runs.
+/// All processes of a simulation, and what is known of them.
 #[derive(Debug)]
 pub(super) struct Stage<'a> {
     plan: &'a Plan,
     scenario: Scenario,
     storm: Option<Storm>,
     toll: Toll,
-    /// What has been heard.
+    /// What the processes have reported.
     pub(super) ledger: Ledger,
     bootstrap: Process,
     /// Whether the scenario has killed the bootstrap.
     bootstrap_killed: bool,
-    /// Where nodes enter.
+    /// The address of the bootstrap, where nodes enter.
     entry: String,
     seats: Vec<Seat>,
     started: Instant,
-    started_ms: u64,
+    /// Start of the simulation on the clock of the events.
+    pub(super) started_ms: u64,
     last_commit: Instant,
-    /// What was done, and when.
+    /// What was done to processes and links, and when.
     done: Vec<(u64, String)>,
 }
 
-/// What a simulation leaves.
+/// The results of a simulation.
 #[derive(Debug)]
 pub(super) struct Closed {
-    /// All that was heard.
+    /// All that the processes reported.
     pub(super) ledger: Ledger,
-    /// How each peer ended.
     pub(super) outcomes: Vec<Outcome>,
-    /// Why that is not good.
+    /// Why the simulation failed; empty if it succeeded.
     pub(super) reasons: Vec<String>,
-    /// What scenario and storm did, and when in Unix milliseconds.
+    /// What scenario and chaos did, and when in Unix milliseconds.
     pub(super) done: Vec<(u64, String)>,
-    /// What the storm cost, if there was one.
+    /// What the chaos cost, if there was any.
     pub(super) toll: Option<Toll>,
 }
 
 /// Why there is nothing left to watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// All processes have ended.
     Ended,
     /// The simulation cannot succeed any more, for this reason.
     Failed(String),
-    /// The user wishes it.
+    /// The user asked the simulation to end.
     Interrupted,
 }
 
 impl<'a> Stage<'a> {
-    /// Writes keys and manifest, starts the bootstrap, then every peer that does not start later.
+    /// Writes keys and manifest, starts the bootstrap, and every peer that does not start later.
     pub(super) fn open(plan: &'a Plan, scenario: Scenario) -> Result<Self, SimError> {
         let create = |folder: &Path| fs::create_dir_all(folder).map_err(cannot("use", folder));
         let entry_folder = plan.folder.join("bootstrap");
@@ -116,11 +115,11 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    /// Looks once: reads events, does what the scenario says now, and tells each thing that was
-    /// done to a process. Nothing is returned while there is something to watch.
+    /// Polls once: reads events, does what is due, and passes each action that was done to `report`. Returns nothing
+    /// while there is something to watch.
     pub(super) fn step(
         &mut self,
-        tell: &mut dyn FnMut(Action),
+        report: &mut dyn FnMut(Action),
     ) -> Result<Option<Ending>, SimError> {
         let committed = self.ledger.committed();
         for index in 0..self.seats.len() {
@@ -146,35 +145,28 @@ impl<'a> Stage<'a> {
         for action in due {
             self.perform(&action)?;
             self.done.push((unix_ms(), action.to_string()));
-            tell(action);
+            report(action);
         }
         self.dismiss_late();
         Ok(self.ending())
     }
 
-    /// Since the start.
     pub(super) fn wall(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Start of the simulation on the clock of the events.
-    pub(super) fn started_ms(&self) -> u64 {
-        self.started_ms
-    }
-
-    /// Nodes that run now.
     pub(super) fn running(&mut self) -> usize {
         occupied(&mut self.seats).len()
     }
 
-    /// A file that holds the state of `epoch`, if some node has written it.
+    /// The checkpoint of `epoch` of some node that has written it.
     pub(super) fn checkpoint(&self, epoch: u64) -> Option<PathBuf> {
         let run = self.plan.manifest.id.hex();
         let inner = format!("data/runs/{run}/checkpoints/{epoch}.ckpt");
         self.seats.iter().map(|seat| seat.path(&inner)).find(|path| path.exists())
     }
 
-    /// Ends everything that still runs.
+    /// Judges what happened, and kills what still runs.
     pub(super) fn close(mut self) -> Closed {
         for index in 0..self.seats.len() {
             // Unreadable events were a reason to stop already.
@@ -183,7 +175,7 @@ impl<'a> Stage<'a> {
         let outcomes: Vec<_> = self
             .seats
             .iter_mut()
-            .map(|seat| Outcome { exit: seat.exit(), killed: seat.was_killed() })
+            .map(|seat| Outcome { exit: seat.exit(), killed: seat.killed })
             .collect();
         let mut reasons = judge::reasons(&self.ledger, &outcomes, &self.scenario, self.plan.epochs);
         if !self.bootstrap_killed && self.bootstrap.exit().is_some() {
@@ -197,8 +189,8 @@ impl<'a> Stage<'a> {
         Closed { ledger: self.ledger, outcomes, reasons, done: self.done, toll }
     }
 
-    /// Ends peers that a storm has delayed, once everybody else has reached the end: nobody is left
-    /// from whom they could learn what it is.
+    /// Kills the peers that chaos has delayed, once every other peer has reached the end: no peer is left that could tell
+    /// them the last epochs.
     fn dismiss_late(&mut self) {
         let Some(storm) = &self.storm else { return };
         let late = |peer: &usize| {
@@ -228,9 +220,9 @@ impl<'a> Stage<'a> {
         let watchdog = self.plan.watchdog();
         if self.last_commit.elapsed() > watchdog {
             let seconds = watchdog.as_secs();
-            return Some(Ending::Failed(format!("nobody committed anything for {seconds} s")));
+            return Some(Ending::Failed(format!("no peer committed an epoch for {seconds} s")));
         }
-        // Although nobody runs, the scenario may start somebody by the clock.
+        // Although no process runs, the scenario may start one by the clock.
         let resumes =
             !self.scenario.pending().is_empty() && self.ledger.committed() < self.plan.epochs;
         if self.running() > 0 || resumes { None } else { Some(Ending::Ended) }
@@ -274,7 +266,7 @@ impl<'a> Stage<'a> {
         if seat.is_running() {
             return Ok(());
         }
-        if seat.was_killed() {
+        if seat.killed {
             self.toll.restarts += 1;
         }
         let plan = self.plan;
@@ -289,8 +281,10 @@ impl<'a> Stage<'a> {
         add("--rate", plan.rate.to_string());
         add("--device", plan.device(index).to_string());
         add("--log", "info".to_owned());
-        plan.data.iter().for_each(|data| add("--data", text(data)));
-        if let Some(genesis) = plan.genesis.as_ref().filter(|_| index == 0) {
+        for data in &plan.data {
+            add("--data", text(data));
+        }
+        if let (Some(genesis), 0) = (&plan.genesis, index) {
             add("--genesis", text(genesis));
         }
         arguments.extend(plan.network.arguments(index));
@@ -304,13 +298,13 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The peers whose processes run.
+/// The peers that have a running process.
 fn occupied(seats: &mut [Seat]) -> BTreeSet<usize> {
     let seats = seats.iter_mut().enumerate();
     seats.filter_map(|(index, seat)| seat.is_running().then_some(index)).collect()
 }
 
-/// Starts the entry point and waits until it says where it is.
+/// Starts the bootstrap and waits until it prints its address.
 fn start_bootstrap(
     plan: &Plan,
     folder: &Path,
@@ -336,5 +330,5 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A bootstrap that is not there after so long does not come.
+/// A bootstrap that has not printed its address by then has failed.
 const BOOTSTRAP_PATIENCE: Duration = Duration::from_secs(20);

@@ -1,13 +1,12 @@
-//! `--chaos`: peers that are hurt at random, and well again a moment later.
+//! `--chaos`: peers are disturbed at random, and well again a moment later.
 //!
-//! `kill every 5s for 5m, stop every 20s for 2m` or `kill each epoch`: a rule chooses, from a seed,
-//! one running peer whom nothing ails, and kills it (as kill -9), stops it, or takes its link down;
-//! 1 to 3 seconds later it is started, continued, or linked again. Two peers at least are always
-//! well before one is hurt, so the run never loses its last.
+//! A rule is such as `kill every 5s for 5m, stop every 20s for 2m` or `kill each epoch`. It chooses, from a seed, one
+//! running peer that is well, and kills it (as kill -9), stops it, or takes its link down. 1 to 3 seconds later the
+//! peer is started, continued, or linked again. At least two peers are well before one is hurt, so the run never
+//! loses its last peer.
 //!
-//! A storm begins after the second commit, which shows what an undisturbed epoch takes, and is over
-//! three epochs before the end, so that everybody is there for the last one. It leaves alone whom a
-//! scenario file deals with.
+//! Chaos begins after the second commit, which shows how long an undisturbed epoch takes. It ends three epochs before
+//! the last, so that every peer is there for that one. It leaves alone the peers that a scenario file deals with.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,11 +22,10 @@ use super::{
     scenario::{Action, Deed},
 };
 
-/// The rules of a storm, as they were typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Forecast(Vec<Rule>);
 
-/// What happens how often.
+/// What happens, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     harm: Harm,
@@ -43,13 +41,13 @@ enum Harm {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rhythm {
-    /// Every so often, for so long.
+    /// Every `gap`, for `length` from the beginning.
     Every { gap: Duration, length: Duration },
     /// Once in each epoch, at a random instant of its first four fifths.
     EachEpoch,
 }
 
-/// A wrong `--chaos`.
+/// The argument of `--chaos` makes no sense.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "--chaos {text}: write rules such as \"kill every 5s for 5m\" or \"kill each epoch\", with \
@@ -83,7 +81,7 @@ fn parse_rule(text: &str) -> Result<Rule, ForecastError> {
     Ok(Rule { harm, rhythm })
 }
 
-/// A number and its unit; nothing is no time.
+/// A number with its unit; zero is no time.
 fn parse_time(text: &str) -> Option<Duration> {
     let digits = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
@@ -113,7 +111,7 @@ impl fmt::Display for Forecast {
 }
 
 impl Forecast {
-    /// Whether links are touched.
+    /// Whether any rule takes links down.
     pub(crate) fn has_links(&self) -> bool {
         self.0.iter().any(|rule| rule.harm == Harm::Cut)
     }
@@ -151,28 +149,28 @@ fn up(peer: usize, up: bool) -> Action {
     Action::Links(Change::Line { peer, line: Line { up: Some(up), ..Line::default() } })
 }
 
-/// A storm that has begun, or will.
+/// The state of chaos, before, during and after its time.
 #[derive(Debug)]
 pub(super) struct Storm {
     forecast: Forecast,
     rng: Rng,
     /// The last epoch of the run.
     epochs: u64,
-    /// For each rule, when it hurts somebody next.
+    /// For each rule, when it hurts a peer next.
     due: Vec<Option<Duration>>,
-    /// Who is hurt, how, and until when.
+    /// The peers that are hurt, how, and until when.
     hurt: BTreeMap<usize, (Harm, Duration)>,
     began: Option<Duration>,
-    /// The greatest epoch that was seen, and when; how long it took.
+    /// The greatest epoch so far, and when it was committed.
     epoch: (u64, Duration),
     epoch_length: Duration,
     counts: BTreeMap<Harm, u64>,
-    /// Everybody who was ever hurt.
+    /// All peers that were ever hurt.
     touched: BTreeSet<usize>,
 }
 
 impl Storm {
-    /// A storm as forecast over a run of so many epochs.
+    /// Chaos by these rules in a run of so many epochs.
     pub(super) fn new(forecast: Forecast, seed: u64, epochs: u64) -> Self {
         Self {
             due: vec![None; forecast.0.len()],
@@ -188,9 +186,8 @@ impl Storm {
         }
     }
 
-    /// What happens `now`, so long after the start, with so many epochs `committed`. The processes
-    /// of the peers `running` run, or are stopped; of these peers the storm does not touch the
-    /// `spared`.
+    /// What happens `now`, so long after the start, with so many epochs `committed`. `running` are the peers with a
+    /// process, which may be stopped; those of them in `spared` are never hurt.
     pub(super) fn take_due(
         &mut self,
         now: Duration,
@@ -225,7 +222,8 @@ impl Storm {
             self.due[index] = match rule.rhythm {
                 Rhythm::Every { gap, length } => {
                     let end = self.began.unwrap_or_default() + length;
-                    Some(now + gap).filter(|next| *next < end)
+                    let next = now + gap;
+                    (next < end).then_some(next)
                 }
                 Rhythm::EachEpoch => None,
             };
@@ -238,17 +236,17 @@ impl Storm {
         self.touched.contains(&peer)
     }
 
-    /// How often somebody was killed, stopped and cut off.
+    /// How often peers were killed, stopped and cut off.
     pub(super) fn counts(&self) -> [u64; 3] {
         Harm::ALL.map(|harm| self.counts.get(&harm).copied().unwrap_or(0))
     }
 
-    /// Whether nobody is hurt any more from now on.
+    /// Whether no peer is hurt any more from now on.
     fn is_over(&self) -> bool {
         self.epoch.0 + CALM_EPOCHS >= self.epochs
     }
 
-    /// Takes note of the run's progress.
+    /// Notes the progress of the run.
     fn follow(&mut self, committed: u64, now: Duration) {
         let (epoch, since) = self.epoch;
         if committed <= epoch {
@@ -265,7 +263,7 @@ impl Storm {
             match rule.rhythm {
                 Rhythm::Every { gap, .. } if first => *due = Some(now + gap),
                 Rhythm::Every { .. } => {}
-                // One that is still due was meant for the epoch before, and comes at once.
+                // A rule that is still due was meant for the epoch before, and is due at once.
                 Rhythm::EachEpoch if due.is_some() => *due = Some(now),
                 Rhythm::EachEpoch => {
                     let share = EPOCH_SHARE * self.rng.unit();
@@ -275,7 +273,7 @@ impl Storm {
         }
     }
 
-    /// A peer that may be hurt, if another one stays well.
+    /// A random peer that may be hurt, if another one stays well.
     fn victim(&mut self, running: &BTreeSet<usize>, spared: &BTreeSet<usize>) -> Option<usize> {
         let well: Vec<usize> =
             running.iter().copied().filter(|peer| !self.hurt.contains_key(peer)).collect();
@@ -284,14 +282,14 @@ impl Storm {
     }
 }
 
-/// Commits before a storm begins; the last of these epochs is the measure of an undisturbed one.
+/// Commits before chaos begins. The last of these epochs is the measure of an undisturbed one.
 pub(super) const UNDISTURBED_EPOCHS: u64 = 2;
-/// The harm of an epoch comes within this share of the last one's length: this one may be shorter.
+/// The harm of an epoch comes within this share of the length of the epoch before, as this one may be shorter.
 const EPOCH_SHARE: f64 = 0.8;
-/// Epochs at the end without harm: a peer that has just come back needs two to take part.
+/// Epochs at the end without harm: a peer that has just come back needs two of them to take part.
 const CALM_EPOCHS: u64 = 3;
-/// Who is hurt is well again after 1 to 3 s: longer than "silent after" of the built-in manifest,
-/// or not; shorter than its `minority_grace`.
+/// A peer is well again after 1 to 3 s, which may be longer than the silence after which the built-in manifest counts
+/// a peer as gone, but is shorter than its `minority_grace`.
 const WELL_AFTER_MIN: Duration = Duration::from_secs(1);
 const WELL_AFTER_RANGE: Duration = Duration::from_secs(2);
 

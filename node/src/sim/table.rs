@@ -1,4 +1,4 @@
-//! What a person sees of a simulation: what it is, a line per committed epoch, what it came to.
+//! What a person sees of a simulation: its settings, a line per committed epoch, and the result.
 
 use std::{
     io::{self, Write},
@@ -11,11 +11,10 @@ use crate::figures::{self, count};
 
 use super::{ledger::Epoch, observer::Measured, plan::Plan, stage::Closed};
 
-/// The line above the lines.
 pub(super) const HEADER: &str =
     " epoch  members  train loss  held-out  excess  tokens/s     sync  state     peers";
 
-/// One committed epoch; `since_ms` is how long it took, `evaluation` what the simulation measured.
+/// The line of one epoch. `since_ms` is how long it took, `evaluation` what the simulation measured.
 pub(super) fn row(
     number: u64,
     epoch: &Epoch,
@@ -45,12 +44,12 @@ pub(super) fn row(
     )
 }
 
-/// Three digits after the point, or a dash.
+/// The number with three digits after the point, or a dash.
 pub(super) fn number_or_dash(number: Option<f64>) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.3}"))
 }
 
-/// The first lines.
+/// Prints the settings of the simulation.
 pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Result<()> {
     let Plan { peers, epochs, manifest, threads, seed, network, chaos, .. } = plan;
     writeln!(
@@ -64,7 +63,7 @@ pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write)
     writeln!(out, "links: {}", network.word())?;
     if let Some(chaos) = chaos {
         let bound = plan.watchdog().as_secs();
-        writeln!(out, "chaos: {chaos}; it fails when nobody commits for {bound} s")?;
+        writeln!(out, "chaos: {chaos}; the simulation fails if no peer commits for {bound} s")?;
     }
     match entropies.floor {
         Some(floor) => {
@@ -79,7 +78,7 @@ pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write)
     }
 }
 
-/// The last lines.
+/// Prints the result of the simulation.
 pub(super) fn conclude(
     plan: &Plan,
     closed: &Closed,
@@ -111,5 +110,8 @@ pub(super) fn conclude(
         count(tokens),
         figures::bytes(sent / plan.peers as u64)
     )?;
-    closed.toll.as_ref().map_or(Ok(()), |toll| writeln!(out, "{toll}"))
+    if let Some(cost) = &closed.toll {
+        writeln!(out, "{cost}")?;
+    }
+    Ok(())
 }

@@ -1,11 +1,11 @@
-//! What a storm cost: how often peers were hurt, what did not go smoothly, and goodput.
+//! What chaos cost: how often peers were disturbed, what did not go smoothly, and the goodput.
 //!
-//! The measure is the last epoch before the storm, with T tokens in t seconds. With e more epochs
-//! and C tokens committed in s seconds since,
+//! The measure is the last epoch before the chaos, with T tokens in t seconds. With e more epochs and C tokens that were
+//! committed in s seconds since,
 //!
-//! goodput = C / (e · T): of the tokens that these epochs would have had, the share that they have;
+//! goodput = C / (e · T): the committed share of the tokens that these epochs would have had;
 //!
-//! pace = (C / s) / (T / t): tokens per second beside those before the storm.
+//! pace = (C / s) / (T / t): tokens per second, relative to those before the chaos.
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ use serde::Serialize;
 
 use super::{ledger::Ledger, storm::UNDISTURBED_EPOCHS};
 
-/// The figures of one storm, with their names in `report.json`.
+/// The costs, by their names in `report.json`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Toll {
-    /// How often somebody was killed.
+    /// How often a peer was killed.
     pub(super) kills: u64,
-    /// How often somebody was stopped.
+    /// How often a peer was stopped.
     pub(super) stops: u64,
-    /// How often somebody was cut off.
+    /// How often a peer was cut off.
     pub(super) cuts: u64,
-    /// Processes that were started again.
+    /// How often a killed process was started again.
     pub(super) restarts: u64,
     /// Peers that came back too late for the last epoch.
     pub(super) late: Vec<usize>,
@@ -35,7 +35,7 @@ pub(super) struct Toll {
 }
 
 impl Toll {
-    /// Adds what the ledger knows.
+    /// Takes the counts from the observations.
     pub(super) fn count(&mut self, ledger: &Ledger) {
         let tally = &ledger.tally;
         self.aborted_attempts = tally.aborted.len();
@@ -46,12 +46,15 @@ impl Toll {
     }
 }
 
-/// Goodput and pace, if the storm had an epoch before it and one within.
+/// Goodput and pace, if there was an epoch before the chaos and one within.
 fn goodput(ledger: &Ledger) -> Option<(f64, f64)> {
     let epochs = &ledger.epochs;
     let (before, calm) = (epochs.get(&(UNDISTURBED_EPOCHS - 1))?, epochs.get(&UNDISTURBED_EPOCHS)?);
     let (last, end) = epochs.last_key_value()?;
-    let count = last.checked_sub(UNDISTURBED_EPOCHS).filter(|count| *count > 0)?;
+    let count = last.checked_sub(UNDISTURBED_EPOCHS)?;
+    if count == 0 {
+        return None;
+    }
     let committed = epochs.range(UNDISTURBED_EPOCHS + 1..);
     let committed: u64 = committed.map(|(_, epoch)| epoch.tokens).sum();
     let share = committed as f64 / (count as f64 * calm.tokens as f64);

@@ -1,4 +1,4 @@
-//! Watching a simulation: a line for each epoch, measurements, and how it ended.
+//! Watches a simulation: a line for each epoch, measurements, and how it ended.
 
 use std::{
     collections::BTreeMap,
@@ -17,8 +17,8 @@ use super::stage::{Ending, Stage};
 use super::stop::Stop;
 use super::table;
 
-/// Looks at the stage until nothing runs or it cannot succeed any more, and prints each epoch once
-/// it is complete. Returns what was measured, and how it ended.
+/// Polls until nothing runs or the simulation cannot succeed any more, and prints each epoch once it is complete. Returns
+/// what was measured, and how it ended.
 pub(super) fn watch(
     stage: &mut Stage<'_>,
     observer: &Observer,
@@ -42,7 +42,7 @@ pub(super) fn watch(
                     logbook.write(epoch, Some(evaluation));
                     evaluations.insert(epoch, evaluation);
                 }
-                // The file was pruned under way; the next epoch will do.
+                // The checkpoint was removed meanwhile; the next epoch will do.
                 Err(error) => tracing::debug!(epoch, %error, "not measured"),
             }
         }
@@ -65,7 +65,7 @@ pub(super) fn watch(
             Some(Ending::Failed(why)) => Ending::Failed(why),
             None if !stop.is_wanted_within(POLL) => continue,
             Some(_) if !stop.is_wanted_within(Duration::from_millis(1)) => Ending::Ended,
-            // A terminal tells the nodes as well, and they leave.
+            // A terminal sends the signal to the nodes as well, and they leave.
             None | Some(_) => Ending::Interrupted,
         };
         for epoch in printed + 1..=committed {
@@ -75,7 +75,7 @@ pub(super) fn watch(
     }
 }
 
-/// Whether nothing more is to be expected of an epoch's line.
+/// Whether the line of an epoch is complete: nothing more can be added to it.
 fn is_complete(
     ledger: &Ledger,
     number: u64,
@@ -95,8 +95,7 @@ fn print_row(
 ) -> io::Result<()> {
     let epochs = &stage.ledger.epochs;
     let Some(epoch) = epochs.get(&number) else { return Ok(()) };
-    let before =
-        epochs.range(..number).next_back().map_or_else(|| stage.started_ms(), |(_, e)| e.first_ms);
+    let before = epochs.range(..number).next_back().map_or(stage.started_ms, |(_, e)| e.first_ms);
     let since_ms = epoch.first_ms.saturating_sub(before);
     writeln!(out, "{}", table::row(number, epoch, since_ms, evaluations.get(&number)))?;
     out.flush()

@@ -1,4 +1,4 @@
-//! Tests of `ledger`: a good run passes, and each way to be bad is seen.
+//! Tests of `observations`: a good run passes, and each way to fail is detected.
 
 use intellect_protocol::id::{Digest, PeerId, RunId};
 
@@ -89,7 +89,7 @@ fn different_states_of_one_epoch_fail_at_once() {
     assert_eq!(judge::disagreement(&ledger, &scenario("allow = [\"fork\"]")), None);
 }
 
-/// A joiner that fetched another state than the others committed is no less wrong.
+/// A joiner that fetched another state than the others committed is wrong as well.
 #[test]
 fn a_state_that_was_fetched_must_be_the_one_that_was_committed() {
     let mut ledger = good();
@@ -118,7 +118,7 @@ fn survivors_end_together_at_the_last_epoch() {
     assert!(reasons[0].contains("ended at epoch 1, not 2"), "{reasons:?}");
     assert!(reasons[1].contains("peer 1 committed nothing"), "{reasons:?}");
 
-    // A peer that the scenario stops for good need not arrive.
+    // A peer that the scenario stops for good need not reach the end.
     let mut scenario = scenario("[[step]]\ndo = \"interrupt\"\npeer = 1\nsecond = 0");
     let mut ledger = Ledger::new(2);
     for epoch in 1..=2 {
@@ -166,7 +166,7 @@ fn rosters_are_found_by_epoch() {
 }
 
 #[test]
-fn whom_the_storm_killed_need_not_reach_the_end() {
+fn a_peer_that_chaos_killed_need_not_reach_the_end() {
     let mut ledger = Ledger::new(3);
     for epoch in 1..=2 {
         for peer in 0..2 {
@@ -214,7 +214,7 @@ fn what_does_not_go_smoothly_is_counted_once() {
 
 /// Commits at 1, 2, 4 and 6 s, of 30, 30, 15 and 30 tokens.
 #[test]
-fn goodput_is_beside_the_last_calm_epoch() {
+fn goodput_is_compared_with_the_last_calm_epoch() {
     let mut ledger = Ledger::new(2);
     for (epoch, second, weight) in [(1, 1, 10), (2, 2, 10), (3, 4, 5), (4, 6, 10)] {
         let mut line = committed(0, epoch, 1);
@@ -223,14 +223,14 @@ fn goodput_is_beside_the_last_calm_epoch() {
         *weights = vec![weight, 2 * weight];
         ledger.record(0, line);
     }
-    let mut toll = crate::sim::toll::Toll::default();
-    toll.count(&ledger);
-    let report = serde_json::to_value(&toll).unwrap();
+    let mut cost = crate::sim::toll::Toll::default();
+    cost.count(&ledger);
+    let report = serde_json::to_value(&cost).unwrap();
     assert_eq!((&report["goodput"], &report["pace"]), (&0.75.into(), &0.375.into()));
 }
 
 #[test]
-fn who_goes_on_without_whom_is_told_once() {
+fn a_regroup_is_reported_once() {
     let mut ledger = good();
     let regroup = |peer| record(peer, 3, regroup(vec![name(0)], vec![name(1)]));
     ledger.record(0, regroup(0));

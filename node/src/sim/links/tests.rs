@@ -10,7 +10,7 @@ fn line(peer: usize, line: Line) -> Change {
     Change::Line { peer, line }
 }
 
-/// Everything that arrives until `until`, with the time at which it does.
+/// Everything that arrives until `until`, with the time of arrival.
 fn arrivals(switch: &mut Switch, until: Duration) -> Vec<(Duration, usize, u8)> {
     let mut out = Vec::new();
     while let Some(now) = switch.next().filter(|now| *now <= until) {
@@ -119,7 +119,7 @@ fn a_line_that_is_down_takes_what_is_on_its_way_along() {
 }
 
 #[test]
-fn who_is_cut_off_together_still_talks() {
+fn peers_that_are_cut_off_together_still_talk() {
     let mut links = Links::new(5);
     let pairs = |links: &Links| {
         let all = (0..5).flat_map(|a| (a + 1..5).map(move |b| (a, b)));
@@ -143,6 +143,6 @@ fn a_black_hole_swallows_one_way_or_both_until_it_is_healed() {
     links.apply(&line(0, Line { loss: Some(0.5), ..Line::default() }));
     links.apply(&Change::Heal);
     assert!(links.join(0, 1) && links.join(1, 2));
-    assert_eq!(links.ports[0].loss, 0.5, "healing keeps what a line is like");
+    assert_eq!(links.ports[0].loss, 0.5, "healing keeps the properties of a link");
     assert!(!links.join(0, 3), "there is no such port");
 }

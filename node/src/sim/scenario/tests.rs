@@ -7,7 +7,7 @@ use crate::sim::{
 };
 use crate::tell::events::{Event, Record};
 
-/// Epoch e is committed by peer 0 at second e / 2; the clock of the events is a second ahead.
+/// Peer 0 commits epoch e at second e / 2; the clock of the events is a second ahead.
 fn ledger(epochs: u64) -> Ledger {
     let mut ledger = Ledger::new(2);
     for epoch in 1..=epochs {
@@ -22,7 +22,7 @@ fn due(scenario: &mut Scenario, second: f64, ledger: &Ledger) -> Vec<Action> {
     scenario.take_due(Moment { elapsed, unix_ms: 1_000 + (1_000.0 * second) as u64, ledger })
 }
 
-/// A peer has accepted a roster.
+/// The event that a peer has accepted a roster.
 fn roster(peer: usize, epoch: u64, t_ms: u64) -> Record {
     let event = Event::Roster { attempt: 1, members: Vec::new(), adopt: None, kept_chunks: 0 };
     Record { t_ms, ..record(peer, epoch, event) }
@@ -65,7 +65,7 @@ fn a_roster_step_waits_for_its_peer_and_its_epoch() {
 }
 
 #[test]
-fn a_share_is_of_the_rings_before() {
+fn a_share_is_relative_to_earlier_rings() {
     let text = step("do = \"kill\"\npeer = 1\nroster = 5\nplus_share = 0.25");
     let mut scenario = parse(&text, 2).unwrap();
     let mut ledger = ledger(3);
@@ -91,15 +91,15 @@ fn what_happens_to_one_peer_happens_in_order() {
 }
 
 #[test]
-fn it_knows_who_starts_late_and_who_survives() {
+fn it_knows_which_peers_start_late_and_which_survive() {
     let text = step("do = \"start\"\npeer = 0\nsecond = 1")
         + &step("do = \"interrupt\"\npeer = 1\nsecond = 2")
         + &step("do = \"kill\"\npeer = 2\nsecond = 3")
         + &step("do = \"start\"\npeer = 2\nsecond = 4");
     let scenario = parse(&text, 4).unwrap();
-    let whom = |holds: &dyn Fn(usize) -> bool| (0..4).filter(|p| holds(*p)).collect::<Vec<_>>();
-    assert_eq!(whom(&|peer| scenario.starts_later(peer)), [0]);
-    assert_eq!(whom(&|peer| scenario.survives(peer)), [0, 2, 3]);
+    let peers = |holds: &dyn Fn(usize) -> bool| (0..4).filter(|p| holds(*p)).collect::<Vec<_>>();
+    assert_eq!(peers(&|peer| scenario.starts_later(peer)), [0]);
+    assert_eq!(peers(&|peer| scenario.survives(peer)), [0, 2, 3]);
     let text = format!("allow = [\"fork\"]\n{text}");
     assert!(parse(&text, 4).unwrap().allows(Allowed::Fork));
     assert!(!scenario.allows(Allowed::Fault));
@@ -129,7 +129,7 @@ fn every_mistake_is_named_before_anything_starts() {
         ("do = \"cut\"\nepoch = 1", "which `peers`"),
         ("do = \"cut\"\npeers = [0, 1, 2, 3]\nepoch = 1", "which `peers`"),
         ("do = \"cut\"\npeers = [4]\nepoch = 1", "0 to 3"),
-        ("do = \"black-hole\"\npeer = 1\nepoch = 1", "`to` which"),
+        ("do = \"black-hole\"\npeer = 1\nepoch = 1", "the receiver in `to`"),
         ("do = \"black-hole\"\npeer = 1\nto = 1\nepoch = 1", "name two"),
         ("do = \"black-hole\"\npeer = 1\nto = 9\nepoch = 1", "0 to 3"),
         ("do = \"kill-bootstrap\"\nroster = 1", "only a peer"),
@@ -150,7 +150,7 @@ fn every_mistake_is_named_before_anything_starts() {
 }
 
 #[test]
-fn a_stopped_process_is_continued_or_killed_and_hears_nothing_else() {
+fn a_stopped_process_can_only_be_continued_or_killed() {
     let steps = |deeds: &[&str]| -> String {
         deeds.iter().map(|deed| step(&format!("do = \"{deed}\"\npeer = 1\nepoch = 1"))).collect()
     };

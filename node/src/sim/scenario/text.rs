@@ -1,7 +1,7 @@
-//! A scenario file as it is typed: every key may be there, and is looked at here once.
+//! The text of a scenario file: every key may be there, and each is checked here once.
 //!
-//! A step is a flat table, so that a file stays short; which keys belong to which verb is a table
-//! of its own here, and a key too many is as wrong as one too few.
+//! A step is a flat table, so that a file stays short. Which keys belong to which verb is a table here; a key too many
+//! is as wrong as one too few.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,7 +11,6 @@ use super::{Action, Deed, When};
 use crate::sim::ledger::Allowed;
 use crate::sim::links::{Change, Line};
 
-/// The whole file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -21,7 +20,6 @@ pub(super) struct File {
     pub(super) step: Vec<Step>,
 }
 
-/// One step.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
@@ -58,7 +56,7 @@ enum Verb {
 }
 
 impl Step {
-    /// What it means among `peers` peers, or what to write instead.
+    /// The meaning of the step among `peers` peers, or what to write instead.
     pub(super) fn parse(&self, peers: usize) -> Result<(Action, When), String> {
         let (verb, keys) = self.r#do.grammar();
         let extra = self.given().into_iter().find(|key| !keys.contains(key));
@@ -68,7 +66,7 @@ impl Step {
         Ok((self.action(peers)?, self.when()?))
     }
 
-    /// The keys that are there, but for those that say when.
+    /// The keys that the step has, except those that say when.
     fn given(&self) -> Vec<&'static str> {
         let all = [
             ("peer", self.peer.is_some()),
@@ -137,7 +135,7 @@ impl Step {
 
     fn black_hole(&self, peers: usize) -> Result<Change, String> {
         let from = self.peer(peers)?;
-        let to = known(self.to.ok_or("say `to` which peer nothing comes")?, peers)?;
+        let to = known(self.to.ok_or("name the receiver in `to`")?, peers)?;
         if from == to {
             return Err("`peer` and `to` are the same: name two".to_owned());
         }
@@ -182,7 +180,7 @@ impl Step {
 }
 
 impl Verb {
-    /// As it is written, and the keys that belong to it beside those that say when.
+    /// The name of the verb, and its keys apart from those that say when.
     fn grammar(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Kill => ("kill", &["peer"]),
@@ -207,5 +205,5 @@ fn known(peer: usize, peers: usize) -> Result<usize, String> {
     Err(format!("there is no peer {peer}: with {peers} they are 0 to {}", peers - 1))
 }
 
-/// Longer than any line on Earth, shorter than what every timer would take for a death.
+/// Longer than on any connection on Earth, shorter than the timers that declare a peer gone.
 const DELAY_MAX: Duration = Duration::from_secs(10);

@@ -1,9 +1,9 @@
-//! Tests of `storm`: a made-up run of two seconds an epoch, looked at every 20 ms.
+//! Tests of `chaos` on a made-up run of two seconds an epoch, polled every 20 ms.
 
 use super::*;
 
-/// Plays a whole run and returns when what was done, after checking that it could be done and that
-/// one peer at least was always well.
+/// Plays a whole run and returns what was done when. It checks that each action was possible, and that at least one
+/// peer was always well.
 fn play(rules: &str, seed: u64, peers: usize, epochs: u64) -> Vec<(Duration, u64, Action)> {
     let mut storm = Storm::new(rules.parse().unwrap(), seed, epochs);
     let mut running: BTreeSet<usize> = (0..peers).collect();
@@ -24,7 +24,7 @@ fn play(rules: &str, seed: u64, peers: usize, epochs: u64) -> Vec<(Duration, u64
                 _ => false,
             };
             assert!(could, "{action}");
-            assert!(ill.len() < peers, "nobody is well");
+            assert!(ill.len() < peers, "no peer is well");
             log.push((now, committed, action));
         }
     }
@@ -63,14 +63,14 @@ fn a_rhythm_has_its_gap_and_its_length() {
 }
 
 #[test]
-fn equal_seeds_give_equal_storms_and_others_do_not() {
+fn equal_seeds_give_equal_chaos_and_others_do_not() {
     let rules = "kill every 2s for 40s, stop every 3s for 40s, cut each epoch";
     assert_eq!(play(rules, 1, 5, 40), play(rules, 1, 5, 40));
     assert_ne!(play(rules, 1, 5, 40), play(rules, 2, 5, 40));
 }
 
 #[test]
-fn the_last_one_that_is_well_is_spared_and_so_is_whom_the_scenario_has() {
+fn the_last_well_peer_is_spared_and_so_are_those_of_the_scenario() {
     let log = play("kill every 100ms for 1m", 3, 2, 40);
     assert!(log.len() > 20, "{}", log.len());
     assert!(play("kill each epoch", 3, 1, 40).is_empty());
