@@ -1,7 +1,7 @@
-//! From a command line to a running node: manifest, what this machine can do, genesis, the loop.
+//! From a command line to a running node: the manifest, what this machine can do, the first weights, the loop.
 //!
-//! Everything that can be refused is refused here, before anything is downloaded or trained, with
-//! the number that is missing.
+//! Everything that can be refused is refused here, before anything is downloaded or trained. The error names the
+//! number that is missing.
 
 mod choose;
 mod complete;
@@ -46,7 +46,7 @@ use crate::manifest::Manifest;
 use crate::name::PeerName;
 use crate::net::address::Address;
 use crate::net::{self, Net};
-use crate::os::Interrupts;
+use crate::os::{self, Interrupts};
 use crate::store::{Begun, Store};
 use crate::tell::events::Sink;
 use crate::tell::{Means, Teller};
@@ -57,15 +57,11 @@ use machine::Machine;
 use recover::{Recovery, Rules};
 use remember::{Earlier, known_peers, listen, remember};
 
-/// Runs a node until it is done.
+/// Runs a node until it is done, or ends with the error that stops it.
 pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(EnterError::Runtime)?;
+    let runtime = os::runtime().map_err(EnterError::Runtime)?;
     let result = runtime.block_on(enter(local, home, events));
-    // Jobs that still run are nobody's any more.
+    // Nobody waits for the jobs that still run.
     runtime.shutdown_background();
     result
 }
@@ -92,12 +88,14 @@ async fn join(
     let before = Earlier::read(local, tell);
     let with = local.with(&before.kept.options);
     if known.is_empty() && with.options.bootstrap.is_empty() {
-        tell.say("nobody else is known: waiting to be found; --bootstrap names an entry point");
+        tell.say(
+            "no other peer is known: waiting to be found; name an entry point with --bootstrap",
+        );
     }
     let config = net_config(&with, home, known, tell);
     let mut net = net::start(config, stop.clone())?;
     let (parts, source, reports, bring) = tokio::select! {
-        prepared = prepare((local, before), home, &mut net, tell, stop) => prepared?,
+        prepared = prepare(local, before, home, &mut net, tell, stop) => prepared?,
         () = interrupts.next() => return Ok(()),
     };
     let manifest = Arc::clone(&parts.manifest);
@@ -108,26 +106,28 @@ async fn join(
     };
     if let Ended::Complete { newest, before } = ended {
         let run = complete::Complete { manifest, source, newest, before };
-        run.tell(local, tell).await;
+        run.report(local, tell).await;
     }
     Ok(())
 }
 
-/// What [`prepare`] leaves to be run: the driver's parts, the data, what the worker reports, and who fetches
-/// the run's tokenizer meanwhile.
+/// What [`prepare`] leaves to be run: the driver's parts, the data, the worker's reports, and the future that
+/// fetches the run's tokenizer meanwhile.
 type Prepared<B> = (Parts, Arc<Dataset>, mpsc::Receiver<Report>, B);
 
-/// Does everything up to the loop: the run, what this machine can do, the files, the weights, the
-/// device. Where it is dropped on the way, the next start mends what it leaves.
+/// Does everything before the loop: the run, what this machine can do, the files, the weights, the device.
+/// If it is dropped on the way, the next start repairs what it leaves.
 async fn prepare(
-    (typed, before): (&Local, Earlier),
+    typed: &Local,
+    before: Earlier,
     home: &Home,
     net: &mut Net,
     tell: &mut Teller,
     stop: &CancellationToken,
 ) -> Result<Prepared<impl Future<Output = ()> + use<>>, EnterError> {
     tell.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
-    let known = before.run.filter(|_| !before.kept.options.bootstrap.is_empty());
+    let has_entries = !before.kept.options.bootstrap.is_empty();
+    let known = if has_entries { before.run } else { None };
     let (manifest, reached) = choose::manifest(net, typed, known, tell).await?;
     let manifest = Arc::new(manifest);
     tell.set_run(manifest.id);
@@ -143,7 +143,7 @@ async fn prepare(
     let mut admission = Admission::new(&manifest, identity.peer(), ticket);
     if let Some(admission) = &admission {
         if !store.has_receipts() {
-            check_ticket(admission, &manifest, home, (net, &store)).await?;
+            check_ticket(admission, &manifest, home, net, &store).await?;
         }
         net.handle.let_in(admission.let_in());
         net.handle.show(&admission.visit()).await.map_err(|_| DriverError::Network)?;
@@ -167,9 +167,8 @@ async fn prepare(
     let begun = store.begin(first_log(identity, &manifest), identity.origin, unix_ms()?)?;
     let measured = Arc::clone(&source);
     let opened = Opened { local, home, machine, manifest, store: Arc::clone(&store), source };
-    let (parts, reports) =
-        opened.load(begun, (found, admission), net.handle.clone(), tell, stop).await?;
-    let mut parts = parts;
+    let (mut parts, reports) =
+        opened.load(begun, found, admission, net.handle.clone(), tell, stop).await?;
     let Machine { device, micro_batch } = machine;
     let means = Means { device: device.to_string(), micro_batch: micro_batch as u64 };
     parts.tell.started(&parts.newest, means, parts.journal.start());
@@ -183,7 +182,7 @@ async fn prepare(
     ));
     let mut options = typed.options.clone();
     if reached == choose::Reached::None && !kept.options.bootstrap.is_empty() {
-        // Those that were kept may be good.
+        // The entry points that an earlier start stored may be good.
         options.bootstrap.clear();
     }
     remember(&options, &kept, &store, tell);
@@ -192,18 +191,19 @@ async fn prepare(
     Ok((parts, measured, reports, bring))
 }
 
-/// Whether somebody can let in this node, which has not taken part yet.
+/// Whether a peer can admit this node, which has not taken part yet.
 async fn check_ticket(
     admission: &Admission,
     manifest: &Manifest,
     home: &Home,
-    (net, store): (&Net, &Store),
+    net: &Net,
+    store: &Store,
 ) -> Result<(), EnterError> {
     let denied = match admission.check() {
         Err(denied) if admission.ticket().is_none() => denied,
         checked => return Ok(checked?),
     };
-    // A notice may have.
+    // Without a ticket, a notice may still admit this peer.
     let offers = net.handle.entry_notices(manifest.id).await.unwrap_or_default();
     let offered: Vec<_> =
         offers.iter().filter_map(|offer| Notice::from_bytes(&offer.bytes)).collect();
@@ -216,13 +216,13 @@ async fn check_ticket(
     Ok(store.save_notices(&bytes)?)
 }
 
-/// The notices of a run, none of which is known yet.
+/// An empty chain of the run's notices.
 fn notices(manifest: &Manifest) -> Notices {
     Notices::new(manifest.id, manifest.run.organiser, manifest.run.trust.level)
 }
 
-/// What lets this node into a run of invited peers: made of the invite that was given, and kept, or what an
-/// earlier start has kept.
+/// What admits this node to a run of invited peers: a ticket that is made from the given invite and stored, or the
+/// one that an earlier start stored.
 fn ticket(
     local: &Local,
     identity: &Identity,
@@ -239,7 +239,7 @@ fn ticket(
     Ok(Some(ticket))
 }
 
-/// What was opened on this machine for the run.
+/// What this start has opened for the run on this machine.
 pub(crate) struct Opened<'a> {
     pub(crate) local: &'a Local,
     pub(crate) home: &'a Home,
@@ -254,7 +254,8 @@ impl Opened<'_> {
     pub(crate) async fn load(
         self,
         begun: Begun,
-        (found, admission): (Found, Option<Admission>),
+        found: Found,
+        admission: Option<Admission>,
         net: net::Handle,
         tell: &Teller,
         stop: &CancellationToken,
@@ -262,7 +263,7 @@ impl Opened<'_> {
         let Self { local, home, machine, manifest, store, source } = self;
         let (theta, published) = found.published.map(|found| (found.theta, found.saved)).unzip();
         let files = Arc::clone(&source);
-        let (worker, mut reports) = start_worker((local, machine), home, &manifest, source, theta)?;
+        let (worker, mut reports) = start_worker(local, machine, home, &manifest, source, theta)?;
         let genesis = state_of(&mut reports).await?;
         let recovery = recover(&store, &manifest, &genesis, begun, tell).await?;
         let newest = resume(&worker, &mut reports, &recovery.snapshot).await?;
@@ -279,7 +280,8 @@ impl Opened<'_> {
                 &genesis,
                 &recovery,
                 local.follow,
-                (kept, credentials),
+                kept,
+                credentials,
             ),
             manifest,
             source: files,
@@ -316,7 +318,7 @@ fn net_config(local: &Local, home: &Home, contacts: Vec<Address>, tell: &Teller)
     }
 }
 
-/// Does what takes long on a thread of its own.
+/// Does slow work on a thread of its own, so that the loop of events goes on.
 async fn off_loop<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, DriverError> {
@@ -325,7 +327,8 @@ async fn off_loop<T: Send + 'static>(
 }
 
 fn start_worker(
-    (local, machine): (&Local, Machine),
+    local: &Local,
+    machine: Machine,
     home: &Home,
     manifest: &Manifest,
     source: Arc<Dataset>,
@@ -352,8 +355,8 @@ fn start_worker(
     worker::start(config, make).map_err(EnterError::Runtime)
 }
 
-/// The id of this node's first log, where somebody knows it before there is one: the simulation of
-/// which the key is, or the manifest, which names its founders with their logs.
+/// The id of this node's first log, where it is fixed before there is one: by the simulation that made the key,
+/// or by the manifest, which names its founders with their logs.
 fn first_log(identity: &Identity, manifest: &Manifest) -> Option<LogId> {
     let (peer, log) = (identity.peer(), identity.log_id);
     let named = match &manifest.run.members.quorum {
@@ -363,12 +366,12 @@ fn first_log(identity: &Identity, manifest: &Manifest) -> Option<LogId> {
     (named || identity.origin == identity::Origin::Simulated).then_some(log)
 }
 
-/// What no weight of this run is above, in any epoch.
+/// Upper bound of a peer's weight in any epoch of this run.
 fn weight_max(manifest: &Manifest) -> u64 {
     manifest.run.capacity(manifest.work.tokens_per_step()).weight_max(Some(u64::MAX))
 }
 
-/// What an earlier start left, read off the loop.
+/// Reads what an earlier start left, on a thread of its own.
 async fn recover(
     store: &Arc<Store>,
     manifest: &Manifest,
@@ -386,7 +389,7 @@ async fn recover(
     Ok(off_loop(move || recover::recover(&store, &rules, begun, &tell)).await??)
 }
 
-/// Has the worker go on from a state that was recovered.
+/// Loads a recovered state into the worker.
 async fn resume(
     worker: &worker::Orders,
     reports: &mut mpsc::Receiver<Report>,
@@ -404,7 +407,7 @@ async fn resume(
     Ok(Arc::new(snapshot.clone()))
 }
 
-/// The state that the worker reports.
+/// The next state that the worker reports.
 async fn state_of(reports: &mut mpsc::Receiver<Report>) -> Result<Arc<Snapshot>, EnterError> {
     match reports.recv().await {
         Some(Report::State(snapshot, None | Some(Origin::Loaded))) => Ok(snapshot),
@@ -418,14 +421,15 @@ fn unix_ms() -> Result<u64, EnterError> {
     u64::try_from(since.as_millis()).map_err(|_| EnterError::Clock)
 }
 
-/// What the protocol's state begins with.
+/// The configuration of the protocol's state machine.
 fn peer_config(
     home: &Home,
     manifest: &Manifest,
     genesis: &Snapshot,
     recovery: &Recovery,
     follow: Option<Digest>,
-    (notices, credentials): (Vec<Notice>, epoch::Credentials),
+    notices: Vec<Notice>,
+    credentials: epoch::Credentials,
 ) -> peer::Config {
     let run = &manifest.run;
     let members = &run.members;

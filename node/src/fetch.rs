@@ -1,11 +1,10 @@
-//! What is fetched from other peers: lineages, updates, chunks, checkpoints, published weights,
-//! tokenizers and files of data, each believed only by what it hashes to; and what a web server has of the
-//! last (`web`).
+//! Fetches lineages, updates, chunks, checkpoints, published weights, tokenizers and files of data from other peers.
+//! Each is believed only by its digest. Files of data may also come from a web server (`web`).
 //!
-//! [`intellect_protocol::crowd`] decides whom to ask for which bytes, and whom to believe; this
-//! module carries its requests over the net. An answer has at most 1 MiB (docs/FORMATS.md), and
-//! every answer but the last one of a thing is that long. Of a checkpoint the table comes first.
-//! Then every piece is kept on disk as it arrives, so that a restart goes on where it was.
+//! [`intellect_protocol::crowd`] decides which peer to ask for which bytes, and which answers to believe; this module
+//! sends its requests. An answer has at most 1 MiB (docs/FORMATS.md), and every answer but the last one has that
+//! length. The table of a checkpoint comes first. Then every piece is stored on disk as it arrives, so that a restart
+//! resumes where it was.
 
 mod asked;
 mod data;
@@ -40,27 +39,27 @@ pub(crate) use web::{WebError, data_from_web};
 pub(crate) const PART_BYTES: usize = 1 << 20;
 const _: () = assert!(PIECE_BYTES <= PART_BYTES);
 
-/// Between two tries, while nobody who is there has the whole: they are fetching it too.
+/// Time between two tries while no connected peer has the whole: they are fetching it too.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Why a checkpoint is not to be had.
+/// Why a checkpoint cannot be fetched.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
-    /// Of those who were asked nobody has all of it.
+    /// None of the peers that were asked has all of it.
     Nobody,
-    /// Everybody has the same, and it is of no use.
+    /// All peers have the same state, and it cannot be used.
     Useless(Useless),
 }
 
-/// A question about another peer's lineage; `None` if there is no good answer in time.
+/// Asks a peer about its lineage; `None` if no good answer comes in time.
 pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> {
     let request = wire::request(&Request::Ask(ask));
     let bytes = timeout(ASK_TIMEOUT, net.fetch(peer, request)).await.ok()?.ok()?;
     wire::open_answer(&bytes)
 }
 
-/// The bytes of this digest and length, from as many of `donors` as it takes; who sends other bytes
-/// is named by the network. `part` asks for those that begin at an offset.
+/// Fetches the bytes of this digest and length from as many of `donors` as it takes. A peer that sends other bytes is
+/// reported to the network. `part` makes the request for the bytes from an offset on.
 pub(crate) async fn bytes(
     net: &Handle,
     digest: Digest,
@@ -74,12 +73,12 @@ pub(crate) async fn bytes(
     whole(&mut asked, digest, Length::Exactly(length as u64), &part, blake3_of, fault).await
 }
 
-/// The file of this digest, of at most `most` bytes, from whichever peer has it: asks until one
-/// does, less often after each try in vain. Who sends another file is dropped. Those are asked
-/// first whose place follows `first`, so that not everybody asks the same one.
+/// Fetches the file of this digest, of at most `most` bytes, from whichever peer has it. It asks until one has it,
+/// less often after each failed try. A peer that sends another file is dropped. The order of the peers begins at
+/// `first`, so that not all nodes ask the same peer first.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come of it is lost.
+/// Cancel safe; what has arrived of it is lost.
 pub(crate) async fn file(net: &Handle, file: Digest, most: usize, first: u8) -> Vec<u8> {
     let part = |_, offset| Request::File { file, offset };
     let members = || {
@@ -100,14 +99,14 @@ pub(crate) async fn file(net: &Handle, file: Digest, most: usize, first: u8) -> 
     }
 }
 
-/// An answer that does not come in time costs a whole line, and nobody waits for a file.
+/// The longest pause: an answer that does not come in time occupies a whole connection, and nothing waits for a file.
 const FILE_RETRY_MAX: Duration = Duration::from_secs(600);
 
 fn blake3_of(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }
 
-/// What has this digest as a whole.
+/// Fetches the bytes of this digest as a whole.
 async fn whole<D: Fn() -> Vec<PeerId>>(
     asked: &mut Asked<'_, D>,
     digest: Digest,
@@ -133,7 +132,7 @@ async fn whole<D: Fn() -> Vec<PeerId>>(
     }
 }
 
-/// Puts a part at its place. Parts come in any order, and of a second donor once more.
+/// Puts a part where it belongs. Parts come in any order, and from a second donor again.
 fn put(whole: &mut Vec<u8>, offset: u64, part: &[u8]) -> Option<()> {
     let begin = usize::try_from(offset).ok()?;
     let end = begin.checked_add(part.len())?;
@@ -144,11 +143,11 @@ fn put(whole: &mut Vec<u8>, offset: u64, part: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// The checkpoint with this header and digest, from the `donors` that are known by then; what
-/// `store` has of it already is not fetched again.
+/// Fetches the checkpoint with this header and digest from the `donors` that are known at each moment. Pieces that
+/// `store` has are not fetched again.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
+/// Cancel safe; what has arrived is kept.
 pub(crate) async fn checkpoint(
     net: &Handle,
     store: &Arc<Store>,
@@ -169,7 +168,7 @@ pub(crate) async fn checkpoint(
     let mut incoming = match open_incoming(store, &table).await {
         Ok(incoming) => Some(incoming),
         Err(error) => {
-            meter.tell.disk(&error);
+            meter.console.disk(&error);
             None
         }
     };
@@ -190,12 +189,12 @@ pub(crate) async fn checkpoint(
         match asked.next(&request).await {
             Output::Keep { part, .. } => {
                 let bytes = asked.answer();
-                // The right digest, and still no numbers.
+                // The digest is right, but the numbers are not finite.
                 fetched.put_piece(part, bytes).map_err(|_| Lack::Useless(Useless::NotFinite))?;
                 have_bytes += bytes.len() as u64;
                 let bytes = bytes.to_vec();
                 if let Some(error) = keep(&mut incoming, &table, part, bytes).await {
-                    meter.tell.disk(&error);
+                    meter.console.disk(&error);
                 }
                 meter.show(Progress { have_bytes, want_bytes, donors: asked.active() });
             }
@@ -207,26 +206,26 @@ pub(crate) async fn checkpoint(
     }
 }
 
-/// The same, until somebody who is there has all of it; `in_vain` is told of the first try that is.
-/// What has come is read again each time, so the pause becomes longer, up to a minute.
+/// The same, until a connected peer has all of it. `unanswered` is called after the first try without success, and
+/// then once a minute. Each try reads what is stored again, so the pauses become longer, up to a minute.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
+/// Cancel safe; what has arrived is kept.
 pub(crate) async fn checkpoint_at_last(
     net: &Handle,
     store: &Arc<Store>,
     header: Header,
     state: Digest,
     meter: &mut Meter,
-    in_vain: impl Fn(),
+    unanswered: impl Fn(),
 ) -> Result<(Table, State), Useless> {
-    let (mut pause, mut told) = (RETRY, Instant::now());
+    let (mut pause, mut reported) = (RETRY, Instant::now());
     loop {
         while net.members().is_empty() {
             tokio::time::sleep(ALONE).await;
-            if told.elapsed() >= RETRY_MAX {
-                in_vain();
-                told = Instant::now();
+            if reported.elapsed() >= RETRY_MAX {
+                unanswered();
+                reported = Instant::now();
             }
         }
         match checkpoint(net, store, header, state, || net.members(), meter).await {
@@ -235,18 +234,18 @@ pub(crate) async fn checkpoint_at_last(
             Err(Lack::Nobody) => {}
         }
         if pause == RETRY || pause == RETRY_MAX {
-            in_vain();
-            told = Instant::now();
+            unanswered();
+            reported = Instant::now();
         }
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(RETRY_MAX);
     }
 }
 
-/// The longest pause between two tries to fetch what a node cannot begin without.
+/// The longest pause between two tries to fetch what a node needs before it can begin.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether somebody is there.
+/// How often it checks whether a member is connected.
 const ALONE: Duration = Duration::from_millis(250);
 
 fn pieces(table: &Table) -> Vec<Piece> {
@@ -287,9 +286,8 @@ async fn open_incoming(store: &Arc<Store>, table: &Table) -> Result<Arc<Incoming
     Ok(Arc::new(spawn_blocking(move || store.receive(&table)).await??))
 }
 
-/// The pieces that need not come, as far as they are known, and which those are: those that came
-/// before a restart are verified again, those of zeros are known by their digest (the momentum of
-/// published weights).
+/// The pieces that need not be fetched, as numbers in a state and as a set. Those that came before a restart are
+/// verified again; those of zeros are recognised by their digest (the momentum of published weights).
 async fn kept_pieces(
     table: &Table,
     kept: Option<Arc<Incoming>>,
@@ -310,7 +308,7 @@ async fn kept_pieces(
     spawn_blocking(read).await.ok()?
 }
 
-/// Keeps a piece on disk; after an error none any more.
+/// Stores a piece on disk; after an error it stores no more pieces.
 async fn keep(
     incoming: &mut Option<Arc<Incoming>>,
     table: &Table,
@@ -324,7 +322,7 @@ async fn keep(
     Some(error)
 }
 
-/// The part of `bytes` that begins at `offset`, as it is served.
+/// The part of `bytes` that is served for a request at `offset`.
 pub(crate) fn part_of(bytes: &[u8], offset: u64) -> Option<Vec<u8>> {
     let rest = bytes.get(usize::try_from(offset).ok()?..)?;
     Some(rest.get(..rest.len().min(PART_BYTES))?.to_vec())

@@ -1,4 +1,4 @@
-//! The end of a run: its last state is measured as `eval` does, and told with what can be done with it.
+//! The end of a run: measures its last state as `eval` does, and reports it with what can be done with it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,20 +13,20 @@ use crate::tell::Teller;
 use crate::tell::ending::HeldOut;
 use crate::worker::Snapshot;
 
-/// What a complete run is measured with.
+/// What the report on a complete run needs.
 pub(super) struct Complete {
     pub(super) manifest: Arc<Manifest>,
     pub(super) source: Arc<data::Dataset>,
-    /// The last state, and whether it was here before this start.
     pub(super) newest: Arc<Snapshot>,
+    /// Whether that state was here before this start.
     pub(super) before: bool,
 }
 
 impl Complete {
-    /// Tells the end of it. What cannot be measured, or not soon, is left out: `eval` says why.
-    pub(super) async fn tell(self, local: &Local, tell: &Teller) {
+    /// Reports the end of the run. A loss that cannot be measured soon is left out; `eval` says why.
+    pub(super) async fn report(self, local: &Local, tell: &Teller) {
         let (head, before) = (self.newest.head(), self.before);
-        // Nobody reads what a simulated node says, and `sim` measures itself.
+        // Nobody reads the output of a simulated node, and `sim` measures by itself.
         let is_read = local.voice == Voice::Sentences && local.origin() == Origin::Random;
         let held_out = if is_read { self.measured(local.device, tell).await } else { None };
         tell.complete(head, before, held_out);
@@ -34,10 +34,10 @@ impl Complete {
 
     async fn measured(self, device: Device, tell: &Teller) -> Option<HeldOut> {
         let mut interrupts = Interrupts::new().ok()?;
-        // It ends with the program, if not before.
+        // The thread ends with the program, if not before.
         let mut measuring = tokio::task::spawn_blocking(move || self.measure(device));
         let mut late = std::pin::pin!(tokio::time::sleep(SILENT));
-        let mut told = false;
+        let mut reported = false;
         loop {
             tokio::select! {
                 measured = &mut measuring => {
@@ -46,14 +46,14 @@ impl Complete {
                 }
                 () = interrupts.next() => return None,
                 () = &mut late => {
-                    if told {
+                    if reported {
                         return None;
                     }
-                    told = true;
+                    reported = true;
                     late.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
                     let patience = PATIENCE.as_secs();
                     tell.say(&format!(
-                        "measuring the last state on held-out data, {patience} s at most (Ctrl-C: without)"
+                        "measuring the last state on held-out data, {patience} s at most (Ctrl-C skips it)"
                     ));
                 }
             }
@@ -69,6 +69,7 @@ impl Complete {
     }
 }
 
-/// After so long it is told that it is measured, and after so much more it is given up.
+/// How long it measures before it says so.
 const SILENT: Duration = Duration::from_secs(1);
+/// How much longer it measures before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);

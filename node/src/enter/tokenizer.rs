@@ -1,10 +1,8 @@
-//! The file of the run's tokenizer: peers hand it to one another, so that nobody needs to send it
-//! round.
+//! The file of the run's tokenizer, which peers hand to one another, so that nobody has to distribute it.
 //!
-//! Training needs tokens only. `sample` and `eval` want text, and find the file in the run's
-//! folder. Whoever starts with `--tokenizer` brings it into the run; every other node asks its
-//! peers for it, by the digest in the manifest, until one has it. Who has it in its folder hands it
-//! out (`driver::serve`).
+//! Training needs tokens only. `sample` and `eval` need text, and look for the file in the run's folder. A node that is
+//! started with `--tokenizer` brings it into the run; every other node asks its peers for it, by the digest in the
+//! manifest, until one has it. A node that has it in its folder hands it out (`driver::serve`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,8 +17,8 @@ use crate::net::Handle;
 use crate::store::{Store, StoreError};
 use crate::tell::Teller;
 
-/// The digest of the file that is to be asked for, of the run whose tokenizer this is; `named` is
-/// the file that was typed. What is found is in the run's folder then.
+/// The digest of the tokenizer's file if it has to be fetched. `named` is the file that was typed; if it is right, it
+/// is copied into the run's folder.
 pub(crate) fn wanted(
     vocabulary: Option<&Vocabulary>,
     named: Option<&Path>,
@@ -42,7 +40,7 @@ pub(crate) fn wanted(
             if File::open(&path).is_ok_and(|file| file.digest() == vocabulary.digest) {
                 return Ok(None);
             }
-            // A damaged one is not handed out.
+            // A damaged file must not be handed out.
             if path.exists() {
                 store.set_aside(&path)?;
             }
@@ -51,7 +49,7 @@ pub(crate) fn wanted(
     }
 }
 
-/// Brings the tokenizer into the run's folder, if one is `wanted`.
+/// Fetches the tokenizer into the run's folder, if one is `wanted`.
 ///
 /// # Cancel safety
 /// Cancel safe.

@@ -1,4 +1,4 @@
-//! The crowd of one transfer over the net: its requests are asked, their answers given to it.
+//! The download of one thing from several peers: sends its requests and gives it the answers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use tokio::time::{Instant, sleep_until};
 use super::PART_BYTES;
 use crate::net::Handle;
 
-/// The answer to the question of the first number, which was about the part of the second.
+/// The answer to a request: the request's number, the part that it is about, and the bytes.
 type Answered<'a> = BoxFuture<'a, (u64, usize, Result<Vec<u8>, Failure>)>;
 
-/// What names the bytes of a part.
+/// Computes the digest that names a part, from its number and its bytes.
 type Hash = Box<dyn Fn(usize, &[u8]) -> Digest + Send>;
 
-/// A crowd, and what is asked for it. `D` says who may have what is wanted, by now.
+/// A download and its open requests. `D` returns the peers that may have the bytes at this moment.
 pub(super) struct Asked<'a, D> {
     net: &'a Handle,
     donors: D,
     crowd: State,
     began: Instant,
     open: FuturesUnordered<Answered<'a>>,
-    /// What it has decided and nobody has done yet.
+    /// Outputs of the download that are not carried out yet.
     out: VecDeque<Output>,
     /// The bytes of the last answer.
     answer: Vec<u8>,
@@ -48,13 +48,12 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
         asked
     }
 
-    /// From now on the bytes of a part are named by `hash` of its number and them, and no longer by their
-    /// BLAKE3.
+    /// From now on `hash`, of a part's number and bytes, names a part instead of their BLAKE3.
     pub(super) fn hash_by(&mut self, hash: impl Fn(usize, &[u8]) -> Digest + Send + 'static) {
         self.hash = Box::new(hash);
     }
 
-    /// Gives one input to the crowd.
+    /// Gives one input to the download.
     pub(super) fn input(&mut self, input: Input) {
         let mut out = Vec::new();
         let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -67,18 +66,18 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
         &self.answer
     }
 
-    /// Who may have what is wanted.
+    /// The peers that may have the bytes.
     pub(super) fn donors(&self) -> Vec<PeerId> {
         (self.donors)()
     }
 
-    /// Who has delivered something.
+    /// The peers that have delivered a part.
     pub(super) fn active(&self) -> Vec<PeerId> {
         self.crowd.active().collect()
     }
 
-    /// The next thing to do, but for questions, which are asked: `request` makes one of the number
-    /// of a part and its first byte.
+    /// The next output for the caller. Requests are sent here: `request` makes one from the number of a part and its
+    /// first byte.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -112,5 +111,5 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
     }
 }
 
-/// Below a millisecond the clock of the crowd would not have moved.
+/// Less than a millisecond would not move the clock of the download.
 const MOMENT: Duration = Duration::from_millis(1);

@@ -1,8 +1,8 @@
-//! A file of the run's data, from members that have it.
+//! Fetches a file of the run's data from members that have it.
 //!
-//! The values of its pieces come first and are held against the digest in the manifest
-//! ([`intellect_protocol::tree`]); then each piece of 1 MiB is checked as it comes, and kept on disk,
-//! so that a restart goes on where it was.
+//! The values of its pieces come first and are checked against the digest in the manifest
+//! ([`intellect_protocol::tree`]). Then each piece of 1 MiB is checked as it arrives and stored on disk, so that a
+//! restart resumes where it was.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,35 +22,34 @@ use crate::store::data::Part;
 use crate::store::{Store, StoreError};
 use crate::tell::{Meter, Progress};
 
-/// What has come of one try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
-    /// All of it, and it is kept.
+    /// The whole file has arrived and is stored.
     All,
-    /// Of those who were asked nobody has all of it.
+    /// None of the peers that were asked has all of it.
     Nobody,
 }
 
-/// The file of this digest and length, into the run's folder, as soon as somebody who is there has all of
-/// it; `in_vain` is told of the first try that is, and then every minute.
+/// Fetches the file of this digest and length into the run's folder, as soon as a connected peer has all of it.
+/// `unanswered` is called after the first try without success, and then every minute.
 ///
 /// # Errors
-/// It cannot be written. What has come is kept.
+/// The file cannot be written. What has arrived is kept.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
+/// Cancel safe; what has arrived is kept.
 pub(crate) async fn data_at_last(
     net: &Handle,
     store: &Arc<Store>,
     file: Fingerprint,
     meter: &mut Meter,
-    in_vain: impl Fn(),
+    unanswered: impl Fn(),
 ) -> Result<(), StoreError> {
-    let (mut pause, mut told) = (RETRY, None::<Instant>);
-    let mut tell = || {
-        if told.is_none_or(|told| told.elapsed() >= RETRY_MAX) {
-            in_vain();
-            told = Some(Instant::now());
+    let (mut pause, mut reported) = (RETRY, None::<Instant>);
+    let mut report = || {
+        if reported.is_none_or(|reported| reported.elapsed() >= RETRY_MAX) {
+            unanswered();
+            reported = Some(Instant::now());
         }
     };
     let begun = Instant::now();
@@ -58,25 +57,25 @@ pub(crate) async fn data_at_last(
         while net.members().is_empty() {
             tokio::time::sleep(ALONE).await;
             if begun.elapsed() >= PATIENCE {
-                tell();
+                report();
             }
         }
         if data(net, store, file, meter).await? == Came::All {
             return Ok(());
         }
-        tell();
+        report();
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(RETRY_MAX);
     }
 }
 
-/// One try, as soon as a member is there; in vain if none comes in a few seconds.
+/// Tries once, as soon as a member is connected; gives up if none is within a few seconds.
 ///
 /// # Errors
-/// It cannot be written. What has come is kept.
+/// The file cannot be written. What has arrived is kept.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
+/// Cancel safe; what has arrived is kept.
 pub(crate) async fn data_soon(
     net: &Handle,
     store: &Arc<Store>,
@@ -94,13 +93,13 @@ pub(crate) async fn data_soon(
     }
 }
 
-/// One try, with all members that are there meanwhile.
+/// Tries once, with all members that are connected meanwhile.
 ///
 /// # Errors
-/// It cannot be written. What has come is kept.
+/// The file cannot be written. What has arrived is kept.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
+/// Cancel safe; what has arrived is kept.
 pub(crate) async fn data(
     net: &Handle,
     store: &Arc<Store>,
@@ -115,7 +114,8 @@ pub(crate) async fn data(
         None => tree_of(net, &mut asked, file).await,
     };
     let Some(tree) = tree else { return Ok(Came::Nobody) };
-    let pieces: Vec<Piece> = tree.pieces().map(piece).collect();
+    let pieces: Vec<Piece> =
+        tree.pieces().map(|(offset, length, digest)| Piece { offset, length, digest }).collect();
     let to = Arc::clone(store);
     let open = move || {
         let part = to.receive_data(&file, Some(&tree))?;
@@ -152,16 +152,12 @@ pub(crate) async fn data(
     }
 }
 
-fn piece((offset, length, digest): (u64, u32, Digest)) -> Piece {
-    Piece { offset, length, digest }
-}
-
 async fn put(part: &Arc<Part>, offset: u64, bytes: Vec<u8>) -> Result<(), StoreError> {
     let part = Arc::clone(part);
     spawn_blocking(move || part.put(offset, &bytes)).await?
 }
 
-/// The values of all pieces, which together have the digest of the file.
+/// Fetches the values of all pieces, which together have the digest of the file.
 async fn tree_of<D: Fn() -> Vec<PeerId>>(
     net: &Handle,
     asked: &mut Asked<'_, D>,
@@ -172,13 +168,13 @@ async fn tree_of<D: Fn() -> Vec<PeerId>>(
     let fault = |peer, why: AnswerFault| net.fault(peer, why.to_string());
     let read = |bytes: &[u8]| Tree::from_bytes(bytes, file.bytes, &digest);
     let length = Length::Exactly(tree::tree_bytes(file.bytes));
-    // Values of another file have no digest that anybody wants.
+    // Values of another file get a digest that nobody asks for.
     let hash = |bytes: &[u8]| read(bytes).map_or(Digest([0; 32]), |tree| tree.digest());
     let bytes = whole(asked, digest, length, &part, hash, fault).await?;
     read(&bytes)
 }
 
-/// To find somebody takes a moment; who waits longer than this is told for whom.
+/// Finding a member takes a moment; a node that waits longer reports what it waits for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

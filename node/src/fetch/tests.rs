@@ -1,5 +1,5 @@
-//! What can be seen of a transfer without a network; whom it asks and believes is tested at the
-//! crowd.
+//! What can be tested of a transfer without a network. The tests of `protocol` show which peers a download asks and
+//! believes.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn parts_cover_the_whole_and_end() {
     assert_eq!(part_of(&bytes, PART_BYTES as u64).unwrap(), bytes[PART_BYTES..]);
     assert!(part_of(&bytes, bytes.len() as u64).unwrap().is_empty());
     assert_eq!(part_of(&bytes, u64::MAX), None);
-    // They come in any order, and one twice.
+    // Parts come in any order, and one of them twice.
     let mut whole = Vec::new();
     for offset in [PART_BYTES as u64, 0, PART_BYTES as u64] {
         put(&mut whole, offset, &part_of(&bytes, offset).unwrap()).unwrap();
@@ -19,8 +19,7 @@ fn parts_cover_the_whole_and_end() {
     assert_eq!(put(&mut whole, u64::MAX, &[1]), None);
 }
 
-/// The momentum of published weights is nothing but zeros, and is never asked for; nor is what is
-/// on disk.
+/// The momentum of published weights is all zeros and is never asked for. Neither is what is on disk.
 #[tokio::test]
 async fn pieces_that_are_known_need_not_come() {
     let piece = PIECE_BYTES / 4;

@@ -1,5 +1,5 @@
-//! Which peers that come and go are told one by one: those that a receipt names or that vote, and a few strangers. Anybody can
-//! make a key, so of all other ones only their number is told, once a minute.
+//! Which arrivals and departures are reported one by one: those of peers that a receipt names or that vote, and of a
+//! few others. Anybody can make a key, so of all other peers only the number is reported, once a minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -9,79 +9,78 @@ use intellect_protocol::id::PeerId;
 
 use crate::net::Link;
 
-/// So many strangers are told at once, and one more each minute: friends who come to a run, not a crowd.
-const STRANGERS_MAX: u32 = 32;
+/// So many newcomers are reported at once, and one more each minute: the friends that join a run, not a flood of keys.
+const NEWCOMERS_MAX: u32 = 32;
 
-/// How often the others are counted.
+/// How often the unreported peers are counted.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Who is here, as far as people were told, and by which way.
+/// The peers that were reported to be here, and how each is connected.
 #[derive(Clone, Debug)]
 pub(super) struct Here {
     pub(super) strangers: Strangers,
-    /// How each peer is connected that is.
+    /// The connection of each connected peer: direct or relayed.
     pub(super) links: Arc<Mutex<BTreeMap<PeerId, Link>>>,
 }
 
 impl Here {
-    /// Nobody is.
     pub(super) fn new(now: Instant) -> Self {
         Self { strangers: Strangers::new(now), links: Arc::default() }
     }
 }
 
-/// Who was told.
+/// Which arrivals of newcomers were reported.
 #[derive(Clone, Debug)]
 pub(crate) struct Strangers {
-    /// Who was told to be here.
-    told: BTreeSet<PeerId>,
-    /// Who is here, and was not told: no more than the roll has.
-    untold: BTreeSet<PeerId>,
-    /// How many strangers may still be told.
+    /// Peers that are here and were reported.
+    reported: BTreeSet<PeerId>,
+    /// Peers that are here and were not reported: no more than the roll has.
+    unreported: BTreeSet<PeerId>,
+    /// How many newcomers may still be reported.
     left: u32,
-    /// How many have come since then without being told.
+    /// How many have come since `since` without a report.
     count: u64,
     since: Instant,
 }
 
 impl Strangers {
-    /// Nobody has come yet.
     pub(crate) fn new(now: Instant) -> Self {
-        let (told, untold, left) = (BTreeSet::new(), BTreeSet::new(), STRANGERS_MAX);
-        Self { told, untold, left, count: 0, since: now }
+        let (reported, unreported) = (BTreeSet::new(), BTreeSet::new());
+        Self { reported, unreported, left: NEWCOMERS_MAX, count: 0, since: now }
     }
 
-    /// A peer has come; whether that is told.
+    /// A peer has come; whether to report it.
     pub(crate) fn found(&mut self, who: PeerId, is_named: bool) -> bool {
-        let is_told = is_named || self.left > 0;
-        if is_told {
+        let is_reported = is_named || self.left > 0;
+        if is_reported {
             self.left -= u32::from(!is_named);
-            self.told.insert(who);
+            self.reported.insert(who);
         } else {
             self.count += 1;
-            self.untold.insert(who);
+            self.unreported.insert(who);
         }
-        is_told
+        is_reported
     }
 
-    /// A peer has gone; whether that is told.
+    /// A peer has gone; whether to report it.
     pub(crate) fn lost(&mut self, who: &PeerId) -> bool {
-        self.untold.remove(who);
-        self.told.remove(who)
+        self.unreported.remove(who);
+        self.reported.remove(who)
     }
 
-    /// A receipt names a peer; whether it is told only now that it is here.
+    /// A receipt names a peer; whether to report only now that it is here.
     pub(crate) fn named(&mut self, who: PeerId) -> bool {
-        self.untold.remove(&who) && self.told.insert(who)
+        self.unreported.remove(&who) && self.reported.insert(who)
     }
 
-    /// How many have come untold in the last minute, once it is over.
+    /// How many came without a report in the last minute, once it is over.
     pub(crate) fn count(&mut self, now: Instant) -> Option<u64> {
         if now < self.since + MINUTE {
             return None;
         }
-        (self.since, self.left) = (now, (self.left + 1).min(STRANGERS_MAX));
-        Some(std::mem::take(&mut self.count)).filter(|count| *count > 0)
+        (self.since, self.left) = (now, (self.left + 1).min(NEWCOMERS_MAX));
+        let count = std::mem::take(&mut self.count);
+        (count > 0).then_some(count)
     }
 }
 
@@ -90,16 +89,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_is_one_line_a_minute_and_members_are_told_one_by_one() {
+    fn a_flood_of_keys_is_one_line_a_minute_and_members_have_one_each() {
         let start = Instant::now();
         let mut strangers = Strangers::new(start);
         let key = |n: u8| PeerId([n; 32]);
-        let told = (0..200).filter(|n| strangers.found(key(*n), false)).count();
-        assert_eq!(told, 32);
+        let reported = (0..200).filter(|n| strangers.found(key(*n), false)).count();
+        assert_eq!(reported, 32);
         assert!(strangers.lost(&key(0)) && !strangers.lost(&key(100)));
         assert!(!strangers.found(key(0), false) && strangers.found(key(201), true));
         assert!(strangers.named(key(150)) && !strangers.named(key(150)));
-        assert!(strangers.lost(&key(150)), "who was told is lost too");
+        assert!(strangers.lost(&key(150)), "a peer that was reported is reported lost too");
         assert_eq!(strangers.count(start + MINUTE / 2), None);
         assert_eq!(strangers.count(start + MINUTE), Some(169));
         assert!(strangers.found(key(100), false) && !strangers.found(key(101), false));

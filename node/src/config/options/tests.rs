@@ -13,7 +13,6 @@ fn entry(port: u16) -> Address {
     format!("/ip4/203.0.113.7/tcp/{port}/p2p/{PEER}").parse().unwrap()
 }
 
-/// A run's folder.
 fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), RunId([7; 32])).unwrap();
@@ -53,7 +52,7 @@ fn what_was_typed_is_kept_and_what_is_typed_again_takes_its_place() {
     kept.keep(&again, &store).unwrap();
     assert_eq!(Kept::read(&folder_of(&store)).options, both);
 
-    // What nobody changes is not written anew: a person's comments stay.
+    // A file that does not change is not written again, so that a person's comments stay.
     let commented = format!("# mine\n{text}");
     fs::write(store.options_path(), &commented).unwrap();
     Kept::read(&folder_of(&store)).keep(&typed(), &store).unwrap();
@@ -74,7 +73,7 @@ fn what_makes_no_sense_is_left_out_with_a_sentence_and_stays_in_the_file() {
     let (_folder, store) = store();
     let path = store.options_path();
     for (line, words) in [
-        ("rte = 5", "nobody knows this key; there are bootstrap, data"),
+        ("rte = 5", "there is no such option; there are bootstrap, data"),
         ("rate = -5", "bytes a second"),
         ("rate = \"fast\"", "bytes a second"),
         ("threads = 0", "1 or more"),
@@ -88,7 +87,7 @@ fn what_makes_no_sense_is_left_out_with_a_sentence_and_stays_in_the_file() {
         assert_eq!(kept.options, Options::default(), "{line}");
         let [sentence] = kept.ignored.as_slice() else { panic!("{line}: {:?}", kept.ignored) };
         assert!(sentence.contains(words) && sentence.contains("node.toml"), "{sentence}");
-        // A start that keeps something else loses nothing of it.
+        // A start that stores another option keeps this entry.
         let other = Options { bootstrap: vec![entry(2)], ..Options::default() };
         let other = if line.starts_with("bootstrap") { typed() } else { other };
         kept.keep(&other, &store).unwrap();
@@ -99,7 +98,7 @@ fn what_makes_no_sense_is_left_out_with_a_sentence_and_stays_in_the_file() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_told_and_set_aside_before_it_is_replaced() {
+fn a_file_that_cannot_be_read_is_reported_and_set_aside_before_it_is_replaced() {
     let (_folder, store) = store();
     let path = store.options_path();
     let long = format!("# {}", "x".repeat(1 << 20));
@@ -110,7 +109,7 @@ fn a_file_that_cannot_be_read_is_told_and_set_aside_before_it_is_replaced() {
         let kept = Kept::read(&folder_of(&store));
         assert_eq!((&kept.options, kept.ignored.len()), (&Options::default(), 1));
         let sentence = &kept.ignored[0];
-        assert!(sentence.contains(words) && sentence.contains("mend or delete"), "{sentence}");
+        assert!(sentence.contains(words) && sentence.contains("repair or delete"), "{sentence}");
         kept.keep(&Options::default(), &store).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), text, "nothing was typed");
         kept.keep(&typed(), &store).unwrap();

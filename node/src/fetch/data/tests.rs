@@ -22,7 +22,7 @@ const LIAR: PeerId = PeerId([3; 32]);
 
 type Answer = Result<Vec<u8>, Failure>;
 
-/// What a liar answers.
+/// How a liar answers a request.
 type Lie = fn(&[u8]) -> Answer;
 
 fn bytes() -> Vec<u8> {
@@ -33,7 +33,7 @@ fn fingerprint(bytes: &[u8]) -> Fingerprint {
     Fingerprint { digest: *blake3::hash(bytes).as_bytes(), bytes: bytes.len() as u64 }
 }
 
-/// What a donor of a file answers.
+/// How a donor of the file answers a request.
 fn answer(file: &[u8], request: &[u8]) -> Answer {
     let values = file.chunks(TREE_PIECE_BYTES).enumerate();
     let value = |(number, piece)| value_of(file.len() as u64, number, piece);
@@ -54,7 +54,7 @@ fn store(folder: &Path) -> Arc<Store> {
     Arc::new(Store::open(folder, RunId([1; 32])).unwrap())
 }
 
-/// One try with these donors, into `folder`; and whom it blames.
+/// One try with these donors, into `folder`. Returns also the peers that it blames.
 async fn fetch(
     folder: &Path,
     donors: &[PeerId],
@@ -78,7 +78,7 @@ fn has_it(folder: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn all_of_it_comes_from_whoever_has_it() {
+async fn a_file_comes_whole_from_donors_that_have_it() {
     let folder = tempfile::tempdir().unwrap();
     let donors = [HONEST, OTHER];
     let (came, blamed) = fetch(folder.path(), &donors, |_, asked| answer(&bytes(), asked)).await;
@@ -86,8 +86,8 @@ async fn all_of_it_comes_from_whoever_has_it() {
     assert!(has_it(folder.path()));
 }
 
-/// Whoever sends another file, other values, pieces at another place, too much or too little is named, and
-/// costs nothing of what comes from others.
+/// A peer that sends another file, other values, pieces at another offset, too much or too little is blamed, and does
+/// not spoil what comes from others.
 #[tokio::test]
 async fn what_a_liar_sends_is_not_kept() {
     let lies: [(&str, Lie); 5] = [
@@ -124,7 +124,7 @@ async fn what_a_liar_sends_is_not_kept() {
     }
 }
 
-/// A donor that stops, and the next start.
+/// A donor stops, and the next start resumes.
 #[tokio::test]
 async fn what_has_come_is_not_fetched_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ async fn what_has_come_is_not_fetched_again() {
         *begun += 1;
         if *begun > 4 { Err(Failure::Refused) } else { answer(&bytes(), asked) }
     };
-    // One for the values, three for pieces; then it has nothing more to give.
+    // One request is for the values, three are for pieces; then the donor has nothing more to give.
     let (came, blamed) = fetch(folder.path(), &[HONEST], stops).await;
     assert_eq!((came.unwrap(), blamed), (Came::Nobody, Vec::new()));
     assert!(!has_it(folder.path()));
@@ -155,7 +155,7 @@ async fn what_has_come_is_not_fetched_again() {
 #[tokio::test]
 async fn a_disk_that_refuses_a_piece_ends_it_and_keeps_the_rest() {
     let folder = tempfile::tempdir().unwrap();
-    // Nothing can be written where a folder lies.
+    // No file can be written where there is a folder.
     let file = fingerprint(&bytes());
     let path = store(folder.path()).data_path(&file).with_extension("part");
     fs::create_dir_all(&path).unwrap();

@@ -27,7 +27,7 @@ fn committed() -> Event {
     }
 }
 
-/// The documented form, letter by letter: whoever renames a key breaks this first.
+/// The documented form, letter by letter. A renamed key breaks this test first.
 #[test]
 fn a_line_is_what_the_document_says() {
     let record = Record {

@@ -1,33 +1,26 @@
-//! The file of notices that lies beside a manifest, from where a bootstrap hands it out.
+//! The file of notices beside a manifest, from where a bootstrap hands it out.
 
-use std::{
-    fs,
-    io::{self, Write as _},
-    path::Path,
-};
+use std::path::Path;
 
 use intellect_bootstrap::manifest::{notices_file, read_notices};
 use intellect_protocol::{message::Notice, notices::Notices};
 
 use super::AdmitError;
-use crate::{
-    manifest::Manifest,
-    os::{self, cannot},
-};
+use crate::{manifest::Manifest, os::cannot, store};
 
-/// What the file holds, unverified; none is an empty one.
+/// The notices in the file, unverified; without a file there are none.
 pub(super) fn read(path: &Path) -> Result<Vec<Notice>, AdmitError> {
     let kept = read_notices(path).map_err(cannot("read", path))?;
     Ok(kept.iter().filter_map(|bytes| Notice::from_bytes(bytes)).collect())
 }
 
-/// The chain that notices make which anybody may have handed out; of two that do not fit the first one counts.
+/// The chain of these notices, which anybody may have handed out. If two do not fit each other, the first one counts.
 pub(super) fn chain(known: &[Notice], manifest: &Manifest) -> Notices {
     let level = manifest.run.trust.level;
     Notices::new(manifest.id, manifest.run.organiser, level).with(known)
 }
 
-/// Keeps these.
+/// Replaces the file by these notices.
 pub(super) fn write<'a>(
     path: &Path,
     notices: impl IntoIterator<Item = &'a Notice>,
@@ -36,12 +29,5 @@ pub(super) fn write<'a>(
     let bytes = notices_file(bytes.iter().map(Vec::as_slice));
     let mut temporary = path.to_owned().into_os_string();
     temporary.push(".tmp");
-    let write = || -> io::Result<()> {
-        let mut file = fs::File::create(&temporary)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        os::sync_parent(path)
-    };
-    Ok(write().map_err(cannot("write", path))?)
+    Ok(store::write_by(Path::new(&temporary), path, &bytes).map_err(cannot("write", path))?)
 }
