@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use intellect_protocol::admit::{Denied, Judge, Level};
-use intellect_protocol::id::PeerId;
-use intellect_protocol::ledger::Ledger;
-use intellect_protocol::lobby::{InForce, Outcome, Reception, Visit};
+use intellect_protocol::access::admit::{Denied, Judge, Level};
+use intellect_protocol::access::handshake::{InForce, Outcome, Reception, Visit};
+use intellect_protocol::access::ledger::Ledger;
+use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::Ticket;
 
 use crate::manifest::Manifest;

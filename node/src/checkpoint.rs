@@ -11,8 +11,8 @@ use std::{
 };
 
 use intellect_protocol::{
-    checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, PieceError, Table, TableError},
-    id::{Digest, RunId},
+    base::id::{Digest, RunId},
+    history::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, PieceError, Table, TableError},
 };
 
 use crate::{

@@ -15,9 +15,11 @@ use std::{
 
 use intellect_model::{Device, DeviceError};
 use intellect_protocol::{
-    admit::code::Code,
-    base58,
-    id::{Digest, PeerId, RunId},
+    access::admit::code::Code,
+    base::{
+        base58,
+        id::{Digest, PeerId, RunId},
+    },
 };
 
 use crate::{

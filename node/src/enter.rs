@@ -24,16 +24,20 @@ use intellect_model::arch;
 use intellect_model::data::Dataset;
 use intellect_model::state::State;
 use intellect_model::train::Trainer;
-use intellect_protocol::admit::Denied;
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::checkpoint::Table;
+use intellect_protocol::access::admit::Denied;
+use intellect_protocol::access::notices::Notices;
+use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::base::id::{Digest, LogId};
+use intellect_protocol::history::checkpoint::Table;
+use intellect_protocol::history::lineage::{Law, Me};
 use intellect_protocol::holdings::Origin;
-use intellect_protocol::id::{Digest, LogId};
-use intellect_protocol::lineage::{Law, Me};
 use intellect_protocol::manifest::Quorum;
 use intellect_protocol::message::{Clause, Notice, Ticket, Voter};
-use intellect_protocol::notices::Notices;
-use intellect_protocol::{epoch, peer, rule, sync};
+use intellect_protocol::{
+    base::rule,
+    consensus::{epoch, sync},
+    peer,
+};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

@@ -1,7 +1,7 @@
 //! Fetches lineages, updates, chunks, checkpoints, published weights, tokenizers and files of data from other peers.
 //! Each is believed only by its digest. Files of data may also come from a web server (`web`).
 //!
-//! [`intellect_protocol::crowd`] decides which peer to ask for which bytes, and which answers to believe; this module
+//! [`intellect_protocol::download`] decides which peer to ask for which bytes, and which answers to believe; this module
 //! sends its requests. An answer has at most 1 MiB (docs/FORMATS.md), and every answer but the last one has that
 //! length. The table of a checkpoint comes first. Then every piece is stored on disk as it arrives, so that a restart
 //! resumes where it was.
@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_model::state::State;
-use intellect_protocol::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
-use intellect_protocol::crowd::{Input, Length, Output, Piece, Want};
-use intellect_protocol::fault::AnswerFault;
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::fault::AnswerFault;
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::download::{Input, Length, Output, Piece, Want};
+use intellect_protocol::history::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Answer, Ask, Request};
 use intellect_protocol::peer::ASK_TIMEOUT;
-use intellect_protocol::wire;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 

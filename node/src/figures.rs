@@ -1,6 +1,6 @@
 //! How numbers and errors are written for a person to read.
 
-use intellect_protocol::codec::Codec;
+use intellect_protocol::ring::codec::Codec;
 
 /// The name of a codec in a manifest.
 pub(crate) fn codec_name(codec: Codec) -> &'static str {

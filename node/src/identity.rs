@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use intellect_protocol::{
+use intellect_protocol::base::{
     id::{LogId, PeerId},
     sign::Keypair,
 };

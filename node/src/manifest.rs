@@ -16,9 +16,11 @@ use intellect_model::{
     outer::Outer,
 };
 use intellect_protocol::{
-    id::{PeerId, RunId},
+    base::{
+        id::{PeerId, RunId},
+        sign::Keypair,
+    },
     manifest::{self, Budget, ManifestError, Run},
-    sign::Keypair,
 };
 use toml::{Table, Value};
 

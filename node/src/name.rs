@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use intellect_protocol::{
+use intellect_protocol::base::{
     base58,
     id::{Digest, PeerId, RunId},
 };

@@ -45,9 +45,9 @@ use std::{
 };
 
 use intellect_protocol::{
-    crowd::Failure,
-    id::{PeerId, RunId},
-    lobby::Visit,
+    access::handshake::Visit,
+    base::id::{PeerId, RunId},
+    download::Failure,
 };
 use libp2p::identity::Keypair;
 use tokio::{

@@ -30,18 +30,21 @@ use std::{
 };
 
 use intellect_protocol::{
-    blocks::Blocks,
-    codec::{Codec, reduce::ReduceError},
-    exchange::{
-        Config, FRAMES_MAX, Input, Item, Output, State,
-        frame::{Kind, Label, PREAMBLE_BYTES, Preamble},
+    base::{
+        blocks::Blocks,
+        fault::{Fault, FrameFault},
+        id::{Digest, PeerId, RunId},
+        sign::Keypair,
     },
-    fault::{Fault, FrameFault},
-    id::{Digest, PeerId, RunId},
-    message::Member,
-    ring::Cut,
-    seal::Seal,
-    sign::Keypair,
+    message::{Member, seal::Seal},
+    ring::{
+        Cut,
+        codec::{Codec, reduce::ReduceError},
+        exchange::{
+            Config, FRAMES_MAX, Input, Item, Output, State,
+            frame::{Kind, Label, PREAMBLE_BYTES, Preamble},
+        },
+    },
 };
 use tokio::{
     io::{self, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use intellect_protocol::exchange::frame::Preamble;
-use intellect_protocol::fault::Fault;
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::fault::Fault;
+use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::message::Finished;
-use intellect_protocol::repair::gather;
+use intellect_protocol::ring::assembly::gather;
+use intellect_protocol::ring::exchange::frame::Preamble;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -26,7 +26,7 @@ use std::{
     sync::Mutex,
 };
 
-use intellect_protocol::{codec::EncodeError, id::RunId};
+use intellect_protocol::{base::id::RunId, ring::codec::EncodeError};
 use tokio::task::JoinError;
 
 use crate::os::{self, PathError, cannot};

@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use intellect_protocol::event::{Committed, Event};
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::machine::event::{Committed, Event};
+use intellect_protocol::machine::table::{Roll, Seen};
 use intellect_protocol::message::{Head, Receipt};
 use intellect_protocol::peer;
-use intellect_protocol::roll::{Roll, Seen};
 
 use crate::config::Voice;
 use crate::figures::{self, number_of};
@@ -119,7 +119,7 @@ impl Teller {
         }
     }
 
-    pub(crate) fn set_run(&mut self, run: intellect_protocol::id::RunId) {
+    pub(crate) fn set_run(&mut self, run: intellect_protocol::base::id::RunId) {
         self.folder = format!("{}/", store::run_folder(&self.data_dir, run).display());
         self.sink.lock().unwrap_or_else(PoisonError::into_inner).set_run(run.into());
     }

@@ -11,20 +11,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use intellect_protocol::admit::Level;
-use intellect_protocol::codec::Codec;
-use intellect_protocol::epoch::{self, Ring};
-use intellect_protocol::event::Event;
-use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
-use intellect_protocol::lineage::{Capacity, Law, Me};
-use intellect_protocol::log::Recovered;
+use intellect_protocol::access::admit::Level;
+use intellect_protocol::base::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::base::rule::Rules;
+use intellect_protocol::base::sign::Keypair;
+use intellect_protocol::base::time::Time;
+use intellect_protocol::consensus::epoch::{self, Ring};
+use intellect_protocol::consensus::sync;
+use intellect_protocol::history::lineage::{Capacity, Law, Me};
+use intellect_protocol::history::log::Recovered;
+use intellect_protocol::machine::event::Event;
+use intellect_protocol::message::wire::{self, GOSSIP_BYTES_MAX};
 use intellect_protocol::message::{Head, QuorumRule};
 use intellect_protocol::peer::{Config, Input, Output, State};
-use intellect_protocol::rule::Rules;
-use intellect_protocol::sign::Keypair;
-use intellect_protocol::sync;
-use intellect_protocol::time::Time;
-use intellect_protocol::wire::{self, GOSSIP_BYTES_MAX};
+use intellect_protocol::ring::codec::Codec;
 
 const RUN: RunId = RunId([7; 32]);
 const NUMBERS: usize = 4;

@@ -22,14 +22,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::codec::Codec;
-use crate::epoch::{Durability, Ring};
-use crate::id::{Digest, PeerId};
-use crate::log::Record;
+use crate::base::id::{Digest, PeerId};
+use crate::base::rule::{Rule, Rules};
+use crate::base::time::Time;
+use crate::consensus::epoch::{Durability, Ring};
+use crate::history::log::Record;
 use crate::message::{Finished, Head, Request};
 use crate::peer;
-use crate::rule::{Rule, Rules};
-use crate::time::Time;
+use crate::ring::codec::Codec;
 
 pub use checkpoints::{CHECKPOINTS, PINNED_MAX, Restored, restore};
 pub use interface::{

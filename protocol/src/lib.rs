@@ -1,50 +1,33 @@
 //! How peers agree: pure state machines without clock, socket, file, thread or entropy.
 //!
-//! Modules stand in layers, and each imports only those above it: values; messages, their bytes, and what
-//! they prove; the arithmetic of a ring; what goes in and out; the machines, which never import one
-//! another; and [`peer`], which routes between them. A machine takes one input at a time in `handle`, says
-//! in `deadline` when it wants to look again, and names bulk data without carrying it.
+//! Modules stand on floors, and each imports only those above it:
 //!
-//! Every noun of the design has one line in "Words" of `docs/PROTOCOL.md`; rules and invariants are there
-//! by number.
+//! 1. [`base`]: names, time, signatures, faults: values that the rest is written in;
+//! 2. [`message`]: every byte of control on the wire and in the log;
+//! 3. [`access`]: the organiser's notices, and the peers that they let in;
+//!    [`ring`]: the arithmetic of an all-reduce, its codec, and its frames;
+//! 4. [`history`]: what proves a state: the chain of receipts, the log, checkpoints;
+//!    [`manifest`]: the settings of a run; [`machine`]: what a machine is given and hands out;
+//! 5. [`view`] (membership), [`consensus`] and [`download`]: the machines, which never import one another;
+//! 6. [`peer`], which routes between the machines, and [`holdings`], which owns the peer and what its disk holds.
+//!
+//! A machine takes one input at a time in `handle`, says in `deadline` when it wants to look again, and names
+//! bulk data without carrying it. Every noun of the design has one line in "Words" of `docs/PROTOCOL.md`; rules
+//! and invariants are there by number.
 
-pub mod id;
-pub mod base58;
-pub mod time;
-pub mod rng;
-pub mod rule;
-pub mod fault;
-pub mod sign;
-pub mod seal;
-pub mod blocks;
-pub mod assign;
-pub mod checkpoint;
-pub mod manifest;
-
+pub mod base;
 pub mod message;
-pub mod wire;
-pub mod admit;
-pub mod lobby;
-pub mod roll;
-pub mod event;
-pub mod ledger;
-pub mod lineage;
-pub mod log;
 
-pub mod codec;
+pub mod access;
 pub mod ring;
-pub mod repair;
 
-pub mod notices;
-pub mod output;
-pub mod step;
+pub mod history;
+pub mod manifest;
+pub mod machine;
 
 pub mod view;
-pub mod epoch;
-pub mod sync;
-pub mod exchange;
-pub mod crowd;
-pub mod tree;
+pub mod consensus;
+pub mod download;
 
 pub mod peer;
 pub mod holdings;

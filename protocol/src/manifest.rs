@@ -22,12 +22,12 @@ use std::time::Duration;
 use thiserror::Error;
 use toml::Table;
 
-use crate::admit::Level;
-use crate::codec::Codec;
-use crate::id::{Digest, PeerId, RunId};
-use crate::lineage::Capacity;
+use crate::access::admit::Level;
+use crate::base::id::{Digest, PeerId, RunId};
+use crate::base::sign::{Keypair, Signature, verify};
+use crate::history::lineage::Capacity;
 use crate::message::{QuorumRule, Voter};
-use crate::sign::{Keypair, Signature, verify};
+use crate::ring::codec::Codec;
 
 pub use text::Outer;
 
@@ -51,7 +51,7 @@ pub struct Run {
     pub seed: u64,
     /// Committed tokens at which the run is finished; 0: never.
     pub stop_tokens: u64,
-    /// The state that the run begins with, as [`Header::published`](crate::checkpoint::Header::published)
+    /// The state that the run begins with, as [`Header::published`](crate::history::checkpoint::Header::published)
     /// makes it; absent: weights drawn from the seed.
     pub genesis: Option<Digest>,
     /// How long an epoch is.

@@ -9,11 +9,13 @@ mod proof;
 mod record;
 mod regroup;
 mod trust;
+pub mod seal;
+pub mod wire;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Digest, LogId, PeerId};
-use crate::sign::Signature;
+use crate::base::id::{Digest, LogId, PeerId};
+use crate::base::sign::Signature;
 
 pub use kept::{Finished, Keep, Kept, Part};
 pub use proof::{Ground, Opened, Prepared};

@@ -11,24 +11,24 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::epoch;
-use crate::event::Event;
-use crate::id::{Digest, PeerId};
-use crate::ledger::Ledger;
-use crate::lineage::{Law, Me};
-use crate::log::{Recovered, Votes};
+use crate::access::ledger::Ledger;
+use crate::access::notices::Notices;
+use crate::base::id::{Digest, PeerId};
+use crate::base::sign::Verified;
+use crate::base::time::Time;
+use crate::consensus::epoch;
+use crate::consensus::sync;
+use crate::history::lineage::{Law, Me};
+use crate::history::log::{Recovered, Votes};
+use crate::machine::event::Event;
+use crate::machine::step::{Ahead, Decision, Step};
+use crate::machine::table::Roll;
+use crate::message::wire;
 use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
-use crate::notices::Notices;
-use crate::roll::Roll;
-use crate::sign::Verified;
-use crate::step::{Ahead, Decision, Step};
-use crate::sync;
-use crate::time::Time;
 use crate::view;
-use crate::wire;
 
-pub use crate::output::Output;
-pub use crate::sync::UPDATES_KEPT;
+pub use crate::consensus::sync::UPDATES_KEPT;
+pub use crate::machine::output::Output;
 pub use interface::{ASK_TIMEOUT, Config, Input};
 
 /// One peer.

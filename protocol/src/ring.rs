@@ -20,10 +20,14 @@
 //!
 //! What this does not do: bytes (`codec`), arithmetic (`reduce`), what arrives when (`exchange`).
 
+pub mod codec;
+pub mod exchange;
+pub mod assembly;
+
 use std::ops::Range;
 
-use crate::blocks::{BLOCK, Blocks};
-use crate::id::{Digest, PeerId, RunId};
+use crate::base::blocks::{BLOCK, Blocks};
+use crate::base::id::{Digest, PeerId, RunId};
 use crate::message::Roster;
 
 /// Elements of a frame; the last one of a chunk is shorter.

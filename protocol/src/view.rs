@@ -12,12 +12,12 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::admit::TICKET_BYTES_MAX;
-use crate::event::{Cause, Event};
-use crate::id::PeerId;
+use crate::access::admit::TICKET_BYTES_MAX;
+use crate::base::id::PeerId;
+use crate::base::time::Time;
+use crate::machine::event::{Cause, Event};
+use crate::machine::table::{Roll, Seen};
 use crate::message::{Heartbeat, Leaving, Phase, Ticket, UNLINKED_BYTES_MAX};
-use crate::roll::{Roll, Seen};
-use crate::time::Time;
 
 /// Peers kept in the table: four times what a roster holds.
 pub const PEERS_MAX: usize = 1024;

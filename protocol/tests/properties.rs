@@ -1,11 +1,11 @@
 //! Properties of the values and functions, over drawn inputs.
 #![allow(clippy::unwrap_used, reason = "a test helper is a test too")]
 
-use intellect_protocol::blocks::BLOCK;
-use intellect_protocol::codec::Codec;
-use intellect_protocol::codec::reduce::Share;
+use intellect_protocol::base::blocks::BLOCK;
+use intellect_protocol::base::rng::Rng;
+use intellect_protocol::ring::codec::Codec;
+use intellect_protocol::ring::codec::reduce::Share;
 use intellect_protocol::ring::{Cut, FRAME};
-use intellect_protocol::rng::Rng;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 

@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, fs, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use e2e::{Programs, SMALL, Sim, Story};
-use intellect_protocol::rng::Rng;
+use intellect_protocol::base::rng::Rng;
 use serde_json::Value;
 
 /// Peers.

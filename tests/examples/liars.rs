@@ -25,11 +25,12 @@ use std::{
 use anyhow::{Result, ensure};
 use e2e::{Process, Programs, Story};
 use intellect_protocol::{
-    base58,
-    id::{LogId, PeerId},
-    message::{Heartbeat, Message, Query, Voter},
-    sign::Keypair,
-    wire,
+    base::{
+        base58,
+        id::{LogId, PeerId},
+        sign::Keypair,
+    },
+    message::{Heartbeat, Message, Query, Voter, wire},
 };
 use intellect_protocol_sim::liars::{self, Cue, Facts, Liar, Lie, Stand};
 use stranger::Stranger;

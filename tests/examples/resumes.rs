@@ -18,7 +18,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use e2e::{Process, Programs, SMALL, Story};
-use intellect_protocol::rng::Rng;
+use intellect_protocol::base::rng::Rng;
 use serde_json::Value;
 
 /// About two million parameters, 16 MB of state an epoch, which a step barely trains.

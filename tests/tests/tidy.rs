@@ -43,15 +43,15 @@ const RULES: &[(Rule, &[&str])] = &[
     (dependencies, &["node/Cargo.toml", "[dependencies]\nclap = \"4\""]),
     (dependencies, &["node/Cargo.toml", "[features]\nfast = []"]),
     (homes, &["node/src/store.rs", "use bincode::encode;"]),
-    (homes, &["model/src/data.rs", "fn f(p: intellect_protocol::id::PeerId) {}"]),
+    (homes, &["model/src/data.rs", "fn f(p: intellect_protocol::base::id::PeerId) {}"]),
     (homes, &["node/src/cli.rs", "use libp2p::Multiaddr;"]),
     (homes, &["node/src/worker.rs", "use burn_flex::Flex;"]),
     (homes, &["protocol/src/peer.rs", "use intellect_protocol_sim::Faults;"]),
     (words, &["node/src/identity.rs", "let key = Keypair::simulated(peer);"]),
-    (layers, &["protocol/src/view.rs", "use crate::{epoch::State, id::PeerId};"]),
-    (layers, &["protocol/src/epoch/acceptor.rs", "use crate::peer;"]),
-    (layers, &["protocol/src/id.rs", "use super::ring;"]),
-    (layers, &["protocol/src/novel.rs", "//! A file without a layer."]),
+    (floors, &["protocol/src/view.rs", "use crate::{consensus::epoch::State, base::id::PeerId};"]),
+    (floors, &["protocol/src/consensus/epoch/acceptor.rs", "use crate::peer;"]),
+    (floors, &["protocol/src/base/id.rs", "use crate::ring;"]),
+    (floors, &["protocol/src/novel.rs", "//! A file on no floor."]),
     (
         circles,
         &[
@@ -106,7 +106,7 @@ const RULES: &[(Rule, &[&str])] = &[
     (words, &["node/src/utils.rs", "//! Things."]),
     (words, &["node/src/a.rs", "let (a, b) = mpsc::unbounded_channel();"]),
     (words, &["node/src/a.rs", "fn f() { unsafe { g() } }"]),
-    (words, &["node/src/a.rs", "pub use intellect_protocol::id::PeerId;"]),
+    (words, &["node/src/a.rs", "pub use intellect_protocol::base::id::PeerId;"]),
     (markdown, &["docs/A.md", "# One\n\n# Two"]),
     (markdown, &["README.md", "# One\n\n[gone](docs/GONE.md)"]),
     (markdown, &["README.md", "# One\n\n[no such heading](#two)"]),
@@ -125,7 +125,7 @@ const RULES: &[(Rule, &[&str])] = &[
         ],
     ),
     (labels, &["docs/PROTOCOL.md", "- **R1** a", "node/src/a.rs", "//! As R1 and N4 have it."]),
-    (wire, &["protocol/src/wire.rs", "fn seal() {}", "docs/PROTOCOL.md", "`wire 0123`"]),
+    (wire, &["protocol/src/message/wire.rs", "fn seal() {}", "docs/PROTOCOL.md", "`wire 0123`"]),
     (reduces, &["model/src/ops/norm.rs", "let mean = x.mean_dim(1);"]),
     (lock, &["Cargo.lock", "name = \"bincode\"\nname = \"bincode\"\n"]),
     (lock, &["Cargo.lock", "name = \"openssl-sys\"\n"]),
@@ -245,30 +245,23 @@ fn homes(files: &[File]) -> Vec<String> {
     out
 }
 
-/// In `protocol` a layer imports only those below it, and machines never one another.
-fn layers(files: &[File]) -> Vec<String> {
+/// In `protocol` a room imports only rooms of lower floors, so machines never import one another.
+fn floors(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
-    for f in rust(files).filter(|f| f.path.starts_with("protocol/src/") && !is_test(&f.path)) {
-        let inner = f.path.trim_start_matches("protocol/src/").trim_end_matches(".rs");
-        let me = inner.split('/').next().unwrap_or_default();
-        let Some(mine) = layer(me) else {
-            if me != "lib" {
-                out.push(format!("{}: `{me}` has no layer; give it one in tidy.rs", f.path));
+    for f in rust(files).filter(|f| f.path.starts_with(ROOMS) && !is_test(&f.path)) {
+        let code = code(&source(f));
+        let module = graph::Module::new(&f.path[ROOMS.len()..], &code);
+        let Some((floor, mine)) = room(&module.name()) else {
+            if !FOLDERS.contains(&module.name().as_str()) {
+                out.push(format!("{}: this module stands on no floor of tidy.rs", f.path));
             }
             continue;
         };
-        let code = code(&source(f));
-        let mut seen = imports(&code, "crate::");
-        if inner == me {
-            seen.extend(imports(&code, "super::"));
-        }
-        seen.sort_unstable();
-        seen.dedup();
-        for other in seen.into_iter().filter(|other| *other != me) {
-            if layer(other)
-                .is_some_and(|theirs| theirs > mine || (theirs == mine && mine == MACHINE))
-            {
-                out.push(format!("{}: `{me}` must not import `{other}`", f.path));
+        let inline = imports(&code, "crate::").into_iter().map(str::to_owned);
+        let seen: BTreeSet<String> = module.imports().chain(inline).collect();
+        for (theirs, other) in seen.iter().filter_map(|path| room(path)) {
+            if other != mine && theirs >= floor {
+                out.push(format!("{}: `{mine}` must not import `{other}`", f.path));
             }
         }
     }
@@ -361,8 +354,16 @@ fn may_depend(krate: &str, name: &str) -> bool {
     }
 }
 
-fn layer(module: &str) -> Option<usize> {
-    LAYERS.iter().position(|modules| modules.contains(&module))
+/// The floor and the room of a path from the root of `protocol`.
+fn room(path: &str) -> Option<(usize, &'static str)> {
+    let holds = |room: &str| {
+        path.strip_prefix(room).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    let rooms = FLOORS
+        .iter()
+        .enumerate()
+        .flat_map(|(floor, rooms)| rooms.iter().map(move |room| (floor, *room)));
+    rooms.filter(|(_, room)| holds(room)).max_by_key(|(_, room)| room.len())
 }
 
 // ---- limits and lists ----------------------------------------------------------------------
@@ -394,7 +395,7 @@ const PROTOCOL_MAY: [&str; 7] =
 const FEATURES: [&str; 3] = ["cuda", "wgpu", "cube"];
 /// Crate names (with what follows after `_`) and the path prefixes that may name them.
 const HOMES: &[(&str, &[&str])] = &[
-    ("bincode", &["protocol/src/wire"]),
+    ("bincode", &["protocol/src/message/wire"]),
     ("burn", &["model/"]),
     ("wgpu", &["model/src/device/"]),
     ("cudarc", &["model/src/device/"]),
@@ -407,32 +408,20 @@ const HOMES: &[(&str, &[&str])] = &[
     ("intellect_bootstrap", &["bootstrap/", "node/", "tests/"]),
     ("intellect_node", &["node/", "tests/"]),
 ];
-/// The modules of `protocol`: values, functions, machines, the root.
-const LAYERS: [&[&str]; 5] = [
-    &[
-        "admit", "base58", "blocks", "event", "fault", "id", "lobby", "message", "rng", "roll",
-        "rule", "seal", "sign", "time", "wire",
-    ],
-    &[
-        "assign",
-        "checkpoint",
-        "codec",
-        "ledger",
-        "lineage",
-        "log",
-        "manifest",
-        "notices",
-        "output",
-        "repair",
-        "ring",
-        "step",
-        "tree",
-    ],
-    &["view", "epoch", "sync", "exchange", "crowd"],
+const ROOMS: &str = "protocol/src/";
+/// Modules of `protocol` that only declare others.
+const FOLDERS: [&str; 2] = ["", "consensus"];
+/// The rooms of `protocol` by floor. A module that is named alone stands on another floor than its folder.
+const FLOORS: [&[&str]; 8] = [
+    &["base"],
+    &["message"],
+    &["access", "ring"],
+    &["history"],
+    &["manifest", "machine"],
+    &["view", "consensus::epoch", "consensus::sync", "ring::exchange", "download"],
     &["peer"],
     &["holdings"],
 ];
-const MACHINE: usize = 2;
 const REDUCE: &str = "model/src/ops/reduce.rs";
 /// The product whose kernel is fixed on every device.
 const PRODUCT: &str = "model/src/ops/project.rs";

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use intellect_model::config::Work;
+use intellect_protocol::base::sign::Keypair;
 use intellect_protocol::manifest::{Run, Trust};
 use intellect_protocol::message::{Admissions, Body, Clause, Invite, Notice, Terms};
-use intellect_protocol::sign::Keypair;
 
 use super::*;
 use crate::manifest::Draft;

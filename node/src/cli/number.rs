@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, str::FromStr};
 
-use intellect_protocol::{admit::USES_MAX, message::MEMBERS_MAX};
+use intellect_protocol::{access::admit::USES_MAX, message::MEMBERS_MAX};
 
 /// Parses a whole number from 1 on.
 pub(super) fn from_one<T: FromStr>(text: &str) -> Result<T, String> {

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use intellect_protocol::admit::code::{Code, CodeError, PREFIX};
+use intellect_protocol::access::admit::code::{Code, CodeError, PREFIX};
 
 use crate::os::{PathError, cannot};
 
@@ -65,10 +65,9 @@ const BYTES_MAX: u64 = 16 << 10;
 #[cfg(test)]
 mod tests {
     use intellect_protocol::{
-        admit::code::CodeError,
-        id::RunId,
+        access::admit::code::CodeError,
+        base::{id::RunId, sign::Keypair},
         message::{Invite, Terms},
-        sign::Keypair,
     };
 
     use super::*;

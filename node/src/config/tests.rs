@@ -97,8 +97,8 @@ fn the_command_of_a_folder_can_be_pasted() {
 
 #[test]
 fn an_invite_says_which_run_is_meant() {
+    use intellect_protocol::base::sign::Keypair;
     use intellect_protocol::message::{Invite, Terms};
-    use intellect_protocol::sign::Keypair;
     let (run, seed) = (RunId([0xab; 32]), [3; 32]);
     let key = Keypair::from_seed(&seed);
     let invite = Invite::new(run, Terms::new(key.peer()), &key);

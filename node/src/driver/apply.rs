@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::checkpoint::Header;
-use intellect_protocol::epoch::{Apply, Ring};
+use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::base::sign::Verified;
+use intellect_protocol::consensus::epoch::{Apply, Ring};
+use intellect_protocol::history::checkpoint::Header;
 use intellect_protocol::holdings::{Buffer, Input, Name, Output};
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Ask, Finished, Head, Message, Request};
 use intellect_protocol::peer;
-use intellect_protocol::sign::Verified;
-use intellect_protocol::wire;
 
 use super::disk::update_came;
 use super::{Done, Driver};

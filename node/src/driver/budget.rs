@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
 use tokio::time::Instant;
 
 use crate::net::pace::{Allowance, Bucket};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use intellect_protocol::base::id::Digest;
 use intellect_protocol::holdings::{Buffer, Slice};
-use intellect_protocol::id::Digest;
 
 use super::shared::SharedData;
 use crate::store::{Journal, Saved};

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use intellect_protocol::epoch::Ring;
+use intellect_protocol::base::id::Digest;
+use intellect_protocol::consensus::epoch::Ring;
+use intellect_protocol::history::log::Record;
 use intellect_protocol::holdings::{Buffer, Disk, Input, Name, Slice, Slices};
-use intellect_protocol::id::Digest;
-use intellect_protocol::log::Record;
-use intellect_protocol::repair::Repair;
+use intellect_protocol::ring::assembly::Repair;
 
 use super::{Done, Driver};
 use crate::store::{Journal, Saved, StoreError};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
 
 use crate::net::FETCH_TIMEOUT;
 

@@ -6,10 +6,10 @@
 //! the run or votes. This is about
 //! lines only: what is not passed on is read all the same, and what a message means is for the state.
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::base::sign::Verified;
 use intellect_protocol::message::{Message, Series};
 use intellect_protocol::peer;
-use intellect_protocol::sign::Verified;
 
 /// What a message is worth to others, as far as is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

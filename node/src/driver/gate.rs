@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
 
 use crate::admission::Admission;
 

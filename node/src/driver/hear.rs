@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::base::sign::Verified;
 use intellect_protocol::message::Message;
+use intellect_protocol::message::wire;
 use intellect_protocol::peer;
-use intellect_protocol::sign::Verified;
-use intellect_protocol::wire;
 
 use super::Driver;
 use super::forward::{self, Worth};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use intellect_protocol::event::Event;
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::machine::event::Event;
 use intellect_protocol::message::Phase;
 use intellect_protocol::peer;
 

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use intellect_protocol::id::PeerId;
-use intellect_protocol::lobby::{Outcome, Reception, Visit};
+use intellect_protocol::access::handshake::{Outcome, Reception, Visit};
+use intellect_protocol::access::notices::NoticeError;
+use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::{Clause, Notice, Ticket};
-use intellect_protocol::notices::NoticeError;
 use intellect_protocol::peer;
 use tokio::sync::oneshot;
 

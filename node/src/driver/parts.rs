@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use intellect_model::data::Dataset;
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::base::time::Time;
 use intellect_protocol::holdings::{self, Name};
-use intellect_protocol::id::{Digest, PeerId};
 use intellect_protocol::peer;
-use intellect_protocol::time::Time;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use intellect_protocol::base::id::PeerId;
 use intellect_protocol::holdings::{Input, Inquiry, Location};
-use intellect_protocol::id::PeerId;
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Answer, Ask, Request};
-use intellect_protocol::wire;
 
 use super::{Done, Driver};
 use crate::fetch::{PART_BYTES, part_of};

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use intellect_model::config::Fingerprint;
 use intellect_model::data::Dataset;
-use intellect_protocol::id::Digest;
-use intellect_protocol::tree::{TREE_PIECE_BYTES, Tree, piece_count, piece_of, value_of};
+use intellect_protocol::base::id::Digest;
+use intellect_protocol::base::tree::{TREE_PIECE_BYTES, Tree, piece_count, piece_of, value_of};
 
 use crate::fetch::part_of;
 use crate::manifest::Manifest;

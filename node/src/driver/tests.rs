@@ -7,11 +7,11 @@ use clap::Parser as _;
 use intellect_bootstrap::frame::Place;
 use intellect_model::config::Work;
 use intellect_model::data::Dataset;
+use intellect_protocol::base::id::{Digest, LogId};
 use intellect_protocol::holdings::Output;
-use intellect_protocol::id::{Digest, LogId};
 use intellect_protocol::manifest::Run;
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Heartbeat, Message, Phase};
-use intellect_protocol::wire;
 
 use super::*;
 use crate::cli::{Cli, RunArgs};

@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::base::sign::Verified;
 use intellect_protocol::message::Message;
-use intellect_protocol::sign::Verified;
 
 use crate::store::Start;
 
@@ -123,12 +123,12 @@ fn unix_clock(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::id::{Digest, LogId, RunId};
+    use intellect_protocol::base::id::{Digest, LogId, RunId};
+    use intellect_protocol::base::sign::Keypair;
     use intellect_protocol::message::{Head, Heartbeat, Phase, Series};
-    use intellect_protocol::sign::Keypair;
 
     use super::*;
-    use intellect_protocol::wire;
+    use intellect_protocol::message::wire;
 
     fn key(number: u8) -> Keypair {
         Keypair::from_seed(&[number; 32])

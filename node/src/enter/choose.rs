@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use intellect_protocol::id::RunId;
+use intellect_protocol::base::id::RunId;
 use tokio::time::sleep;
 
 use super::EnterError;

@@ -5,7 +5,7 @@ use std::io;
 use intellect_model::data::DataError;
 use intellect_model::tokenizer::OpenError;
 use intellect_model::{Device, DeviceError};
-use intellect_protocol::admit::Denied;
+use intellect_protocol::access::admit::Denied;
 
 use crate::driver::DriverError;
 use crate::fetch::WebError;

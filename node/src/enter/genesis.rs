@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use intellect_protocol::checkpoint::Header;
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::history::checkpoint::Header;
 
 use super::{EnterError, off_loop};
 use crate::admission::Admission;

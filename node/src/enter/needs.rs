@@ -53,8 +53,8 @@ const CHECKPOINTS_ROOM: u64 = 5 + PINNED_MAX as u64;
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::codec::Codec;
-    use intellect_protocol::sign::Keypair;
+    use intellect_protocol::base::sign::Keypair;
+    use intellect_protocol::ring::codec::Codec;
 
     use super::*;
 

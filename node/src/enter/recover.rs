@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
-use intellect_protocol::checkpoint::{Header, Table};
-use intellect_protocol::codec::Codec;
+use intellect_protocol::base::id::{Digest, RunId};
+use intellect_protocol::history::checkpoint::{Header, Table};
+use intellect_protocol::history::log::{self, Recovered};
 use intellect_protocol::holdings::{self, Name, Restored};
-use intellect_protocol::id::{Digest, RunId};
-use intellect_protocol::log::{self, Recovered};
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Head, Link};
-use intellect_protocol::wire;
+use intellect_protocol::ring::codec::Codec;
 
 use crate::store::{Begun, Journal, Look, Saved, Store, StoreError};
 use crate::tell::Teller;

@@ -1,7 +1,7 @@
 //! What an earlier start of this folder left for this one apart from the run itself: what was typed, where peers
 //! were reached, where this node listened.
 
-use intellect_protocol::id::RunId;
+use intellect_protocol::base::id::RunId;
 
 use crate::config::Local;
 use crate::config::options::{Kept, Options};

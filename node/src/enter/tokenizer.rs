@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use intellect_model::config::{Scheme, Vocabulary};
 use intellect_model::tokenizer::{FILE_BYTES_MAX, File, OpenError, Tokenizer};
-use intellect_protocol::id::Digest;
+use intellect_protocol::base::id::Digest;
 
 use super::EnterError;
 use crate::fetch;

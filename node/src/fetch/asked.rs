@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use intellect_protocol::crowd::{Bytes, Config, Failure, Input, Output, State};
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::base::rule::Rules;
+use intellect_protocol::base::time::Time;
+use intellect_protocol::download::{Bytes, Config, Failure, Input, Output, State};
 use intellect_protocol::message::Request;
-use intellect_protocol::rule::Rules;
-use intellect_protocol::time::Time;
-use intellect_protocol::wire;
+use intellect_protocol::message::wire;
 use tokio::time::{Instant, sleep_until};
 
 use super::PART_BYTES;

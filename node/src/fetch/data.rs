@@ -1,18 +1,18 @@
 //! Fetches a file of the run's data from members that have it.
 //!
 //! The values of its pieces come first and are checked against the digest in the manifest
-//! ([`intellect_protocol::tree`]). Then each piece of 1 MiB is checked as it arrives and stored on disk, so that a
+//! ([`intellect_protocol::base::tree`]). Then each piece of 1 MiB is checked as it arrives and stored on disk, so that a
 //! restart resumes where it was.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intellect_model::config::Fingerprint;
-use intellect_protocol::crowd::{Input, Length, Output, Piece, Want};
-use intellect_protocol::fault::AnswerFault;
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::fault::AnswerFault;
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::base::tree::{self, Tree};
+use intellect_protocol::download::{Input, Length, Output, Piece, Want};
 use intellect_protocol::message::Request;
-use intellect_protocol::tree::{self, Tree};
 use tokio::task::spawn_blocking;
 
 use super::asked::Asked;

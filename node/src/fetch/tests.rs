@@ -29,7 +29,7 @@ async fn pieces_that_are_known_need_not_come() {
     let (state, held) = kept_pieces(&table, None).await.unwrap();
     assert_eq!((state.theta().len(), held), (theta.len(), BTreeSet::from([0, 3, 4, 5])));
     let folder = tempfile::tempdir().unwrap();
-    let run = intellect_protocol::id::RunId([1; 32]);
+    let run = intellect_protocol::base::id::RunId([1; 32]);
     let store = Arc::new(Store::open(folder.path(), run).unwrap());
     let mut incoming = Some(open_incoming(&store, &table).await.unwrap());
     let bytes: Vec<u8> =

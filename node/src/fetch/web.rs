@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use intellect_model::config::Fingerprint;
-use intellect_protocol::id::Digest;
-use intellect_protocol::tree::{TREE_PIECE_BYTES, Tree, piece_count, piece_of, value_of};
+use intellect_protocol::base::id::Digest;
+use intellect_protocol::base::tree::{TREE_PIECE_BYTES, Tree, piece_count, piece_of, value_of};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 

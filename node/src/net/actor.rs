@@ -20,7 +20,7 @@ use std::{
 
 use futures::StreamExt as _;
 use intellect_bootstrap::{address, discovery::DiscoveryEvent, manifest, streams::Incoming};
-use intellect_protocol::id::{PeerId as Peer, RunId};
+use intellect_protocol::base::id::{PeerId as Peer, RunId};
 use libp2p::{
     PeerId, autonat, gossipsub, identify,
     identity::Keypair,

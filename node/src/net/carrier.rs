@@ -9,7 +9,7 @@ use intellect_bootstrap::{
     streams::{OpenError, Opening},
     transport::{self, ListenError},
 };
-use intellect_protocol::{crowd::Failure, id::RunId};
+use intellect_protocol::{base::id::RunId, download::Failure};
 use libp2p::{
     Multiaddr, PeerId, StreamProtocol, Swarm,
     core::transport::ListenerId,

@@ -5,7 +5,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use intellect_protocol::id::PeerId as Name;
+use intellect_protocol::base::id::PeerId as Name;
 use libp2p::PeerId;
 
 use super::name;

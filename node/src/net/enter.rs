@@ -9,7 +9,7 @@ use std::{fmt::Display, time::Duration};
 
 use futures::future::join_all;
 use intellect_bootstrap::{address, manifest, streams::Opening, transport::root_cause};
-use intellect_protocol::id::RunId;
+use intellect_protocol::base::id::RunId;
 use libp2p::{Multiaddr, PeerId, TransportError, swarm::DialError};
 use tokio::{
     sync::oneshot,

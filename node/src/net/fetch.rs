@@ -16,7 +16,7 @@ use intellect_bootstrap::{
     frame::{self, FrameError},
     streams::Opening,
 };
-use intellect_protocol::crowd::Failure;
+use intellect_protocol::download::Failure;
 use libp2p::{PeerId, Stream};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},

@@ -9,9 +9,9 @@ use std::{
 
 use intellect_bootstrap::{frame::Room, manifest};
 use intellect_protocol::{
-    crowd::Failure,
-    id::{PeerId as Peer, RunId},
-    lobby::Reception,
+    access::handshake::Reception,
+    base::id::{PeerId as Peer, RunId},
+    download::Failure,
 };
 use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::sync::{mpsc, oneshot, watch};

@@ -10,8 +10,8 @@ use intellect_bootstrap::{
     transport::{BuildError, ListenError},
 };
 use intellect_protocol::{
-    id::PeerId,
-    lobby::{Reception, Visit},
+    access::handshake::{Reception, Visit},
+    base::id::PeerId,
 };
 use libp2p::gossipsub::{MessageId, TopicHash};
 use tokio::sync::oneshot;

@@ -239,7 +239,7 @@ const IN_VAIN_MAX: usize = 256;
 mod tests {
     use std::{collections::HashSet, sync::Arc};
 
-    use intellect_protocol::id::PeerId as Name;
+    use intellect_protocol::base::id::PeerId as Name;
     use libp2p::Multiaddr;
 
     use super::*;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use intellect_bootstrap::{discovery::IDENTIFY, frame::Place, transport::root_cause};
-use intellect_protocol::{id::PeerId as Name, wire};
+use intellect_protocol::{base::id::PeerId as Name, message::wire};
 use libp2p::{
     Multiaddr, PeerId,
     gossipsub::TopicHash,

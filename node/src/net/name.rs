@@ -1,7 +1,7 @@
 //! One peer, two spellings: the protocol's 32 bytes of ed25519 key, and libp2p's `PeerId`, which
 //! holds the same key behind a six-byte prefix (the identity multihash of its protobuf form).
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
 
 /// Multihash `identity`, 36 bytes; protobuf: key type ed25519, 32 bytes of key.
 const PREFIX: [u8; 6] = [0x00, 0x24, 0x08, 0x01, 0x12, 0x20];
@@ -30,7 +30,7 @@ mod tests {
         let ours = from_libp2p(&libp2p).unwrap();
         assert_eq!(ours.0, key.try_into_ed25519().unwrap().public().to_bytes());
         assert_eq!(to_libp2p(ours), libp2p);
-        assert_eq!(libp2p.to_string(), intellect_protocol::base58::encode(&ours));
+        assert_eq!(libp2p.to_string(), intellect_protocol::base::base58::encode(&ours));
     }
 
     #[test]

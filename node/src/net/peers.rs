@@ -16,7 +16,7 @@ use std::{
 };
 
 use intellect_bootstrap::address;
-use intellect_protocol::rng::Rng;
+use intellect_protocol::base::rng::Rng;
 use libp2p::{Multiaddr, PeerId, core::ConnectedPoint, swarm::ConnectionId};
 use tokio::{sync::Semaphore, time::Instant};
 

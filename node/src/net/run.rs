@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use intellect_bootstrap::manifest;
-use intellect_protocol::id::RunId;
+use intellect_protocol::base::id::RunId;
 use libp2p::{
     gossipsub::{IdentTopic, TopicHash},
     kad::RecordKey,

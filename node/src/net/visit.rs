@@ -9,7 +9,9 @@ use intellect_bootstrap::{
     frame::{self, FrameError},
     streams::{OpenError, Opening},
 };
-use intellect_protocol::lobby::{Outcome, RECEPTION_BYTES_MAX, Reception, VISIT_BYTES_MAX, Visit};
+use intellect_protocol::access::handshake::{
+    Outcome, RECEPTION_BYTES_MAX, Reception, VISIT_BYTES_MAX, Visit,
+};
 use libp2p::{PeerId, Stream, StreamProtocol};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},

@@ -4,12 +4,14 @@
 use std::{ops::Range, sync::Arc, thread};
 
 use intellect_protocol::{
-    codec::{
-        Codec, DecodeError,
-        reduce::{ReduceError, Share},
+    base::id::Digest,
+    ring::{
+        codec::{
+            Codec, DecodeError,
+            reduce::{ReduceError, Share},
+        },
+        exchange::Work,
     },
-    exchange::Work,
-    id::Digest,
 };
 use tokio::sync::mpsc;
 

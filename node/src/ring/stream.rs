@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use intellect_protocol::exchange::frame::{LABEL_BYTES, Label};
-use intellect_protocol::fault::FrameFault;
+use intellect_protocol::base::fault::FrameFault;
+use intellect_protocol::ring::exchange::frame::{LABEL_BYTES, Label};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,

@@ -2,10 +2,8 @@
 
 use super::*;
 use intellect_protocol::{
-    codec::reduce::Share,
-    exchange::frame::LABEL_BYTES,
-    id::LogId,
-    ring::{FRAME, Half},
+    base::id::LogId,
+    ring::{FRAME, Half, codec::reduce::Share, exchange::frame::LABEL_BYTES},
 };
 use tokio::io::DuplexStream;
 

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use intellect_protocol::rng::Rng;
+use intellect_protocol::base::rng::Rng;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {

@@ -138,7 +138,7 @@ pub(super) const POLL: Duration = Duration::from_millis(20);
 mod tests {
     use std::{fs, io::Write as _};
 
-    use intellect_protocol::id::PeerId;
+    use intellect_protocol::base::id::PeerId;
 
     use super::*;
     use crate::tell::events::{Event, Sink};

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use intellect_protocol::rng::Rng;
+use intellect_protocol::base::rng::Rng;
 
 use super::{
     links::{Change, Line},

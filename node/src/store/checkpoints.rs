@@ -22,10 +22,10 @@ use std::{
 };
 
 use intellect_protocol::{
-    checkpoint::{Header, PIECE_BYTES, Table},
-    codec::Codec,
+    base::id::{Digest, RunId},
+    history::checkpoint::{Header, PIECE_BYTES, Table},
     holdings::CHECKPOINTS,
-    id::{Digest, RunId},
+    ring::codec::Codec,
 };
 
 use super::{Store, StoreError, TEMPORARY, files};

@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use intellect_model::config::Fingerprint;
-use intellect_protocol::id::{Digest, RunId};
-use intellect_protocol::tree::{Tree, piece_of, value_of};
+use intellect_protocol::base::id::{Digest, RunId};
+use intellect_protocol::base::tree::{Tree, piece_of, value_of};
 
 use super::{Store, StoreError, files, replace, run_folder};
 use crate::os::{self, cannot, unless_missing};
@@ -158,7 +158,7 @@ const FOLDER: &str = "data";
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::tree::TREE_PIECE_BYTES;
+    use intellect_protocol::base::tree::TREE_PIECE_BYTES;
 
     use super::*;
 

@@ -10,9 +10,9 @@ use std::{
 };
 
 use intellect_protocol::{
-    checkpoint::{Header, PieceError, Table},
-    codec::EncodeError,
-    id::Digest,
+    base::id::Digest,
+    history::checkpoint::{Header, PieceError, Table},
+    ring::codec::EncodeError,
 };
 
 use super::{Saved, Store, StoreError, TEMPORARY, checkpoints};
@@ -162,7 +162,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::{checkpoint::PIECE, id::RunId};
+    use intellect_protocol::{base::id::RunId, history::checkpoint::PIECE};
 
     use super::*;
 

@@ -9,8 +9,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-use intellect_protocol::checkpoint::{HEADER_BYTES, Header, Table};
-use intellect_protocol::id::Digest;
+use intellect_protocol::base::id::Digest;
+use intellect_protocol::history::checkpoint::{HEADER_BYTES, Header, Table};
 
 use super::{Store, StoreError, files};
 use crate::os::{self, cannot, unless_missing};
@@ -121,8 +121,8 @@ impl Incoming {
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::checkpoint::PIECE;
-    use intellect_protocol::id::RunId;
+    use intellect_protocol::base::id::RunId;
+    use intellect_protocol::history::checkpoint::PIECE;
 
     use super::*;
 

@@ -25,10 +25,9 @@ use std::{
 };
 
 use intellect_protocol::{
-    id::LogId,
-    log::Record,
-    message::{Certificate, Series},
-    wire,
+    base::id::LogId,
+    history::log::Record,
+    message::{Certificate, Series, wire},
 };
 
 use super::{

@@ -13,10 +13,9 @@ use std::{
 };
 
 use intellect_protocol::{
-    id::{Digest, RunId},
-    log::Record,
-    message::{Head, Link},
-    wire,
+    base::id::{Digest, RunId},
+    history::log::Record,
+    message::{Head, Link, wire},
 };
 
 use super::{Store, log};
@@ -74,7 +73,9 @@ pub(crate) fn lineage(run: &Path) -> io::Result<Vec<(Head, Link)>> {
         _ => None,
     });
     let genesis = first.map(|state| Head { epoch: 0, tokens: 0, state });
-    Ok(genesis.map_or_else(Vec::new, |genesis| intellect_protocol::log::lineage(genesis, records)))
+    Ok(genesis.map_or_else(Vec::new, |genesis| {
+        intellect_protocol::history::log::lineage(genesis, records)
+    }))
 }
 
 fn links_in(records: &[Vec<u8>]) -> impl Iterator<Item = Link> {

@@ -26,7 +26,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use intellect_protocol::{holdings::BATCH_BYTES, wire};
+use intellect_protocol::{holdings::BATCH_BYTES, message::wire};
 
 use crate::os;
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use intellect_bootstrap::manifest::{notices_file, read_notices};
-use intellect_protocol::{admit::code::Code, id::PeerId, message::Ticket};
+use intellect_protocol::{access::admit::code::Code, base::id::PeerId, message::Ticket};
 
 use super::{Store, StoreError, TEMPORARY, finish, write};
 use crate::os::{cannot, unless_missing};
@@ -67,7 +67,7 @@ const TICKET_TEXT_MAX: u64 = 4 << 10;
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use intellect_protocol::{id::RunId, sign::Keypair};
+    use intellect_protocol::base::{id::RunId, sign::Keypair};
 
     use super::*;
     use crate::store::tests::open;

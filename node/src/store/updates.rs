@@ -10,8 +10,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use intellect_protocol::base::id::Digest;
 use intellect_protocol::holdings::Name;
-use intellect_protocol::id::Digest;
 
 use super::{Store, StoreError, TEMPORARY, files, part_of, write_by};
 use crate::os::{cannot, unless_missing};
@@ -111,7 +111,7 @@ static WRITERS: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::id::RunId;
+    use intellect_protocol::base::id::RunId;
 
     use super::*;
 

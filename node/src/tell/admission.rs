@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::{Attestation, Body, Notice};
 
 use super::{Teller, events};

@@ -80,7 +80,7 @@ fn complete(head: Head, before: bool, held_out: Option<HeldOut>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::id::Digest;
+    use intellect_protocol::base::id::Digest;
 
     use super::*;
 

@@ -85,7 +85,7 @@ impl Teller {
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::id::Digest;
+    use intellect_protocol::base::id::Digest;
 
     use super::*;
 

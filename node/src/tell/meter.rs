@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use intellect_model::config::Fingerprint;
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::id::{Digest, PeerId};
 
 use super::Teller;
 use super::events;

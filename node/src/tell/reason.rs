@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::base::time::Time;
+use intellect_protocol::machine::table::Roll;
 use intellect_protocol::message::{QuorumRule, Series, Voter};
-use intellect_protocol::roll::Roll;
-use intellect_protocol::time::Time;
 
 use crate::figures::number_of;
 
@@ -131,7 +131,7 @@ fn quorum(rule: QuorumRule, voters: usize) -> String {
 mod tests {
     use std::time::Duration;
 
-    use intellect_protocol::id::{Digest, LogId};
+    use intellect_protocol::base::id::{Digest, LogId};
     use intellect_protocol::message::Head;
 
     use super::*;

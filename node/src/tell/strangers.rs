@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
 
 use crate::net::Link;
 

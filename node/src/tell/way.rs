@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Instant;
 
-use intellect_protocol::event::Cause;
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::machine::event::Cause;
+use intellect_protocol::machine::table::Roll;
 use intellect_protocol::message::Receipt;
 use intellect_protocol::peer;
-use intellect_protocol::roll::Roll;
 
 use super::{Teller, events};
 use crate::name::PeerName;

@@ -14,10 +14,11 @@ use std::{
 };
 
 use intellect_protocol::{
-    admit::{Denied, Level},
-    id::RunId,
-    notices::NoticeError,
-    sign::Keypair,
+    access::{
+        admit::{Denied, Level},
+        notices::NoticeError,
+    },
+    base::{id::RunId, sign::Keypair},
 };
 
 use crate::{

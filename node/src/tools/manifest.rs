@@ -17,8 +17,8 @@ use intellect_model::{
     hf::import::ImportError,
 };
 use intellect_protocol::{
-    admit::Level,
-    id::{PeerId, RunId},
+    access::admit::Level,
+    base::id::{PeerId, RunId},
     manifest::Run,
 };
 

@@ -14,7 +14,7 @@ use intellect_model::{
     sample::{self, SampleError, Sampling},
     tokenizer::{EncodeError, OpenError, Tokenizer},
 };
-use intellect_protocol::{codec, id::RunId};
+use intellect_protocol::{base::id::RunId, ring::codec};
 
 use crate::{
     cli::{CheckpointArgs, EvalArgs, SampleArgs, StateArgs},

@@ -24,15 +24,15 @@ use std::sync::Arc;
 
 use super::script::organiser;
 use super::toy::Frozen;
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::event::{Committed, Event};
+use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::base::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::base::sign::Verified;
 use intellect_protocol::holdings::Name;
-use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::machine::event::{Committed, Event};
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{
     Absence, Head, Heartbeat, Link, Message, Notice, QuorumRule, Regroup, Series, Voter,
 };
-use intellect_protocol::sign::Verified;
-use intellect_protocol::wire;
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::toy::{self, Anchor};
-use intellect_protocol::crowd::Piece;
-use intellect_protocol::epoch::Apply;
+use intellect_protocol::base::id::{Digest, RunId};
+use intellect_protocol::consensus::epoch::Apply;
+use intellect_protocol::download::Piece;
+use intellect_protocol::history::log::{self, Record};
 use intellect_protocol::holdings::{self, CHECKPOINTS, Name, Restored};
-use intellect_protocol::id::{Digest, RunId};
-use intellect_protocol::log::{self, Record};
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Commit, Head, Link, Message, Series};
-use intellect_protocol::wire;
 
 /// A file of its own.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use super::Faults;
 use super::disk::{Damage, Doom, Kept};
 use super::report::Moment;
 use super::world::World;
-use intellect_protocol::rng::Rng;
+use intellect_protocol::base::rng::Rng;
 
 /// A fault whose moment does not come strikes anyway after this long, in milliseconds.
 const PATIENCE_MS: u64 = 40_000;

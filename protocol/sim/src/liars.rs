@@ -14,9 +14,9 @@ mod presence;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::base::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::base::rng::Rng;
 use intellect_protocol::message::{Head, Heartbeat, Message, Phase, Roster, Series, Voter};
-use intellect_protocol::rng::Rng;
 
 /// The number of an attempt.
 pub(crate) type Attempt = u64;

@@ -28,9 +28,9 @@ use faults::Director;
 use report::{Count, Failure, Moment, Report, Summary};
 use world::{Setup, World};
 
+use intellect_protocol::base::rng::Rng;
+use intellect_protocol::base::rule::{Rule, Rules};
 use intellect_protocol::message::{Head, QuorumRule};
-use intellect_protocol::rng::Rng;
-use intellect_protocol::rule::{Rule, Rules};
 
 /// Which class of faults strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

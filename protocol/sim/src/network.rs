@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use intellect_protocol::rng::Rng;
+use intellect_protocol::base::rng::Rng;
 
 /// What becomes of one message on one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

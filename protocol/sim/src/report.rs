@@ -23,8 +23,8 @@ use std::fmt;
 
 use super::check::Violation;
 use super::{Config, Faults};
-use intellect_protocol::event::Committed;
-use intellect_protocol::id::Digest;
+use intellect_protocol::base::id::Digest;
+use intellect_protocol::machine::event::Committed;
 use intellect_protocol::message::{Roster, Series};
 
 /// A moment of an epoch at which a fault can be aimed.

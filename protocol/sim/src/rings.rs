@@ -6,19 +6,19 @@
 //! neighbours lose a stream at once, or hear nothing for [`QUIET_MS`]; who stands further away hears
 //! nothing either, and blames its own predecessor, which is alive.
 //!
-//! [`reduce`]: intellect_protocol::codec::reduce
+//! [`reduce`]: intellect_protocol::ring::codec::reduce
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::toy::CODEC;
-use intellect_protocol::codec::reduce::Share;
-use intellect_protocol::epoch::Ring;
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::consensus::epoch::Ring;
 use intellect_protocol::message::Member;
-use intellect_protocol::repair;
 use intellect_protocol::ring::Layout;
+use intellect_protocol::ring::assembly;
+use intellect_protocol::ring::codec::reduce::Share;
 
 /// How a member sends what it has accepted to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Rings {
             broken: false,
             bytes: None,
         });
-        run.deltas[index] = Some(Arc::new(repair::gather(&delta, ring.layout.redone())));
+        run.deltas[index] = Some(Arc::new(assembly::gather(&delta, ring.layout.redone())));
         if run.broken || run.deltas.iter().any(Option::is_none) {
             return vec![run.due(QUIET_MS, index, Notice::Wait(run.before(index)))];
         }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::disk::Doom;
 use crate::liars::Lying;
 use crate::network::Fate;
-use intellect_protocol::id::Digest;
+use intellect_protocol::base::id::Digest;
+use intellect_protocol::base::sign::Keypair;
 use intellect_protocol::message::{Answer, Message, Notice, Ticket};
-use intellect_protocol::sign::Keypair;
 
 /// Who attests states and lets peers in, with a key that is not simulated: everybody checks what it has signed.
 pub(crate) fn organiser() -> Keypair {

@@ -12,13 +12,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use intellect_protocol::blocks::{BLOCK, Blocks};
-use intellect_protocol::codec::Codec;
-use intellect_protocol::crowd::Piece;
-use intellect_protocol::epoch::Apply;
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::blocks::{BLOCK, Blocks};
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::base::rng::Rng;
+use intellect_protocol::consensus::epoch::Apply;
+use intellect_protocol::download::Piece;
 use intellect_protocol::message::Head;
-use intellect_protocol::rng::Rng;
+use intellect_protocol::ring::codec::Codec;
 
 /// Elements of the toy's parameters: sixteen blocks, the last one short.
 pub(crate) const ELEMENTS: usize = 4_000;

@@ -37,20 +37,20 @@ use super::report::{Count, Moment, Report};
 use super::rings::{Rings, Sends};
 use super::script::Script;
 use super::toy::{Anchor, CODEC, ELEMENTS, TOKENS, Toy};
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::event::Event;
-use intellect_protocol::fault::Fault;
+use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::base::fault::Fault;
+use intellect_protocol::base::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::base::rng::Rng;
+use intellect_protocol::base::rule::{Rule, Rules};
+use intellect_protocol::base::sign::{Keypair, Verified};
+use intellect_protocol::base::time::Time;
 use intellect_protocol::holdings::{self, Buffer, Input, Output};
-use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::machine::event::Event;
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{
     Answer, Head, Message, Notice, Phase, QuorumRule, Rank, Series, Voter,
 };
 use intellect_protocol::peer;
-use intellect_protocol::rng::Rng;
-use intellect_protocol::rule::{Rule, Rules};
-use intellect_protocol::sign::{Keypair, Verified};
-use intellect_protocol::time::Time;
-use intellect_protocol::wire;
 
 /// How a world is set up.
 #[derive(Clone, Debug)]

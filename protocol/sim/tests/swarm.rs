@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use intellect_protocol::rule::Rule;
+use intellect_protocol::base::rule::Rule;
 use intellect_protocol_sim::report::{Count, Failure};
 use intellect_protocol_sim::{self as sim, Config, Faults};
 

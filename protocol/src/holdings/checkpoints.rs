@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::interface::{Location, Name};
-use crate::id::Digest;
-use crate::log::{self, Mark, Record, Recovered};
+use crate::base::id::Digest;
+use crate::base::time::Time;
+use crate::history::log::{self, Mark, Record, Recovered};
 use crate::message::{Head, Link};
-use crate::time::Time;
 
 /// Checkpoints that are kept on disk.
 pub const CHECKPOINTS: usize = 3;

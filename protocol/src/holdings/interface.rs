@@ -3,16 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::blocks::Blocks;
-use crate::codec::Codec;
-use crate::epoch::{Apply, Ring};
-use crate::event::Event;
-use crate::fault::Fault;
-use crate::id::{Digest, PeerId};
-use crate::log::Record;
+use crate::base::blocks::Blocks;
+use crate::base::fault::Fault;
+use crate::base::id::{Digest, PeerId};
+use crate::base::sign::Verified;
+use crate::consensus::epoch::{Apply, Ring};
+use crate::history::log::Record;
+use crate::machine::event::Event;
 use crate::message::{Ask, Finished, Head, Message, Request};
 use crate::peer;
-use crate::sign::Verified;
+use crate::ring::codec::Codec;
 
 /// What must be known before a start.
 #[derive(Clone, Debug)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::interface::{Buffer, Disk, Location, Name, Output};
 use super::updates::{AHEAD, FETCH_PAUSE, FETCHES, Writing};
 use super::{DISK_PAUSE, State};
-use crate::epoch::{Apply, Durability};
-use crate::id::{Digest, PeerId};
+use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
+use crate::base::time::Time;
+use crate::consensus::epoch::{Apply, Durability};
 use crate::peer;
-use crate::rule::Rule;
-use crate::time::Time;
 
 impl State {
     /// Keeps an update that is in memory, and has it written to disk.

@@ -21,11 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::interface::{Disk, Inquiry};
-use crate::id::Digest;
-use crate::log::Record;
+use crate::base::id::Digest;
+use crate::base::time::Time;
+use crate::history::log::Record;
 use crate::message::Message;
 use crate::peer::Output;
-use crate::time::Time;
 
 /// What was decided.
 #[derive(Clone, Debug)]

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::interface::{Buffer, Chunk, Inquiry, Slice, Slices};
-use crate::codec::Codec;
-use crate::epoch::Ring;
-use crate::id::{Digest, PeerId};
+use crate::base::id::{Digest, PeerId};
+use crate::base::time::Time;
+use crate::consensus::epoch::Ring;
 use crate::message::Finished;
 use crate::ring::Layout;
-use crate::time::Time;
+use crate::ring::codec::Codec;
 
 /// Rings whose bytes are kept: the last one, and the one that it repaired.
 const RINGS: usize = 2;
@@ -232,7 +232,7 @@ impl Repairs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::LogId;
+    use crate::base::id::LogId;
     use crate::message::{Head, Member, Roster, Series};
 
     fn layout(elements: u64) -> Layout {

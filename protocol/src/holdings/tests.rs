@@ -2,15 +2,15 @@
 
 use super::updates::{FETCH_PAUSE, FETCHES};
 use super::*;
-use crate::admit::Level;
-use crate::blocks::Blocks;
-use crate::epoch::Apply;
-use crate::id::{LogId, RunId};
-use crate::lineage::{Capacity, Law, Me};
-use crate::log::Recovered;
+use crate::access::admit::Level;
+use crate::base::blocks::Blocks;
+use crate::base::id::{LogId, RunId};
+use crate::base::sign::Keypair;
+use crate::consensus::epoch::Apply;
+use crate::consensus::{epoch, sync};
+use crate::history::lineage::{Capacity, Law, Me};
+use crate::history::log::Recovered;
 use crate::message::QuorumRule;
-use crate::sign::Keypair;
-use crate::{epoch, sync};
 
 /// A file of data that is handed out.
 const FILE: Digest = Digest([7; 32]);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::interface::{Buffer, Location, Name, Slice};
-use crate::epoch::Apply;
-use crate::id::{Digest, PeerId};
+use crate::base::id::{Digest, PeerId};
+use crate::base::time::Time;
+use crate::consensus::epoch::Apply;
 use crate::peer::UPDATES_KEPT;
-use crate::time::Time;
 
 /// Committed updates that stay in memory, for peers that were too slow for the ring.
 pub const IN_MEMORY: usize = 4;

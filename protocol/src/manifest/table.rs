@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use toml::{Table, Value as Toml};
 
 use super::ManifestError;
-use crate::wire;
+use crate::message::wire;
 
 /// Declares a table: `key: type, bounds, "what it means";`. The keys of the manifest itself have no table's
 /// name before them.

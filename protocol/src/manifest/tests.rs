@@ -1,8 +1,8 @@
 //! What a manifest accepts, refuses, and hashes to.
 
 use super::*;
-use crate::base58;
-use crate::id::LogId;
+use crate::base::base58;
+use crate::base::id::LogId;
 
 const WORK: &[u8] = b"the bytes of [model], [data], [train]";
 

@@ -9,12 +9,12 @@ use super::table::{Fields, Keys, Text, Value as _, missing, named, outside, tabl
 use super::{
     Budget, Epoch, FORMAT, Level, ManifestError, Members, Quorum, Run, Tolerate, Trust, UNDO_MAX,
 };
-use crate::base58;
-use crate::codec::Codec;
-use crate::id::{self, Digest, LogId, PeerId};
+use crate::base::base58;
+use crate::base::id::{self, Digest, LogId, PeerId};
+use crate::base::sign::Signature;
+use crate::message::wire;
 use crate::message::{MEMBERS_MAX, Voter};
-use crate::sign::Signature;
-use crate::wire;
+use crate::ring::codec::Codec;
 
 table! {
     /// The keys above all tables that are hashed where they stand.

@@ -3,9 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::blocks::Blocks;
-use crate::id::{Digest, PeerId};
-use crate::seal::Seal;
+use crate::base::blocks::Blocks;
+use crate::base::id::{Digest, PeerId};
+use crate::message::seal::Seal;
 
 use super::record::Member;
 

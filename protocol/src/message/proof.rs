@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::record::{Roster, Series, Voted};
-use crate::id::{Digest, PeerId};
-use crate::sign::Signature;
+use crate::base::id::{Digest, PeerId};
+use crate::base::sign::Signature;
 
 /// "I accepted this free roster, and hold the whole update of its ring": where a third may lie, a vote needs a quorum of
 /// these for its value (R5). Said once for each attempt.

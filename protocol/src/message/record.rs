@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::blocks::Blocks;
-use crate::id::{Digest, LogId, PeerId};
-use crate::sign::Signature;
+use crate::base::blocks::Blocks;
+use crate::base::id::{Digest, LogId, PeerId};
+use crate::base::sign::Signature;
 
 use super::kept::{Keep, Part, names};
 use super::trust::Admissions;
@@ -84,7 +84,7 @@ pub struct Series {
     /// State digest before that epoch.
     pub parent: Digest,
     /// The last Regroup of this epoch and parent, as it was opened
-    /// ([`opening_digest`](crate::wire::opening_digest)).
+    /// ([`opening_digest`](crate::message::wire::opening_digest)).
     pub regroup: Option<Digest>,
 }
 

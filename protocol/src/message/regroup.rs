@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::{Series, Voter};
 use super::trust::Admissions;
-use crate::id::{Digest, PeerId};
+use crate::base::id::{Digest, PeerId};
 
 /// Why a voter is left out of a Regroup (R12).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

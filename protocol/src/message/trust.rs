@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Digest, PeerId, RunId};
-use crate::sign::Signature;
+use crate::base::id::{Digest, PeerId, RunId};
+use crate::base::sign::Signature;
 
 /// What an invite allows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

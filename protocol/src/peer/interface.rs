@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::epoch::{self, Durability};
-use crate::id::{Digest, PeerId};
-use crate::lineage::{Law, Me};
-use crate::log::Recovered;
+use crate::base::id::{Digest, PeerId};
+use crate::base::sign::Verified;
+use crate::consensus::epoch::{self, Durability};
+use crate::consensus::sync;
+use crate::history::lineage::{Law, Me};
+use crate::history::log::Recovered;
 use crate::message::{Answer, Finished, Head, Message, Notice};
-use crate::sign::Verified;
-use crate::sync;
 
 /// What a peer must know before it starts. All but `me`, the key and what is recovered is equal for every
 /// peer of a run.
@@ -46,7 +46,7 @@ pub enum Input {
     Linked(PeerId, bool),
     /// Whether anybody can dial us. Until this or [`Input::Linked`] is told, everybody is joined with us.
     Reachable(bool),
-    /// The epoch's budget is used up, and the delta is frozen until [`crate::output::Output::Apply`].
+    /// The epoch's budget is used up, and the delta is frozen until [`crate::machine::output::Output::Apply`].
     Trained {
         /// Tokens behind the delta, those carried from earlier epochs included. Never 0.
         tokens: u64,
@@ -81,25 +81,25 @@ pub enum Input {
     UpdateHeld(Digest, Durability),
     /// None of the peers asked delivered the update; or it was held, and had to give way to others.
     UpdateMissing(Digest),
-    /// The outer step of [`crate::output::Output::Apply`] gave this state digest.
+    /// The outer step of [`crate::machine::output::Output::Apply`] gave this state digest.
     Applied {
         /// State digest.
         state: Digest,
     },
-    /// The answer to an [`crate::output::Output::Ask`]; `None` when there was none.
+    /// The answer to an [`crate::machine::output::Output::Ask`]; `None` when there was none.
     Answer(PeerId, Option<Arc<Answer>>),
     /// Some of the checkpoint of this state is on disk, from before a restart: if it lies on the way, the
     /// rest of it is fetched rather than a newer one.
     Partial(Digest),
     /// The newest checkpoint on disk, which others may fetch, is of this epoch.
     Saved(u64),
-    /// The checkpoint of an [`crate::output::Output::Fetch`] is loaded, and on disk and flushed.
+    /// The checkpoint of an [`crate::machine::output::Output::Fetch`] is loaded, and on disk and flushed.
     Loaded(Head),
     /// That checkpoint could not be fetched from any of the peers named, or nothing of it came for
     /// a while.
     LoadFailed(Head),
     /// A notice that came with the manifest, or that somebody brought, who need not be in the run: one that the
-    /// organiser has signed, and that fits those known, is told by [`Event::Notice`](crate::event::Event::Notice) and
+    /// organiser has signed, and that fits those known, is told by [`Event::Notice`](crate::machine::event::Event::Notice) and
     /// passed on.
     Notice(Box<Notice>),
     /// The user wants to leave.

@@ -1,9 +1,9 @@
 //! Tests of the membership view.
 
 use super::*;
-use crate::id::{Digest, LogId, RunId};
+use crate::base::id::{Digest, LogId, RunId};
+use crate::base::sign::Keypair;
 use crate::message::{Head, Invite, Phase, Series, Terms};
-use crate::sign::Keypair;
 
 fn beat(incarnation: u64, count: u64) -> Heartbeat {
     Heartbeat {

@@ -17,24 +17,26 @@ mod mutant;
 #[path = "../golden_wire/examples.rs"]
 mod examples;
 
-use intellect_protocol::admit::code::Code;
-use intellect_protocol::base58;
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::checkpoint::{Header, Table};
-use intellect_protocol::codec::Codec;
-use intellect_protocol::codec::reduce::Share;
-use intellect_protocol::exchange::frame::{Kind, LABEL_BYTES, Label, PREAMBLE_BYTES, Preamble};
-use intellect_protocol::id::{Digest, RunId};
+use intellect_protocol::access::admit::code::Code;
+use intellect_protocol::base::base58;
+use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::base::id::{Digest, RunId};
+use intellect_protocol::base::rng::Rng;
+use intellect_protocol::base::sign::Keypair;
+use intellect_protocol::base::tree::Tree;
+use intellect_protocol::history::checkpoint::{Header, Table};
 use intellect_protocol::manifest::{self, Run};
+use intellect_protocol::message::seal::Seal;
+use intellect_protocol::message::wire::{self, DIRECT_BYTES_MAX};
 use intellect_protocol::message::{
     Answer, Attestation, Body, Clause, Invite, Link, Message, Notice, Roster, Terms, Ticket,
 };
 use intellect_protocol::ring::Half;
-use intellect_protocol::rng::Rng;
-use intellect_protocol::seal::Seal;
-use intellect_protocol::sign::Keypair;
-use intellect_protocol::tree::Tree;
-use intellect_protocol::wire::{self, DIRECT_BYTES_MAX};
+use intellect_protocol::ring::codec::Codec;
+use intellect_protocol::ring::codec::reduce::Share;
+use intellect_protocol::ring::exchange::frame::{
+    Kind, LABEL_BYTES, Label, PREAMBLE_BYTES, Preamble,
+};
 
 /// Mutants that each decoder gets.
 const INPUTS: u64 = 1_000_000;

@@ -1,6 +1,6 @@
 //! Bytes that were an example once.
 
-use intellect_protocol::rng::Rng;
+use intellect_protocol::base::rng::Rng;
 
 /// Longest mutant, in bytes: longer ones only repeat what shorter ones say.
 const BYTES_MAX: usize = 64 << 10;

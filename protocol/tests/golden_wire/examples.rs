@@ -1,7 +1,9 @@
 //! One example of every message, request and answer, in every form that it has.
 
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::base::id::{Digest, LogId, PeerId, RunId};
+use intellect_protocol::base::sign::Signature;
+use intellect_protocol::message::seal::Seal;
 use intellect_protocol::message::{
     Absence, Accept, Admissions, Answer, Ask, Attestation, Body, Certificate, ChainLink, Clause,
     Commit, Done, Finished, Ground, Head, Heard, Heartbeat, Invite, Join, Keep, Kept, Leaving,
@@ -9,8 +11,6 @@ use intellect_protocol::message::{
     Receipt, Refusal, Refuse, Regroup, Report, Request, Roster, Series, Status, Terms, Ticket,
     Voted, Voter,
 };
-use intellect_protocol::seal::Seal;
-use intellect_protocol::sign::Signature;
 
 const TOKENS: u64 = 70_000;
 

@@ -8,10 +8,10 @@
 mod examples;
 mod vectors;
 
-use intellect_protocol::id::RunId;
+use intellect_protocol::base::id::RunId;
+use intellect_protocol::base::sign::Keypair;
+use intellect_protocol::message::wire::{self, DIRECT_BYTES_MAX, GOSSIP_BYTES_MAX, OpenError};
 use intellect_protocol::message::{Message, Phase};
-use intellect_protocol::sign::Keypair;
-use intellect_protocol::wire::{self, DIRECT_BYTES_MAX, GOSSIP_BYTES_MAX, OpenError};
 
 use examples::{answers, messages, requests};
 use vectors::{ANSWERS, MESSAGES, REQUESTS, TAGS};

@@ -18,10 +18,11 @@ use std::{
 
 use e2e::{Process, Story};
 use intellect_protocol::{
-    base58,
-    id::{PeerId, RunId},
-    message::{Heartbeat, Member, Message, Ready, Roster},
-    wire,
+    base::{
+        base58,
+        id::{PeerId, RunId},
+    },
+    message::{Heartbeat, Member, Message, Ready, Roster, wire},
 };
 use serde_json::Value;
 

@@ -4,8 +4,8 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use e2e::{Done, SMALL, Story};
-use intellect_protocol::checkpoint::{HEADER_BYTES, PIECE_BYTES};
-use intellect_protocol::id::Digest;
+use intellect_protocol::base::id::Digest;
+use intellect_protocol::history::checkpoint::{HEADER_BYTES, PIECE_BYTES};
 use serde_json::Value;
 
 use crate::story;

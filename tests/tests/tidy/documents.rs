@@ -142,7 +142,7 @@ const WIRE: [&str; 7] = [
     "protocol/src/message/record.rs",
     "protocol/src/message/regroup.rs",
     "protocol/src/message/trust.rs",
-    "protocol/src/wire.rs",
+    "protocol/src/message/wire.rs",
 ];
 /// Documents that this repository does not hold.
 const ELSEWHERE: [&str; 5] = ["PROTOCOL-RULES", "FORMATS §", "DESIGN.md", "DESIGN §", "LAYOUT.md"];

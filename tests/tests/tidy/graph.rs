@@ -20,6 +20,16 @@ impl Module {
         let uses = trees.flat_map(|tree| expand(&tree)).map(|names| absolute(&path, &names));
         Self { uses: uses.collect(), path }
     }
+
+    /// Its path from the crate's root.
+    pub(crate) fn name(&self) -> String {
+        self.path.join("::")
+    }
+
+    /// The paths from the crate's root that its `use` lines name.
+    pub(crate) fn imports(&self) -> impl Iterator<Item = String> {
+        self.uses.iter().map(|path| path.join("::"))
+    }
 }
 
 /// The path from the crate's root of a type that one of the modules names, however many hand it on.

@@ -14,13 +14,13 @@ pub(super) const CODE_LINES: [(&str, usize); 6] = [
     ("protocol/sim", 5_850),
     ("model", 13_804),
     ("bootstrap", 1_837),
-    ("node", 20_460),
-    ("tests", 1_050),
+    ("node", 20_475),
+    ("tests", 1_051),
 ];
 /// Types whose inherent methods stand in more than `FILES_MAX` files, and in how many.
 const SPREAD: [(&str, &str, usize); 7] = [
-    ("protocol/src/", "epoch::State", 11),
-    ("protocol/src/", "sync::State", 7),
+    ("protocol/src/", "consensus::epoch::State", 11),
+    ("protocol/src/", "consensus::sync::State", 7),
     ("protocol/sim/src/", "world::World", 13),
     ("node/src/", "driver::Driver", 9),
     ("node/src/", "net::actor::Actor", 5),

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use intellect_model::config::{Hints, Work};
 use intellect_model::data::text;
-use intellect_protocol::crowd::Failure;
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::base::sign::Keypair;
+use intellect_protocol::download::Failure;
 use intellect_protocol::manifest::Run;
 use intellect_protocol::message::Request;
-use intellect_protocol::sign::Keypair;
-use intellect_protocol::wire;
+use intellect_protocol::message::wire;
 
 use super::*;
 use crate::config::Voice;

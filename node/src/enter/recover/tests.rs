@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use intellect_protocol::id::{LogId, PeerId};
-use intellect_protocol::log::Record;
+use intellect_protocol::base::id::{LogId, PeerId};
+use intellect_protocol::history::log::Record;
 use intellect_protocol::message::{Certificate, Member, Roster, Series, Voted};
 
 use super::*;

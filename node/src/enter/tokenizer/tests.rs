@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use intellect_protocol::id::RunId;
+use intellect_protocol::base::id::RunId;
 
 use super::*;
 

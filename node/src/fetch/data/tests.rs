@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
-use intellect_protocol::crowd::Failure;
-use intellect_protocol::id::RunId;
-use intellect_protocol::tree::{TREE_PIECE_BYTES, value_of};
-use intellect_protocol::wire;
+use intellect_protocol::base::id::RunId;
+use intellect_protocol::base::tree::{TREE_PIECE_BYTES, value_of};
+use intellect_protocol::download::Failure;
+use intellect_protocol::message::wire;
 
 use super::*;
 use crate::config::Voice;

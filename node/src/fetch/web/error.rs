@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use intellect_protocol::id::Digest;
+use intellect_protocol::base::id::Digest;
 
 use crate::store::StoreError;
 

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Mutex;
 
-use intellect_protocol::id::RunId;
+use intellect_protocol::base::id::RunId;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};

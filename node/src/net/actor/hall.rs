@@ -1,6 +1,6 @@
 //! The actor at the door: who is let in, what this node shows elsewhere, and the visits that it gets.
 
-use intellect_protocol::id::RunId;
+use intellect_protocol::base::id::RunId;
 use libp2p::PeerId;
 use tokio::time::Instant;
 

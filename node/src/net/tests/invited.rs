@@ -1,7 +1,7 @@
 //! A run of invited peers, as the network sees it: who is let in is said by the driver, which is
 //! this file.
 
-use intellect_protocol::lobby::{Outcome, Reception};
+use intellect_protocol::access::handshake::{Outcome, Reception};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Tests of `observations`: a good run passes, and each way to fail is detected.
 
-use intellect_protocol::id::{Digest, PeerId, RunId};
+use intellect_protocol::base::id::{Digest, PeerId, RunId};
 
 use super::*;
 use crate::sim::{

@@ -1,6 +1,6 @@
 //! States on disk: written, pruned, damaged, and found again.
 
-use intellect_protocol::codec::EncodeError;
+use intellect_protocol::ring::codec::EncodeError;
 
 use super::*;
 use crate::store::tests::{RUN, damaged, open};

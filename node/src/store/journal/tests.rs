@@ -3,9 +3,11 @@
 use std::fs;
 
 use intellect_protocol::{
-    id::{Digest, PeerId},
+    base::{
+        id::{Digest, PeerId},
+        sign::Signature,
+    },
     message::{Certificate, Head, Link, Member, Roster, Series, Voted},
-    sign::Signature,
 };
 
 use super::*;
@@ -69,7 +71,7 @@ fn r19_the_first_log_is_not_used_again_when_the_log_is_lost() {
     let store = Store::open(folder.path(), RUN).unwrap();
     assert_ne!(begin(&store, 1_000).journal.start().log, FIRST);
     // In another run the id is not used yet.
-    let other = Store::open(folder.path(), intellect_protocol::id::RunId([8; 32])).unwrap();
+    let other = Store::open(folder.path(), intellect_protocol::base::id::RunId([8; 32])).unwrap();
     assert_eq!(begin(&other, 1_000).journal.start().log, FIRST);
 }
 

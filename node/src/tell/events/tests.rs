@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use intellect_protocol::id::{Digest, PeerId, RunId};
+use intellect_protocol::base::id::{Digest, PeerId, RunId};
 use serde_json::Value;
 
 use super::*;

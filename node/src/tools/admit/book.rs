@@ -12,7 +12,7 @@ use std::{
 };
 
 use intellect_protocol::{
-    id::{PeerId, RunId},
+    base::id::{PeerId, RunId},
     message::Terms,
 };
 use serde::Deserialize;

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use intellect_protocol::{
-    admit::code::Code,
+    access::admit::code::Code,
+    base::sign::Keypair,
     message::{Invite, Terms, Ticket},
-    sign::Keypair,
 };
 
 use super::{AdmitError, book::Book};

@@ -3,9 +3,8 @@
 use std::{io::Write, sync::Arc};
 
 use intellect_protocol::{
-    base58,
-    id::PeerId,
-    ledger::{Account, Admitted, Ledger, Revocation, Via},
+    access::ledger::{Account, Admitted, Ledger, Revocation, Via},
+    base::{base58, id::PeerId},
 };
 
 use super::AdmitError;
@@ -81,9 +80,8 @@ fn revoked(by: Option<Revocation>) -> String {
 #[cfg(test)]
 mod tests {
     use intellect_protocol::{
-        id::RunId,
+        base::{id::RunId, sign::Keypair},
         message::{Body, Clause, Invite, Notice, Terms, Ticket},
-        sign::Keypair,
     };
 
     use super::*;

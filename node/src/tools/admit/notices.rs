@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use intellect_bootstrap::manifest::{notices_file, read_notices};
-use intellect_protocol::{message::Notice, notices::Notices};
+use intellect_protocol::{access::notices::Notices, message::Notice};
 
 use super::AdmitError;
 use crate::{manifest::Manifest, os::cannot, store};

@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use clap::Parser as _;
 use intellect_protocol::{
-    admit::code::Code,
-    id::PeerId,
+    access::admit::code::Code,
+    base::id::PeerId,
     message::{Terms, Ticket},
 };
 

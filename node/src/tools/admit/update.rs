@@ -10,11 +10,15 @@ use std::{
 };
 
 use intellect_protocol::{
-    id::{PeerId, RunId},
-    lobby::{Outcome, Reception, Visit},
+    access::{
+        handshake::{Outcome, Reception, Visit},
+        notices::Point,
+    },
+    base::{
+        id::{PeerId, RunId},
+        sign::Keypair,
+    },
     message::{Body, Clause, Notice},
-    notices::Point,
-    sign::Keypair,
 };
 
 use super::{

@@ -10,8 +10,8 @@ use std::{
 
 use intellect_bootstrap::manifest::NOTICES_MAX;
 use intellect_protocol::{
-    id::{PeerId, RunId},
-    lobby::{Outcome, Reception, Visit},
+    access::handshake::{Outcome, Reception, Visit},
+    base::id::{PeerId, RunId},
     message::Notice,
 };
 use tokio::time::{sleep, timeout};

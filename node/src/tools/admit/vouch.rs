@@ -6,10 +6,11 @@ use std::{
 };
 
 use intellect_protocol::{
-    lobby::{Outcome, Visit},
-    message::{Attestation, Body, Head, Link, Notice},
-    notices::Notices,
-    wire,
+    access::{
+        handshake::{Outcome, Visit},
+        notices::Notices,
+    },
+    message::{Attestation, Body, Head, Link, Notice, wire},
 };
 
 use super::{

@@ -6,7 +6,7 @@
 
 use std::{convert::Infallible, hint::black_box, io::Write};
 
-use intellect_protocol::{codec::Codec, rng::Rng};
+use intellect_protocol::{base::rng::Rng, ring::codec::Codec};
 use serde::Serialize;
 use serde_json::json;
 

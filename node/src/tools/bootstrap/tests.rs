@@ -2,7 +2,7 @@
 
 use clap::Parser as _;
 use intellect_model::config::{Fingerprint, Hints, Work};
-use intellect_protocol::{manifest::Run, sign::Keypair};
+use intellect_protocol::{base::sign::Keypair, manifest::Run};
 
 use super::*;
 use crate::manifest::Draft;

@@ -8,9 +8,9 @@ use intellect_model::{
     schedule,
 };
 use intellect_protocol::{
-    admit::Level,
-    checkpoint::Table,
-    id::PeerId,
+    access::admit::Level,
+    base::id::PeerId,
+    history::checkpoint::Table,
     manifest::{Run, Trust},
 };
 

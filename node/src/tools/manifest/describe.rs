@@ -6,7 +6,7 @@ use intellect_model::{
     config::{Component, Data, Hints, Source, Vocabulary, Work},
     train,
 };
-use intellect_protocol::admit::Level;
+use intellect_protocol::access::admit::Level;
 use intellect_protocol::manifest::{Budget, Outer, Quorum, Run, Tolerate};
 
 use crate::{

@@ -5,8 +5,8 @@ use intellect_model::arch;
 use intellect_model::config::Vocabulary;
 use intellect_model::data::{self, tokens::writer::Writer};
 use intellect_protocol::{
-    checkpoint::{Header, Table},
-    id::Digest,
+    base::id::Digest,
+    history::checkpoint::{Header, Table},
 };
 
 use super::{describe::flops, *};

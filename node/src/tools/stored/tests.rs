@@ -8,10 +8,9 @@ use intellect_model::{
     genesis,
 };
 use intellect_protocol::{
-    checkpoint::{Header, Table},
-    id::Digest,
+    base::{id::Digest, sign::Keypair},
+    history::checkpoint::{Header, Table},
     manifest::Run,
-    sign::Keypair,
 };
 
 use super::*;

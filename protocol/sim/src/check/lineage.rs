@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::rights::Rights;
 use super::{Verdict, require};
 use crate::toy::{BLOCKS, CODEC, ELEMENTS, Frozen};
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::message::{Head, Member, Notice, Rank, Ready, Receipt, Voter};
 
 /// A process: a peer and which of its starts.

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Check, Process, Verdict, require};
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Heartbeat, Message, Roster, Series};
-use intellect_protocol::wire;
 
 /// Heartbeats of one peer that are remembered.
 const BEATS: usize = 16;

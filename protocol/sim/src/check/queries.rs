@@ -1,6 +1,6 @@
 //! What the simulated world asks of the history.
 
-use intellect_protocol::id::Digest;
+use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::{Head, Notice, Rank, Voter};
 
 use super::Check;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Verdict, require};
-use intellect_protocol::id::PeerId;
+use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::{Clause, Notice, Receipt, Ticket};
 
 /// After some epoch of a run of invited peers.

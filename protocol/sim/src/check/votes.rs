@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Verdict, require};
-use intellect_protocol::id::{Digest, PeerId, RunId};
+use intellect_protocol::base::id::{Digest, PeerId, RunId};
+use intellect_protocol::base::sign::Signature;
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{
     Accept, Done, Join, Opening, QuorumRule, Ranked, Regroup, Roster, Series, Status, Voter,
 };
-use intellect_protocol::sign::Signature;
-use intellect_protocol::wire;
 
 /// One voter's log of one series.
 #[derive(Clone, Debug, Default)]

@@ -3,7 +3,7 @@
 use crate::Faults;
 use crate::disk::Damage;
 use crate::report::Moment;
-use intellect_protocol::rng::Rng;
+use intellect_protocol::base::rng::Rng;
 
 /// Epochs in which faults strike; the first one founds the run.
 const FIRST_EPOCH: u64 = 2;

@@ -1,8 +1,8 @@
 //! What liars do with the numbers of attempts (H2, H3).
 
-use intellect_protocol::id::Digest;
+use intellect_protocol::base::id::Digest;
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Accept, Head, Message, Query, Refusal, Refuse, Series};
-use intellect_protocol::wire;
 
 use super::{Attempt, Cue, Tongue};
 

@@ -1,6 +1,6 @@
 //! What liars say of where they stand (H5, H6, M1).
 
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::message::{Heartbeat, Message};
 
 use super::{Cue, LOOK_MS, Tongue, stranger_log};

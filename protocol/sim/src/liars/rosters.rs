@@ -1,7 +1,7 @@
 //! What liars do with rosters (H1, H2, H7).
 
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Accept, Member, Message, Ready, Refusal, Refuse, Roster};
-use intellect_protocol::wire;
 
 use super::{Cue, Tongue};
 

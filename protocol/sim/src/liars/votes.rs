@@ -1,8 +1,8 @@
 //! What liars do with votes (H4, G3, G14).
 
-use intellect_protocol::id::Digest;
+use intellect_protocol::base::id::Digest;
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Done, Join, Lost, Message, Ranked, Status};
-use intellect_protocol::wire;
 
 use super::{Cue, Tongue};
 

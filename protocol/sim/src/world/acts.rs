@@ -9,12 +9,12 @@ use crate::disk::{Damage, Kept};
 use crate::liars::Deed;
 use crate::report::Count;
 use crate::rings::{Loss, Sends};
-use intellect_protocol::epoch::Credentials;
+use intellect_protocol::consensus::epoch::Credentials;
+use intellect_protocol::consensus::{epoch, sync};
+use intellect_protocol::history::lineage::{Capacity, Law, Me};
+use intellect_protocol::history::log::Recovered;
 use intellect_protocol::holdings::Restored;
-use intellect_protocol::lineage::{Capacity, Law, Me};
-use intellect_protocol::log::Recovered;
 use intellect_protocol::manifest::Trust;
-use intellect_protocol::{epoch, sync};
 
 /// How often round trips are measured, in milliseconds.
 const MEASURE_MS: u64 = 5_000;

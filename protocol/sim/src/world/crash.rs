@@ -6,9 +6,9 @@
 use super::{Input, Message, Output, World, peer};
 use crate::disk::{Damage, Doom, Kept};
 use crate::report::Count;
-use intellect_protocol::log::Record;
+use intellect_protocol::history::log::Record;
 use intellect_protocol::message::Regroup;
-use intellect_protocol::wire;
+use intellect_protocol::message::wire;
 
 impl World {
     /// Tells the peer of a process something.

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use super::{Happening, Host, World};
 use crate::report::Count;
 use crate::toy::{self, Anchor, CODEC, ELEMENTS, STATE_BYTES, TABLE_BYTES};
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::crowd::{self, Failure, Length, Want};
-use intellect_protocol::fault::{AnswerFault, Fault};
+use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::base::fault::{AnswerFault, Fault};
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::base::time::Time;
+use intellect_protocol::download::{self, Failure, Length, Want};
 use intellect_protocol::holdings::{Buffer, Input, Inquiry, Location, Name, Slice};
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{Answer, Ask, Finished, Head, Request};
 use intellect_protocol::peer::{self, ASK_TIMEOUT};
-use intellect_protocol::time::Time;
-use intellect_protocol::wire;
 
 /// How long a donor that says nothing holds up a request, in milliseconds.
 const SILENT_DONOR_MS: u64 = 1_000;
@@ -46,7 +46,7 @@ pub(super) enum Wanted {
 #[derive(Debug)]
 pub(super) struct Fetch {
     wanted: Wanted,
-    crowd: crowd::State,
+    crowd: download::State,
     bytes: Vec<u8>,
     /// The table of a state, once it is here.
     table: Option<Vec<u8>>,
@@ -129,8 +129,10 @@ impl World {
 
     /// Begins to fetch something of these donors.
     pub(super) fn fetch(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
-        let crowd =
-            crowd::State::new(crowd::Config { part_bytes: PART_BYTES, rules: self.setup.rules });
+        let crowd = download::State::new(download::Config {
+            part_bytes: PART_BYTES,
+            rules: self.setup.rules,
+        });
         let Some(process) = &mut self.hosts[host].process else { return };
         let state = match wanted {
             Wanted::State { serial, .. } if serial != process.loads => return,
@@ -146,10 +148,10 @@ impl World {
         let begun = Fetch { wanted, crowd, bytes: Vec::new(), table: None, look_ms: None };
         let want = begun.want();
         process.fetching.insert(fetch, begun);
-        self.drive(host, fetch, crowd::Input::Donors(donors), &[]);
+        self.drive(host, fetch, download::Input::Donors(donors), &[]);
         match state.and_then(|state| self.hosts[host].disk.received_table(&state)) {
             Some(table) => self.fetch_pieces(host, fetch, table),
-            None => self.drive(host, fetch, crowd::Input::Fetch(want), &[]),
+            None => self.drive(host, fetch, download::Input::Fetch(want), &[]),
         }
     }
 
@@ -160,7 +162,7 @@ impl World {
         let states = states.filter(|(_, fetch)| matches!(fetch.wanted, Wanted::State { .. }));
         let states: Vec<u64> = states.map(|(number, _)| *number).collect();
         for fetch in states {
-            self.drive(host, fetch, crowd::Input::Donors(donors.to_vec()), &[]);
+            self.drive(host, fetch, download::Input::Donors(donors.to_vec()), &[]);
         }
     }
 
@@ -172,25 +174,25 @@ impl World {
         let Some(process) = &mut place.process else { return };
         let Some(on_the_way) = process.fetching.get_mut(&fetch) else { return };
         (on_the_way.bytes, on_the_way.table) = (bytes, Some(table));
-        self.drive(host, fetch, crowd::Input::Fetch(Want::Pieces(pieces, held)), &[]);
+        self.drive(host, fetch, download::Input::Fetch(Want::Pieces(pieces, held)), &[]);
     }
 
     /// Gives one input to a crowd and does what it decides; `came` are the bytes of an answer.
-    fn drive(&mut self, host: usize, fetch: u64, input: crowd::Input, came: &[u8]) {
+    fn drive(&mut self, host: usize, fetch: u64, input: download::Input, came: &[u8]) {
         let (now, mut out) = (Time(self.now_ms), Vec::new());
         let Some(process) = &mut self.hosts[host].process else { return };
         let Some(on_the_way) = process.fetching.get_mut(&fetch) else { return };
         on_the_way.crowd.handle(now, input, &mut out);
         for output in out {
             match output {
-                crowd::Output::Ask { number, peer, part, offset, length } => {
+                download::Output::Ask { number, peer, part, offset, length } => {
                     self.on_ask(host, peer, Asking::Part { fetch, number, part, offset, length });
                 }
-                crowd::Output::Keep { offset, .. } => self.put(host, fetch, offset, came),
-                crowd::Output::Hash { .. } => self.hash(host, fetch),
-                crowd::Output::Fault(donor, why) => self.blame_donor(host, donor, why),
-                crowd::Output::Done => self.on_whole(host, fetch),
-                crowd::Output::Nobody => self.missed(host, fetch),
+                download::Output::Keep { offset, .. } => self.put(host, fetch, offset, came),
+                download::Output::Hash { .. } => self.hash(host, fetch),
+                download::Output::Fault(donor, why) => self.blame_donor(host, donor, why),
+                download::Output::Done => self.on_whole(host, fetch),
+                download::Output::Nobody => self.missed(host, fetch),
             }
         }
         self.schedule_look(host, fetch);
@@ -213,7 +215,7 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else { return };
         if let Some(on_the_way) = process.fetching.get_mut(&fetch) {
             on_the_way.look_ms = None;
-            self.drive(host, fetch, crowd::Input::Tick { line_full }, &[]);
+            self.drive(host, fetch, download::Input::Tick { line_full }, &[]);
         }
     }
 
@@ -381,8 +383,8 @@ impl World {
         answer: Result<Vec<u8>, Failure>,
     ) {
         let bytes = answer.clone().unwrap_or_default();
-        let named = crowd::Bytes { length: bytes.len() as u64, digest: hash(&bytes) };
-        self.drive(host, fetch, crowd::Input::Answer(number, answer.map(|_| named)), &bytes);
+        let named = download::Bytes { length: bytes.len() as u64, digest: hash(&bytes) };
+        self.drive(host, fetch, download::Input::Answer(number, answer.map(|_| named)), &bytes);
     }
 
     fn put(&mut self, host: usize, fetch: u64, offset: u64, came: &[u8]) {
@@ -407,7 +409,7 @@ impl World {
             Wanted::State { .. } => toy::table_digest(&on_the_way.bytes),
             Wanted::Update(_) | Wanted::Chunk { .. } => hash(&on_the_way.bytes),
         };
-        self.drive(host, fetch, crowd::Input::Hashed(digest), &[]);
+        self.drive(host, fetch, download::Input::Hashed(digest), &[]);
     }
 
     /// Notes that a liar was found out. Nobody else may be blamed.

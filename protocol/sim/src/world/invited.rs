@@ -3,11 +3,11 @@
 
 use super::{Happening, Head, Input, Liar, PeerId, World, peer};
 use crate::script::{Invited, ORGANISER};
-use intellect_protocol::admit::Level;
-use intellect_protocol::ledger::Ledger;
+use intellect_protocol::access::admit::Level;
+use intellect_protocol::access::ledger::Ledger;
+use intellect_protocol::access::notices::Point;
+use intellect_protocol::base::sign::Keypair;
 use intellect_protocol::message::{Body, Clause, Invite, Notice, Terms, Ticket};
-use intellect_protocol::notices::Point;
-use intellect_protocol::sign::Keypair;
 use std::sync::Arc;
 
 /// The key of an organiser, or of an invite, by its name.

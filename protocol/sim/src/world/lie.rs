@@ -9,9 +9,9 @@ use crate::liars::{Cue, Deed, Facts, LOOK_MS, Liar, Lie, Stand, stranger_log};
 use crate::report::Count;
 use crate::rings::Sends;
 use crate::{GRACE_MS, HEARTBEAT_MS};
-use intellect_protocol::event::Committed;
+use intellect_protocol::base::sign::{Keypair, Verified};
+use intellect_protocol::machine::event::Committed;
 use intellect_protocol::message::{Answer, Phase, Receipt, Roster, majority};
-use intellect_protocol::sign::{Keypair, Verified};
 
 /// When strangers come that are not there from the beginning, in milliseconds: the run is founded.
 const STRANGERS_LATE_MS: u64 = 15_000;

@@ -3,7 +3,7 @@
 
 use super::{Count, Head, Notice, Rng, World, wire};
 use crate::script::organiser;
-use intellect_protocol::id::Digest;
+use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::{Attestation, Body};
 
 /// When it attests, counted from the start of the run, in milliseconds: while the faults strike.

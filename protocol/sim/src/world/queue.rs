@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::fetch::{Asking, Wanted};
 use crate::rings::Notice;
 use crate::toy::Anchor;
-use intellect_protocol::crowd::Failure;
-use intellect_protocol::epoch::Apply;
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::consensus::epoch::Apply;
+use intellect_protocol::download::Failure;
 use intellect_protocol::holdings::{Buffer, Input, Inquiry, Name};
-use intellect_protocol::id::{Digest, PeerId};
 
 /// What happens to a process.
 #[derive(Clone, Debug)]

@@ -6,14 +6,14 @@ use super::{Happening, World};
 use crate::report::Moment;
 use crate::rings::{CRAWL_MS, Due, Loss, Notice, Sends};
 use crate::toy::{CODEC, ELEMENTS};
-use intellect_protocol::epoch::Ring;
+use intellect_protocol::base::id::Digest;
+use intellect_protocol::base::sign::Keypair;
+use intellect_protocol::consensus::epoch::Ring;
 use intellect_protocol::holdings::{Buffer, Chunk, Input, Slice};
-use intellect_protocol::id::Digest;
 use intellect_protocol::message::Finished;
+use intellect_protocol::message::seal::Seal;
 use intellect_protocol::peer;
-use intellect_protocol::repair::Repair;
-use intellect_protocol::seal::Seal;
-use intellect_protocol::sign::Keypair;
+use intellect_protocol::ring::assembly::Repair;
 
 impl World {
     pub(super) fn ring(&mut self, host: usize, ring: &Ring) {

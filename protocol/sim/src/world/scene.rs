@@ -11,9 +11,9 @@ use super::{
 use crate::disk::Kept;
 use crate::script::organiser;
 use crate::{GRACE_MS, HEARTBEAT_MS};
-use intellect_protocol::event::Committed;
-use intellect_protocol::id::Digest;
-use intellect_protocol::lineage::Law;
+use intellect_protocol::base::id::Digest;
+use intellect_protocol::history::lineage::Law;
+use intellect_protocol::machine::event::Committed;
 use intellect_protocol::message::{Attestation, Body, Head, Notice, QuorumRule};
 
 /// The peer that a stranger is.

@@ -6,10 +6,10 @@ use super::{Anchor, Happening, World};
 use crate::disk::File;
 use crate::report::{Count, Moment};
 use crate::toy::WEIGHT_MAX;
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::epoch::Apply;
+use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::consensus::epoch::Apply;
+use intellect_protocol::history::log::Record;
 use intellect_protocol::holdings::{Buffer, Disk, Input, Name, Origin};
-use intellect_protocol::log::Record;
 use intellect_protocol::message::Head;
 use intellect_protocol::peer;
 

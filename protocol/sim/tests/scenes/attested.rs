@@ -1,8 +1,8 @@
 //! The organiser attests states: which lineage is the run's then, whatever others have minted, and
 //! what an attestation that is none, or a claim that is a lie, comes to (G11).
 
+use intellect_protocol::base::sign::Keypair;
 use intellect_protocol::message::{Body, Link, Notice};
-use intellect_protocol::sign::Keypair;
 
 use super::minted::{WEIGHT_MAX, claim, five, mint, set_out, tell_of, voter};
 use super::*;
@@ -195,7 +195,7 @@ fn g11_a_notice_that_is_none_is_refused() -> Played {
     let good = stage.attest(None, &third);
     let forger = Keypair::from_seed(&[0x66; 32]);
     let forged = Notice::after(stage.run, (0, Digest::ZERO), good.body.clone(), &forger);
-    let other_run = Notice { run: intellect_protocol::id::RunId([9; 32]), ..good.clone() };
+    let other_run = Notice { run: intellect_protocol::base::id::RunId([9; 32]), ..good.clone() };
     let Body::Attestation(mut state) = good.body else { unreachable!() };
     state.epoch = 4;
     let moved = Notice { body: Body::Attestation(state), ..good.clone() };

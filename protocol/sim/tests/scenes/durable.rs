@@ -1,6 +1,6 @@
 //! What a disk must hold when a process ends in the middle of something: R1, R13, R19–R21.
 
-use intellect_protocol::event::Event;
+use intellect_protocol::machine::event::Event;
 use intellect_protocol::message::{Message, Phase};
 use intellect_protocol_sim::disk::{Damage, Kept};
 

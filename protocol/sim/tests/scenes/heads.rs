@@ -1,6 +1,6 @@
 //! Lineages that part and meet, and links that carry one way: R23–R27, R35.
 
-use intellect_protocol::event::Event;
+use intellect_protocol::machine::event::Event;
 use intellect_protocol::message::Message;
 
 use super::*;

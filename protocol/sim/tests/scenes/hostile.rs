@@ -15,12 +15,12 @@ mod forged;
 
 use std::collections::VecDeque;
 
-use intellect_protocol::id::LogId;
+use intellect_protocol::base::id::LogId;
+use intellect_protocol::base::sign::Keypair;
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{
     Heard, Heartbeat, Member, Phase, Query, Refusal, Refuse, Roster, Series, Status, Voter,
 };
-use intellect_protocol::sign::Keypair;
-use intellect_protocol::wire;
 use intellect_protocol_sim::network::Fate;
 use intellect_protocol_sim::world::scene::stranger;
 

@@ -1,7 +1,7 @@
 //! Runs of invited peers: T1–T11, S8–S10.
 
-use intellect_protocol::admit::Denied;
-use intellect_protocol::id::RunId;
+use intellect_protocol::access::admit::Denied;
+use intellect_protocol::base::id::RunId;
 use intellect_protocol::message::{Clause, Invite, Notice, Phase, Terms, Ticket};
 use intellect_protocol_sim::world::invited::key;
 

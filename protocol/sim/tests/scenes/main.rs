@@ -27,11 +27,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use intellect_protocol::event::{Committed, Event, Reason};
-use intellect_protocol::id::{Digest, PeerId};
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::base::rule::Rule;
+use intellect_protocol::consensus::sync::LINKS_KEPT;
+use intellect_protocol::machine::event::{Committed, Event, Reason};
 use intellect_protocol::message::{Done, Message};
-use intellect_protocol::rule::Rule;
-use intellect_protocol::sync::LINKS_KEPT;
 use intellect_protocol_sim::check::Violation;
 use intellect_protocol_sim::network::Fate;
 use intellect_protocol_sim::report::Count;

@@ -1,14 +1,14 @@
 //! Lineages that follow all rules of a link and are not what they claim, and lies about honest ones: what
 //! is held for a person, what is told, and what stays in memory (G11, G12).
 
-use intellect_protocol::id::LogId;
+use intellect_protocol::base::id::LogId;
+use intellect_protocol::base::sign::{Keypair, Signature};
+use intellect_protocol::consensus::sync::LINKS_BYTES_MAX;
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{
     Absence, Answer, Attestation, Certificate, ChainLink, Head, Heartbeat, Join, Link, Member,
     Opening, Regroup, Roster, Series, Voter,
 };
-use intellect_protocol::sign::{Keypair, Signature};
-use intellect_protocol::sync::LINKS_BYTES_MAX;
-use intellect_protocol::wire;
 use intellect_protocol_sim::world::scene::stranger;
 
 use super::*;

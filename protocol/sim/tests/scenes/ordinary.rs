@@ -1,6 +1,6 @@
 //! What every day brings: joining, leaving, being slow, losing a message.
 
-use intellect_protocol::event::{Cause, Event};
+use intellect_protocol::machine::event::{Cause, Event};
 use intellect_protocol::message::{Message, Refusal};
 use intellect_protocol_sim::network::Fate;
 use intellect_protocol_sim::world::World;

@@ -1,7 +1,7 @@
 //! Rings that do not end: what is finished is kept, and every delta counts once in each chunk (R10,
 //! R30–R34). What is in each sum, and that nobody offers it again, S4 checks at each commit.
 
-use intellect_protocol::blocks::Blocks;
+use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::message::Phase;
 
 use super::*;

@@ -3,15 +3,15 @@
 
 use std::iter::once;
 
-use intellect_protocol::blocks::Blocks;
-use intellect_protocol::id::{Digest, LogId};
+use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::base::id::{Digest, LogId};
+use intellect_protocol::base::sign::Signature;
+use intellect_protocol::message::seal::Seal;
+use intellect_protocol::message::wire;
 use intellect_protocol::message::{
     Accept, Heartbeat, Join, Keep, Kept, Member, Phase, Refusal, Refuse, Regroup, Roster, Series,
     Voter,
 };
-use intellect_protocol::seal::Seal;
-use intellect_protocol::sign::Signature;
-use intellect_protocol::wire;
 use intellect_protocol_sim::network::Fate;
 use intellect_protocol_sim::world::scene::stranger;
 

@@ -1,11 +1,11 @@
 //! What leaves, and when.
 
 use super::*;
-use crate::event::Event;
-use crate::id::{LogId, RunId};
+use crate::base::id::{LogId, RunId};
+use crate::base::sign::Keypair;
+use crate::machine::event::Event;
+use crate::message::wire;
 use crate::message::{Head, Heartbeat, Leaving, Phase, Series};
-use crate::sign::Keypair;
-use crate::wire;
 
 const RUN: RunId = RunId([1; 32]);
 const SERIES: Series = Series { epoch: 1, parent: Digest([2; 32]), regroup: None };

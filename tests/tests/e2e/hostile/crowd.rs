@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use futures::AsyncWriteExt as _;
 use intellect_bootstrap::frame;
 use intellect_protocol::{
-    id::{Digest, LogId},
-    message::{Answer, Ask, Head, Heartbeat, Message, Phase, Request, Series},
-    wire,
+    base::id::{Digest, LogId},
+    message::{Answer, Ask, Head, Heartbeat, Message, Phase, Request, Series, wire},
 };
 use libp2p::Stream;
 use serde_json::Value;

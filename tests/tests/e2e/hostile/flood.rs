@@ -7,11 +7,12 @@ use std::{
 };
 
 use intellect_protocol::{
-    base58,
-    id::{LogId, PeerId},
-    message::{Heartbeat, Message, Query},
-    sign::Keypair,
-    wire,
+    base::{
+        base58,
+        id::{LogId, PeerId},
+        sign::Keypair,
+    },
+    message::{Heartbeat, Message, Query, wire},
 };
 
 use super::{Honest, Stranger, WEIGHT, about, next_beat};

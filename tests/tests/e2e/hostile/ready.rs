@@ -4,9 +4,8 @@
 use std::time::{Duration, Instant};
 
 use intellect_protocol::{
-    id::LogId,
-    message::{Heartbeat, Message, Phase, Query, Refusal, Refuse, Roster},
-    wire,
+    base::id::LogId,
+    message::{Heartbeat, Message, Phase, Query, Refusal, Refuse, Roster, wire},
 };
 
 use super::{Honest, Stranger, WEIGHT, about, name, states};

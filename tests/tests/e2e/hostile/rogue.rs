@@ -9,20 +9,27 @@ use std::{
 use e2e::Process;
 use intellect_bootstrap::frame;
 use intellect_protocol::{
-    admit::Level,
-    codec::Codec,
-    epoch::{self, Ring},
-    exchange::frame::{Kind, Label, Preamble},
-    id::{Digest, LogId, PeerId},
-    lineage::{Capacity, Law, Me},
-    log::Recovered,
-    message::{Message, QuorumRule},
+    access::admit::Level,
+    base::{
+        id::{Digest, LogId, PeerId},
+        rule::Rules,
+        time::Time,
+    },
+    consensus::{
+        epoch::{self, Ring},
+        sync,
+    },
+    history::{
+        lineage::{Capacity, Law, Me},
+        log::Recovered,
+    },
+    message::{Message, QuorumRule, wire},
     peer::{Config, Input, Output, State},
-    ring::{Cut, Half},
-    rule::Rules,
-    sync,
-    time::Time,
-    wire,
+    ring::{
+        Cut, Half,
+        codec::Codec,
+        exchange::frame::{Kind, Label, Preamble},
+    },
 };
 use libp2p::{Stream, gossipsub, identity, swarm::SwarmEvent};
 use tokio::sync::mpsc;

@@ -12,10 +12,11 @@ use e2e::Process;
 use futures::{AsyncWriteExt as _, StreamExt as _};
 use intellect_bootstrap::{address, manifest, streams, transport};
 use intellect_protocol::{
-    id::RunId,
-    message::Message,
-    sign::{Keypair, Verified},
-    wire,
+    base::{
+        id::RunId,
+        sign::{Keypair, Verified},
+    },
+    message::{Message, wire},
 };
 use libp2p::{
     Multiaddr, PeerId, Stream, StreamProtocol, Swarm,

@@ -1,8 +1,8 @@
 //! A voter that says that it has voted for what never was.
 
+use intellect_protocol::message::seal::Seal;
 use intellect_protocol::message::{Accept, Keep, Kept, Ranked, Receipt};
 use intellect_protocol::ring::Layout;
-use intellect_protocol::seal::Seal;
 
 use super::*;
 use crate::minted::{WEIGHT_MAX, five, mint, newcomer, set_out, tell_of};

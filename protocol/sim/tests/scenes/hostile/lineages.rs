@@ -1,10 +1,10 @@
 //! Lies about what was committed: a chain that never was, and lineages made up of two keys.
 
-use intellect_protocol::admit::Level;
-use intellect_protocol::lineage::{Capacity, Law};
+use intellect_protocol::access::admit::Level;
+use intellect_protocol::base::rule::Rules;
+use intellect_protocol::base::sign::Keypair;
+use intellect_protocol::history::lineage::{Capacity, Law};
 use intellect_protocol::message::{Answer, Certificate, Join, Link, Opening, QuorumRule, Regroup};
-use intellect_protocol::rule::Rules;
-use intellect_protocol::sign::Keypair;
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn a_forged_chain_is_believed_of_nobody() -> Played {
 /// M1: two keys sign a founding and one receipt with a weight that no epoch can hold.
 #[test]
 fn a_minted_weight_is_no_link() {
-    let (run, genesis) = (intellect_protocol::id::RunId([1; 32]), Digest([2; 32]));
+    let (run, genesis) = (intellect_protocol::base::id::RunId([1; 32]), Digest([2; 32]));
     let keys = [1, 2].map(|seed| Keypair::from_seed(&[seed; 32]));
     let law = Law {
         run,

@@ -1,0 +1,434 @@
+//! Who is in: a fold over the receipts of a lineage, and over nothing else (T1).
+//!
+//! Before epoch e the ledger is what the receipts up to e − 1 say: who was admitted, by which invite and since
+//! when, how often each invite was used, who and what was revoked, and the last notice. No server
+//! keeps it and no clock decides: equal lineages have equal ledgers (S8).
+//!
+//! [`Ledger::after`] folds one more receipt, which somebody has checked; [`Ledger::with`] checks, and folds, what a
+//! roster, a Regroup or a receipt brings along: its notices in their order, then its tickets by peer. So uses are
+//! exact although nobody counts centrally (T3).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::access::admit::Denied;
+use crate::access::notices::{NoticeError, Point};
+use crate::base::fault::AccessFault;
+use crate::base::id::{Digest, PeerId, RunId};
+use crate::message::wire;
+use crate::message::{Admissions, Clause, Notice, Receipt, Terms, Ticket, Voter};
+
+/// Peers in a ledger, and invites. As many again may be revoked without ever having come.
+pub const PEERS_MAX: usize = 4_096;
+
+/// Who is in after some epoch.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Ledger {
+    run: RunId,
+    organiser: PeerId,
+    peers: BTreeMap<PeerId, Admitted>,
+    invites: BTreeMap<PeerId, Account>,
+    /// Number and digest of the last notice; zeros before the first.
+    last: Point,
+    /// The epoch whose receipt it is the ledger after, of those that say something.
+    epoch: u64,
+}
+
+/// What the ledger has of a peer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Admitted {
+    /// By what it came, and the epoch whose receipt says so; `None` if it never came.
+    pub came: Option<(Via, u64)>,
+    /// What revoked it.
+    pub revoked: Option<Revocation>,
+}
+
+/// By what a peer came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub enum Via {
+    /// The invite of this key.
+    Invite(PeerId),
+    /// A ticket made out to it.
+    Name,
+    /// The notice of this number.
+    Notice(u64),
+}
+
+/// What the ledger has of an invite.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Account {
+    /// What the organiser called it.
+    pub label: String,
+    /// How many it may admit; 0 while nobody has come by it.
+    pub uses: u32,
+    /// How many have come by it.
+    pub spent: u32,
+    /// What revoked it.
+    pub revoked: Option<Revocation>,
+}
+
+/// By which notice something was revoked, and the epoch whose receipt carries that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Revocation {
+    /// Its number.
+    pub notice: u64,
+    /// The epoch.
+    pub epoch: u64,
+}
+
+/// Why what a roster, a Regroup or a receipt says about who is in does not hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unlawful {
+    /// Out of bounds or out of order.
+    Form(AccessFault),
+    /// A notice.
+    Notice(NoticeError),
+    /// The ticket of a peer.
+    Ticket(PeerId, Denied),
+}
+
+impl Unlawful {
+    /// What its author should have seen.
+    #[must_use]
+    pub fn fault(&self) -> AccessFault {
+        match self {
+            Self::Form(fault) => *fault,
+            Self::Notice(_) => AccessFault::Notice,
+            Self::Ticket(..) => AccessFault::Ticket,
+        }
+    }
+}
+
+impl Ledger {
+    /// Before epoch 1: nobody is in.
+    #[must_use]
+    pub fn new(run: RunId, organiser: PeerId) -> Self {
+        let (peers, invites) = (BTreeMap::new(), BTreeMap::new());
+        Self { run, organiser, peers, invites, last: (0, Digest::ZERO), epoch: 0 }
+    }
+
+    /// Everybody who came or was revoked.
+    #[must_use]
+    pub fn peers(&self) -> &BTreeMap<PeerId, Admitted> {
+        &self.peers
+    }
+
+    /// Every invite by which somebody came, or that was revoked, by its key.
+    #[must_use]
+    pub fn invites(&self) -> &BTreeMap<PeerId, Account> {
+        &self.invites
+    }
+
+    /// Number and digest of the last notice; zeros before the first.
+    #[must_use]
+    pub fn last(&self) -> Point {
+        self.last
+    }
+
+    /// The epoch whose receipt changed it last; 0 before any.
+    #[must_use]
+    pub fn since(&self) -> u64 {
+        self.epoch
+    }
+
+    /// What names it: equal ledgers have equal digests.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::derive("intellect-node 1 ledger", &wire::canonical(self))
+    }
+
+    /// Whether a peer is in.
+    ///
+    /// # Errors
+    /// Why not, with the remedy.
+    pub fn admits(&self, peer: &PeerId) -> Result<(), Denied> {
+        match self.peers.get(peer) {
+            Some(Admitted { revoked: Some(by), .. }) => {
+                Err(Denied::PeerRevoked { notice: by.notice, epoch: by.epoch })
+            }
+            Some(Admitted { came: Some(_), .. }) => Ok(()),
+            _ => Err(Denied::Uninvited { organiser: self.organiser }),
+        }
+    }
+
+    /// Whether a peer is revoked.
+    #[must_use]
+    pub fn revokes(&self, peer: &PeerId) -> bool {
+        self.peers.get(peer).is_some_and(|peer| peer.revoked.is_some())
+    }
+
+    /// T3: whether a ticket admits `peer` in `epoch`, if nobody comes before it.
+    ///
+    /// # Errors
+    /// Why not, with the remedy.
+    pub fn check_ticket(&self, epoch: u64, peer: &PeerId, ticket: &Ticket) -> Result<(), Denied> {
+        if self.revokes(peer) {
+            return self.admits(peer);
+        }
+        // What costs nothing comes first.
+        let until_epoch = match ticket {
+            Ticket::Invited { invite, .. } => invite.terms.until_epoch,
+            Ticket::Named { until_epoch, .. } => *until_epoch,
+        };
+        if until_epoch > 0 && epoch > until_epoch {
+            return Err(Denied::Over { until_epoch, epoch });
+        }
+        ticket.terms().map_or(Ok(()), |terms| self.check_account(terms))?;
+        if self.peers.len() >= PEERS_MAX {
+            return Err(Denied::Full);
+        }
+        ticket.verify(&self.organiser, &self.run, peer)
+    }
+
+    /// Whether an invite has uses left, and was not revoked.
+    fn check_account(&self, terms: &Terms) -> Result<(), Denied> {
+        let Some(account) = self.invites.get(&terms.key) else {
+            let full = self.invites.len() >= PEERS_MAX;
+            return if full { Err(Denied::Full) } else { Ok(()) };
+        };
+        match account.revoked {
+            Some(Revocation { notice, epoch }) => Err(Denied::InviteRevoked { notice, epoch }),
+            None if account.spent >= terms.uses => {
+                Err(Denied::Used { spent: account.spent, uses: terms.uses })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a notice is the next one.
+    ///
+    /// # Errors
+    /// Why not, with the remedy.
+    pub fn check_notice(&self, notice: &Notice) -> Result<(), NoticeError> {
+        let (known, digest) = self.last;
+        let number = notice.number;
+        if (number, notice.before) != (known.saturating_add(1), digest) {
+            return Err(NoticeError::Follows { number, known });
+        }
+        notice.verify(&self.organiser, &self.run)
+    }
+
+    /// The ledger with what is brought along to `epoch`, each part checked. `members` take part in that epoch.
+    ///
+    /// # Errors
+    /// The first part that does not hold.
+    pub fn with(
+        self: &Arc<Self>,
+        epoch: u64,
+        members: &BTreeSet<PeerId>,
+        trust: Option<&Admissions>,
+    ) -> Result<Arc<Self>, Unlawful> {
+        let Some(trust) = trust else { return Ok(Arc::clone(self)) };
+        trust.check().map_err(Unlawful::Form)?;
+        let mut ledger = self.as_ref().clone();
+        for notice in &trust.notices {
+            ledger.check_notice(notice).map_err(Unlawful::Notice)?;
+            ledger.take(epoch, notice);
+        }
+        for ticket in &trust.tickets {
+            let peer = ticket.peer();
+            if ledger.admits(&peer).is_ok() {
+                return Err(Unlawful::Form(AccessFault::TicketOfWhoIsIn));
+            }
+            if !members.contains(&peer) {
+                return Err(Unlawful::Form(AccessFault::TicketOfNoMember));
+            }
+            ledger
+                .check_ticket(epoch, &peer, ticket)
+                .map_err(|denied| Unlawful::Ticket(peer, denied))?;
+            ledger.admit(epoch, ticket);
+        }
+        Ok(Arc::new(ledger))
+    }
+
+    /// The ledger after a receipt that was checked.
+    #[must_use]
+    pub fn after(self: &Arc<Self>, receipt: &Receipt) -> Arc<Self> {
+        let Some(trust) = &receipt.trust else { return Arc::clone(self) };
+        let mut ledger = self.as_ref().clone();
+        trust.notices.iter().for_each(|notice| ledger.take(receipt.series.epoch, notice));
+        trust.tickets.iter().for_each(|ticket| ledger.admit(receipt.series.epoch, ticket));
+        Arc::new(ledger)
+    }
+
+    /// T6: the voters that a receipt names: its members, without those whom this ledger, the one after it, revokes.
+    #[must_use]
+    pub fn voters(&self, receipt: &Receipt) -> Vec<Voter> {
+        receipt.voters().into_iter().filter(|voter| !self.revokes(&voter.peer)).collect()
+    }
+
+    /// Takes a ticket that was checked: its peer is in, and a use of the invite that it comes by is spent.
+    pub fn admit(&mut self, epoch: u64, ticket: &Ticket) {
+        let via = ticket.terms().map_or(Via::Name, |Terms { key, uses, label, .. }| {
+            let account = self.invites.entry(*key).or_default();
+            (account.label, account.uses) = (label.clone(), *uses);
+            account.spent = account.spent.saturating_add(1);
+            Via::Invite(*key)
+        });
+        let came = Some((via, epoch));
+        self.peers.insert(ticket.peer(), Admitted { came, revoked: None });
+        self.epoch = epoch;
+    }
+
+    /// Takes a notice that was checked.
+    pub fn take(&mut self, epoch: u64, notice: &Notice) {
+        let by = Revocation { notice: notice.number, epoch };
+        (self.last, self.epoch) = (notice.place(), epoch);
+        for clause in notice.clauses() {
+            match clause {
+                Clause::RevokePeer(peer) => {
+                    self.revoke(*peer, by);
+                    // Whoever is out may hold the code by which it came, and make itself another key.
+                    let came = self.peers.get(peer).and_then(|peer| peer.came);
+                    if let Some((Via::Invite(key), _)) = came {
+                        self.revoke_invite(key, by);
+                    }
+                }
+                Clause::RevokeInvite { key, admitted } => {
+                    self.revoke_invite(*key, by);
+                    if *admitted {
+                        self.came_by(key).into_iter().for_each(|peer| self.revoke(peer, by));
+                    }
+                }
+                Clause::Admit(peer) => self.admit_by(*peer, by),
+            }
+        }
+    }
+
+    fn revoke(&mut self, peer: PeerId, by: Revocation) {
+        if self.peers.len() < 2 * PEERS_MAX || self.peers.contains_key(&peer) {
+            let entry = self.peers.entry(peer).or_insert(Admitted { came: None, revoked: None });
+            entry.revoked.get_or_insert(by);
+        }
+    }
+
+    fn revoke_invite(&mut self, key: PeerId, by: Revocation) {
+        if self.invites.len() < 2 * PEERS_MAX || self.invites.contains_key(&key) {
+            self.invites.entry(key).or_default().revoked.get_or_insert(by);
+        }
+    }
+
+    fn came_by(&self, invite: &PeerId) -> Vec<PeerId> {
+        let by =
+            |peer: &Admitted| matches!(peer.came, Some((Via::Invite(key), _)) if key == *invite);
+        self.peers.iter().filter(|(_, peer)| by(peer)).map(|(peer, _)| *peer).collect()
+    }
+
+    /// Whoever is in already stays as it came; a revocation is lifted.
+    fn admit_by(&mut self, peer: PeerId, by: Revocation) {
+        let room = self.peers.len() < PEERS_MAX || self.peers.contains_key(&peer);
+        if room && self.admits(&peer).is_err() {
+            let came = Some((Via::Notice(by.notice), by.epoch));
+            self.peers.insert(peer, Admitted { came, revoked: None });
+        }
+    }
+}
+
+/// The ledgers of a lineage: what its receipts brought along, so that the one of any epoch can be had.
+#[derive(Clone, Debug)]
+pub struct Ledgers {
+    first: Arc<Ledger>,
+    /// The receipts that say something, by epoch.
+    parts: BTreeMap<u64, Arc<Receipt>>,
+    newest: Arc<Ledger>,
+}
+
+impl Ledgers {
+    /// Those of a lineage that begins with `first`.
+    #[must_use]
+    pub fn new(first: Arc<Ledger>) -> Self {
+        Self { newest: Arc::clone(&first), parts: BTreeMap::new(), first }
+    }
+
+    /// The ledger after the last epoch.
+    #[must_use]
+    pub fn newest(&self) -> &Arc<Ledger> {
+        &self.newest
+    }
+
+    /// The ledger after an epoch.
+    #[must_use]
+    pub fn at(&self, epoch: u64) -> Arc<Ledger> {
+        if self.parts.range(epoch.saturating_add(1)..).next().is_none() {
+            return Arc::clone(&self.newest);
+        }
+        let parts = self.parts.range(..=epoch);
+        parts.fold(Arc::clone(&self.first), |ledger, (_, receipt)| ledger.after(receipt))
+    }
+
+    /// Takes the receipt of the next epoch.
+    pub fn push(&mut self, receipt: &Receipt) {
+        if receipt.trust.is_some() {
+            self.newest = self.newest.after(receipt);
+            self.parts.insert(receipt.series.epoch, Arc::new(receipt.clone()));
+        }
+    }
+
+    /// Gives up what lies beyond an epoch.
+    pub fn truncate(&mut self, epoch: u64) {
+        self.newest = self.at(epoch);
+        self.parts.retain(|at, _| *at <= epoch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::sign::Keypair;
+    use crate::message::{Body, Invite};
+
+    const RUN: RunId = RunId([9; 32]);
+
+    fn key(seed: u8) -> Keypair {
+        Keypair::from_seed(&[seed; 32])
+    }
+
+    fn peer(seed: u8) -> PeerId {
+        key(seed).peer()
+    }
+
+    /// The ticket of a peer by the invite of key 10, which five may use.
+    fn ticket(seed: u8) -> Ticket {
+        let terms = Terms { uses: 5, ..Terms::new(peer(10)) };
+        Ticket::invited(Invite::new(RUN, terms, &key(1)), &key(10), peer(seed))
+    }
+
+    /// The ledger after a notice with this clause.
+    fn decided(mut ledger: Ledger, clause: Clause) -> Ledger {
+        let body = Body::Membership(vec![clause]);
+        let notice = Notice::after(RUN, ledger.last(), body, &key(1));
+        assert_eq!(ledger.check_notice(&notice), Ok(()));
+        ledger.take(9, &notice);
+        ledger
+    }
+
+    /// Whoever is revoked may hold the code by which it came: with another key it comes by that no more.
+    #[test]
+    fn t6_to_revoke_a_peer_closes_the_invite_by_which_it_came() {
+        let mut ledger = Ledger::new(RUN, peer(1));
+        [20, 21].iter().for_each(|seed| ledger.admit(3, &ticket(*seed)));
+        let ledger = decided(ledger, Clause::RevokePeer(peer(20)));
+        let told = ledger.check_ticket(10, &peer(22), &ticket(22)).unwrap_err().to_string();
+        assert!(told.contains("this invite was revoked by notice 1"), "{told}");
+        assert_eq!(ledger.admits(&peer(21)), Ok(()), "who has come by it as well stays");
+        // A name that the organiser lets in again opens no invite.
+        let ledger = decided(ledger, Clause::Admit(peer(20)));
+        assert_eq!(ledger.admits(&peer(20)), Ok(()));
+        assert!(ledger.check_ticket(10, &peer(22), &ticket(22)).is_err());
+    }
+
+    #[test]
+    fn t6_who_came_by_an_invite_is_out_with_it_unless_the_organiser_has_named_it_since() {
+        let mut ledger = Ledger::new(RUN, peer(1));
+        [20, 21, 22].iter().for_each(|seed| ledger.admit(3, &ticket(*seed)));
+        let ledger = decided(ledger, Clause::RevokePeer(peer(22)));
+        let ledger = decided(ledger, Clause::Admit(peer(22)));
+        let ledger = decided(ledger, Clause::RevokeInvite { key: peer(10), admitted: true });
+        assert_eq!(
+            [20, 21, 22].map(|seed| ledger.admits(&peer(seed)).is_ok()),
+            [false, false, true]
+        );
+    }
+}

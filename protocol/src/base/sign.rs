@@ -1,0 +1,163 @@
+//! Who said it: ed25519 signatures over domain-tagged bytes, and [`Verified`], the proof that they were checked.
+//!
+//! Signed bytes are `"intellect-node/1/<tag>\0" ‖ run ‖ body`, so a signature given for one kind of message, or in one
+//! run, means nothing as another. A state machine takes only `Verified<Message>`, and only this module makes one.
+
+use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
+use serde::{Deserialize, Serialize};
+
+use crate::base::id::{PeerId, RunId};
+
+/// An ed25519 signature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Signature(pub [u8; 64]);
+
+impl Serialize for Signature {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // serde derives arrays up to 32 only.
+        let mut halves = [[0; 32]; 2];
+        halves[0].copy_from_slice(&self.0[..32]);
+        halves[1].copy_from_slice(&self.0[32..]);
+        halves.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Signature {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let [low, high] = <[[u8; 32]; 2]>::deserialize(deserializer)?;
+        let mut bytes = [0; 64];
+        bytes[..32].copy_from_slice(&low);
+        bytes[32..].copy_from_slice(&high);
+        Ok(Self(bytes))
+    }
+}
+
+/// A peer's private key.
+#[derive(Clone)]
+pub struct Keypair(Scheme);
+
+#[derive(Clone)]
+enum Scheme {
+    Ed25519(Box<SigningKey>),
+    /// The simulator's: the author's word is its proof, since ed25519 would be all that it does.
+    Simulated(PeerId),
+}
+
+impl Keypair {
+    /// The key whose secret is `seed`.
+    #[must_use]
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(Scheme::Ed25519(Box::new(SigningKey::from_bytes(seed))))
+    }
+
+    /// A key for simulated peers: signs with nothing, and its holder believes every signature.
+    /// Only `protocol/sim` may name it, and a rule of the tree sees to that.
+    #[must_use]
+    pub fn simulated(peer: PeerId) -> Self {
+        Self(Scheme::Simulated(peer))
+    }
+
+    /// The public key.
+    #[must_use]
+    pub fn peer(&self) -> PeerId {
+        match &self.0 {
+            Scheme::Ed25519(key) => PeerId(key.verifying_key().to_bytes()),
+            Scheme::Simulated(peer) => *peer,
+        }
+    }
+
+    /// Signs `body` as a message of kind `tag` in `run`.
+    #[must_use]
+    pub fn sign(&self, tag: &str, run: &RunId, body: &[u8]) -> Signature {
+        match &self.0 {
+            Scheme::Ed25519(key) => Signature(key.sign(&signed_bytes(tag, run, body)).to_bytes()),
+            Scheme::Simulated(_) => Signature([0; 64]),
+        }
+    }
+
+    /// Whether `signature` is `author`'s over `body`, by the scheme that this key belongs to.
+    #[must_use]
+    pub fn check(
+        &self,
+        author: &PeerId,
+        tag: &str,
+        run: &RunId,
+        body: &[u8],
+        signature: &Signature,
+    ) -> bool {
+        match &self.0 {
+            Scheme::Ed25519(_) => verify(author, tag, run, body, signature),
+            Scheme::Simulated(_) => true,
+        }
+    }
+}
+
+impl std::fmt::Debug for Keypair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keypair({})", self.peer())
+    }
+}
+
+/// Whether `signature` is `author`'s ed25519 signature over `body`, sent as `tag` in `run`.
+#[must_use]
+pub fn verify(author: &PeerId, tag: &str, run: &RunId, body: &[u8], signature: &Signature) -> bool {
+    let signature = ed25519_dalek::Signature::from_bytes(&signature.0);
+    VerifyingKey::from_bytes(&author.0)
+        .and_then(|key| key.verify_strict(&signed_bytes(tag, run, body), &signature))
+        .is_ok()
+}
+
+fn signed_bytes(tag: &str, run: &RunId, body: &[u8]) -> Vec<u8> {
+    [b"intellect-node/1/", tag.as_bytes(), b"\0", run.as_bytes(), body].concat()
+}
+
+/// A value whose author's signature was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified<T> {
+    author: PeerId,
+    signature: Signature,
+    body: T,
+}
+
+impl<T> Verified<T> {
+    /// Only `wire` calls this, after it has checked or made the signature.
+    pub(crate) fn new(author: PeerId, signature: Signature, body: T) -> Self {
+        Self { author, signature, body }
+    }
+
+    /// Who signed it.
+    #[must_use]
+    pub fn author(&self) -> PeerId {
+        self.author
+    }
+
+    /// The signature itself, for certificates.
+    #[must_use]
+    pub fn signature(&self) -> Signature {
+        self.signature
+    }
+
+    /// What was signed.
+    #[must_use]
+    pub fn body(&self) -> &T {
+        &self.body
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_holds_for_one_author_tag_run_and_body_only() {
+        let (key, other) = (Keypair::from_seed(&[1; 32]), Keypair::from_seed(&[2; 32]));
+        let (run, body) = (RunId([3; 32]), b"body");
+        let signature = key.sign("done", &run, body);
+        assert!(verify(&key.peer(), "done", &run, body, &signature));
+        assert!(!verify(&other.peer(), "done", &run, body, &signature));
+        assert!(!verify(&key.peer(), "join", &run, body, &signature));
+        assert!(!verify(&key.peer(), "done", &RunId([4; 32]), body, &signature));
+        assert!(!verify(&key.peer(), "done", &run, b"other", &signature));
+        assert!(!verify(&PeerId([0xff; 32]), "done", &run, body, &signature));
+    }
+}

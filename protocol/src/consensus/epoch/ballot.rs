@@ -1,0 +1,114 @@
+//! One ballot: a roster, and what was said of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::id::{Digest, PeerId};
+use crate::base::sign::{Signature, Verified};
+use crate::message::{Message, QuorumRule, Roster, Voter};
+
+/// A roster, as far as it is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ballot {
+    pub(super) roster: Option<Arc<Roster>>,
+    /// The message of its proposer, to pass on.
+    pub(super) signed: Option<Arc<Verified<Message>>>,
+    /// Who accepts it, with the signature over its `Accept`.
+    pub(super) accepts: BTreeMap<PeerId, Signature>,
+    /// Which update each voter says to hold, with the signature over its `Prepared`.
+    pub(super) prepared: BTreeMap<PeerId, (Digest, Signature)>,
+    pub(super) dones: BTreeMap<PeerId, Vote>,
+    pub(super) ring: RingState,
+    /// The update that our own ring gave.
+    pub(super) computed: Option<Digest>,
+}
+
+/// A `Done`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vote {
+    pub(super) r: Digest,
+    pub(super) update: Digest,
+    pub(super) signature: Signature,
+}
+
+/// Whether our ring of a roster runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum RingState {
+    #[default]
+    Closed,
+    Running,
+    Lost,
+}
+
+impl Ballot {
+    /// The attempt of its roster; 0 while that is not known.
+    pub(super) fn attempt(&self) -> u64 {
+        self.roster.as_ref().map_or(0, |roster| roster.attempt)
+    }
+
+    /// The value that most have voted for. One roster has one value (R11): with honest voters, all.
+    pub(super) fn value(&self) -> Option<Vote> {
+        let first = self.dones.values().next()?;
+        let count = |vote: &Vote| self.dones.values().filter(|other| other.r == vote.r).count();
+        if count(first) == self.dones.len() {
+            return Some(*first);
+        }
+        self.dones.values().max_by_key(|vote| (count(vote), vote.r)).copied()
+    }
+
+    /// The update that most voters say to hold.
+    pub(super) fn most_prepared(&self) -> Option<Digest> {
+        let updates = || self.prepared.values().map(|(update, _)| *update);
+        updates().max_by_key(|update| (updates().filter(|other| other == update).count(), *update))
+    }
+
+    /// Whether a quorum of the voters that its roster names holds an update.
+    pub(super) fn is_prepared(&self, rule: QuorumRule, voters: &[Voter], update: &Digest) -> bool {
+        let names = |v: &Voter| {
+            self.roster.as_ref().is_some_and(|r| r.members.iter().any(|m| m.voter() == *v))
+        };
+        let says = |v: &Voter| self.prepared.get(&v.peer).is_some_and(|(held, _)| held == update);
+        rule.holds(voters, |voter| names(voter) && says(voter))
+    }
+
+    /// The signatures that are the ground of a vote for this update.
+    pub(super) fn ground(
+        &self,
+        rule: QuorumRule,
+        voters: &[Voter],
+        update: Digest,
+    ) -> Vec<(PeerId, Signature)> {
+        let Some(roster) = &self.roster else { return Vec::new() };
+        let votes = |peer: &PeerId| voters.iter().any(|voter| voter.peer == *peer);
+        if !(rule.prepares() && roster.is_free()) {
+            return self.acceptors(roster).filter(|(peer, _)| votes(peer)).collect();
+        }
+        // A voter may have spoken of it before it was known, and be no member.
+        let holds = |peer: &PeerId| votes(peer) && roster.member(peer).is_some();
+        let held = self.prepared.iter().filter(|(peer, (u, _))| *u == update && holds(peer));
+        held.map(|(peer, (_, signature))| (*peer, *signature)).collect()
+    }
+
+    /// The members of this ballot's roster that accepted it, each with its signature.
+    pub(super) fn acceptors(&self, roster: &Roster) -> impl Iterator<Item = (PeerId, Signature)> {
+        let members = self.accepts.iter().filter(|(peer, _)| roster.member(peer).is_some());
+        members.map(|(peer, signature)| (*peer, *signature))
+    }
+
+    /// Whether our ring was lost, and nobody has got its update.
+    pub(super) fn is_ring_lost(&self) -> bool {
+        self.ring == RingState::Lost && self.dones.is_empty()
+    }
+
+    /// Whether `peer` has voted for `r`.
+    pub(super) fn has_voted(&self, peer: &PeerId, r: Digest) -> bool {
+        self.dones.get(peer).is_some_and(|vote| vote.r == r)
+    }
+
+    /// R11: whether nobody has voted for another value than the others.
+    pub(super) fn has_one_value(&self) -> bool {
+        let mut values = self.dones.values().map(|vote| vote.r);
+        let first = values.next();
+        values.all(|r| Some(r) == first)
+    }
+}

@@ -1,0 +1,220 @@
+//! How an epoch begins: entering it and its series, afresh or as the log of votes left them, and who is Ready in it
+//! (R13, R20, R31, R36).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::base::fault::{Fault, ReadyFault};
+use crate::base::id::PeerId;
+use crate::history::log::Votes;
+use crate::machine::event::Progress;
+use crate::machine::output::Output;
+use crate::machine::step::Step;
+use crate::machine::table::Seen;
+use crate::message::wire;
+use crate::message::{Head, Message, Phase, Ready, Roster, Voted, Voter};
+
+use super::ballot::{Ballot, RingState, Vote};
+use super::series::Stage;
+use super::slot::{Declared, Frozen, Slot};
+use super::{State, patience, roster};
+
+impl State {
+    /// Binds a peer that has just started by the votes that its log still has.
+    #[must_use]
+    pub fn bound_by(mut self, step: &Step<'_>, votes: Votes, median: Option<u64>) -> Self {
+        self.votes = votes;
+        self.votes.forget(self.slot.head.epoch);
+        self.limit_weight(median);
+        self.resume(step);
+        // A peer with another log has left nobody behind.
+        self.restarted = self.is_voter();
+        self
+    }
+
+    /// R20: goes back to the series that the log last entered, and to where it stood there.
+    fn resume(&mut self, step: &Step<'_>) {
+        loop {
+            self.resume_ballots();
+            let Some(opening) = self.votes.of(self.series()).opened().cloned() else { break };
+            self.enter_opened(step, opening);
+        }
+        let bound = self.votes.of(self.series());
+        let (attempt, joined) = (bound.attempt(), bound.joined().cloned());
+        let accepted = bound.accepted(attempt);
+        self.slot.series.attempt_seen = attempt;
+        if let Some(joined) = joined {
+            let until = step.now + self.facts(step).join_time();
+            self.slot.series.stage = Stage::Joined { regroup: joined.digest, until };
+            self.note_joined(joined);
+        } else if let Some(roster) = accepted {
+            self.slot.series.stage = match self.slot.roster(&roster) {
+                // We voted on it, or may yet, once its update is here.
+                Some(body) => {
+                    let until = step.now + self.facts(step).ring_time(body);
+                    Stage::Open { roster, progress: Progress::Reduce, until }
+                }
+                None => Stage::Idle { patience: None },
+            };
+        } else if attempt > 0 {
+            let wait = self.facts(step).ask_time() + self.facts(step).accept_time();
+            let attempt = attempt.saturating_add(1);
+            self.slot.series.stage = Stage::Recover { attempt, since: step.now + wait };
+        }
+    }
+
+    /// The rosters that we accepted in this series, with our own word on each. Whether the last vote was
+    /// said as well is not known: it is said again, like one that is given now.
+    fn resume_ballots(&mut self) {
+        let bound = self.votes.of(self.series());
+        let said = |roster: &Roster| {
+            let voted = bound.done(roster.attempt).filter(|_| roster.attempt < bound.attempt())?;
+            let done = self.law.done(roster, &voted.receipt());
+            let (r, update) = (done.r, done.update);
+            Some(Vote { r, update, signature: self.seal(Message::Done(done)).signature() })
+        };
+        let ballots: Vec<(_, Ballot)> = bound
+            .rosters()
+            .map(|(digest, roster)| {
+                let mut ballot = Ballot { roster: Some(Arc::clone(roster)), ..Ballot::default() };
+                // The ring needs the delta of the process that was.
+                ballot.ring = RingState::Lost;
+                let accept = self.accept_message(digest);
+                ballot.accepts.insert(self.me.peer, accept.signature());
+                ballot.computed = bound.done(roster.attempt).map(|voted| voted.update);
+                ballot.dones.extend(said(roster).map(|vote| (self.me.peer, vote)));
+                (digest, ballot)
+            })
+            .collect();
+        let dones: Vec<Voted> = bound.dones().cloned().collect();
+        self.slot.ballots.extend(ballots);
+        for voted in dones {
+            self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted);
+        }
+    }
+
+    /// Begins the epoch after `head`.
+    pub(super) fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
+        self.ready_median = patience::measured(self.facts(step)).or(self.ready_median);
+        self.count_guests(step);
+        self.count_late(step);
+        self.trouble.count_epoch(&roster::troubled(self.facts(step)), &self.slot.members_seen());
+        let stalled =
+            if self.slot.any_ring_lost() { self.slot.members_seen() } else { BTreeSet::new() };
+        self.stalls.count_epoch(&self.slot.stallers(), &stalled);
+        self.slot = Slot::new(step.now, head, voters);
+        self.votes.forget(head.epoch);
+        self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
+        self.resume(step);
+        step.put(Output::Train { epoch: head.epoch.saturating_add(1), tokens: head.tokens });
+        self.resume_admission(step);
+        step.roll.live(step.now).for_each(|(peer, _)| self.learn_ready(step, *peer));
+        self.replay_early(step);
+    }
+
+    pub(super) fn replay_early(&mut self, step: &mut Step<'_>) {
+        for message in std::mem::take(&mut self.early) {
+            self.on_message(step, &message);
+        }
+    }
+
+    pub(super) fn on_trained(&mut self, step: &mut Step<'_>, tokens: u64, norm: f32) {
+        let weight = tokens.min(self.weight_max);
+        self.slot.frozen = Some(Frozen { weight, norm, at: step.now });
+        self.say_ready(step);
+    }
+
+    pub(super) fn on_ready(&mut self, step: &mut Step<'_>, from: PeerId, ready: &Ready) {
+        if let Err(why) = self.note_ready(step, from, ready.incarnation, ready.weight) {
+            step.put(Output::Fault(from, Fault::Ready(why)));
+        }
+    }
+
+    /// Heartbeats repeat what a lost Ready would have said.
+    pub(super) fn learn_ready(&mut self, step: &Step<'_>, peer: PeerId) {
+        let Some(seen) = step.roll.peers.get(&peer) else { return };
+        let beat = &seen.beat;
+        if beat.ready > 0 && beat.series.is_beside(&self.series()) {
+            // A contradiction is a fault only where its author signed it as a Ready.
+            let _ = self.note_ready(step, peer, beat.incarnation, beat.ready);
+        }
+    }
+
+    fn note_ready(
+        &mut self,
+        step: &Step<'_>,
+        peer: PeerId,
+        incarnation: u64,
+        weight: u64,
+    ) -> Result<(), ReadyFault> {
+        if !self.can_weigh(weight) {
+            return Ok(());
+        }
+        match self.slot.ready.get(&peer) {
+            Some(known) if known.incarnation == incarnation => {
+                let same = known.weight == weight;
+                if same { Ok(()) } else { Err(ReadyFault::Changed) }
+            }
+            Some(known) if known.incarnation > incarnation => Ok(()),
+            _ => {
+                self.slot.ready.insert(peer, Declared { incarnation, weight, at: step.now });
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether an epoch can hold that weight.
+    pub(super) fn can_weigh(&self, weight: u64) -> bool {
+        (1..=self.weight_max).contains(&weight)
+    }
+
+    /// Bounds the weights of this epoch, by the median of the last receipt (G11).
+    pub(super) fn limit_weight(&mut self, median: Option<u64>) {
+        self.weight_max = self.law.capacity.weight_max(median);
+    }
+
+    /// G5: an epoch is over: whether newcomers that were awaited came.
+    pub(super) fn count_guests(&mut self, step: &Step<'_>) {
+        let live = step.roll.live_in(self.series(), step.now);
+        let here = live.filter(|(p, seen)| {
+            !self.names_voter(p) && seen.beat.direct && seen.beat.phase != Phase::Behind
+        });
+        let came = |(peer, seen): (&PeerId, &Seen)| {
+            self.slot.ready_of(peer, seen.beat.incarnation).is_some()
+        };
+        let came: Vec<bool> = here.map(came).collect();
+        self.waits.guests.count_epoch(came.contains(&true), came.contains(&false));
+    }
+
+    /// G5: an epoch is over for which we were Ready ourselves: which of the other voters were not.
+    pub(super) fn count_late(&mut self, step: &Step<'_>) {
+        if self.slot.frozen.is_none() {
+            return;
+        }
+        let live = step.roll.live_in(self.series(), step.now);
+        let awaited = live.filter(|(peer, seen)| {
+            self.names_voter(peer) && seen.beat.direct && seen.beat.phase != Phase::Behind
+        });
+        let came = |(peer, seen): (&PeerId, &Seen)| {
+            (*peer, self.slot.ready_of(peer, seen.beat.incarnation).is_some())
+        };
+        let came: Vec<(PeerId, bool)> = awaited.map(came).collect();
+        self.waits.voters.retain(|peer, _| came.iter().any(|(other, _)| other == peer));
+        for (peer, came) in came {
+            self.waits.voters.entry(peer).or_default().count_epoch(came, !came);
+        }
+    }
+
+    /// Reads heartbeats by the voters of the open series, if that is another one now.
+    pub(super) fn follow_series(&mut self, step: &Step<'_>) {
+        let (series, voters) = (self.slot.series.name, &self.slot.series.voters);
+        self.reach.follow(step.roll, series, voters);
+    }
+
+    /// Reads what a heartbeat says of connections.
+    pub(super) fn learn_links(&mut self, step: &Step<'_>, peer: PeerId) {
+        if let Some(seen) = step.roll.peers.get(&peer) {
+            self.reach.hear(peer, &seen.beat);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What ends an attempt: a deadline, a loss, a refusal; and who is to blame for it (R8, R35, R37, R40).
+
+use std::sync::Arc;
+
+use crate::base::id::{Digest, PeerId};
+use crate::machine::event::{Event, Progress, Reason};
+use crate::machine::output::Output;
+use crate::machine::step::Step;
+use crate::message::{Lost, MEMBERS_MAX, Member, Message, Refusal, Refuse, Roster};
+
+use super::attendance::Question;
+use super::ballot::RingState;
+use super::seats::pair;
+use super::series::Stage;
+use super::timers::Timer;
+use super::{State, gate, timers};
+
+/// How far above what a majority has come to the word of one voter may raise the next attempt: less than what
+/// others still read (G2).
+const ATTEMPTS_TOLD_MAX: u64 = 1 << 9;
+
+impl State {
+    pub(super) fn on_ring_lost(&mut self, step: &mut Step<'_>, roster: Digest, neighbour: PeerId) {
+        if !self.slot.series.is_at(roster, Progress::Reduce) {
+            // What is decided meanwhile is fetched then.
+            if let Some(ballot) = self.slot.ballots.get_mut(&roster) {
+                ballot.ring = RingState::Lost;
+            }
+            return;
+        }
+        let lost = Lost { series: self.series(), roster, who: neighbour };
+        step.put(Output::Gossip(self.seal(Message::Lost(lost))));
+        self.slot.lost.report(step, roster, neighbour, self.me.peer);
+        self.slot.broken.insert(pair(self.me.peer, neighbour));
+        self.lose_ring(step, roster);
+    }
+
+    /// Somebody else's neighbour is lost: the ring cannot end.
+    pub(super) fn on_lost(&mut self, step: &mut Step<'_>, from: PeerId, lost: &Lost) {
+        let Some(roster) = self.slot.roster(&lost.roster) else { return };
+        let Some(place) = roster.ring().position(|m| m.peer == from) else { return };
+        let count = roster.ring().count();
+        let around = [(place + 1) % count, (place + count - 1) % count];
+        let is_lost = |at: &usize| roster.ring().nth(*at).is_some_and(|m| m.peer == lost.who);
+        if from == lost.who || !around.iter().any(is_lost) {
+            return;
+        }
+        if lost.who != self.me.peer {
+            self.slot.lost.report(step, lost.roster, lost.who, from);
+        }
+        self.slot.broken.insert(pair(from, lost.who));
+        if self.slot.series.is_at(lost.roster, Progress::Reduce) {
+            self.lose_ring(step, lost.roster);
+        }
+    }
+
+    /// If somebody has voted, the update exists: fetch it (R6). Else a higher attempt is due.
+    fn lose_ring(&mut self, step: &mut Step<'_>, roster: Digest) {
+        let Some(ballot) = self.slot.ballots.get_mut(&roster) else { return };
+        if ballot.ring == RingState::Running {
+            step.put(Output::Abandon(roster));
+        }
+        ballot.ring = RingState::Lost;
+        if ballot.dones.is_empty() {
+            self.recover(step, Reason::RingLost);
+        }
+    }
+
+    pub(super) fn on_refuse(&mut self, step: &mut Step<'_>, from: PeerId, refuse: &Refuse) {
+        let me = self.me.peer;
+        let mine = |r: &&Arc<Roster>| r.proposer == me && r.member(&from).is_some();
+        let roster = self.slot.roster(&refuse.what).filter(mine).cloned();
+        if self.names_voter(&from) {
+            self.learn_promise(step, from, refuse.promised, roster.is_some());
+        }
+        let Some(roster) = roster else { return };
+        if refuse.reason == Refusal::Unproven {
+            self.prove_adopted(step, from, &roster);
+            return self.prove_kept(step, from, &roster);
+        }
+        if !self.slot.series.is_at(refuse.what, Progress::Accepted) {
+            return;
+        }
+        match refuse.reason {
+            // Its patience is a little longer than ours: it accepts later, if that is true.
+            Refusal::Early(_) if !self.slot.lost.is_late(&from) => {
+                self.slot.lost.refuse(from);
+                self.slot.lost.accepts(&from);
+                return;
+            }
+            Refusal::Lacks(voter)
+                if roster.member(&voter).is_none() && self.names_voter(&voter) =>
+            {
+                self.slot.vouched.insert(voter);
+                self.slot.lost.refuse(from);
+                self.slot.lost.accepts(&from);
+            }
+            reason if self.is_told(&roster, reason) => {
+                self.slot.lost.refuse(from);
+                self.slot.lost.accepts(&from);
+            }
+            // T4: the ticket stays in use, so it would refuse the next one as well.
+            Refusal::Expired(_) => (0..2).for_each(|_| self.slot.lost.refuse(from)),
+            _ => self.slot.lost.refuse(from),
+        }
+        // G4: a refusal costs the refuser its place, and the others this attempt at most.
+        if roster.ring().any(|m| m.peer == from) {
+            self.recover(step, Reason::Refused);
+        }
+    }
+
+    /// G1, G2: what a voter has promised already, where it answers us: a number to begin above.
+    fn learn_promise(&mut self, step: &Step<'_>, from: PeerId, promised: u64, answers: bool) {
+        self.slot.debts.defer(&from);
+        if promised == u64::MAX {
+            if self.slot.series.closed.len() < MEMBERS_MAX {
+                self.slot.series.closed.insert(from);
+            }
+        } else if answers || self.slot.series.asking.is_some() {
+            let most = gate::level(self.facts(step)).saturating_add(ATTEMPTS_TOLD_MAX);
+            let seen = &mut self.slot.series.attempt_seen;
+            *seen = promised.min(most).max(*seen);
+        }
+    }
+
+    /// Ends the attempt under way; the next one is due.
+    pub(super) fn recover(&mut self, step: &mut Step<'_>, reason: Reason) {
+        self.give_up(step, reason);
+        let promised = self.votes.of(self.series()).attempt();
+        let attempt = self.slot.series.attempt_seen.max(promised).max(1).saturating_add(1);
+        self.slot.series.stage = Stage::Recover { attempt, since: step.now };
+    }
+
+    /// Ends the attempt under way, which counts against its proposer (G3).
+    pub(super) fn give_up(&mut self, step: &mut Step<'_>, reason: Reason) {
+        if let Stage::Open { roster, .. } = self.slot.series.stage
+            && let Some(proposer) = self.slot.roster(&roster).map(|roster| roster.proposer)
+        {
+            self.count_failure(proposer);
+        }
+        self.abort(step, reason);
+    }
+
+    /// Gives up the roster under way, if there is one.
+    pub(super) fn abort(&mut self, step: &mut Step<'_>, reason: Reason) {
+        let Stage::Open { roster: digest, progress, .. } = self.slot.series.stage else { return };
+        if let Some(ballot) = self.slot.ballots.get_mut(&digest)
+            && ballot.ring == RingState::Running
+        {
+            ballot.ring = RingState::Lost;
+            step.put(Output::Abandon(digest));
+        }
+        // Whoever ended it: of peers whose waits are too short for a bad line, the most hasty one ends the
+        // attempt of all, and each time it may be another one.
+        self.slot.failures.count_here();
+        let attempt = self.slot.roster(&digest).map_or(0, |roster| roster.attempt);
+        let epoch = self.series().epoch;
+        step.put(Output::Event(Event::Aborted { epoch, attempt, phase: progress, reason }));
+        self.slot.series.stage = Stage::Idle { patience: None };
+    }
+
+    /// R37: the deadline of any phase makes the next attempt due.
+    pub(super) fn time_out(&mut self, step: &mut Step<'_>) -> bool {
+        let over = || timers::is_over(self.facts(step), Timer::Stage);
+        let reason = match self.slot.series.stage {
+            Stage::Open { roster, progress, .. } if over() => match progress {
+                Progress::Accepted => {
+                    self.note_late(step, roster);
+                    Reason::AcceptsMissing
+                }
+                Progress::Reduce => {
+                    self.note_mute(roster);
+                    self.note_stalled(roster);
+                    Reason::UpdateMissing
+                }
+                Progress::Finished => {
+                    self.note_voteless(step, roster);
+                    Reason::VotesMissing
+                }
+            },
+            Stage::Idle { patience: Some(_) } if over() => {
+                self.slot.failures.count_here();
+                Reason::LeftOut
+            }
+            _ => return false,
+        };
+        self.recover(step, reason);
+        true
+    }
+
+    /// G9: voters that are here, and have neither accepted the roster nor voted on it.
+    fn note_voteless(&mut self, step: &Step<'_>, roster: Digest) {
+        let Some(ballot) = self.slot.ballots.get(&roster) else { return };
+        let voted = |peer: &PeerId| ballot.dones.contains_key(peer);
+        let named =
+            |peer: &PeerId| ballot.roster.as_ref().is_some_and(|r| r.member(peer).is_some());
+        let here = self.facts(step).live(Question::Answers).map(|(peer, _)| *peer);
+        let owing: Vec<PeerId> =
+            here.filter(|p| self.names_voter(p) && named(p) && !voted(p)).collect();
+        owing.into_iter().for_each(|peer| self.slot.debts.owe(peer, step.now));
+    }
+
+    /// R37: remembers the members whose Accept is missing, so that they hold up no second roster.
+    fn note_late(&mut self, step: &Step<'_>, roster: Digest) {
+        let Some(ballot) = self.slot.ballots.get(&roster) else { return };
+        let Some(roster) = ballot.roster.clone() else { return };
+        let missing = roster.members.iter().filter(|m| !ballot.accepts.contains_key(&m.peer));
+        let missing: Vec<Member> = missing.filter(|m| m.peer != self.me.peer).copied().collect();
+        for Member { peer, weight, .. } in missing {
+            if weight > 0 {
+                self.slot.lost.be_late(peer);
+            }
+            if self.names_voter(&peer) {
+                self.slot.debts.owe(peer, step.now);
+            }
+        }
+    }
+
+    /// R8: the authors of a value whose bytes did not come are not asked next time.
+    fn note_mute(&mut self, roster: Digest) {
+        let adopt = self.slot.roster(&roster).and_then(|roster| roster.adopt.as_ref());
+        let Some(update) = adopt.map(|receipt| receipt.update) else { return };
+        if let Some(adopted) = self.slot.series.adopted.get_mut(&update) {
+            adopted.missed = true;
+        }
+    }
+
+    /// R40: a neighbour that is silent is reported; one that crawls is not, nor can its successor tell it
+    /// from one that waits for its own.
+    fn note_stalled(&mut self, roster: Digest) {
+        if self.slot.roster(&roster).is_some_and(|roster| roster.adopt.is_none()) {
+            self.slot.series.stalled = self.slot.series.stalled.saturating_add(1);
+        }
+    }
+
+    /// R38: a peer without a roster waits three times as long before it asks.
+    pub(super) fn be_patient(&mut self, step: &Step<'_>) {
+        if let Stage::Idle { patience } = &self.slot.series.stage {
+            let count = step.roll.live_in(self.series(), step.now).count() + 1;
+            let wait = self.facts(step).accept_time()
+                + self.facts(step).ring_time_of(count, None)
+                + self.facts(step).done_time();
+            let until = (step.now + 3 * wait).max(patience.unwrap_or(step.now));
+            self.slot.series.stage = Stage::Idle { patience: Some(until) };
+        }
+    }
+
+    /// R32: what a ring was to keep is not to be had.
+    pub(super) fn on_chunk_missing(
+        &mut self,
+        step: &mut Step<'_>,
+        roster: Digest,
+        chunk: (Digest, u32),
+    ) {
+        self.slot.remains.miss(chunk);
+        if self.slot.series.is_at(roster, Progress::Reduce) {
+            self.recover(step, Reason::KeptUnserved);
+        }
+    }
+}

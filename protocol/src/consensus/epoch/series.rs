@@ -1,0 +1,170 @@
+//! What lives as long as one series of an epoch: a Regroup that opens makes it anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::base::id::{Digest, PeerId};
+use crate::base::sign::{Signature, Verified};
+use crate::base::time::Time;
+use crate::machine::event::Progress;
+use crate::machine::table::Seen;
+use crate::message::{Heard, Link, Message, Report, Series, Status, Voter};
+
+use super::gathering::Gathering;
+use super::ground::Grounds;
+
+/// One series.
+#[derive(Clone, Debug)]
+pub(super) struct SeriesState {
+    pub(super) name: Series,
+    pub(super) voters: Vec<Voter>,
+    pub(super) entered: Time,
+    pub(super) stage: Stage,
+    /// Highest attempt seen from anyone.
+    pub(super) attempt_seen: u64,
+    pub(super) asking: Option<Asking>,
+    /// Whose roster our last Status waits for (G2).
+    pub(super) awaited: Option<Awaited>,
+    /// The highest attempt for which each voter gave a Status.
+    pub(super) answered: BTreeMap<PeerId, u64>,
+    pub(super) gathering: Gathering,
+    /// When everyone was Ready, or the grace had passed: turns count from here.
+    pub(super) turn_since: Option<Time>,
+    /// Rings that did not end in time although nobody was lost (R40).
+    pub(super) stalled: u32,
+    /// The values that we have adopted, by update, and whose votes they were (R8).
+    pub(super) adopted: BTreeMap<Digest, Adopted>,
+    /// The peers that refuse for ever, since they have joined a Regroup of this series (R13).
+    pub(super) closed: BTreeSet<PeerId>,
+    /// When each peer's message of each kind was last answered.
+    pub(super) replied: BTreeMap<(PeerId, Reply), Time>,
+    pub(super) fetching: Option<Digest>,
+    pub(super) fetch_after: Time,
+    pub(super) repeat_at: Time,
+    pub(super) stuck_told: bool,
+}
+
+/// A message to which a repeated one is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reply {
+    Query,
+    Roster,
+    Accept,
+    Prepared,
+    Done,
+    Join,
+}
+
+/// Where a series stands.
+#[derive(Clone, Debug)]
+pub(super) enum Stage {
+    /// No roster yet. `patience`: when to ask, after rosters were seen that leave us out.
+    Idle { patience: Option<Time> },
+    /// An attempt is under way: its roster is accepted.
+    Open { roster: Digest, progress: Progress, until: Time },
+    /// The next attempt is due, by whose turn comes first after `since`.
+    Recover { attempt: u64, since: Time },
+    /// Bound to a Regroup that has not opened.
+    Joined { regroup: Digest, until: Time },
+    /// A certificate is in hand.
+    Decided(Box<Decided>),
+    /// The outer step runs.
+    Applying(Box<Decided>),
+}
+
+/// A question to the voters before an attempt (R7).
+#[derive(Clone, Debug)]
+pub(super) struct Asking {
+    pub(super) attempt: u64,
+    pub(super) until: Time,
+    pub(super) statuses: BTreeMap<PeerId, (Status, Signature)>,
+    /// What goes with each Status.
+    pub(super) reports: BTreeMap<PeerId, Report>,
+    pub(super) query: Arc<Verified<Message>>,
+}
+
+/// A roster that is waited for (G2).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Awaited {
+    /// Whom our Status was given to.
+    pub(super) proposer: PeerId,
+    pub(super) attempt: u64,
+    pub(super) until: Time,
+}
+
+/// A value that we have chosen to adopt.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Adopted {
+    /// The peers that have told us that they voted for it.
+    pub(super) from: BTreeSet<PeerId>,
+    /// Whether a roster that adopts it ended without its bytes.
+    pub(super) missed: bool,
+}
+
+/// A decided epoch, on its way to be applied.
+#[derive(Clone, Debug)]
+pub(super) struct Decided {
+    pub(super) link: Link,
+    /// Digest of the roster of its certificate.
+    pub(super) roster: Digest,
+    /// Until when the Dones of other holders are awaited (R17).
+    pub(super) until: Time,
+    /// Until when our own ring may still give the update.
+    pub(super) ring_until: Time,
+    pub(super) since: Time,
+    pub(super) by_commit: bool,
+}
+
+impl Asking {
+    /// The Status of a peer, once the vote that it names is proven to us (R8).
+    pub(super) fn status(&self, grounds: &Grounds, peer: &PeerId) -> Option<&Status> {
+        let (status, _) = self.statuses.get(peer)?;
+        status.done.is_none_or(|vote| grounds.knows(&vote)).then_some(status)
+    }
+
+    /// What a roster shows of a voter's Status (G14).
+    pub(super) fn heard(&self, grounds: &Grounds, voter: &Voter) -> Option<Heard> {
+        let Status { log, done, holds_forced, .. } = *self.status(grounds, &voter.peer)?;
+        let (_, signature) = *self.statuses.get(&voter.peer)?;
+        (log == voter.log).then_some(Heard { voter: *voter, done, holds_forced, signature })
+    }
+}
+
+impl SeriesState {
+    pub(super) fn new(now: Time, series: Series, voters: Vec<Voter>) -> Self {
+        Self {
+            name: series,
+            voters,
+            entered: now,
+            stage: Stage::Idle { patience: None },
+            attempt_seen: 0,
+            asking: None,
+            awaited: None,
+            answered: BTreeMap::new(),
+            gathering: Gathering::default(),
+            turn_since: None,
+            stalled: 0,
+            adopted: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            replied: BTreeMap::new(),
+            fetching: None,
+            fetch_after: now,
+            repeat_at: now,
+            stuck_told: false,
+        }
+    }
+
+    /// The attempt that is due, where one has failed before `attempt`.
+    pub(super) fn attempt_due(&self, attempt: u64) -> u64 {
+        attempt.max(self.attempt_seen.saturating_add(1)).max(2)
+    }
+
+    /// Whether the attempt of `roster` is under way, and has come so far.
+    pub(super) fn is_at(&self, roster: Digest, progress: Progress) -> bool {
+        matches!(self.stage, Stage::Open { roster: open, progress: at, .. } if (open, at) == (roster, progress))
+    }
+
+    pub(super) fn has_closed(&self, seen: &Seen, who: &Voter) -> bool {
+        seen.beat.joined.is_some() || seen.beat.closed || self.closed.contains(&who.peer)
+    }
+}

@@ -1,0 +1,118 @@
+//! How long each wait of `docs/PROTOCOL.md` (Turns and time) lasts, and how it grows with the attempts. Only
+//! progress depends on it.
+
+use std::time::Duration;
+
+use crate::machine::table::ROUND_TRIP_UNKNOWN;
+use crate::message::Roster;
+
+use super::{Facts, Rule};
+
+impl<'a> Facts<'a> {
+    /// G10: the round trip that counts where a wait always passes: twice the median of those to the alive
+    /// voters, or the longest, if that is shorter. While there are none of them, all who live count.
+    pub(super) fn usual_trip(self) -> Duration {
+        let voters =
+            self.voters().iter().filter_map(|v| self.step.roll.peers.get_key_value(&v.peer));
+        let mut voters =
+            voters.filter(|(peer, _)| self.step.roll.alive(peer, self.step.now)).peekable();
+        let mut trips: Vec<u32> = if voters.peek().is_some() && self.keeps(Rule::G10) {
+            voters.map(|(_, seen)| seen.rtt_ms).collect()
+        } else {
+            self.step.roll.live(self.step.now).map(|(_, seen)| seen.rtt_ms).collect()
+        };
+        trips.sort_unstable();
+        let Some(longest) = trips.last().copied() else { return Duration::ZERO };
+        let measured = trips.iter().position(|trip| *trip > 0);
+        let Some(first) = measured else { return ROUND_TRIP_UNKNOWN };
+        let median = trips[first + (trips.len() - first) / 2];
+        let usual = if self.keeps(Rule::G10) { (2 * median).min(longest) } else { longest };
+        Duration::from_millis(usual.into())
+    }
+
+    /// G10: the round trip that a deadline allows for: that of the slowest member with a place, as far as
+    /// that is not far beyond what is usual.
+    fn slowest_trip(self, roster: &Roster) -> Duration {
+        let usual = self.usual_trip();
+        let trips =
+            roster.ring().filter_map(|m| self.step.roll.peers.get(&m.peer)).map(|s| s.rtt_ms);
+        let slowest = Duration::from_millis(trips.max().unwrap_or(0).into());
+        slowest.clamp(usual, (4 * usual).max(ROUND_TRIP_FAR))
+    }
+
+    pub(super) fn ask_time(self) -> Duration {
+        (4 * self.usual_trip() + ASK_BASE) * self.slot.failures.back_off()
+    }
+
+    pub(super) fn accept_time(self) -> Duration {
+        (4 * self.usual_trip() + ACCEPT_BASE) * self.slot.failures.back_off()
+    }
+
+    /// How long the Accepts of a roster are waited for.
+    pub(super) fn accept_time_of(self, roster: &Roster) -> Duration {
+        (4 * self.slowest_trip(roster) + ACCEPT_BASE) * self.slot.failures.back_off()
+    }
+
+    /// How long the Joins of a Regroup are waited for; it doubles with each that we have joined, but for those by
+    /// which the list of members shrank (R39).
+    pub(super) fn join_time(self) -> Duration {
+        let stalled = self.slot.series.gathering.stalled_count(&self.me.peer);
+        (4 * self.usual_trip() + ACCEPT_BASE) * (1 << stalled.min(DOUBLINGS_MAX))
+    }
+
+    /// T_done, with the time to flush and hash the update.
+    pub(super) fn done_time(self) -> Duration {
+        let flush = Duration::from_millis(self.config.update_bytes / FLUSH_BYTES_PER_MS);
+        self.accept_time() + flush
+    }
+
+    pub(super) fn ring_time(self, roster: &Roster) -> Duration {
+        let seen = roster.ring().filter_map(|m| self.step.roll.peers.get(&m.peer));
+        let rate = seen.map(|seen| seen.beat.send_rate).map(known_rate).min();
+        self.ring_time_of(roster.ring().count(), rate)
+    }
+
+    /// T_ring: three times what the slowest rate needs; it doubles with every other deadline, so that two
+    /// halves of the members have as long (R40).
+    pub(super) fn ring_time_of(self, count: usize, rate: Option<u64>) -> Duration {
+        let n = u64::try_from(count.max(1)).unwrap_or(u64::MAX);
+        let rate = rate.unwrap_or(RATE_UNKNOWN);
+        let bytes = 2 * (n - 1) * (self.config.update_bytes / n + 1);
+        let trips = self.usual_trip() * u32::try_from(n).unwrap_or(u32::MAX);
+        let once = Duration::from_millis(bytes.saturating_mul(1000) / rate) + trips;
+        (3 * once).max(RING_MIN) * (1 << (self.slot.failures.here.min(DOUBLINGS_MAX) / 2))
+    }
+
+    pub(super) fn repeat_interval(self) -> Duration {
+        (4 * self.usual_trip()).max(REPEAT_MIN)
+    }
+}
+
+/// b is at most 2 to this.
+pub(super) const DOUBLINGS_MAX: u32 = 6;
+
+/// What a member may take on a line of its own without being late; guess: a satellite, or a shaped line.
+const ROUND_TRIP_FAR: Duration = Duration::from_millis(500);
+
+/// docs/PROTOCOL.md.
+const ASK_BASE: Duration = Duration::from_millis(100);
+const ACCEPT_BASE: Duration = Duration::from_millis(300);
+
+/// A peer whose rate is unknown counts as 1 Mbit/s (docs/PROTOCOL.md).
+const RATE_UNKNOWN: u64 = 125_000;
+
+/// Nobody is waited for as if it were slower: 64 kbit/s; guess: what such a peer could add is little.
+const RATE_LEAST: u64 = 8_000;
+
+fn known_rate(rate: u64) -> u64 {
+    if rate == 0 { RATE_UNKNOWN } else { rate.max(RATE_LEAST) }
+}
+
+/// Flushing and hashing, bytes per millisecond: 100 MB/s; guess: a slow disk.
+const FLUSH_BYTES_PER_MS: u64 = 100_000;
+
+/// The shortest T_ring; guess: a loaded machine may not run a thread for a second.
+const RING_MIN: Duration = Duration::from_secs(2);
+
+/// The shortest interval between repeats.
+pub(super) const REPEAT_MIN: Duration = Duration::from_millis(300);

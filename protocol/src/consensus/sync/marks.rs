@@ -1,0 +1,111 @@
+//! When our head was where, by the wall clock: how old is what a greater head would undo (G11).
+//!
+//! A mark is made at most every [`GAP_S`] seconds, in memory and in the log, so that a restart forgets nothing.
+//! Those of the last [`RECENT_S`] seconds all stay in memory, older ones of a day at a wider gap.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::base::time::Time;
+use crate::history::log::{Mark, Record};
+
+/// The times at which our head was taken.
+#[derive(Clone, Debug)]
+pub(super) struct Marks {
+    /// The oldest first.
+    marks: VecDeque<Mark>,
+    /// The start, on both clocks: seconds since 1970, and ours.
+    clock: (u64, Time),
+}
+
+impl Marks {
+    /// Those of earlier starts; now, at `clock`, the head is at `epoch`.
+    pub(super) fn new(marks: Vec<Mark>, epoch: u64, clock: (u64, Time)) -> Self {
+        let mut marks = VecDeque::from(marks);
+        marks.push_back(Mark { epoch, unix: clock.0 });
+        Self { marks, clock }
+    }
+
+    /// Notes that the head is at `epoch` now; returns what to log, if a mark is due.
+    pub(super) fn mark(&mut self, now: Time, epoch: u64) -> Option<Record> {
+        let unix = self.unix(now);
+        let last = self.marks.back().map(|mark| mark.unix);
+        if last.is_some_and(|last| unix.abs_diff(last) < GAP_S) {
+            return None;
+        }
+        self.marks.push_back(Mark { epoch, unix });
+        let (mut kept, dense) = (0, unix.saturating_sub(RECENT_S));
+        self.marks.retain(|mark| {
+            let stays = mark.unix >= dense || mark.unix.saturating_sub(kept) >= OLD_GAP_S;
+            kept = if stays { mark.unix } else { kept };
+            stays
+        });
+        self.marks.drain(..self.marks.len().saturating_sub(MARKS_KEPT));
+        Some(Record::Marked { epoch, unix })
+    }
+
+    /// Whether what follows on `epoch` was taken within `time`: the head was there, or before. A clock that was
+    /// put back makes everything recent.
+    pub(super) fn is_recent(&self, now: Time, epoch: u64, time: Duration) -> bool {
+        let unix = self.unix(now);
+        let age = |mark: &Mark| unix.saturating_sub(mark.unix);
+        self.marks.iter().any(|mark| mark.epoch <= epoch && age(mark) < time.as_secs())
+    }
+
+    /// What lies beyond `epoch` is given up.
+    pub(super) fn rewind(&mut self, epoch: u64) {
+        self.marks.retain(|mark| mark.epoch <= epoch);
+    }
+
+    fn unix(&self, now: Time) -> u64 {
+        let (unix, at) = self.clock;
+        unix.saturating_add(now.since(at).as_secs())
+    }
+}
+
+/// A parting this old is no hiccup of the network.
+pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The least time between two marks, and between two that are older than [`RECENT_S`], in seconds.
+const GAP_S: u64 = 10;
+const OLD_GAP_S: u64 = DAY.as_secs() / 64;
+pub(super) const RECENT_S: u64 = 600;
+
+/// Marks in memory: all of [`RECENT_S`], and of a day before.
+const MARKS_KEPT: usize = 160;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(s: u64) -> Time {
+        Time::ZERO + Duration::from_secs(s)
+    }
+
+    #[test]
+    fn g11_a_restart_forgets_no_time() {
+        let mut marks = Marks::new(Vec::new(), 0, (1_000_000, at(0)));
+        let logged: Vec<Record> = (1..=600).filter_map(|e| marks.mark(at(e), e)).collect();
+        assert_eq!(logged.len(), 60, "one in ten seconds");
+        let minutes = |m: u64| Duration::from_secs(60 * m);
+        assert!(
+            marks.is_recent(at(600), 100, minutes(9)) && !marks.is_recent(at(600), 40, minutes(9))
+        );
+        let kept = crate::history::log::marks(&logged);
+        let again = Marks::new(kept, 600, (1_000_000 + 660, at(0)));
+        assert!(
+            again.is_recent(at(0), 130, minutes(9)) && !again.is_recent(at(0), 100, minutes(9))
+        );
+    }
+
+    #[test]
+    fn marks_of_a_day_are_few_and_those_beyond_a_fork_are_gone() {
+        let mut marks = Marks::new(Vec::new(), 0, (0, at(0)));
+        (1..200_000).for_each(|e| drop(marks.mark(at(e), e)));
+        assert!(marks.marks.len() <= MARKS_KEPT);
+        assert!(marks.is_recent(at(200_000), 199_500, Duration::from_secs(RECENT_S)));
+        assert!(marks.is_recent(at(200_000), 120_000, DAY));
+        marks.rewind(150_000);
+        assert!(!marks.is_recent(at(200_000), 199_999, Duration::from_secs(RECENT_S)));
+    }
+}

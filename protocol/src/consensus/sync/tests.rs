@@ -1,0 +1,110 @@
+//! What stays in memory of a long lineage, and what is told of it.
+
+use super::*;
+use crate::access::admit::Level;
+use crate::base::id::{LogId, RunId};
+use crate::base::rule::Rules;
+use crate::base::sign::Keypair;
+use crate::history::lineage::Capacity;
+use crate::message::{Certificate, Member, QuorumRule, Roster};
+
+/// Epochs of the lineage.
+const EPOCHS: u64 = 5 * LINKS_KEPT as u64;
+
+fn lineage(genesis: Head) -> Vec<(Head, Link)> {
+    let mut head = genesis;
+    let next = |epoch: u64| {
+        let members =
+            vec![Member { peer: PeerId([1; 32]), log: LogId([1; 16]), incarnation: 1, weight: 7 }];
+        let roster = Roster {
+            series: Series::after(&head),
+            attempt: 1,
+            proposer: PeerId([1; 32]),
+            members,
+            heard: Vec::new(),
+            adopt: None,
+            trust: None,
+            keep: Vec::new(),
+        };
+        let receipt = roster.receipt(Digest::derive("update", &epoch.to_le_bytes()));
+        let state = Digest::derive("state", &epoch.to_le_bytes());
+        head = Head { epoch, tokens: 7 * epoch, state };
+        let certificate = Certificate { roster, dones: Vec::new() };
+        (head, Link { receipt, certificate, openings: Vec::new() })
+    };
+    (1..=EPOCHS).map(next).collect()
+}
+
+fn state() -> (State, Vec<(Head, Link)>) {
+    let key = Keypair::from_seed(&[1; 32]);
+    let me = Me { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 };
+    let run = RunId([2; 32]);
+    let law = Law {
+        run,
+        key,
+        peers_min: 1,
+        quorum: QuorumRule::Available,
+        elements: 1,
+        capacity: Capacity::Counted(1),
+        level: Level::Open,
+        organiser: PeerId([9; 32]),
+        rules: Rules::ALL,
+    };
+    let config = Config {
+        genesis: Digest([3; 32]),
+        founders: Vec::new(),
+        replay_max: 0,
+        undo_max: 64,
+        undo_time: Duration::ZERO,
+        unix: 0,
+        follow: None,
+        notices: Vec::new(),
+    };
+    let lineage = lineage(genesis(&config));
+    (State::new(Time::ZERO, law, me, config, (lineage.clone(), Vec::new())), lineage)
+}
+
+#[test]
+fn of_a_long_lineage_the_last_links_are_in_memory_and_every_digest() {
+    let (state, lineage) = state();
+    let in_memory = (1..=EPOCHS).filter(|epoch| state.link(*epoch).is_some());
+    let last = EPOCHS + 1 - LINKS_KEPT as u64..=EPOCHS;
+    assert_eq!(in_memory.collect::<Vec<_>>(), last.collect::<Vec<_>>());
+    for (head, link) in &lineage {
+        assert_eq!(state.state_after(head.epoch), Some(head.state));
+        assert!(state.has(&link.receipt));
+    }
+    assert_eq!(state.tip().0, lineage[lineage.len() - 1].0);
+}
+
+#[test]
+fn an_answer_names_the_links_that_the_log_has() {
+    let (state, lineage) = state();
+    let mut told: Vec<Link> = Vec::new();
+    while (told.len() as u64) < EPOCHS {
+        let from_epoch = told.len() as u64 + 1;
+        let (answer, logged) = state.answer(&Ask::Lineage { from_epoch }, &[]);
+        let Answer::Lineage { links, head, .. } = answer else { unreachable!() };
+        assert!(links.is_empty() != logged.is_empty() && head.epoch == EPOCHS);
+        let of = |(epoch, r): &(u64, Digest)| {
+            let (_, link) = &lineage[usize::try_from(*epoch - 1).unwrap()];
+            assert_eq!(wire::receipt_digest(&state.law.run, &link.receipt), *r);
+            link.clone()
+        };
+        told.extend(logged.iter().map(of).chain(links));
+    }
+    assert!(told.iter().eq(lineage.iter().map(|(_, link)| link)));
+    // Whoever asks for the end of all epochs gets nothing, and breaks nothing.
+    for from_epoch in [EPOCHS + 1, u64::MAX] {
+        let (answer, logged) = state.answer(&Ask::Lineage { from_epoch }, &[]);
+        assert!(
+            matches!(answer, Answer::Lineage { links, .. } if links.is_empty())
+                && logged.is_empty()
+        );
+        let (chain, _) = state.answer(&Ask::Chain { from_epoch }, &[]);
+        assert!(matches!(chain, Answer::Chain(chain) if chain.is_empty()));
+    }
+    let (chain, logged) = state.answer(&Ask::Chain { from_epoch: 1 }, &[]);
+    assert!(matches!(chain, Answer::Chain(chain) if chain.len() as u64 == EPOCHS));
+    assert!(logged.is_empty());
+}

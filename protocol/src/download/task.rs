@@ -1,0 +1,173 @@
+//! What is being fetched: its parts, which of them are lacking, and who sent those that are here.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{Bytes, Length, Want};
+use crate::base::fault::AnswerFault;
+use crate::base::id::{Digest, PeerId};
+
+/// Who sent a part, and its digest.
+type Kept = BTreeMap<usize, (PeerId, Digest)>;
+
+/// The judgement of a part that has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Taken {
+    /// It is right, and begins at this byte.
+    Kept(u64),
+    /// It is not what was asked for.
+    Wrong(AnswerFault),
+}
+
+/// What is wanted, and how much of it is here.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    want: Want,
+    part_bytes: u32,
+    /// Parts that nobody is asked for.
+    pub(super) waiting: VecDeque<usize>,
+    /// Parts that are not here: those in `waiting`, and those that a donor is asked for.
+    missing: BTreeSet<usize>,
+    /// The one donor that is asked for all of it, by number; `None` while all donors are asked.
+    pub(super) one: Option<usize>,
+    /// The donors that have been the one.
+    pub(super) tried: BTreeSet<usize>,
+    /// The parts of a whole that have come, from all donors or from the one.
+    kept: Kept,
+    /// The parts that came from many donors before, and were wrong together.
+    before: Kept,
+    /// Bytes of a whole that have come.
+    length: u64,
+}
+
+impl Task {
+    /// Pieces that are here are not fetched again, if the task `resumes`.
+    pub(super) fn new(want: Want, part_bytes: u32, resumes: bool) -> Self {
+        let mut task = Self {
+            want,
+            part_bytes,
+            waiting: VecDeque::new(),
+            missing: BTreeSet::new(),
+            one: None,
+            tried: BTreeSet::new(),
+            kept: Kept::new(),
+            before: Kept::new(),
+            length: 0,
+        };
+        task.begin();
+        if let (Want::Pieces(_, held), true) = (&task.want, resumes) {
+            task.missing.retain(|part| !held.contains(part));
+            task.waiting.retain(|part| !held.contains(part));
+        }
+        task
+    }
+
+    fn begin(&mut self) {
+        let count = match &self.want {
+            Want::Pieces(pieces, _) => pieces.len(),
+            Want::Whole(_, Length::Exactly(length)) => {
+                usize::try_from(length.div_ceil(self.part_bytes.into())).unwrap_or(usize::MAX)
+            }
+            Want::Whole(_, Length::AtMost(_)) => 1,
+        };
+        (self.waiting, self.missing) = ((0..count).collect(), (0..count).collect());
+        self.length = 0;
+    }
+
+    /// Begins anew with one donor, which is asked for all of it.
+    pub(super) fn begin_with(&mut self, one: usize) {
+        let kept = std::mem::take(&mut self.kept);
+        if self.one.is_none() {
+            self.before = kept;
+        }
+        self.one = Some(one);
+        self.tried.insert(one);
+        self.begin();
+    }
+
+    /// Whether a part of a whole is here.
+    pub(super) fn has_begun(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Nobody is asked for this part any more, and it is not here.
+    pub(super) fn ask_again(&mut self, part: usize) {
+        if self.lacks(part) {
+            self.waiting.push_back(part);
+        }
+    }
+
+    pub(super) fn lacks(&self, part: usize) -> bool {
+        self.missing.contains(&part)
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    /// The digest and the bytes so far of a whole; `None` for pieces.
+    pub(super) fn whole(&self) -> Option<(Digest, u64)> {
+        match self.want {
+            Want::Whole(digest, _) => Some((digest, self.length)),
+            Want::Pieces(..) => None,
+        }
+    }
+
+    /// Where a part begins, and how many bytes it has; in a whole of unknown length it may have
+    /// fewer.
+    pub(super) fn range(&self, part: usize) -> (u64, u32) {
+        let offset = part as u64 * u64::from(self.part_bytes);
+        match &self.want {
+            Want::Pieces(pieces, _) => {
+                pieces.get(part).map_or((0, 0), |piece| (piece.offset, piece.length))
+            }
+            Want::Whole(_, Length::Exactly(length)) => {
+                let rest = u32::try_from(length.saturating_sub(offset)).unwrap_or(u32::MAX);
+                (offset, rest.min(self.part_bytes))
+            }
+            Want::Whole(_, Length::AtMost(_)) => (offset, self.part_bytes),
+        }
+    }
+
+    /// Takes a part that was lacking.
+    pub(super) fn take(&mut self, part: usize, of: PeerId, bytes: Bytes, checks: bool) -> Taken {
+        let (offset, length) = self.range(part);
+        let (length, end) = (u64::from(length), offset + bytes.length);
+        match &self.want {
+            Want::Whole(_, Length::AtMost(most)) if bytes.length <= length && end <= *most => {
+                if bytes.length == length {
+                    self.missing.insert(part + 1);
+                    self.waiting.push_back(part + 1);
+                }
+            }
+            Want::Whole(_, Length::AtMost(_)) => return Taken::Wrong(AnswerFault::TooMuch),
+            _ if bytes.length != length => return Taken::Wrong(AnswerFault::Length),
+            Want::Pieces(pieces, _) => {
+                if checks && pieces.get(part).is_none_or(|piece| piece.digest != bytes.digest) {
+                    return Taken::Wrong(AnswerFault::OtherPiece);
+                }
+            }
+            Want::Whole(_, Length::Exactly(_)) => {}
+        }
+        if self.whole().is_some() {
+            self.kept.insert(part, (of, bytes.digest));
+            self.length += bytes.length;
+        }
+        self.missing.remove(&part);
+        Taken::Kept(offset)
+    }
+
+    /// The peer that sent all that is here, if it was one.
+    pub(super) fn author(&self) -> Option<PeerId> {
+        let mut authors = self.kept.values().map(|(author, _)| *author);
+        let first = authors.next()?;
+        authors.all(|other| other == first).then_some(first)
+    }
+
+    /// The peers that sent something else before than what is here now and right.
+    pub(super) fn liars(&self) -> Vec<PeerId> {
+        let lies = |(part, (_, digest)): &(&usize, &(PeerId, Digest))| {
+            self.kept.get(part).is_none_or(|(_, right)| right != digest)
+        };
+        self.before.iter().filter(lies).map(|(_, (author, _))| *author).collect()
+    }
+}

@@ -1,0 +1,598 @@
+//! What proves a lineage: a link holds when a majority of the voters that the link before it names
+//! signed its receipt, through Regroups that all their members joined (R14, R16, R18, R23); and in runs of invited
+//! peers, when all whom it names were admitted (`lineage/who.rs`, T2).
+
+mod who;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::access::admit::Level;
+use crate::access::ledger::Ledger;
+use crate::base::blocks::Blocks;
+use crate::base::fault::{CertificateFault, Fault, RosterFault, ValueFault};
+use crate::base::id::{LogId, PeerId, RunId};
+use crate::base::rule::{Rule, Rules};
+use crate::base::sign::{Keypair, Signature};
+use crate::message::wire;
+use crate::message::{
+    Accept, CHUNKS_MAX, Certificate, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX,
+    Member, Message, Opened, Opening, Part, Prepared, QuorumRule, Receipt, Regroup, Roster, Series,
+    Voted, Voter,
+};
+
+/// What one peer can do in an epoch of the run, in tokens (G11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capacity {
+    /// An epoch is so many tokens of each peer.
+    Counted(u64),
+    /// An epoch is so long: nothing but the last receipt tells what a peer can do in it.
+    Timed {
+        /// What is possible at least, and alone holds for epoch 1; absent: anything does.
+        tokens_max: Option<u64>,
+    },
+}
+
+/// How many epochs' work a weight may be: a peer that was left out carries what it has learnt; guess.
+const EPOCHS_CARRIED_MAX: u64 = 8;
+
+/// No weight is greater: sums of 256 of them over 256 epochs still fit.
+const WEIGHT_MAX: u64 = u64::MAX >> 16;
+
+impl Capacity {
+    /// The greatest weight in the epoch after the receipt of this median weight; `None`: in epoch 1.
+    #[must_use]
+    pub fn weight_max(&self, median: Option<u64>) -> u64 {
+        let carried = |tokens: u64| tokens.saturating_mul(EPOCHS_CARRIED_MAX);
+        let most = match *self {
+            Self::Counted(tokens) => carried(tokens),
+            Self::Timed { tokens_max } => match median {
+                Some(median) => carried(median).max(tokens_max.unwrap_or(0)),
+                None => tokens_max.unwrap_or(WEIGHT_MAX),
+            },
+        };
+        most.min(WEIGHT_MAX)
+    }
+}
+
+/// What every check needs of the run.
+#[derive(Clone, Debug)]
+pub struct Law {
+    /// The run.
+    pub run: RunId,
+    /// Our key: it also names the signature scheme.
+    pub key: Keypair,
+    /// Least members of the founding Regroup.
+    pub peers_min: usize,
+    /// How many voters decide, and whether fewer may go on.
+    pub quorum: QuorumRule,
+    /// Elements of the fragment.
+    pub elements: u64,
+    /// What bounds a weight.
+    pub capacity: Capacity,
+    /// Who may take part.
+    pub level: Level,
+    /// Whose word for a state counts, and who lets peers in where they need that.
+    pub organiser: PeerId,
+    /// Which rules hold: [`Rules::ALL`] in every program.
+    pub rules: Rules,
+}
+
+/// Who we are.
+#[derive(Clone, Copy, Debug)]
+pub struct Me {
+    /// Our name.
+    pub peer: PeerId,
+    /// The log that binds us.
+    pub log: LogId,
+    /// Which start of ours this is: it rises with each, and is on disk before the first message.
+    pub incarnation: u64,
+}
+
+impl Me {
+    /// The voter that we are.
+    #[must_use]
+    pub fn voter(&self) -> Voter {
+        Voter { peer: self.peer, log: self.log }
+    }
+}
+
+impl Law {
+    /// Whether this rule holds.
+    #[must_use]
+    pub fn keeps(&self, rule: Rule) -> bool {
+        self.rules.keeps(rule)
+    }
+
+    /// The ledger before epoch 1; `None` in open runs.
+    #[must_use]
+    pub fn ledger(&self) -> Option<Arc<Ledger>> {
+        match self.level {
+            Level::Open => None,
+            Level::Invited => Some(Arc::new(Ledger::new(self.run, self.organiser))),
+        }
+    }
+
+    /// Checks the link of `base` (its series without Regroups), whose voters are `voters` and whose ledger is
+    /// `ledger`; no weight in it may be above `weight_max`.
+    ///
+    /// # Errors
+    /// [`Fault::Certificate`] of whoever made the link.
+    pub fn check_link(
+        &self,
+        base: Series,
+        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
+        weight_max: u64,
+        link: &Link,
+    ) -> Result<(), Fault> {
+        let roster = &link.certificate.roster;
+        let (series, voters) = self.follow(base, (voters, ledger), &link.openings)?;
+        self.check_who(ledger, &voters, roster, &link.receipt)
+            .map_err(CertificateFault::from)
+            .map_err(Fault::Certificate)?;
+        let receipt = &link.receipt;
+        require(roster.series == series, CertificateFault::OtherSeries)?;
+        require(receipt.series.is_beside(&base), CertificateFault::OtherEpoch)?;
+        require(roster.receipt(receipt.update) == *receipt, CertificateFault::OtherRoster)?;
+        self.check_dones(&voters, roster, receipt, &link.certificate.dones)?;
+        self.check_parts(&receipt.parts)
+            .map_err(CertificateFault::from)
+            .map_err(Fault::Certificate)?;
+        check_sums(weight_max, receipt).map_err(CertificateFault::from).map_err(Fault::Certificate)
+    }
+
+    /// Whether a voter of an earlier epoch signed a link that was checked: by a vote, or by a Join of a Regroup on the way
+    /// (G11).
+    #[must_use]
+    pub fn has_signed(&self, voter: &Voter, link: &Link) -> bool {
+        let Certificate { roster, dones } = &link.certificate;
+        let done = || Message::Done(self.done(roster, &link.receipt));
+        let joined = |opening: &Opening| opening.regroup.members.contains(voter);
+        let mut votes = dones.iter().filter(|(author, _)| *author == voter.peer);
+        link.openings.iter().any(joined)
+            || votes.any(|(author, signature)| self.signed(author, &done(), signature))
+    }
+
+    /// Checks a chain of Regroups from `base` on: where it leads, and who votes there.
+    ///
+    /// # Errors
+    /// [`Fault::Certificate`] of whoever made it.
+    pub fn follow(
+        &self,
+        base: Series,
+        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
+        openings: &[Opening],
+    ) -> Result<(Series, Vec<Voter>), Fault> {
+        let mut place = (base, voters.to_vec());
+        let mut before = Vec::new();
+        for opening in openings {
+            before.push(place);
+            place = self.check_opening(&before, ledger, opening)?;
+        }
+        Ok(place)
+    }
+
+    /// Whether anybody may propose `regroup` in a series of `voters` (R12, R14, R15), as far as
+    /// that can be told without knowing who is present.
+    ///
+    /// # Errors
+    /// [`Fault::Certificate`] of its proposer.
+    pub fn check_regroup(
+        &self,
+        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
+        regroup: &Regroup,
+    ) -> Result<(), Fault> {
+        let Regroup { members, absent, .. } = regroup;
+        self.check_gathered(ledger, regroup)
+            .map_err(CertificateFault::from)
+            .map_err(Fault::Certificate)?;
+        let founding = voters.is_empty();
+        let lawful = match self.quorum {
+            QuorumRule::Available => true,
+            QuorumRule::Majority => false,
+            QuorumRule::Byzantine => founding,
+        };
+        require(lawful, CertificateFault::Forbidden)?;
+        require(!members.is_empty(), CertificateFault::RegroupOfNobody)?;
+        require(members.len() <= MEMBERS_MAX, CertificateFault::RegroupOfTooMany)?;
+        let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
+        require(peers.len() == members.len(), CertificateFault::RegroupNamesTwice)?;
+        require(!founding || members.len() >= self.peers_min, CertificateFault::TooFewFounders)?;
+        // By key: a voter that has lost its log comes back with another one.
+        let voted = |member: &Voter| voters.iter().any(|voter| voter.peer == member.peer);
+        require(founding || members.iter().all(voted), CertificateFault::RegroupOfNoVoter)?;
+        let outside = voters.iter().filter(|voter| !members.contains(voter));
+        require(outside.eq(absent.iter().map(|(voter, _)| voter)), CertificateFault::HidesAbsent)
+    }
+
+    /// The series that a Regroup opens with these Joins.
+    #[must_use]
+    pub fn opened(&self, opening: &Opening) -> Series {
+        opening.regroup.series.regrouped(wire::opening_digest(&self.run, opening))
+    }
+
+    /// `chain` are the series up to the one that it leaves, each with its voters.
+    fn check_opening(
+        &self,
+        chain: &[(Series, Vec<Voter>)],
+        ledger: Option<&Arc<Ledger>>,
+        opening: &Opening,
+    ) -> Result<(Series, Vec<Voter>), Fault> {
+        let regroup = &opening.regroup;
+        let (series, voters) =
+            chain.last().ok_or(Fault::Certificate(CertificateFault::RegroupOfNoSeries))?;
+        let (series, depth) = (*series, depth_of(chain));
+        require(regroup.series == series, CertificateFault::RegroupOfOtherSeries)?;
+        self.check_regroup((voters, ledger), regroup)?;
+        // One Join each, in the order of the members: no signature is looked at twice.
+        require(opening.joins.len() == regroup.members.len(), CertificateFault::JoinsMissing)?;
+        let digest = wire::regroup_digest(&self.run, regroup);
+        for (member, (author, join, signature)) in regroup.members.iter().zip(&opening.joins) {
+            let joined = *author == member.peer
+                && (join.regroup, join.series, join.log) == (digest, series, member.log)
+                && can_have_voted(join, depth)
+                && self.signed(author, &Message::Join(join.clone()), signature);
+            require(joined, CertificateFault::NotJoined)?;
+        }
+        let ground = opening.ground.as_deref();
+        let proven = ground.is_none_or(|ground| self.has_ground(chain, ground));
+        let named = ground.map(|ground| wire::ranked(&self.run, ground));
+        require(proven && named == opening.highest_done(), CertificateFault::NoGround)?;
+        Ok((self.opened(opening), regroup.members.clone()))
+    }
+
+    /// Whether a roster may keep what it keeps (R10, R32), but for the seals. Numbers and ranges are
+    /// anybody's: each is compared with what there can be before it is counted with (D1).
+    ///
+    /// # Errors
+    /// What its proposer should have seen.
+    pub fn check_keep(&self, roster: &Roster) -> Result<(), RosterFault> {
+        let keep = &roster.keep;
+        let chunks = || keep.iter().flat_map(|keep| &keep.chunks);
+        rule(
+            keep.is_empty() || (roster.is_free() && roster.attempt > 1),
+            RosterFault::NothingToKeep,
+        )?;
+        rule(chunks().take(CHUNKS_MAX + 1).count() <= CHUNKS_MAX, RosterFault::ManyChunks)?;
+        rule(chunks().all(|kept| kept.blocks.fits(self.elements)), RosterFault::KeptBlocks)?;
+        let held = |kept: &Kept| (1..=HOLDERS_MAX).contains(&kept.holders.len());
+        rule(chunks().all(held), RosterFault::NoHolder)?;
+        let rosters: BTreeSet<_> = keep.iter().map(|keep| keep.roster).collect();
+        rule(rosters.len() == keep.len(), RosterFault::RingTwice)?;
+        for keep in keep {
+            let numbers: BTreeSet<u32> = keep.chunks.iter().map(|kept| kept.chunk).collect();
+            rule(numbers.len() == keep.chunks.len(), RosterFault::ChunkTwice)?;
+            rule(numbers.iter().all(|n| keep.owner(*n).is_some()), RosterFault::NoSuchChunk)?;
+        }
+        let parts: Vec<Part> = keep.iter().map(Keep::part).collect();
+        let blocks: u64 = chunks().map(|kept| kept.blocks.len()).fold(0, u64::saturating_add);
+        let once = parts.iter().map(|part| part.blocks.len()).fold(0, u64::saturating_add);
+        rule(blocks == once, RosterFault::BlockTwice)?;
+        Ok(self.check_parts(&parts)?)
+    }
+
+    /// Whether the owner of each chunk that a roster keeps has sealed it (R30).
+    ///
+    /// # Errors
+    /// What its proposer should have seen.
+    pub fn check_seals(&self, roster: &Roster) -> Result<(), RosterFault> {
+        let sealed = |keep: &Keep, kept: &Kept| {
+            let owner = keep.owner(kept.chunk).map(|owner| owner.peer);
+            let (key, run) = (&self.key, &self.run);
+            owner.is_some_and(|o| kept.seal.is_of(&o, key, run, &keep.roster, kept.chunk))
+        };
+        let all = |keep: &Keep| keep.chunks.iter().all(|kept| sealed(keep, kept));
+        rule(roster.keep.iter().all(all), RosterFault::Unsealed)
+    }
+
+    /// Whether an update can have these parts: no block twice, and some left for the roster that formed
+    /// it.
+    ///
+    /// # Errors
+    /// What whoever formed it should have seen.
+    pub fn check_parts(&self, parts: &[Part]) -> Result<(), ValueFault> {
+        rule(parts.len() <= CHUNKS_MAX, ValueFault::ManyParts)?;
+        for Part { members, blocks, .. } in parts {
+            let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
+            rule((1..=MEMBERS_MAX).contains(&members.len()), ValueFault::PartOfNobody)?;
+            rule(peers.len() == members.len(), ValueFault::PartNamesTwice)?;
+            rule(members.iter().all(|m| m.weight > 0), ValueFault::PartWithoutWeight)?;
+            rule(!blocks.is_empty() && blocks.fits(self.elements), ValueFault::PartBlocks)?;
+        }
+        let all = Blocks::of(parts.iter().flat_map(|part| part.blocks.ranges()));
+        let each = parts.iter().map(|part| part.blocks.len()).fold(0, u64::saturating_add);
+        rule(all.len() == each, ValueFault::BlockOfTwoParts)?;
+        rule(all != Blocks::all(self.elements), ValueFault::NothingLeft)
+    }
+
+    /// Whether a quorum of the voters of its series, which is one of `chain`, accepted the roster of a vote (R5).
+    #[must_use]
+    pub fn has_ground(&self, chain: &[(Series, Vec<Voter>)], voted: &Voted) -> bool {
+        let Voted { depth, roster, update, .. } = voted;
+        let place = usize::try_from(*depth).ok().and_then(|depth| chain.get(depth));
+        let Some((series, voters)) = place else { return false };
+        let receipt = voted.receipt();
+        roster.series == *series
+            && receipt.update == *update
+            && receipt.series.is_beside(series)
+            && self.check_parts(&receipt.parts).is_ok()
+            && self.grounds(voted).is_some_and(|by| self.is_accepted(roster, voters, &by))
+    }
+
+    /// Whether the ring of a free roster opened: a quorum of the voters of its series, which is one of `chain`, accepted
+    /// it, and so did everybody with a place (R5).
+    #[must_use]
+    pub fn has_opened(&self, chain: &[(Series, Vec<Voter>)], opened: &Opened) -> bool {
+        let Opened { roster, accepts, .. } = opened;
+        let voters = chain.iter().find(|(series, _)| roster.series == *series);
+        voters
+            .zip(self.acceptors(roster, accepts))
+            .is_some_and(|((_, voters), accepted)| self.ring_opens(roster, voters, &accepted))
+    }
+
+    /// Whether the ring of a roster opens, once these have accepted it (R5, R32).
+    #[must_use]
+    pub fn ring_opens(
+        &self,
+        roster: &Roster,
+        voters: &[Voter],
+        accepted: &BTreeSet<PeerId>,
+    ) -> bool {
+        roster.is_free()
+            && roster.ring().all(|member| accepted.contains(&member.peer))
+            && self.is_accepted(roster, voters, accepted)
+    }
+
+    /// Whether a quorum of the voters of its series accepted a roster (R5).
+    fn is_accepted(&self, roster: &Roster, voters: &[Voter], accepted: &BTreeSet<PeerId>) -> bool {
+        let names = |voter: &Voter| roster.members.iter().any(|member| member.voter() == *voter);
+        self.quorum.holds(voters, |voter| accepted.contains(&voter.peer) && names(voter))
+    }
+
+    /// The members that accepted a roster, if each of these signatures says so.
+    fn acceptors(
+        &self,
+        roster: &Roster,
+        accepts: &[(PeerId, Signature)],
+    ) -> Option<BTreeSet<PeerId>> {
+        let digest = wire::roster_digest(&self.run, roster);
+        let accept = Message::Accept(Accept { series: roster.series, roster: digest });
+        self.signers_of(roster, &accept, accepts)
+    }
+
+    /// The members that gave ground for a vote, if each of its signatures does.
+    fn grounds(&self, Voted { roster, update, accepts, .. }: &Voted) -> Option<BTreeSet<PeerId>> {
+        if !(self.quorum.prepares() && roster.is_free()) {
+            return self.acceptors(roster, accepts);
+        }
+        let (series, digest) = (roster.series, wire::roster_digest(&self.run, roster));
+        let prepared = Prepared { series, roster: digest, update: *update };
+        self.signers_of(roster, &Message::Prepared(prepared), accepts)
+    }
+
+    /// The authors of signatures over a message: `None` where there are too many, or where one is repeated, of no member,
+    /// or wrong. Proofs are kept and passed on as they came, so nothing idle may be in them.
+    fn signers_of(
+        &self,
+        roster: &Roster,
+        message: &Message,
+        signatures: &[(PeerId, Signature)],
+    ) -> Option<BTreeSet<PeerId>> {
+        let mut authors = BTreeSet::new();
+        let signed = |(author, signature): &(PeerId, Signature)| {
+            authors.insert(*author)
+                && roster.member(author).is_some()
+                && self.signed(author, message, signature)
+        };
+        let sound = signatures.len() <= MEMBERS_MAX && signatures.iter().all(signed);
+        sound.then_some(authors)
+    }
+
+    /// Checks that a quorum of `voters` voted for `receipt` on `roster`.
+    ///
+    /// # Errors
+    /// [`Fault::Certificate`] of whoever made the certificate.
+    fn check_dones(
+        &self,
+        voters: &[Voter],
+        roster: &Roster,
+        receipt: &Receipt,
+        dones: &[(PeerId, Signature)],
+    ) -> Result<(), Fault> {
+        let authors: BTreeSet<PeerId> = dones.iter().map(|(author, _)| *author).collect();
+        require(authors.len() == dones.len(), CertificateFault::TwoVotes)?;
+        let done = Message::Done(self.done(roster, receipt));
+        let signers: Vec<PeerId> = dones
+            .iter()
+            .filter(|(author, _)| voters.iter().any(|v| v.peer == *author))
+            .filter(|(author, signature)| self.signed(author, &done, signature))
+            .map(|(author, _)| *author)
+            .collect();
+        let decided = self.quorum.holds(voters, |voter| signers.contains(&voter.peer));
+        require(decided, CertificateFault::NoQuorum)
+    }
+
+    /// The vote for `receipt` on `roster`.
+    #[must_use]
+    pub fn done(&self, roster: &Roster, receipt: &Receipt) -> Done {
+        Done {
+            series: roster.series,
+            roster: wire::roster_digest(&self.run, roster),
+            r: wire::receipt_digest(&self.run, receipt),
+            update: receipt.update,
+        }
+    }
+
+    /// Whether `signature` is `author`'s over `message`.
+    #[must_use]
+    pub fn signed(&self, author: &PeerId, message: &Message, signature: &Signature) -> bool {
+        self.key.check(author, message.tag(), &self.run, &wire::canonical(message), signature)
+    }
+}
+
+/// Whether a value's sums can be (G11, R31): each names a peer once, with a weight that the epoch can hold, a
+/// start of a peer has one weight in all of them, and together they can be counted.
+///
+/// # Errors
+/// What whoever formed it should have seen.
+pub fn check_sums(weight_max: u64, receipt: &Receipt) -> Result<(), ValueFault> {
+    let Receipt { members, parts, .. } = receipt;
+    let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
+    rule(members.len() <= MEMBERS_MAX, ValueFault::SumOfTooMany)?;
+    rule(peers.len() == members.len(), ValueFault::SumNamesTwice)?;
+    rule(members.iter().any(|member| member.weight > 0), ValueFault::SumOfNobody)?;
+    let mut weights: BTreeMap<(PeerId, u64), u64> = BTreeMap::new();
+    let mut tokens: u64 = 0;
+    let all = members.iter().chain(parts.iter().flat_map(|part| &part.members));
+    for Member { peer, incarnation, weight, .. } in all.filter(|member| member.weight > 0) {
+        rule(*weight <= weight_max, ValueFault::TooHeavy)?;
+        match weights.insert((*peer, *incarnation), *weight) {
+            Some(before) => rule(before == *weight, ValueFault::TwoWeights)?,
+            None => tokens = tokens.checked_add(*weight).ok_or(ValueFault::SumTooGreat)?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether the vote that a Join in a series at `depth` carries can have been given: in that series, or
+/// in one that it descends from.
+#[must_use]
+pub fn can_have_voted(join: &Join, depth: u32) -> bool {
+    join.done.is_none_or(|done| done.depth <= depth)
+}
+
+/// How deep in a chain of series its last one lies.
+fn depth_of(chain: &[(Series, Vec<Voter>)]) -> u32 {
+    u32::try_from(chain.len().saturating_sub(1)).unwrap_or(u32::MAX)
+}
+
+fn require(holds: bool, otherwise: CertificateFault) -> Result<(), Fault> {
+    rule(holds, otherwise).map_err(Fault::Certificate)
+}
+
+fn rule<F>(holds: bool, otherwise: F) -> Result<(), F> {
+    if holds { Ok(()) } else { Err(otherwise) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::Digest;
+    use crate::message::Ranked;
+
+    #[test]
+    fn r31_where_time_is_the_budget_the_last_receipt_bounds_a_weight() {
+        let timed = |tokens_max| Capacity::Timed { tokens_max };
+        assert_eq!(timed(None).weight_max(Some(10)), 80);
+        assert_eq!(timed(Some(50)).weight_max(Some(10)), 80);
+        assert_eq!(timed(Some(1_000)).weight_max(Some(10)), 1_000);
+        assert_eq!(timed(Some(1_000)).weight_max(None), 1_000);
+        assert_eq!(timed(None).weight_max(None), WEIGHT_MAX);
+        assert_eq!(timed(None).weight_max(Some(u64::MAX)), WEIGHT_MAX);
+        let counted = Capacity::Counted(100);
+        assert_eq!((counted.weight_max(None), counted.weight_max(Some(1))), (800, 800));
+        assert_eq!(Capacity::Counted(u64::MAX).weight_max(None), WEIGHT_MAX);
+    }
+
+    /// Who is in the sums of a value: (peer, incarnation, weight), in the ring and in one part.
+    fn sums(ring: &[(u8, u64, u64)], part: &[(u8, u64, u64)]) -> Result<(), ValueFault> {
+        let members = |of: &[(u8, u64, u64)]| -> Vec<Member> {
+            let member = |(peer, incarnation, weight): &(u8, u64, u64)| Member {
+                peer: PeerId([*peer; 32]),
+                log: LogId([*peer; 16]),
+                incarnation: *incarnation,
+                weight: *weight,
+            };
+            of.iter().map(member).collect()
+        };
+        let blocks = Blocks::of(std::iter::once(0..1));
+        let part = Part { roster: Digest::ZERO, members: members(part), blocks };
+        let series = Series { epoch: 1, parent: Digest::ZERO, regroup: None };
+        let (update, members, parts) = (Digest::ZERO, members(ring), vec![part]);
+        check_sums(100, &Receipt { series, trust: None, update, members, parts })
+    }
+
+    /// What a quorum of three signed proves their votes; one idle signature more, and it proves nothing.
+    #[test]
+    fn r8_a_ground_holds_no_idle_signature() {
+        let keys = [1, 2, 3, 4].map(|seed| Keypair::from_seed(&[seed; 32]));
+        let member = |key: &Keypair| {
+            let (peer, log) = (key.peer(), LogId([1; 16]));
+            Member { peer, log, incarnation: 1, weight: 10 }
+        };
+        let members: Vec<Member> = keys[..3].iter().map(member).collect();
+        let voters: Vec<Voter> = members.iter().map(Member::voter).collect();
+        let series = Series { epoch: 2, parent: Digest([2; 32]), regroup: None };
+        let roster = Roster {
+            series,
+            attempt: 1,
+            proposer: members[0].peer,
+            members,
+            heard: Vec::new(),
+            adopt: None,
+            trust: None,
+            keep: Vec::new(),
+        };
+        let (run, quorum) = (RunId([9; 32]), QuorumRule::Available);
+        let (peers_min, elements, capacity) = (1, 1, Capacity::Counted(100));
+        let key = keys[0].clone();
+        let (level, organiser, rules) = (Level::Open, key.peer(), Rules::ALL);
+        let law = Law { run, key, peers_min, quorum, elements, capacity, level, organiser, rules };
+        let digest = wire::roster_digest(&run, &roster);
+        let accept = |by: &Keypair| {
+            let accept = Message::Accept(Accept { series, roster: digest });
+            (by.peer(), wire::seal(by, &run, accept).signature())
+        };
+        let holds = |accepts: Vec<(PeerId, Signature)>| {
+            let (roster, update) = (roster.clone(), Digest([5; 32]));
+            let voted = Voted { depth: 0, roster, update, accepts };
+            law.has_ground(&[(series, voters.clone())], &voted)
+        };
+        let [a, b, c, stranger] = keys.each_ref().map(accept);
+        assert!(holds(vec![a, b]) && holds(vec![a, b, c]));
+        assert!(!holds(vec![a]) && !holds(vec![a, a]), "no majority");
+        assert!(!holds(vec![a, b, b]), "repeated");
+        assert!(!holds(vec![a, b, stranger]), "of no member");
+        assert!(!holds(vec![a, b, (c.0, a.1)]), "wrong");
+        let many = (0..=MEMBERS_MAX).map(|_| a).collect();
+        assert!(!holds(many), "too many");
+        let opened = |accepts: Vec<(PeerId, Signature)>| {
+            let opened = Opened { series, roster: roster.clone(), accepts };
+            law.has_opened(&[(series, voters.clone())], &opened)
+        };
+        assert!(opened(vec![a, b, c]) && !opened(vec![a, b]), "the ring opens with all");
+        assert!(!opened(vec![a, b, c, (c.0, a.1)]), "a wrong one beside the right one");
+    }
+
+    #[test]
+    fn r13_two_joins_of_one_author_open_two_series() {
+        let series = Series { epoch: 3, parent: Digest([3; 32]), regroup: None };
+        let (peer, log, run) = (PeerId([1; 32]), LogId([1; 16]), RunId([9; 32]));
+        let members = vec![Voter { peer, log }];
+        let (number, absent, trust) = (1, Vec::new(), None);
+        let regroup = Regroup { series, number, proposer: peer, members, absent, trust };
+        let digest = wire::regroup_digest(&run, &regroup);
+        let opening = |done, signature| {
+            let join = Join { series, regroup: digest, log, done };
+            let joins = vec![(peer, join, Signature([signature; 64]))];
+            let opening = Opening { regroup: regroup.clone(), joins, ground: None };
+            wire::opening_digest(&run, &opening)
+        };
+        let vote = |attempt| Some(Ranked { depth: 0, attempt, r: Digest([7; 32]) });
+        assert_eq!(opening(vote(1), 1), opening(vote(1), 2));
+        assert_ne!(opening(vote(1), 1), opening(None, 1));
+        assert_ne!(opening(vote(1), 1), opening(vote(2), 1));
+    }
+
+    #[test]
+    fn g11_what_a_sum_can_hold_is_bounded() {
+        assert_eq!(sums(&[(1, 1, 100), (2, 1, 0)], &[(1, 1, 100), (3, 1, 5)]), Ok(()));
+        // A peer that started anew is in two sums with two deltas.
+        assert_eq!(sums(&[(1, 2, 100)], &[(1, 1, 7)]), Ok(()));
+        assert_eq!(sums(&[(1, 1, 101)], &[]), Err(ValueFault::TooHeavy));
+        assert_eq!(sums(&[(1, 1, 1)], &[(2, 1, 101)]), Err(ValueFault::TooHeavy));
+        assert_eq!(sums(&[(1, 1, 1), (1, 2, 1)], &[]), Err(ValueFault::SumNamesTwice));
+        assert_eq!(sums(&[(1, 1, 1)], &[(1, 1, 2)]), Err(ValueFault::TwoWeights));
+        assert_eq!(sums(&[(1, 1, 0)], &[(2, 1, 1)]), Err(ValueFault::SumOfNobody));
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether all whom a roster, a receipt or a Regroup names may take part (T2, T6, T7, T9): anybody who has the ledger
+//! before it can tell.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Law, rule};
+use crate::access::ledger::Ledger;
+use crate::base::fault::AccessFault;
+use crate::base::id::PeerId;
+use crate::message::{Absence, Member, Receipt, Regroup, Roster, Voter};
+
+impl Law {
+    /// T2, T6: whether a roster of these voters, whose value has this receipt, names only whom it may.
+    ///
+    /// # Errors
+    /// What its proposer should have seen.
+    pub fn check_who(
+        &self,
+        ledger: Option<&Arc<Ledger>>,
+        voters: &[Voter],
+        roster: &Roster,
+        receipt: &Receipt,
+    ) -> Result<(), AccessFault> {
+        let Some(before) = ledger else {
+            let open = receipt.trust.is_none() && roster.trust.is_none();
+            return rule(open, AccessFault::OpenToAll);
+        };
+        let (epoch, trust) = (receipt.series.epoch, receipt.trust.as_deref());
+        let members = receipt.members.iter().map(|member| member.peer).collect();
+        let after = before.with(epoch, &members, trust);
+        let after = after.map_err(|unlawful| unlawful.fault())?;
+        let votes = |member: &Member| voters.contains(&member.voter());
+        // T6: whoever is revoked just here votes on this epoch, and on no other one.
+        let goes = |m: &Member| m.weight == 0 && after.revokes(&m.peer) && !before.revokes(&m.peer);
+        let is_in = |m: &Member| after.admits(&m.peer).is_ok();
+        rule(receipt.members.iter().all(|m| is_in(m) || goes(m)), AccessFault::NotAdmitted)?;
+        rule(!after.voters(receipt).is_empty(), AccessFault::NoVoterLeft)?;
+        let parts = || receipt.parts.iter().flat_map(|part| &part.members);
+        let shares = parts().all(|m| !after.revokes(&m.peer));
+        rule(shares, AccessFault::RevokedShare)?;
+        // A roster that adopts names voters; of others it is their work that is admitted, not their vote.
+        let may = |m: &Member| is_in(m) || votes(m);
+        rule(roster.is_free() || roster.members.iter().all(may), AccessFault::NotAdmitted)?;
+        rule(roster.is_free() || roster.trust.is_none(), AccessFault::NoticesBesideValue)
+    }
+
+    /// T9, T10: whether a Regroup names only whom it may, and calls revoked only who is.
+    ///
+    /// # Errors
+    /// What its proposer should have seen.
+    pub fn check_gathered(
+        &self,
+        ledger: Option<&Arc<Ledger>>,
+        regroup: &Regroup,
+    ) -> Result<(), AccessFault> {
+        let Regroup { series, members, absent, trust, .. } = regroup;
+        let mut revoked = absent.iter().filter(|(_, why)| *why == Absence::Revoked);
+        let Some(before) = ledger else {
+            rule(trust.is_none(), AccessFault::OpenToAll)?;
+            return rule(revoked.next().is_none(), AccessFault::RevokesInOpenRun);
+        };
+        let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
+        let after = before.with(series.epoch, &peers, trust.as_deref());
+        let after = after.map_err(|unlawful| unlawful.fault())?;
+        let all_in = peers.iter().all(|peer| after.admits(peer).is_ok());
+        rule(all_in, AccessFault::RegroupOfStranger)?;
+        rule(revoked.all(|(v, _)| after.revokes(&v.peer)), AccessFault::NotRevoked)
+    }
+}

@@ -1,0 +1,6 @@
+//! What every machine is given, and what it hands out.
+
+pub mod table;
+pub mod step;
+pub mod output;
+pub mod event;
