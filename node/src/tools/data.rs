@@ -15,7 +15,7 @@ use intellect_model::{
     },
     tokenizer::{File, FileError, OpenError, Tokenizer},
 };
-use intellect_protocol::id::Digest;
+use intellect_protocol::base::id::Digest;
 
 use crate::cli::data::{DataCommand, TokenizeArgs};
 use crate::figures::{bytes, count};
