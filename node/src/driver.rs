@@ -46,7 +46,7 @@ use crate::net::{self, Net};
 use crate::os::Interrupts;
 use crate::rings;
 use crate::store::{Journal, Saved, Store, StoreError};
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::wake::Turns;
 use crate::worker::{self, Report, Snapshot};
 
@@ -71,7 +71,7 @@ pub(crate) struct Driver {
     worker: worker::Orders,
     store: Arc<Store>,
     rings: rings::Rings,
-    tell: Teller,
+    tell: Console,
     bulk: Bulk,
     questions: Questions,
     /// Who may serve the state that is being fetched.

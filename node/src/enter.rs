@@ -53,7 +53,7 @@ use crate::net::{self, Net};
 use crate::os::{self, Interrupts};
 use crate::store::{Begun, Store};
 use crate::tell::events::Sink;
-use crate::tell::{Means, Teller};
+use crate::tell::{Console, Means};
 use crate::worker::{self, Report, Snapshot};
 pub(crate) use error::EnterError;
 use genesis::{Early, Found};
@@ -73,33 +73,33 @@ pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<()
 async fn enter(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
     let interrupts = Interrupts::new().map_err(EnterError::Runtime)?;
     let sink = Sink::new(events, PeerName::from(home.identity.peer()));
-    let mut tell = Teller::new(sink, local.voice, local.data_dir.clone());
+    let mut console = Console::new(sink, local.voice, local.data_dir.clone());
     let stop = CancellationToken::new();
-    let result = join(local, home, &mut tell, interrupts, &stop).await;
+    let result = join(local, home, &mut console, interrupts, &stop).await;
     stop.cancel();
-    tell.stopped(u8::from(result.is_err()));
+    console.stopped(u8::from(result.is_err()));
     result
 }
 
 async fn join(
     local: &Local,
     home: &Home,
-    tell: &mut Teller,
+    console: &mut Console,
     mut interrupts: Interrupts,
     stop: &CancellationToken,
 ) -> Result<(), EnterError> {
-    let known = known_peers(local, tell);
-    let before = Earlier::read(local, tell);
+    let known = known_peers(local, console);
+    let before = Earlier::read(local, console);
     let with = local.with(&before.kept.options);
     if known.is_empty() && with.options.bootstrap.is_empty() {
-        tell.say(
+        console.say(
             "no other peer is known: waiting to be found; name an entry point with --bootstrap",
         );
     }
-    let config = net_config(&with, home, known, tell);
+    let config = net_config(&with, home, known, console);
     let mut net = net::start(config, stop.clone())?;
     let (parts, source, reports, bring) = tokio::select! {
-        prepared = prepare(local, before, home, &mut net, tell, stop) => prepared?,
+        prepared = prepare(local, before, home, &mut net, console, stop) => prepared?,
         () = interrupts.next() => return Ok(()),
     };
     let manifest = Arc::clone(&parts.manifest);
@@ -110,7 +110,7 @@ async fn join(
     };
     if let Ended::Complete { newest, before } = ended {
         let run = complete::Complete { manifest, source, newest, before };
-        run.report(local, tell).await;
+        run.report(local, console).await;
     }
     Ok(())
 }
@@ -126,18 +126,18 @@ async fn prepare(
     before: Earlier,
     home: &Home,
     net: &mut Net,
-    tell: &mut Teller,
+    console: &mut Console,
     stop: &CancellationToken,
 ) -> Result<Prepared<impl Future<Output = ()> + use<>>, EnterError> {
-    tell.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
+    console.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
     let has_entries = !before.kept.options.bootstrap.is_empty();
     let known = if has_entries { before.run } else { None };
-    let (manifest, reached) = choose::manifest(net, typed, known, tell).await?;
+    let (manifest, reached) = choose::manifest(net, typed, known, console).await?;
     let manifest = Arc::new(manifest);
-    tell.set_run(manifest.id);
-    let kept = before.of(typed, manifest.id, tell);
+    console.set_run(manifest.id);
+    let kept = before.of(typed, manifest.id, console);
     let local = &typed.with(&kept.options);
-    let machine = Machine::check(local, &manifest, tell)?;
+    let machine = Machine::check(local, &manifest, console)?;
     let store = Arc::new(Store::open(&local.data_dir, manifest.id)?);
     store.save_manifest(&manifest.text)?;
     let wanted = tokenizer::wanted(manifest.vocabulary(), local.tokenizer.as_deref(), &store)?;
@@ -156,7 +156,7 @@ async fn prepare(
         net: &mut *net,
         manifest: &manifest,
         admission: &mut admission,
-        tell,
+        console,
         reachability: None,
         linked: std::collections::BTreeSet::new(),
     };
@@ -164,7 +164,9 @@ async fn prepare(
         data::Files::All(source) => source,
         data::Files::But(lacking) => {
             let handle = early.net.handle.clone();
-            early.among_peers(data::bring(&handle, local, &manifest, &store, lacking, tell)).await?
+            early
+                .among_peers(data::bring(&handle, local, &manifest, &store, lacking, console))
+                .await?
         }
     };
     let found = early.find_weights(local, &store).await?;
@@ -172,14 +174,14 @@ async fn prepare(
     let measured = Arc::clone(&source);
     let opened = Opened { local, home, machine, manifest, store: Arc::clone(&store), source };
     let (mut parts, reports) =
-        opened.load(begun, found, admission, net.handle.clone(), tell, stop).await?;
+        opened.load(begun, found, admission, net.handle.clone(), console, stop).await?;
     let Machine { device, micro_batch } = machine;
     let means = Means { device: device.to_string(), micro_batch: micro_batch as u64 };
     parts.tell.started(&parts.newest, means, parts.journal.start());
     let manifest = &parts.manifest;
     let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
     joined.map_err(|_| DriverError::Network)?;
-    tell.say(&format!(
+    console.say(&format!(
         "ready to train {} parameters on {device} with {}",
         figures::count(manifest.work.model.parameter_count()),
         figures::number_of(local.options.threads().get(), "thread")
@@ -189,9 +191,9 @@ async fn prepare(
         // The entry points that an earlier start stored may be good.
         options.bootstrap.clear();
     }
-    remember(&options, &kept, &store, tell);
+    remember(&options, &kept, &store, console);
     let first = home.identity.peer().as_bytes()[0];
-    let bring = tokenizer::bring(wanted, net.handle.clone(), store, tell.clone(), first);
+    let bring = tokenizer::bring(wanted, net.handle.clone(), store, console.clone(), first);
     Ok((parts, measured, reports, bring))
 }
 
@@ -261,7 +263,7 @@ impl Opened<'_> {
         found: Found,
         admission: Option<Admission>,
         net: net::Handle,
-        tell: &Teller,
+        console: &Console,
         stop: &CancellationToken,
     ) -> Result<(Parts, mpsc::Receiver<Report>), EnterError> {
         let Self { local, home, machine, manifest, store, source } = self;
@@ -269,7 +271,7 @@ impl Opened<'_> {
         let files = Arc::clone(&source);
         let (worker, mut reports) = start_worker(local, machine, home, &manifest, source, theta)?;
         let genesis = state_of(&mut reports).await?;
-        let recovery = recover(&store, &manifest, &genesis, begun, tell).await?;
+        let recovery = recover(&store, &manifest, &genesis, begun, console).await?;
         let newest = resume(&worker, &mut reports, &recovery.snapshot).await?;
         let kept = store.notices()?;
         let kept = kept.iter().filter_map(|bytes| Notice::from_bytes(bytes)).collect();
@@ -303,17 +305,22 @@ impl Opened<'_> {
             published,
             admission,
             epochs: local.epochs,
-            tell: tell.clone(),
+            tell: console.clone(),
             stop: stop.clone(),
         };
         Ok((parts, reports))
     }
 }
 
-fn net_config(local: &Local, home: &Home, contacts: Vec<Address>, tell: &Teller) -> net::Config {
+fn net_config(
+    local: &Local,
+    home: &Home,
+    contacts: Vec<Address>,
+    console: &Console,
+) -> net::Config {
     net::Config {
         key_seed: home.identity.seed,
-        listen: listen(local, tell),
+        listen: listen(local, console),
         external: local.external.clone(),
         bootstrap: local.options.bootstrap.clone(),
         contacts,
@@ -381,7 +388,7 @@ async fn recover(
     manifest: &Manifest,
     genesis: &Arc<Snapshot>,
     begun: Begun,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<Recovery, EnterError> {
     let rules = Rules {
         run: manifest.id,
@@ -389,8 +396,8 @@ async fn recover(
         outer: manifest.outer(),
         genesis: Arc::clone(genesis),
     };
-    let (store, tell) = (Arc::clone(store), tell.clone());
-    Ok(off_loop(move || recover::recover(&store, &rules, begun, &tell)).await??)
+    let (store, console) = (Arc::clone(store), console.clone());
+    Ok(off_loop(move || recover::recover(&store, &rules, begun, &console)).await??)
 }
 
 /// Loads a recovered state into the worker.

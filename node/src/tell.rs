@@ -68,7 +68,7 @@ pub(crate) struct Means {
 
 /// Prints sentences, writes events, and counts what both need.
 #[derive(Clone)]
-pub(crate) struct Teller {
+pub(crate) struct Console {
     sink: Arc<Mutex<Sink>>,
     voice: Voice,
     line: Standing,
@@ -93,7 +93,7 @@ pub(crate) struct Teller {
     asleep: Option<Duration>,
 }
 
-impl Teller {
+impl Console {
     pub(crate) fn new(sink: Sink, voice: Voice, data_dir: PathBuf) -> Self {
         Self {
             sink: Arc::new(Mutex::new(sink)),
@@ -346,7 +346,7 @@ fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
     }
 }
 
-impl Teller {
+impl Console {
     fn caught_up(&mut self, head: Head) {
         self.epoch = head.epoch;
         self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));

@@ -28,7 +28,7 @@ use crate::manifest::Manifest;
 use crate::net::{self, Reachability};
 use crate::rings;
 use crate::store::{Journal, Saved, Store};
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::worker::{self, Snapshot};
 
 /// Ring events that may wait: a few per ring, one ring at a time.
@@ -71,7 +71,7 @@ pub(crate) struct Parts {
     /// The epoch after which this node leaves, as typed.
     pub(crate) epochs: Option<NonZeroU64>,
     /// Whom to tell.
-    pub(crate) tell: Teller,
+    pub(crate) tell: Console,
     /// Cancelled when the node ends.
     pub(crate) stop: CancellationToken,
 }

@@ -23,7 +23,7 @@ use crate::name::Hex;
 use crate::net::{self, Net};
 use crate::os::cannot;
 use crate::store::{self, StoreError};
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::tell::events;
 
 /// Manifests by run, each with the address or file that it comes from.
@@ -43,17 +43,17 @@ pub(crate) async fn manifest(
     net: &Net,
     local: &Local,
     before: Option<RunId>,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<(Manifest, Reached), EnterError> {
     let prefix = local.run.as_ref();
-    let (mut stored, wrong) = stored(local, tell)?;
+    let (mut stored, wrong) = stored(local, console)?;
     let named = prefix.is_some() && pick_fits(&stored, prefix) == 1;
     let mut reached = Reached::One;
     let (manifest, from) = if local.options.bootstrap.is_empty() || named {
         match (pick(stored, prefix), before, wrong) {
             (Err(EnterError::Offers(_)), Some(run), _) => {
                 let whole = RunPrefix::from(run);
-                pick(offered(net, Some(&whole), PATIENCE, tell).await?, Some(&whole))?
+                pick(offered(net, Some(&whole), PATIENCE, console).await?, Some(&whole))?
             }
             // The user meant the run of this folder.
             (Err(EnterError::Offers(_)), None, Some(wrong)) => return Err(wrong),
@@ -62,26 +62,26 @@ pub(crate) async fn manifest(
     } else {
         let spare = pick_fits(&stored, prefix) > 0;
         let patience = if spare { Duration::ZERO } else { PATIENCE };
-        match offered(net, prefix, patience, tell).await {
+        match offered(net, prefix, patience, console).await {
             Ok(found) => pick(found, prefix)?,
             Err(EnterError::Offers(error)) if spare => {
                 reached = Reached::None;
                 stored.retain(|run, _| fits(prefix, run));
-                tell.say(&format!("{error}"));
-                tell.say("continuing with this folder's run and the peers that it knows");
+                console.say(&format!("{error}"));
+                console.say("continuing with this folder's run and the peers that it knows");
                 pick(stored, prefix)?
             }
             Err(error) => return Err(error),
         }
     };
-    tell.say(&format!(
+    console.say(&format!(
         "run {} \"{}\", signed by {}",
         manifest.id,
         manifest.run.name,
         &manifest.run.organiser.hex()[..8]
     ));
     let (name, organiser) = (manifest.run.name.clone(), Hex::from(manifest.run.organiser));
-    tell.emit(None, events::Event::Manifest { name, organiser, from });
+    console.emit(None, events::Event::Manifest { name, organiser, from });
     Ok((manifest, reached))
 }
 
@@ -94,7 +94,7 @@ fn pick_fits(found: &Found, prefix: Option<&RunPrefix>) -> usize {
 }
 
 /// The manifests in the folder. A damaged one is skipped, and the last such error is returned.
-fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), EnterError> {
+fn stored(local: &Local, console: &Console) -> Result<(Found, Option<EnterError>), EnterError> {
     let folder = &local.data_dir;
     let runs = store::runs(folder).map_err(cannot("read", folder)).map_err(StoreError::from)?;
     let (mut found, mut wrong) = (Found::new(), None);
@@ -103,10 +103,10 @@ fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), E
         let from = path.display().to_string();
         match Manifest::load(&path) {
             Ok(manifest) if manifest.id == run => drop(found.insert(run, (manifest, from))),
-            Ok(_) => tell.say(&format!("ignored: {from} is the manifest of another run")),
+            Ok(_) => console.say(&format!("ignored: {from} is the manifest of another run")),
             Err(error) => {
                 let why = figures::explain(&error, ": ");
-                tell.say(&format!("ignored: {why}; delete the file, and it is fetched again"));
+                console.say(&format!("ignored: {why}; delete the file, and it is fetched again"));
                 wrong = Some(error.into());
             }
         }
@@ -120,10 +120,10 @@ async fn offered(
     net: &Net,
     prefix: Option<&RunPrefix>,
     patience: Duration,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<Found, EnterError> {
     let (mut found, mut wrong) = (Found::new(), Vec::new());
-    for net::Offer { from, bytes } in asked(net, prefix, patience, tell).await? {
+    for net::Offer { from, bytes } in asked(net, prefix, patience, console).await? {
         match Manifest::parse(&String::from_utf8_lossy(&bytes)) {
             Ok(manifest) => drop(found.entry(manifest.id).or_insert((manifest, from))),
             Err(why) => wrong.push(EnterError::Manifest { from, why: Box::new(why) }),
@@ -133,7 +133,7 @@ async fn offered(
         Some(wrong) if found.is_empty() => Err(wrong),
         last => {
             for error in wrong.iter().chain(&last) {
-                tell.say(&format!("ignored: {}", figures::explain(error, ": ")));
+                console.say(&format!("ignored: {}", figures::explain(error, ": ")));
             }
             is_sure(&found, prefix)?;
             Ok(found)
@@ -147,7 +147,7 @@ async fn asked(
     net: &Net,
     prefix: Option<&RunPrefix>,
     patience: Duration,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<Vec<net::Offer>, net::OfferError> {
     let of = if prefix.is_some() { net::Offerers::Everybody } else { net::Offerers::Named };
     // With `--unlisted` an entry point hands out a run only to a peer that names it.
@@ -160,10 +160,10 @@ async fn asked(
             Err(error @ net::OfferError::Unreachable(_)) if left >= AGAIN => {
                 if !reported {
                     reported = true;
-                    tell.say(&error.to_string());
+                    console.say(&error.to_string());
                 }
                 let left = left.as_secs();
-                tell.say(&format!("trying again for {left} s, then this node ends"));
+                console.say(&format!("trying again for {left} s, then this node ends"));
             }
             answer => return answer,
         }

@@ -9,7 +9,7 @@ use crate::gauge::{Gauge, GaugeError, REPORT_TOKENS};
 use crate::identity::Origin;
 use crate::manifest::Manifest;
 use crate::os::Interrupts;
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::tell::ending::HeldOut;
 use crate::worker::Snapshot;
 
@@ -24,15 +24,15 @@ pub(super) struct Complete {
 
 impl Complete {
     /// Reports the end of the run. A loss that cannot be measured soon is left out; `eval` says why.
-    pub(super) async fn report(self, local: &Local, tell: &Teller) {
+    pub(super) async fn report(self, local: &Local, console: &Console) {
         let (head, before) = (self.newest.head(), self.before);
         // Nobody reads the output of a simulated node, and `sim` measures by itself.
         let is_read = local.voice == Voice::Sentences && local.origin() == Origin::Random;
-        let held_out = if is_read { self.measured(local.device, tell).await } else { None };
-        tell.complete(head, before, held_out);
+        let held_out = if is_read { self.measured(local.device, console).await } else { None };
+        console.complete(head, before, held_out);
     }
 
-    async fn measured(self, device: Device, tell: &Teller) -> Option<HeldOut> {
+    async fn measured(self, device: Device, console: &Console) -> Option<HeldOut> {
         let mut interrupts = Interrupts::new().ok()?;
         // The thread ends with the program, if not before.
         let mut measuring = tokio::task::spawn_blocking(move || self.measure(device));
@@ -52,7 +52,7 @@ impl Complete {
                     reported = true;
                     late.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
                     let patience = PATIENCE.as_secs();
-                    tell.say(&format!(
+                    console.say(&format!(
                         "measuring the last state on held-out data, {patience} s at most (Ctrl-C skips it)"
                     ));
                 }

@@ -18,7 +18,7 @@ use crate::figures;
 use crate::manifest::Manifest;
 use crate::net;
 use crate::store::Store;
-use crate::tell::Teller;
+use crate::tell::Console;
 
 /// Which files of the run's data are here.
 pub(crate) enum Files {
@@ -53,18 +53,18 @@ pub(super) async fn bring(
     manifest: &Arc<Manifest>,
     store: &Arc<Store>,
     lacking: Vec<Fingerprint>,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<Arc<Dataset>, EnterError> {
     let names: Vec<String> = lacking.iter().map(|file| name(manifest, file)).collect();
     let bytes = figures::bytes(lacking.iter().map(|file| file.bytes).sum());
-    tell.say(&format!("the run's data is not here: fetching {} ({bytes})", names.join(", ")));
+    console.say(&format!("the run's data is not here: fetching {} ({bytes})", names.join(", ")));
     for (file, name) in lacking.iter().zip(names) {
-        if came_from_web(net, manifest, store, file, &name, tell).await? {
+        if came_from_web(net, manifest, store, file, &name, console).await? {
             continue;
         }
         let unanswered =
-            || tell.say(&format!("waiting for {name}: no peer that is here has all of it yet"));
-        let meter = &mut tell.meter_of_data(&name, file);
+            || console.say(&format!("waiting for {name}: no peer that is here has all of it yet"));
+        let meter = &mut console.meter_of_data(&name, file);
         let fetched = fetch::data_at_last(net, store, *file, meter, unanswered).await;
         fetched.map_err(EnterError::FetchedData)?;
     }
@@ -80,24 +80,24 @@ async fn came_from_web(
     store: &Arc<Store>,
     file: &Fingerprint,
     name: &str,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<bool, EnterError> {
     let Manifest { work, .. } = manifest;
     let address = index(manifest, file).and_then(|index| work.data.hints.address(index));
     let Some(url) = address else { return Ok(false) };
-    let meter = || tell.meter_of_data(name, file);
+    let meter = || console.meter_of_data(name, file);
     if work.data.share {
         let came = fetch::data_soon(net, store, *file, &mut meter()).await;
         if came.map_err(EnterError::FetchedData)? == Came::All {
             return Ok(true);
         }
     }
-    tell.say(&format!("fetching {name} from {url}"));
+    console.say(&format!("fetching {name} from {url}"));
     match fetch::data_from_web(store, *file, url, meter()).await {
         Ok(()) => Ok(true),
         Err(WebError::Disk(error)) => Err(EnterError::FetchedData(error)),
         Err(error) if work.data.share => {
-            tell.say(&error.to_string());
+            console.say(&error.to_string());
             Ok(false)
         }
         Err(error) => Err(error.into()),

@@ -21,7 +21,7 @@ use crate::manifest::Manifest;
 use crate::net::{Event, Link, Net, Reachability, Verdict, Via};
 use crate::store::Store;
 use crate::store::genesis::{Published, PublishedError};
-use crate::tell::Teller;
+use crate::tell::Console;
 
 /// Said while no connected peer has the weights.
 const WAITING: &str = "waiting for the published weights: no peer that is here has all of them yet; \
@@ -43,7 +43,7 @@ pub(super) struct Early<'a> {
     pub(super) net: &'a mut Net,
     pub(super) manifest: &'a Manifest,
     pub(super) admission: &'a mut Option<Admission>,
-    pub(super) tell: &'a Teller,
+    pub(super) console: &'a Console,
     /// The latest report of the network on how this node can be reached.
     pub(super) reachability: Option<Reachability>,
     /// Peers that have a direct connection to this node.
@@ -59,7 +59,7 @@ impl Early<'_> {
         &mut self,
         work: impl Future<Output = Result<T, EnterError>>,
     ) -> Result<T, EnterError> {
-        let Self { net, manifest, admission, tell, reachability, linked } = self;
+        let Self { net, manifest, admission, console, reachability, linked } = self;
         let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
         joined.map_err(|_| DriverError::Network)?;
         tokio::pin!(work);
@@ -72,7 +72,7 @@ impl Early<'_> {
                     Some(Event::Reachability(now)) => *reachability = Some(now),
                     Some(event) => {
                         note_link(&event, linked);
-                        note(net, event, admission, tell)?;
+                        note(net, event, admission, console)?;
                     }
                     None => return Err(DriverError::Network.into()),
                 },
@@ -89,7 +89,7 @@ impl Early<'_> {
         local: &Local,
         store: &Arc<Store>,
     ) -> Result<Found, EnterError> {
-        let (manifest, tell) = (self.manifest, self.tell);
+        let (manifest, console) = (self.manifest, self.console);
         let Some(state) = manifest.run.genesis else {
             return if local.genesis.is_some() {
                 Err(EnterError::Drawn)
@@ -100,16 +100,16 @@ impl Early<'_> {
         let parameters = manifest.work.model.parameter_count();
         let stored = match &local.genesis {
             Some(path) => Some(adopt(store, path.clone(), state, parameters).await?),
-            None => kept(store, state, parameters, tell).await?,
+            None => kept(store, state, parameters, console).await?,
         };
         if stored.is_some() {
             return Ok(self.with(stored));
         }
-        tell.say("this run begins with published weights: looking for peers that have them");
+        console.say("this run begins with published weights: looking for peers that have them");
         let handle = self.net.handle.clone();
         let fetched = async {
-            let meter = &mut tell.meter(0, 0);
-            let unanswered = || tell.say(WAITING);
+            let meter = &mut console.meter(0, 0);
+            let unanswered = || console.say(WAITING);
             let header = Header::published(parameters);
             let found =
                 fetch::checkpoint_at_last(&handle, store, header, state, meter, unanswered).await;
@@ -149,7 +149,7 @@ async fn kept(
     store: &Arc<Store>,
     state: Digest,
     parameters: u64,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<Option<Published>, EnterError> {
     let (path, kept) = (store.genesis_path(), Arc::clone(store));
     let read = move || {
@@ -170,7 +170,7 @@ async fn kept(
         // Other peers would only send the same weights again.
         Err(error @ PublishedError::Useless { .. }) => Err(EnterError::Genesis(error)),
         Err(error) => {
-            tell.damaged(&path, &error.to_string());
+            console.damaged(&path, &error.to_string());
             store.set_aside(&path)?;
             Ok(None)
         }
@@ -192,7 +192,7 @@ fn note(
     net: &Net,
     event: Event,
     admission: &mut Option<Admission>,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<(), DriverError> {
     match event {
         Event::Visit { from, visit, reply } => {
@@ -209,13 +209,13 @@ fn note(
                 }
             }
         }
-        Event::Connected { peer, link } => tell.connected(peer, link),
-        Event::Disconnected { peer, cause } => tell.disconnected(peer, &cause),
-        Event::Path(path) => tell.path(&path),
-        Event::Listening => tell.listening(&net.handle.addresses()),
-        Event::Incompatible { peer, version } => tell.incompatible(peer, version),
-        Event::Fault { peer, why } => tell.fault(peer, &why),
-        Event::Impostor { address, found } => tell.impostor(&address, &found),
+        Event::Connected { peer, link } => console.connected(peer, link),
+        Event::Disconnected { peer, cause } => console.disconnected(peer, &cause),
+        Event::Path(path) => console.path(&path),
+        Event::Listening => console.listening(&net.handle.addresses()),
+        Event::Incompatible { peer, version } => console.incompatible(peer, version),
+        Event::Fault { peer, why } => console.fault(peer, &why),
+        Event::Impostor { address, found } => console.impostor(&address, &found),
         Event::Message { via: Via::Gossip(token), .. } => {
             net.handle.verdict(token, Verdict::Ignore);
         }

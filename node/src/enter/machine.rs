@@ -10,7 +10,7 @@ use super::error::{EnterError, Shortage};
 use super::needs::Needs;
 use crate::config::Local;
 use crate::manifest::Manifest;
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::{figures, os, store};
 
 /// The device that computes, and how many sequences it takes at a time.
@@ -25,7 +25,7 @@ impl Machine {
     pub(super) fn check(
         local: &Local,
         manifest: &Manifest,
-        tell: &Teller,
+        console: &Console,
     ) -> Result<Self, EnterError> {
         let work = &manifest.work;
         let device = local.device.resolve().map_err(EnterError::Device)?;
@@ -44,7 +44,7 @@ impl Machine {
         let Needs { memory, gpu, disk } = needs(micro_batch);
         let disk = disk.saturating_add(folder_bytes(local, manifest));
         let on_gpu = gpu.map(|gpu| format!(", {} of {device}", figures::bytes(gpu)));
-        tell.say(&format!(
+        console.say(&format!(
             "this run takes {} of memory{} and {} of disk; its state is {}",
             figures::bytes(memory),
             on_gpu.unwrap_or_default(),
@@ -52,7 +52,7 @@ impl Machine {
             figures::bytes(work.state_bytes())
         ));
         if micro_batch < work.train.batch && local.micro_batch.is_none() {
-            tell.say(&format!(
+            console.say(&format!(
                 "the memory is enough for {} of the {} sequences of a step at a time (--micro-batch)",
                 micro_batch, work.train.batch
             ));

@@ -17,7 +17,7 @@ use intellect_protocol::message::{Head, Link};
 use intellect_protocol::ring::codec::Codec;
 
 use crate::store::{Begun, Journal, Look, Saved, Store, StoreError};
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::worker::Snapshot;
 
 /// What the run prescribes for its states.
@@ -57,15 +57,15 @@ pub(crate) fn recover(
     store: &Store,
     rules: &Rules,
     begun: Begun,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<Recovery, StoreError> {
     let Begun { mut journal, votes, receipts, damaged } = begun;
     for path in &damaged {
-        tell.damaged(path, "a record does not match its checksum");
+        console.damaged(path, "a record does not match its checksum");
     }
     let marks = log::marks(&receipts);
     let lineage = log::lineage(rules.genesis.head(), receipts);
-    let (from, saved) = newest(store, rules, &lineage, tell)?;
+    let (from, saved) = newest(store, rules, &lineage, console)?;
     let mut progress = Progress::new();
     let restored = holdings::restore(
         (lineage, marks),
@@ -74,25 +74,25 @@ pub(crate) fn recover(
         journal.forgotten(),
         |at, head, link| {
             progress.show(|| {
-                tell.say(&format!("repeating the outer steps from disk: epoch {}", head.epoch));
+                console.say(&format!("repeating the outer steps from disk: epoch {}", head.epoch));
             });
-            step(store, rules, at, head, link, tell)
+            step(store, rules, at, head, link, console)
         },
         |name| {
-            let update = read(store, name, tell);
+            let update = read(store, name, console);
             update.is_some_and(|update| rules.codec.validate(&update, rules.parameters()).is_ok())
         },
     );
     let Restored { state: snapshot, recovered, known, held, is_lost } = restored;
     let epoch = snapshot.table.header().epoch;
     if epoch < known {
-        tell.say(&format!(
+        console.say(&format!(
             "the state on disk is that of epoch {epoch}, and {known} epochs are known to be decided: \
              the rest is fetched from other peers"
         ));
     }
     if is_lost {
-        tell.say(
+        console.say(
             "this node can no longer read what it has voted for: it goes on as a new voter, and \
              its old log of votes is set aside",
         );
@@ -107,7 +107,7 @@ fn newest(
     store: &Store,
     rules: &Rules,
     lineage: &[(Head, Link)],
-    tell: &Teller,
+    console: &Console,
 ) -> Result<(Snapshot, Option<Saved>), StoreError> {
     let of_lineage = |header: &Header, state: &Digest| {
         let head = Head { epoch: header.epoch, tokens: header.tokens, state: *state };
@@ -115,9 +115,9 @@ fn newest(
     };
     let mut progress = Progress::new();
     let mut look = |look| match look {
-        Look::Unusable(error) => tell.unusable(&error),
+        Look::Unusable(error) => console.unusable(&error),
         Look::Read { epoch, done, all } => progress.show(|| {
-            tell.say(&format!("reading the state of epoch {epoch}: {} %", 100 * done / all));
+            console.say(&format!("reading the state of epoch {epoch}: {} %", 100 * done / all));
         }),
     };
     let parameters = rules.parameters() as u64;
@@ -136,10 +136,10 @@ fn step(
     at: &Snapshot,
     head: &Head,
     link: &Link,
-    tell: &Teller,
+    console: &Console,
 ) -> Option<Snapshot> {
     let name = Name { epoch: head.epoch, digest: link.receipt.update };
-    let update = read(store, name, tell)?;
+    let update = read(store, name, console)?;
     let mut delta = vec![0.0; rules.parameters()];
     rules.codec.decode(&update, &mut delta).ok()?;
     let mut state = State::clone(&at.state);
@@ -148,7 +148,7 @@ fn step(
     let header = Header { epoch: head.epoch, tokens: head.tokens, r, ..*at.table.header() };
     let table = Table::of(header, state.theta(), state.momentum()).ok()?;
     if table.state() != head.state {
-        tell.say(&format!(
+        console.say(&format!(
             "the outer step of epoch {} gives another state than it did",
             head.epoch
         ));
@@ -158,11 +158,11 @@ fn step(
 }
 
 /// Reads an update from disk; a damaged one is set aside.
-fn read(store: &Store, name: Name, tell: &Teller) -> Option<Vec<u8>> {
+fn read(store: &Store, name: Name, console: &Console) -> Option<Vec<u8>> {
     match store.read_update(name) {
         Ok(update) => Some(update),
         Err(StoreError::ReadBack { path }) => {
-            tell.damaged(&path, "its bytes do not match the digest in its name");
+            console.damaged(&path, "its bytes do not match the digest in its name");
             // A file that cannot be moved is not used either.
             if let Err(error) = store.set_aside(&path) {
                 tracing::warn!(%error, "a damaged update stays");

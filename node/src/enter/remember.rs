@@ -9,7 +9,7 @@ use crate::figures;
 use crate::net::address::Address;
 use crate::net::ports;
 use crate::store::{self, Store, contacts};
-use crate::tell::Teller;
+use crate::tell::Console;
 
 /// What an earlier start stored, as far as it is known which run is meant before the network starts.
 #[derive(Debug, Default)]
@@ -22,29 +22,29 @@ pub(super) struct Earlier {
 
 impl Earlier {
     /// Reads it. Where several runs fit, nothing is known yet.
-    pub(super) fn read(local: &Local, tell: &Teller) -> Self {
+    pub(super) fn read(local: &Local, console: &Console) -> Self {
         // If the folder cannot be read, the choice of the run reports it.
         let runs = store::runs(&local.data_dir).unwrap_or_default();
         let fits = |run: &RunId| local.run.as_ref().is_none_or(|prefix| prefix.matches(run));
         let mut fitting = runs.into_iter().filter(fits);
         match (fitting.next(), fitting.next()) {
-            (Some(run), None) => Self { run: Some(run), kept: read(local, run, tell) },
+            (Some(run), None) => Self { run: Some(run), kept: read(local, run, console) },
             _ => Self::default(),
         }
     }
 
     /// The stored options of `run`, now that it is chosen.
-    pub(super) fn of(self, local: &Local, run: RunId, tell: &Teller) -> Kept {
+    pub(super) fn of(self, local: &Local, run: RunId, console: &Console) -> Kept {
         if self.run == Some(run) {
             return self.kept;
         }
-        let kept = read(local, run, tell);
+        let kept = read(local, run, console);
         let Options { rate, listen, .. } = &kept.options;
         let late = rate.is_some() && local.options.rate.is_none()
             || !listen.is_empty() && local.options.listen.is_empty();
         if late {
             let run = &run.hex()[..8];
-            tell.say(&format!(
+            console.say(&format!(
                 "the stored --listen and --rate come too late for this start, since several runs are in this folder: to use \
                  them, type --run {run}"
             ));
@@ -53,27 +53,27 @@ impl Earlier {
     }
 }
 
-fn read(local: &Local, run: RunId, tell: &Teller) -> Kept {
+fn read(local: &Local, run: RunId, console: &Console) -> Kept {
     let kept = Kept::read(&store::run_folder(&local.data_dir, run));
     for sentence in &kept.ignored {
-        tell.say(sentence);
+        console.say(sentence);
     }
     kept
 }
 
 /// Stores what was typed for the next start.
-pub(super) fn remember(typed: &Options, kept: &Kept, store: &Store, tell: &Teller) {
+pub(super) fn remember(typed: &Options, kept: &Kept, store: &Store, console: &Console) {
     if let Err(error) = kept.keep(typed, store) {
-        tell.disk(&error);
+        console.disk(&error);
     }
 }
 
 /// The addresses to listen at: with the ports of the last start, where any port would do.
-pub(super) fn listen(local: &Local, tell: &Teller) -> Vec<Address> {
+pub(super) fn listen(local: &Local, console: &Console) -> Vec<Address> {
     let asked = local.options.listen();
     let last = contacts::read_ports(&local.data_dir).unwrap_or_default();
     ports::at_ports(&asked, &last.addresses).unwrap_or_else(|taken| {
-        tell.say(&format!(
+        console.say(&format!(
             "port {taken} of the last start is taken by another program: listening at new ports; peers find \
              this node by an entry point, or once it has found them"
         ));
@@ -83,19 +83,19 @@ pub(super) fn listen(local: &Local, tell: &Teller) -> Vec<Address> {
 
 /// The addresses of the peers that an earlier start has met. They are neither secret nor trusted; without them the
 /// node has only its entry points.
-pub(super) fn known_peers(local: &Local, tell: &Teller) -> Vec<Address> {
+pub(super) fn known_peers(local: &Local, console: &Console) -> Vec<Address> {
     match contacts::read(&local.data_dir) {
         Ok(contacts) => {
             if contacts.ignored > 0 {
                 let lines = figures::number_of(contacts.ignored, "line");
-                tell.say(&format!(
+                console.say(&format!(
                     "ignored: {lines} without an address in the file of known peers"
                 ));
             }
             contacts.addresses
         }
         Err(error) => {
-            tell.say(&format!(
+            console.say(&format!(
                 "the file of known peers cannot be read ({error}): going on without it"
             ));
             Vec::new()

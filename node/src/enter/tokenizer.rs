@@ -15,7 +15,7 @@ use super::EnterError;
 use crate::fetch;
 use crate::net::Handle;
 use crate::store::{Store, StoreError};
-use crate::tell::Teller;
+use crate::tell::Console;
 
 /// The digest of the tokenizer's file if it has to be fetched. `named` is the file that was typed; if it is right, it
 /// is copied into the run's folder.
@@ -57,14 +57,14 @@ pub(crate) async fn bring(
     wanted: Option<Digest>,
     net: Handle,
     store: Arc<Store>,
-    tell: Teller,
+    console: Console,
     first: u8,
 ) {
     let Some(digest) = wanted else { return };
     let file = fetch::file(&net, digest, FILE_BYTES_MAX, first).await;
     match save(&store, file).await {
-        Ok(()) => tell.say("the run's tokenizer is here: sample needs no file"),
-        Err(error) => tell.disk(&error),
+        Ok(()) => console.say("the run's tokenizer is here: sample needs no file"),
+        Err(error) => console.disk(&error),
     }
 }
 

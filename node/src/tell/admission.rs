@@ -5,10 +5,10 @@ use std::time::Duration;
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::{Attestation, Body, Notice};
 
-use super::{Teller, events};
+use super::{Console, events};
 use crate::name::PeerName;
 
-impl Teller {
+impl Console {
     /// A peer is admitted, by the invite with this key or because the organiser named it.
     pub(super) fn admitted(&mut self, who: PeerId, invite: Option<PeerId>, epoch: u64) {
         let (who, invite) = (PeerName::from(who), invite.map(|key| key.hex()));

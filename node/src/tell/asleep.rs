@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Teller, events, meter};
+use super::{Console, events, meter};
 
-impl Teller {
+impl Console {
     /// This process did not run for this long.
     pub(crate) fn woke(&mut self, slept: Duration) {
         // It may sleep again before it has caught up.

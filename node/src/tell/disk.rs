@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::{Teller, events};
+use super::{Console, events};
 use crate::checkpoint::CheckpointError;
 use crate::store::StoreError;
 
-impl Teller {
+impl Console {
     /// A checkpoint could not be written; training goes on.
     pub(crate) fn disk(&self, error: &StoreError) {
         self.trouble(self.explain(error), "; training goes on: free some disk space");

@@ -2,7 +2,7 @@
 
 use intellect_protocol::message::Head;
 
-use super::Teller;
+use super::Console;
 use crate::config;
 use crate::figures::{count, number_of};
 
@@ -15,7 +15,7 @@ pub(crate) struct HeldOut {
     pub(crate) last: f64,
 }
 
-impl Teller {
+impl Console {
     pub(crate) fn lingering(&self, epoch: u64, behind: usize) {
         let peers = number_of(behind, "peer");
         self.say(&format!(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use intellect_protocol::message::Head;
 
-use super::{Teller, events};
+use super::{Console, events};
 use crate::figures::number_of;
 use crate::name::Hex;
 
@@ -71,7 +71,7 @@ impl Forks {
     }
 }
 
-impl Teller {
+impl Console {
     pub(super) fn fork(&mut self, fork: Fork) {
         if !self.forks.is_due(&fork, Instant::now()) {
             return;

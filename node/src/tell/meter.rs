@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use intellect_model::config::Fingerprint;
 use intellect_protocol::base::id::{Digest, PeerId};
 
-use super::Teller;
+use super::Console;
 use super::events;
 use crate::figures::{bytes, number_of};
 use crate::name::Hex;
@@ -56,14 +56,14 @@ enum Subject {
 
 /// Reports the progress of one transfer.
 pub(crate) struct Meter {
-    pub(crate) console: Teller,
+    pub(crate) console: Console,
     subject: Subject,
     rate: Rate,
     shown: Option<Instant>,
     said: Option<Instant>,
 }
 
-impl Teller {
+impl Console {
     /// Reports the progress of a fetched state.
     pub(crate) fn meter(&self, from_epoch: u64, to_epoch: u64) -> Meter {
         Meter::new(self.clone(), Subject::State(from_epoch, to_epoch))
@@ -76,7 +76,7 @@ impl Teller {
 }
 
 impl Meter {
-    fn new(console: Teller, subject: Subject) -> Self {
+    fn new(console: Console, subject: Subject) -> Self {
         Self { console, subject, rate: Rate::default(), shown: None, said: None }
     }
 

@@ -11,11 +11,11 @@ use intellect_protocol::machine::table::Roll;
 use intellect_protocol::message::Receipt;
 use intellect_protocol::peer;
 
-use super::{Teller, events};
+use super::{Console, events};
 use crate::name::PeerName;
 use crate::net::{self, Link};
 
-impl Teller {
+impl Console {
     pub(crate) fn connected(&self, peer: PeerId, link: Link) {
         tracing::info!(peer = %PeerName::from(peer), ?link, "connected");
         self.links().insert(peer, link);

@@ -114,8 +114,8 @@ async fn came(share: bool, donor: impl Fn(Request) -> Option<Vec<u8>> + Send + '
         move |_, asked: &[u8]| donor(wire::open_request(asked).unwrap()).ok_or(Failure::Refused);
     let (net, _) = played(&[PeerId([1; 32])], answer);
     let sink = Sink::new(None, PeerId([2; 32]).into());
-    let tell = Teller::new(sink, Voice::Quiet, folder.path().to_owned());
-    match came_from_web(&net, &manifest, &store, &file, "text", &tell).await {
+    let console = Console::new(sink, Voice::Quiet, folder.path().to_owned());
+    match came_from_web(&net, &manifest, &store, &file, "text", &console).await {
         Ok(came) => {
             assert_eq!(came, store.has_data(&file));
             came.to_string()

@@ -134,9 +134,10 @@ impl Past {
 
     /// The epoch that a restart resumes at, after checking that its state is the one of that epoch.
     fn recover(&self) -> (u64, Recovery) {
-        let tell = Teller::new(Sink::new(None, MEMBER.peer.into()), Voice::Quiet, PathBuf::new());
+        let console =
+            Console::new(Sink::new(None, MEMBER.peer.into()), Voice::Quiet, PathBuf::new());
         let begun = self.store.begin(Some(FIRST), Origin::Random, 1).unwrap();
-        let recovery = recover(&self.store, &self.rules, begun, &tell).unwrap();
+        let recovery = recover(&self.store, &self.rules, begun, &console).unwrap();
         let table = &recovery.snapshot.table;
         let epoch = table.header().epoch;
         let index = usize::try_from(epoch).unwrap();

@@ -13,7 +13,7 @@ use super::*;
 use crate::config::Voice;
 use crate::fetch::part_of;
 use crate::net::tests::played;
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::tell::events::Sink;
 
 const HONEST: PeerId = PeerId([1; 32]);
@@ -62,9 +62,9 @@ async fn fetch(
 ) -> (Result<Came, StoreError>, Vec<PeerId>) {
     let (net, blamed) = played(donors, answer);
     let sink = Sink::new(None, HONEST.into());
-    let tell = Teller::new(sink, Voice::Quiet, folder.to_owned());
+    let console = Console::new(sink, Voice::Quiet, folder.to_owned());
     let file = fingerprint(&bytes());
-    let mut meter = tell.meter_of_data("a file", &file);
+    let mut meter = console.meter_of_data("a file", &file);
     let came = data(&net, &store(folder), file, &mut meter).await;
     tokio::task::yield_now().await;
     let blamed = blamed.lock().unwrap().clone();
