@@ -4,7 +4,7 @@
 //! still text or a plain number; [`crate::config`] and the commands turn it into values that cannot be wrong. Only
 //! this file and `lib.rs` use the terminal.
 
-pub(crate) mod admit;
+pub(crate) mod access;
 pub(crate) mod data;
 pub(crate) mod device;
 mod number;
@@ -19,7 +19,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use intellect_model::{config::Family, hf::export::SHARD_BYTES};
 
 use crate::preset::Preset;
-use admit::{InviteCommand, VouchArgs};
+use access::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use device::DeviceArgs;
 use number::{bytes, file_bytes, from_one, peers};

@@ -49,7 +49,7 @@ use enter::EnterError;
 use identity::IdentityError;
 use sim::SimError;
 use tools::{
-    admit::{self, AdmitError},
+    access::{self, AccessError},
     bench::{self, BenchError},
     bootstrap::{self, BootstrapError},
     data::{self, DataCommandError},
@@ -91,8 +91,8 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
         Verb::Sim(args) => sim::run(&args, out)?,
         Verb::Keygen(args) => tools::manifest::keygen(&args.out, out)?,
         Verb::Manifest(command) => tools::manifest::run(command, out)?,
-        Verb::Invite(command) => admit::run(&command, out)?,
-        Verb::Vouch(args) => admit::vouch::vouch(&args, out)?,
+        Verb::Invite(command) => access::run(&command, out)?,
+        Verb::Vouch(args) => access::vouch::vouch(&args, out)?,
         Verb::Data(command) => data::run(&command, out)?,
         Verb::Eval(args) => stored::eval(&args, out)?,
         Verb::Sample(args) => stored::sample(&args, out)?,
@@ -164,7 +164,7 @@ enum Error {
     Offline(#[from] OfflineError),
     /// `invite` or `vouch` failed.
     #[error(transparent)]
-    Admit(#[from] AdmitError),
+    Access(#[from] AccessError),
     /// `eval` or `sample` failed.
     #[error(transparent)]
     Stored(#[from] StoredError),
@@ -206,7 +206,7 @@ impl Error {
                 | OfflineError::WeightsName { .. }
                 | OfflineError::Draft(_),
             )
-            | Self::Admit(AdmitError::Usage(_) | AdmitError::Label { .. })
+            | Self::Access(AccessError::Usage(_) | AccessError::Label { .. })
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
             | Self::Export(ExportError::Find(StoredError::Usage(_)))
             | Self::Bench(BenchError::Usage(_))
@@ -222,7 +222,7 @@ impl Error {
             Self::Sim(SimError::Interrupted { .. }) => INTERRUPTED,
             Self::Identity(_)
             | Self::Offline(_)
-            | Self::Admit(_)
+            | Self::Access(_)
             | Self::Stored(_)
             | Self::Export(_)
             | Self::Data(_)

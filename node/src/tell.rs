@@ -1,11 +1,11 @@
 //! What people and programs learn of a node: sentences on standard output, events in the file.
 
-mod admission;
 mod asleep;
 mod disk;
 pub(crate) mod ending;
 pub(crate) mod events;
 mod forks;
+mod membership;
 mod meter;
 mod reason;
 mod strangers;

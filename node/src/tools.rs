@@ -1,7 +1,7 @@
 //! The commands apart from the node itself. Most read files or use the cores of this machine, write something and end;
 //! the bootstrap serves until it is stopped.
 
-pub(crate) mod admit;
+pub(crate) mod access;
 pub(crate) mod bench;
 pub(crate) mod bootstrap;
 pub(crate) mod data;

@@ -7,13 +7,14 @@ use intellect_protocol::{
     base::{base58, id::PeerId},
 };
 
-use super::AdmitError;
+use super::AccessError;
 use crate::{
-    cli::admit::InviteListArgs, config, figures::number_of, os::cannot, store::links, tools::stored,
+    cli::access::InviteListArgs, config, figures::number_of, os::cannot, store::links,
+    tools::stored,
 };
 
 /// Prints a line for each peer, then one for each invite.
-pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
+pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let run = stored::run_folder(data_dir, args.run.as_deref())?;
     let manifest = super::invited(&run.join("run.toml"))?;

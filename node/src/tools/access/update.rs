@@ -22,13 +22,13 @@ use intellect_protocol::{
 };
 
 use super::{
-    AdmitError,
+    AccessError,
     book::Book,
     notices,
     visitor::{Countdown, Visitor, refusal},
 };
 use crate::{
-    cli::admit::{AdmitArgs, RevokeArgs, UpdateArgs},
+    cli::access::{AdmitArgs, RevokeArgs, UpdateArgs},
     config,
     figures::number_of,
     manifest::Manifest,
@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// Revokes the peer or invite that was typed, and waits until the notice is in force.
-pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
+pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let (manifest, key) = decides(&args.update)?;
     let clause = match &args.peer {
         Some(peer) => Clause::RevokePeer(config::parse_peer("peer", peer)?),
@@ -51,14 +51,14 @@ pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), Admit
 }
 
 /// Admits a peer by its name, and waits until the notice is in force.
-pub(super) fn admit(args: &AdmitArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
+pub(super) fn admit(args: &AdmitArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let (manifest, key) = decides(&args.update)?;
     let clause = Clause::Admit(config::parse_peer("peer", &args.peer)?);
     decide(clause, &args.update, &manifest, &key, out)
 }
 
 /// The manifest of the run, and the key of its organiser.
-fn decides(args: &UpdateArgs) -> Result<(Manifest, Keypair), AdmitError> {
+fn decides(args: &UpdateArgs) -> Result<(Manifest, Keypair), AccessError> {
     let manifest = super::invited(&args.manifest)?;
     let key = super::organiser(&args.key, &manifest)?;
     Ok((manifest, key))
@@ -70,13 +70,13 @@ fn decide(
     manifest: &Manifest,
     key: &Keypair,
     out: &mut dyn Write,
-) -> Result<(), AdmitError> {
+) -> Result<(), AccessError> {
     let bootstrap = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
     let path = args.manifest.with_extension("notices");
     let kept = notices::read(&path)?;
     writeln!(out, "asking run {} for its notices", manifest.id)?;
     out.flush()?;
-    let runtime = os::runtime().map_err(AdmitError::Runtime)?;
+    let runtime = os::runtime().map_err(AccessError::Runtime)?;
     let (start, wait) = (Instant::now(), Duration::from_secs(args.wait));
     let decided = runtime.block_on(async {
         let mut visitor = Visitor::start(manifest.id, bootstrap)?;
@@ -90,7 +90,7 @@ fn decide(
         writeln!(out, "notice {} is kept in {}", next.number, path.display())?;
         let handing = Handing { notice: next, path: path.clone(), why, until: start + wait };
         let handed = handing.hand_over(&mut visitor, out).await;
-        if let Err(AdmitError::Overtaken { .. }) = handed {
+        if let Err(AccessError::Overtaken { .. }) = handed {
             // No member takes it any more: the next notice has to follow the other one.
             notices::write(&path, chain.all().map(AsRef::as_ref))?;
         }
@@ -101,11 +101,11 @@ fn decide(
 }
 
 /// The key of the invite that was typed: by its label in the list, or by its digits.
-fn invite_key(label: &str, key: &Path, run: RunId) -> Result<PeerId, AdmitError> {
+fn invite_key(label: &str, key: &Path, run: RunId) -> Result<PeerId, AccessError> {
     let book = Book::beside(key)?;
     let noted = book.of(run).find(|entry| entry.label == label);
     let known = noted.and_then(super::book::Entry::key).or_else(|| PeerId::from_hex(label));
-    known.ok_or_else(|| AdmitError::NoInvite {
+    known.ok_or_else(|| AccessError::NoInvite {
         label: label.to_owned(),
         path: book.path().to_owned(),
         labels: book.of(run).map(|entry| entry.label.clone()).collect(),
@@ -144,7 +144,7 @@ impl Round {
     }
 
     /// The sentence that the notice is in force, once more than half of the members say that it or a later one is.
-    fn in_force(&self, (number, digest): Point) -> Result<Option<String>, AdmitError> {
+    fn in_force(&self, (number, digest): Point) -> Result<Option<String>, AccessError> {
         let known = self.answers.iter().filter_map(|answer| answer.notice);
         let known: Vec<_> = known.filter(|last| last.number >= number).collect();
         if 2 * known.len() <= self.answers.len() {
@@ -152,7 +152,7 @@ impl Round {
         }
         let ours = known.iter().find(|last| last.number == number && last.digest == digest);
         if ours.is_none() && known.iter().all(|last| last.number == number) {
-            return Err(AdmitError::Overtaken { number });
+            return Err(AccessError::Overtaken { number });
         }
         let since = ours.map_or_else(
             || "in force, and so is a later one".to_owned(),
@@ -172,7 +172,11 @@ impl Round {
 
 impl Handing {
     /// Hands the notice over, and waits until most members that answer say from which epoch on it is in force.
-    async fn hand_over(self, visitor: &mut Visitor, out: &mut dyn Write) -> Result<(), AdmitError> {
+    async fn hand_over(
+        self,
+        visitor: &mut Visitor,
+        out: &mut dyn Write,
+    ) -> Result<(), AccessError> {
         let Self { notice, path, why, until } = self;
         let (number, run) = (notice.number, notice.run);
         let (start, hand) = (Instant::now(), Visit::Hand(notice.clone()));
@@ -201,13 +205,13 @@ impl Handing {
             match (taken, looking.left().is_none()) {
                 (false, true) => {
                     return Err(match refusal(&round.answers) {
-                        Some(why) => AdmitError::Refused { number, why },
-                        None => AdmitError::Nobody { run, number, why, notices: path },
+                        Some(why) => AccessError::Refused { number, why },
+                        None => AccessError::Nobody { run, number, why, notices: path },
                     });
                 }
                 (false, false) => looking.report("no member has accepted it", out)?,
                 (true, _) if Instant::now() >= until => {
-                    return Err(AdmitError::Waited { number, epoch: round.epoch });
+                    return Err(AccessError::Waited { number, epoch: round.epoch });
                 }
                 (true, _) => {}
             }

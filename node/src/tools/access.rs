@@ -22,7 +22,7 @@ use intellect_protocol::{
 };
 
 use crate::{
-    cli::admit::InviteCommand,
+    cli::access::InviteCommand,
     config::LocalError,
     identity::{Identity, IdentityError},
     manifest::{LoadError, Manifest},
@@ -33,7 +33,7 @@ use crate::{
 
 /// Why one of these commands did not succeed. Unless the variant says otherwise, no notice was signed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AdmitError {
+pub(crate) enum AccessError {
     /// The command line makes no sense.
     #[error(transparent)]
     Usage(#[from] LocalError),
@@ -168,7 +168,7 @@ pub(crate) enum AdmitError {
 }
 
 /// Runs a subcommand of `invite`.
-pub(crate) fn run(command: &InviteCommand, out: &mut dyn Write) -> Result<(), AdmitError> {
+pub(crate) fn run(command: &InviteCommand, out: &mut dyn Write) -> Result<(), AccessError> {
     match command {
         InviteCommand::New(args) => invite::make(args, out),
         InviteCommand::Revoke(args) => update::revoke(args, out),
@@ -182,22 +182,22 @@ fn known(labels: &[String]) -> String {
 }
 
 /// Reads a manifest, which must be that of a run of invited peers.
-fn invited(path: &Path) -> Result<Manifest, AdmitError> {
+fn invited(path: &Path) -> Result<Manifest, AccessError> {
     let manifest = Manifest::load(path)?;
     match manifest.run.trust.level {
-        Level::Open => Err(AdmitError::Open { path: path.to_owned() }),
+        Level::Open => Err(AccessError::Open { path: path.to_owned() }),
         Level::Invited => Ok(manifest),
     }
 }
 
 /// Reads the key at `path`, which must be the organiser's.
-fn organiser(path: &Path, manifest: &Manifest) -> Result<Keypair, AdmitError> {
+fn organiser(path: &Path, manifest: &Manifest) -> Result<Keypair, AccessError> {
     let key = Identity::load(path)?.keypair();
     if key.peer() == manifest.run.organiser {
         return Ok(key);
     }
     let (key, organiser) = (key.peer().hex(), manifest.run.organiser.hex());
-    Err(AdmitError::NotTheOrganiser { path: path.to_owned(), key, organiser })
+    Err(AccessError::NotTheOrganiser { path: path.to_owned(), key, organiser })
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use intellect_protocol::{
 };
 use serde::Deserialize;
 
-use super::AdmitError;
+use super::AccessError;
 use crate::os::{cannot, unless_missing};
 
 /// The list of invites beside a key.
@@ -53,11 +53,11 @@ struct Entries {
 
 impl Book {
     /// The list in the folder of `key`; without a file it is empty.
-    pub(super) fn beside(key: &Path) -> Result<Self, AdmitError> {
+    pub(super) fn beside(key: &Path) -> Result<Self, AccessError> {
         let path = key.with_file_name("invites.toml");
         let text = unless_missing(std::fs::read_to_string(&path)).map_err(cannot("read", &path))?;
         let read = toml::from_str::<Entries>(&text.unwrap_or_default());
-        let Entries { invite: entries } = read.map_err(|error| AdmitError::Book {
+        let Entries { invite: entries } = read.map_err(|error| AccessError::Book {
             path: path.clone(),
             why: error.message().to_owned(),
         })?;
@@ -74,11 +74,11 @@ impl Book {
     }
 
     /// A label that no invite for `run` has: the one that was typed, or one with the next free number.
-    pub(super) fn label(&self, run: RunId, wanted: Option<&str>) -> Result<String, AdmitError> {
+    pub(super) fn label(&self, run: RunId, wanted: Option<&str>) -> Result<String, AccessError> {
         let taken: BTreeSet<&str> = self.of(run).map(|entry| entry.label.as_str()).collect();
         match wanted {
             Some(label) if taken.contains(label) => {
-                Err(AdmitError::Label { label: label.to_owned(), path: self.path.clone() })
+                Err(AccessError::Label { label: label.to_owned(), path: self.path.clone() })
             }
             Some(label) => Ok(label.to_owned()),
             None => {
@@ -91,7 +91,7 @@ impl Book {
     }
 
     /// Appends an invite, unless it is there already; it is flushed when this returns.
-    pub(super) fn note(&mut self, run: RunId, terms: &Terms) -> Result<(), AdmitError> {
+    pub(super) fn note(&mut self, run: RunId, terms: &Terms) -> Result<(), AccessError> {
         let entry = Entry::of(run, terms);
         if self.entries.contains(&entry) {
             return Ok(());

@@ -14,11 +14,11 @@ use intellect_protocol::{
 };
 
 use super::{
-    AdmitError, notices,
+    AccessError, notices,
     visitor::{Countdown, Visitor, refusal},
 };
 use crate::{
-    cli::admit::VouchArgs,
+    cli::access::VouchArgs,
     config,
     figures::number_of,
     manifest::Manifest,
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Attests a state, stores the notice, and hands it to members.
-pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
+pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let run = stored::run_folder(data_dir.clone(), args.run.as_deref())?;
     let manifest = Manifest::load(&run.join("run.toml"))?;
@@ -43,7 +43,7 @@ pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AdmitEr
     if let Some(path) = &beside {
         kept.extend(notices::read(path)?);
     }
-    let runtime = os::runtime().map_err(AdmitError::Runtime)?;
+    let runtime = os::runtime().map_err(AccessError::Runtime)?;
     let done = runtime.block_on(async {
         let mut visitor = Visitor::start(manifest.id, entries)?;
         writeln!(out, "asking run {} for its notices", manifest.id)?;
@@ -74,17 +74,17 @@ fn attested<'a>(
     epoch: u64,
     chain: &Notices,
     manifest: &Manifest,
-) -> Result<&'a (Head, Link), AdmitError> {
+) -> Result<&'a (Head, Link), AccessError> {
     let at = |epoch: u64| lineage.iter().find(|(head, _)| head.epoch == epoch);
     let last = lineage.last().map_or(0, |(head, _)| head.epoch);
     let wanted = if epoch == u64::MAX { last } else { epoch };
-    let found = at(wanted).ok_or(AdmitError::NoEpoch { epoch: wanted, last })?;
+    let found = at(wanted).ok_or(AccessError::NoEpoch { epoch: wanted, last })?;
     if let Some((number, before)) = chain.attestations().next() {
         let is_here = at(before.epoch).is_some_and(|(head, link)| {
             before.names(&wire::receipt_digest(&manifest.id, &link.receipt), &head.state)
         });
         if !is_here {
-            return Err(AdmitError::OtherLineage { number, epoch: before.epoch });
+            return Err(AccessError::OtherLineage { number, epoch: before.epoch });
         }
     }
     Ok(found)
@@ -96,7 +96,7 @@ async fn hand_over(
     notice: Notice,
     kept: bool,
     out: &mut dyn Write,
-) -> Result<(), AdmitError> {
+) -> Result<(), AccessError> {
     let (number, start) = (notice.number, Instant::now());
     visitor.say(&Visit::Hand(notice)).await;
     let mut refused = None;
@@ -113,12 +113,12 @@ async fn hand_over(
         looking.report("no member has accepted it", out)?;
     }
     match refused {
-        Some(why) => Err(AdmitError::Refused { number, why }),
+        Some(why) => Err(AccessError::Refused { number, why }),
         None if kept => Ok(writeln!(
             out,
             "no member accepted it now: each fetches it from the bootstrap at its next start"
         )?),
-        None => Err(AdmitError::Lost { number }),
+        None => Err(AccessError::Lost { number }),
     }
 }
 

@@ -8,10 +8,10 @@ use intellect_protocol::{
     message::{Invite, Terms, Ticket},
 };
 
-use super::{AdmitError, book::Book};
+use super::{AccessError, book::Book};
 use crate::{
     admission::unix_seconds,
-    cli::admit::InviteNewArgs,
+    cli::access::InviteNewArgs,
     config,
     figures::{number_of, utc},
     name::PeerName,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Makes an invite, and prints what it allows and what to do with it.
-pub(super) fn make(args: &InviteNewArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
+pub(super) fn make(args: &InviteNewArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let bootstrap = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
     let manifest = super::invited(&args.manifest)?;
     let key = super::organiser(&args.key, &manifest)?;
@@ -52,8 +52,8 @@ pub(super) fn make(args: &InviteNewArgs, out: &mut dyn Write) -> Result<(), Admi
 }
 
 /// The terms of a new invite, and the seed of its key.
-fn terms(args: &InviteNewArgs, label: String) -> Result<(Terms, [u8; 32]), AdmitError> {
-    let seed = os::random().map_err(AdmitError::Random)?;
+fn terms(args: &InviteNewArgs, label: String) -> Result<(Terms, [u8; 32]), AccessError> {
+    let seed = os::random().map_err(AccessError::Random)?;
     let now = unix_seconds();
     let terms = Terms {
         uses: args.uses,

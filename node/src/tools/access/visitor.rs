@@ -17,7 +17,7 @@ use intellect_protocol::{
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::AdmitError;
+use super::AccessError;
 use crate::{
     net::{self, Event, Net, address::Address},
     os,
@@ -35,9 +35,9 @@ pub(super) struct Visitor {
 
 impl Visitor {
     /// Connects to the run at these entry points.
-    pub(super) fn start(run: RunId, bootstrap: Vec<Address>) -> Result<Self, AdmitError> {
+    pub(super) fn start(run: RunId, bootstrap: Vec<Address>) -> Result<Self, AccessError> {
         let config = net::Config {
-            key_seed: os::random().map_err(AdmitError::Random)?,
+            key_seed: os::random().map_err(AccessError::Random)?,
             listen: Vec::new(),
             external: Vec::new(),
             bootstrap,

@@ -5,11 +5,11 @@ use std::path::Path;
 use intellect_bootstrap::manifest::{notices_file, read_notices};
 use intellect_protocol::{access::notices::Notices, message::Notice};
 
-use super::AdmitError;
+use super::AccessError;
 use crate::{manifest::Manifest, os::cannot, store};
 
 /// The notices in the file, unverified; without a file there are none.
-pub(super) fn read(path: &Path) -> Result<Vec<Notice>, AdmitError> {
+pub(super) fn read(path: &Path) -> Result<Vec<Notice>, AccessError> {
     let kept = read_notices(path).map_err(cannot("read", path))?;
     Ok(kept.iter().filter_map(|bytes| Notice::from_bytes(bytes)).collect())
 }
@@ -24,7 +24,7 @@ pub(super) fn chain(known: &[Notice], manifest: &Manifest) -> Notices {
 pub(super) fn write<'a>(
     path: &Path,
     notices: impl IntoIterator<Item = &'a Notice>,
-) -> Result<(), AdmitError> {
+) -> Result<(), AccessError> {
     let bytes: Vec<Vec<u8>> = notices.into_iter().map(Notice::to_bytes).collect();
     let bytes = notices_file(bytes.iter().map(Vec::as_slice));
     let mut temporary = path.to_owned().into_os_string();

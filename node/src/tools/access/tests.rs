@@ -19,7 +19,7 @@ const ENTRY: &str =
     "/ip4/192.0.2.1/tcp/4001/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 const PEER: &str = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 
-fn typed(arguments: &[&str]) -> Result<String, AdmitError> {
+fn typed(arguments: &[&str]) -> Result<String, AccessError> {
     let mut out = Vec::new();
     let line = std::iter::once("intellect-node").chain(arguments.iter().copied());
     match Cli::try_parse_from(line).unwrap().command.unwrap() {
@@ -63,7 +63,7 @@ impl Folder {
         Identity::load(Path::new(&self.path(name))).unwrap().peer()
     }
 
-    fn invite(&self, key: &str, extra: &[&str]) -> Result<String, AdmitError> {
+    fn invite(&self, key: &str, extra: &[&str]) -> Result<String, AccessError> {
         let (key, manifest) = (self.path(key), self.path("run.toml"));
         typed(&[&["invite", "new", "--key", &key, "--manifest", &manifest], extra].concat())
     }
