@@ -7,26 +7,25 @@
 //!
 //! It shares no code path with what it judges except the formats of events and checkpoints.
 
+mod chaos;
 mod error;
+mod event_log;
 mod folder;
 mod judge;
-mod ledger;
 mod links;
-mod logbook;
 mod network;
+mod observations;
 mod observer;
+mod peer_slot;
 mod plan;
 mod process;
+mod process_group;
 mod report;
 mod scenario;
-mod seat;
 mod shaping;
-mod stage;
 mod stop;
-mod storm;
 mod swarm;
 mod table;
-mod toll;
 mod watch;
 
 use std::{io::Write, path::Path, time::Duration};
@@ -34,17 +33,17 @@ use std::{io::Write, path::Path, time::Duration};
 use crate::{
     checkpoint::Front,
     cli::SimArgs,
-    gauge::{Gauge, REPORT_TOKENS},
+    evaluation::{Evaluator, REPORT_TOKENS},
     manifest::Manifest,
     os::cannot,
     tools,
 };
 
+use event_log::EventLog;
 use folder::Folder;
-use logbook::Logbook;
 use observer::{Measured, Observer, Request};
 use plan::Plan;
-use stage::{Ending, Stage};
+use process_group::{Ending, ProcessGroup};
 use stop::Stop;
 use watch::watch;
 
@@ -59,40 +58,40 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let mut folder = Folder::make(args)?;
     let mut stop = Stop::listen().map_err(SimError::Signals)?;
     let (plan, scenario) = Plan::check(args, &folder.path)?;
-    let gauge = Gauge::open(plan.manifest.clone(), &plan.data, plan.device(0))?;
-    let entropies = gauge.entropies();
+    let evaluator = Evaluator::open(plan.manifest.clone(), &plan.data, plan.device(0))?;
+    let entropies = evaluator.entropies();
     table::introduce(&plan, &entropies, out)?;
     let unusable = cannot("use", &plan.folder);
-    let observer = Observer::start(gauge).map_err(&unusable)?;
+    let observer = Observer::start(evaluator).map_err(&unusable)?;
     let begin = Request { epoch: 0, path: plan.genesis.clone(), tokens: REPORT_TOKENS };
     let before = observer.measure(begin, MEASURE_PATIENCE, &mut stop);
-    let mut logbook = Logbook::open(&plan, entropies.floor).map_err(&unusable)?;
-    logbook.write(0, before);
+    let mut event_log = EventLog::open(&plan, entropies.floor).map_err(&unusable)?;
+    event_log.write(0, before);
     if stop.is_wanted_within(Duration::from_millis(1)) {
         return Err(SimError::Interrupted { epoch: 0, folder: folder.kept() });
     }
 
-    let mut stage = Stage::open(&plan, scenario)?;
-    let (evaluations, end) = watch(&mut stage, &observer, &mut logbook, &mut stop, out)?;
-    let wall = stage.wall();
-    let last = stage.ledger.committed();
+    let mut group = ProcessGroup::open(&plan, scenario)?;
+    let (evaluations, end) = watch(&mut group, &observer, &mut event_log, &mut stop, out)?;
+    let wall = group.wall();
+    let last = group.observations.committed();
     let after = match &end {
         // The newest checkpoint that was measured.
         Ending::Interrupted => evaluations.last_key_value().map(|(_, evaluation)| *evaluation),
-        Ending::Ended | Ending::Failed(_) => stage.checkpoint(last).and_then(|path| {
+        Ending::Ended | Ending::Failed(_) => group.checkpoint(last).and_then(|path| {
             let request = Request { epoch: last, path: Some(path), tokens: REPORT_TOKENS };
             observer.measure(request, MEASURE_PATIENCE, &mut stop)
         }),
     };
-    let weights = stage.checkpoint(last).and_then(|path| weights(&plan.manifest, &path));
-    let mut closed = stage.close();
+    let weights = group.checkpoint(last).and_then(|path| weights(&plan.manifest, &path));
+    let mut closed = group.close();
 
     let measured = Measured { before, after, entropies };
     let interrupted = matches!(end, Ending::Interrupted);
     if interrupted {
         closed.reasons = vec![format!("interrupted after epoch {last}")];
     } else {
-        logbook.write(last, after);
+        event_log.write(last, after);
         if let Ending::Failed(why) = end {
             closed.reasons.insert(0, why);
         }

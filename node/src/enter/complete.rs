@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use intellect_model::{Device, data};
 
 use crate::config::{Local, Voice};
-use crate::gauge::{Gauge, GaugeError, REPORT_TOKENS};
+use crate::evaluation::{EvaluationError, Evaluator, REPORT_TOKENS};
 use crate::identity::Origin;
 use crate::manifest::Manifest;
 use crate::os::Interrupts;
@@ -60,12 +60,12 @@ impl Complete {
         }
     }
 
-    fn measure(self, device: Device) -> Result<HeldOut, GaugeError> {
+    fn measure(self, device: Device) -> Result<HeldOut, EvaluationError> {
         let drawn = self.manifest.run.genesis.is_none();
-        let mut gauge = Gauge::on(Manifest::clone(&self.manifest), self.source, device)?;
-        let first = if drawn { Some(gauge.drawn(REPORT_TOKENS)?.loss) } else { None };
-        gauge.take(self.newest.state.theta())?;
-        Ok(HeldOut { first, last: gauge.evaluate(REPORT_TOKENS)?.loss })
+        let mut evaluator = Evaluator::on(Manifest::clone(&self.manifest), self.source, device)?;
+        let first = if drawn { Some(evaluator.drawn(REPORT_TOKENS)?.loss) } else { None };
+        evaluator.take(self.newest.state.theta())?;
+        Ok(HeldOut { first, last: evaluator.evaluate(REPORT_TOKENS)?.loss })
     }
 }
 

@@ -6,13 +6,13 @@ use intellect_model::data::DataError;
 
 use crate::{
     config::LocalError,
-    gauge::GaugeError,
+    evaluation::EvaluationError,
     identity::IdentityError,
     manifest::{DraftError, LoadError},
     os::PathError,
 };
 
-use super::{scenario::ScenarioError, storm::ForecastError};
+use super::{chaos::ChaosError, scenario::ScenarioError};
 
 /// Why a simulation did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ pub(crate) enum SimError {
     Scenario(#[from] ScenarioError),
     /// The argument of `--chaos` makes no sense.
     #[error(transparent)]
-    Chaos(#[from] ForecastError),
+    Chaos(#[from] ChaosError),
     /// This machine cannot make the bad links that the scenario needs.
     #[error(
         "cannot make links bad: to emulate them needs Linux, root and /dev/net/tun; \
@@ -60,7 +60,7 @@ pub(crate) enum SimError {
     Data(#[from] DataError),
     /// The states of the run cannot be measured.
     #[error(transparent)]
-    Gauge(#[from] GaugeError),
+    Evaluation(#[from] EvaluationError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The bootstrap ended or printed no address in time.

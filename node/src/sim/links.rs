@@ -23,10 +23,10 @@ use intellect_protocol::base::rng::Rng;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// The access link of one peer gets other properties.
-    Line {
+    Access {
         /// The peer at the end of the link.
         peer: usize,
-        line: Line,
+        link: AccessLink,
     },
     /// These peers are cut off from all the others, not from each other.
     Cut(BTreeSet<usize>),
@@ -43,7 +43,8 @@ pub(crate) enum Change {
 
 /// Properties of an access link; what is absent stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct AccessLink {
+    /// Whether any packet passes, in or out.
     pub(crate) up: Option<bool>,
     /// Bytes per second each way; 0 for no limit.
     pub(crate) rate: Option<u64>,
@@ -56,18 +57,18 @@ pub(crate) struct Line {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Line { peer, line } => {
+            Self::Access { peer, link } => {
                 write!(f, "link of peer {peer}:")?;
-                if let Some(up) = line.up {
+                if let Some(up) = link.up {
                     f.write_str(if up { " up" } else { " down" })?;
                 }
-                match line.rate {
+                match link.rate {
                     Some(0) => f.write_str(" no limit")?,
                     Some(rate) => write!(f, " {rate} B/s")?,
                     None => {}
                 }
-                line.delay.map_or(Ok(()), |delay| write!(f, " delay {} ms", delay.as_millis()))?;
-                line.loss.map_or(Ok(()), |loss| write!(f, " loss {} %", 100.0 * loss))
+                link.delay.map_or(Ok(()), |delay| write!(f, " delay {} ms", delay.as_millis()))?;
+                link.loss.map_or(Ok(()), |loss| write!(f, " loss {} %", 100.0 * loss))
             }
             Self::Cut(peers) => write!(f, "cut off {peers:?}"),
             Self::BlackHole { from, to, both: true } => write!(f, "black hole {from} ↔ {to}"),
@@ -105,12 +106,12 @@ impl Links {
     /// Applies a change from now on.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
-            Change::Line { peer, line } => {
+            Change::Access { peer, link } => {
                 if let Some(port) = self.ports.get_mut(*peer) {
-                    port.down = line.up.map_or(port.down, |up| !up);
-                    port.rate = line.rate.unwrap_or(port.rate);
-                    port.delay = line.delay.unwrap_or(port.delay);
-                    port.loss = line.loss.unwrap_or(port.loss);
+                    port.down = link.up.map_or(port.down, |up| !up);
+                    port.rate = link.rate.unwrap_or(port.rate);
+                    port.delay = link.delay.unwrap_or(port.delay);
+                    port.loss = link.loss.unwrap_or(port.loss);
                 }
             }
             Change::Cut(peers) => {
@@ -137,7 +138,7 @@ impl Links {
     }
 
     /// Rate, delay and loss of a peer's access link.
-    pub(crate) fn line(&self, index: usize) -> (u64, Duration, f64) {
+    pub(crate) fn access(&self, index: usize) -> (u64, Duration, f64) {
         self.ports
             .get(index)
             .map_or_else(Default::default, |port| (port.rate, port.delay, port.loss))
@@ -156,7 +157,7 @@ pub(super) struct Switch {
     links: Links,
     /// Until when each access link is busy, out and in.
     busy: Vec<[Duration; 2]>,
-    flying: BinaryHeap<Reverse<Packet>>,
+    in_flight: BinaryHeap<Reverse<Packet>>,
     /// Packets so far, so that packets of one instant keep their order.
     count: u64,
     rng: Rng,
@@ -187,7 +188,7 @@ impl Switch {
         Self {
             links: Links::new(count),
             busy: vec![[Duration::ZERO; 2]; count],
-            flying: BinaryHeap::new(),
+            in_flight: BinaryHeap::new(),
             count: 0,
             rng: Rng::new(seed),
         }
@@ -199,7 +200,7 @@ impl Switch {
 
     /// Takes a packet that `from` sends to `to` at `now`.
     pub(super) fn offer(&mut self, now: Duration, from: usize, to: usize, bytes: Vec<u8>) {
-        if self.flying.len() < FLYING_MAX {
+        if self.in_flight.len() < IN_FLIGHT_MAX {
             self.travel(
                 now,
                 Leg::Out,
@@ -210,8 +211,8 @@ impl Switch {
 
     /// The next packet that arrives until `now`, with its receiver.
     pub(super) fn arrival(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
-        while self.flying.peek().is_some_and(|Reverse(packet)| packet.at <= now) {
-            let Reverse(packet) = self.flying.pop()?;
+        while self.in_flight.peek().is_some_and(|Reverse(packet)| packet.at <= now) {
+            let Reverse(packet) = self.in_flight.pop()?;
             match packet.leg {
                 Leg::Out => self.travel(packet.at, Leg::In, packet),
                 Leg::In if self.links.join(packet.from, packet.to) => {
@@ -225,7 +226,7 @@ impl Switch {
 
     /// When [`Self::arrival`] has to be called again.
     pub(super) fn next(&self) -> Option<Duration> {
-        self.flying.peek().map(|Reverse(packet)| packet.at)
+        self.in_flight.peek().map(|Reverse(packet)| packet.at)
     }
 
     /// Puts a packet on a link at time `t`, unless it is lost.
@@ -233,11 +234,11 @@ impl Switch {
         if !self.links.join(packet.from, packet.to) {
             return;
         }
-        let line = match leg {
+        let link = match leg {
             Leg::Out => packet.from,
             Leg::In => packet.to,
         };
-        let (Some(port), Some(busy)) = (self.links.ports.get(line), self.busy.get_mut(line)) else {
+        let (Some(port), Some(busy)) = (self.links.ports.get(link), self.busy.get_mut(link)) else {
             return;
         };
         if port.loss > 0.0 && self.rng.chance(port.loss) {
@@ -251,7 +252,7 @@ impl Switch {
         *free = start + sending(packet.bytes.len(), port.rate);
         self.count += 1;
         let packet = Packet { at: *free + port.delay, number: self.count, leg, ..packet };
-        self.flying.push(Reverse(packet));
+        self.in_flight.push(Reverse(packet));
     }
 }
 
@@ -273,7 +274,7 @@ const BUFFER: Duration = Duration::from_millis(100);
 /// A slow link holds at least so many packets, or TCP never gets a window.
 const BUFFER_PACKETS_MIN: usize = 64;
 /// Packets on the way at once: more than 100 ms of 1 Gbit/s.
-const FLYING_MAX: usize = 16_384;
+const IN_FLIGHT_MAX: usize = 16_384;
 
 #[cfg(test)]
 mod tests;

@@ -48,7 +48,7 @@ pub(super) enum Network {
 #[derive(Debug)]
 pub(super) struct Emulation {
     home: NetworkSpace,
-    rooms: Vec<NetworkSpace>,
+    namespaces: Vec<NetworkSpace>,
     switch: Arc<Mutex<Switch>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -103,9 +103,9 @@ impl Network {
         index: usize,
         start: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        let Self::Emulated(Emulation { home, rooms, .. }) = self else { return start() };
-        let room = rooms.get(index).ok_or_else(|| io::Error::other("no such line"))?;
-        room.enter()?;
+        let Self::Emulated(Emulation { home, namespaces, .. }) = self else { return start() };
+        let namespace = namespaces.get(index).ok_or_else(|| io::Error::other("no such process"))?;
+        namespace.enter()?;
         let started = start();
         home.enter()?;
         started
@@ -141,18 +141,18 @@ impl Emulation {
     /// No right to do so, no `/dev/net/tun`, or a system without namespaces.
     pub(super) fn open(count: usize, seed: u64) -> io::Result<Self> {
         let home = NetworkSpace::current()?;
-        let made = (0..count).map(room).collect::<io::Result<Vec<_>>>();
+        let made = (0..count).map(namespace).collect::<io::Result<Vec<_>>>();
         // Wherever that ended, this thread returns to its own namespace.
         home.enter()?;
-        let (rooms, devices): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
+        let (namespaces, devices): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
         let switch = Arc::new(Mutex::new(Switch::new(count, seed)));
         let stop = Arc::new(AtomicBool::new(false));
         let work = {
             let (switch, stop) = (switch.clone(), stop.clone());
-            move || carry(&devices, &switch, &stop)
+            move || forward(&devices, &switch, &stop)
         };
         let thread = std::thread::Builder::new().name("switch".to_owned()).spawn(work)?;
-        Ok(Self { home, rooms, switch, stop, thread: Some(thread) })
+        Ok(Self { home, namespaces, switch, stop, thread: Some(thread) })
     }
 }
 
@@ -167,14 +167,14 @@ impl Drop for Emulation {
 }
 
 /// Makes a namespace with one device; this thread stays inside.
-fn room(index: usize) -> io::Result<(NetworkSpace, File)> {
-    let room = NetworkSpace::enter_new()?;
+fn namespace(index: usize) -> io::Result<(NetworkSpace, File)> {
+    let namespace = NetworkSpace::enter_new()?;
     let device = os::open_tun(DEVICE, address(index), PREFIX_BITS, PACKET_BYTES_MAX)?;
-    Ok((room, device))
+    Ok((namespace, device))
 }
 
 /// Moves packets until it has to stop.
-fn carry(devices: &[File], switch: &Mutex<Switch>, stop: &AtomicBool) {
+fn forward(devices: &[File], switch: &Mutex<Switch>, stop: &AtomicBool) {
     let start = Instant::now();
     let mut buffer = [0; PACKET_BYTES_MAX];
     while !stop.load(Ordering::Relaxed) {
@@ -244,7 +244,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::sim::links::Line;
+    use crate::sim::links::AccessLink;
 
     #[test]
     fn a_packet_finds_the_line_of_its_address() {
@@ -286,8 +286,8 @@ mod tests {
             got
         });
         assert!(got == sent, "the bytes arrived changed");
-        let down = Line { up: Some(false), ..Line::default() };
-        network.apply(&Change::Line { peer: 1, line: down }).unwrap();
+        let down = AccessLink { up: Some(false), ..AccessLink::default() };
+        network.apply(&Change::Access { peer: 1, link: down }).unwrap();
         assert!(dial(1).is_err());
         let outside = TcpStream::connect_timeout(&target, Duration::from_secs(1));
         assert!(outside.is_err(), "the machine's own network has nothing to do with it");

@@ -15,7 +15,7 @@ use std::{
 use intellect_model::{data::Entropies, eval::Evaluation};
 
 use crate::{
-    gauge::{Gauge, GaugeError},
+    evaluation::{EvaluationError, Evaluator},
     os::{self, Priority},
 };
 
@@ -38,7 +38,7 @@ pub(super) struct Answer {
     /// The number of tokens of the request.
     pub(super) tokens: usize,
     /// The evaluation, or why there is none.
-    pub(super) result: Result<Evaluation, GaugeError>,
+    pub(super) result: Result<Evaluation, EvaluationError>,
 }
 
 /// Held-out losses before and after the run, and what they are compared with.
@@ -78,7 +78,7 @@ pub(super) struct Observer {
 impl Observer {
     /// Starts the thread, which owns `evaluator`. From now on this process computes only there, and on threads that it
     /// starts.
-    pub(super) fn start(mut gauge: Gauge) -> io::Result<Self> {
+    pub(super) fn start(mut evaluator: Evaluator) -> io::Result<Self> {
         // No queue: an idle thread takes a request, a busy one refuses it.
         let (requests, inbox) = mpsc::sync_channel::<Request>(0);
         let (outbox, answers) = mpsc::sync_channel(1);
@@ -87,8 +87,8 @@ impl Observer {
             intellect_model::use_threads(os::cores());
             for Request { epoch, path, tokens } in inbox {
                 let result = match path {
-                    None => gauge.drawn(tokens),
-                    Some(path) => gauge.load(&path).and_then(|_| gauge.evaluate(tokens)),
+                    None => evaluator.drawn(tokens),
+                    Some(path) => evaluator.load(&path).and_then(|_| evaluator.evaluate(tokens)),
                 };
                 if outbox.send(Answer { epoch, tokens, result }).is_err() {
                     return;
@@ -164,7 +164,8 @@ mod tests {
         let organiser = Identity::simulated(1, 0).keypair();
         let draft = Draft::new(&Run::new(organiser.peer(), 1), &Work::synthetic()).unwrap();
         let manifest = draft.sign(&organiser).unwrap();
-        let observer = Observer::start(Gauge::open(manifest, &[], Device::Cpu).unwrap()).unwrap();
+        let observer =
+            Observer::start(Evaluator::open(manifest, &[], Device::Cpu).unwrap()).unwrap();
         let request = |epoch| Request { epoch, path: None, tokens: GLANCE_TOKENS };
         for epoch in 0..2 {
             let start = std::time::Instant::now();

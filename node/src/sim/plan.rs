@@ -19,7 +19,7 @@ use crate::{
     tools,
 };
 
-use super::{error::SimError, network::Network, scenario::Scenario, storm::Forecast};
+use super::{chaos::ChaosRules, error::SimError, network::Network, scenario::Scenario};
 
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -39,7 +39,7 @@ pub(super) struct Plan {
     /// Devices that the nodes train on, in turn; at least one.
     pub(super) devices: Vec<Device>,
     /// The rules of random harm, if any.
-    pub(super) chaos: Option<Forecast>,
+    pub(super) chaos: Option<ChaosRules>,
     /// The network that joins the processes: index i is peer i, the last one the bootstrap.
     pub(super) network: Network,
     /// The folder in which everything is written.
@@ -54,7 +54,7 @@ impl Plan {
             Some(path) => Scenario::load(path, peers)?,
             None => Scenario::default(),
         };
-        let chaos = args.chaos.as_deref().map(str::parse::<Forecast>).transpose()?;
+        let chaos = args.chaos.as_deref().map(str::parse::<ChaosRules>).transpose()?;
         let manifest = match &args.manifest {
             Some(path) => Manifest::load(path)?,
             None => built_in_manifest(args, peers)?,
@@ -66,7 +66,7 @@ impl Plan {
         if manifest.run.genesis.is_some() != args.genesis.is_some() {
             return Err(SimError::Genesis);
         }
-        let wanted = scenario.has_links() || chaos.as_ref().is_some_and(Forecast::has_links);
+        let wanted = scenario.has_links() || chaos.as_ref().is_some_and(ChaosRules::has_links);
         let absolute = |path: &Path| fs::canonicalize(path).map_err(cannot("use", path));
         let network = if wanted {
             Network::with_links(args.links, peers + 1, args.seed, folder)

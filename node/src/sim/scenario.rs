@@ -60,8 +60,8 @@ use std::{fmt, fs, path::PathBuf, time::Duration};
 use crate::os::{PathError, cannot};
 
 use super::{
-    ledger::{Allowed, Ledger},
     links::Change,
+    observations::{Allowed, Observations},
 };
 use text::File;
 
@@ -83,7 +83,7 @@ struct Step {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     /// An action on the process of a peer.
-    Peer(Deed, usize),
+    Peer(PeerAction, usize),
     /// SIGKILL to the bootstrap's process.
     KillBootstrap,
     /// A change of the links between the processes.
@@ -92,7 +92,7 @@ pub(crate) enum Action {
 
 /// What can be done to the process of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum PeerAction {
     /// Sends SIGKILL.
     Kill,
     /// Sends SIGINT.
@@ -109,7 +109,7 @@ pub(crate) enum Deed {
 
 /// What an action is about; actions on one target happen in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whom {
+enum Target {
     Peer(usize),
     Bootstrap,
     Links,
@@ -117,7 +117,7 @@ enum Whom {
 
 /// The state of a peer's process, as far as the file determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ProcessState {
     Absent,
     Running,
     Stopped,
@@ -142,7 +142,7 @@ pub(crate) struct Moment<'a> {
     /// The time on the clock of the events.
     pub(super) unix_ms: u64,
     /// What the processes have reported.
-    pub(super) ledger: &'a Ledger,
+    pub(super) observations: &'a Observations,
 }
 
 /// What is wrong with a scenario file. Nothing has been started.
@@ -192,7 +192,7 @@ impl Scenario {
         }
         let scenario = Self { steps, allowed: file.allow };
         for peer in 0..peers {
-            if scenario.check_order(peer)? == Standing::Stopped {
+            if scenario.check_order(peer)? == ProcessState::Stopped {
                 return Err(ScenarioError::StaysStopped { peer });
             }
         }
@@ -203,40 +203,40 @@ impl Scenario {
     }
 
     /// The state of `peer` at the end of the file, if each of its steps can follow the one before.
-    fn check_order(&self, peer: usize) -> Result<Standing, ScenarioError> {
-        let mut standing =
-            if self.starts_later(peer) { Standing::Absent } else { Standing::Running };
-        for (number, deed) in self.deeds(peer) {
-            standing = standing.after(deed).map_err(|state| ScenarioError::Step {
+    fn check_order(&self, peer: usize) -> Result<ProcessState, ScenarioError> {
+        let mut state =
+            if self.starts_later(peer) { ProcessState::Absent } else { ProcessState::Running };
+        for (number, action) in self.actions(peer) {
+            state = state.after(action).map_err(|state| ScenarioError::Step {
                 number,
                 why: format!("peer {peer} {state} at this point of the file"),
             })?;
         }
-        Ok(standing)
+        Ok(state)
     }
 
     /// What is done to the process of `peer`, with the numbers of the steps.
-    fn deeds(&self, peer: usize) -> impl Iterator<Item = (usize, Deed)> {
+    fn actions(&self, peer: usize) -> impl Iterator<Item = (usize, PeerAction)> {
         self.steps.iter().enumerate().filter_map(move |(index, step)| match step.action {
-            Action::Peer(deed, one) if one == peer => Some((index + 1, deed)),
+            Action::Peer(action, one) if one == peer => Some((index + 1, action)),
             Action::Peer(..) | Action::KillBootstrap | Action::Links(_) => None,
         })
     }
 
     /// Whether the first step about `peer` is its start.
     pub(crate) fn starts_later(&self, peer: usize) -> bool {
-        self.deeds(peer).next().is_some_and(|(_, deed)| deed == Deed::Start)
+        self.actions(peer).next().is_some_and(|(_, action)| action == PeerAction::Start)
     }
 
     /// Whether `peer` is expected to reach the last epoch.
     pub(crate) fn survives(&self, peer: usize) -> bool {
-        let last = self.deeds(peer).last();
-        last.is_none_or(|(_, deed)| matches!(deed, Deed::Start | Deed::Continue))
+        let last = self.actions(peer).last();
+        last.is_none_or(|(_, action)| matches!(action, PeerAction::Start | PeerAction::Continue))
     }
 
     /// Whether any step is about the process of `peer`.
     pub(crate) fn concerns(&self, peer: usize) -> bool {
-        self.deeds(peer).next().is_some()
+        self.actions(peer).next().is_some()
     }
 
     /// Whether any step is about links.
@@ -255,8 +255,8 @@ impl Scenario {
         let mut due = Vec::new();
         for step in self.steps.iter_mut().filter(|step| !step.taken) {
             // Steps about one target happen in the order of the file.
-            if waiting.contains(&step.action.whom()) || !step.when.has_come(moment) {
-                waiting.push(step.action.whom());
+            if waiting.contains(&step.action.target()) || !step.when.has_come(moment) {
+                waiting.push(step.action.target());
             } else {
                 step.taken = true;
                 due.push(step.action.clone());
@@ -273,11 +273,11 @@ impl Scenario {
 }
 
 impl Action {
-    fn whom(&self) -> Whom {
+    fn target(&self) -> Target {
         match self {
-            Self::Peer(_, peer) => Whom::Peer(*peer),
-            Self::KillBootstrap => Whom::Bootstrap,
-            Self::Links(_) => Whom::Links,
+            Self::Peer(_, peer) => Target::Peer(*peer),
+            Self::KillBootstrap => Target::Bootstrap,
+            Self::Links(_) => Target::Links,
         }
     }
 }
@@ -285,29 +285,31 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Peer(Deed::Kill, peer) => write!(f, "kill -9 peer {peer}"),
-            Self::Peer(Deed::Interrupt, peer) => write!(f, "Ctrl-C to peer {peer}"),
-            Self::Peer(Deed::Terminate, peer) => write!(f, "SIGTERM to peer {peer}"),
-            Self::Peer(Deed::Stop, peer) => write!(f, "stop peer {peer}"),
-            Self::Peer(Deed::Continue, peer) => write!(f, "continue peer {peer}"),
-            Self::Peer(Deed::Start, peer) => write!(f, "start peer {peer}"),
+            Self::Peer(PeerAction::Kill, peer) => write!(f, "kill -9 peer {peer}"),
+            Self::Peer(PeerAction::Interrupt, peer) => write!(f, "Ctrl-C to peer {peer}"),
+            Self::Peer(PeerAction::Terminate, peer) => write!(f, "SIGTERM to peer {peer}"),
+            Self::Peer(PeerAction::Stop, peer) => write!(f, "stop peer {peer}"),
+            Self::Peer(PeerAction::Continue, peer) => write!(f, "continue peer {peer}"),
+            Self::Peer(PeerAction::Start, peer) => write!(f, "start peer {peer}"),
             Self::KillBootstrap => f.write_str("kill -9 the bootstrap"),
             Self::Links(change) => write!(f, "{change}"),
         }
     }
 }
 
-impl Standing {
+impl ProcessState {
     /// The state of the process after this action, or why the action is impossible.
-    fn after(self, deed: Deed) -> Result<Self, &'static str> {
-        match (self, deed) {
-            (Self::Absent, Deed::Start) | (Self::Stopped, Deed::Continue) => Ok(Self::Running),
-            (Self::Running, Deed::Stop) => Ok(Self::Stopped),
-            (Self::Running, Deed::Kill | Deed::Interrupt | Deed::Terminate)
-            | (Self::Stopped, Deed::Kill) => Ok(Self::Absent),
+    fn after(self, action: PeerAction) -> Result<Self, &'static str> {
+        match (self, action) {
+            (Self::Absent, PeerAction::Start) | (Self::Stopped, PeerAction::Continue) => {
+                Ok(Self::Running)
+            }
+            (Self::Running, PeerAction::Stop) => Ok(Self::Stopped),
+            (Self::Running, PeerAction::Kill | PeerAction::Interrupt | PeerAction::Terminate)
+            | (Self::Stopped, PeerAction::Kill) => Ok(Self::Absent),
             (Self::Absent, _) => Err("does not run"),
-            (Self::Running, Deed::Start) => Err("runs already"),
-            (Self::Running, Deed::Continue) => Err("is not stopped"),
+            (Self::Running, PeerAction::Start) => Err("runs already"),
+            (Self::Running, PeerAction::Continue) => Err("is not stopped"),
             (Self::Stopped, _) => Err("is stopped (continue it first, or kill it)"),
         }
     }
@@ -315,21 +317,23 @@ impl Standing {
 
 impl When {
     fn has_come(&self, moment: Moment<'_>) -> bool {
-        let Moment { elapsed, unix_ms, ledger } = moment;
+        let Moment { elapsed, unix_ms, observations } = moment;
         let passed = |at: Option<u64>, plus_ms: u64| {
             at.is_some_and(|at| unix_ms >= at.saturating_add(plus_ms))
         };
         match *self {
             // The state that the run begins with counts as committed from the start.
             Self::Epoch { epoch: 0, plus_ms: 0 } => true,
-            Self::Epoch { epoch, plus_ms } => passed(ledger.commit_ms(epoch), plus_ms),
+            Self::Epoch { epoch, plus_ms } => passed(observations.commit_ms(epoch), plus_ms),
             Self::Elapsed(since) => elapsed >= since,
-            Self::Roster { peer, epoch, plus_ms } => passed(ledger.roster_ms(peer, epoch), plus_ms),
+            Self::Roster { peer, epoch, plus_ms } => {
+                passed(observations.roster_ms(peer, epoch), plus_ms)
+            }
             Self::Ring { peer, epoch, plus_share } => {
-                let Some(ring_ms) = ledger.ring_ms(peer, epoch) else { return false };
+                let Some(ring_ms) = observations.ring_ms(peer, epoch) else { return false };
                 let plus = Duration::from_millis(ring_ms).mul_f64(plus_share);
                 let plus_ms = u64::try_from(plus.as_millis()).unwrap_or(u64::MAX);
-                passed(ledger.roster_ms(peer, epoch), plus_ms)
+                passed(observations.roster_ms(peer, epoch), plus_ms)
             }
         }
     }

@@ -52,7 +52,7 @@ impl Shaping {
 
     fn line(&self, links: &Links, index: usize) -> Line {
         let others = || (0..self.files.len()).filter(|other| *other != index);
-        let (rate, delay, loss) = links.line(index);
+        let (rate, delay, loss) = links.access(index);
         Line {
             rate,
             delay,
@@ -91,8 +91,8 @@ mod tests {
             fs::read_to_string(file).unwrap().parse().unwrap()
         };
         assert_eq!(read(2), Line::default());
-        let slow = links::Line { rate: Some(24_000), ..links::Line::default() };
-        shaping.apply(&Change::Line { peer: 1, line: slow }).unwrap();
+        let slow = links::AccessLink { rate: Some(24_000), ..links::AccessLink::default() };
+        shaping.apply(&Change::Access { peer: 1, link: slow }).unwrap();
         shaping.apply(&Change::BlackHole { from: 0, to: 1, both: false }).unwrap();
         let [zero, one, two] = [0, 1, 2].map(|index| address(index).into());
         assert_eq!((read(0).mute, read(0).deaf), ([one].into(), [].into()));

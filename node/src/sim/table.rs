@@ -9,7 +9,7 @@ use intellect_model::{data::Entropies, eval::Evaluation};
 
 use crate::figures::{self, count};
 
-use super::{ledger::Epoch, observer::Measured, plan::Plan, stage::Closed};
+use super::{observations::Epoch, observer::Measured, plan::Plan, process_group::Closed};
 
 pub(super) const HEADER: &str =
     " epoch  members  train loss  held-out  excess  tokens/s     sync  state     peers";
@@ -86,7 +86,7 @@ pub(super) fn conclude(
     wall: Duration,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let ledger = &closed.ledger;
+    let observations = &closed.observations;
     let number = number_or_dash;
     let loss = |evaluation: &Option<Evaluation>| number(evaluation.map(|e| e.loss));
     writeln!(out, "held-out loss {} → {}", loss(&measured.before), loss(&measured.after))?;
@@ -100,17 +100,17 @@ pub(super) fn conclude(
             number(measured.after.and_then(|evaluation| evaluation.excess))
         )?;
     }
-    let tokens = ledger.epochs.values().map(|epoch| epoch.tokens).sum();
-    let sent = (0..plan.peers).map(|peer| ledger.bytes(peer).0).sum::<u64>();
+    let tokens = observations.epochs.values().map(|epoch| epoch.tokens).sum();
+    let sent = (0..plan.peers).map(|peer| observations.bytes(peer).0).sum::<u64>();
     writeln!(
         out,
         "{} in {:.1} s · {} tokens · {} sent by each peer",
-        figures::number_of(ledger.committed(), "epoch"),
+        figures::number_of(observations.committed(), "epoch"),
         wall.as_secs_f64(),
         count(tokens),
         figures::bytes(sent / plan.peers as u64)
     )?;
-    if let Some(cost) = &closed.toll {
+    if let Some(cost) = &closed.cost {
         writeln!(out, "{cost}")?;
     }
     Ok(())

@@ -19,8 +19,8 @@ use intellect_protocol::{base::id::RunId, ring::codec};
 use crate::{
     cli::{CheckpointArgs, EvalArgs, SampleArgs, StateArgs},
     config::{self, LocalError, RunPrefix, options::Kept},
+    evaluation::{EvaluationError, Evaluator, Loaded, REPORT_TOKENS},
     figures::count,
-    gauge::{Gauge, GaugeError, Loaded, REPORT_TOKENS},
     manifest::{LoadError, Manifest},
     os::{PathError, cannot},
     store::{self, genesis},
@@ -58,7 +58,7 @@ pub(crate) enum StoredError {
     Manifest(#[from] LoadError),
     /// State, model or data cannot be used.
     #[error(transparent)]
-    Gauge(#[from] GaugeError),
+    Evaluation(#[from] EvaluationError),
     /// A parameter is not finite, so the parameters have no digest.
     #[error("the parameters cannot be used")]
     Parameters(#[from] codec::EncodeError),
@@ -87,13 +87,13 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
         found => found,
     };
     let data = if args.data.is_empty() { kept_data(&path, &manifest) } else { args.data.clone() };
-    let mut gauge = Gauge::open(manifest.clone(), &data, device)?;
-    let checkpoint = gauge.load(&path)?;
-    let evaluation = gauge.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
-    let entropies = gauge.entropies();
+    let mut evaluator = Evaluator::open(manifest.clone(), &data, device)?;
+    let checkpoint = evaluator.load(&path)?;
+    let evaluation = evaluator.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
+    let entropies = evaluator.entropies();
     let header = &checkpoint.header;
     let (bytes, missing) = match &tokenizer {
-        Ok(tokenizer) => (gauge.bytes_per_token(tokenizer, REPORT_TOKENS)?, None),
+        Ok(tokenizer) => (evaluator.bytes_per_token(tokenizer, REPORT_TOKENS)?, None),
         Err(error) => (None, Some(format!("warning        no bits per byte: {}", remedied(error)))),
     };
     let bits = bytes.map_or_else(String::new, |bytes| {

@@ -7,9 +7,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 use serde::Deserialize;
 
-use super::{Action, Deed, When};
-use crate::sim::ledger::Allowed;
-use crate::sim::links::{Change, Line};
+use super::{Action, PeerAction, When};
+use crate::sim::links::{AccessLink, Change};
+use crate::sim::observations::Allowed;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -82,16 +82,16 @@ impl Step {
     }
 
     fn action(&self, peers: usize) -> Result<Action, String> {
-        let deed = |deed| Ok(Action::Peer(deed, self.peer(peers)?));
+        let action = |action| Ok(Action::Peer(action, self.peer(peers)?));
         match self.r#do {
-            Verb::Kill => deed(Deed::Kill),
-            Verb::Interrupt => deed(Deed::Interrupt),
-            Verb::Terminate => deed(Deed::Terminate),
-            Verb::Stop => deed(Deed::Stop),
-            Verb::Continue => deed(Deed::Continue),
-            Verb::Start => deed(Deed::Start),
+            Verb::Kill => action(PeerAction::Kill),
+            Verb::Interrupt => action(PeerAction::Interrupt),
+            Verb::Terminate => action(PeerAction::Terminate),
+            Verb::Stop => action(PeerAction::Stop),
+            Verb::Continue => action(PeerAction::Continue),
+            Verb::Start => action(PeerAction::Start),
             Verb::KillBootstrap => Ok(Action::KillBootstrap),
-            Verb::Link => self.line(peers).map(Action::Links),
+            Verb::Link => self.link(peers).map(Action::Links),
             Verb::Cut => self.cut(peers).map(Action::Links),
             Verb::BlackHole => self.black_hole(peers).map(Action::Links),
             Verb::Heal => Ok(Action::Links(Change::Heal)),
@@ -102,24 +102,24 @@ impl Step {
         known(self.peer.ok_or("say which `peer`; 0 is the first")?, peers)
     }
 
-    fn line(&self, peers: usize) -> Result<Change, String> {
+    fn link(&self, peers: usize) -> Result<Change, String> {
         let peer = self.peer(peers)?;
-        let line = Line {
+        let link = AccessLink {
             up: self.up,
             rate: self.rate,
             delay: self.delay_ms.map(Duration::from_millis),
             loss: self.loss,
         };
-        if line == Line::default() {
+        if link == AccessLink::default() {
             return Err("say how the link is to be: `up`, `rate`, `delay_ms`, `loss`".to_owned());
         }
-        if let Some(loss) = line.loss.filter(|loss| !(0.0..=1.0).contains(loss)) {
+        if let Some(loss) = link.loss.filter(|loss| !(0.0..=1.0).contains(loss)) {
             return Err(format!("`loss = {loss}` is no share of the packets: choose 0 to 1"));
         }
-        if line.delay.is_some_and(|delay| delay > DELAY_MAX) {
+        if link.delay.is_some_and(|delay| delay > DELAY_MAX) {
             return Err(format!("`delay_ms` is at most {}", DELAY_MAX.as_millis()));
         }
-        Ok(Change::Line { peer, line })
+        Ok(Change::Access { peer, link })
     }
 
     fn cut(&self, peers: usize) -> Result<Change, String> {

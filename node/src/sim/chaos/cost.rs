@@ -11,21 +11,22 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{ledger::Ledger, storm::UNDISTURBED_EPOCHS};
+use super::UNDISTURBED_EPOCHS;
+use crate::sim::observations::Observations;
 
 /// The costs, by their names in `report.json`.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Toll {
+pub(in crate::sim) struct ChaosCost {
     /// How often a peer was killed.
-    pub(super) kills: u64,
+    pub(in crate::sim) kills: u64,
     /// How often a peer was stopped.
-    pub(super) stops: u64,
+    pub(in crate::sim) stops: u64,
     /// How often a peer was cut off.
-    pub(super) cuts: u64,
+    pub(in crate::sim) cuts: u64,
     /// How often a killed process was started again.
-    pub(super) restarts: u64,
+    pub(in crate::sim) restarts: u64,
     /// Peers that came back too late for the last epoch.
-    pub(super) late: Vec<usize>,
+    pub(in crate::sim) late: Vec<usize>,
     aborted_attempts: usize,
     regroups: usize,
     forks: u64,
@@ -34,21 +35,21 @@ pub(super) struct Toll {
     pace: Option<f64>,
 }
 
-impl Toll {
+impl ChaosCost {
     /// Takes the counts from the observations.
-    pub(super) fn count(&mut self, ledger: &Ledger) {
-        let tally = &ledger.tally;
+    pub(in crate::sim) fn count(&mut self, observations: &Observations) {
+        let tally = &observations.tally;
         self.aborted_attempts = tally.aborted.len();
         self.regroups = tally.regroups.len();
         self.forks = tally.forks;
         self.left_out = tally.left_out;
-        (self.goodput, self.pace) = goodput(ledger).unzip();
+        (self.goodput, self.pace) = goodput(observations).unzip();
     }
 }
 
 /// Goodput and pace, if there was an epoch before the chaos and one within.
-fn goodput(ledger: &Ledger) -> Option<(f64, f64)> {
-    let epochs = &ledger.epochs;
+fn goodput(observations: &Observations) -> Option<(f64, f64)> {
+    let epochs = &observations.epochs;
     let (before, calm) = (epochs.get(&(UNDISTURBED_EPOCHS - 1))?, epochs.get(&UNDISTURBED_EPOCHS)?);
     let (last, end) = epochs.last_key_value()?;
     let count = last.checked_sub(UNDISTURBED_EPOCHS)?;
@@ -59,12 +60,12 @@ fn goodput(ledger: &Ledger) -> Option<(f64, f64)> {
     let committed: u64 = committed.map(|(_, epoch)| epoch.tokens).sum();
     let share = committed as f64 / (count as f64 * calm.tokens as f64);
     let calm_ms = calm.first_ms.saturating_sub(before.first_ms) as f64;
-    let stormy_ms = end.first_ms.saturating_sub(calm.first_ms) as f64;
-    let pace = share * count as f64 * calm_ms / stormy_ms;
+    let chaos_ms = end.first_ms.saturating_sub(calm.first_ms) as f64;
+    let pace = share * count as f64 * calm_ms / chaos_ms;
     (share.is_finite() && pace.is_finite()).then_some((share, pace))
 }
 
-impl fmt::Display for Toll {
+impl fmt::Display for ChaosCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kills, restarts, stops, cuts, regroups, forks, left_out, .. } = self;
         write!(

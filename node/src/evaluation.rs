@@ -30,14 +30,14 @@ pub(crate) struct Loaded {
 }
 
 /// The model of a run and the data that it is measured on.
-pub(crate) struct Gauge {
+pub(crate) struct Evaluator {
     loaded: Loaded,
     source: Arc<Dataset>,
 }
 
 /// Why a state could not be measured.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum GaugeError {
+pub(crate) enum EvaluationError {
     /// The run's data cannot be opened.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -53,26 +53,26 @@ pub(crate) enum GaugeError {
 
 impl Loaded {
     /// Builds the model of the run.
-    pub(crate) fn new(manifest: Manifest, device: Device) -> Result<Self, GaugeError> {
+    pub(crate) fn new(manifest: Manifest, device: Device) -> Result<Self, EvaluationError> {
         let model = intellect_model::model(&manifest.work, device)?;
         Ok(Self { manifest, model })
     }
 
     /// Loads the state of the checkpoint at `path`.
-    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, GaugeError> {
+    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, EvaluationError> {
         let checkpoint = Front::of(path, &self.manifest)?.whole(|_| {})?;
         self.model.load(&checkpoint.theta)?;
         Ok(checkpoint)
     }
 }
 
-impl Gauge {
+impl Evaluator {
     /// Opens the run's data, in the files of `named` if it needs files, and builds its model.
     pub(crate) fn open(
         manifest: Manifest,
         named: &[PathBuf],
         device: Device,
-    ) -> Result<Self, GaugeError> {
+    ) -> Result<Self, EvaluationError> {
         let source = Dataset::open(&manifest.work, manifest.run.seed, named)?;
         Self::on(manifest, source.into(), device)
     }
@@ -82,7 +82,7 @@ impl Gauge {
         manifest: Manifest,
         source: Arc<Dataset>,
         device: Device,
-    ) -> Result<Self, GaugeError> {
+    ) -> Result<Self, EvaluationError> {
         Ok(Self { loaded: Loaded::new(manifest, device)?, source })
     }
 
@@ -92,24 +92,24 @@ impl Gauge {
     }
 
     /// Measures the weights that are drawn from the run's seed, on at least `tokens` held-out tokens.
-    pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, GaugeError> {
+    pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, EvaluationError> {
         let specs = arch::specs(&self.loaded.manifest.work.model);
         self.loaded.model.load(&genesis::weights(self.loaded.manifest.run.seed, &specs))?;
         self.evaluate(tokens)
     }
 
     /// Loads the state of the checkpoint at `path`.
-    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, GaugeError> {
+    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, EvaluationError> {
         self.loaded.load(path)
     }
 
     /// Loads these parameters into the model.
-    pub(crate) fn take(&mut self, theta: &[f32]) -> Result<(), GaugeError> {
+    pub(crate) fn take(&mut self, theta: &[f32]) -> Result<(), EvaluationError> {
         Ok(self.loaded.model.load(theta)?)
     }
 
     /// Measures the loaded weights on at least `tokens` held-out tokens.
-    pub(crate) fn evaluate(&self, tokens: usize) -> Result<Evaluation, GaugeError> {
+    pub(crate) fn evaluate(&self, tokens: usize) -> Result<Evaluation, EvaluationError> {
         Ok(eval::evaluate(
             self.loaded.model.as_ref(),
             &self.source,
@@ -118,12 +118,12 @@ impl Gauge {
         )?)
     }
 
-    /// Bytes of text per token of the held-out data that [`Gauge::evaluate`] uses, where tokens are text.
+    /// Bytes of text per token of the held-out data that [`Evaluator::evaluate`] uses, where tokens are text.
     pub(crate) fn bytes_per_token(
         &self,
         tokenizer: &Tokenizer,
         tokens: usize,
-    ) -> Result<Option<f64>, GaugeError> {
+    ) -> Result<Option<f64>, EvaluationError> {
         Ok(eval::bytes_per_token(&self.source, &self.loaded.manifest.work, tokenizer, tokens)?)
     }
 }

@@ -12,13 +12,13 @@ use crate::tell::events::{Event, Sink};
 use super::plan::Plan;
 
 #[derive(Debug)]
-pub(super) struct Logbook {
+pub(super) struct EventLog {
     sink: Sink,
     /// Entropy rate of the data's source, if it is known.
     floor: Option<f64>,
 }
 
-impl Logbook {
+impl EventLog {
     /// Creates the file in the folder of the simulation.
     pub(super) fn open(plan: &Plan, floor: Option<f64>) -> io::Result<Self> {
         let path = plan.folder.join("sim.jsonl");

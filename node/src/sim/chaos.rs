@@ -8,6 +8,8 @@
 //! Chaos begins after the second commit, which shows how long an undisturbed epoch takes. It ends three epochs before
 //! the last, so that every peer is there for that one. It leaves alone the peers that a scenario file deals with.
 
+pub(super) mod cost;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -18,12 +20,12 @@ use std::{
 use intellect_protocol::base::rng::Rng;
 
 use super::{
-    links::{Change, Line},
-    scenario::{Action, Deed},
+    links::{AccessLink, Change},
+    scenario::{Action, PeerAction},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Forecast(Vec<Rule>);
+pub(crate) struct ChaosRules(Vec<Rule>);
 
 /// What happens, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,21 +55,21 @@ enum Rhythm {
     "--chaos {text}: write rules such as \"kill every 5s for 5m\" or \"kill each epoch\", with \
      commas between them; kill, stop or cut, and times in ms, s, m or h"
 )]
-pub(crate) struct ForecastError {
+pub(crate) struct ChaosError {
     /// The rule that is not understood.
     text: String,
 }
 
-impl FromStr for Forecast {
-    type Err = ForecastError;
+impl FromStr for ChaosRules {
+    type Err = ChaosError;
 
-    fn from_str(text: &str) -> Result<Self, ForecastError> {
+    fn from_str(text: &str) -> Result<Self, ChaosError> {
         text.split(',').map(|rule| parse_rule(rule.trim())).collect::<Result<_, _>>().map(Self)
     }
 }
 
-fn parse_rule(text: &str) -> Result<Rule, ForecastError> {
-    let wrong = || ForecastError { text: text.to_owned() };
+fn parse_rule(text: &str) -> Result<Rule, ChaosError> {
+    let wrong = || ChaosError { text: text.to_owned() };
     let words: Vec<&str> = text.split_whitespace().collect();
     let (harm, rhythm) = match words[..] {
         [harm, "each", "epoch"] => (harm, Rhythm::EachEpoch),
@@ -96,7 +98,7 @@ fn parse_time(text: &str) -> Option<Duration> {
     (millis > 0).then_some(Duration::from_millis(millis))
 }
 
-impl fmt::Display for Forecast {
+impl fmt::Display for ChaosRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Rule { harm, rhythm }) in self.0.iter().enumerate() {
             f.write_str(if index > 0 { ", " } else { "" })?;
@@ -110,7 +112,7 @@ impl fmt::Display for Forecast {
     }
 }
 
-impl Forecast {
+impl ChaosRules {
     /// Whether any rule takes links down.
     pub(crate) fn has_links(&self) -> bool {
         self.0.iter().any(|rule| rule.harm == Harm::Cut)
@@ -130,29 +132,32 @@ impl Harm {
 
     fn hurt(self, peer: usize) -> Action {
         match self {
-            Self::Kill => Action::Peer(Deed::Kill, peer),
-            Self::Stop => Action::Peer(Deed::Stop, peer),
+            Self::Kill => Action::Peer(PeerAction::Kill, peer),
+            Self::Stop => Action::Peer(PeerAction::Stop, peer),
             Self::Cut => up(peer, false),
         }
     }
 
     fn cure(self, peer: usize) -> Action {
         match self {
-            Self::Kill => Action::Peer(Deed::Start, peer),
-            Self::Stop => Action::Peer(Deed::Continue, peer),
+            Self::Kill => Action::Peer(PeerAction::Start, peer),
+            Self::Stop => Action::Peer(PeerAction::Continue, peer),
             Self::Cut => up(peer, true),
         }
     }
 }
 
 fn up(peer: usize, up: bool) -> Action {
-    Action::Links(Change::Line { peer, line: Line { up: Some(up), ..Line::default() } })
+    Action::Links(Change::Access {
+        peer,
+        link: AccessLink { up: Some(up), ..AccessLink::default() },
+    })
 }
 
 /// The state of chaos, before, during and after its time.
 #[derive(Debug)]
-pub(super) struct Storm {
-    forecast: Forecast,
+pub(super) struct Chaos {
+    rules: ChaosRules,
     rng: Rng,
     /// The last epoch of the run.
     epochs: u64,
@@ -169,12 +174,12 @@ pub(super) struct Storm {
     touched: BTreeSet<usize>,
 }
 
-impl Storm {
+impl Chaos {
     /// Chaos by these rules in a run of so many epochs.
-    pub(super) fn new(forecast: Forecast, seed: u64, epochs: u64) -> Self {
+    pub(super) fn new(rules: ChaosRules, seed: u64, epochs: u64) -> Self {
         Self {
-            due: vec![None; forecast.0.len()],
-            forecast,
+            due: vec![None; rules.0.len()],
+            rules,
             rng: Rng::new(seed),
             epochs,
             hurt: BTreeMap::new(),
@@ -209,7 +214,7 @@ impl Storm {
             return actions;
         }
         for index in 0..self.due.len() {
-            let Some(rule) = self.forecast.0.get(index).copied() else { continue };
+            let Some(rule) = self.rules.0.get(index).copied() else { continue };
             if self.due[index].is_none_or(|due| now < due) {
                 continue;
             }
@@ -259,7 +264,7 @@ impl Storm {
         }
         let first = self.began.is_none();
         self.began.get_or_insert(now);
-        for (due, rule) in self.due.iter_mut().zip(&self.forecast.0) {
+        for (due, rule) in self.due.iter_mut().zip(&self.rules.0) {
             match rule.rhythm {
                 Rhythm::Every { gap, .. } if first => *due = Some(now + gap),
                 Rhythm::Every { .. } => {}
@@ -283,7 +288,7 @@ impl Storm {
 }
 
 /// Commits before chaos begins. The last of these epochs is the measure of an undisturbed one.
-pub(super) const UNDISTURBED_EPOCHS: u64 = 2;
+const UNDISTURBED_EPOCHS: u64 = 2;
 /// The harm of an epoch comes within this share of the length of the epoch before, as this one may be shorter.
 const EPOCH_SHARE: f64 = 0.8;
 /// Epochs at the end without harm: a peer that has just come back needs two of them to take part.

@@ -9,12 +9,12 @@ use rustix::process::Signal;
 
 use super::{
     process::{Exit, Process, Tail},
-    scenario::Deed,
+    scenario::PeerAction,
 };
 
 /// The folder of a peer, its events, and its current process.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct PeerSlot {
     folder: PathBuf,
     pub(super) tail: Tail,
     process: Option<Process>,
@@ -22,7 +22,7 @@ pub(super) struct Seat {
     pub(super) killed: bool,
 }
 
-impl Seat {
+impl PeerSlot {
     /// A peer that has no process yet; its folder exists.
     pub(super) fn new(folder: PathBuf) -> Self {
         let tail = Tail::new(folder.join("events.jsonl"));
@@ -46,18 +46,18 @@ impl Seat {
     }
 
     /// Does this to its process. A process that is gone has ended by itself, and is judged for that.
-    pub(super) fn perform(&mut self, deed: Deed) {
+    pub(super) fn perform(&mut self, action: PeerAction) {
         let Some(process) = &mut self.process else { return };
-        match deed {
-            Deed::Kill if process.exit().is_none() => {
+        match action {
+            PeerAction::Kill if process.exit().is_none() => {
                 process.kill();
                 self.killed = true;
             }
-            Deed::Interrupt => process.signal(Signal::INT),
-            Deed::Terminate => process.signal(Signal::TERM),
-            Deed::Stop => process.signal(Signal::STOP),
-            Deed::Continue => process.signal(Signal::CONT),
-            Deed::Kill | Deed::Start => {}
+            PeerAction::Interrupt => process.signal(Signal::INT),
+            PeerAction::Terminate => process.signal(Signal::TERM),
+            PeerAction::Stop => process.signal(Signal::STOP),
+            PeerAction::Continue => process.signal(Signal::CONT),
+            PeerAction::Kill | PeerAction::Start => {}
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) enum Allowed {
 
 /// Everything that was reported so far.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct Observations {
     peers: Vec<Peer>,
     /// The committed epochs, by number.
     pub(super) epochs: BTreeMap<u64, Epoch>,
@@ -104,7 +104,7 @@ impl Epoch {
     }
 }
 
-impl Ledger {
+impl Observations {
     /// No observations yet, of `peers` peers.
     pub(super) fn new(peers: usize) -> Self {
         Self {
