@@ -98,7 +98,7 @@ async fn join(
     }
     let config = net_config(&with, home, known, console);
     let mut net = net::start(config, stop.clone())?;
-    let (parts, source, reports, bring) = tokio::select! {
+    let (parts, source, reports, tokenizer) = tokio::select! {
         prepared = prepare(local, before, home, &mut net, console, stop) => prepared?,
         () = interrupts.next() => return Ok(()),
     };
@@ -106,7 +106,7 @@ async fn join(
     let (driver, ring_events) = Driver::new(parts);
     let ended = tokio::select! {
         ended = driver.run(net, reports, ring_events, interrupts) => ended?,
-        never = async { bring.await; pending::<Infallible>().await } => match never {},
+        never = async { tokenizer.await; pending::<Infallible>().await } => match never {},
     };
     if let Ended::Complete { newest, before } = ended {
         let run = complete::Complete { manifest, source, newest, before };
@@ -162,10 +162,12 @@ async fn prepare(
     };
     let source = match data {
         data::Files::All(source) => source,
-        data::Files::But(lacking) => {
+        data::Files::Missing(missing) => {
             let handle = early.net.handle.clone();
             early
-                .among_peers(data::bring(&handle, local, &manifest, &store, lacking, console))
+                .among_peers(data::fetch_missing(
+                    &handle, local, &manifest, &store, missing, console,
+                ))
                 .await?
         }
     };
@@ -193,8 +195,9 @@ async fn prepare(
     }
     remember(&options, &kept, &store, console);
     let first = home.identity.peer().as_bytes()[0];
-    let bring = tokenizer::bring(wanted, net.handle.clone(), store, console.clone(), first);
-    Ok((parts, measured, reports, bring))
+    let tokenizer =
+        tokenizer::fetch_wanted(wanted, net.handle.clone(), store, console.clone(), first);
+    Ok((parts, measured, reports, tokenizer))
 }
 
 /// Whether a peer can admit this node, which has not taken part yet.

@@ -6,8 +6,8 @@
 //! length. The table of a checkpoint comes first. Then every piece is stored on disk as it arrives, so that a restart
 //! resumes where it was.
 
-mod asked;
 mod data;
+mod peer_download;
 mod web;
 
 use std::collections::BTreeSet;
@@ -31,8 +31,8 @@ use crate::store::incoming::Incoming;
 use crate::store::{Store, StoreError};
 use crate::tell::{Meter, Progress};
 
-use asked::Asked;
-pub(crate) use data::{Came, data_at_last, data_soon};
+pub(crate) use data::{Fetched, data_at_last, data_soon};
+use peer_download::PeerDownload;
 pub(crate) use web::{WebError, data_from_web};
 
 /// Most bytes of an update, a chunk, a table or a file in one answer, and of a piece.
@@ -44,7 +44,7 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// Why a checkpoint cannot be fetched.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Lack {
+pub(crate) enum FetchError {
     /// None of the peers that were asked has all of it.
     Nobody,
     /// All peers have the same state, and it cannot be used.
@@ -67,10 +67,10 @@ pub(crate) async fn bytes(
     donors: Vec<PeerId>,
     part: impl Fn(u64) -> Request,
 ) -> Option<Vec<u8>> {
-    let mut asked = Asked::new(net, || donors.clone());
+    let mut download = PeerDownload::new(net, || donors.clone());
     let part = |_, offset| part(offset);
     let fault = |peer, why: AnswerFault| net.fault(peer, why.to_string());
-    whole(&mut asked, digest, Length::Exactly(length as u64), &part, blake3_of, fault).await
+    whole(&mut download, digest, Length::Exactly(length as u64), &part, blake3_of, fault).await
 }
 
 /// Fetches the file of this digest, of at most `most` bytes, from whichever peer has it. It asks until one has it,
@@ -91,8 +91,8 @@ pub(crate) async fn file(net: &Handle, file: Digest, most: usize, first: u8) -> 
     let mut pause = RETRY;
     loop {
         tokio::time::sleep(pause).await;
-        let mut asked = Asked::new(net, members);
-        if let Some(found) = whole(&mut asked, file, length, &part, blake3_of, fault).await {
+        let mut download = PeerDownload::new(net, members);
+        if let Some(found) = whole(&mut download, file, length, &part, blake3_of, fault).await {
             return found;
         }
         pause = (pause + pause / 2).min(FILE_RETRY_MAX);
@@ -108,7 +108,7 @@ fn blake3_of(bytes: &[u8]) -> Digest {
 
 /// Fetches the bytes of this digest as a whole.
 async fn whole<D: Fn() -> Vec<PeerId>>(
-    asked: &mut Asked<'_, D>,
+    download: &mut PeerDownload<'_, D>,
     digest: Digest,
     length: Length,
     request: &impl Fn(usize, u64) -> Request,
@@ -116,13 +116,13 @@ async fn whole<D: Fn() -> Vec<PeerId>>(
     mut fault: impl FnMut(PeerId, AnswerFault),
 ) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
-    asked.input(Input::Fetch(Want::Whole(digest, length)));
+    download.input(Input::Fetch(Want::Whole(digest, length)));
     loop {
-        match asked.next(request).await {
-            Output::Keep { offset, .. } => put(&mut whole, offset, asked.answer())?,
+        match download.next(request).await {
+            Output::Keep { offset, .. } => put(&mut whole, offset, download.answer())?,
             Output::Hash { length } => {
                 whole.truncate(usize::try_from(length).ok()?);
-                asked.input(Input::Hashed(hash(&whole)));
+                download.input(Input::Hashed(hash(&whole)));
             }
             Output::Fault(peer, why) => fault(peer, why),
             Output::Done => return Some(whole),
@@ -155,15 +155,15 @@ pub(crate) async fn checkpoint(
     state: Digest,
     donors: impl Fn() -> Vec<PeerId>,
     meter: &mut Meter,
-) -> Result<(Table, State), Lack> {
-    let mut asked = Asked::new(net, donors);
+) -> Result<(Table, State), FetchError> {
+    let mut download = PeerDownload::new(net, donors);
     let table = match kept_table(store, header, state).await {
         Some(table) => Some(table),
-        None => table_of(net, &mut asked, header, state).await,
+        None => table_of(net, &mut download, header, state).await,
     };
-    let table = table.ok_or(Lack::Nobody)?;
+    let table = table.ok_or(FetchError::Nobody)?;
     if header == Header::published(header.parameters) && table.has_momentum() {
-        return Err(Lack::Useless(Useless::Momentum));
+        return Err(FetchError::Useless(Useless::Momentum));
     }
     let mut incoming = match open_incoming(store, &table).await {
         Ok(incoming) => Some(incoming),
@@ -173,7 +173,7 @@ pub(crate) async fn checkpoint(
         }
     };
     let kept = kept_pieces(&table, incoming.clone()).await;
-    let (mut fetched, held) = kept.ok_or(Lack::Nobody)?;
+    let (mut fetched, held) = kept.ok_or(FetchError::Nobody)?;
     let pieces = pieces(&table);
     let want_bytes = header.parameters.saturating_mul(8);
     let mut have_bytes = held
@@ -181,26 +181,28 @@ pub(crate) async fn checkpoint(
         .filter_map(|piece| pieces.get(*piece))
         .map(|piece| u64::from(piece.length))
         .sum();
-    meter.show(Progress { have_bytes, want_bytes, donors: asked.donors() });
-    asked.input(Input::Fetch(Want::Pieces(pieces, held)));
+    meter.show(Progress { have_bytes, want_bytes, donors: download.donors() });
+    download.input(Input::Fetch(Want::Pieces(pieces, held)));
     let request =
         |part, _| Request::Piece { state, index: u32::try_from(part).unwrap_or(u32::MAX) };
     loop {
-        match asked.next(&request).await {
+        match download.next(&request).await {
             Output::Keep { part, .. } => {
-                let bytes = asked.answer();
+                let bytes = download.answer();
                 // The digest is right, but the numbers are not finite.
-                fetched.put_piece(part, bytes).map_err(|_| Lack::Useless(Useless::NotFinite))?;
+                fetched
+                    .put_piece(part, bytes)
+                    .map_err(|_| FetchError::Useless(Useless::NotFinite))?;
                 have_bytes += bytes.len() as u64;
                 let bytes = bytes.to_vec();
                 if let Some(error) = keep(&mut incoming, &table, part, bytes).await {
                     meter.console.disk(&error);
                 }
-                meter.show(Progress { have_bytes, want_bytes, donors: asked.active() });
+                meter.show(Progress { have_bytes, want_bytes, donors: download.active() });
             }
             Output::Fault(peer, why) => net.fault(peer, why.to_string()),
             Output::Done => return Ok((table, fetched)),
-            Output::Nobody => return Err(Lack::Nobody),
+            Output::Nobody => return Err(FetchError::Nobody),
             Output::Ask { .. } | Output::Hash { .. } => {}
         }
     }
@@ -230,8 +232,8 @@ pub(crate) async fn checkpoint_at_last(
         }
         match checkpoint(net, store, header, state, || net.members(), meter).await {
             Ok(found) => return Ok(found),
-            Err(Lack::Useless(why)) => return Err(why),
-            Err(Lack::Nobody) => {}
+            Err(FetchError::Useless(why)) => return Err(why),
+            Err(FetchError::Nobody) => {}
         }
         if pause == RETRY || pause == RETRY_MAX {
             unanswered();
@@ -268,7 +270,7 @@ async fn kept_table(store: &Arc<Store>, header: Header, state: Digest) -> Option
 
 async fn table_of<D: Fn() -> Vec<PeerId>>(
     net: &Handle,
-    asked: &mut Asked<'_, D>,
+    download: &mut PeerDownload<'_, D>,
     header: Header,
     state: Digest,
 ) -> Option<Table> {
@@ -276,7 +278,7 @@ async fn table_of<D: Fn() -> Vec<PeerId>>(
     let part = |_, offset| Request::Table { state, offset };
     let fault = |peer, why: AnswerFault| net.fault(peer, why.to_string());
     let length = Length::Exactly(length as u64);
-    let bytes = whole(asked, state, length, &part, Table::digest_of, fault).await?;
+    let bytes = whole(download, state, length, &part, Table::digest_of, fault).await?;
     let table = Table::from_bytes(&bytes, &state).ok()?;
     (*table.header() == header).then_some(table)
 }

@@ -13,7 +13,7 @@ use intellect_model::data::{DataError, Dataset};
 
 use super::{EnterError, off_loop};
 use crate::config::Local;
-use crate::fetch::{self, Came, WebError};
+use crate::fetch::{self, Fetched, WebError};
 use crate::figures;
 use crate::manifest::Manifest;
 use crate::net;
@@ -24,7 +24,7 @@ use crate::tell::Console;
 pub(crate) enum Files {
     All(Arc<Dataset>),
     /// These files are missing and are to be fetched.
-    But(Vec<Fingerprint>),
+    Missing(Vec<Fingerprint>),
 }
 
 /// Opens the files that are here and reads them whole, to compare their digests.
@@ -47,18 +47,18 @@ pub(crate) async fn look(
 ///
 /// # Cancel safety
 /// Cancel safe; what has arrived is kept.
-pub(super) async fn bring(
+pub(super) async fn fetch_missing(
     net: &net::Handle,
     local: &Local,
     manifest: &Arc<Manifest>,
     store: &Arc<Store>,
-    lacking: Vec<Fingerprint>,
+    missing: Vec<Fingerprint>,
     console: &Console,
 ) -> Result<Arc<Dataset>, EnterError> {
-    let names: Vec<String> = lacking.iter().map(|file| name(manifest, file)).collect();
-    let bytes = figures::bytes(lacking.iter().map(|file| file.bytes).sum());
+    let names: Vec<String> = missing.iter().map(|file| name(manifest, file)).collect();
+    let bytes = figures::bytes(missing.iter().map(|file| file.bytes).sum());
     console.say(&format!("the run's data is not here: fetching {} ({bytes})", names.join(", ")));
-    for (file, name) in lacking.iter().zip(names) {
+    for (file, name) in missing.iter().zip(names) {
         if came_from_web(net, manifest, store, file, &name, console).await? {
             continue;
         }
@@ -69,7 +69,7 @@ pub(super) async fn bring(
         fetched.map_err(EnterError::FetchedData)?;
     }
     let here = Here::new(local, manifest, store);
-    off_loop(move || here.open(&lacking)).await?
+    off_loop(move || here.open(&missing)).await?
 }
 
 /// Whether a file has come from the web server that the manifest names, or before that from members. If not, members
@@ -88,7 +88,7 @@ async fn came_from_web(
     let meter = || console.meter_of_data(name, file);
     if work.data.share {
         let came = fetch::data_soon(net, store, *file, &mut meter()).await;
-        if came.map_err(EnterError::FetchedData)? == Came::All {
+        if came.map_err(EnterError::FetchedData)? == Fetched::All {
             return Ok(true);
         }
     }
@@ -145,15 +145,15 @@ impl Here {
         if files.is_empty() || !self.manifest.work.data.is_fetched() {
             return Err(lack.into());
         }
-        let (here, mut lacking): (Vec<_>, Vec<_>) =
+        let (here, mut missing): (Vec<_>, Vec<_>) =
             files.into_iter().partition(|file| self.store.has_data(file));
-        if lacking.is_empty() {
+        if missing.is_empty() {
             match self.open_with(&here) {
                 Ok(source) => return Ok(Files::All(source)),
                 // Their undamaged pieces are kept.
                 Err(error) if is_damage(&error) => {
                     here.iter().try_for_each(|file| self.store.reopen_data(file))?;
-                    lacking = here;
+                    missing = here;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -161,12 +161,12 @@ impl Here {
         if self.fetch_bytes == 0 {
             return Err(lack.into());
         }
-        let bytes = lacking.iter().map(|file| file.bytes).sum();
+        let bytes = missing.iter().map(|file| file.bytes).sum();
         if bytes > self.fetch_bytes {
             let (bytes, most) = (figures::bytes(bytes), figures::bytes(self.fetch_bytes));
             return Err(EnterError::MuchData { bytes, most });
         }
-        Ok(Files::But(lacking))
+        Ok(Files::Missing(missing))
     }
 
     /// Opens what the user named, what is in the run's folder, and what was just `fetched`.

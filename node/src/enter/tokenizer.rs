@@ -53,7 +53,7 @@ pub(crate) fn wanted(
 ///
 /// # Cancel safety
 /// Cancel safe.
-pub(crate) async fn bring(
+pub(crate) async fn fetch_wanted(
     wanted: Option<Digest>,
     net: Handle,
     store: Arc<Store>,

@@ -15,7 +15,7 @@ use intellect_protocol::download::{Input, Length, Output, Piece, Want};
 use intellect_protocol::message::Request;
 use tokio::task::spawn_blocking;
 
-use super::asked::Asked;
+use super::peer_download::PeerDownload;
 use super::{ALONE, RETRY, RETRY_MAX, whole};
 use crate::net::Handle;
 use crate::store::data::Part;
@@ -23,7 +23,7 @@ use crate::store::{Store, StoreError};
 use crate::tell::{Meter, Progress};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum Fetched {
     /// The whole file has arrived and is stored.
     All,
     /// None of the peers that were asked has all of it.
@@ -60,7 +60,7 @@ pub(crate) async fn data_at_last(
                 report();
             }
         }
-        if data(net, store, file, meter).await? == Came::All {
+        if data(net, store, file, meter).await? == Fetched::All {
             return Ok(());
         }
         report();
@@ -81,7 +81,7 @@ pub(crate) async fn data_soon(
     store: &Arc<Store>,
     file: Fingerprint,
     meter: &mut Meter,
-) -> Result<Came, StoreError> {
+) -> Result<Fetched, StoreError> {
     let member = async {
         while net.members().is_empty() {
             tokio::time::sleep(ALONE).await;
@@ -89,7 +89,7 @@ pub(crate) async fn data_soon(
     };
     match tokio::time::timeout(PATIENCE, member).await {
         Ok(()) => data(net, store, file, meter).await,
-        Err(_) => Ok(Came::Nobody),
+        Err(_) => Ok(Fetched::Nobody),
     }
 }
 
@@ -105,15 +105,15 @@ pub(crate) async fn data(
     store: &Arc<Store>,
     file: Fingerprint,
     meter: &mut Meter,
-) -> Result<Came, StoreError> {
-    let mut asked = Asked::new(net, || net.members());
+) -> Result<Fetched, StoreError> {
+    let mut download = PeerDownload::new(net, || net.members());
     let kept = Arc::clone(store);
     let kept = spawn_blocking(move || kept.data_tree(&file)).await?;
     let tree = match kept {
         Some(tree) => Some(tree),
-        None => tree_of(net, &mut asked, file).await,
+        None => tree_of(net, &mut download, file).await,
     };
-    let Some(tree) = tree else { return Ok(Came::Nobody) };
+    let Some(tree) = tree else { return Ok(Fetched::Nobody) };
     let pieces: Vec<Piece> =
         tree.pieces().map(|(offset, length, digest)| Piece { offset, length, digest }).collect();
     let to = Arc::clone(store);
@@ -126,27 +126,27 @@ pub(crate) async fn data(
     let of_held = held.iter().filter_map(|number| pieces.get(*number));
     let mut have_bytes = of_held.map(|piece| u64::from(piece.length)).sum();
     let want_bytes = file.bytes;
-    meter.show(Progress { have_bytes, want_bytes, donors: asked.donors() });
-    asked.hash_by(move |number, bytes| tree::value_of(file.bytes, number, bytes));
-    asked.input(Input::Fetch(Want::Pieces(pieces, held)));
+    meter.show(Progress { have_bytes, want_bytes, donors: download.donors() });
+    download.hash_by(move |number, bytes| tree::value_of(file.bytes, number, bytes));
+    download.input(Input::Fetch(Want::Pieces(pieces, held)));
     let request = |number, _| {
         let index = u32::try_from(number).unwrap_or(u32::MAX);
         Request::Data { file: Digest(file.digest), index }
     };
     loop {
-        match asked.next(&request).await {
+        match download.next(&request).await {
             Output::Keep { offset, .. } => {
-                let bytes = asked.answer().to_vec();
+                let bytes = download.answer().to_vec();
                 have_bytes += bytes.len() as u64;
                 put(&part, offset, bytes).await?;
-                meter.show(Progress { have_bytes, want_bytes, donors: asked.active() });
+                meter.show(Progress { have_bytes, want_bytes, donors: download.active() });
             }
             Output::Fault(peer, why) => net.fault(peer, why.to_string()),
             Output::Done => {
                 spawn_blocking(move || part.finish()).await??;
-                return Ok(Came::All);
+                return Ok(Fetched::All);
             }
-            Output::Nobody => return Ok(Came::Nobody),
+            Output::Nobody => return Ok(Fetched::Nobody),
             Output::Ask { .. } | Output::Hash { .. } => {}
         }
     }
@@ -160,7 +160,7 @@ async fn put(part: &Arc<Part>, offset: u64, bytes: Vec<u8>) -> Result<(), StoreE
 /// Fetches the values of all pieces, which together have the digest of the file.
 async fn tree_of<D: Fn() -> Vec<PeerId>>(
     net: &Handle,
-    asked: &mut Asked<'_, D>,
+    download: &mut PeerDownload<'_, D>,
     file: Fingerprint,
 ) -> Option<Tree> {
     let digest = Digest(file.digest);
@@ -170,7 +170,7 @@ async fn tree_of<D: Fn() -> Vec<PeerId>>(
     let length = Length::Exactly(tree::tree_bytes(file.bytes));
     // Values of another file get a digest that nobody asks for.
     let hash = |bytes: &[u8]| read(bytes).map_or(Digest([0; 32]), |tree| tree.digest());
-    let bytes = whole(asked, digest, length, &part, hash, fault).await?;
+    let bytes = whole(download, digest, length, &part, hash, fault).await?;
     read(&bytes)
 }
 

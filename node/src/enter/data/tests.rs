@@ -47,7 +47,7 @@ fn named(work: &Work, url: &str) -> Work {
 fn lacking(found: Result<Files, EnterError>) -> Result<usize, String> {
     match found {
         Ok(Files::All(_)) => Ok(0),
-        Ok(Files::But(files)) => Ok(files.len()),
+        Ok(Files::Missing(files)) => Ok(files.len()),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -59,7 +59,7 @@ async fn fetch(
     folder: &Path,
     donors: &[PeerId],
     answer: impl Fn(PeerId, &[u8]) -> Answer + Send + 'static,
-) -> (Result<Came, StoreError>, Vec<PeerId>) {
+) -> (Result<Fetched, StoreError>, Vec<PeerId>) {
     let (net, blamed) = played(donors, answer);
     let sink = Sink::new(None, HONEST.into());
     let console = Console::new(sink, Voice::Quiet, folder.to_owned());
@@ -82,7 +82,7 @@ async fn a_file_comes_whole_from_donors_that_have_it() {
     let folder = tempfile::tempdir().unwrap();
     let donors = [HONEST, OTHER];
     let (came, blamed) = fetch(folder.path(), &donors, |_, asked| answer(&bytes(), asked)).await;
-    assert_eq!((came.unwrap(), blamed), (Came::All, Vec::new()));
+    assert_eq!((came.unwrap(), blamed), (Fetched::All, Vec::new()));
     assert!(has_it(folder.path()));
 }
 
@@ -114,12 +114,12 @@ async fn what_a_liar_sends_is_not_kept() {
             if peer == LIAR { lie(asked) } else { answer(&bytes(), asked) }
         };
         let (came, blamed) = fetch(folder.path(), &[HONEST, LIAR], play).await;
-        assert_eq!(came.unwrap(), Came::All, "{name}");
+        assert_eq!(came.unwrap(), Fetched::All, "{name}");
         assert!(blamed.iter().all(|peer| *peer == LIAR), "{name}: {blamed:?}");
         assert!(has_it(folder.path()), "{name}");
         let alone = tempfile::tempdir().unwrap();
         let (came, blamed) = fetch(alone.path(), &[LIAR], move |_, asked| lie(asked)).await;
-        assert_eq!((came.unwrap(), has_it(alone.path())), (Came::Nobody, false), "{name}");
+        assert_eq!((came.unwrap(), has_it(alone.path())), (Fetched::Nobody, false), "{name}");
         assert!(blamed.contains(&LIAR), "{name}");
     }
 }
@@ -136,7 +136,7 @@ async fn what_has_come_is_not_fetched_again() {
     };
     // One request is for the values, three are for pieces; then the donor has nothing more to give.
     let (came, blamed) = fetch(folder.path(), &[HONEST], stops).await;
-    assert_eq!((came.unwrap(), blamed), (Came::Nobody, Vec::new()));
+    assert_eq!((came.unwrap(), blamed), (Fetched::Nobody, Vec::new()));
     assert!(!has_it(folder.path()));
     let asked = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&asked);
@@ -145,7 +145,7 @@ async fn what_has_come_is_not_fetched_again() {
         answer(&bytes(), asked)
     };
     let (came, _) = fetch(folder.path(), &[HONEST], counts).await;
-    assert_eq!(came.unwrap(), Came::All);
+    assert_eq!(came.unwrap(), Fetched::All);
     assert!(has_it(folder.path()));
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len(), 3, "{asked:?}");
@@ -167,5 +167,5 @@ async fn a_disk_that_refuses_a_piece_ends_it_and_keeps_the_rest() {
         _ => answer(&bytes(), asked),
     };
     let (came, _) = fetch(folder.path(), &[HONEST], no_tree).await;
-    assert_eq!(came.unwrap(), Came::All);
+    assert_eq!(came.unwrap(), Fetched::All);
 }

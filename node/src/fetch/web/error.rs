@@ -36,7 +36,7 @@ pub(crate) enum Why {
     #[error("{}", status(*.0))]
     Status(u16),
     /// The answer announces another length than that of the run's file.
-    #[error("what is there has {has} bytes, and the run's file has {wanted}")]
+    #[error("the file there has {has} bytes, and the run's file has {wanted}")]
     Length {
         /// Length in bytes that the server announces.
         has: u64,

@@ -23,10 +23,10 @@ type Answered<'a> = BoxFuture<'a, (u64, usize, Result<Vec<u8>, Failure>)>;
 type Hash = Box<dyn Fn(usize, &[u8]) -> Digest + Send>;
 
 /// A download and its open requests. `D` returns the peers that may have the bytes at this moment.
-pub(super) struct Asked<'a, D> {
+pub(super) struct PeerDownload<'a, D> {
     net: &'a Handle,
     donors: D,
-    crowd: State,
+    state: State,
     began: Instant,
     open: FuturesUnordered<Answered<'a>>,
     /// Outputs of the download that are not carried out yet.
@@ -36,16 +36,16 @@ pub(super) struct Asked<'a, D> {
     hash: Hash,
 }
 
-impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
+impl<'a, D: Fn() -> Vec<PeerId>> PeerDownload<'a, D> {
     pub(super) fn new(net: &'a Handle, donors: D) -> Self {
         let part_bytes = u32::try_from(PART_BYTES).unwrap_or(u32::MAX);
         let config = Config { part_bytes, rules: Rules::ALL };
         let (open, out, answer) = (FuturesUnordered::new(), VecDeque::new(), Vec::new());
-        let (crowd, began) = (State::new(config), Instant::now());
+        let (state, began) = (State::new(config), Instant::now());
         let hash: Hash = Box::new(|_, bytes| super::blake3_of(bytes));
-        let mut asked = Self { net, donors, crowd, began, open, out, answer, hash };
-        asked.input(Input::Donors((asked.donors)()));
-        asked
+        let mut download = Self { net, donors, state, began, open, out, answer, hash };
+        download.input(Input::Donors((download.donors)()));
+        download
     }
 
     /// From now on `hash`, of a part's number and bytes, names a part instead of their BLAKE3.
@@ -57,7 +57,7 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
     pub(super) fn input(&mut self, input: Input) {
         let mut out = Vec::new();
         let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.crowd.handle(Time(elapsed), input, &mut out);
+        self.state.handle(Time(elapsed), input, &mut out);
         self.out.extend(out);
     }
 
@@ -73,7 +73,7 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
 
     /// The peers that have delivered a part.
     pub(super) fn active(&self) -> Vec<PeerId> {
-        self.crowd.active().collect()
+        self.state.active().collect()
     }
 
     /// The next output for the caller. Requests are sent here: `request` makes one from the number of a part and its
@@ -88,7 +88,7 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
                 let answer = self.net.fetch(peer, wire::request(&request(part, offset)));
                 self.open.push(answer.map(move |answer| (number, part, answer)).boxed());
             }
-            let due = self.crowd.deadline().unwrap_or_default().since(Time::ZERO);
+            let due = self.state.deadline().unwrap_or_default().since(Time::ZERO);
             tokio::select! {
                 Some((number, part, answer)) = self.open.next() => {
                     self.on_answer(number, part, answer);
