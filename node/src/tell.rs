@@ -1,6 +1,8 @@
 //! What people and programs learn of a node: sentences on standard output, events in the file.
 
+mod arrivals;
 mod asleep;
+mod connections;
 mod disk;
 pub(crate) mod ending;
 pub(crate) mod events;
@@ -8,9 +10,7 @@ mod forks;
 mod membership;
 mod meter;
 mod reason;
-mod strangers;
 mod waiting;
-mod way;
 mod work;
 
 use std::io::Write as _;
@@ -30,12 +30,12 @@ use crate::figures::{self, number_of};
 use crate::name::PeerName;
 use crate::store::{self, Start};
 use crate::worker::Snapshot;
+use arrivals::Here;
 use events::Sink;
 use forks::Forks;
-use meter::Standing;
-use strangers::Here;
+use meter::OpenLine;
 use waiting::Waiting;
-use work::{Brought, Trained};
+use work::{Contributed, Trained};
 
 pub(crate) use meter::{Meter, Progress};
 pub(crate) use reason::Reason;
@@ -71,7 +71,7 @@ pub(crate) struct Means {
 pub(crate) struct Console {
     sink: Arc<Mutex<Sink>>,
     voice: Voice,
-    line: Standing,
+    line: OpenLine,
     /// Whether it was reported that standard output is closed.
     unread: Arc<AtomicBool>,
     data_dir: PathBuf,
@@ -86,7 +86,7 @@ pub(crate) struct Console {
     received_bytes: u64,
     spent: bool,
     trained: Trained,
-    brought: Brought,
+    contributed: Contributed,
     waiting: Waiting,
     here: Here,
     forks: Forks,
@@ -98,7 +98,7 @@ impl Console {
         Self {
             sink: Arc::new(Mutex::new(sink)),
             voice,
-            line: Standing::default(),
+            line: OpenLine::default(),
             unread: Arc::default(),
             data_dir,
             folder: String::new(),
@@ -111,7 +111,7 @@ impl Console {
             received_bytes: 0,
             spent: false,
             trained: Trained::new(0),
-            brought: Brought::default(),
+            contributed: Contributed::default(),
             waiting: Waiting::default(),
             here: Here::new(Instant::now()),
             forks: Forks::default(),
@@ -279,8 +279,8 @@ impl Console {
         let sync = self.ready_at.take().map_or(Duration::ZERO, |at| at.elapsed());
         self.epoch = head.epoch;
         if self.spent {
-            self.brought.epochs += 1;
-            self.brought.tokens += self.tokens;
+            self.contributed.epochs += 1;
+            self.contributed.tokens += self.tokens;
         }
         let trained = self.loss.take();
         let loss = if self.spent { trained } else { None };

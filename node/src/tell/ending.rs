@@ -39,7 +39,11 @@ impl Console {
     }
 
     fn last_word(&self, what: &str) {
-        self.say(&self.brought.last_word(what, self.epoch, &config::command_for(&self.data_dir)));
+        self.say(&self.contributed.last_word(
+            what,
+            self.epoch,
+            &config::command_for(&self.data_dir),
+        ));
     }
 
     /// The last epoch is reached: `last` if the user set it, else the end that the manifest sets.

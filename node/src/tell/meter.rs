@@ -30,10 +30,10 @@ const CELLS: u64 = 20;
 const COLUMNS: usize = 80;
 
 /// Whether the terminal's last line is one that the next sentence has to overwrite.
-pub(crate) type Standing = Arc<AtomicBool>;
+pub(crate) type OpenLine = Arc<AtomicBool>;
 
 /// What a sentence begins with, so that it overwrites such a line.
-pub(crate) fn clear(line: &Standing) -> &'static str {
+pub(crate) fn clear(line: &OpenLine) -> &'static str {
     if line.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
 }
 

@@ -56,14 +56,14 @@ impl Trained {
 
 /// What this start has contributed to the run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Brought {
+pub(super) struct Contributed {
     /// Epochs whose update contains work of this start.
     pub(super) epochs: u64,
     /// Tokens of that work.
     pub(super) tokens: u64,
 }
 
-impl Brought {
+impl Contributed {
     /// The last sentence of a node: `what` became of it, as in "left", and the `command` that continues.
     pub(super) fn last_word(self, what: &str, epoch: u64, command: &str) -> String {
         let Self { epochs, tokens } = self;
@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn the_last_sentence_says_what_was_contributed_and_how_to_continue() {
-        let brought = Brought { epochs: 24, tokens: 920 };
+        let contributed = Contributed { epochs: 24, tokens: 920 };
         assert_eq!(
-            brought.last_word("left", 25, "intellect-node --data-dir na"),
+            contributed.last_word("left", 25, "intellect-node --data-dir na"),
             "left at epoch 25: took part in 24 epochs with 920 tokens; \
              continue with `intellect-node --data-dir na`"
         );

@@ -18,20 +18,20 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The peers that were reported to be here, and how each is connected.
 #[derive(Clone, Debug)]
 pub(super) struct Here {
-    pub(super) strangers: Strangers,
+    pub(super) arrivals: Arrivals,
     /// The connection of each connected peer: direct or relayed.
     pub(super) links: Arc<Mutex<BTreeMap<PeerId, Link>>>,
 }
 
 impl Here {
     pub(super) fn new(now: Instant) -> Self {
-        Self { strangers: Strangers::new(now), links: Arc::default() }
+        Self { arrivals: Arrivals::new(now), links: Arc::default() }
     }
 }
 
 /// Which arrivals of newcomers were reported.
 #[derive(Clone, Debug)]
-pub(crate) struct Strangers {
+pub(crate) struct Arrivals {
     /// Peers that are here and were reported.
     reported: BTreeSet<PeerId>,
     /// Peers that are here and were not reported: no more than the roll has.
@@ -43,7 +43,7 @@ pub(crate) struct Strangers {
     since: Instant,
 }
 
-impl Strangers {
+impl Arrivals {
     pub(crate) fn new(now: Instant) -> Self {
         let (reported, unreported) = (BTreeSet::new(), BTreeSet::new());
         Self { reported, unreported, left: NEWCOMERS_MAX, count: 0, since: now }
@@ -91,18 +91,18 @@ mod tests {
     #[test]
     fn a_flood_of_keys_is_one_line_a_minute_and_members_have_one_each() {
         let start = Instant::now();
-        let mut strangers = Strangers::new(start);
+        let mut arrivals = Arrivals::new(start);
         let key = |n: u8| PeerId([n; 32]);
-        let reported = (0..200).filter(|n| strangers.found(key(*n), false)).count();
+        let reported = (0..200).filter(|n| arrivals.found(key(*n), false)).count();
         assert_eq!(reported, 32);
-        assert!(strangers.lost(&key(0)) && !strangers.lost(&key(100)));
-        assert!(!strangers.found(key(0), false) && strangers.found(key(201), true));
-        assert!(strangers.named(key(150)) && !strangers.named(key(150)));
-        assert!(strangers.lost(&key(150)), "a peer that was reported is reported lost too");
-        assert_eq!(strangers.count(start + MINUTE / 2), None);
-        assert_eq!(strangers.count(start + MINUTE), Some(169));
-        assert!(strangers.found(key(100), false) && !strangers.found(key(101), false));
-        assert_eq!(strangers.count(start + 2 * MINUTE), Some(1));
-        assert_eq!(strangers.count(start + 3 * MINUTE), None);
+        assert!(arrivals.lost(&key(0)) && !arrivals.lost(&key(100)));
+        assert!(!arrivals.found(key(0), false) && arrivals.found(key(201), true));
+        assert!(arrivals.named(key(150)) && !arrivals.named(key(150)));
+        assert!(arrivals.lost(&key(150)), "a peer that was reported is reported lost too");
+        assert_eq!(arrivals.count(start + MINUTE / 2), None);
+        assert_eq!(arrivals.count(start + MINUTE), Some(169));
+        assert!(arrivals.found(key(100), false) && !arrivals.found(key(101), false));
+        assert_eq!(arrivals.count(start + 2 * MINUTE), Some(1));
+        assert_eq!(arrivals.count(start + 3 * MINUTE), None);
     }
 }

@@ -53,7 +53,7 @@ impl Console {
 
     /// A peer has come. It is reported unless it is one of a flood of newcomers.
     pub(super) fn peer_came(&mut self, who: PeerId, peer: &peer::State) {
-        if self.here.strangers.found(who, peer.is_named(&who)) {
+        if self.here.arrivals.found(who, peer.is_named(&who)) {
             self.peer_found(who, peer.roll());
         }
     }
@@ -61,7 +61,7 @@ impl Console {
     /// A receipt names peers. Those among them that were not reported to be here are reported now.
     pub(super) fn greet(&mut self, receipt: &Receipt, roll: &Roll) {
         for member in &receipt.members {
-            if self.here.strangers.named(member.peer) {
+            if self.here.arrivals.named(member.peer) {
                 self.peer_found(member.peer, roll);
             }
         }
@@ -69,14 +69,14 @@ impl Console {
 
     /// A peer has gone, which is reported if its arrival was.
     pub(super) fn peer_went(&mut self, who: PeerId, cause: Cause) {
-        if self.here.strangers.lost(&who) {
+        if self.here.arrivals.lost(&who) {
             self.peer_lost(who, cause);
         }
     }
 
     /// Once a minute reports how many newcomers came without a report, if any did.
     pub(crate) fn count_strangers(&mut self) {
-        if let Some(count) = self.here.strangers.count(Instant::now()) {
+        if let Some(count) = self.here.arrivals.count(Instant::now()) {
             self.say(&format!("{count} more peers were heard that have no part in the run"));
             self.emit(None, events::Event::Strangers { count });
         }
