@@ -90,7 +90,7 @@ async fn join(
 ) -> Result<(), EnterError> {
     let known = known_peers(local, console);
     let before = Earlier::read(local, console);
-    let with = local.with(&before.kept.options);
+    let with = local.with(&before.stored.options);
     if known.is_empty() && with.options.bootstrap.is_empty() {
         console.say(
             "no other peer is known: waiting to be found; name an entry point with --bootstrap",
@@ -130,13 +130,13 @@ async fn prepare(
     stop: &CancellationToken,
 ) -> Result<Prepared<impl Future<Output = ()> + use<>>, EnterError> {
     console.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
-    let has_entries = !before.kept.options.bootstrap.is_empty();
+    let has_entries = !before.stored.options.bootstrap.is_empty();
     let known = if has_entries { before.run } else { None };
     let (manifest, reached) = choose::manifest(net, typed, known, console).await?;
     let manifest = Arc::new(manifest);
     console.set_run(manifest.id);
-    let kept = before.of(typed, manifest.id, console);
-    let local = &typed.with(&kept.options);
+    let stored = before.of(typed, manifest.id, console);
+    let local = &typed.with(&stored.options);
     let machine = Machine::check(local, &manifest, console)?;
     let store = Arc::new(Store::open(&local.data_dir, manifest.id)?);
     store.save_manifest(&manifest.text)?;
@@ -189,11 +189,11 @@ async fn prepare(
         figures::number_of(local.options.threads().get(), "thread")
     ));
     let mut options = typed.options.clone();
-    if reached == choose::Reached::None && !kept.options.bootstrap.is_empty() {
+    if reached == choose::Reached::None && !stored.options.bootstrap.is_empty() {
         // The entry points that an earlier start stored may be good.
         options.bootstrap.clear();
     }
-    remember(&options, &kept, &store, console);
+    remember(&options, &stored, &store, console);
     let first = home.identity.peer().as_bytes()[0];
     let tokenizer =
         tokenizer::fetch_wanted(wanted, net.handle.clone(), store, console.clone(), first);

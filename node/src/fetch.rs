@@ -157,7 +157,7 @@ pub(crate) async fn checkpoint(
     meter: &mut Meter,
 ) -> Result<(Table, State), FetchError> {
     let mut download = PeerDownload::new(net, donors);
-    let table = match kept_table(store, header, state).await {
+    let table = match stored_table(store, header, state).await {
         Some(table) => Some(table),
         None => table_of(net, &mut download, header, state).await,
     };
@@ -172,17 +172,17 @@ pub(crate) async fn checkpoint(
             None
         }
     };
-    let kept = kept_pieces(&table, incoming.clone()).await;
-    let (mut fetched, held) = kept.ok_or(FetchError::Nobody)?;
+    let stored = stored_pieces(&table, incoming.clone()).await;
+    let (mut fetched, present) = stored.ok_or(FetchError::Nobody)?;
     let pieces = pieces(&table);
     let want_bytes = header.parameters.saturating_mul(8);
-    let mut have_bytes = held
+    let mut have_bytes = present
         .iter()
         .filter_map(|piece| pieces.get(*piece))
         .map(|piece| u64::from(piece.length))
         .sum();
     meter.show(Progress { have_bytes, want_bytes, donors: download.donors() });
-    download.input(Input::Fetch(Want::Pieces(pieces, held)));
+    download.input(Input::Fetch(Want::Pieces(pieces, present)));
     let request =
         |part, _| Request::Piece { state, index: u32::try_from(part).unwrap_or(u32::MAX) };
     loop {
@@ -195,7 +195,7 @@ pub(crate) async fn checkpoint(
                     .map_err(|_| FetchError::Useless(Useless::NotFinite))?;
                 have_bytes += bytes.len() as u64;
                 let bytes = bytes.to_vec();
-                if let Some(error) = keep(&mut incoming, &table, part, bytes).await {
+                if let Some(error) = store_piece(&mut incoming, &table, part, bytes).await {
                     meter.console.disk(&error);
                 }
                 meter.show(Progress { have_bytes, want_bytes, donors: download.active() });
@@ -262,7 +262,7 @@ fn pieces(table: &Table) -> Vec<Piece> {
     table.pieces().iter().enumerate().map(piece).collect()
 }
 
-async fn kept_table(store: &Arc<Store>, header: Header, state: Digest) -> Option<Table> {
+async fn stored_table(store: &Arc<Store>, header: Header, state: Digest) -> Option<Table> {
     let store = Arc::clone(store);
     let table = spawn_blocking(move || store.partial_table(&state)).await.ok()??;
     (*table.header() == header).then_some(table)
@@ -290,7 +290,7 @@ async fn open_incoming(store: &Arc<Store>, table: &Table) -> Result<Arc<Incoming
 
 /// The pieces that need not be fetched, as numbers in a state and as a set. Those that came before a restart are
 /// verified again; those of zeros are recognised by their digest (the momentum of published weights).
-async fn kept_pieces(
+async fn stored_pieces(
     table: &Table,
     kept: Option<Arc<Incoming>>,
 ) -> Option<(State, BTreeSet<usize>)> {
@@ -298,20 +298,20 @@ async fn kept_pieces(
     let read = move || {
         let parameters = usize::try_from(table.header().parameters).ok()?;
         let mut state = State::genesis(vec![0.0; parameters]);
-        let mut held = BTreeSet::new();
+        let mut present = BTreeSet::new();
         for (piece, is_zero) in table.zeros().enumerate() {
             let bytes = || kept.as_ref().and_then(|kept| kept.get(&table, piece));
             if is_zero || bytes().is_some_and(|bytes| state.put_piece(piece, &bytes).is_ok()) {
-                held.insert(piece);
+                present.insert(piece);
             }
         }
-        Some((state, held))
+        Some((state, present))
     };
     spawn_blocking(read).await.ok()?
 }
 
 /// Stores a piece on disk; after an error it stores no more pieces.
-async fn keep(
+async fn store_piece(
     incoming: &mut Option<Arc<Incoming>>,
     table: &Table,
     index: usize,

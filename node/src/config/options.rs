@@ -34,16 +34,16 @@ pub(crate) struct Options {
 impl Options {
     /// These options, with those of `kept` where these have none.
     #[must_use]
-    pub(crate) fn or(&self, kept: &Self) -> Self {
-        let list = |mine: &Vec<Address>, kept: &Vec<Address>| {
-            if mine.is_empty() { kept.clone() } else { mine.clone() }
+    pub(crate) fn or(&self, stored: &Self) -> Self {
+        let list = |mine: &Vec<Address>, stored: &Vec<Address>| {
+            if mine.is_empty() { stored.clone() } else { mine.clone() }
         };
         Self {
-            bootstrap: list(&self.bootstrap, &kept.bootstrap),
-            data: if self.data.is_empty() { kept.data.clone() } else { self.data.clone() },
-            rate: self.rate.or(kept.rate),
-            threads: self.threads.or(kept.threads),
-            listen: list(&self.listen, &kept.listen),
+            bootstrap: list(&self.bootstrap, &stored.bootstrap),
+            data: if self.data.is_empty() { stored.data.clone() } else { self.data.clone() },
+            rate: self.rate.or(stored.rate),
+            threads: self.threads.or(stored.threads),
+            listen: list(&self.listen, &stored.listen),
         }
     }
 
@@ -101,7 +101,7 @@ impl Options {
 
 /// The contents of a file of options, and what is wrong with it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct StoredOptions {
     /// The options in it that can be used.
     pub(crate) options: Options,
     /// A sentence for each entry that cannot be used.
@@ -112,7 +112,7 @@ pub(crate) struct Kept {
     unreadable: bool,
 }
 
-impl Kept {
+impl StoredOptions {
     /// Reads the file of the run in `folder`; a missing file is an empty one.
     pub(crate) fn read(folder: &Path) -> Self {
         let path = folder.join(store::OPTIONS);
@@ -144,19 +144,19 @@ impl Kept {
     }
 
     fn of(table: Table, path: &Path) -> Self {
-        let mut kept = Self::default();
+        let mut stored = Self::default();
         for (key, value) in &table {
-            if let Err(why) = kept.options.take(key, value) {
+            if let Err(why) = stored.options.take(key, value) {
                 let path = path.display();
-                kept.ignored.push(format!("ignored: {key} in {path}: {why}; correct it there"));
+                stored.ignored.push(format!("ignored: {key} in {path}: {why}; correct it there"));
             }
         }
-        Self { table, ..kept }
+        Self { table, ..stored }
     }
 
     /// Stores what was typed in the place of the file's entries. A file that could not be read is set aside
     /// first.
-    pub(crate) fn keep(&self, typed: &Options, store: &store::Store) -> Result<(), StoreError> {
+    pub(crate) fn save(&self, typed: &Options, store: &store::Store) -> Result<(), StoreError> {
         let mut table = self.table.clone();
         table.extend(typed.table());
         if table == self.table {

@@ -2,8 +2,8 @@
 //! those that this one fetches, where the manifest allows it.
 //!
 //! What the user names comes first. Files that are still missing are fetched into the run's folder, if they are not
-//! larger in all than `--fetch-data` allows: from members that have them, and where no peer that is here has a file,
-//! from the web server that the manifest names.
+//! larger in all than `--fetch-data` allows. They come from members that have them. A file that no connected peer has
+//! comes from the web server that the manifest names.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -100,7 +100,7 @@ impl Early<'_> {
         let parameters = manifest.work.model.parameter_count();
         let stored = match &local.genesis {
             Some(path) => Some(adopt(store, path.clone(), state, parameters).await?),
-            None => kept(store, state, parameters, console).await?,
+            None => stored_weights(store, state, parameters, console).await?,
         };
         if stored.is_some() {
             return Ok(self.with(stored));
@@ -145,18 +145,18 @@ async fn adopt(
 }
 
 /// The weights in the run's folder, if they are there; a damaged file is set aside.
-async fn kept(
+async fn stored_weights(
     store: &Arc<Store>,
     state: Digest,
     parameters: u64,
     console: &Console,
 ) -> Result<Option<Published>, EnterError> {
-    let (path, kept) = (store.genesis_path(), Arc::clone(store));
+    let (path, disk) = (store.genesis_path(), Arc::clone(store));
     let read = move || {
-        let path = kept.genesis_path();
+        let path = disk.genesis_path();
         let read = path.exists().then(|| Published::read(&path, state, parameters)).transpose();
         if matches!(read, Ok(Some(_)))
-            && let Err(error) = kept.drop_received(&state)
+            && let Err(error) = disk.drop_received(&state)
         {
             tracing::warn!(%error, "the fetched pieces stay beside the weights made of them");
         }

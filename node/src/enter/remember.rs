@@ -4,7 +4,7 @@
 use intellect_protocol::base::id::RunId;
 
 use crate::config::Local;
-use crate::config::options::{Kept, Options};
+use crate::config::options::{Options, StoredOptions};
 use crate::figures;
 use crate::net::address::Address;
 use crate::net::ports;
@@ -17,7 +17,7 @@ pub(super) struct Earlier {
     /// The only run of the folder that fits what was typed.
     pub(super) run: Option<RunId>,
     /// The contents of that run's `node.toml`.
-    pub(super) kept: Kept,
+    pub(super) stored: StoredOptions,
 }
 
 impl Earlier {
@@ -28,18 +28,18 @@ impl Earlier {
         let fits = |run: &RunId| local.run.as_ref().is_none_or(|prefix| prefix.matches(run));
         let mut fitting = runs.into_iter().filter(fits);
         match (fitting.next(), fitting.next()) {
-            (Some(run), None) => Self { run: Some(run), kept: read(local, run, console) },
+            (Some(run), None) => Self { run: Some(run), stored: read(local, run, console) },
             _ => Self::default(),
         }
     }
 
     /// The stored options of `run`, now that it is chosen.
-    pub(super) fn of(self, local: &Local, run: RunId, console: &Console) -> Kept {
+    pub(super) fn of(self, local: &Local, run: RunId, console: &Console) -> StoredOptions {
         if self.run == Some(run) {
-            return self.kept;
+            return self.stored;
         }
-        let kept = read(local, run, console);
-        let Options { rate, listen, .. } = &kept.options;
+        let stored = read(local, run, console);
+        let Options { rate, listen, .. } = &stored.options;
         let late = rate.is_some() && local.options.rate.is_none()
             || !listen.is_empty() && local.options.listen.is_empty();
         if late {
@@ -49,21 +49,21 @@ impl Earlier {
                  them, type --run {run}"
             ));
         }
-        kept
+        stored
     }
 }
 
-fn read(local: &Local, run: RunId, console: &Console) -> Kept {
-    let kept = Kept::read(&store::run_folder(&local.data_dir, run));
-    for sentence in &kept.ignored {
+fn read(local: &Local, run: RunId, console: &Console) -> StoredOptions {
+    let stored = StoredOptions::read(&store::run_folder(&local.data_dir, run));
+    for sentence in &stored.ignored {
         console.say(sentence);
     }
-    kept
+    stored
 }
 
 /// Stores what was typed for the next start.
-pub(super) fn remember(typed: &Options, kept: &Kept, store: &Store, console: &Console) {
-    if let Err(error) = kept.keep(typed, store) {
+pub(super) fn remember(typed: &Options, stored: &StoredOptions, store: &Store, console: &Console) {
+    if let Err(error) = stored.save(typed, store) {
         console.disk(&error);
     }
 }

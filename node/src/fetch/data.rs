@@ -119,16 +119,16 @@ pub(crate) async fn data(
     let to = Arc::clone(store);
     let open = move || {
         let part = to.receive_data(&file, Some(&tree))?;
-        let held = part.held();
-        Ok::<_, StoreError>((Arc::new(part), held))
+        let present = part.present();
+        Ok::<_, StoreError>((Arc::new(part), present))
     };
-    let (part, held) = spawn_blocking(open).await??;
-    let of_held = held.iter().filter_map(|number| pieces.get(*number));
-    let mut have_bytes = of_held.map(|piece| u64::from(piece.length)).sum();
+    let (part, present) = spawn_blocking(open).await??;
+    let of_present = present.iter().filter_map(|number| pieces.get(*number));
+    let mut have_bytes = of_present.map(|piece| u64::from(piece.length)).sum();
     let want_bytes = file.bytes;
     meter.show(Progress { have_bytes, want_bytes, donors: download.donors() });
     download.hash_by(move |number, bytes| tree::value_of(file.bytes, number, bytes));
-    download.input(Input::Fetch(Want::Pieces(pieces, held)));
+    download.input(Input::Fetch(Want::Pieces(pieces, present)));
     let request = |number, _| {
         let index = u32::try_from(number).unwrap_or(u32::MAX);
         Request::Data { file: Digest(file.digest), index }

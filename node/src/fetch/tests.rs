@@ -26,18 +26,18 @@ async fn pieces_that_are_known_need_not_come() {
     let theta = [vec![0.0; piece], vec![1.0; piece], vec![2.0; 7]].concat();
     let header = Header::published(theta.len() as u64);
     let table = Table::of(header, &theta, &vec![0.0; theta.len()]).unwrap();
-    let (state, held) = kept_pieces(&table, None).await.unwrap();
-    assert_eq!((state.theta().len(), held), (theta.len(), BTreeSet::from([0, 3, 4, 5])));
+    let (state, present) = stored_pieces(&table, None).await.unwrap();
+    assert_eq!((state.theta().len(), present), (theta.len(), BTreeSet::from([0, 3, 4, 5])));
     let folder = tempfile::tempdir().unwrap();
     let run = intellect_protocol::base::id::RunId([1; 32]);
     let store = Arc::new(Store::open(folder.path(), run).unwrap());
     let mut incoming = Some(open_incoming(&store, &table).await.unwrap());
     let bytes: Vec<u8> =
         theta[2 * piece..].iter().flat_map(|number| number.to_le_bytes()).collect();
-    assert!(keep(&mut incoming, &table, 2, bytes).await.is_none());
-    let (state, held) = kept_pieces(&table, incoming).await.unwrap();
-    assert_eq!((state.theta()[2 * piece], held), (2.0, BTreeSet::from([0, 2, 3, 4, 5])));
-    assert_eq!(kept_table(&store, header, table.state()).await, Some(table.clone()));
+    assert!(store_piece(&mut incoming, &table, 2, bytes).await.is_none());
+    let (state, present) = stored_pieces(&table, incoming).await.unwrap();
+    assert_eq!((state.theta()[2 * piece], present), (2.0, BTreeSet::from([0, 2, 3, 4, 5])));
+    assert_eq!(stored_table(&store, header, table.state()).await, Some(table.clone()));
     let pieces = pieces(&table);
     assert_eq!(
         pieces.iter().map(|piece| piece.length).collect::<Vec<_>>()[..3],

@@ -5,7 +5,7 @@
 //! age: after a fork a smaller epoch may be the newer state, and a clock may be set back.
 //!
 //! It is flushed every [`FLUSH_BYTES`]. On a file system that orders its journal, the flush of a vote waits for
-//! everything that is not written yet, and this keeps that little: beside a state of 600 MiB the longest flush took 18
+//! everything that is not written yet, and this keeps that little. Beside a state of 600 MiB the longest flush took 18
 //! to 23 ms instead of 128 to 180 (ext4 on a virtual disk, 2026-11).
 //!
 //! A start believes files only as far as their digests match. A file that is damaged, or contains the state of something

@@ -87,7 +87,7 @@ impl Part {
     }
 
     /// The numbers of the pieces that are here; each is read and checked.
-    pub(crate) fn held(&self) -> BTreeSet<usize> {
+    pub(crate) fn present(&self) -> BTreeSet<usize> {
         let numbers = (0..).take_while(|number| piece_of(self.length, *number).is_some());
         numbers.filter(|number| self.tree.is_some() && self.value(*number).is_some()).collect()
     }
@@ -179,13 +179,13 @@ mod tests {
         let (bytes, file, tree) = file();
         assert_eq!(store().data_tree(&file), None);
         let part = store().receive_data(&file, Some(&tree)).unwrap();
-        assert!(part.held().is_empty());
+        assert!(part.present().is_empty());
         part.put(2 << 20, &bytes[2 << 20..]).unwrap();
         part.put(0, b"torn").unwrap();
         drop(part);
         assert_eq!(store().data_tree(&file), Some(tree.clone()));
         let part = store().receive_data(&file, Some(&tree)).unwrap();
-        assert_eq!(part.held(), BTreeSet::from([2]));
+        assert_eq!(part.present(), BTreeSet::from([2]));
         assert!(!store().has_data(&file));
         for (offset, length, _) in tree.pieces() {
             let begin = usize::try_from(offset).unwrap();
@@ -193,7 +193,7 @@ mod tests {
         }
         // More bytes than the file has are cut off.
         part.put(file.bytes, b"more").unwrap();
-        assert_eq!(part.held(), BTreeSet::from([0, 1, 2]));
+        assert_eq!(part.present(), BTreeSet::from([0, 1, 2]));
         part.finish().unwrap();
         assert!(store().has_data(&file));
         assert_eq!(fs::read(store().data_path(&file)).unwrap(), bytes);
@@ -210,7 +210,10 @@ mod tests {
         fs::write(store.data_path(&file), &bytes).unwrap();
         store.reopen_data(&file).unwrap();
         assert!(!store.has_data(&file));
-        assert_eq!(store.receive_data(&file, Some(&tree)).unwrap().held(), BTreeSet::from([0, 2]));
+        assert_eq!(
+            store.receive_data(&file, Some(&tree)).unwrap().present(),
+            BTreeSet::from([0, 2])
+        );
         fs::write(tree_path(&store.data_path(&file)), [7; 96]).unwrap();
         assert_eq!(store.data_tree(&file), None);
     }

@@ -11,7 +11,7 @@
 //! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. So is one that was cut
 //! off between two records, or restored from a copy, if that shows: a certificate in `receipts.log` counts a vote of
 //! this log that is not in it. From a damaged `receipts.log` the part before the damage is kept, since each link
-//! proves itself, and binds nobody. The rest is fetched from other peers again, and a state beyond it is not used
+//! proves itself and binds nobody. The rest is fetched from other peers again, and a state beyond it is not used
 //! until then.
 //!
 //! `receipts.log` only grows. `votes.log` is rewritten when it has grown: without the votes of epochs that were committed
@@ -74,7 +74,7 @@ pub(crate) struct Begun {
 
 /// The contents of a `votes.log`.
 #[derive(Default)]
-struct Kept {
+struct VoteLog {
     log: Option<LogId>,
     incarnation: u64,
     forgotten: u64,
@@ -97,17 +97,17 @@ impl Store {
         let unused = claimed.map_err(cannot("write", &self.used))?;
         let mut damaged = Vec::new();
         let (receipts, decided) = self.open_receipts(&mut damaged)?;
-        let (mut kept, whole) = Kept::of(&content.records);
+        let (mut vote_log, whole) = VoteLog::of(&content.records);
         let mut bytes = content.bytes;
-        if content.damaged || !whole || kept.lacks_a_vote(&decided) {
+        if content.damaged || !whole || vote_log.lacks_a_vote(&decided) {
             self.set_aside(&path)?;
-            kept = Kept { incarnation: kept.incarnation, ..Kept::default() };
+            vote_log = VoteLog { incarnation: vote_log.incarnation, ..VoteLog::default() };
             bytes = 0;
             damaged.push(path.clone());
         }
         let mut records = Vec::new();
-        let is_lost = kept.log.is_none() && (exists || !unused);
-        let log = match kept.log {
+        let is_lost = vote_log.log.is_none() && (exists || !unused);
+        let log = match vote_log.log {
             Some(log) => log,
             None => {
                 let log = if is_lost { None } else { first }.map_or_else(|| draw(&path), Ok)?;
@@ -115,15 +115,16 @@ impl Store {
                 log
             }
         };
-        let next = kept.incarnation.saturating_add(1);
+        let next = vote_log.incarnation.saturating_add(1);
         let counts = origin == Origin::Simulated && !is_lost;
         let incarnation = if counts { next } else { next.max(now_ms) };
         records.push(record(KIND_INCARNATION, &incarnation.to_le_bytes()));
         let votes = append_to(&path, bytes, &records)?;
         let start = Start { log, incarnation };
         let settled_bytes = votes.bytes();
-        let journal = Journal { votes, receipts, start, forgotten: kept.forgotten, settled_bytes };
-        Ok(Begun { journal, votes: kept.votes, receipts: decided, damaged })
+        let journal =
+            Journal { votes, receipts, start, forgotten: vote_log.forgotten, settled_bytes };
+        Ok(Begun { journal, votes: vote_log.votes, receipts: decided, damaged })
     }
 
     fn open_receipts(&self, damaged: &mut Vec<PathBuf>) -> Result<(Log, Vec<Record>), StoreError> {
@@ -139,8 +140,8 @@ impl Store {
         self.set_aside(&path)?;
         damaged.push(path.clone());
         let mut log = open(0)?;
-        let kept = content.records.get(..decided.len()).unwrap_or_default();
-        log.rewrite(kept).map_err(cannot("write", &path))?;
+        let good = content.records.get(..decided.len()).unwrap_or_default();
+        log.rewrite(good).map_err(cannot("write", &path))?;
         Ok((log, decided))
     }
 
@@ -222,7 +223,7 @@ impl Journal {
     /// Rewrites `votes.log` without the votes of epochs up to `epoch`.
     fn forget(&mut self, epoch: u64) -> io::Result<()> {
         let content = Content::read(self.votes.path())?;
-        let (kept, whole) = Kept::of(&content.records);
+        let (vote_log, whole) = VoteLog::of(&content.records);
         if content.damaged || !whole {
             return Err(io::Error::other("it does not read back as it was written"));
         }
@@ -233,23 +234,23 @@ impl Journal {
             record(KIND_INCARNATION, &incarnation.to_le_bytes()),
             record(KIND_FORGOTTEN, &forgotten.to_le_bytes()),
         ];
-        records.extend(kept.votes.iter().filter(|vote| epoch_of(vote) > epoch).map(vote));
+        records.extend(vote_log.votes.iter().filter(|vote| epoch_of(vote) > epoch).map(vote));
         let rewritten = self.votes.rewrite(&records);
         (self.forgotten, self.settled_bytes) = (forgotten, self.votes.bytes());
         rewritten
     }
 }
 
-impl Kept {
+impl VoteLog {
     /// Reads `records`, and returns whether all of them make sense.
     fn of(records: &[Vec<u8>]) -> (Self, bool) {
-        let mut kept = Self::default();
+        let mut vote_log = Self::default();
         let whole = records.iter().enumerate().all(|(index, record)| {
             let Some((kind, body)) = record.split_first() else { return false };
             // The log id comes first, and only once.
-            (index == 0) == (*kind == KIND_LOG) && kept.take(*kind, body).is_some()
+            (index == 0) == (*kind == KIND_LOG) && vote_log.take(*kind, body).is_some()
         });
-        (kept, whole)
+        (vote_log, whole)
     }
 
     /// Whether a vote is missing: the newest certificate that counts a vote of this log counts one that is neither in the

@@ -18,7 +18,7 @@ use intellect_protocol::{base::id::RunId, ring::codec};
 
 use crate::{
     cli::{CheckpointArgs, EvalArgs, SampleArgs, StateArgs},
-    config::{self, LocalError, RunPrefix, options::Kept},
+    config::{self, LocalError, RunPrefix, options::StoredOptions},
     evaluation::{EvaluationError, Evaluator, Loaded, REPORT_TOKENS},
     figures::count,
     manifest::{LoadError, Manifest},
@@ -86,7 +86,7 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
         Err(error) if args.checkpoint.tokenizer.is_some() => return Err(error.into()),
         found => found,
     };
-    let data = if args.data.is_empty() { kept_data(&path, &manifest) } else { args.data.clone() };
+    let data = if args.data.is_empty() { stored_data(&path, &manifest) } else { args.data.clone() };
     let mut evaluator = Evaluator::open(manifest.clone(), &data, device)?;
     let checkpoint = evaluator.load(&path)?;
     let evaluation = evaluator.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
@@ -167,9 +167,9 @@ pub(super) fn tokenizer_file(
     checkpoint: &Path,
     manifest: &Manifest,
 ) -> Option<PathBuf> {
-    let kept =
+    let stored =
         if manifest.vocabulary().is_some() { beside(checkpoint, store::TOKENIZER) } else { None };
-    named.map(Path::to_owned).or(kept)
+    named.map(Path::to_owned).or(stored)
 }
 
 /// The error of a tokenizer, with the remedy.
@@ -260,10 +260,10 @@ fn beside(checkpoint: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// The data files that a node of the checkpoint's folder was given, and those that it has fetched.
-fn kept_data(checkpoint: &Path, manifest: &Manifest) -> Vec<PathBuf> {
+fn stored_data(checkpoint: &Path, manifest: &Manifest) -> Vec<PathBuf> {
     let file = beside(checkpoint, store::OPTIONS);
-    let kept = file.as_deref().and_then(Path::parent).map(Kept::read);
-    let mut named = kept.unwrap_or_default().options.data;
+    let stored = file.as_deref().and_then(Path::parent).map(StoredOptions::read);
+    let mut named = stored.unwrap_or_default().options.data;
     let folders = || checkpoint.ancestors().skip(1).take(2);
     let in_folder =
         |file| folders().map(|at| store::data::path_in(at, file)).find(|at| at.is_file());

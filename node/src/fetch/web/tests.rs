@@ -394,7 +394,7 @@ fn each_piece_is_checked_where_its_value_is_known() {
     assert!(error.contains("another file than the run's from byte 1048576 on"), "{error}");
     assert_eq!(shown, [0, MIB as u64]);
     let part = store(folder.path()).receive_data(&file(), Some(&tree())).unwrap();
-    assert_eq!(part.held().into_iter().collect::<Vec<_>>(), [0]);
+    assert_eq!(part.present().into_iter().collect::<Vec<_>>(), [0]);
 }
 
 #[test]
