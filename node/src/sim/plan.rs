@@ -139,5 +139,5 @@ const PEERS_DEFAULT: usize = 4;
 /// Epochs, unless `--epochs` says otherwise; chosen for the built-in manifest.
 const EPOCHS_DEFAULT: u64 = 20;
 
-/// How long no peer may commit if nothing waits on purpose (docs/OPERATING.md).
+/// How long no peer may commit if nothing waits on purpose (docs/STUDY.md).
 const WATCHDOG: Duration = Duration::from_secs(60);

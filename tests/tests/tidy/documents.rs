@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::SELF;
+use super::messages;
 use super::read::{
     File, code, documents, fnv1a64, headings, is_identifier, join, links, root, rust, slug, source,
 };
-use super::sentences;
 
 /// ARCHITECTURE.md lists the files to open for what is done most, and no list grows beyond its bound.
 pub(super) fn rooms(files: &[File]) -> Vec<String> {
@@ -91,18 +91,29 @@ pub(super) fn mentions(files: &[File]) -> Vec<String> {
     out
 }
 
-/// The sentences that OPERATING.md explains are those that the programs say.
+/// The messages that a document explains are those that the programs print; those of TROUBLESHOOTING.md are sorted.
 pub(super) fn said(files: &[File]) -> Vec<String> {
-    let Some(f) = files.iter().find(|f| f.path == "docs/OPERATING.md") else { return Vec::new() };
-    let unsaid = sentences::unsaid(&f.text, "### What it says, and what to do", files);
-    unsaid.into_iter().map(|cell| format!("{}: no program says `{cell}`", f.path)).collect()
+    let mut out = Vec::new();
+    for f in documents(files) {
+        let unsaid = messages::unsaid(&f.text, files).into_iter();
+        out.extend(
+            unsaid.map(|(line, text)| format!("{}:{line}: no program says `{text}`", f.path)),
+        );
+        if f.path == "docs/TROUBLESHOOTING.md" {
+            let unsorted = messages::unsorted(&f.text).into_iter();
+            out.extend(
+                unsorted.map(|line| format!("{}:{line}: this row stands too far down", f.path)),
+            );
+        }
+    }
+    out
 }
 
-/// A label that a comment cites (`R12`, `S4`) is a rule of PROTOCOL.md.
+/// A label that a comment cites (`R12`, `S4`) is a rule of PROTOCOL.md. One rule may have several: `- **R12, G8** …`.
 pub(super) fn labels(files: &[File]) -> Vec<String> {
     let Some(page) = files.iter().find(|f| f.path == "docs/PROTOCOL.md") else { return Vec::new() };
     let rules = page.text.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
-    let known: BTreeSet<&str> = rules.map(|(label, _)| label).collect();
+    let known: BTreeSet<&str> = rules.flat_map(|(labels, _)| labels.split(", ")).collect();
     let is_label = |word: &&str| {
         let digits = word.strip_prefix(LABELS).unwrap_or_default();
         !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())

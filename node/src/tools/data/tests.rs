@@ -72,11 +72,11 @@ fn strict_refuses_what_is_no_document() {
     let folder = Folder::new();
     let (lines, out) = (folder.file("a.jsonl", LINES), folder.path("a.tokens"));
     let said = typed(&["tokenize", &lines, "--out", &out, "--strict"]).unwrap_err().to_string();
-    has(&said, &["a.jsonl, line 3: it is no JSON object", "\"rubbish\""]);
+    has(&said, &["a.jsonl, line 3: it is not a JSON object", "\"rubbish\""]);
     let said = typed(&["show", &out]).unwrap_err().to_string();
     has(&said, &["a.tokens: No such file"]);
     let said = typed(&["show", &lines]).unwrap_err().to_string();
-    has(&said, &["a.jsonl: it is no token file"]);
+    has(&said, &["a.jsonl: it is not a token file"]);
 }
 
 /// A `tokenizer.json` of two words.
