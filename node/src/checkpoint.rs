@@ -27,9 +27,9 @@ pub(crate) struct Checkpoint {
     pub(crate) header: Header,
     /// The digest of the whole state.
     pub(crate) state: Digest,
-    /// θ, the agreed parameters.
+    /// θ, the parameters that all peers agree on.
     pub(crate) theta: Vec<f32>,
-    /// v, the outer momentum.
+    /// v, the momentum of the outer step.
     pub(crate) momentum: Vec<f32>,
 }
 

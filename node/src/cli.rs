@@ -152,7 +152,7 @@ pub(crate) struct RunArgs {
     /// module [default: this program's own warnings]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<String>,
-    /// Report only what goes wrong
+    /// Print only what goes wrong, and no progress
     #[arg(long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -170,7 +170,6 @@ pub(crate) struct PartArgs {
     pub(crate) line: Option<PathBuf>,
 }
 
-/// The arguments of `sim`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SimArgs {
     /// Nodes to start [default: 4; with --virtual 16]
@@ -270,7 +269,6 @@ pub(crate) struct BootstrapArgs {
     pub(crate) line: Option<PathBuf>,
 }
 
-/// The arguments of `keygen`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeygenArgs {
     /// The new file; an existing one is never overwritten
@@ -284,7 +282,7 @@ pub(crate) enum ManifestCommand {
     New(Box<ManifestNewArgs>),
     /// Checks a manifest and says what it means
     Show {
-        /// The manifest to explain
+        /// The signed manifest to explain
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
@@ -361,7 +359,6 @@ pub(crate) struct CheckpointArgs {
     pub(crate) device: String,
 }
 
-/// The arguments of `export`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
@@ -372,7 +369,7 @@ pub(crate) struct ExportArgs {
     /// The run's tokenizer, if it has a file [default: the one in the checkpoint's folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
-    /// How numbers are written
+    /// How the numbers of the model are written
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "f32")]
     pub(crate) format: NumberFormat,
     /// Most bytes of tensors in one file, as in 2G
@@ -383,13 +380,12 @@ pub(crate) struct ExportArgs {
 /// How the numbers of a model are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NumberFormat {
-    /// 32 bits, exact
+    /// 32 bits for each number, exact
     F32,
-    /// 16 bits, rounded
+    /// 16 bits for each number, rounded
     Bf16,
 }
 
-/// The arguments of `eval`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EvalArgs {
     #[command(flatten)]
@@ -400,7 +396,6 @@ pub(crate) struct EvalArgs {
     pub(crate) data: Vec<PathBuf>,
 }
 
-/// The arguments of `sample`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SampleArgs {
     #[command(flatten)]
@@ -408,7 +403,7 @@ pub(crate) struct SampleArgs {
     /// Beginning of the text [default: a new line]
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) prompt: String,
-    /// Tokens to write
+    /// How many tokens to write
     #[arg(long, value_name = "N", default_value = "200", value_parser = from_one::<NonZeroUsize>)]
     pub(crate) tokens: NonZeroUsize,
     /// 0 always takes the likeliest token, 1 draws by the model's probabilities
@@ -417,7 +412,7 @@ pub(crate) struct SampleArgs {
     /// Draw from the fewest tokens that have this share of the probability together; 1: from all
     #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
     pub(crate) top_p: f64,
-    /// Seed of the random draws
+    /// Seed of the random numbers that draw tokens
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 }

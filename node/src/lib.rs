@@ -162,10 +162,10 @@ enum Error {
     /// `keygen` or `manifest` failed.
     #[error(transparent)]
     Offline(#[from] OfflineError),
-    /// `invite` or `vouch` failed.
+    /// `invite` or `vouch` failed: no notice took effect.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// `eval` or `sample` failed.
+    /// `eval` or `sample` failed: the state is unchanged.
     #[error(transparent)]
     Stored(#[from] StoredError),
     #[error(transparent)]

@@ -60,7 +60,7 @@ fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
 /// What a node trains with. Another device or micro batch computes the same steps with other bits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Means {
-    /// As `--device` names it.
+    /// The device in the form of `--device`.
     pub(crate) device: String,
     /// Sequences that the model takes at a time.
     pub(crate) micro_batch: u64,

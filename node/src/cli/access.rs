@@ -37,10 +37,10 @@ pub(crate) enum InviteCommand {
 /// The arguments of `invite new`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InviteNewArgs {
-    /// The organiser's key
+    /// The organiser's key, from `keygen`
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
-    /// The run's manifest
+    /// The manifest of the run that is meant
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: PathBuf,
     /// Invite only this peer, by the name that its node prints
@@ -105,10 +105,10 @@ pub(crate) struct InviteListArgs {
 /// The signer of a membership notice, and where the notice is handed in.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct UpdateArgs {
-    /// The organiser's key
+    /// The organiser's key, from `keygen`
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
-    /// The run's manifest
+    /// The manifest of the run that is meant
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: PathBuf,
     /// Entry point of the run: the address of its bootstrap or of a member; may be given several times
@@ -119,10 +119,9 @@ pub(crate) struct UpdateArgs {
     pub(crate) wait: u64,
 }
 
-/// The arguments of `vouch`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct VouchArgs {
-    /// The organiser's key
+    /// The organiser's key, from `keygen`
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
     /// Folder of a node of the run, which may be running [default: $XDG_DATA_HOME/intellect-node]

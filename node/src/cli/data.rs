@@ -7,14 +7,13 @@ use intellect_model::data::documents::Format;
 
 use super::path;
 
-/// The subcommands of `data`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DataCommand {
     /// Turns texts, JSON lines, Parquet or tokens of another program into one token file
     Tokenize(TokenizeArgs),
     /// Checks a token file and says what is in it
     Show {
-        /// The token file to explain
+        /// The token file that is checked and explained
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// Its tokenizer, to show how the text begins

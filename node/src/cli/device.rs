@@ -32,15 +32,15 @@ pub(crate) struct DeviceArgs {
 /// A part of `bench device`; the parts run in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DevicePart {
-    /// The device and its driver
+    /// What the device is, and its driver
     Facts,
     /// One step of a small model of each family, against the CPU
     Check,
-    /// Matrix products
+    /// Matrix products at the sizes of models
     Products,
     /// Attention and the recurrence
     Operators,
-    /// Steps of whole models
+    /// Training steps of whole models
     Train,
     /// An allocation that must fail; comes last, because it makes the device unusable
     Memory,

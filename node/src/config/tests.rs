@@ -1,4 +1,4 @@
-//! Tests of `config`.
+//! Tests of `config`, with typed command lines.
 
 use clap::Parser as _;
 

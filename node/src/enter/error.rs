@@ -44,7 +44,7 @@ pub(crate) enum EnterError {
     )]
     Unsure {
         prefix: String,
-        /// How many digits are enough.
+        /// How many digits are enough to be sure of the run.
         digits: usize,
         /// The id and the name of each run, a line each.
         offered: String,

@@ -26,7 +26,7 @@ pub(crate) struct Rules {
     pub(crate) run: RunId,
     pub(crate) codec: Codec,
     pub(crate) outer: Outer,
-    /// The state before epoch 1.
+    /// The state before epoch 1, from which replays start.
     pub(crate) genesis: Arc<Snapshot>,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of `identity`.
+//! Tests of `identity`, on key files in a folder.
 
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -159,7 +159,7 @@ fn up(peer: usize, up: bool) -> Action {
 pub(super) struct Chaos {
     rules: ChaosRules,
     rng: Rng,
-    /// The last epoch of the run.
+    /// The last epoch of the run; the chaos ends before it.
     epochs: u64,
     /// For each rule, when it hurts a peer next.
     due: Vec<Option<Duration>>,

@@ -66,7 +66,7 @@ pub(crate) enum SimError {
     /// The bootstrap ended or printed no address in time.
     #[error("the bootstrap did not start; its log is {}", log.display())]
     Bootstrap {
-        /// Its log, which says why.
+        /// Path of its log, which says why.
         log: PathBuf,
         source: io::Error,
     },

@@ -176,7 +176,7 @@ struct Packet {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Leg {
-    /// On the link of its sender.
+    /// The packet is on the link of its sender.
     Out,
     /// On the link of its receiver.
     In,

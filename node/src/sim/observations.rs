@@ -18,7 +18,7 @@ use crate::{
 pub(crate) enum Allowed {
     /// A peer was dropped for what it did.
     Fault,
-    /// Two lineages met.
+    /// Two lineages of the run met.
     Fork,
     /// Equal receipts gave different states.
     Diverged,

@@ -93,15 +93,15 @@ pub(crate) enum Action {
 /// What can be done to the process of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerAction {
-    /// Sends SIGKILL.
+    /// Sends SIGKILL, as `kill -9` does.
     Kill,
-    /// Sends SIGINT.
+    /// Sends SIGINT, as Ctrl-C does.
     Interrupt,
-    /// Sends SIGTERM.
+    /// Sends SIGTERM, as `kill` does.
     Terminate,
-    /// Sends SIGSTOP.
+    /// Sends SIGSTOP: the process stands still.
     Stop,
-    /// Sends SIGCONT.
+    /// Sends SIGCONT, as `fg` does.
     Continue,
     /// Starts the process, for the first time or again.
     Start,

@@ -22,7 +22,7 @@ use crate::os::{self, cannot, unless_missing};
 pub(crate) struct Part {
     file: File,
     path: PathBuf,
-    /// Path of the whole file.
+    /// Path that the file gets once it is whole.
     whole: PathBuf,
     /// The values of its pieces, if they are known.
     tree: Option<Tree>,

@@ -152,7 +152,9 @@ mod tests {
         std::thread::scope(|scope| {
             let keep = || (0..40).try_for_each(|_| store.keep_update(name, &bytes));
             let writers = [0; 4].map(|_| scope.spawn(keep));
-            writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
+            for writer in writers {
+                writer.join().unwrap().unwrap();
+            }
         });
         assert_eq!(store.read_update(name).unwrap(), bytes);
         assert_eq!(files(&store.updates_folder()).unwrap().len(), 1);

@@ -11,7 +11,7 @@ use crate::figures::{count, number_of};
 pub(crate) struct HeldOut {
     /// That of the first weights, where they are drawn from the run's seed.
     pub(crate) first: Option<f64>,
-    /// That of the last state.
+    /// The loss of the last state, in nats per token.
     pub(crate) last: f64,
 }
 

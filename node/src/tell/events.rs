@@ -27,7 +27,7 @@ pub(crate) struct Record {
     /// When it was written, in Unix milliseconds of the writer's clock.
     pub(crate) t_ms: u64,
     pub(crate) peer: PeerName,
-    /// The run, once it is chosen.
+    /// The run that it belongs to, once one is chosen.
     pub(crate) run: Option<Hex>,
     /// The epoch that it is about, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +107,7 @@ pub(crate) enum Event {
         /// Where it came from: a peer or an address.
         from: String,
     },
-    /// A state is being fetched.
+    /// A state is being fetched from other peers.
     Sync {
         /// Epoch of the node's own head.
         from_epoch: u64,
@@ -136,7 +136,7 @@ pub(crate) enum Event {
     },
     /// The fetched state is complete, verified and now the node's own.
     CaughtUp {
-        /// State digest after `epoch`.
+        /// Digest of the state after `epoch`.
         state: Hex,
     },
     /// This peer's delta and weight are frozen.
@@ -212,7 +212,7 @@ pub(crate) enum Event {
         attempt: u64,
         /// Phase in which the attempt ended.
         phase: String,
-        /// Why it ended, in words.
+        /// Why the attempt ended, in words.
         reason: String,
     },
     /// The epoch was committed without this peer's delta.
@@ -229,7 +229,7 @@ pub(crate) enum Event {
         /// Digest of that peer's state.
         theirs: Hex,
     },
-    /// Two lineages have met.
+    /// Two lineages of the run have met.
     Fork {
         /// First epoch in which they differ.
         first_epoch: u64,
@@ -275,7 +275,7 @@ pub(crate) enum Event {
     /// A peer broke the protocol and was dropped.
     Fault {
         who: PeerName,
-        /// What it did, in words.
+        /// What the peer did, in words.
         why: String,
     },
     /// A file could not be read or written.
@@ -300,7 +300,7 @@ pub(crate) enum Event {
         /// That peer; the writer itself if it ends because of this.
         who: PeerName,
     },
-    /// This peer has said goodbye.
+    /// This peer has said goodbye to the others.
     Leaving,
     /// The last line: the process ends.
     Stopped { code: u8 },
@@ -363,7 +363,7 @@ pub(crate) fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Now, as `t_ms` counts it.
+/// The time now, in Unix milliseconds as in `t_ms`.
 pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -23,9 +23,9 @@ pub(crate) enum Reason {
     GoesOnAlone,
     /// No other peer is here, and this node alone is no quorum.
     Alone {
-        /// Voters of the open epoch.
+        /// How many voters the open epoch has.
         voters: usize,
-        /// Which voters form a quorum.
+        /// The rule by which voters form a quorum.
         rule: QuorumRule,
     },
     /// The voters of the open epoch that are here form no quorum.
@@ -34,7 +34,7 @@ pub(crate) enum Reason {
         here: usize,
         /// All voters of the open epoch.
         all: usize,
-        /// Which voters form a quorum.
+        /// The rule by which voters form a quorum.
         rule: QuorumRule,
     },
     /// Other peers have decided an epoch, but this node does not receive its update (R44).

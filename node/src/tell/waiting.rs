@@ -22,7 +22,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// What to report now.
+    /// The reason to report now, if one is due.
     pub(crate) fn note(&mut self, now: Instant, reason: Option<Reason>) -> Option<Reason> {
         let Some(reason) = reason else {
             *self = Self::default();

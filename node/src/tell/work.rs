@@ -59,7 +59,7 @@ impl Trained {
 pub(super) struct Contributed {
     /// Epochs whose update contains work of this start.
     pub(super) epochs: u64,
-    /// Tokens of that work.
+    /// Tokens of the work in these epochs.
     pub(super) tokens: u64,
 }
 

@@ -24,7 +24,7 @@ use crate::{
 /// Why a state was not exported. The state is unchanged; the folder may hold a part of the model.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExportError {
-    /// There is no such state.
+    /// There is no such state in the folder.
     #[error(transparent)]
     Find(#[from] StoredError),
     #[error(transparent)]

@@ -67,7 +67,7 @@ pub(crate) enum OfflineError {
          stop_tokens"
     )]
     NoRate,
-    /// `--from-hf` without data.
+    /// `--from-hf` was typed without data.
     #[error(
         "--from-hf: the synthetic source of a new run follows rules of its own, which this model \
          has not learnt: name its data with --data, or the rules that it knows with --set seed=…"
@@ -110,7 +110,7 @@ pub(crate) enum OfflineError {
     )]
     Falling {
         run: RunId,
-        /// Its learning rate now.
+        /// Its learning rate at its newest state.
         lr: f64,
     },
     /// The manifest and its weights would have the same name.

@@ -1,4 +1,4 @@
-//! Tests of `config::options`.
+//! Tests of `config::options`, on the file of a run's folder.
 
 use std::fs;
 

@@ -22,7 +22,7 @@ struct Past {
     folder: tempfile::TempDir,
     store: Store,
     rules: Rules,
-    /// By epoch, genesis first.
+    /// The states by epoch, with genesis first.
     states: Vec<Snapshot>,
     links: Vec<(Head, Link)>,
     updates: Vec<Vec<u8>>,

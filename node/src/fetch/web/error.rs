@@ -60,7 +60,7 @@ pub(crate) enum Why {
     /// The file has the right length and another digest.
     #[error("it gave another file than the run's, with BLAKE3 {}; nothing of it is kept", .found.hex())]
     Another {
-        /// The digest of what came.
+        /// BLAKE3 digest of the file that came.
         found: Digest,
         /// Whether a part of it came in an earlier try, and may be what is wrong.
         resumed: bool,

@@ -1,4 +1,4 @@
-//! Tests of `scenario`.
+//! Tests of `scenario`, on small files and made-up observations.
 
 use super::*;
 use crate::sim::{

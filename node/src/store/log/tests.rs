@@ -191,7 +191,9 @@ fn batches_are_read_one_after_the_other_past_their_marks() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.log");
     let mut log = Log::open(&path, 0).unwrap();
-    records().into_iter().for_each(|record| log.append(&[record]).unwrap());
+    for record in records() {
+        log.append(&[record]).unwrap();
+    }
     let file = File::open(&path).unwrap();
     let (mut at, mut found) = (0, Vec::new());
     while let Some((records, next)) = read_batch(&file, at).unwrap() {

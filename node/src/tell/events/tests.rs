@@ -1,4 +1,4 @@
-//! Tests of `events`.
+//! Tests of `events`: the documented form, and full disks.
 
 use std::fs;
 

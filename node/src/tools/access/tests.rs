@@ -1,4 +1,4 @@
-//! Tests of `access`.
+//! Tests of `access`, with typed command lines.
 
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -118,7 +118,7 @@ struct Handing {
     path: PathBuf,
     /// Why no entry point has answered.
     why: Option<String>,
-    /// When --wait is over.
+    /// The moment at which `--wait` is over.
     until: Instant,
 }
 

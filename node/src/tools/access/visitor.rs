@@ -66,7 +66,7 @@ impl Visitor {
         let (mut entries, mut why) = (Vec::new(), None);
         match timeout(patience, self.net.handle.entry_notices(self.run)).await {
             Ok(Ok(offers)) => entries.extend(offers.into_iter().map(|offer| offer.bytes)),
-            // Most runs have no notices.
+            // Most runs have no notices, which is no error.
             Ok(Err(error)) => why = Some(error.to_string()),
             Err(_) => why = Some("no entry point has answered".to_owned()),
         }

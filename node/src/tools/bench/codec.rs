@@ -18,11 +18,11 @@ use crate::figures::codec_name;
 struct Figures {
     #[serde(skip)]
     codec: Codec,
-    /// GB/s of f32 read.
+    /// Speed of encoding, in GB/s of f32 that are read.
     encode_gb_per_s: f64,
-    /// GB/s of f32 written.
+    /// Speed of decoding, in GB/s of f32 that are written.
     decode_gb_per_s: f64,
-    /// GB/s of f32 added to.
+    /// Speed of decoding onto a sum, in GB/s of f32.
     decode_add_gb_per_s: f64,
     /// Relative L2 error on Gaussian data.
     error_gaussian: f64,

@@ -1,4 +1,4 @@
-//! Tests of `bootstrap`.
+//! Tests of `bootstrap`: the lines that it prints, and what it refuses.
 
 use clap::Parser as _;
 use intellect_model::config::{Fingerprint, Hints, Work};

@@ -255,7 +255,7 @@ fn every_preset_makes_a_manifest() {
         let parameters = manifest.work.model.parameter_count() as f64;
         let Some((family, size)) = preset.name.split_once('-') else { continue };
         assert_eq!(manifest.work.model.family.name(), family);
-        // 1b6 is 1.6 billion.
+        // The name 1b6 stands for 1.6 billion.
         let (number, unit) = size.split_at(size.find(['m', 'b']).unwrap());
         let unit = if unit.starts_with('m') { 1e6 } else { 1e9 };
         let tenth: f64 = size.rsplit(['m', 'b']).next().unwrap().parse().unwrap_or(0.0);
@@ -377,7 +377,7 @@ fn what_a_run_has_used_up_is_asked_for() {
     let said = new(&[]).unwrap_err().to_string();
     assert!(said.contains("is finished: it has its 6 000 tokens"), "{said}");
     let said = new(&["stop_tokens=0"]).unwrap_err().to_string();
-    // 3e-3 (1 − √0.3)
+    // The rate is 3e-3 (1 − √0.3).
     assert!(said.contains("is at 1.36e-3") && said.contains("--set train.lr="), "{said}");
     let said = new(&["stop_tokens=0", "train.lr=1e-3", "model.width=32"]).unwrap_err();
     assert!(said.to_string().contains("only context"), "{said}");

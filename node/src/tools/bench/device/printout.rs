@@ -73,7 +73,7 @@ impl<'a> Printout<'a> {
         self.out.flush()
     }
 
-    /// Prints the last line.
+    /// Prints the last line, which names all that was wrong or left out.
     ///
     /// # Errors
     /// [`BenchError::Wrong`] with all that was wrong.
