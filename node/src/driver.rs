@@ -42,7 +42,7 @@ use crate::net::{self, Net};
 use crate::os::Interrupts;
 use crate::ring::pairing;
 use crate::store::{Journal, Saved, Store, StoreError};
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::wake::Turns;
 use crate::worker::{self, Report, Snapshot};
 
@@ -65,7 +65,7 @@ pub(crate) struct Driver {
     worker: worker::Orders,
     store: Arc<Store>,
     rings: pairing::Rings,
-    tell: Teller,
+    tell: Console,
     buffers: Buffers,
     requests: PendingRequests,
     /// The peers that may serve the state that is being fetched.

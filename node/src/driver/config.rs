@@ -27,7 +27,7 @@ use crate::manifest::Manifest;
 use crate::net::{self, Reachability};
 use crate::ring::pairing;
 use crate::store::{Journal, Saved, Store};
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::worker::{self, Snapshot};
 
 /// Ring events that may wait: a few for each ring, one ring at a time.
@@ -61,7 +61,7 @@ pub(crate) struct Config {
     pub(crate) admission: Option<Admission>,
     /// The epoch after which this node leaves (`--epochs`).
     pub(crate) epochs: Option<NonZeroU64>,
-    pub(crate) tell: Teller,
+    pub(crate) tell: Console,
     pub(crate) stop: CancellationToken,
 }
 

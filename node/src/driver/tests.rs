@@ -48,10 +48,10 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
         line: None,
     };
     let net = net::start(config, stop.clone()).unwrap();
-    let tell = Teller::new(Sink::new(None, identity.peer().into()), Voice::Quiet, PathBuf::new());
+    let tell = Console::new(Sink::new(None, identity.peer().into()), Voice::Quiet, PathBuf::new());
     let machine = Machine { device: local.device, micro_batch: manifest.work.train.batch };
     let opened = Opened { local: &local, home: &home, machine, manifest, store, source };
-    let loaded = opened.load(begun, (Found::default(), None), net.handle, &tell, &stop).await;
+    let loaded = opened.load(begun, Found::default(), None, net.handle, &tell, &stop).await;
     let (parts, reports) = loaded.unwrap();
     (Driver::new(parts).0, reports)
 }

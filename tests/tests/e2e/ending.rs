@@ -70,7 +70,7 @@ fn who_wanted_so_many_epochs_is_done_and_nobody_pressed_a_key() {
     let (_bootstrap, entry) = begin(&story, &[]);
     let one = story.start_node("one", &entry, &["--epochs", "2"]).unwrap();
     let done = one.wait(PATIENCE).unwrap().expect_success().unwrap();
-    assert!(line(&done, "done at epoch 2: took part in 2 epochs").contains("goes on"));
+    assert!(line(&done, "done at epoch 2: took part in 2 epochs").contains("continue with"));
     for wrong in ["left at", "leaving", "Ctrl-C", "complete"] {
         assert!(!done.out.contains(wrong), "{wrong}: {}", done.out);
     }

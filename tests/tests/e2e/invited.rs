@@ -106,7 +106,7 @@ fn notices_are_handed_to_the_members() {
     let line = ["vouch", "--key", &key, "--data-dir", &data];
     let first = story.node(&[&line[..], &["--epoch", "2"]].concat()).unwrap();
     let first = first.expect_success().unwrap().out;
-    assert!(first.contains("notice 3 attests epoch 2") && first.contains("took it"), "{first}");
+    assert!(first.contains("notice 3 attests epoch 2") && first.contains("accepted it"), "{first}");
     let again = story.node(&[&line[..], &["--epoch", "1"]].concat()).unwrap();
     again.expect_failure(1, &["notice 4 does not fit notice 3"]).unwrap();
     let later = story.node(&line).unwrap().expect_success().unwrap().out;
@@ -144,7 +144,7 @@ fn who_comes_later_by_a_code_trains_along_and_the_next_one_finds_it_used_up() {
     let second = story.start_node("second", &entry, &["--invite", &single]).unwrap();
     let done = second.wait(2 * PATIENCE).unwrap();
     let done = done.expect_failure(1, &["this invite has been used 1 of 1 times"]).unwrap();
-    let at_once = "does not let this node in: this invite has been used 1 of 1 times";
+    let at_once = "does not admit this node: this invite has been used 1 of 1 times";
     assert!(done.out.contains(at_once), "{}", done.out);
 }
 

@@ -68,7 +68,7 @@ fn a_lone_node_says_what_it_waits_for() {
     let run = fs::read_dir(story.path("one/data/runs")).unwrap().next().unwrap().unwrap();
     fs::remove_file(run.path().join("node.toml")).unwrap();
     let mut again = story.resume_node("one", &[]).unwrap();
-    again.wait_until_it_said("nobody else is known", PATIENCE).unwrap();
+    again.wait_until_it_said("no other peer is known", PATIENCE).unwrap();
     again.interrupt().unwrap();
     let done = again.wait(PATIENCE).unwrap().expect_success().unwrap();
     assert_eq!(done.err, "", "a library speaks");
@@ -291,7 +291,7 @@ fn a_file_size_limit_stops_nobody() {
     let said =
         String::from_utf8(limited.stdout).unwrap() + &String::from_utf8(limited.stderr).unwrap();
     assert_eq!(limited.status.code(), Some(0), "{said}");
-    assert!(said.contains("training goes on, free some space"), "{said}");
+    assert!(said.contains("training goes on: free some disk space"), "{said}");
 
     let seen: Vec<Value> = fs::read_to_string(&events)
         .unwrap()

@@ -102,7 +102,7 @@ fn a_start_without_options_goes_on_with_those_of_before() {
     let _taken = TcpListener::bind(format!("127.0.0.1:{}", ports[0].first().unwrap())).unwrap();
     let said = past.goes_on();
     for words in
-        ["with 2 threads", "sheep in ", "nobody knows this key", "is taken by another program"]
+        ["with 2 threads", "sheep in ", "there is no such option", "is taken by another program"]
     {
         assert!(said.contains(words), "{words} is missing in {said}");
     }
@@ -118,6 +118,6 @@ fn a_start_without_options_goes_on_with_those_of_before() {
     fs::write(&past.kept, "bootstrap = [").unwrap();
     let done = past.story.node(&["--data-dir", &data]).unwrap();
     done.clone().expect_failure(1, &["text.txt", "--data"]).unwrap();
-    assert!(done.out.contains("node.toml is no TOML (line 1"), "{}", done.out);
+    assert!(done.out.contains("node.toml is not TOML (line 1"), "{}", done.out);
     assert_eq!(fs::read_to_string(&past.kept).unwrap(), "bootstrap = [", "it is left to be mended");
 }

@@ -15,7 +15,7 @@ const ROWS: [(&str, [usize; 3]); 6] = [
     ("protocol/sim", [28, 150, 19]),
     ("model", [0, 135, 0]),
     ("bootstrap", [0, 1, 0]),
-    ("node", [50, 546, 26]),
+    ("node", [2, 13, 13]),
     ("tests", [13, 58, 2]),
 ];
 

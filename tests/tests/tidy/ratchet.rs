@@ -26,7 +26,7 @@ const SPREAD: [(&str, &str, usize); 7] = [
     ("node/src/", "driver::Driver", 9),
     ("node/src/", "net::actor::Actor", 5),
     ("node/src/", "store::Store", 9),
-    ("node/src/", "tell::Teller", 8),
+    ("node/src/", "tell::Console", 8),
 ];
 /// How many files are in circles through methods, in crates that have such circles.
 const IN_CIRCLES: [(&str, usize); 3] =

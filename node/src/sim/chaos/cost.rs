@@ -1,31 +1,32 @@
-//! What a storm cost: how often peers were hurt, what did not go smoothly, and goodput.
+//! What chaos cost: how often peers were disturbed, what did not go smoothly, and the goodput.
 //!
-//! The measure is the last epoch before the storm, with T tokens in t seconds. With e more epochs
-//! and C tokens committed in s seconds since,
+//! The measure is the last epoch before the chaos, with T tokens in t seconds. With e more epochs and C tokens that were
+//! committed in s seconds since,
 //!
-//! goodput = C / (e · T): of the tokens that these epochs would have had, the share that they have;
+//! goodput = C / (e · T): the committed share of the tokens that these epochs would have had;
 //!
-//! pace = (C / s) / (T / t): tokens per second beside those before the storm.
+//! pace = (C / s) / (T / t): tokens per second, relative to those before the chaos.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use super::{ledger::Ledger, storm::UNDISTURBED_EPOCHS};
+use super::UNDISTURBED_EPOCHS;
+use crate::sim::observations::Observations;
 
-/// The figures of one storm, with their names in `report.json`.
+/// The costs, by their names in `report.json`.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Toll {
-    /// How often somebody was killed.
-    pub(super) kills: u64,
-    /// How often somebody was stopped.
-    pub(super) stops: u64,
-    /// How often somebody was cut off.
-    pub(super) cuts: u64,
-    /// Processes that were started again.
-    pub(super) restarts: u64,
+pub(in crate::sim) struct ChaosCost {
+    /// How often a peer was killed.
+    pub(in crate::sim) kills: u64,
+    /// How often a peer was stopped.
+    pub(in crate::sim) stops: u64,
+    /// How often a peer was cut off.
+    pub(in crate::sim) cuts: u64,
+    /// How often a killed process was started again.
+    pub(in crate::sim) restarts: u64,
     /// Peers that came back too late for the last epoch.
-    pub(super) late: Vec<usize>,
+    pub(in crate::sim) late: Vec<usize>,
     aborted_attempts: usize,
     regroups: usize,
     forks: u64,
@@ -34,34 +35,37 @@ pub(super) struct Toll {
     pace: Option<f64>,
 }
 
-impl Toll {
-    /// Adds what the ledger knows.
-    pub(super) fn count(&mut self, ledger: &Ledger) {
-        let tally = &ledger.tally;
+impl ChaosCost {
+    /// Takes the counts from the observations.
+    pub(in crate::sim) fn count(&mut self, observations: &Observations) {
+        let tally = &observations.tally;
         self.aborted_attempts = tally.aborted.len();
         self.regroups = tally.regroups.len();
         self.forks = tally.forks;
         self.left_out = tally.left_out;
-        (self.goodput, self.pace) = goodput(ledger).unzip();
+        (self.goodput, self.pace) = goodput(observations).unzip();
     }
 }
 
-/// Goodput and pace, if the storm had an epoch before it and one within.
-fn goodput(ledger: &Ledger) -> Option<(f64, f64)> {
-    let epochs = &ledger.epochs;
+/// Goodput and pace, if there was an epoch before the chaos and one within.
+fn goodput(observations: &Observations) -> Option<(f64, f64)> {
+    let epochs = &observations.epochs;
     let (before, calm) = (epochs.get(&(UNDISTURBED_EPOCHS - 1))?, epochs.get(&UNDISTURBED_EPOCHS)?);
     let (last, end) = epochs.last_key_value()?;
-    let count = last.checked_sub(UNDISTURBED_EPOCHS).filter(|count| *count > 0)?;
+    let count = last.checked_sub(UNDISTURBED_EPOCHS)?;
+    if count == 0 {
+        return None;
+    }
     let committed = epochs.range(UNDISTURBED_EPOCHS + 1..);
     let committed: u64 = committed.map(|(_, epoch)| epoch.tokens).sum();
     let share = committed as f64 / (count as f64 * calm.tokens as f64);
     let calm_ms = calm.first_ms.saturating_sub(before.first_ms) as f64;
-    let stormy_ms = end.first_ms.saturating_sub(calm.first_ms) as f64;
-    let pace = share * count as f64 * calm_ms / stormy_ms;
+    let chaos_ms = end.first_ms.saturating_sub(calm.first_ms) as f64;
+    let pace = share * count as f64 * calm_ms / chaos_ms;
     (share.is_finite() && pace.is_finite()).then_some((share, pace))
 }
 
-impl fmt::Display for Toll {
+impl fmt::Display for ChaosCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kills, restarts, stops, cuts, regroups, forks, left_out, .. } = self;
         write!(

@@ -1,6 +1,6 @@
-//! What the processes of a simulation say they did.
+//! What the processes of a simulation report that they did.
 //!
-//! The ledger takes events, knows nothing of files and processes, and can be asked at any time.
+//! It takes events, knows nothing of files and processes, and can be asked at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,37 +12,37 @@ use crate::{
     tell::events::{Event, Record},
 };
 
-/// An event that a scenario can provoke on purpose.
+/// A complaint that a scenario may provoke on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Allowed {
     /// A peer was dropped for what it did.
     Fault,
-    /// Two lineages met.
+    /// Two lineages of the run met.
     Fork,
     /// Equal receipts gave different states.
     Diverged,
 }
 
-/// Everything heard so far.
+/// Everything that was reported so far.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct Observations {
     peers: Vec<Peer>,
     /// The committed epochs, by number.
     pub(super) epochs: BTreeMap<u64, Epoch>,
-    /// What may be no failure, where a scenario provokes it.
+    /// Events that fail the simulation, unless the scenario provokes them.
     pub(super) complaints: Vec<(Allowed, String)>,
-    /// What did not go smoothly.
+    /// Counts of what did not go smoothly.
     pub(super) tally: Tally,
     news: Vec<String>,
 }
 
-/// What did not go smoothly, whoever said so.
+/// What did not go smoothly, counted once whichever peers reported it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     /// Attempts that ended without a decision.
     pub(super) aborted: BTreeSet<(u64, u64)>,
-    /// Regroups, but for those that found the run: the epoch, and who went on.
+    /// Regroups that do not found the run: the epoch, and the peers that went on.
     pub(super) regroups: BTreeSet<(u64, Vec<PeerName>)>,
     /// Times that a peer met another lineage.
     pub(super) forks: u64,
@@ -50,7 +50,6 @@ pub(super) struct Tally {
     pub(super) left_out: u64,
 }
 
-/// What one peer said.
 #[derive(Clone, Debug, Default)]
 struct Peer {
     name: Option<PeerName>,
@@ -58,28 +57,27 @@ struct Peer {
     head: Option<(u64, Hex)>,
     /// When it first accepted a roster of each epoch, in Unix milliseconds.
     rosters: BTreeMap<u64, u64>,
-    /// How long it then took to commit, in milliseconds.
+    /// How long it then took to commit that epoch, in milliseconds.
     rings: BTreeMap<u64, u64>,
     sent_bytes: u64,
     received_bytes: u64,
 }
 
-/// One committed epoch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Epoch {
-    /// Who reported which state digest.
+    /// The peers that reported each state digest.
     states: BTreeMap<Hex, BTreeSet<usize>>,
     /// Unix milliseconds of the first report.
     pub(super) first_ms: u64,
     /// Members of the roster that formed the receipt.
     pub(super) members: Vec<PeerName>,
-    /// Tokens of the epoch.
+    /// Tokens that the receipt counts.
     pub(super) tokens: u64,
     /// Training losses that members reported.
     losses: Vec<f64>,
     /// The longest time from a peer's Ready to its commit.
     pub(super) sync_ms: u64,
-    /// The highest attempt that decided.
+    /// The highest attempt that decided it.
     pub(super) attempt: u64,
 }
 
@@ -90,24 +88,24 @@ impl Epoch {
         Some(self.losses.iter().sum::<f64>() / f64::from(count))
     }
 
-    /// The state digest that most processes reported, and how many those are.
+    /// The state digest that most processes reported, and how many did.
     pub(super) fn state(&self) -> Option<(&Hex, usize)> {
         self.states.iter().map(|(state, by)| (state, by.len())).max_by_key(|(_, count)| *count)
     }
 
-    /// Different states that were reported: of lineages that have not met.
+    /// How many different states were reported: each is of a lineage that has not met the others.
     pub(super) fn lineages(&self) -> usize {
         self.states.len()
     }
 
-    /// Processes that reported the epoch.
+    /// How many processes reported the epoch.
     pub(super) fn reports(&self) -> usize {
         self.states.values().map(BTreeSet::len).sum()
     }
 }
 
-impl Ledger {
-    /// An empty ledger for `peers` peers.
+impl Observations {
+    /// No observations yet, of `peers` peers.
     pub(super) fn new(peers: usize) -> Self {
         Self {
             peers: vec![Peer::default(); peers],
@@ -156,7 +154,7 @@ impl Ledger {
             }
             Event::CaughtUp { state } => {
                 peer.advance(epoch, &state);
-                // Not a commit of its own, but it must be the state that the others committed.
+                // The peer did not commit it itself, but it must have the state that the others committed.
                 if let Some(entry) = self.epochs.get_mut(&epoch) {
                     entry.states.entry(state).or_default().insert(index);
                 }
@@ -185,7 +183,7 @@ impl Ledger {
         }
     }
 
-    /// Peer `index` has met another lineage, and takes so many epochs back.
+    /// Peer `index` has met another lineage, and undoes so many epochs.
     fn meet(&mut self, index: usize, first_epoch: u64, undone: u64) {
         if undone > 0 {
             let undone = number_of(undone, "epoch");
@@ -196,7 +194,7 @@ impl Ledger {
         self.tally.forks += 1;
     }
 
-    /// Some go on without others; each of them says so.
+    /// Some peers go on without others. Each member reports it; one sentence is enough.
     fn regroup(&mut self, epoch: u64, mut members: Vec<PeerName>, absent: &[PeerName]) {
         members.sort();
         let list = |names: &[PeerName]| {
@@ -222,12 +220,12 @@ impl Ledger {
         std::mem::take(&mut self.news)
     }
 
-    /// The greatest epoch that anybody has committed; 0 before the first.
+    /// The greatest epoch that any peer has committed; 0 before the first.
     pub(super) fn committed(&self) -> u64 {
         self.epochs.last_key_value().map_or(0, |(epoch, _)| *epoch)
     }
 
-    /// When anybody first committed `epoch` or a later one, in Unix milliseconds.
+    /// When a peer first committed `epoch` or a later one, in Unix milliseconds.
     pub(super) fn commit_ms(&self, epoch: u64) -> Option<u64> {
         self.epochs.range(epoch..).map(|(_, entry)| entry.first_ms).min()
     }
@@ -250,12 +248,12 @@ impl Ledger {
         self.peers.get(peer).map_or((0, 0), |peer| (peer.sent_bytes, peer.received_bytes))
     }
 
-    /// The greatest head of `peer`.
+    /// The greatest head that `peer` has reported.
     pub(super) fn head(&self, peer: usize) -> Option<&(u64, Hex)> {
         self.peers.get(peer)?.head.as_ref()
     }
 
-    /// How two processes committed one epoch differently, if two did.
+    /// The first epoch that two processes committed differently, if there is one.
     pub(super) fn disagreement(&self) -> Option<String> {
         let (epoch, entry) = self.epochs.iter().find(|(_, entry)| entry.states.len() > 1)?;
         let by = |(state, by): (&Hex, &BTreeSet<usize>)| format!("{} by {by:?}", state.short());

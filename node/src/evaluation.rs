@@ -1,7 +1,7 @@
-//! How good a state is, measured from its checkpoint file: for `eval`, `sample` and `sim`.
+//! Measures how good a state is, from its checkpoint file: for `eval`, `sample` and `sim`.
 //!
-//! A gauge holds the run's model and its held-out data; to write text, the model is enough. It
-//! believes nobody: the numbers come from the bytes on disk.
+//! An evaluator holds the run's model and its held-out data; to write text, the model is enough. It trusts no report:
+//! the numbers come from the bytes on disk.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,58 +22,57 @@ use crate::{
     manifest::Manifest,
 };
 
-/// A run's model, with the weights of a state.
+/// The model of a run, with the weights of a state.
 pub(crate) struct Loaded {
     manifest: Manifest,
-    /// With what is loaded.
+    /// The model, with the weights that were loaded last.
     pub(crate) model: Box<dyn Model>,
 }
 
-/// A model and what it is measured on.
-pub(crate) struct Gauge {
+/// The model of a run and the data that it is measured on.
+pub(crate) struct Evaluator {
     loaded: Loaded,
     source: Arc<Dataset>,
 }
 
-/// Why nothing could be measured.
+/// Why a state could not be measured.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum GaugeError {
-    /// The data is not to be had.
+pub(crate) enum EvaluationError {
+    /// The run's data cannot be opened.
     #[error(transparent)]
     Data(#[from] DataError),
     /// The model cannot be built or loaded.
     #[error(transparent)]
     Model(#[from] TrainError),
-    /// The state is not to be had.
+    /// The checkpoint cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The state cannot be measured.
     #[error(transparent)]
     Eval(#[from] EvalError),
 }
 
 impl Loaded {
-    /// Builds the run's model.
-    pub(crate) fn new(manifest: Manifest, device: Device) -> Result<Self, GaugeError> {
+    /// Builds the model of the run.
+    pub(crate) fn new(manifest: Manifest, device: Device) -> Result<Self, EvaluationError> {
         let model = intellect_model::model(&manifest.work, device)?;
         Ok(Self { manifest, model })
     }
 
-    /// Loads the state in `path`.
-    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, GaugeError> {
+    /// Loads the state of the checkpoint at `path`.
+    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, EvaluationError> {
         let checkpoint = Front::of(path, &self.manifest)?.whole(|_| {})?;
         self.model.load(&checkpoint.theta)?;
         Ok(checkpoint)
     }
 }
 
-impl Gauge {
-    /// Opens the run's data (in what is named, where it trains on files) and builds its model.
+impl Evaluator {
+    /// Opens the run's data, in the files of `named` if it needs files, and builds its model.
     pub(crate) fn open(
         manifest: Manifest,
         named: &[PathBuf],
         device: Device,
-    ) -> Result<Self, GaugeError> {
+    ) -> Result<Self, EvaluationError> {
         let source = Dataset::open(&manifest.work, manifest.run.seed, named)?;
         Self::on(manifest, source.into(), device)
     }
@@ -83,35 +82,34 @@ impl Gauge {
         manifest: Manifest,
         source: Arc<Dataset>,
         device: Device,
-    ) -> Result<Self, GaugeError> {
+    ) -> Result<Self, EvaluationError> {
         Ok(Self { loaded: Loaded::new(manifest, device)?, source })
     }
 
-    /// What losses on this run's data are to be compared with.
+    /// What the losses on this run's data are to be compared with.
     pub(crate) fn entropies(&self) -> Entropies {
         self.source.entropies()
     }
 
-    /// Measures the weights that are drawn from the run's seed on at least `tokens` held-out
-    /// tokens.
-    pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, GaugeError> {
+    /// Measures the weights that are drawn from the run's seed, on at least `tokens` held-out tokens.
+    pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, EvaluationError> {
         let specs = arch::specs(&self.loaded.manifest.work.model);
         self.loaded.model.load(&genesis::weights(self.loaded.manifest.run.seed, &specs))?;
         self.evaluate(tokens)
     }
 
-    /// Loads the state in `path`.
-    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, GaugeError> {
+    /// Loads the state of the checkpoint at `path`.
+    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, EvaluationError> {
         self.loaded.load(path)
     }
 
-    /// Loads these parameters.
-    pub(crate) fn take(&mut self, theta: &[f32]) -> Result<(), GaugeError> {
+    /// Loads these parameters into the model.
+    pub(crate) fn take(&mut self, theta: &[f32]) -> Result<(), EvaluationError> {
         Ok(self.loaded.model.load(theta)?)
     }
 
-    /// Measures what is loaded on at least `tokens` held-out tokens.
-    pub(crate) fn evaluate(&self, tokens: usize) -> Result<Evaluation, GaugeError> {
+    /// Measures the loaded weights on at least `tokens` held-out tokens.
+    pub(crate) fn evaluate(&self, tokens: usize) -> Result<Evaluation, EvaluationError> {
         Ok(eval::evaluate(
             self.loaded.model.as_ref(),
             &self.source,
@@ -120,15 +118,15 @@ impl Gauge {
         )?)
     }
 
-    /// Bytes of text per token of what [`Gauge::evaluate`] measures on, where tokens are text.
+    /// Bytes of text per token of the held-out data that [`Evaluator::evaluate`] uses, where tokens are text.
     pub(crate) fn bytes_per_token(
         &self,
         tokenizer: &Tokenizer,
         tokens: usize,
-    ) -> Result<Option<f64>, GaugeError> {
+    ) -> Result<Option<f64>, EvaluationError> {
         Ok(eval::bytes_per_token(&self.source, &self.loaded.manifest.work, tokenizer, tokens)?)
     }
 }
 
-/// Held-out tokens of a measurement that is reported: enough for two digits of an excess.
+/// Held-out tokens of a reported measurement: enough for two digits of an excess.
 pub(crate) const REPORT_TOKENS: usize = 1 << 15;

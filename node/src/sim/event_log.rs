@@ -1,7 +1,7 @@
-//! `sim.jsonl`: what the simulation measured, as events (docs/FORMATS.md), while it runs.
+//! `sim.jsonl`: what the simulation measures, as events (docs/FORMATS.md), while it runs.
 //!
-//! The simulation is nobody's peer: its lines bear the organiser's name, in whose run it measures.
-//! A line that cannot be written costs a warning; the nodes go on.
+//! The simulation is no peer, so its lines name the organiser as the writer. If a line cannot be written, a warning is
+//! printed and the nodes go on.
 
 use std::io::{self, Write as _};
 
@@ -11,16 +11,15 @@ use crate::tell::events::{Event, Sink};
 
 use super::plan::Plan;
 
-/// An open `sim.jsonl`.
 #[derive(Debug)]
-pub(super) struct Logbook {
+pub(super) struct EventLog {
     sink: Sink,
-    /// Entropy rate of the source, where it is known.
+    /// Entropy rate of the data's source, if it is known.
     floor: Option<f64>,
 }
 
-impl Logbook {
-    /// Begins it, in the folder of the simulation.
+impl EventLog {
+    /// Creates the file in the folder of the simulation.
     pub(super) fn open(plan: &Plan, floor: Option<f64>) -> io::Result<Self> {
         let path = plan.folder.join("sim.jsonl");
         let mut sink = Sink::open(Some(&path), plan.manifest.run.organiser.into())?;
@@ -28,12 +27,12 @@ impl Logbook {
         Ok(Self { sink, floor })
     }
 
-    /// Writes what the state of `epoch` was measured at, if it was.
+    /// Writes the evaluation of the state of `epoch`, if there is one.
     pub(super) fn write(&mut self, epoch: u64, evaluation: Option<Evaluation>) {
         let Some(Evaluation { loss, excess, .. }) = evaluation else { return };
         let event = Event::Evaluated { loss: Some(loss), floor: self.floor, excess };
         if let Err(error) = self.sink.emit(Some(epoch), event) {
-            // Standard error may be closed; the simulation goes on.
+            // Standard error may be closed too; the simulation goes on.
             let _ = writeln!(io::stderr(), "warning: sim.jsonl is not written: {error}");
         }
     }

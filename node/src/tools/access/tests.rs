@@ -1,4 +1,4 @@
-//! Tests of `admit`.
+//! Tests of `access`, with typed command lines.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -19,7 +19,7 @@ const ENTRY: &str =
     "/ip4/192.0.2.1/tcp/4001/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 const PEER: &str = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 
-fn typed(arguments: &[&str]) -> Result<String, AdmitError> {
+fn typed(arguments: &[&str]) -> Result<String, AccessError> {
     let mut out = Vec::new();
     let line = std::iter::once("intellect-node").chain(arguments.iter().copied());
     match Cli::try_parse_from(line).unwrap().command.unwrap() {
@@ -43,7 +43,7 @@ impl Folder {
         folder
     }
 
-    /// The same with a run of invited peers, whose organiser is a.
+    /// The same, with a run of invited peers whose organiser is a.
     fn invited() -> Self {
         let folder = Self::new();
         folder.run("run.toml", &["--invited"]);
@@ -63,18 +63,18 @@ impl Folder {
         Identity::load(Path::new(&self.path(name))).unwrap().peer()
     }
 
-    fn invite(&self, key: &str, extra: &[&str]) -> Result<String, AdmitError> {
+    fn invite(&self, key: &str, extra: &[&str]) -> Result<String, AccessError> {
         let (key, manifest) = (self.path(key), self.path("run.toml"));
         typed(&[&["invite", "new", "--key", &key, "--manifest", &manifest], extra].concat())
     }
 }
 
-/// What the last word is.
-fn code(told: &str) -> Code {
-    told.split_whitespace().last().unwrap().parse().unwrap()
+/// The code at the end of the output.
+fn code(said: &str) -> Code {
+    said.split_whitespace().last().unwrap().parse().unwrap()
 }
 
-/// Whether a code gets its joiner in, with all that it allows.
+/// Whether a code admits its joiner, with all that it allows.
 fn admits(folder: &Folder, code: &Code, peer: &PeerId) -> Result<(), Denied> {
     let manifest = invited(Path::new(&folder.path("run.toml"))).unwrap();
     code.ticket(peer)?.verify(&manifest.run.organiser, &manifest.id, peer)
@@ -84,21 +84,21 @@ fn admits(folder: &Folder, code: &Code, peer: &PeerId) -> Result<(), Denied> {
 fn a_run_of_invited_peers_is_organised_in_three_lines() {
     let folder = Folder::new();
     let made = folder.run("run.toml", &["--invited"]);
-    for words in ["whoever the organiser invites", "invite new --key"] {
+    for words in ["peers that the organiser invites", "invite new --key"] {
         assert!(made.contains(words), "no {words} in {made}");
     }
     let line = ["--uses", "5", "--label", "bob", "--expires", "7d", "--until-epoch", "900"];
-    let told = folder.invite("a", &[&line[..], &["--bootstrap", ENTRY]].concat()).unwrap();
+    let said = folder.invite("a", &[&line[..], &["--bootstrap", ENTRY]].concat()).unwrap();
     for words in ["invite bob: 5 peers may join by it, until 20", "up to epoch 900", "invites.toml"]
     {
-        assert!(told.contains(words), "no {words} in {told}");
+        assert!(said.contains(words), "no {words} in {said}");
     }
-    let joins = told.lines().last().unwrap();
+    let joins = said.lines().last().unwrap();
     assert!(
         joins.starts_with(&format!("intellect-node --bootstrap {ENTRY} --invite ii1")),
         "{joins}"
     );
-    let code = code(&told);
+    let code = code(&said);
     assert_eq!(admits(&folder, &code, &folder.key("b")), Ok(()));
     let Code::Bearer { invite, seed } = &code else { panic!("a bearer code") };
     let Terms { uses, until_epoch, expires, .. } = invite.terms;
@@ -106,7 +106,7 @@ fn a_run_of_invited_peers_is_organised_in_three_lines() {
     assert_eq!((uses, until_epoch), (5, 900));
     assert!((now + 7 * 86_400 - 600..=now + 7 * 86_400).contains(&expires));
 
-    // What is noted is no secret, and is for its owner all the same.
+    // The list is not secret, but only its owner may read it all the same.
     let book = folder.path("invites.toml");
     let text = std::fs::read_to_string(&book).unwrap();
     assert!(text.contains("label = \"bob\"") && text.contains(&invite.terms.key.hex()), "{text}");
@@ -118,51 +118,51 @@ fn a_run_of_invited_peers_is_organised_in_three_lines() {
 #[test]
 fn invites_of_one_run_have_names_of_their_own() {
     let folder = Folder::invited();
-    let label = |told: String| told.split(['\n', ':']).next().unwrap().to_owned();
+    let label = |said: String| said.split(['\n', ':']).next().unwrap().to_owned();
     assert_eq!(label(folder.invite("a", &[]).unwrap()), "invite invite-1");
     assert_eq!(label(folder.invite("a", &["--label", "invite-3"]).unwrap()), "invite invite-3");
     assert_eq!(label(folder.invite("a", &[]).unwrap()), "invite invite-2");
     assert_eq!(label(folder.invite("a", &[]).unwrap()), "invite invite-4");
-    let told = folder.invite("a", &["--label", "invite-3"]).unwrap_err().to_string();
-    assert!(told.contains("--label invite-3") && told.contains("choose another"), "{told}");
-    let told = folder.invite("a", &["--label", "no blanks"]).unwrap_err().to_string();
-    assert!(told.contains("A-Za-z0-9._-"), "{told}");
+    let error = folder.invite("a", &["--label", "invite-3"]).unwrap_err().to_string();
+    assert!(error.contains("--label invite-3") && error.contains("choose another"), "{error}");
+    let error = folder.invite("a", &["--label", "no blanks"]).unwrap_err().to_string();
+    assert!(error.contains("A-Za-z0-9._-"), "{error}");
     let manifest = invited(Path::new(&folder.path("run.toml"))).unwrap();
     let book = book::Book::beside(Path::new(&folder.path("a"))).unwrap();
     assert_eq!(book.of(manifest.id).count(), 4);
     assert_eq!(book.of(RunId([1; 32])).count(), 0);
     std::fs::write(folder.path("invites.toml"), "[[invite]]\nlabel = 3").unwrap();
-    let told = folder.invite("a", &[]).unwrap_err().to_string();
-    assert!(told.contains("invites.toml") && told.contains("mend that line"), "{told}");
+    let error = folder.invite("a", &[]).unwrap_err().to_string();
+    assert!(error.contains("invites.toml") && error.contains("correct that line"), "{error}");
 }
 
 #[test]
 fn a_named_peer_alone_may_use_its_invite() {
     let folder = Folder::invited();
-    let told = folder.invite("a", &["--for", PEER, "--until-epoch", "7"]).unwrap();
-    assert!(told.contains(&format!("{PEER} may join, up to epoch 7")), "{told}");
-    assert!(!told.contains("hand it to"), "no secret: {told}");
-    let code = code(&told);
+    let said = folder.invite("a", &["--for", PEER, "--until-epoch", "7"]).unwrap();
+    assert!(said.contains(&format!("{PEER} may join, up to epoch 7")), "{said}");
+    assert!(!said.contains("give it only to"), "no secret: {said}");
+    let code = code(&said);
     let peer = crate::config::parse_peer("for", PEER).unwrap();
     assert_eq!(admits(&folder, &code, &peer), Ok(()));
     assert!(matches!(code, Code::Named(Ticket::Named { until_epoch: 7, .. })));
     let denied = admits(&folder, &code, &folder.key("b"));
     assert_eq!(denied, Err(Denied::AnotherPeer { peer }));
-    let told = folder.invite("a", &["--for", "bob"]).unwrap_err().to_string();
-    assert!(told.contains("--for bob") && told.contains("12D3KooW"), "{told}");
+    let error = folder.invite("a", &["--for", "bob"]).unwrap_err().to_string();
+    assert!(error.contains("--for bob") && error.contains("12D3KooW"), "{error}");
 }
 
 #[test]
-fn who_has_no_say_makes_no_invite() {
+fn only_the_organiser_of_a_run_of_invited_peers_makes_an_invite() {
     let folder = Folder::invited();
-    let told = folder.invite("b", &[]).unwrap_err().to_string();
+    let error = folder.invite("b", &[]).unwrap_err().to_string();
     for words in [&folder.key("b").hex(), &folder.key("a").hex(), "only the organiser signs"] {
-        assert!(told.contains(words), "no {words} in {told}");
+        assert!(error.contains(words), "no {words} in {error}");
     }
     let open = Folder::new();
     open.run("run.toml", &[]);
-    let told = open.invite("a", &[]).unwrap_err().to_string();
-    assert!(told.contains("open run") && told.contains("--from-run DATA_DIR"), "{told}");
+    let error = open.invite("a", &[]).unwrap_err().to_string();
+    assert!(error.contains("open run") && error.contains("--from-run DATA_DIR"), "{error}");
 }
 
 #[test]

@@ -1,13 +1,14 @@
-//! `--chaos`: peers that are hurt at random, and well again a moment later.
+//! `--chaos`: peers are disturbed at random, and well again a moment later.
 //!
-//! `kill every 5s for 5m, stop every 20s for 2m` or `kill each epoch`: a rule chooses, from a seed,
-//! one running peer whom nothing ails, and kills it (as kill -9), stops it, or takes its link down;
-//! 1 to 3 seconds later it is started, continued, or linked again. Two peers at least are always
-//! well before one is hurt, so the run never loses its last.
+//! A rule is such as `kill every 5s for 5m, stop every 20s for 2m` or `kill each epoch`. It chooses, from a seed, one
+//! running peer that is well, and kills it (as kill -9), stops it, or takes its link down. 1 to 3 seconds later the
+//! peer is started, continued, or linked again. At least two peers are well before one is hurt, so the run never
+//! loses its last peer.
 //!
-//! A storm begins after the second commit, which shows what an undisturbed epoch takes, and is over
-//! three epochs before the end, so that everybody is there for the last one. It leaves alone whom a
-//! scenario file deals with.
+//! Chaos begins after the second commit, which shows how long an undisturbed epoch takes. It ends three epochs before
+//! the last, so that every peer is there for that one. It leaves alone the peers that a scenario file deals with.
+
+pub(super) mod cost;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,15 +20,14 @@ use std::{
 use intellect_protocol::base::rng::Rng;
 
 use super::{
-    links::{Change, Line},
-    scenario::{Action, Deed},
+    links::{AccessLink, Change},
+    scenario::{Action, PeerAction},
 };
 
-/// The rules of a storm, as they were typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Forecast(Vec<Rule>);
+pub(crate) struct ChaosRules(Vec<Rule>);
 
-/// What happens how often.
+/// What happens, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     harm: Harm,
@@ -43,33 +43,33 @@ enum Harm {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rhythm {
-    /// Every so often, for so long.
+    /// Every `gap`, for `length` from the beginning.
     Every { gap: Duration, length: Duration },
     /// Once in each epoch, at a random instant of its first four fifths.
     EachEpoch,
 }
 
-/// A wrong `--chaos`.
+/// The argument of `--chaos` makes no sense.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "--chaos {text}: write rules such as \"kill every 5s for 5m\" or \"kill each epoch\", with \
      commas between them; kill, stop or cut, and times in ms, s, m or h"
 )]
-pub(crate) struct ForecastError {
+pub(crate) struct ChaosError {
     /// The rule that is not understood.
     text: String,
 }
 
-impl FromStr for Forecast {
-    type Err = ForecastError;
+impl FromStr for ChaosRules {
+    type Err = ChaosError;
 
-    fn from_str(text: &str) -> Result<Self, ForecastError> {
+    fn from_str(text: &str) -> Result<Self, ChaosError> {
         text.split(',').map(|rule| parse_rule(rule.trim())).collect::<Result<_, _>>().map(Self)
     }
 }
 
-fn parse_rule(text: &str) -> Result<Rule, ForecastError> {
-    let wrong = || ForecastError { text: text.to_owned() };
+fn parse_rule(text: &str) -> Result<Rule, ChaosError> {
+    let wrong = || ChaosError { text: text.to_owned() };
     let words: Vec<&str> = text.split_whitespace().collect();
     let (harm, rhythm) = match words[..] {
         [harm, "each", "epoch"] => (harm, Rhythm::EachEpoch),
@@ -83,7 +83,7 @@ fn parse_rule(text: &str) -> Result<Rule, ForecastError> {
     Ok(Rule { harm, rhythm })
 }
 
-/// A number and its unit; nothing is no time.
+/// A number with its unit; zero is no time.
 fn parse_time(text: &str) -> Option<Duration> {
     let digits = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
@@ -98,7 +98,7 @@ fn parse_time(text: &str) -> Option<Duration> {
     (millis > 0).then_some(Duration::from_millis(millis))
 }
 
-impl fmt::Display for Forecast {
+impl fmt::Display for ChaosRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Rule { harm, rhythm }) in self.0.iter().enumerate() {
             f.write_str(if index > 0 { ", " } else { "" })?;
@@ -112,8 +112,8 @@ impl fmt::Display for Forecast {
     }
 }
 
-impl Forecast {
-    /// Whether links are touched.
+impl ChaosRules {
+    /// Whether any rule takes links down.
     pub(crate) fn has_links(&self) -> bool {
         self.0.iter().any(|rule| rule.harm == Harm::Cut)
     }
@@ -132,51 +132,54 @@ impl Harm {
 
     fn hurt(self, peer: usize) -> Action {
         match self {
-            Self::Kill => Action::Peer(Deed::Kill, peer),
-            Self::Stop => Action::Peer(Deed::Stop, peer),
+            Self::Kill => Action::Peer(PeerAction::Kill, peer),
+            Self::Stop => Action::Peer(PeerAction::Stop, peer),
             Self::Cut => up(peer, false),
         }
     }
 
     fn cure(self, peer: usize) -> Action {
         match self {
-            Self::Kill => Action::Peer(Deed::Start, peer),
-            Self::Stop => Action::Peer(Deed::Continue, peer),
+            Self::Kill => Action::Peer(PeerAction::Start, peer),
+            Self::Stop => Action::Peer(PeerAction::Continue, peer),
             Self::Cut => up(peer, true),
         }
     }
 }
 
 fn up(peer: usize, up: bool) -> Action {
-    Action::Links(Change::Line { peer, line: Line { up: Some(up), ..Line::default() } })
+    Action::Links(Change::Access {
+        peer,
+        link: AccessLink { up: Some(up), ..AccessLink::default() },
+    })
 }
 
-/// A storm that has begun, or will.
+/// The state of chaos, before, during and after its time.
 #[derive(Debug)]
-pub(super) struct Storm {
-    forecast: Forecast,
+pub(super) struct Chaos {
+    rules: ChaosRules,
     rng: Rng,
-    /// The last epoch of the run.
+    /// The last epoch of the run; the chaos ends before it.
     epochs: u64,
-    /// For each rule, when it hurts somebody next.
+    /// For each rule, when it hurts a peer next.
     due: Vec<Option<Duration>>,
-    /// Who is hurt, how, and until when.
+    /// The peers that are hurt, how, and until when.
     hurt: BTreeMap<usize, (Harm, Duration)>,
     began: Option<Duration>,
-    /// The greatest epoch that was seen, and when; how long it took.
+    /// The greatest epoch so far, and when it was committed.
     epoch: (u64, Duration),
     epoch_length: Duration,
     counts: BTreeMap<Harm, u64>,
-    /// Everybody who was ever hurt.
+    /// All peers that were ever hurt.
     touched: BTreeSet<usize>,
 }
 
-impl Storm {
-    /// A storm as forecast over a run of so many epochs.
-    pub(super) fn new(forecast: Forecast, seed: u64, epochs: u64) -> Self {
+impl Chaos {
+    /// Chaos by these rules in a run of so many epochs.
+    pub(super) fn new(rules: ChaosRules, seed: u64, epochs: u64) -> Self {
         Self {
-            due: vec![None; forecast.0.len()],
-            forecast,
+            due: vec![None; rules.0.len()],
+            rules,
             rng: Rng::new(seed),
             epochs,
             hurt: BTreeMap::new(),
@@ -188,9 +191,8 @@ impl Storm {
         }
     }
 
-    /// What happens `now`, so long after the start, with so many epochs `committed`. The processes
-    /// of the peers `running` run, or are stopped; of these peers the storm does not touch the
-    /// `spared`.
+    /// What happens `now`, so long after the start, with so many epochs `committed`. `running` are the peers with a
+    /// process, which may be stopped; those of them in `spared` are never hurt.
     pub(super) fn take_due(
         &mut self,
         now: Duration,
@@ -212,7 +214,7 @@ impl Storm {
             return actions;
         }
         for index in 0..self.due.len() {
-            let Some(rule) = self.forecast.0.get(index).copied() else { continue };
+            let Some(rule) = self.rules.0.get(index).copied() else { continue };
             if self.due[index].is_none_or(|due| now < due) {
                 continue;
             }
@@ -225,7 +227,8 @@ impl Storm {
             self.due[index] = match rule.rhythm {
                 Rhythm::Every { gap, length } => {
                     let end = self.began.unwrap_or_default() + length;
-                    Some(now + gap).filter(|next| *next < end)
+                    let next = now + gap;
+                    (next < end).then_some(next)
                 }
                 Rhythm::EachEpoch => None,
             };
@@ -238,17 +241,17 @@ impl Storm {
         self.touched.contains(&peer)
     }
 
-    /// How often somebody was killed, stopped and cut off.
+    /// How often peers were killed, stopped and cut off.
     pub(super) fn counts(&self) -> [u64; 3] {
         Harm::ALL.map(|harm| self.counts.get(&harm).copied().unwrap_or(0))
     }
 
-    /// Whether nobody is hurt any more from now on.
+    /// Whether no peer is hurt any more from now on.
     fn is_over(&self) -> bool {
         self.epoch.0 + CALM_EPOCHS >= self.epochs
     }
 
-    /// Takes note of the run's progress.
+    /// Notes the progress of the run.
     fn follow(&mut self, committed: u64, now: Duration) {
         let (epoch, since) = self.epoch;
         if committed <= epoch {
@@ -261,11 +264,11 @@ impl Storm {
         }
         let first = self.began.is_none();
         self.began.get_or_insert(now);
-        for (due, rule) in self.due.iter_mut().zip(&self.forecast.0) {
+        for (due, rule) in self.due.iter_mut().zip(&self.rules.0) {
             match rule.rhythm {
                 Rhythm::Every { gap, .. } if first => *due = Some(now + gap),
                 Rhythm::Every { .. } => {}
-                // One that is still due was meant for the epoch before, and comes at once.
+                // A rule that is still due was meant for the epoch before, and is due at once.
                 Rhythm::EachEpoch if due.is_some() => *due = Some(now),
                 Rhythm::EachEpoch => {
                     let share = EPOCH_SHARE * self.rng.unit();
@@ -275,7 +278,7 @@ impl Storm {
         }
     }
 
-    /// A peer that may be hurt, if another one stays well.
+    /// A random peer that may be hurt, if another one stays well.
     fn victim(&mut self, running: &BTreeSet<usize>, spared: &BTreeSet<usize>) -> Option<usize> {
         let well: Vec<usize> =
             running.iter().copied().filter(|peer| !self.hurt.contains_key(peer)).collect();
@@ -284,14 +287,14 @@ impl Storm {
     }
 }
 
-/// Commits before a storm begins; the last of these epochs is the measure of an undisturbed one.
-pub(super) const UNDISTURBED_EPOCHS: u64 = 2;
-/// The harm of an epoch comes within this share of the last one's length: this one may be shorter.
+/// Commits before chaos begins. The last of these epochs is the measure of an undisturbed one.
+const UNDISTURBED_EPOCHS: u64 = 2;
+/// The harm of an epoch comes within this share of the length of the epoch before, as this one may be shorter.
 const EPOCH_SHARE: f64 = 0.8;
-/// Epochs at the end without harm: a peer that has just come back needs two to take part.
+/// Epochs at the end without harm: a peer that has just come back needs two of them to take part.
 const CALM_EPOCHS: u64 = 3;
-/// Who is hurt is well again after 1 to 3 s: longer than "silent after" of the built-in manifest,
-/// or not; shorter than its `minority_grace`.
+/// A peer is well again after 1 to 3 s, which may be longer than the silence after which the built-in manifest counts
+/// a peer as gone, but is shorter than its `minority_grace`.
 const WELL_AFTER_MIN: Duration = Duration::from_secs(1);
 const WELL_AFTER_RANGE: Duration = Duration::from_secs(2);
 

@@ -1,4 +1,4 @@
-//! `invite …`: who may take part in a run of invited peers, as its organiser decides it.
+//! `invite …`: the organiser decides who may take part in a run of invited peers.
 
 mod book;
 mod invite;
@@ -22,7 +22,7 @@ use intellect_protocol::{
 };
 
 use crate::{
-    cli::admit::InviteCommand,
+    cli::access::InviteCommand,
     config::LocalError,
     identity::{Identity, IdentityError},
     manifest::{LoadError, Manifest},
@@ -31,173 +31,144 @@ use crate::{
     tools::stored::StoredError,
 };
 
-/// Why one of these commands did not succeed. Nothing has been decided.
+/// Why one of these commands did not succeed. Unless the variant says otherwise, no notice was signed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AdmitError {
-    /// Something on the command line cannot be meant.
+pub(crate) enum AccessError {
+    /// The command line makes no sense.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// The key cannot be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The manifest cannot be read.
     #[error(transparent)]
     Manifest(#[from] LoadError),
-    /// Nobody needs an invite.
+    /// The run is open: no peer needs an invite.
     #[error(
         "{} is of an open run, which anybody may join: `intellect-node manifest new --invited` makes a run \
-         of invited peers, with --from-run DATA_DIR one that goes on with this run",
+         of invited peers, with --from-run DATA_DIR one that continues this run",
         path.display()
     )]
-    Open {
-        /// The manifest.
-        path: PathBuf,
-    },
-    /// There is no such invite, or it cannot be used so.
+    Open { path: PathBuf },
+    /// The invite cannot be made as it was typed.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// Two invites of one name could not be told apart.
+    /// An invite for this run has that label already.
     #[error("--label {label}: {} has an invite of that name already: choose another one", path.display())]
-    Label {
-        /// The name.
-        label: String,
-        /// The book.
-        path: PathBuf,
-    },
-    /// No such invite.
+    Label { label: String, path: PathBuf },
+    /// No invite for this run has that label.
     #[error(
         "--invite {label}: {} has no invite of that name for this run{}; one that was made elsewhere can be \
          named by the 64 digits of its key", path.display(), known(labels)
     )]
     NoInvite {
-        /// What was typed.
         label: String,
-        /// The book.
         path: PathBuf,
-        /// What it has.
+        /// The labels that it has for this run.
         labels: Vec<String>,
     },
-    /// The notice cannot be.
+    /// The notice does not fit the chain of the run's notices.
     #[error(transparent)]
     Notice(#[from] NoticeError),
-    /// The network cannot be used.
+    /// The network cannot be started.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// The system refused a thread or signals.
+    /// The system refused to create threads.
     #[error("cannot start")]
     Runtime(#[source] io::Error),
-    /// Nobody takes it.
+    /// The notice was signed and stored, but no member could be reached.
     #[error(
-        "no member of run {run} was reached{}: see that the address is right and the run goes on. Notice \
-         {number} lies in {}; an `intellect-bootstrap` with the manifest beside it hands it out",
+        "no member of run {run} was reached{}: check that the address is right and that the run goes on. Notice \
+         {number} is in {}; an `intellect-bootstrap` with the manifest beside it hands it out",
         why.as_ref().map_or_else(String::new, |why| format!(" ({why})")), notices.display()
     )]
     Nobody {
-        /// The run.
         run: RunId,
-        /// Its number.
         number: u64,
-        /// What the entry point said.
+        /// The error of the entry point, if it gave one.
         why: Option<String>,
-        /// Where it is kept.
+        /// The file that has the notice.
         notices: PathBuf,
     },
-    /// Those who were asked refuse it.
-    #[error("the members of the run do not take notice {number}: {why}")]
+    /// The members that answered refuse the notice.
+    #[error("the members of the run refuse notice {number}: {why}")]
     Refused {
-        /// Its number.
         number: u64,
-        /// In the words of one of them.
+        /// The reason, in the words of one of them.
         why: String,
     },
-    /// Another notice of that number is in the lineage.
+    /// The lineage has another notice of that number.
     #[error(
-        "notice {number} of the run is another one, signed at the same time: type the same line again"
+        "another notice {number} was signed at the same time and came first: type the same line again"
     )]
-    Overtaken {
-        /// Its number.
-        number: u64,
-    },
-    /// It takes long.
+    Overtaken { number: u64 },
+    /// Members have the notice, but it was not in force before `--wait` was over.
     #[error(
-        "notice {number} is not in force yet, but the run's members have it, and a later epoch carries it; the \
+        "notice {number} is not in force yet, but the run's members have it, and a later epoch will carry it; the \
          run is at epoch {epoch}. --wait waits longer"
     )]
     Waited {
-        /// Its number.
         number: u64,
-        /// Where the run is.
+        /// The epoch that the run is at.
         epoch: u64,
     },
-    /// Whoever signs has no say.
+    /// The key that was typed is not the organiser's.
     #[error(
-        "{} is the key of {key}, and only the organiser signs for a run, here {organiser}: take that key",
+        "{} is the key of {key}, and only the organiser signs for a run, here {organiser}: use that key",
         path.display()
     )]
     NotTheOrganiser {
-        /// The file.
         path: PathBuf,
-        /// Its public key.
+        /// Its public key, 64 hex digits.
         key: String,
-        /// The organiser's.
+        /// The organiser's public key, 64 hex digits.
         organiser: String,
     },
-    /// No such run in the folder, or no such state.
+    /// The folder has no such run, or no such state.
     #[error(transparent)]
     Stored(#[from] StoredError),
-    /// The folder does not have the epoch.
+    /// The folder does not have the epoch that was typed.
     #[error("--epoch {epoch}: the folder has the epochs up to {last}: choose one of them, or wait")]
     NoEpoch {
-        /// What was asked for.
         epoch: u64,
-        /// Its last one.
+        /// The last epoch in the folder.
         last: u64,
     },
-    /// The folder is of another lineage than the one that was attested.
+    /// The folder follows another lineage than the one that was attested before.
     #[error(
         "notice {number} attests another state after epoch {epoch} than this folder has: name the folder of a \
          node that follows it"
     )]
     OtherLineage {
-        /// The number of the attestation before.
+        /// The number of the earlier attestation.
         number: u64,
-        /// Its epoch.
         epoch: u64,
     },
-    /// Nobody takes it, and nobody keeps it.
+    /// No member took the notice, and there is no manifest to keep it beside.
     #[error(
-        "no member takes notice {number}: name the run's manifest with --manifest, so that it is kept \
-         beside it and handed out by its bootstrap"
+        "no member has accepted notice {number}: name the run's manifest with --manifest, so that the notice is \
+         kept beside it and handed out by its bootstrap"
     )]
-    Lost {
-        /// Its number.
-        number: u64,
-    },
-    /// The book of invites is damaged.
+    Lost { number: u64 },
+    /// The file `invites.toml` makes no sense.
     #[error(
-        "{} cannot be used ({why}): mend that line, or move the file away; what it lists can then be \
-         revoked by the digits of its key only",
+        "{} cannot be used ({why}): correct that line, or move the file away; its invites can then be revoked \
+         only by the digits of their keys",
         path.display()
     )]
-    Book {
-        /// The book.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    Book { path: PathBuf, why: String },
     /// A file cannot be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
     /// The system has no random numbers.
     #[error("the system gives no random numbers")]
     Random(#[source] io::Error),
-    /// Standard output is gone or full.
+    /// Standard output is closed, or its disk is full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }
 
-/// Runs one of them.
-pub(crate) fn run(command: &InviteCommand, out: &mut dyn Write) -> Result<(), AdmitError> {
+/// Runs a subcommand of `invite`.
+pub(crate) fn run(command: &InviteCommand, out: &mut dyn Write) -> Result<(), AccessError> {
     match command {
         InviteCommand::New(args) => invite::make(args, out),
         InviteCommand::Revoke(args) => update::revoke(args, out),
@@ -210,23 +181,23 @@ fn known(labels: &[String]) -> String {
     if labels.is_empty() { String::new() } else { format!(" but {}", labels.join(", ")) }
 }
 
-/// A run of invited peers.
-fn invited(path: &Path) -> Result<Manifest, AdmitError> {
+/// Reads a manifest, which must be that of a run of invited peers.
+fn invited(path: &Path) -> Result<Manifest, AccessError> {
     let manifest = Manifest::load(path)?;
     match manifest.run.trust.level {
-        Level::Open => Err(AdmitError::Open { path: path.to_owned() }),
+        Level::Open => Err(AccessError::Open { path: path.to_owned() }),
         Level::Invited => Ok(manifest),
     }
 }
 
-/// The organiser's key, which is in `path`.
-fn organiser(path: &Path, manifest: &Manifest) -> Result<Keypair, AdmitError> {
+/// Reads the key at `path`, which must be the organiser's.
+fn organiser(path: &Path, manifest: &Manifest) -> Result<Keypair, AccessError> {
     let key = Identity::load(path)?.keypair();
     if key.peer() == manifest.run.organiser {
         return Ok(key);
     }
     let (key, organiser) = (key.peer().hex(), manifest.run.organiser.hex());
-    Err(AdmitError::NotTheOrganiser { path: path.to_owned(), key, organiser })
+    Err(AccessError::NotTheOrganiser { path: path.to_owned(), key, organiser })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! `invites.toml`, beside the key of an organiser: which invites it has made, so that a person can name one.
+//! `invites.toml`, beside an organiser's key: the invites that it has made, so that a person can name one.
 //!
-//! It holds nothing secret: labels and public keys, what was allowed, and for which run. A code that is lost
-//! cannot be made again from it. Entries are only ever appended.
+//! It contains nothing secret: labels and public keys, what each invite allows, and for which run. A lost code cannot be
+//! made again from it. Entries are only ever appended.
 
 use std::{
     collections::BTreeSet,
@@ -17,31 +17,30 @@ use intellect_protocol::{
 };
 use serde::Deserialize;
 
-use super::AdmitError;
+use super::AccessError;
 use crate::os::{cannot, unless_missing};
 
-/// The book beside a key.
+/// The list of invites beside a key.
 #[derive(Debug)]
 pub(super) struct Book {
     path: PathBuf,
     entries: Vec<Entry>,
 }
 
-/// An invite that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
-    /// RunId of the run that it is for.
+    /// RunId of the run that it is for, 64 hex digits.
     run: String,
-    /// Its name, unique in this run and book.
+    /// Its label, unique among the invites of the run in this file.
     pub(super) label: String,
     /// Its public key, 64 hex digits.
     key: String,
-    /// How many peers may come by it.
+    /// How many peers may join by it.
     pub(super) uses: u32,
-    /// Unix seconds; 0: never.
+    /// When it expires, in Unix seconds; 0 for never.
     pub(super) expires: u64,
-    /// The last epoch; 0: any.
+    /// The last epoch in which it admits a peer; 0 for any.
     pub(super) until_epoch: u64,
 }
 
@@ -53,35 +52,33 @@ struct Entries {
 }
 
 impl Book {
-    /// The one in the folder of `key`; there need not be one.
-    pub(super) fn beside(key: &Path) -> Result<Self, AdmitError> {
+    /// The list in the folder of `key`; without a file it is empty.
+    pub(super) fn beside(key: &Path) -> Result<Self, AccessError> {
         let path = key.with_file_name("invites.toml");
         let text = unless_missing(std::fs::read_to_string(&path)).map_err(cannot("read", &path))?;
         let read = toml::from_str::<Entries>(&text.unwrap_or_default());
-        let Entries { invite: entries } = read.map_err(|error| AdmitError::Book {
+        let Entries { invite: entries } = read.map_err(|error| AccessError::Book {
             path: path.clone(),
             why: error.message().to_owned(),
         })?;
         Ok(Self { path, entries })
     }
 
-    /// Where it lies.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The invites for a run.
     pub(super) fn of(&self, run: RunId) -> impl Iterator<Item = &Entry> {
         let run = run.hex();
         self.entries.iter().filter(move |entry| entry.run == run)
     }
 
-    /// A label that no invite for `run` has: the one that was asked for, or the next number.
-    pub(super) fn label(&self, run: RunId, wanted: Option<&str>) -> Result<String, AdmitError> {
+    /// A label that no invite for `run` has: the one that was typed, or one with the next free number.
+    pub(super) fn label(&self, run: RunId, wanted: Option<&str>) -> Result<String, AccessError> {
         let taken: BTreeSet<&str> = self.of(run).map(|entry| entry.label.as_str()).collect();
         match wanted {
             Some(label) if taken.contains(label) => {
-                Err(AdmitError::Label { label: label.to_owned(), path: self.path.clone() })
+                Err(AccessError::Label { label: label.to_owned(), path: self.path.clone() })
             }
             Some(label) => Ok(label.to_owned()),
             None => {
@@ -93,8 +90,8 @@ impl Book {
         }
     }
 
-    /// Notes an invite, once; flushed when it returns.
-    pub(super) fn note(&mut self, run: RunId, terms: &Terms) -> Result<(), AdmitError> {
+    /// Appends an invite, unless it is there already; it is flushed when this returns.
+    pub(super) fn note(&mut self, run: RunId, terms: &Terms) -> Result<(), AccessError> {
         let entry = Entry::of(run, terms);
         if self.entries.contains(&entry) {
             return Ok(());
@@ -102,7 +99,7 @@ impl Book {
         let append = || -> io::Result<()> {
             let mut open = OpenOptions::new();
             let mut file = open.append(true).create(true).mode(0o600).open(&self.path)?;
-            // At once, so that two programs do not write into each other.
+            // One write, so that two programs do not write into each other's entries.
             file.write_all(entry.to_text().as_bytes())?;
             file.sync_all()
         };
@@ -118,7 +115,7 @@ impl Entry {
         Self { run: run.hex(), label, key: key.hex(), uses, expires, until_epoch }
     }
 
-    /// The invite's key; `None` where a person has changed it into none.
+    /// The invite's public key; `None` if a person has damaged it.
     pub(super) fn key(&self) -> Option<PeerId> {
         PeerId::from_hex(&self.key)
     }

@@ -1,4 +1,4 @@
-//! `vouch`: the organiser's word for the lineage of a node's folder (G11).
+//! `vouch`: the organiser attests the lineage in a node's folder (G11).
 
 use std::{
     io::Write,
@@ -14,22 +14,22 @@ use intellect_protocol::{
 };
 
 use super::{
-    AdmitError, notices,
-    visitor::{Countdown, Visitor},
+    AccessError, notices,
+    visitor::{Countdown, Visitor, refusal},
 };
 use crate::{
-    cli::admit::VouchArgs,
+    cli::access::VouchArgs,
     config,
     figures::number_of,
     manifest::Manifest,
     net::address,
-    os::cannot,
+    os::{self, cannot},
     store::{contacts, links},
     tools::stored,
 };
 
-/// Attests a state, keeps the notice, and hands it to whoever takes it.
-pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
+/// Attests a state, stores the notice, and hands it to members.
+pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let run = stored::run_folder(data_dir.clone(), args.run.as_deref())?;
     let manifest = Manifest::load(&run.join("run.toml"))?;
@@ -43,9 +43,7 @@ pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AdmitEr
     if let Some(path) = &beside {
         kept.extend(notices::read(path)?);
     }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(AdmitError::Runtime)?;
+    let runtime = os::runtime().map_err(AccessError::Runtime)?;
     let done = runtime.block_on(async {
         let mut visitor = Visitor::start(manifest.id, entries)?;
         writeln!(out, "asking run {} for its notices", manifest.id)?;
@@ -54,7 +52,7 @@ pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AdmitEr
         known.extend(kept);
         let mut chain = notices::chain(&known, &manifest);
         let epoch = args.epoch.map_or(u64::MAX, Into::into);
-        let (head, link) = place(&lineage, epoch, &chain, &manifest)?;
+        let (head, link) = attested(&lineage, epoch, &chain, &manifest)?;
         let r = wire::receipt_digest(&manifest.id, &link.receipt);
         let body = Body::Attestation(Attestation { epoch: head.epoch, state: head.state, r });
         let next = Notice::after(manifest.id, chain.last(), body, &key);
@@ -70,35 +68,35 @@ pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AdmitEr
     done
 }
 
-/// The epoch that is meant, if the lineage has it and the state that was attested before.
-fn place<'a>(
+/// The epoch to attest, if the lineage has it, and has the state that was attested before.
+fn attested<'a>(
     lineage: &'a [(Head, Link)],
     epoch: u64,
     chain: &Notices,
     manifest: &Manifest,
-) -> Result<&'a (Head, Link), AdmitError> {
+) -> Result<&'a (Head, Link), AccessError> {
     let at = |epoch: u64| lineage.iter().find(|(head, _)| head.epoch == epoch);
     let last = lineage.last().map_or(0, |(head, _)| head.epoch);
     let wanted = if epoch == u64::MAX { last } else { epoch };
-    let found = at(wanted).ok_or(AdmitError::NoEpoch { epoch: wanted, last })?;
+    let found = at(wanted).ok_or(AccessError::NoEpoch { epoch: wanted, last })?;
     if let Some((number, before)) = chain.attestations().next() {
-        let lies = at(before.epoch).is_some_and(|(head, link)| {
+        let is_here = at(before.epoch).is_some_and(|(head, link)| {
             before.names(&wire::receipt_digest(&manifest.id, &link.receipt), &head.state)
         });
-        if !lies {
-            return Err(AdmitError::OtherLineage { number, epoch: before.epoch });
+        if !is_here {
+            return Err(AccessError::OtherLineage { number, epoch: before.epoch });
         }
     }
     Ok(found)
 }
 
-/// Hands it to members until one takes it; in an open run they take it only from who is one.
+/// Hands the notice to members until one takes it. In an open run they take it only from a member.
 async fn hand_over(
     visitor: &mut Visitor,
     notice: Notice,
     kept: bool,
     out: &mut dyn Write,
-) -> Result<(), AdmitError> {
+) -> Result<(), AccessError> {
     let (number, start) = (notice.number, Instant::now());
     visitor.say(&Visit::Hand(notice)).await;
     let mut refused = None;
@@ -109,25 +107,22 @@ async fn hand_over(
         let takes = answers.iter().filter(|answer| answer.outcome == Outcome::Welcome).count();
         if takes > 0 {
             let of = number_of(takes, "member");
-            return Ok(writeln!(out, "{of} of the run took it, and spread it")?);
+            return Ok(writeln!(out, "{of} of the run accepted it and will pass it on")?);
         }
-        refused = answers.iter().find_map(|answer| match &answer.outcome {
-            Outcome::Refused(why) => Some(why.clone()),
-            Outcome::Welcome => None,
-        });
-        looking.tell("no member has taken it", out)?;
+        refused = refusal(answers);
+        looking.report("no member has accepted it", out)?;
     }
     match refused {
-        Some(why) => Err(AdmitError::Refused { number, why }),
+        Some(why) => Err(AccessError::Refused { number, why }),
         None if kept => Ok(writeln!(
             out,
-            "no member takes it at once: each has it with its next start, from the bootstrap"
+            "no member accepted it now: each fetches it from the bootstrap at its next start"
         )?),
-        None => Err(AdmitError::Lost { number }),
+        None => Err(AccessError::Lost { number }),
     }
 }
 
-/// How long somebody is looked for who takes it.
+/// How long it looks for a member that takes the notice.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks at what has come.
+/// Pause between two checks for answers.
 const MOMENT: Duration = Duration::from_millis(500);

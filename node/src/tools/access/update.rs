@@ -1,7 +1,7 @@
-//! `invite revoke` and `invite admit`: a membership update, from what is typed to the epoch from which on it holds.
+//! `invite revoke` and `invite admit`: a membership notice, from the command line until it is in force.
 //!
-//! The chain of notices is learnt from the run; the next one is signed, kept beside the manifest, and handed
-//! to members, who spread it.
+//! The chain of notices is fetched from the run. The next notice is signed, stored beside the manifest, and handed to
+//! members, who spread it.
 
 use std::{
     io::Write,
@@ -22,21 +22,22 @@ use intellect_protocol::{
 };
 
 use super::{
-    AdmitError,
+    AccessError,
     book::Book,
     notices,
-    visitor::{Countdown, Visitor},
+    visitor::{Countdown, Visitor, refusal},
 };
 use crate::{
-    cli::admit::{AdmitArgs, RevokeArgs, UpdateArgs},
+    cli::access::{AdmitArgs, RevokeArgs, UpdateArgs},
     config,
     figures::number_of,
     manifest::Manifest,
     net::address,
+    os,
 };
 
-/// Revokes what was typed, and waits until the run has it.
-pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
+/// Revokes the peer or invite that was typed, and waits until the notice is in force.
+pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let (manifest, key) = decides(&args.update)?;
     let clause = match &args.peer {
         Some(peer) => Clause::RevokePeer(config::parse_peer("peer", peer)?),
@@ -46,18 +47,18 @@ pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), Admit
             Clause::RevokeInvite { key, admitted: args.and_admitted }
         }
     };
-    decide(clause, &args.update, (&manifest, &key), out)
+    decide(clause, &args.update, &manifest, &key, out)
 }
 
-/// Lets a peer in by its name, and waits until the run has it.
-pub(super) fn admit(args: &AdmitArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
+/// Admits a peer by its name, and waits until the notice is in force.
+pub(super) fn admit(args: &AdmitArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let (manifest, key) = decides(&args.update)?;
     let clause = Clause::Admit(config::parse_peer("peer", &args.peer)?);
-    decide(clause, &args.update, (&manifest, &key), out)
+    decide(clause, &args.update, &manifest, &key, out)
 }
 
-/// The run, and the key of its organiser.
-fn decides(args: &UpdateArgs) -> Result<(Manifest, Keypair), AdmitError> {
+/// The manifest of the run, and the key of its organiser.
+fn decides(args: &UpdateArgs) -> Result<(Manifest, Keypair), AccessError> {
     let manifest = super::invited(&args.manifest)?;
     let key = super::organiser(&args.key, &manifest)?;
     Ok((manifest, key))
@@ -66,17 +67,16 @@ fn decides(args: &UpdateArgs) -> Result<(Manifest, Keypair), AdmitError> {
 fn decide(
     clause: Clause,
     args: &UpdateArgs,
-    (manifest, key): (&Manifest, &Keypair),
+    manifest: &Manifest,
+    key: &Keypair,
     out: &mut dyn Write,
-) -> Result<(), AdmitError> {
+) -> Result<(), AccessError> {
     let bootstrap = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
     let path = args.manifest.with_extension("notices");
     let kept = notices::read(&path)?;
     writeln!(out, "asking run {} for its notices", manifest.id)?;
     out.flush()?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(AdmitError::Runtime)?;
+    let runtime = os::runtime().map_err(AccessError::Runtime)?;
     let (start, wait) = (Instant::now(), Duration::from_secs(args.wait));
     let decided = runtime.block_on(async {
         let mut visitor = Visitor::start(manifest.id, bootstrap)?;
@@ -90,8 +90,8 @@ fn decide(
         writeln!(out, "notice {} is kept in {}", next.number, path.display())?;
         let handing = Handing { notice: next, path: path.clone(), why, until: start + wait };
         let handed = handing.hand_over(&mut visitor, out).await;
-        if let Err(AdmitError::Overtaken { .. }) = handed {
-            // Nobody takes it any more: the next one follows on the other one.
+        if let Err(AccessError::Overtaken { .. }) = handed {
+            // No member takes it any more: the next notice has to follow the other one.
             notices::write(&path, chain.all().map(AsRef::as_ref))?;
         }
         handed
@@ -100,33 +100,33 @@ fn decide(
     decided
 }
 
-/// The key of the invite that is meant: by its label in the book, or written out.
-fn invite_key(label: &str, key: &Path, run: RunId) -> Result<PeerId, AdmitError> {
+/// The key of the invite that was typed: by its label in the list, or by its digits.
+fn invite_key(label: &str, key: &Path, run: RunId) -> Result<PeerId, AccessError> {
     let book = Book::beside(key)?;
     let noted = book.of(run).find(|entry| entry.label == label);
     let known = noted.and_then(super::book::Entry::key).or_else(|| PeerId::from_hex(label));
-    known.ok_or_else(|| AdmitError::NoInvite {
+    known.ok_or_else(|| AccessError::NoInvite {
         label: label.to_owned(),
         path: book.path().to_owned(),
         labels: book.of(run).map(|entry| entry.label.clone()).collect(),
     })
 }
 
-/// A notice on its way into the run.
+/// A notice that is being handed to members.
 struct Handing {
     notice: Notice,
     path: PathBuf,
-    /// Why the entry points have said nothing.
+    /// Why no entry point has answered.
     why: Option<String>,
-    /// When --wait is over.
+    /// The moment at which `--wait` is over.
     until: Instant,
 }
 
-/// What the members say of a notice who have answered in one round, without those whom it revokes: they
-/// are closed out before they can know it.
+/// What members answer about a notice in one round. Peers that it revokes are left out: they are disconnected before
+/// they can know it.
 struct Round {
     answers: Vec<Reception>,
-    /// The greatest epoch that any of them is at.
+    /// The greatest epoch among them.
     epoch: u64,
 }
 
@@ -143,15 +143,8 @@ impl Round {
         self.answers.iter().any(|answer| answer.outcome == Outcome::Welcome)
     }
 
-    fn refusal(&self) -> Option<String> {
-        self.answers.iter().find_map(|answer| match &answer.outcome {
-            Outcome::Welcome => None,
-            Outcome::Refused(why) => Some(why.clone()),
-        })
-    }
-
-    /// Since when it holds, once more than half say that it or a later one does.
-    fn in_force(&self, (number, digest): Point) -> Result<Option<String>, AdmitError> {
+    /// The sentence that the notice is in force, once more than half of the members say that it or a later one is.
+    fn in_force(&self, (number, digest): Point) -> Result<Option<String>, AccessError> {
         let known = self.answers.iter().filter_map(|answer| answer.notice);
         let known: Vec<_> = known.filter(|last| last.number >= number).collect();
         if 2 * known.len() <= self.answers.len() {
@@ -159,7 +152,7 @@ impl Round {
         }
         let ours = known.iter().find(|last| last.number == number && last.digest == digest);
         if ours.is_none() && known.iter().all(|last| last.number == number) {
-            return Err(AdmitError::Overtaken { number });
+            return Err(AccessError::Overtaken { number });
         }
         let since = ours.map_or_else(
             || "in force, and so is a later one".to_owned(),
@@ -178,16 +171,20 @@ impl Round {
 }
 
 impl Handing {
-    /// Hands it over, and waits until most members who answer say from when on it holds.
-    async fn hand_over(self, visitor: &mut Visitor, out: &mut dyn Write) -> Result<(), AdmitError> {
+    /// Hands the notice over, and waits until most members that answer say from which epoch on it is in force.
+    async fn hand_over(
+        self,
+        visitor: &mut Visitor,
+        out: &mut dyn Write,
+    ) -> Result<(), AccessError> {
         let Self { notice, path, why, until } = self;
         let (number, run) = (notice.number, notice.run);
         let (start, hand) = (Instant::now(), Visit::Hand(notice.clone()));
-        let (mut taken, mut told) = (false, None::<Instant>);
+        let (mut taken, mut reported) = (false, None::<Instant>);
         let mut looking =
             Countdown::new(start, ANSWER_PATIENCE.min(until.saturating_duration_since(start)));
         loop {
-            // Who has it already takes it again.
+            // A member that has it already takes it again.
             let asked = Instant::now();
             visitor.say(if taken { &Visit::Ask } else { &hand }).await;
             visitor.listen(OFTEN.min(until.saturating_duration_since(asked)).max(LEAST)).await;
@@ -196,25 +193,25 @@ impl Handing {
             if let Some(since) = round.in_force(notice.place())? {
                 return Ok(writeln!(out, "{since}")?);
             }
-            if taken && told.is_none_or(|at| at.elapsed() >= TOLD_AGAIN) {
-                told = Some(Instant::now());
+            if taken && reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN) {
+                reported = Some(Instant::now());
                 let (members, epoch) = (round.members(), round.epoch);
                 writeln!(
                     out,
-                    "handed to {members}; the run is at epoch {epoch}, a later one carries it"
+                    "handed to {members}; the run is at epoch {epoch}, a later epoch will carry it"
                 )?;
                 out.flush()?;
             }
             match (taken, looking.left().is_none()) {
                 (false, true) => {
-                    return Err(match round.refusal() {
-                        Some(why) => AdmitError::Refused { number, why },
-                        None => AdmitError::Nobody { run, number, why, notices: path },
+                    return Err(match refusal(&round.answers) {
+                        Some(why) => AccessError::Refused { number, why },
+                        None => AccessError::Nobody { run, number, why, notices: path },
                     });
                 }
-                (false, false) => looking.tell("no member has taken it", out)?,
+                (false, false) => looking.report("no member has accepted it", out)?,
                 (true, _) if Instant::now() >= until => {
-                    return Err(AdmitError::Waited { number, epoch: round.epoch });
+                    return Err(AccessError::Waited { number, epoch: round.epoch });
                 }
                 (true, _) => {}
             }
@@ -222,11 +219,11 @@ impl Handing {
     }
 }
 
-/// How often members are asked: each listens to a few questions of a visitor only.
+/// How often members are asked: each answers only a few questions of a visitor.
 const OFTEN: Duration = Duration::from_secs(3);
-/// An answer gets so long, also where --wait is all but over.
+/// How long an answer may take at least, even if `--wait` is almost over.
 const LEAST: Duration = Duration::from_secs(1);
-/// How often it is told that it is not in force yet.
-const TOLD_AGAIN: Duration = Duration::from_secs(30);
-/// How long somebody is looked for who takes it.
+/// How often it is reported that the notice is not in force yet.
+const REPORT_AGAIN: Duration = Duration::from_secs(30);
+/// How long it looks for a member that takes the notice.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);

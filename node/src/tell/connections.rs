@@ -1,5 +1,5 @@
-//! What is told of the way between this node and others: who is there and by which way, where this
-//! node is reached, and what was tried for it.
+//! Sentences and events about connections: which peers are here and how they are connected, where this node can be
+//! reached, and what was tried to reach it.
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -11,11 +11,11 @@ use intellect_protocol::machine::table::Roll;
 use intellect_protocol::message::Receipt;
 use intellect_protocol::peer;
 
-use super::{Teller, events};
+use super::{Console, events};
 use crate::name::PeerName;
 use crate::net::{self, Link};
 
-impl Teller {
+impl Console {
     pub(crate) fn connected(&self, peer: PeerId, link: Link) {
         tracing::info!(peer = %PeerName::from(peer), ?link, "connected");
         self.links().insert(peer, link);
@@ -39,7 +39,7 @@ impl Teller {
         self.say(&format!("network: {state}"));
     }
 
-    /// A step on the way, and what came of it.
+    /// A step towards a connection, and its outcome.
     pub(crate) fn path(&self, path: &net::Path) {
         self.say(&format!("network: {path}"));
         let event = events::Event::Path {
@@ -51,33 +51,33 @@ impl Teller {
         self.emit(None, event);
     }
 
-    /// A peer has come: it is told, unless it is one of a crowd of strangers.
+    /// A peer has come. It is reported unless it is one of a flood of newcomers.
     pub(super) fn peer_came(&mut self, who: PeerId, peer: &peer::State) {
-        if self.here.strangers.found(who, peer.is_named(&who)) {
+        if self.here.arrivals.found(who, peer.is_named(&who)) {
             self.peer_found(who, peer.roll());
         }
     }
 
-    /// A receipt names peers: that they are here is told of those of whom it was not yet.
+    /// A receipt names peers. Those among them that were not reported to be here are reported now.
     pub(super) fn greet(&mut self, receipt: &Receipt, roll: &Roll) {
         for member in &receipt.members {
-            if self.here.strangers.named(member.peer) {
+            if self.here.arrivals.named(member.peer) {
                 self.peer_found(member.peer, roll);
             }
         }
     }
 
-    /// A peer has gone, which is told if it was told to be here.
+    /// A peer has gone, which is reported if its arrival was.
     pub(super) fn peer_went(&mut self, who: PeerId, cause: Cause) {
-        if self.here.strangers.lost(&who) {
+        if self.here.arrivals.lost(&who) {
             self.peer_lost(who, cause);
         }
     }
 
-    /// Once a minute tells how many strangers have come untold, if any have.
+    /// Once a minute reports how many newcomers came without a report, if any did.
     pub(crate) fn count_strangers(&mut self) {
-        if let Some(count) = self.here.strangers.count(Instant::now()) {
-            self.say(&format!("{count} more peers that have no part in the run have been heard"));
+        if let Some(count) = self.here.arrivals.count(Instant::now()) {
+            self.say(&format!("{count} more peers were heard that have no part in the run"));
             self.emit(None, events::Event::Strangers { count });
         }
     }
@@ -86,7 +86,7 @@ impl Teller {
         let way = match self.links().get(&who) {
             Some(Link::Direct) => ", directly",
             Some(Link::Relayed) => ", through a relay",
-            // Others have passed its word on.
+            // Its messages have come through other peers.
             None => "",
         };
         let direct = roll.peers.get(&who).is_some_and(|seen| seen.beat.direct);
@@ -97,7 +97,7 @@ impl Teller {
 
     fn peer_lost(&self, who: PeerId, cause: Cause) {
         let (cause, meanwhile) = match cause {
-            Cause::Silent => ("silent", "; it gets nothing but our heartbeats until it is heard"),
+            Cause::Silent => ("silent", "; it is sent heartbeats only, until it is heard again"),
             Cause::Closed => ("closed", ""),
             Cause::Left => ("left", ""),
         };

@@ -1,9 +1,6 @@
-//! `invite new`: an invite, and the line that whoever is invited types.
+//! `invite new`: makes an invite, and prints the line that the invited person types.
 
-use std::{
-    io::Write,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::io::Write;
 
 use intellect_protocol::{
     access::admit::code::Code,
@@ -11,9 +8,10 @@ use intellect_protocol::{
     message::{Invite, Terms, Ticket},
 };
 
-use super::{AdmitError, book::Book};
+use super::{AccessError, book::Book};
 use crate::{
-    cli::admit::InviteNewArgs,
+    access::unix_seconds,
+    cli::access::InviteNewArgs,
     config,
     figures::{number_of, utc},
     name::PeerName,
@@ -22,8 +20,8 @@ use crate::{
     tools::bootstrap,
 };
 
-/// Makes one, and says what it allows and what to do with it.
-pub(super) fn make(args: &InviteNewArgs, out: &mut dyn Write) -> Result<(), AdmitError> {
+/// Makes an invite, and prints what it allows and what to do with it.
+pub(super) fn make(args: &InviteNewArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let bootstrap = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
     let manifest = super::invited(&args.manifest)?;
     let key = super::organiser(&args.key, &manifest)?;
@@ -42,7 +40,7 @@ pub(super) fn make(args: &InviteNewArgs, out: &mut dyn Write) -> Result<(), Admi
             writeln!(out, "noted in {}", book.path().display())?;
             writeln!(
                 out,
-                "whoever has the next line can join by it: hand it to whom it is for, where nobody else reads it"
+                "anyone who has the next line can join with it: give it only to the person that it is for, where nobody else reads it"
             )?;
             Code::Bearer { invite: Invite::new(manifest.id, terms, &key).into(), seed }
         }
@@ -53,10 +51,10 @@ pub(super) fn make(args: &InviteNewArgs, out: &mut dyn Write) -> Result<(), Admi
     Ok(writeln!(out, "intellect-node{entries}{files} --invite {code}")?)
 }
 
-/// What an invite is to allow, and the seed of its key.
-fn terms(args: &InviteNewArgs, label: String) -> Result<(Terms, [u8; 32]), AdmitError> {
-    let seed = os::random().map_err(AdmitError::Random)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+/// The terms of a new invite, and the seed of its key.
+fn terms(args: &InviteNewArgs, label: String) -> Result<(Terms, [u8; 32]), AccessError> {
+    let seed = os::random().map_err(AccessError::Random)?;
+    let now = unix_seconds();
     let terms = Terms {
         uses: args.uses,
         until_epoch: args.until_epoch.map_or(0, Into::into),
@@ -68,7 +66,6 @@ fn terms(args: &InviteNewArgs, label: String) -> Result<(Terms, [u8; 32]), Admit
     Ok((terms, seed))
 }
 
-/// What an invite allows, in words.
 fn describe(terms: &Terms) -> String {
     let Terms { label, uses, expires, until_epoch, .. } = terms;
     let (uses, until) = (number_of(*uses, "peer"), until(*expires, *until_epoch));

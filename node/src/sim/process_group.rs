@@ -1,7 +1,7 @@
-//! The processes of a simulation: started, watched, stopped as the scenario says.
+//! The processes of a simulation: started, watched and stopped as the scenario says.
 //!
-//! One thread looks at everything every 20 ms: events, exits, scenario, storm, watchdog. Nothing
-//! blocks it, and whichever way it is left, no process stays behind.
+//! One thread polls everything every 20 ms: events, exits, scenario, chaos, watchdog. Nothing blocks it, and however it
+//! ends, no process stays behind.
 
 use std::{
     collections::BTreeSet,
@@ -16,232 +16,225 @@ use crate::{
     tell::events::unix_ms,
 };
 
+use super::chaos::Chaos;
+use super::chaos::cost::ChaosCost;
 use super::error::SimError;
 use super::judge::{self, Outcome};
-use super::ledger::Ledger;
+use super::observations::Observations;
+use super::peer_slot::PeerSlot;
 use super::plan::Plan;
 use super::process::{Process, wait_for_line};
-use super::scenario::{Action, Deed, Moment, Scenario};
-use super::seat::Seat;
-use super::storm::Storm;
-use super::toll::Toll;
+use super::scenario::{Action, Moment, PeerAction, Scenario};
 
-/// Everything that runs.
+/// All processes of a simulation, and what is known of them.
 #[derive(Debug)]
-pub(super) struct Stage<'a> {
+pub(super) struct ProcessGroup<'a> {
     plan: &'a Plan,
     scenario: Scenario,
-    storm: Option<Storm>,
-    toll: Toll,
-    /// What has been heard.
-    pub(super) ledger: Ledger,
+    chaos: Option<Chaos>,
+    cost: ChaosCost,
+    /// What the processes have reported.
+    pub(super) observations: Observations,
     bootstrap: Process,
     /// Whether the scenario has killed the bootstrap.
     bootstrap_killed: bool,
-    /// Where nodes enter.
+    /// The address of the bootstrap, where nodes enter.
     entry: String,
-    seats: Vec<Seat>,
+    slots: Vec<PeerSlot>,
     started: Instant,
-    started_ms: u64,
+    /// Start of the simulation on the clock of the events.
+    pub(super) started_ms: u64,
     last_commit: Instant,
-    /// What was done, and when.
+    /// What was done to processes and links, and when.
     done: Vec<(u64, String)>,
 }
 
-/// What a simulation leaves.
+/// The results of a simulation.
 #[derive(Debug)]
 pub(super) struct Closed {
-    /// All that was heard.
-    pub(super) ledger: Ledger,
-    /// How each peer ended.
+    /// All that the processes reported.
+    pub(super) observations: Observations,
     pub(super) outcomes: Vec<Outcome>,
-    /// Why that is not good.
+    /// Why the simulation failed; empty if it succeeded.
     pub(super) reasons: Vec<String>,
-    /// What scenario and storm did, and when in Unix milliseconds.
+    /// What scenario and chaos did, and when in Unix milliseconds.
     pub(super) done: Vec<(u64, String)>,
-    /// What the storm cost, if there was one.
-    pub(super) toll: Option<Toll>,
+    /// What the chaos cost, if there was any.
+    pub(super) cost: Option<ChaosCost>,
 }
 
 /// Why there is nothing left to watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// All processes have ended.
     Ended,
     /// The simulation cannot succeed any more, for this reason.
     Failed(String),
-    /// The user wishes it.
+    /// The user asked the simulation to end.
     Interrupted,
 }
 
-impl<'a> Stage<'a> {
-    /// Writes keys and manifest, starts the bootstrap, then every peer that does not start later.
+impl<'a> ProcessGroup<'a> {
+    /// Writes keys and manifest, starts the bootstrap, and every peer that does not start later.
     pub(super) fn open(plan: &'a Plan, scenario: Scenario) -> Result<Self, SimError> {
         let create = |folder: &Path| fs::create_dir_all(folder).map_err(cannot("use", folder));
         let entry_folder = plan.folder.join("bootstrap");
         create(&entry_folder)?;
         let manifest = plan.folder.join("run.toml");
         fs::write(&manifest, &plan.manifest.text).map_err(cannot("use", &manifest))?;
-        let mut seats = Vec::new();
+        let mut slots = Vec::new();
         for index in 0..plan.peers {
             let folder = plan.folder.join(format!("peer-{index}"));
             let data = folder.join("data");
             create(&data)?;
             Identity::simulated(plan.seed, index as u64).create(&data.join(identity::FILE_NAME))?;
-            seats.push(Seat::new(folder));
+            slots.push(PeerSlot::new(folder));
         }
         let (bootstrap, entry) = start_bootstrap(plan, &entry_folder, &manifest)?;
-        let storm = plan.chaos.clone().map(|chaos| Storm::new(chaos, plan.seed, plan.epochs));
+        let chaos = plan.chaos.clone().map(|chaos| Chaos::new(chaos, plan.seed, plan.epochs));
         let started = Instant::now();
-        let mut stage = Self {
-            ledger: Ledger::new(plan.peers),
+        let mut group = Self {
+            observations: Observations::new(plan.peers),
             plan,
             scenario,
-            storm,
-            toll: Toll::default(),
+            chaos,
+            cost: ChaosCost::default(),
             bootstrap,
             bootstrap_killed: false,
             entry,
-            seats,
+            slots,
             started,
             started_ms: unix_ms(),
             last_commit: started,
             done: Vec::new(),
         };
         for index in 0..plan.peers {
-            if !stage.scenario.starts_later(index) {
-                stage.start(index)?;
+            if !group.scenario.starts_later(index) {
+                group.start(index)?;
             }
         }
-        Ok(stage)
+        Ok(group)
     }
 
-    /// Looks once: reads events, does what the scenario says now, and tells each thing that was
-    /// done to a process. Nothing is returned while there is something to watch.
+    /// Polls once: reads events, does what is due, and passes each action that was done to `report`. Returns nothing
+    /// while there is something to watch.
     pub(super) fn step(
         &mut self,
-        tell: &mut dyn FnMut(Action),
+        report: &mut dyn FnMut(Action),
     ) -> Result<Option<Ending>, SimError> {
-        let committed = self.ledger.committed();
-        for index in 0..self.seats.len() {
+        let committed = self.observations.committed();
+        for index in 0..self.slots.len() {
             if let Some(why) = self.read_events(index) {
                 return Ok(Some(Ending::Failed(why)));
             }
         }
-        if self.ledger.committed() > committed {
+        if self.observations.committed() > committed {
             self.last_commit = Instant::now();
         }
-        if let Some(why) = judge::disagreement(&self.ledger, &self.scenario) {
+        if let Some(why) = judge::disagreement(&self.observations, &self.scenario) {
             return Ok(Some(Ending::Failed(why)));
         }
-        let (elapsed, committed) = (self.started.elapsed(), self.ledger.committed());
-        let moment = Moment { elapsed, unix_ms: unix_ms(), ledger: &self.ledger };
+        let (elapsed, committed) = (self.started.elapsed(), self.observations.committed());
+        let moment = Moment { elapsed, unix_ms: unix_ms(), observations: &self.observations };
         let mut due = self.scenario.take_due(moment);
-        if let Some(storm) = &mut self.storm {
-            let running = occupied(&mut self.seats);
+        if let Some(chaos) = &mut self.chaos {
+            let running = occupied(&mut self.slots);
             let spared =
-                (0..self.seats.len()).filter(|peer| self.scenario.concerns(*peer)).collect();
-            due.extend(storm.take_due(elapsed, committed, &running, &spared));
+                (0..self.slots.len()).filter(|peer| self.scenario.concerns(*peer)).collect();
+            due.extend(chaos.take_due(elapsed, committed, &running, &spared));
         }
         for action in due {
             self.perform(&action)?;
             self.done.push((unix_ms(), action.to_string()));
-            tell(action);
+            report(action);
         }
         self.dismiss_late();
         Ok(self.ending())
     }
 
-    /// Since the start.
     pub(super) fn wall(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Start of the simulation on the clock of the events.
-    pub(super) fn started_ms(&self) -> u64 {
-        self.started_ms
-    }
-
-    /// Nodes that run now.
     pub(super) fn running(&mut self) -> usize {
-        occupied(&mut self.seats).len()
+        occupied(&mut self.slots).len()
     }
 
-    /// A file that holds the state of `epoch`, if some node has written it.
+    /// The checkpoint of `epoch` of some node that has written it.
     pub(super) fn checkpoint(&self, epoch: u64) -> Option<PathBuf> {
         let run = self.plan.manifest.id.hex();
         let inner = format!("data/runs/{run}/checkpoints/{epoch}.ckpt");
-        self.seats.iter().map(|seat| seat.path(&inner)).find(|path| path.exists())
+        self.slots.iter().map(|slot| slot.path(&inner)).find(|path| path.exists())
     }
 
-    /// Ends everything that still runs.
+    /// Judges what happened, and kills what still runs.
     pub(super) fn close(mut self) -> Closed {
-        for index in 0..self.seats.len() {
+        for index in 0..self.slots.len() {
             // Unreadable events were a reason to stop already.
             let _ = self.read_events(index);
         }
         let outcomes: Vec<_> = self
-            .seats
+            .slots
             .iter_mut()
-            .map(|seat| Outcome { exit: seat.exit(), killed: seat.was_killed() })
+            .map(|slot| Outcome { exit: slot.exit(), killed: slot.killed })
             .collect();
-        let mut reasons = judge::reasons(&self.ledger, &outcomes, &self.scenario, self.plan.epochs);
+        let mut reasons =
+            judge::reasons(&self.observations, &outcomes, &self.scenario, self.plan.epochs);
         if !self.bootstrap_killed && self.bootstrap.exit().is_some() {
             reasons.push("the bootstrap ended by itself".to_owned());
         }
-        let toll = self.storm.map(|storm| {
-            [self.toll.kills, self.toll.stops, self.toll.cuts] = storm.counts();
-            self.toll.count(&self.ledger);
-            self.toll
+        let cost = self.chaos.map(|chaos| {
+            [self.cost.kills, self.cost.stops, self.cost.cuts] = chaos.counts();
+            self.cost.count(&self.observations);
+            self.cost
         });
-        Closed { ledger: self.ledger, outcomes, reasons, done: self.done, toll }
+        Closed { observations: self.observations, outcomes, reasons, done: self.done, cost }
     }
 
-    /// Ends peers that a storm has delayed, once everybody else has reached the end: nobody is left
-    /// from whom they could learn what it is.
+    /// Kills the peers that chaos has delayed, once every other peer has reached the end: no peer is left that could tell
+    /// them the last epochs.
     fn dismiss_late(&mut self) {
-        let Some(storm) = &self.storm else { return };
+        let Some(chaos) = &self.chaos else { return };
         let late = |peer: &usize| {
-            let head = self.ledger.head(*peer).map_or(0, |(epoch, _)| *epoch);
-            head < self.plan.epochs && storm.has_hurt(*peer)
+            let head = self.observations.head(*peer).map_or(0, |(epoch, _)| *epoch);
+            head < self.plan.epochs && chaos.has_hurt(*peer)
         };
-        if self.ledger.committed() < self.plan.epochs {
+        if self.observations.committed() < self.plan.epochs {
             return;
         }
-        let running = occupied(&mut self.seats);
+        let running = occupied(&mut self.slots);
         if running.iter().all(late) {
             for index in running {
-                if let Some(seat) = self.seats.get_mut(index) {
-                    seat.perform(Deed::Kill);
-                    self.toll.late.push(index);
+                if let Some(slot) = self.slots.get_mut(index) {
+                    slot.perform(PeerAction::Kill);
+                    self.cost.late.push(index);
                 }
             }
         }
     }
 
     fn ending(&mut self) -> Option<Ending> {
-        for (index, seat) in self.seats.iter_mut().enumerate() {
-            if let Some(why) = seat.failure() {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if let Some(why) = slot.failure() {
                 return Some(Ending::Failed(format!("peer {index} {why}")));
             }
         }
         let watchdog = self.plan.watchdog();
         if self.last_commit.elapsed() > watchdog {
             let seconds = watchdog.as_secs();
-            return Some(Ending::Failed(format!("nobody committed anything for {seconds} s")));
+            return Some(Ending::Failed(format!("no peer committed an epoch for {seconds} s")));
         }
-        // Although nobody runs, the scenario may start somebody by the clock.
+        // Although no process runs, the scenario may start one by the clock.
         let resumes =
-            !self.scenario.pending().is_empty() && self.ledger.committed() < self.plan.epochs;
+            !self.scenario.pending().is_empty() && self.observations.committed() < self.plan.epochs;
         if self.running() > 0 || resumes { None } else { Some(Ending::Ended) }
     }
 
     fn read_events(&mut self, index: usize) -> Option<String> {
-        let seat = self.seats.get_mut(index)?;
-        match seat.tail.read() {
+        let slot = self.slots.get_mut(index)?;
+        match slot.tail.read() {
             Ok(records) => {
                 for record in records {
-                    self.ledger.record(index, record);
+                    self.observations.record(index, record);
                 }
                 None
             }
@@ -251,10 +244,10 @@ impl<'a> Stage<'a> {
 
     fn perform(&mut self, action: &Action) -> Result<(), SimError> {
         match action {
-            Action::Peer(Deed::Start, index) => return self.start(*index),
-            Action::Peer(deed, index) => {
-                if let Some(seat) = self.seats.get_mut(*index) {
-                    seat.perform(*deed);
+            Action::Peer(PeerAction::Start, index) => return self.start(*index),
+            Action::Peer(action, index) => {
+                if let Some(slot) = self.slots.get_mut(*index) {
+                    slot.perform(*action);
                 }
             }
             Action::KillBootstrap => {
@@ -270,47 +263,49 @@ impl<'a> Stage<'a> {
     }
 
     fn start(&mut self, index: usize) -> Result<(), SimError> {
-        let Some(seat) = self.seats.get_mut(index) else { return Ok(()) };
-        if seat.is_running() {
+        let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
+        if slot.is_running() {
             return Ok(());
         }
-        if seat.was_killed() {
-            self.toll.restarts += 1;
+        if slot.killed {
+            self.cost.restarts += 1;
         }
         let plan = self.plan;
         let mut arguments = vec!["run".to_owned(), "--simulated".to_owned()];
         let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
         add("--bootstrap", self.entry.clone());
         add("--listen", plan.network.listen(index));
-        add("--data-dir", text(&seat.path("data")));
-        add("--events", text(&seat.path("events.jsonl")));
+        add("--data-dir", text(&slot.path("data")));
+        add("--events", text(&slot.path("events.jsonl")));
         add("--epochs", plan.epochs.to_string());
         add("--threads", plan.threads.to_string());
         add("--rate", plan.rate.to_string());
         add("--device", plan.device(index).to_string());
         add("--log", "info".to_owned());
-        plan.data.iter().for_each(|data| add("--data", text(data)));
-        if let Some(genesis) = plan.genesis.as_ref().filter(|_| index == 0) {
+        for data in &plan.data {
+            add("--data", text(data));
+        }
+        if let (Some(genesis), 0) = (&plan.genesis, index) {
             add("--genesis", text(genesis));
         }
         arguments.extend(plan.network.arguments(index));
-        let log = seat.log();
+        let log = slot.log();
         let process = plan
             .network
             .inside(index, || Process::start(&arguments, &log))
             .map_err(cannot("use", &log))?;
-        seat.take(process);
+        slot.take(process);
         Ok(())
     }
 }
 
-/// The peers whose processes run.
-fn occupied(seats: &mut [Seat]) -> BTreeSet<usize> {
-    let seats = seats.iter_mut().enumerate();
-    seats.filter_map(|(index, seat)| seat.is_running().then_some(index)).collect()
+/// The peers that have a running process.
+fn occupied(slots: &mut [PeerSlot]) -> BTreeSet<usize> {
+    let slots = slots.iter_mut().enumerate();
+    slots.filter_map(|(index, slot)| slot.is_running().then_some(index)).collect()
 }
 
-/// Starts the entry point and waits until it says where it is.
+/// Starts the bootstrap and waits until it prints its address.
 fn start_bootstrap(
     plan: &Plan,
     folder: &Path,
@@ -336,5 +331,5 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A bootstrap that is not there after so long does not come.
+/// A bootstrap that has not printed its address by then has failed.
 const BOOTSTRAP_PATIENCE: Duration = Duration::from_secs(20);

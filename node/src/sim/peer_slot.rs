@@ -1,4 +1,4 @@
-//! The place of one peer in a simulation, whichever process has it.
+//! One peer of a simulation, through all processes that it has.
 
 use std::{
     fs,
@@ -9,60 +9,59 @@ use rustix::process::Signal;
 
 use super::{
     process::{Exit, Process, Tail},
-    scenario::Deed,
+    scenario::PeerAction,
 };
 
-/// A folder, what is written there, and who writes it now.
+/// The folder of a peer, its events, and its current process.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct PeerSlot {
     folder: PathBuf,
-    /// Its events.
     pub(super) tail: Tail,
     process: Option<Process>,
-    /// Whether the scenario or the storm has killed the process.
-    killed: bool,
+    /// Whether the scenario or the chaos has killed the process.
+    pub(super) killed: bool,
 }
 
-impl Seat {
-    /// An empty seat, whose folder exists.
+impl PeerSlot {
+    /// A peer that has no process yet; its folder exists.
     pub(super) fn new(folder: PathBuf) -> Self {
         let tail = Tail::new(folder.join("events.jsonl"));
         Self { folder, tail, process: None, killed: false }
     }
 
-    /// A file or folder of this peer.
+    /// The path of a file or folder of this peer.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// The log of its processes.
+    /// The path of the log of its processes.
     pub(super) fn log(&self) -> PathBuf {
         self.path("log.txt")
     }
 
-    /// Takes the process that has just been started.
+    /// Takes the process that was just started.
     pub(super) fn take(&mut self, process: Process) {
         self.process = Some(process);
         self.killed = false;
     }
 
-    /// Does this to its process; one that is gone already ended by itself, and is judged for that.
-    pub(super) fn perform(&mut self, deed: Deed) {
+    /// Does this to its process. A process that is gone has ended by itself, and is judged for that.
+    pub(super) fn perform(&mut self, action: PeerAction) {
         let Some(process) = &mut self.process else { return };
-        match deed {
-            Deed::Kill if process.exit().is_none() => {
+        match action {
+            PeerAction::Kill if process.exit().is_none() => {
                 process.kill();
                 self.killed = true;
             }
-            Deed::Interrupt => process.signal(Signal::INT),
-            Deed::Terminate => process.signal(Signal::TERM),
-            Deed::Stop => process.signal(Signal::STOP),
-            Deed::Continue => process.signal(Signal::CONT),
-            Deed::Kill | Deed::Start => {}
+            PeerAction::Interrupt => process.signal(Signal::INT),
+            PeerAction::Terminate => process.signal(Signal::TERM),
+            PeerAction::Stop => process.signal(Signal::STOP),
+            PeerAction::Continue => process.signal(Signal::CONT),
+            PeerAction::Kill | PeerAction::Start => {}
         }
     }
 
-    /// How its last process ended, if it has.
+    /// How its last process ended, if it has ended.
     pub(super) fn exit(&mut self) -> Option<Exit> {
         self.process.as_mut().and_then(Process::exit)
     }
@@ -72,12 +71,7 @@ impl Seat {
         self.process.as_mut().is_some_and(|process| process.exit().is_none())
     }
 
-    /// Whether its last process was killed on purpose.
-    pub(super) fn was_killed(&self) -> bool {
-        self.killed
-    }
-
-    /// Why its last process should not have ended as it did, if so.
+    /// The failure of its last process, if it ended and should not have.
     pub(super) fn failure(&mut self) -> Option<String> {
         match self.exit()? {
             Exit::Code(0) => None,
@@ -87,7 +81,7 @@ impl Seat {
     }
 }
 
-/// What a process said last.
+/// The last line that a process printed.
 fn last_line(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()

@@ -1,4 +1,4 @@
-//! The crowd of one transfer over the net: its requests are asked, their answers given to it.
+//! The download of one thing from several peers: sends its requests and gives it the answers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,49 +16,48 @@ use tokio::time::{Instant, sleep_until};
 use super::PART_BYTES;
 use crate::net::Handle;
 
-/// The answer to the question of the first number, which was about the part of the second.
+/// The answer to a request: the request's number, the part that it is about, and the bytes.
 type Answered<'a> = BoxFuture<'a, (u64, usize, Result<Vec<u8>, Failure>)>;
 
-/// What names the bytes of a part.
+/// Computes the digest that names a part, from its number and its bytes.
 type Hash = Box<dyn Fn(usize, &[u8]) -> Digest + Send>;
 
-/// A crowd, and what is asked for it. `D` says who may have what is wanted, by now.
-pub(super) struct Asked<'a, D> {
+/// A download and its open requests. `D` returns the peers that may have the bytes at this moment.
+pub(super) struct PeerDownload<'a, D> {
     net: &'a Handle,
     donors: D,
-    crowd: State,
+    state: State,
     began: Instant,
     open: FuturesUnordered<Answered<'a>>,
-    /// What it has decided and nobody has done yet.
+    /// Outputs of the download that are not carried out yet.
     out: VecDeque<Output>,
     /// The bytes of the last answer.
     answer: Vec<u8>,
     hash: Hash,
 }
 
-impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
+impl<'a, D: Fn() -> Vec<PeerId>> PeerDownload<'a, D> {
     pub(super) fn new(net: &'a Handle, donors: D) -> Self {
         let part_bytes = u32::try_from(PART_BYTES).unwrap_or(u32::MAX);
         let config = Config { part_bytes, rules: Rules::ALL };
         let (open, out, answer) = (FuturesUnordered::new(), VecDeque::new(), Vec::new());
-        let (crowd, began) = (State::new(config), Instant::now());
+        let (state, began) = (State::new(config), Instant::now());
         let hash: Hash = Box::new(|_, bytes| super::blake3_of(bytes));
-        let mut asked = Self { net, donors, crowd, began, open, out, answer, hash };
-        asked.input(Input::Donors((asked.donors)()));
-        asked
+        let mut download = Self { net, donors, state, began, open, out, answer, hash };
+        download.input(Input::Donors((download.donors)()));
+        download
     }
 
-    /// From now on the bytes of a part are named by `hash` of its number and them, and no longer by their
-    /// BLAKE3.
+    /// From now on `hash`, of a part's number and bytes, names a part instead of their BLAKE3.
     pub(super) fn hash_by(&mut self, hash: impl Fn(usize, &[u8]) -> Digest + Send + 'static) {
         self.hash = Box::new(hash);
     }
 
-    /// Gives one input to the crowd.
+    /// Gives one input to the download.
     pub(super) fn input(&mut self, input: Input) {
         let mut out = Vec::new();
         let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.crowd.handle(Time(elapsed), input, &mut out);
+        self.state.handle(Time(elapsed), input, &mut out);
         self.out.extend(out);
     }
 
@@ -67,18 +66,18 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
         &self.answer
     }
 
-    /// Who may have what is wanted.
+    /// The peers that may have the bytes.
     pub(super) fn donors(&self) -> Vec<PeerId> {
         (self.donors)()
     }
 
-    /// Who has delivered something.
+    /// The peers that have delivered a part.
     pub(super) fn active(&self) -> Vec<PeerId> {
-        self.crowd.active().collect()
+        self.state.active().collect()
     }
 
-    /// The next thing to do, but for questions, which are asked: `request` makes one of the number
-    /// of a part and its first byte.
+    /// The next output for the caller. Requests are sent here: `request` makes one from the number of a part and its
+    /// first byte.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -89,7 +88,7 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
                 let answer = self.net.fetch(peer, wire::request(&request(part, offset)));
                 self.open.push(answer.map(move |answer| (number, part, answer)).boxed());
             }
-            let due = self.crowd.deadline().unwrap_or_default().since(Time::ZERO);
+            let due = self.state.deadline().unwrap_or_default().since(Time::ZERO);
             tokio::select! {
                 Some((number, part, answer)) = self.open.next() => {
                     self.on_answer(number, part, answer);
@@ -112,5 +111,5 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
     }
 }
 
-/// Below a millisecond the clock of the crowd would not have moved.
+/// Less than a millisecond would not move the clock of the download.
 const MOMENT: Duration = Duration::from_millis(1);

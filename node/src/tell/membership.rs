@@ -1,15 +1,15 @@
-//! What is told of who is in: who came, who was revoked or refused, and what the organiser says.
+//! Sentences and events about membership: admissions, revocations, refusals and the organiser's notices.
 
 use std::time::Duration;
 
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::{Attestation, Body, Notice};
 
-use super::{Teller, events};
+use super::{Console, events};
 use crate::name::PeerName;
 
-impl Teller {
-    /// A peer is in, by the invite of this key or because the organiser named it.
+impl Console {
+    /// A peer is admitted, by the invite with this key or because the organiser named it.
     pub(super) fn admitted(&mut self, who: PeerId, invite: Option<PeerId>, epoch: u64) {
         let (who, invite) = (PeerName::from(who), invite.map(|key| key.hex()));
         let by = if invite.is_some() { "by an invite" } else { "by name" };
@@ -17,16 +17,15 @@ impl Teller {
         self.emit(Some(epoch), events::Event::Admitted { who, invite });
     }
 
-    /// A peer does not let this node in, and nobody else does: it ends then, unless another one does.
+    /// A peer refuses to admit this node. The node ends unless another peer admits it within `patience`.
     pub(crate) fn turned_away(&self, peer: PeerId, why: &str, patience: Duration) {
         let (peer, patience) = (PeerName::from(peer), patience.as_secs());
         self.say(&format!(
-            "peer {} does not let this node in: {why}; asking others for {patience} s",
+            "peer {} does not admit this node: {why}; asking others for {patience} s",
             peer.short()
         ));
     }
 
-    /// A peer is out.
     pub(super) fn revoked(&mut self, who: PeerId, notice: u64, epoch: u64) {
         let who = PeerName::from(who);
         self.say(&format!("peer {} is revoked by notice {notice}", who.short()));
@@ -48,7 +47,7 @@ impl Teller {
                 events::Event::Membership { number, digest: digest.into(), in_force: true }
             }
             (Body::Membership(_), None) => {
-                self.say(&format!("notice {number} has come, and waits for the next epoch"));
+                self.say(&format!("notice {number} has arrived and waits for the next epoch"));
                 events::Event::Membership { number, digest: digest.into(), in_force: false }
             }
         };
