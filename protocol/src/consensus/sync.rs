@@ -79,7 +79,7 @@ pub enum Input {
     Tick,
     /// The answer to a question of ours, or its absence.
     Answer {
-        /// The peer that was asked.
+        /// The peer that was asked, and has answered or not.
         from: PeerId,
         /// `None` if the peer did not answer in time.
         answer: Option<Arc<Answer>>,
@@ -117,7 +117,7 @@ pub struct Open<'a> {
     pub applying: bool,
     /// The Regroups that led to its series.
     pub openings: &'a [Opening],
-    /// The voters that decide it.
+    /// The voters that decide the open epoch.
     pub voters: &'a [Voter],
 }
 
@@ -125,7 +125,6 @@ pub struct Open<'a> {
 /// MB.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Digest of its receipt, r.
     r: Digest,
     /// Digest of the state after it.
     state: Digest,
@@ -269,7 +268,9 @@ impl State {
             reported: Reported::default(),
             forkable: BTreeMap::new(),
         };
-        lineage.into_iter().for_each(|(head, link)| state.push(Arc::new(link), head));
+        for (head, link) in lineage {
+            state.push(Arc::new(link), head);
+        }
         state
     }
 

@@ -50,7 +50,7 @@ struct Loss {
 }
 
 /// Rosters of an epoch that a peer may leave waiting before it loses its position for the rest of
-/// the epoch. Of two rosters that cross, each peer leaves one.
+/// the epoch. When two rosters cross, each peer leaves one of them.
 const DECLINED_MAX: u32 = 2;
 
 /// Losses that a peer may report alone in an epoch. After the first, the ring keeps it apart from
@@ -100,6 +100,12 @@ impl Conduct {
     /// This peer refused a roster of ours.
     pub(super) fn note_refusal(&mut self, who: PeerId) {
         self.count(who, true);
+    }
+
+    /// This peer refused a roster of ours with good reason: that counts, but costs no position yet.
+    pub(super) fn excuse(&mut self, who: PeerId) {
+        self.note_refusal(who);
+        self.note_accept(&who);
     }
 
     fn count(&mut self, who: PeerId, refused: bool) {

@@ -106,8 +106,7 @@ impl State {
         status: &Status,
     ) {
         let from = message.author();
-        let possible =
-            |vote: &Ranked| vote.depth <= self.slot.depth() && vote.attempt <= status.attempt;
+        let possible = |v: &Ranked| v.depth <= self.slot.depth() && v.attempt <= status.attempt;
         if !status.done.as_ref().is_none_or(possible) {
             step.put(Output::Fault(from, Fault::Done(DoneFault::Impossible)));
             return;
@@ -179,11 +178,9 @@ impl State {
         }
         let Some(asking) = self.slot.series.asking.take() else { return false };
         let adopt = self.choose(&asking, &heard);
-        let free = adopt.is_none();
-        let keep = if free {
-            salvage::choose_keep(self.facts(step), attempt, &asking.reports)
-        } else {
-            Vec::new()
+        let keep = match &adopt {
+            None => salvage::choose_keep(self.facts(step), attempt, &asking.reports),
+            Some(_) => Vec::new(),
         };
         if !self.propose(step, attempt, heard, Value { adopt, keep }) {
             let since = step.now + NOBODY_READY_WAIT;
@@ -196,9 +193,8 @@ impl State {
     fn choose(&mut self, asking: &Asking, heard: &[Heard]) -> Option<Receipt> {
         let dones = heard.iter().filter_map(|heard| heard.done);
         let highest = if self.keeps(Rule::R8) { dones.max() } else { dones.min() };
-        if let Some(receipt) =
-            highest.and_then(|vote| self.slot.grounds.get(&vote)).map(Voted::receipt)
-        {
+        let voted = highest.and_then(|vote| self.slot.grounds.get(&vote));
+        if let Some(receipt) = voted.map(Voted::receipt) {
             let same =
                 |status: &Status| status.done.map(|vote| vote.r) == highest.map(|vote| vote.r);
             let authors = asking.statuses.iter().filter(|(_, (status, _))| same(status));

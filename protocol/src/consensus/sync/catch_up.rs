@@ -39,7 +39,7 @@ const RATE_MIN: u64 = 8_000;
 /// What a receipt says of the epoch after it.
 #[derive(Clone, Debug)]
 pub(super) struct NextEpoch {
-    /// The voters that decide it.
+    /// The voters that decide the next epoch.
     pub(super) voters: Vec<Voter>,
     /// The median weight of the receipt, which bounds the next weights (G11).
     pub(super) median: Option<u64>,
@@ -229,7 +229,7 @@ impl State {
             return;
         }
         self.rounds += 1;
-        let answer = answer.filter(|_| self.rounds <= super::ROUNDS_MAX);
+        let answer = if self.rounds <= super::ROUNDS_MAX { answer } else { None };
         match (self.catch_up.take(), answer) {
             (
                 Some(CatchUp::Lineage { wanted, candidate, .. }),

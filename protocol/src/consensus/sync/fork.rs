@@ -181,7 +181,7 @@ impl State {
         let recent = |time| self.marks.is_recent(step.now, base, time);
         let small = undone <= self.config.undo_max;
         let signed = match base {
-            // Nobody has voted on genesis, so friends who founded apart can meet.
+            // Nobody has voted on genesis, so friends that founded apart can meet.
             0 => small,
             _ => candidate.is_signed() && (small || recent(DAY)),
         };
