@@ -480,8 +480,7 @@ impl State {
         let Some(first_epoch) = self.forkable_since() else { return };
         let mut forkable = std::mem::take(&mut self.forkable);
         for (since, away) in &mut forkable {
-            let is_ours =
-                |head: Head| head.epoch >= *since && self.head_at(head.epoch) == Some(head);
+            let is_ours = |h: Head| h.epoch >= *since && self.head_at(h.epoch) == Some(h);
             let is_back = |seen: &Seen| seen.has_left() || is_ours(seen.beat.head);
             away.retain(|peer| !step.roll.peers.get(peer).is_some_and(is_back));
         }
