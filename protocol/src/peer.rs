@@ -102,7 +102,7 @@ impl State {
         let roll = Roll::new(heartbeat, minority_grace);
         let Recovered { lineage, marks, votes } = recovered;
         let votes = Votes::replay(&law.run, &votes);
-        let sync = sync::State::new(now, law.clone(), me, sync, (lineage, marks));
+        let sync = sync::State::new(now, law.clone(), me, sync, lineage, marks);
         let (head, voters, median) = sync.tip();
         let ledger = sync.ledger().cloned();
         let epoch =
@@ -390,8 +390,7 @@ impl State {
                 | Message::Regroup(_)
                 | Message::Join(_)
         );
-        let series = if asks { message.body().series() } else { None };
-        let Some(series) = series else { return };
+        let (true, Some(series)) = (asks, message.body().series()) else { return };
         let open =
             self.epoch.decided_for_good().filter(|link| link.receipt.series.is_beside(&series));
         let past = self.sync.link(series.epoch).map(Arc::as_ref);

@@ -241,7 +241,8 @@ impl State {
         law: Law,
         me: Me,
         config: Config,
-        (lineage, marks): (Vec<(Head, Link)>, Vec<Mark>),
+        lineage: Vec<(Head, Link)>,
+        marks: Vec<Mark>,
     ) -> Self {
         let (head, clock) = (genesis(&config), (config.unix, now));
         let reached = lineage.last().map_or(head, |(reached, _)| *reached);
@@ -336,10 +337,8 @@ impl State {
     /// Bytes of the links in memory of a lineage that is being verified.
     #[must_use]
     pub fn judged_bytes(&self) -> usize {
-        match &self.catch_up {
-            Some(CatchUp::Lineage { candidate, .. }) => candidate.bytes,
-            _ => 0,
-        }
+        let Some(CatchUp::Lineage { candidate, .. }) = &self.catch_up else { return 0 };
+        candidate.bytes
     }
 
     /// The epoch since which another lineage may exist (R14); `None` if none may.

@@ -151,9 +151,8 @@ impl Conduct {
     /// reported does not count, once that peer has reported too often.
     pub(super) fn failed_rings(&self, step: &Step<'_>) -> usize {
         let lives = |who: &PeerId| !self.is_lost(step, who);
-        let is_false =
-            |by: &BTreeSet<_>| by.len() == 1 && by.iter().all(|p| self.reports_falsely(p));
-        let failed = |ring: &&FailedRing| ring.who.iter().all(lives) && !is_false(&ring.by);
+        let lying = |by: &BTreeSet<_>| by.len() == 1 && by.iter().all(|p| self.reports_falsely(p));
+        let failed = |ring: &&FailedRing| ring.who.iter().all(lives) && !lying(&ring.by);
         self.rings.values().filter(failed).count()
     }
 

@@ -9,6 +9,7 @@ use crate::base::fault::{AnswerFault, DoneFault, Fault};
 use crate::base::id::PeerId;
 use crate::base::rule::Rule;
 use crate::base::sign::Verified;
+use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::{Decision, Step};
 use crate::message::{
@@ -75,8 +76,8 @@ impl State {
         }
         if attempt > ATTEMPTS_MAX && !self.slot.series.stuck_reported {
             self.slot.series.stuck_reported = true;
-            let (epoch, attempts) = (self.series().epoch, attempt);
-            step.put(Output::Event(crate::machine::event::Event::Stuck { epoch, attempts }));
+            let epoch = self.series().epoch;
+            step.put(Output::Event(Event::Stuck { epoch, attempts: attempt }));
         }
         let lost = self.slot.conduct.all_lost(step).take(MEMBERS_MAX).copied();
         let query = Query { series: self.series(), attempt, lost: lost.collect() };
