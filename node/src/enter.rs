@@ -31,7 +31,6 @@ use intellect_protocol::base::id::{Digest, LogId};
 use intellect_protocol::history::checkpoint::Table;
 use intellect_protocol::history::lineage::{Law, Me};
 use intellect_protocol::holdings::Origin;
-use intellect_protocol::manifest::Quorum;
 use intellect_protocol::message::{Clause, Notice, Ticket, Voter};
 use intellect_protocol::{
     base::rule,
@@ -341,7 +340,7 @@ fn start_worker(
         me: home.identity.peer(),
         epoch: manifest.run.epoch,
         weight_max: weight_max(manifest),
-        codec: manifest.run.codec,
+        codec: manifest.run.ring.codec,
         outer: manifest.outer(),
     };
     let (work, threads) = (manifest.work.clone(), local.options.threads().get());
@@ -360,10 +359,7 @@ fn start_worker(
 /// which the key is, or the manifest, which names its founders with their logs.
 fn first_log(identity: &Identity, manifest: &Manifest) -> Option<LogId> {
     let (peer, log) = (identity.peer(), identity.log_id);
-    let named = match &manifest.run.members.quorum {
-        Quorum::Available => false,
-        Quorum::Majority { founders } => founders.contains(&Voter { peer, log }),
-    };
+    let named = manifest.run.members.founders.contains(&Voter { peer, log });
     (named || identity.origin == identity::Origin::Simulated).then_some(log)
 }
 
@@ -382,7 +378,7 @@ async fn recover(
 ) -> Result<Recovery, EnterError> {
     let rules = Rules {
         run: manifest.id,
-        codec: manifest.run.codec,
+        codec: manifest.run.ring.codec,
         outer: manifest.outer(),
         genesis: Arc::clone(genesis),
     };
@@ -433,10 +429,6 @@ fn peer_config(
 ) -> peer::Config {
     let run = &manifest.run;
     let members = &run.members;
-    let founders = match &members.quorum {
-        Quorum::Available => Vec::new(),
-        Quorum::Majority { founders } => founders.clone(),
-    };
     let unix = credentials.unix;
     let elements = genesis.state.theta().len();
     let start = recovery.journal.start();
@@ -456,13 +448,13 @@ fn peer_config(
         },
         epoch: epoch::Config {
             ready_grace: members.ready_grace,
-            update_bytes: run.codec.encoded_bytes(elements) as u64,
+            update_bytes: run.ring.codec.encoded_bytes(elements) as u64,
             credentials,
         },
         sync: sync::Config {
             genesis: genesis.table.state(),
-            founders,
-            replay_max: 8 * elements / run.codec.encoded_bytes(elements),
+            founders: members.founders.clone(),
+            replay_max: 8 * elements / run.ring.codec.encoded_bytes(elements),
             undo_max: run.trust.undo_max,
             undo_time: sync::UNDO_TIME,
             unix,

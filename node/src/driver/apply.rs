@@ -93,7 +93,7 @@ impl Driver {
             redone: (!ring.keep.is_empty()).then(|| ring.layout.redone().clone()),
             members: ring.members.clone(),
             position: ring.index,
-            codec: self.manifest.run.codec,
+            codec: self.manifest.run.ring.codec,
             key: self.key.clone(),
             delta,
             patience: ring::Patience::new(round_trip),
@@ -128,7 +128,8 @@ impl Driver {
 
     fn fetch_update(&mut self, name: Name, from: Vec<PeerId>) {
         let (net, decodes) = (self.net.clone(), self.decodes());
-        let length = self.manifest.run.codec.encoded_bytes(self.bulk.newest.state.theta().len());
+        let length =
+            self.manifest.run.ring.codec.encoded_bytes(self.bulk.newest.state.theta().len());
         self.jobs.spawn(async move {
             let part = |offset| Request::Update { update: name.digest, offset };
             let found = fetch::bytes(&net, name.digest, length, from, part).await;

@@ -83,7 +83,8 @@ impl Driver {
     /// Puts an update together off the loop: that takes as long as hashing and copying all of it.
     pub(super) fn join(&mut self, ring: &Ring, parts: Slices) {
         let elements = self.bulk.newest.table.header().parameters;
-        let mut repair = Repair::new(self.manifest.run.codec, elements, &ring.layout, &ring.keep);
+        let mut repair =
+            Repair::new(self.manifest.run.ring.codec, elements, &ring.layout, &ring.keep);
         let (roster, bulk) = (ring.roster, &self.bulk);
         let rest = bulk.slice(&Slice { buffer: Buffer::Ring(roster), range: None });
         let parts: Option<Vec<_>> =
@@ -140,7 +141,8 @@ impl Driver {
 
     /// Whether bytes of the right digest can be applied: nobody votes for an update that cannot.
     pub(super) fn decodes(&self) -> impl Fn(&Vec<u8>) -> bool + Send + use<> {
-        let (codec, elements) = (self.manifest.run.codec, self.bulk.newest.state.theta().len());
+        let (codec, elements) =
+            (self.manifest.run.ring.codec, self.bulk.newest.state.theta().len());
         move |update| codec.validate(update, elements).is_ok()
     }
 }

@@ -87,7 +87,7 @@ impl Driver {
         let shared = SharedData::new(&parts.manifest, parts.source);
         let holdings = holdings::Config {
             peer: parts.peer,
-            codec: run.codec,
+            codec: run.ring.codec,
             newest: parts.newest.head(),
             saved: parts.saved.as_ref().map(|saved| saved.table.head()),
             published: parts.published.as_ref().map(|published| published.state),

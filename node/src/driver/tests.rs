@@ -65,7 +65,8 @@ async fn next(driver: &mut Driver) -> Done {
 async fn an_update_is_fetched_checked_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (mut driver, _reports) = driver(folder.path()).await;
-    let (codec, elements) = (driver.manifest.run.codec, driver.bulk.newest.state.theta().len());
+    let (codec, elements) =
+        (driver.manifest.run.ring.codec, driver.bulk.newest.state.theta().len());
     let mut update = vec![0; codec.encoded_bytes(elements)];
     codec.encode(&vec![0.0; elements], &mut update).unwrap();
     let name = Name { epoch: 1, digest: Digest(*blake3::hash(&update).as_bytes()) };

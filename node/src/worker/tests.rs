@@ -21,7 +21,7 @@ fn config(weight_max: u64) -> Config {
     Config {
         run: RunId([1; 32]),
         me: PeerId([2; 32]),
-        epoch: Epoch { budget: Budget::Steps, amount: STEPS, tokens_max: None },
+        epoch: Epoch::new(Budget::Steps, STEPS),
         weight_max,
         codec: Codec::F32,
         // The identity: the new anchor is where the delta led.
