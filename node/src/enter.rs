@@ -40,9 +40,9 @@ use intellect_protocol::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Admission, unix_seconds};
+use crate::access::{Admission, unix_seconds};
 use crate::config::Local;
-use crate::driver::{Driver, DriverError, Ended, Parts};
+use crate::driver::{self, Driver, DriverError, Ended};
 use crate::figures;
 use crate::identity::{self, Home, Identity};
 use crate::manifest::Manifest;
@@ -99,12 +99,12 @@ async fn join(
     }
     let config = net_config(&with, home, known, tell);
     let mut net = net::start(config, stop.clone())?;
-    let (parts, source, reports, bring) = tokio::select! {
+    let (config, source, reports, bring) = tokio::select! {
         prepared = prepare((local, before), home, &mut net, tell, stop) => prepared?,
         () = interrupts.next() => return Ok(()),
     };
-    let manifest = Arc::clone(&parts.manifest);
-    let (driver, ring_events) = Driver::new(parts);
+    let manifest = Arc::clone(&config.manifest);
+    let (driver, ring_events) = Driver::new(config);
     let ended = tokio::select! {
         ended = driver.run(net, reports, ring_events, interrupts) => ended?,
         never = async { bring.await; pending::<Infallible>().await } => match never {},
@@ -116,9 +116,9 @@ async fn join(
     Ok(())
 }
 
-/// What [`prepare`] leaves to be run: the driver's parts, the data, what the worker reports, and who fetches
+/// What [`prepare`] leaves to be run: the driver's config, the data, what the worker reports, and who fetches
 /// the run's tokenizer meanwhile.
-type Prepared<B> = (Parts, Arc<Dataset>, mpsc::Receiver<Report>, B);
+type Prepared<B> = (driver::Config, Arc<Dataset>, mpsc::Receiver<Report>, B);
 
 /// Does everything up to the loop: the run, what this machine can do, the files, the weights, the
 /// device. Where it is dropped on the way, the next start mends what it leaves.
@@ -148,8 +148,11 @@ async fn prepare(
         if !store.has_receipts() {
             check_ticket(admission, &manifest, home, (net, &store)).await?;
         }
-        net.handle.let_in(admission.let_in());
-        net.handle.show(&admission.visit()).await.map_err(|_| DriverError::Network)?;
+        net.handle.allow(admission.allowed());
+        net.handle
+            .set_admit_request(&admission.request())
+            .await
+            .map_err(|_| DriverError::Network)?;
     }
     let mut early = Early {
         net: &mut *net,
@@ -170,13 +173,13 @@ async fn prepare(
     let begun = store.begin(first_log(identity, &manifest), identity.origin, unix_ms()?)?;
     let measured = Arc::clone(&source);
     let opened = Opened { local, home, machine, manifest, store: Arc::clone(&store), source };
-    let (parts, reports) =
+    let (config, reports) =
         opened.load(begun, (found, admission), net.handle.clone(), tell, stop).await?;
-    let mut parts = parts;
+    let mut config = config;
     let Machine { device, micro_batch } = machine;
     let means = Means { device: device.to_string(), micro_batch: micro_batch as u64 };
-    parts.tell.started(&parts.newest, means, parts.journal.start());
-    let manifest = &parts.manifest;
+    config.tell.started(&config.newest, means, config.journal.start());
+    let manifest = &config.manifest;
     let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
     joined.map_err(|_| DriverError::Network)?;
     tell.say(&format!(
@@ -192,7 +195,7 @@ async fn prepare(
     remember(&options, &kept, &store, tell);
     let first = home.identity.peer().as_bytes()[0];
     let bring = tokenizer::bring(wanted, net.handle.clone(), store, tell.clone(), first);
-    Ok((parts, measured, reports, bring))
+    Ok((config, measured, reports, bring))
 }
 
 /// Whether somebody can let in this node, which has not taken part yet.
@@ -261,7 +264,7 @@ impl Opened<'_> {
         net: net::Handle,
         tell: &Teller,
         stop: &CancellationToken,
-    ) -> Result<(Parts, mpsc::Receiver<Report>), EnterError> {
+    ) -> Result<(driver::Config, mpsc::Receiver<Report>), EnterError> {
         let Self { local, home, machine, manifest, store, source } = self;
         let (theta, published) = found.published.map(|found| (found.theta, found.saved)).unzip();
         let files = Arc::clone(&source);
@@ -275,7 +278,7 @@ impl Opened<'_> {
             ticket: admission.as_ref().and_then(Admission::ticket).cloned(),
             unix: unix_seconds(),
         };
-        let parts = Parts {
+        let config = driver::Config {
             peer: peer_config(
                 home,
                 &manifest,
@@ -303,7 +306,7 @@ impl Opened<'_> {
             tell: tell.clone(),
             stop: stop.clone(),
         };
-        Ok((parts, reports))
+        Ok((config, reports))
     }
 }
 

@@ -1,9 +1,11 @@
-//! The swarm and the tasks that serve its streams: what the actor has decided is carried out here.
+//! The swarm and the tasks that serve its streams: carries out what the actor has decided.
 
 use std::{collections::HashSet, io, sync::Arc};
 
+use futures::StreamExt as _;
 use intellect_bootstrap::{
     address,
+    discovery::Discovery,
     frame::FrameError,
     manifest::{self, ServeError},
     streams::{OpenError, Opening},
@@ -18,7 +20,7 @@ use libp2p::{
     multiaddr::Protocol,
     swarm::{
         ConnectionId, DialError, FromSwarm, NetworkBehaviour as _, NewExternalAddrCandidate,
-        dial_opts::DialOpts,
+        SwarmEvent, dial_opts::DialOpts,
     },
 };
 use tokio::{
@@ -28,39 +30,38 @@ use tokio::{
 };
 use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
-use super::behaviour::{CONTROL, FETCH, HUSHED, Node, RING, topic_score};
+use super::access::allow_list::AllowList;
+use super::access::handshake::{self, ADMIT};
+use super::access::pending::DueRequest;
+use super::behaviour::{CONTROL, FETCH, HUSHED, Node, NodeEvent, RING, topic_score};
 use super::dial::RingDial;
 use super::enter::{Ask, Wanted, collect};
-use super::inbox::{Gravity, Note, Responder, Shared};
+use super::inbox::{Responder, Severity, Shared, TaskEvent, replace};
 use super::interface::{
     ByteStream, Config, GossipToken, Link, NetError, StreamError, Topic, Verdict,
 };
-use super::lobby::Due;
 use super::peers::Peer;
 use super::ports::port;
 use super::run::Run;
-use super::visit::ADMIT;
-use super::{fetch, line, visit};
+use super::{control_stream, fetch};
 
-/// The swarm, and the tasks that serve its streams; a task ends with this.
-pub(super) struct Carrier {
-    pub(super) swarm: Swarm<Node>,
-    pub(super) tasks: JoinSet<()>,
-    pub(super) shared: Arc<Shared>,
-    notes: mpsc::Sender<Note>,
-    /// Listeners at relays.
-    circuits: HashSet<ListenerId>,
-    /// To whom nothing goes by gossip.
+/// The swarm and the tasks that serve its streams. The tasks end when this is dropped.
+pub(super) struct SwarmTasks {
+    swarm: Swarm<Node>,
+    tasks: JoinSet<()>,
+    shared: Arc<Shared>,
+    events: mpsc::Sender<TaskEvent>,
+    relay_listeners: HashSet<ListenerId>,
+    /// Peers to which nothing is gossiped.
     hushed: HashSet<PeerId>,
 }
 
-impl Carrier {
-    /// Listens as `config` says.
+impl SwarmTasks {
     pub(super) fn new(
         config: &Config,
         key: &Keypair,
         shared: Arc<Shared>,
-        notes: mpsc::Sender<Note>,
+        events: mpsc::Sender<TaskEvent>,
     ) -> Result<Self, NetError> {
         let (transport, relay) = transport::build(key, config.line.as_deref())?;
         let node = Node::new(key, relay, config.scope()).map_err(NetError::Gossip)?;
@@ -68,22 +69,84 @@ impl Carrier {
         let mut swarm = Swarm::new(transport, node, me, transport::swarm_config());
         listen(&mut swarm, &config.listen)?;
         for address in &config.external {
-            // Others may try it at once; whether it leads here an entry point is asked to find out.
+            // Others may dial it at once; an entry point is asked to test whether it leads here.
             swarm.add_external_address(address.clone());
             let candidate = NewExternalAddrCandidate { addr: address };
             let reach = &mut swarm.behaviour_mut().discovery.reach;
             reach.on_swarm_event(FromSwarm::NewExternalAddrCandidate(candidate));
         }
-        let (tasks, circuits, hushed) = (JoinSet::new(), HashSet::new(), HashSet::new());
-        Ok(Self { swarm, tasks, shared, notes, circuits, hushed })
+        let (tasks, relay_listeners, hushed) = (JoinSet::new(), HashSet::new(), HashSet::new());
+        Ok(Self { swarm, tasks, shared, events, relay_listeners, hushed })
     }
 
-    /// Listens to the gossip of a run. Returns the peers that are known to listen to its
+    /// Waits for the next event of the swarm.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn next(&mut self) -> SwarmEvent<NodeEvent> {
+        self.swarm.select_next_some().await
+    }
+
+    /// Gives the last messages so much time to leave, then ends all tasks.
+    pub(super) async fn flush(&mut self, time: Duration) {
+        let drain = async {
+            loop {
+                self.swarm.select_next_some().await;
+            }
+        };
+        let _: Result<(), _> = timeout(time, drain).await;
+        self.shared.close_queues();
+        self.tasks.shutdown().await;
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.forget_ended();
+        self.tasks.spawn(task);
+    }
+
+    /// Whether there are few enough tasks to take one more request.
+    fn has_room(&mut self) -> bool {
+        self.forget_ended();
+        self.tasks.len() < TASKS_MAX
+    }
+
+    fn forget_ended(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    pub(super) fn discovery(&mut self) -> &mut Discovery {
+        &mut self.swarm.behaviour_mut().discovery
+    }
+
+    pub(super) fn set_allow_list(&mut self, list: AllowList) {
+        self.swarm.behaviour_mut().gossip.set_allow_list(list);
+    }
+
+    pub(super) fn is_connected(&self, peer: &PeerId) -> bool {
+        self.swarm.is_connected(peer)
+    }
+
+    /// Closes a connection, if it exists.
+    pub(super) fn close(&mut self, connection: ConnectionId) {
+        self.swarm.close_connection(connection);
+    }
+
+    /// Closes all connections to a peer.
+    pub(super) fn disconnect(&mut self, peer: PeerId) {
+        // Fails only for a peer that is gone already.
+        let _ = self.swarm.disconnect_peer_id(peer);
+    }
+
+    /// Subscribes to the gossip of a run. Returns the peers that are known to be subscribed to its
     /// heartbeats.
     pub(super) fn subscribe(&mut self, run: &Run) -> Vec<PeerId> {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         for topic in [Topic::Beat, Topic::Ctl].map(|topic| run.topic(topic)) {
-            // Both fail only where a filter or other scores are configured, which they are not.
+            // Both fail only where a subscription filter or other scores are configured.
             let _ = gossip.subscribe(&topic);
             let _ = gossip.set_topic_params(topic, topic_score());
         }
@@ -105,7 +168,7 @@ impl Carrier {
         }
     }
 
-    /// Gives a message to everybody who listens to a topic, at once; it counts against the rate.
+    /// Publishes a message on a topic at once; it counts against the rate.
     pub(super) fn publish(&mut self, topic: TopicHash, bytes: Vec<u8>) {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         let hears = |(peer, topics): &(&PeerId, Vec<&TopicHash>)| {
@@ -113,14 +176,14 @@ impl Carrier {
         };
         let listeners = gossip.all_peers().filter(hears).count();
         self.shared.limiter.note(listeners.saturating_mul(bytes.len()), Instant::now());
-        // Nobody there yet, said before, queues full: all ordinary, and repeated by the protocol.
+        // No subscriber yet, a duplicate, full queues: all ordinary, and the protocol repeats.
         if let Err(error) = gossip.publish(topic, bytes) {
             tracing::debug!(%error, "not gossiped");
         }
     }
 
-    /// From now on nothing goes by gossip to these, and to nobody else. What waited for a peer that reads
-    /// nothing would be old when it does; and it would be told of as if it were ours to mend.
+    /// Replaces the set of peers that gossip skips. Messages queued for a peer that reads nothing would be
+    /// stale once it does, and gossipsub would warn about them.
     pub(super) fn hush(&mut self, peers: HashSet<PeerId>) {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         for peer in peers.symmetric_difference(&self.hushed) {
@@ -129,8 +192,8 @@ impl Carrier {
         self.hushed = peers;
     }
 
-    /// Says what becomes of a gossiped message. What is passed on counts against the rate, of which a
-    /// part is for that.
+    /// Passes a verdict on a gossiped message to gossipsub. A message that is passed on counts against the
+    /// part of the rate that is reserved for that.
     pub(super) fn judge(&mut self, token: &GossipToken, verdict: Verdict) {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         let acceptance = match verdict {
@@ -150,47 +213,47 @@ impl Carrier {
         gossip.report_message_validation_result(&token.id, &token.source, acceptance);
     }
 
-    /// Closes all connections to a peer, and refuses others.
+    /// Closes all connections to a peer, and refuses new ones.
     pub(super) fn block(&mut self, peer: PeerId) {
         let discovery = &mut self.swarm.behaviour_mut().discovery;
         discovery.blocked.block_peer(peer);
         discovery.kademlia.remove_peer(&peer);
     }
 
-    /// Dials, and says what the connection will be called.
+    /// Dials, and returns the id that the connection will have.
     pub(super) fn dial(&mut self, options: DialOpts) -> Result<ConnectionId, DialError> {
         let id = options.connection_id();
         self.swarm.dial(options).map(|()| id)
     }
 
-    /// Dials a connection for bulk, on which there is no gossip.
+    /// Dials a connection for bulk, on which no gossip is written.
     pub(super) fn dial_ring(&mut self, options: DialOpts) -> Option<ConnectionId> {
         let id = self.dial(options).ok()?;
-        self.swarm.behaviour_mut().gossip.mute(id);
+        self.swarm.behaviour_mut().gossip.exclude(id);
         Some(id)
     }
 
-    /// Opens a ring stream on a connection, and hands it to whoever waits for it.
+    /// Opens a ring stream on a connection, and hands it to the task that asked for it.
     pub(super) fn open_ring(&mut self, connection: ConnectionId, dial: RingDial) {
         let opening = self.swarm.behaviour_mut().streams.open(dial.peer, connection, RING);
-        self.tasks.spawn(async move {
-            // The negotiation tells the peer what the connection is for.
+        self.spawn(async move {
+            // The negotiated protocol shows the peer what the connection is for.
             let opened = timeout(OPEN_TIMEOUT, open(opening)).await;
             let late = || Err(OpenError::Failed("too slow".into()).into());
             let _ = dial.reply.send(opened.unwrap_or_else(|_| late()));
         });
     }
 
-    /// Opens our control stream to a peer.
-    pub(super) fn open_line(&mut self, peer: PeerId, connection: ConnectionId) {
+    /// Opens our outgoing control stream to a peer.
+    pub(super) fn open_control_stream(&mut self, peer: PeerId, connection: ConnectionId) {
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
-        self.tasks.spawn(line::send(peer, connection, opening, self.notes.clone()));
+        self.spawn(control_stream::send(peer, connection, opening, self.events.clone()));
     }
 
     /// Writes one message on a stream of its own.
     pub(super) fn send(&mut self, peer: PeerId, connection: ConnectionId, bytes: Vec<u8>) {
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
-        self.tasks.spawn(line::send_once(opening, bytes));
+        self.spawn(control_stream::send_once(opening, bytes));
     }
 
     /// Asks a peer over the connection that messages take, which may lead through a relay.
@@ -202,13 +265,13 @@ impl Carrier {
         mut reply: Responder<Vec<u8>, Failure>,
     ) {
         let refusal = match used {
-            Some(connection) if self.tasks.len() < TASKS_MAX => {
+            Some(connection) if self.has_room() => {
                 let opening = self.swarm.behaviour_mut().streams.open(peer, connection, FETCH);
                 let shared = Arc::clone(&self.shared);
-                self.tasks.spawn(async move {
+                self.spawn(async move {
                     let answer = tokio::select! {
                         answer = fetch::ask(opening, &request, &shared.inflow) => answer,
-                        // Nobody waits for it any more: it shall not fill the line.
+                        // Nobody waits for the answer any more, so it shall not use the link.
                         () = reply.closed() => return,
                     };
                     let _ = reply.send(answer);
@@ -221,21 +284,21 @@ impl Carrier {
         let _ = reply.send(Err(refusal));
     }
 
-    /// Brings a visit of ours, if there is room.
-    pub(super) fn visit(&mut self, due: Due) {
-        let Due { peer, connection, number, visit } = due;
+    /// Sends our admit request to a peer.
+    pub(super) fn send_admit_request(&mut self, due: DueRequest) {
+        let DueRequest { peer, connection, number, request } = due;
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, ADMIT);
-        self.tasks.spawn(visit::pay(peer, opening, visit, number, self.notes.clone()));
+        self.spawn(handshake::request(peer, opening, request, number, self.events.clone()));
     }
 
-    /// Listens to the visit of a peer, unless it has too many.
-    pub(super) fn serve_visit(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
+    /// Reads and answers an admit request, unless the peer has too many under way.
+    pub(super) fn serve_handshake(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
-            self.tasks.spawn(visit::receive(id, stream, self.notes.clone(), permit));
+            self.spawn(handshake::answer(id, stream, self.events.clone(), permit));
         }
     }
 
-    /// Asks a peer for the notices of a run over its control connection, if there is one.
+    /// Asks a peer for the notices of a run over its control connection, if it has one.
     pub(super) fn ask_notices(
         &mut self,
         peer: PeerId,
@@ -243,13 +306,13 @@ impl Carrier {
         run: RunId,
         reply: Responder<Vec<Vec<u8>>, Failure>,
     ) {
-        let Some(connection) = control.filter(|_| self.tasks.len() < TASKS_MAX) else {
-            // Nobody waits any longer, if this fails.
+        let (Some(connection), true) = (control, self.has_room()) else {
+            // Fails only where nobody waits any longer.
             let _ = reply.send(Err(Failure::Refused));
             return;
         };
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, manifest::NOTICES);
-        self.tasks.spawn(async move {
+        self.spawn(async move {
             let exchange = async {
                 let stream = opening.await.ok()?.ok()?;
                 manifest::ask_notices(stream, run.0).await.ok()
@@ -260,7 +323,7 @@ impl Carrier {
         });
     }
 
-    /// Asks peers for manifests; `attempts` is what came of those that cannot be asked.
+    /// Asks peers for manifests or notices; `attempts` describes the addresses that failed.
     pub(super) fn ask_offers(
         &mut self,
         ask: Ask,
@@ -274,48 +337,50 @@ impl Carrier {
         };
         let open = |(peer, id)| (peer, streams.open(peer, id, protocol.clone()));
         let askings: Vec<_> = asked.into_iter().take(ASKED_MAX).map(open).collect();
-        self.tasks.spawn(async move {
+        self.spawn(async move {
             let answer = collect(ask.wanted, askings, attempts).await;
-            // Nobody waits any longer.
+            // Fails only where nobody waits any longer.
             let _ = ask.reply.send(answer);
         });
     }
 
-    /// Reads the control stream of a peer, unless it has too many.
+    /// Reads a control stream of a peer, unless the peer has too many.
     pub(super) fn serve_control(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
-        if let Ok(permit) = peer.lines.clone().try_acquire_owned() {
-            let (notes, room) = (self.notes.clone(), self.shared.room.clone());
+        if let Ok(permit) = peer.control_streams.clone().try_acquire_owned() {
+            let (events, room) = (self.events.clone(), self.shared.room.clone());
             let quota = peer.messages.clone();
-            self.tasks.spawn(line::receive(id, stream, notes, (room, quota), permit));
+            self.spawn(control_stream::receive(id, stream, events, room, quota, permit));
         }
     }
 
-    /// Answers a request of a peer, unless it has too many.
+    /// Answers a request of a peer, unless the peer has too many under way.
     pub(super) fn serve_fetch(
         &mut self,
         id: PeerId,
         peer: &Peer,
-        (stream, link): (libp2p::Stream, Link),
+        stream: libp2p::Stream,
+        link: Link,
     ) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
-            let (notes, shared) = (self.notes.clone(), self.shared.clone());
-            self.tasks.spawn(fetch::answer(id, stream, notes, (shared, link), permit));
+            let (events, shared) = (self.events.clone(), self.shared.clone());
+            self.spawn(fetch::answer(id, stream, events, shared, link, permit));
         }
     }
 
-    /// Hands out the manifest of our run, if there is one, or its notices to who names it; unless the
-    /// peer has too many answers under way.
+    /// Serves the manifest of our run, or its notices where the request names the run; unless the peer has
+    /// too many answers under way.
     pub(super) fn serve_files(
         &mut self,
         id: PeerId,
         peer: &Peer,
-        (run, protocol): (Option<(RunId, manifest::File)>, StreamProtocol),
+        run: Option<(RunId, manifest::File)>,
+        protocol: StreamProtocol,
         stream: libp2p::Stream,
     ) {
         let permit = peer.answers.clone().try_acquire_owned();
-        let Some(permit) = permit.ok().filter(|_| self.tasks.len() < TASKS_MAX) else { return };
-        let (notes, shared, peer) = (self.notes.clone(), Arc::clone(&self.shared), id);
-        self.tasks.spawn(async move {
+        let (Ok(permit), true) = (permit, self.has_room()) else { return };
+        let (events, shared, peer) = (self.events.clone(), Arc::clone(&self.shared), id);
+        self.spawn(async move {
             let _permit = permit;
             let answer = manifest::serve(stream, async |asked| {
                 let named = |id: &RunId| asked.is_some_and(|asked| asked == id.0);
@@ -330,29 +395,26 @@ impl Carrier {
                     Some(_) | None => Vec::new(),
                 }
             });
-            // Whatever went wrong, the asker sees that its stream has ended.
+            // Whatever went wrong, the peer sees that its stream has ended.
             if let Ok(Err(
                 error
                 @ (ServeError::Meaningless(_) | ServeError::Frame(FrameError::TooLong { .. })),
             )) = timeout(manifest::TIMEOUT, answer).await
             {
                 let why = format!("a request for manifests: {error}");
-                let _ = notes.send(Note::Fault { peer, why, gravity: Gravity::Grave }).await;
+                let _ =
+                    events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
             }
         });
     }
 
-    /// Tells handles where this node listens and is reached.
+    /// Publishes to handles where this node listens and is reached.
     pub(super) fn publish_addresses(&self) {
         let me = *self.swarm.local_peer_id();
         let mut ports: Vec<_> = self.swarm.listeners().filter_map(port).collect();
         ports.sort();
         ports.dedup();
-        self.shared.ports.send_if_modified(|known| {
-            let changed = *known != ports;
-            *known = ports;
-            changed
-        });
+        replace(&self.shared.ports, ports);
         let mut all: Vec<_> = self.swarm.external_addresses().cloned().collect();
         for address in self.swarm.listeners() {
             if !all.contains(address) {
@@ -363,7 +425,7 @@ impl Carrier {
         self.shared.addresses.send_replace(all);
     }
 
-    /// Whether this node listens, and on no address that all the internet can reach.
+    /// Whether this node listens on private addresses only.
     pub(super) fn listens_privately(&self) -> bool {
         let is_public =
             |address: &&Multiaddr| address::scope(address) == Some(address::Scope::Public);
@@ -371,26 +433,24 @@ impl Carrier {
         own().next().is_some() && !own().any(|address| is_public(&address))
     }
 
-    /// Whether this node listens at a relay.
     pub(super) fn is_at_relay(&self) -> bool {
-        !self.circuits.is_empty()
+        !self.relay_listeners.is_empty()
     }
 
-    /// Lets peers reach this node through the entry points, for messages.
-    /// libp2p does not renew a reservation that was lost, so this is called again then.
+    /// Reserves a place at the entry points, through which peers then send messages to this node.
+    /// libp2p does not renew a lost reservation, so the caller calls again.
     pub(super) fn listen_at_relays<'a>(&mut self, relays: impl Iterator<Item = &'a Multiaddr>) {
         for address in relays {
             match self.swarm.listen_on(address.clone().with(Protocol::P2pCircuit)) {
-                Ok(id) => _ = self.circuits.insert(id),
+                Ok(id) => _ = self.relay_listeners.insert(id),
                 Err(error) => tracing::debug!(%error, "no relay"),
             }
         }
     }
 
-    /// A listener has closed.
     pub(super) fn on_listener_closed(&mut self, id: ListenerId, reason: &io::Result<()>) {
         self.publish_addresses();
-        if !self.circuits.remove(&id) {
+        if !self.relay_listeners.remove(&id) {
             tracing::warn!(?reason, "a listener has closed");
         }
     }
@@ -401,8 +461,8 @@ async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
     Ok(stream.compat())
 }
 
-/// Listens at all addresses. A machine without IPv6 may be asked to listen on all of it, as a node
-/// is by default, if there is another address.
+/// Listens on all addresses. On a machine without IPv6 the unspecified IPv6 address, which is among the
+/// defaults, may fail as long as there is another address.
 fn listen(swarm: &mut Swarm<Node>, addresses: &[Multiaddr]) -> Result<(), ListenError> {
     let any_v6 = |address: &Multiaddr| {
         address.iter().next() == Some(Protocol::Ip6(std::net::Ipv6Addr::UNSPECIFIED))
@@ -421,8 +481,8 @@ fn listen(swarm: &mut Swarm<Node>, addresses: &[Multiaddr]) -> Result<(), Listen
 }
 
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Tasks above which no more requests are taken, and no manifests handed out: a hundred pieces from
-/// each of a few donors.
+/// With this many tasks no more requests are sent and no manifests served; a download asks a few donors
+/// for a hundred pieces each.
 const TASKS_MAX: usize = 2_048;
-/// Peers that are asked for manifests at once.
+/// Peers that are asked for manifests at the same time.
 const ASKED_MAX: usize = 16;

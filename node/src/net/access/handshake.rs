@@ -1,6 +1,6 @@
-//! `/intellect/admit/1`: one visit, one reception, each a frame; a stream for each pair.
+//! `/intellect/admit/1`: one request and one reply, each a frame, on a stream of its own.
 //!
-//! The lobby ([`super::lobby`]) says whose visits are listened to, the driver answers them.
+//! [`super::pending`] says whose requests are read, the driver answers them.
 
 use std::time::Duration;
 
@@ -18,22 +18,21 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    inbox::{Gravity, Note},
+use crate::net::{
+    inbox::{Severity, TaskEvent},
     interface::{Event, Response},
     name,
 };
 
-/// The protocol id.
-pub(super) const ADMIT: StreamProtocol = StreamProtocol::new("/intellect/admit/1");
+pub(crate) const ADMIT: StreamProtocol = StreamProtocol::new("/intellect/admit/1");
 
-/// Brings a visit to a peer, and tells what came of it.
-pub(super) async fn pay(
+/// Sends our request to a peer, and reports the result.
+pub(crate) async fn request(
     peer: PeerId,
     opening: Opening,
-    visit: Vec<u8>,
+    request: Vec<u8>,
     number: u64,
-    notes: mpsc::Sender<Note>,
+    events: mpsc::Sender<TaskEvent>,
 ) {
     let exchange = async {
         let mut stream = match opening.await {
@@ -44,60 +43,63 @@ pub(super) async fn pay(
             }
         };
         let exchanged = async {
-            frame::write(&mut stream, &visit).await.ok()?;
+            frame::write(&mut stream, &request).await.ok()?;
             stream.close().await.ok()?;
             let answer = frame::read(&mut stream, frame_max(RECEPTION_BYTES_MAX)).await.ok()??;
             Reception::from_bytes(&answer)
         };
         exchanged.await.ok_or(Response::Silent)
     };
-    let (response, reception) = match timeout(PATIENCE, exchange).await {
+    let (response, reply) = match timeout(TIMEOUT, exchange).await {
         Err(_) => (Response::Silent, None),
         Ok(Err(response)) => (response, None),
-        Ok(Ok(reception)) => match reception.outcome {
-            Outcome::Welcome => (Response::Welcome, Some(reception)),
-            Outcome::Refused(_) => (Response::Refused, Some(reception)),
+        Ok(Ok(reply)) => match reply.outcome {
+            Outcome::Welcome => (Response::Welcome, Some(reply)),
+            Outcome::Refused(_) => (Response::Refused, Some(reply)),
         },
     };
-    // Without the actor nobody asks.
-    let _ = notes.send(Note::Visited { peer, number, response, reception }).await;
+    // Fails only when the actor has gone.
+    let _ = events.send(TaskEvent::Answered { peer, number, response, reply }).await;
 }
 
-/// Listens to a visit, lets the driver answer it, and brings the answer.
-pub(super) async fn receive(
+/// Reads a request, lets the driver answer it, and writes the answer.
+pub(crate) async fn answer(
     peer: PeerId,
     mut stream: Stream,
-    notes: mpsc::Sender<Note>,
+    events: mpsc::Sender<TaskEvent>,
     _permit: OwnedSemaphorePermit,
 ) {
     let exchange = async {
-        let read = timeout(VISIT_PATIENCE, frame::read(&mut stream, frame_max(VISIT_BYTES_MAX)));
-        let visit = match read.await.ok()? {
+        let read = timeout(REQUEST_TIMEOUT, frame::read(&mut stream, frame_max(VISIT_BYTES_MAX)));
+        let request = match read.await.ok()? {
             Ok(bytes) => Visit::from_bytes(&bytes?),
             Err(FrameError::TooLong { .. }) => None,
             Err(FrameError::Truncated | FrameError::Late | FrameError::Io(_)) => return None,
         };
         let from = name::from_libp2p(&peer)?;
-        let Some(visit) = visit else {
+        let Some(request) = request else {
             let why = "a visit that cannot be read".to_owned();
-            let _ = notes.send(Note::Fault { peer, why, gravity: Gravity::Grave }).await;
+            let _ = events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
             return None;
         };
         let (reply, answer) = oneshot::channel();
-        notes.send(Note::Tell(Event::Visit { from, visit: Box::new(visit), reply })).await.ok()?;
+        events
+            .send(TaskEvent::Emit(Event::AdmitRequest { from, request: Box::new(request), reply }))
+            .await
+            .ok()?;
         let answer: Reception = answer.await.ok()?;
         frame::write(&mut stream, &answer.to_bytes()).await.ok()?;
         stream.close().await.ok()
     };
-    // Whatever went wrong, who came sees that its stream has ended.
-    let _ = timeout(PATIENCE, exchange).await;
+    // Whatever went wrong, the peer sees that its stream has ended.
+    let _ = timeout(TIMEOUT, exchange).await;
 }
 
 fn frame_max(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// A visit comes with its stream, or right behind.
-const VISIT_PATIENCE: Duration = Duration::from_secs(5);
-/// What an answer may take: a driver that is busy, and a slow line.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A request follows the opening of its stream at once.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for an answer: a busy driver and a slow link.
+const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,12 +1,12 @@
-//! Keeps gossip off the connections that carry bulk, and away from peers that are not let in.
+//! Keeps gossip off connections that carry bulk, and away from peers that are not on the allow list.
 //!
 //! Gossipsub lets all connections of a peer compete for its messages, and a heartbeat that a ring
-//! connection wins waits behind megabytes. So on a ring connection that we dialled its handler is
-//! never given a stream to write on; it still reads. The peer's side of that connection carries no
-//! bulk towards us and needs no such care.
+//! connection wins waits behind megabytes. On a ring connection that we dialled its handler therefore
+//! never gets a stream to write on; it still reads. The peer's side of that connection carries no
+//! bulk towards us and needs no filter.
 //!
-//! To a peer that is not let in the handler is shut: neither is a stream of that peer read, nor one
-//! opened to it. Both are kept for the moment at which it is let in, one of each.
+//! On connections of a peer that is not allowed the handler is closed: it reads no stream of that peer
+//! and opens none. One stream of each direction is stored until the peer is allowed.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -23,43 +23,41 @@ use libp2p::{
     },
 };
 
-use super::door::Door;
+use super::access::allow_list::AllowList;
 
-/// A behaviour that writes nothing on some connections, and is shut to some peers.
-pub(super) struct Mute<B> {
-    /// The behaviour itself.
+/// A behaviour that writes nothing on some connections, and deals only with allowed peers.
+pub(super) struct GossipFilter<B> {
     pub(super) inner: B,
-    /// Dials whose connections are to be muted, until they are established or have failed.
-    muted: HashSet<ConnectionId>,
-    door: Door,
-    /// Connections on which it is shut. Bounded by the connection limits.
-    shut: HashMap<ConnectionId, PeerId>,
-    /// Those that are to be opened.
+    /// Dials of connections for bulk, until they are established or have failed.
+    bulk: HashSet<ConnectionId>,
+    allowed: AllowList,
+    /// Connections of peers that are not allowed. Bounded by the connection limits.
+    closed: HashMap<ConnectionId, PeerId>,
+    /// Connections whose peers have just been allowed.
     opening: VecDeque<(PeerId, ConnectionId)>,
 }
 
-impl<B> Mute<B> {
-    /// Mutes nothing yet, and lets nobody in.
+impl<B> GossipFilter<B> {
     pub(super) fn new(inner: B) -> Self {
         Self {
             inner,
-            muted: HashSet::new(),
-            door: Door::default(),
-            shut: HashMap::new(),
+            bulk: HashSet::new(),
+            allowed: AllowList::default(),
+            closed: HashMap::new(),
             opening: VecDeque::new(),
         }
     }
 
-    /// Mutes the connection that a dial leads to.
-    pub(super) fn mute(&mut self, dial: ConnectionId) {
-        self.muted.insert(dial);
+    /// Writes nothing on the connection that a dial leads to.
+    pub(super) fn exclude(&mut self, dial: ConnectionId) {
+        self.bulk.insert(dial);
     }
 
-    /// From now on those are let in whom `door` lets in, also on connections that are there. Whoever
-    /// no longer is has to be disconnected.
-    pub(super) fn set_door(&mut self, door: Door) {
-        self.door = door;
-        let opened = self.shut.extract_if(|_, peer| self.door.lets_in(peer));
+    /// Replaces the allow list, also for connections that exist. The caller disconnects peers that are
+    /// no longer on it.
+    pub(super) fn set_allow_list(&mut self, list: AllowList) {
+        self.allowed = list;
+        let opened = self.closed.extract_if(|_, peer| self.allowed.allows(peer));
         self.opening.extend(opened.map(|(id, peer)| (peer, id)));
     }
 
@@ -68,17 +66,17 @@ impl<B> Mute<B> {
         id: ConnectionId,
         peer: PeerId,
         inner: H,
-    ) -> MuteHandler<H> {
-        let (mute, shut) = (self.muted.remove(&id), !self.door.lets_in(&peer));
-        if shut {
-            self.shut.insert(id, peer);
+    ) -> FilterHandler<H> {
+        let (bulk, closed) = (self.bulk.remove(&id), !self.allowed.allows(&peer));
+        if closed {
+            self.closed.insert(id, peer);
         }
-        MuteHandler { inner, mute, shut, request: None, arrived: None }
+        FilterHandler { inner, bulk, closed, request: None, arrived: None }
     }
 }
 
-impl<B: NetworkBehaviour> NetworkBehaviour for Mute<B> {
-    type ConnectionHandler = MuteHandler<B::ConnectionHandler>;
+impl<B: NetworkBehaviour> NetworkBehaviour for GossipFilter<B> {
+    type ConnectionHandler = FilterHandler<B::ConnectionHandler>;
     type ToSwarm = B::ToSwarm;
 
     fn handle_pending_inbound_connection(
@@ -127,11 +125,11 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Mute<B> {
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
         match &event {
             FromSwarm::DialFailure(failure) => {
-                self.muted.remove(&failure.connection_id);
-                self.shut.remove(&failure.connection_id);
+                self.bulk.remove(&failure.connection_id);
+                self.closed.remove(&failure.connection_id);
             }
-            FromSwarm::ListenFailure(failure) => _ = self.shut.remove(&failure.connection_id),
-            FromSwarm::ConnectionClosed(closed) => _ = self.shut.remove(&closed.connection_id),
+            FromSwarm::ListenFailure(failure) => _ = self.closed.remove(&failure.connection_id),
+            FromSwarm::ConnectionClosed(closed) => _ = self.closed.remove(&closed.connection_id),
             _ => {}
         }
         self.inner.on_swarm_event(event);
@@ -152,34 +150,35 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Mute<B> {
     ) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
         if let Some((peer_id, id)) = self.opening.pop_front() {
             let handler = NotifyHandler::One(id);
-            return Poll::Ready(ToSwarm::NotifyHandler { peer_id, handler, event: Word::Open });
+            return Poll::Ready(ToSwarm::NotifyHandler {
+                peer_id,
+                handler,
+                event: FilterCommand::Open,
+            });
         }
-        self.inner.poll(cx).map(|event| event.map_in(Word::Inner))
+        self.inner.poll(cx).map(|event| event.map_in(FilterCommand::Inner))
     }
 }
 
-/// From the behaviour to the part in a connection.
+/// From the behaviour to its handler in a connection.
 #[derive(Debug)]
-pub(super) enum Word<T> {
-    /// The peer is let in.
+pub(super) enum FilterCommand<T> {
     Open,
-    /// For what is inside.
     Inner(T),
 }
 
-/// The part that lives in a connection.
-pub(super) struct MuteHandler<H: ConnectionHandler> {
+pub(super) struct FilterHandler<H: ConnectionHandler> {
     inner: H,
-    mute: bool,
-    shut: bool,
-    /// A stream that it wanted to open while it was shut.
+    bulk: bool,
+    closed: bool,
+    /// A stream that it wanted to open while it was closed.
     request: Option<SubstreamProtocol<H::OutboundProtocol, H::OutboundOpenInfo>>,
-    /// The last one that the peer opened meanwhile.
+    /// The last stream that the peer opened meanwhile.
     arrived: Option<FullyNegotiatedInbound<H::InboundProtocol, H::InboundOpenInfo>>,
 }
 
-impl<H: ConnectionHandler> ConnectionHandler for MuteHandler<H> {
-    type FromBehaviour = Word<H::FromBehaviour>;
+impl<H: ConnectionHandler> ConnectionHandler for FilterHandler<H> {
+    type FromBehaviour = FilterCommand<H::FromBehaviour>;
     type ToBehaviour = H::ToBehaviour;
     type InboundProtocol = H::InboundProtocol;
     type OutboundProtocol = H::OutboundProtocol;
@@ -191,14 +190,14 @@ impl<H: ConnectionHandler> ConnectionHandler for MuteHandler<H> {
     }
 
     fn connection_keep_alive(&self) -> bool {
-        !self.mute && self.inner.connection_keep_alive()
+        !self.bulk && self.inner.connection_keep_alive()
     }
 
-    fn on_behaviour_event(&mut self, word: Word<H::FromBehaviour>) {
-        match word {
-            Word::Inner(event) => self.inner.on_behaviour_event(event),
-            Word::Open => {
-                self.shut = false;
+    fn on_behaviour_event(&mut self, command: FilterCommand<H::FromBehaviour>) {
+        match command {
+            FilterCommand::Inner(event) => self.inner.on_behaviour_event(event),
+            FilterCommand::Open => {
+                self.closed = false;
                 if let Some(arrived) = self.arrived.take() {
                     let event = ConnectionEvent::FullyNegotiatedInbound(arrived);
                     self.inner.on_connection_event(event);
@@ -212,16 +211,16 @@ impl<H: ConnectionHandler> ConnectionHandler for MuteHandler<H> {
         cx: &mut Context<'_>,
     ) -> Poll<ConnectionHandlerEvent<H::OutboundProtocol, H::OutboundOpenInfo, H::ToBehaviour>>
     {
-        if let Some(protocol) = self.request.take_if(|_| !self.shut) {
+        if let Some(protocol) = self.request.take_if(|_| !self.closed) {
             return Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { protocol });
         }
         loop {
             match self.inner.poll(cx) {
-                // It waits for this one for ever, and takes no message out of the queue meanwhile.
+                // It never gets this stream, and takes no message out of the queue meanwhile.
                 Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { .. })
-                    if self.mute => {}
+                    if self.bulk => {}
                 Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { protocol })
-                    if self.shut =>
+                    if self.closed =>
                 {
                     self.request = Some(protocol);
                 }
@@ -245,8 +244,8 @@ impl<H: ConnectionHandler> ConnectionHandler for MuteHandler<H> {
         >,
     ) {
         match event {
-            // The one before it is reset.
-            ConnectionEvent::FullyNegotiatedInbound(arrived) if self.shut => {
+            // This resets the stream before it.
+            ConnectionEvent::FullyNegotiatedInbound(arrived) if self.closed => {
                 self.arrived = Some(arrived);
             }
             event => self.inner.on_connection_event(event),
@@ -270,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    type Gossip = Swarm<Mute<gossipsub::Behaviour>>;
+    type Gossip = Swarm<GossipFilter<gossipsub::Behaviour>>;
 
     fn swarm() -> Gossip {
         let key = Keypair::generate_ed25519();
@@ -282,23 +281,23 @@ mod tests {
         let mut gossip = gossipsub::Behaviour::new(MessageAuthenticity::Anonymous, config).unwrap();
         gossip.subscribe(&IdentTopic::new("topic")).unwrap();
         let me = key.public().to_peer_id();
-        Swarm::new(transport, Mute::new(gossip), me, transport::swarm_config())
+        Swarm::new(transport, GossipFilter::new(gossip), me, transport::swarm_config())
     }
 
-    /// Both swarms run until the dialler's message has arrived, or not within the time given.
-    async fn arrives(mute: bool, doors: [Door; 2], patience: Duration) -> bool {
-        exchange(mute, doors, false, patience).await
+    /// Whether the dialler's message arrives within the time given.
+    async fn arrives(bulk: bool, lists: [AllowList; 2], patience: Duration) -> bool {
+        exchange(bulk, lists, false, patience).await
     }
 
-    /// The same where both let the other in half a second later.
-    async fn arrives_late(doors: [Door; 2]) -> bool {
-        exchange(false, doors, true, LONG).await
+    /// The same where both allow the other half a second later.
+    async fn arrives_late(lists: [AllowList; 2]) -> bool {
+        exchange(false, lists, true, LONG).await
     }
 
-    async fn exchange(mute: bool, doors: [Door; 2], late: bool, patience: Duration) -> bool {
+    async fn exchange(bulk: bool, lists: [AllowList; 2], late: bool, patience: Duration) -> bool {
         let (mut one, mut two) = (swarm(), swarm());
-        for (swarm, door) in [&mut one, &mut two].into_iter().zip(doors) {
-            swarm.behaviour_mut().set_door(door);
+        for (swarm, list) in [&mut one, &mut two].into_iter().zip(lists) {
+            swarm.behaviour_mut().set_allow_list(list);
         }
         let opens = tokio::time::sleep(Duration::from_millis(500));
         tokio::pin!(opens);
@@ -309,15 +308,15 @@ mod tests {
             }
         };
         let dial = DialOpts::peer_id(*two.local_peer_id()).addresses(vec![address]).build();
-        if mute {
-            one.behaviour_mut().mute(dial.connection_id());
+        if bulk {
+            one.behaviour_mut().exclude(dial.connection_id());
         }
         one.dial(dial).unwrap();
         let exchange = async {
             loop {
                 tokio::select! {
                     event = one.select_next_some() => {
-                        // The muted side still reads, so it learns that somebody listens.
+                        // The dialler still reads, so it learns that somebody listens.
                         let gossip = &mut one.behaviour_mut().inner;
                         if let SwarmEvent::Behaviour(gossipsub::Event::Subscribed { topic, .. }) =
                             event
@@ -327,8 +326,8 @@ mod tests {
                     }
                     () = &mut opens, if late && !opens.is_elapsed() => {
                         // Both have long opened their streams, or would have.
-                        one.behaviour_mut().set_door(Door::Open);
-                        two.behaviour_mut().set_door(Door::Open);
+                        one.behaviour_mut().set_allow_list(AllowList::Everybody);
+                        two.behaviour_mut().set_allow_list(AllowList::Everybody);
                     }
                     event = two.select_next_some() => {
                         if let SwarmEvent::Behaviour(gossipsub::Event::Message { .. }) = event {
@@ -344,24 +343,28 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn a_muted_connection_carries_no_gossip_from_the_dialler() {
-        let open = || [Door::Open, Door::Open];
+    async fn a_bulk_connection_carries_no_gossip_from_the_dialler() {
+        let open = || [AllowList::Everybody, AllowList::Everybody];
         assert!(arrives(false, open(), LONG).await);
         assert!(!arrives(true, open(), Duration::from_secs(2)).await);
     }
 
-    /// Neither what a stranger says is read, nor is anything said to it; once it is let in, both are,
-    /// on the same connection.
+    /// Nothing of a peer that is not allowed is read, and nothing is written to it; once it is allowed,
+    /// both happen on the same connection.
     #[tokio::test]
-    async fn gossip_begins_when_both_sides_let_the_other_in() {
-        let doors = || {
-            [[Door::Open, Door::Closed], [Door::Closed, Door::Open], [Door::Closed, Door::Closed]]
+    async fn gossip_begins_when_both_sides_allow_the_other() {
+        let lists = || {
+            [
+                [AllowList::Everybody, AllowList::Nobody],
+                [AllowList::Nobody, AllowList::Everybody],
+                [AllowList::Nobody, AllowList::Nobody],
+            ]
         };
-        for doors in doors() {
-            assert!(!arrives(false, doors, Duration::from_secs(2)).await);
+        for lists in lists() {
+            assert!(!arrives(false, lists, Duration::from_secs(2)).await);
         }
-        for doors in doors() {
-            assert!(arrives_late(doors).await);
+        for lists in lists() {
+            assert!(arrives_late(lists).await);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The thread of a ring that owns the update's bytes and computes on them, in the order in which it
-//! is asked.
+//! The thread of a ring that owns the bytes of the update, and computes on them in the order in which it is
+//! asked.
 
 use std::{ops::Range, sync::Arc, thread};
 
@@ -15,46 +15,41 @@ use intellect_protocol::{
 };
 use tokio::sync::mpsc;
 
-/// What to do. Ranges of elements are the delta's, places are bytes of the update.
+/// One operation. `elements` are those of the delta, `range` are bytes of the update.
 pub(super) enum Op {
-    /// Compute a frame from its payload, if it has one, to its place.
-    Reduce { work: Work, elements: Range<usize>, place: Range<usize>, payload: Vec<u8> },
-    /// Put a finished frame to its place.
-    Keep { elements: usize, place: Range<usize>, payload: Vec<u8> },
-    /// Copy what lies at a place.
+    /// Compute a frame, from its payload if it has one.
+    Reduce { work: Work, elements: Range<usize>, range: Range<usize>, payload: Vec<u8> },
+    /// Store a finished frame, if it decodes.
+    Keep { elements: usize, range: Range<usize>, payload: Vec<u8> },
+    /// Copy a range for the writer.
     Copy(Range<usize>),
-    /// Hash a chunk.
-    Hash { chunk: usize, place: Range<usize> },
-    /// Hash and hand out the update.
+    /// Hash the bytes of one chunk.
+    Hash { chunk: usize, range: Range<usize> },
+    /// Hash and return the whole update.
     Whole,
-    /// Hand out what there is of it.
-    Remains,
+    /// Return what there is of the update.
+    Salvage,
 }
 
-/// What was done.
+/// The result of one operation.
 pub(super) enum Product {
-    /// For [`Op::Reduce`].
     Reduced(Result<(), ReduceError>),
-    /// For [`Op::Keep`]: whether it decodes.
+    /// Whether a frame to store decodes.
     Kept(Result<(), DecodeError>),
-    /// For [`Op::Copy`].
     Copied(Vec<u8>),
-    /// For [`Op::Hash`].
     Hashed(usize, Digest),
-    /// For [`Op::Whole`].
     Whole(Arc<Vec<u8>>, Digest),
-    /// For [`Op::Remains`].
-    Remains(Arc<Vec<u8>>),
+    Salvaged(Arc<Vec<u8>>),
 }
 
-/// The loop's end of the thread; dropped, the thread ends.
-pub(super) struct Bench {
+/// The handle of the thread, which ends when this is dropped.
+pub(super) struct ComputeThread {
     ops: mpsc::Sender<Op>,
     replies: mpsc::Receiver<Product>,
     asked: usize,
 }
 
-impl Bench {
+impl ComputeThread {
     /// Starts the thread for a delta of this weight in a ring of this total weight.
     pub(super) fn start(codec: Codec, delta: Arc<Vec<f32>>, weight: u64, total: u64) -> Self {
         let (ops, mut inbox) = mpsc::channel(OPS);
@@ -68,20 +63,20 @@ impl Bench {
                 }
             }
         };
-        // Without a thread nobody replies, and the ring ends with that.
+        // Without a thread there are no replies, which ends the ring.
         let _ = thread::Builder::new().name("ring".to_owned()).spawn(work);
         Self { ops, replies, asked: 0 }
     }
 
-    /// Asks for something; the replies come in the same order.
+    /// Asks for an operation; replies come in the same order.
     pub(super) async fn ask(&mut self, op: Op) {
         self.asked += 1;
         assert!(self.asked <= OPS, "the loop reads only while little is asked for");
-        // A thread that is gone is noticed by the next reply.
+        // The next reply shows that the thread has ended.
         let _ = self.ops.send(op).await;
     }
 
-    /// The next reply; `None` when the thread is gone.
+    /// The next reply; `None` when the thread has ended.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -91,17 +86,17 @@ impl Bench {
         reply
     }
 
-    /// What there is of the update, once all that was asked for is done; the last thing to ask.
-    pub(super) async fn remains(&mut self) -> Option<Arc<Vec<u8>>> {
-        self.ask(Op::Remains).await;
+    /// Returns what there is of the update after all operations; the last thing to ask for.
+    pub(super) async fn salvage(&mut self) -> Option<Arc<Vec<u8>>> {
+        self.ask(Op::Salvage).await;
         loop {
-            if let Product::Remains(bytes) = self.reply().await? {
+            if let Product::Salvaged(bytes) = self.reply().await? {
                 return Some(bytes);
             }
         }
     }
 
-    /// What was asked for and not replied to yet.
+    /// How many operations have no reply yet.
     pub(super) fn asked(&self) -> usize {
         self.asked
     }
@@ -118,11 +113,11 @@ struct Table {
 impl Table {
     fn apply(&mut self, op: Op) -> Product {
         match op {
-            Op::Reduce { work, elements, place, payload } => {
+            Op::Reduce { work, elements, range, payload } => {
                 let (codec, weight) = (self.codec, self.weight);
                 let share = Share { codec, weight, delta: &self.delta[elements] };
-                // Nobody else holds the update before it is whole, so this copies nothing.
-                let out = &mut Arc::make_mut(&mut self.update)[place];
+                // The update is shared only once it is whole, so this copies nothing.
+                let out = &mut Arc::make_mut(&mut self.update)[range];
                 Product::Reduced(match work {
                     Work::Start => share.start(out),
                     Work::Add => share.add(&payload, out),
@@ -130,17 +125,17 @@ impl Table {
                     Work::Alone => share.alone(out),
                 })
             }
-            Op::Keep { elements, place, payload } => {
+            Op::Keep { elements, range, payload } => {
                 let valid = self.codec.validate(&payload, elements);
                 if valid.is_ok() {
-                    Arc::make_mut(&mut self.update)[place].copy_from_slice(&payload);
+                    Arc::make_mut(&mut self.update)[range].copy_from_slice(&payload);
                 }
                 Product::Kept(valid)
             }
-            Op::Copy(place) => Product::Copied(self.update[place].to_vec()),
-            Op::Hash { chunk, place } => Product::Hashed(chunk, digest(&self.update[place])),
+            Op::Copy(range) => Product::Copied(self.update[range].to_vec()),
+            Op::Hash { chunk, range } => Product::Hashed(chunk, digest(&self.update[range])),
             Op::Whole => Product::Whole(self.update.clone(), digest(&self.update)),
-            Op::Remains => Product::Remains(self.update.clone()),
+            Op::Salvage => Product::Salvaged(self.update.clone()),
         }
     }
 }
@@ -149,6 +144,5 @@ fn digest(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }
 
-/// Operations that may wait, and replies: six reads, each with a hash, six sums, a copy, and the
-/// end.
+/// Operations and replies that may wait: six reads, each with a hash, six sums, a copy, and the end.
 const OPS: usize = 32;

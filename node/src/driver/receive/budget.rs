@@ -1,13 +1,11 @@
-//! How much is read and passed on of each author (D1), once its signature holds.
+//! How many messages of each author are read and passed on (D1), once their signatures are verified.
 //!
-//! What a connection brings is counted before, at the connection (`net::source`): nobody else
-//! chooses it. An author is charged only for what it has signed, so no forger spends its budget; and
-//! only for what others bring of it, since over its own connection it has another one, which nobody
-//! can use up by repeating it.
+//! What a connection brings is counted at the connection before (`net::limits::source`). An author is
+//! charged only for messages that it has signed, so a forger cannot use up its budget; and only for messages
+//! that other peers bring, so that repeating them cannot use up the limit of its own connection.
 //!
-//! A message that is passed on costs a line for each neighbour. Voters have their own budgets for
-//! that. All others together share one: anybody can make a key, and a thousand of them cost no more
-//! than one.
+//! Passing a message on costs bandwidth to each neighbour. Each voter has its own budget for that; all other
+//! authors share one, so that a thousand made-up keys cost no more than one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,33 +13,31 @@ use std::time::Duration;
 use intellect_protocol::base::id::PeerId;
 use tokio::time::Instant;
 
-use crate::net::pace::{Allowance, Bucket};
+use crate::net::limits::bucket::{Allowance, Bucket};
 
-/// The budgets of all authors.
 #[derive(Debug)]
-pub(super) struct Budgets {
+pub(crate) struct Budgets {
     brought: BTreeMap<PeerId, Allowance>,
-    strangers: Allowance,
+    non_voters: Allowance,
     asks: BTreeMap<PeerId, Bucket>,
     answers: Bucket,
 }
 
 impl Budgets {
-    /// Nobody has said anything yet.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             brought: BTreeMap::new(),
-            strangers: Allowance::new(
+            non_voters: Allowance::new(
                 Bucket::new(MESSAGES_PER_S, MESSAGES_BURST, now),
-                Bucket::new(BYTES_PER_S, STRANGERS_BYTES_BURST, now),
+                Bucket::new(BYTES_PER_S, NON_VOTERS_BYTES_BURST, now),
             ),
             asks: BTreeMap::new(),
             answers: Bucket::new(ANSWERS_PER_S, ANSWERS_BURST, now),
         }
     }
 
-    /// Whether a message of `author` is read that somebody else has brought.
-    pub(super) fn is_read(&mut self, author: PeerId, bytes: usize, now: Instant) -> bool {
+    /// Whether a message of `author` that another peer has brought is read.
+    pub(crate) fn is_read(&mut self, author: PeerId, bytes: usize, now: Instant) -> bool {
         let fresh = || {
             Allowance::new(
                 Bucket::new(MESSAGES_PER_S, MESSAGES_BURST, now),
@@ -53,28 +49,28 @@ impl Budgets {
         allowance.is_some_and(|allowance| allowance.take(bytes, now))
     }
 
-    /// Whether a message of somebody without a vote is passed on.
-    pub(super) fn is_passed_on(&mut self, bytes: usize, now: Instant) -> bool {
-        self.strangers.take(bytes, now)
+    /// Whether a message of a non-voter is passed on.
+    pub(crate) fn is_passed_on(&mut self, bytes: usize, now: Instant) -> bool {
+        self.non_voters.take(bytes, now)
     }
 
-    /// How long a question of `from` about our lineage waits for its answer: each costs up to 64
-    /// links, encoded on the loop. `None`: it has asked so much that it gets none. Honest peers ask
-    /// one after the other, and begin anew where an answer does not come, so they wait.
-    pub(super) fn ask(&mut self, from: PeerId, now: Instant) -> Option<Duration> {
+    /// How long a question of `from` about our lineage waits for its answer, since each costs up to 64 links
+    /// encoded on the loop. `None`: it has asked too much and gets no answer. Honest peers ask one question
+    /// after the other and start again where no answer comes, so waiting slows them down.
+    pub(crate) fn ask(&mut self, from: PeerId, now: Instant) -> Option<Duration> {
         let rested = |bucket: &Bucket| bucket.rested(now) >= FORGET_AFTER;
         let fresh = || Bucket::new(ASKS_PER_S, ASKS_BURST, now);
         of(&mut self.asks, from, rested, fresh)?.reserve(ASK_WAIT_MAX, now)
     }
 
-    /// Whether a message to one peer may be gossiped, because no stream leads to it. Who asks under
-    /// many names must not make a flood of our answers: at the others it would be our fault.
-    pub(super) fn answer(&mut self, now: Instant) -> bool {
+    /// Whether a message to a peer without a control stream may be gossiped instead. A peer that asks under
+    /// many keys must not make us flood the others, for which they would blame us.
+    pub(crate) fn answer(&mut self, now: Instant) -> bool {
         self.answers.take(now)
     }
 }
 
-/// What one author has left, if there is room for one more author.
+/// The entry of one author, if there is one or room for one more.
 fn of<T>(
     all: &mut BTreeMap<PeerId, T>,
     author: PeerId,
@@ -91,26 +87,26 @@ fn of<T>(
 }
 
 /// Messages a second and author that are read, and how many may come at once (docs/FORMATS.md).
-pub(super) const MESSAGES_PER_S: u32 = 64;
+pub(crate) const MESSAGES_PER_S: u32 = 64;
 const MESSAGES_BURST: u32 = 256;
 
-/// Their bytes. Six neighbours take what is passed on: a quarter of a megabyte a second.
+/// The bytes of these. Passed on to six neighbours they are a quarter of a megabyte a second.
 const BYTES_PER_S: u32 = 40_000;
 const BYTES_BURST: u32 = 512 << 10;
-const STRANGERS_BYTES_BURST: u32 = 256 << 10;
+const NON_VOTERS_BYTES_BURST: u32 = 256 << 10;
 
-/// Questions a second and peer that are answered, and how many at once (docs/FORMATS.md); what is
-/// above waits, well below the patience of who asks.
+/// Questions of one peer that are answered each second, and how many at once (docs/FORMATS.md). Further ones
+/// wait, well below the timeout of the asking peer.
 const ASKS_PER_S: u32 = 16;
 const ASKS_BURST: u32 = 16;
 const ASK_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Messages to single peers a second that are gossiped: with our own ones far below what others
-/// read.
+/// Messages to single peers that are gossiped each second: together with our own ones far below the limit
+/// that others read.
 const ANSWERS_PER_S: u32 = 16;
 const ANSWERS_BURST: u32 = 64;
 
-/// Authors whose messages are counted: what the view can hold.
+/// Authors whose messages are counted: as many as the view can hold.
 const AUTHORS_MAX: usize = 1_024;
 
 /// A full budget is the same as none; it fills up in 13 s.
@@ -124,7 +120,7 @@ mod tests {
     const B: PeerId = PeerId([2; 32]);
 
     #[test]
-    fn an_author_is_read_at_its_pace_whoever_brings_it() {
+    fn an_author_is_read_at_one_rate_whichever_peer_brings_it() {
         let now = Instant::now();
         let mut budgets = Budgets::new(now);
         assert!((0..256).all(|_| budgets.is_read(A, 100, now)));
@@ -135,9 +131,9 @@ mod tests {
         assert_eq!((read, long), (64, 8));
     }
 
-    /// A thousand keys are no more than one.
+    /// A thousand keys get no more than one.
     #[test]
-    fn strangers_share_what_is_passed_on() {
+    fn non_voters_share_what_is_passed_on() {
         let now = Instant::now();
         let mut budgets = Budgets::new(now);
         let mut bytes = 0;
@@ -149,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_many_names_stay_below_what_others_read_of_us() {
+    fn answers_to_many_keys_stay_below_what_others_read_of_us() {
         let now = Instant::now();
         let mut budgets = Budgets::new(now);
         let answered = (0..1_000).filter(|_| budgets.answer(now)).count();

@@ -1,34 +1,36 @@
-//! The bytes that the holdings name, in memory.
+//! The bytes that the holdings name, and the requests of other peers that are not answered yet.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use intellect_protocol::base::id::Digest;
-use intellect_protocol::holdings::{Buffer, Slice};
+use intellect_protocol::holdings::{Buffer, Inquiry, Slice};
+use intellect_protocol::message::Request;
 
 use super::shared::SharedData;
+use crate::net::Reply;
 use crate::store::{Journal, Saved};
 use crate::worker::Snapshot;
 
-/// What this node has in memory, or open on its disk.
-pub(super) struct Bulk {
+/// Bytes in memory, and files that are open.
+pub(super) struct Buffers {
     pub(super) bytes: BTreeMap<Buffer, Arc<Vec<u8>>>,
     /// The frozen delta of the open epoch.
     pub(super) delta: Option<Arc<Vec<f32>>>,
     /// The newest state, and those on disk that are served.
     pub(super) newest: Arc<Snapshot>,
     pub(super) saved: BTreeMap<Digest, Saved>,
-    /// The files of data that are handed out.
+    /// The data files that are served.
     pub(super) shared: Arc<SharedData>,
-    /// Absent while records are being written.
+    /// `None` while records are being written.
     pub(super) journal: Option<Journal>,
-    /// Whether the disk refused the last records, and the last update: that is told once.
+    /// Whether the disk refused the last records and the last update, which is reported once.
     pub(super) refused_log: bool,
     pub(super) refused_update: bool,
 }
 
-impl Bulk {
+impl Buffers {
     pub(super) fn new(
         newest: Arc<Snapshot>,
         saved: impl Iterator<Item = Saved>,
@@ -47,7 +49,7 @@ impl Bulk {
         }
     }
 
-    /// Bytes in memory, and which of them are meant.
+    /// The bytes that a slice names, if they are in memory.
     pub(super) fn slice(&self, slice: &Slice) -> Option<Window> {
         let bytes = Arc::clone(self.bytes.get(&slice.buffer)?);
         let range = slice.range.clone().unwrap_or(0..bytes.len());
@@ -55,7 +57,6 @@ impl Bulk {
     }
 }
 
-/// A part of bytes in memory.
 pub(super) struct Window {
     bytes: Arc<Vec<u8>>,
     range: Range<usize>,
@@ -64,5 +65,26 @@ pub(super) struct Window {
 impl Window {
     pub(super) fn get(&self) -> &[u8] {
         self.bytes.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+/// Requests of other peers that are not answered yet.
+#[derive(Default)]
+pub(super) struct PendingRequests {
+    count: u64,
+    open: BTreeMap<Inquiry, (Request, Reply)>,
+}
+
+impl PendingRequests {
+    pub(super) fn add(&mut self, request: Request, reply: Reply) -> Inquiry {
+        self.count += 1;
+        let ticket = Inquiry(self.count);
+        self.open.insert(ticket, (request, reply));
+        ticket
+    }
+
+    /// Takes a request. Dropping its reply refuses it.
+    pub(super) fn take(&mut self, ticket: Inquiry) -> Option<(Request, Reply)> {
+        self.open.remove(&ticket)
     }
 }

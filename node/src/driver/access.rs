@@ -1,6 +1,7 @@
-//! The lobby: what comes from whoever is not let in yet, what others say to us there, and the notices
-//! that come by it and from other peers.
+//! Admission as the driver sees it: requests of other peers, their replies to ours, and the notices that
+//! come with either or are fetched.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,20 +12,59 @@ use intellect_protocol::message::{Clause, Notice, Ticket};
 use intellect_protocol::peer;
 use tokio::sync::oneshot;
 
-use super::gate::Saving;
 use super::{Done, Driver, DriverError};
-use crate::admission::REFUSED_FOR;
+use crate::access::{Admission, REFUSED_FOR};
 use crate::store::StoreError;
 
+/// Admission of the run, and the peers that were reported for something that is no fault.
+#[derive(Debug)]
+pub(super) struct Access {
+    /// `None` in an open run, which has no admission.
+    pub(super) admission: Option<Admission>,
+    pub(super) saving: Saving,
+    incompatible: BTreeSet<PeerId>,
+    refused: BTreeSet<PeerId>,
+}
+
+/// Whether notices are being written, and whether newer ones wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Saving {
+    #[default]
+    Idle,
+    Under,
+    Again,
+}
+
+impl Access {
+    pub(super) fn new(admission: Option<Admission>) -> Self {
+        let (incompatible, refused) = (BTreeSet::new(), BTreeSet::new());
+        Self { admission, saving: Saving::Idle, incompatible, refused }
+    }
+
+    /// Whether it is news that a peer speaks another version.
+    pub(super) fn is_first_incompatible(&mut self, peer: PeerId) -> bool {
+        is_first(&mut self.incompatible, peer)
+    }
+
+    /// Whether it is news that a peer was refused.
+    pub(super) fn is_first_refused(&mut self, peer: PeerId) -> bool {
+        is_first(&mut self.refused, peer)
+    }
+}
+
+fn is_first(named: &mut BTreeSet<PeerId>, peer: PeerId) -> bool {
+    named.len() < NAMED_MAX && named.insert(peer)
+}
+
 impl Driver {
-    /// Somebody is in the lobby.
-    pub(super) fn on_visit(
+    /// A peer has sent an admit request.
+    pub(super) fn on_admit_request(
         &mut self,
         from: PeerId,
-        visit: Visit,
+        request: Visit,
         reply: oneshot::Sender<Reception>,
     ) {
-        let outcome = match visit {
+        let outcome = match request {
             Visit::Enter(ticket) => self.on_ticket(from, ticket),
             Visit::Hand(notice) => match self.on_notice(&notice) {
                 Ok(()) => Outcome::Welcome,
@@ -34,18 +74,18 @@ impl Driver {
         };
         let epoch = self.holdings.peer().head().epoch;
         let open = Reception { outcome: outcome.clone(), epoch, notice: None };
-        let admission = self.gate.admission.as_ref();
-        // Whoever came may be gone.
-        let _ = reply.send(admission.map_or(open, |admission| admission.reception(outcome)));
+        let admission = self.access.admission.as_ref();
+        // Fails only where the peer has disconnected.
+        let _ = reply.send(admission.map_or(open, |admission| admission.reply(outcome)));
     }
 
     fn on_ticket(&mut self, from: PeerId, ticket: Option<Ticket>) -> Outcome {
-        let Some(admission) = &mut self.gate.admission else { return Outcome::Welcome };
+        let Some(admission) = &mut self.access.admission else { return Outcome::Welcome };
         match admission.enter(from, ticket) {
             Ok(false) => {}
-            Ok(true) => self.net.let_in(admission.let_in()),
+            Ok(true) => self.net.allow(admission.allowed()),
             Err(denied) => {
-                if self.gate.is_first_refused(from) {
+                if self.access.is_first_refused(from) {
                     self.tell.refused(from, &denied.to_string());
                 }
                 return Outcome::refused(&denied);
@@ -54,49 +94,49 @@ impl Driver {
         Outcome::Welcome
     }
 
-    /// A peer has answered to what we show.
-    pub(super) fn on_received(&mut self, peer: PeerId, reception: Reception) {
-        let Some(admission) = &mut self.gate.admission else { return };
-        let outcome = reception.outcome.clone();
-        let first = admission.answered(Instant::now(), &peer, reception);
+    /// A peer has replied to our admit request.
+    pub(super) fn on_admit_reply(&mut self, peer: PeerId, reply: Reception) {
+        let Some(admission) = &mut self.access.admission else { return };
+        let outcome = reply.outcome.clone();
+        let first = admission.answered(Instant::now(), &peer, reply);
         if let (true, Outcome::Refused(why)) = (first, outcome) {
             self.tell.turned_away(peer, &why, REFUSED_FOR);
         }
     }
 
-    /// Follows the ledger, and ends the node once it is clear that nobody lets it in.
-    pub(super) fn attend(&mut self) -> Result<(), DriverError> {
+    /// Follows the ledger, and ends the node once it is clear that no member admits it.
+    pub(super) fn update_admission(&mut self) -> Result<(), DriverError> {
         let peer = self.holdings.peer();
-        let (Some(admission), Some(ledger)) = (&mut self.gate.admission, peer.ledger()) else {
+        let (Some(admission), Some(ledger)) = (&mut self.access.admission, peer.ledger()) else {
             return Ok(());
         };
         if admission.follow(ledger, peer.head().epoch.saturating_add(1)) {
-            self.net.let_in(admission.let_in());
+            self.net.allow(admission.allowed());
         }
         admission.refused(Instant::now()).map_or(Ok(()), |why| Err(DriverError::Refused(why)))
     }
 
-    /// Goes on with the ledger of an earlier start.
-    pub(super) fn admit(&mut self) -> Result<(), DriverError> {
+    /// Takes over the ledger of an earlier start.
+    pub(super) fn resume_admission(&mut self) -> Result<(), DriverError> {
         let peer = self.holdings.peer();
-        let (Some(admission), Some(ledger)) = (&mut self.gate.admission, peer.ledger()) else {
+        let (Some(admission), Some(ledger)) = (&mut self.access.admission, peer.ledger()) else {
             return Ok(());
         };
         admission.resume(ledger, peer.head().epoch.saturating_add(1));
-        self.net.let_in(admission.let_in());
+        self.net.allow(admission.allowed());
         match admission.check() {
             Err(denied) if !self.is_named() => Err(DriverError::Refused(denied.to_string())),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// Whether a notice that is known lets this node in, which then needs no ticket.
+    /// Whether a known notice admits this node, which then needs no ticket.
     fn is_named(&self) -> bool {
         let me = Clause::Admit(self.key.peer());
         self.holdings.peer().notices().all().any(|notice| notice.clauses().contains(&me))
     }
 
-    /// Asks for the notices of the run: of one peer, or of the entry points and whoever is there.
+    /// Fetches the notices of the run from one peer, or from all connected ones.
     pub(super) fn ask_notices(&mut self, of: Option<PeerId>) {
         let (net, run) = (self.net.clone(), self.manifest.id);
         self.jobs.spawn(async move {
@@ -111,7 +151,7 @@ impl Driver {
         });
     }
 
-    /// Notices have come, from anybody.
+    /// Takes notices that any peer may have served.
     pub(super) fn on_notices(&mut self, notices: &[Vec<u8>]) {
         for notice in notices.iter().filter_map(|bytes| Notice::from_bytes(bytes)) {
             if let Err(error) = self.on_notice(&notice) {
@@ -120,14 +160,14 @@ impl Driver {
         }
     }
 
-    /// Takes a notice that anybody may have brought. It is kept once the state says that it is news.
+    /// Takes a notice that any peer may have sent. The state reports it if it is news, and then it is stored.
     fn on_notice(&mut self, notice: &Notice) -> Result<(), NoticeError> {
         self.holdings.peer().notices().check(notice)?;
-        self.hear(peer::Input::Notice(Box::new(notice.clone())));
+        self.peer_input(peer::Input::Notice(Box::new(notice.clone())));
         Ok(())
     }
 
-    /// Keeps the notices that are known, and hands them out.
+    /// Stores the known notices, and serves them.
     pub(super) fn keep_notices(&mut self) {
         self.net.serve_notices(self.notices());
         self.save_notices();
@@ -138,22 +178,25 @@ impl Driver {
     }
 
     fn save_notices(&mut self) {
-        if self.gate.saving != Saving::Idle {
-            self.gate.saving = Saving::Again;
+        if self.access.saving != Saving::Idle {
+            self.access.saving = Saving::Again;
             return;
         }
-        self.gate.saving = Saving::Under;
+        self.access.saving = Saving::Under;
         let (store, notices) = (Arc::clone(&self.store), self.notices());
         self.jobs.spawn_blocking(move || Done::NoticesKept(store.save_notices(&notices)));
     }
 
-    /// Notices are on the disk, or are not; others have them too.
+    /// Notices are stored. If that failed they can be fetched again.
     pub(super) fn on_notices_kept(&mut self, result: Result<(), StoreError>) {
         if let Err(error) = result {
             tracing::warn!(%error, "notices are not kept");
         }
-        if std::mem::take(&mut self.gate.saving) == Saving::Again {
+        if std::mem::take(&mut self.access.saving) == Saving::Again {
             self.save_notices();
         }
     }
 }
+
+/// Peers that are reported; more reports would not help.
+const NAMED_MAX: usize = 256;

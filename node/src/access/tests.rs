@@ -1,4 +1,4 @@
-//! Who is let in, by whose word.
+//! Which peers are admitted, and when a node that is refused ends.
 
 use std::collections::BTreeSet;
 
@@ -52,12 +52,12 @@ fn refusal(why: &str) -> Reception {
 }
 
 #[test]
-fn an_open_run_has_no_lobby_and_a_node_without_a_ticket_does_not_begin() {
+fn an_open_run_has_no_admission_and_a_node_without_a_ticket_does_not_begin() {
     let open = Draft::new(&Run::new(key(1).peer(), 7), &Work::synthetic()).unwrap();
     assert!(Admission::new(&open.sign(&key(1)).unwrap(), key(2).peer(), None).is_none());
     let manifest = manifest();
-    let told = admission(&manifest, None).check().unwrap_err().to_string();
-    assert!(told.contains("takes invited peers only") && told.contains("--invite CODE"), "{told}");
+    let text = admission(&manifest, None).check().unwrap_err().to_string();
+    assert!(text.contains("takes invited peers only") && text.contains("--invite CODE"), "{text}");
     assert!(admission(&manifest, Some(named(&manifest, 2))).check().is_ok());
     assert!(admission(&manifest, Some(named(&manifest, 3))).check().is_err(), "somebody else's");
     let late = invited(&manifest, 2, 1, 1_000_000);
@@ -65,7 +65,7 @@ fn an_open_run_has_no_lobby_and_a_node_without_a_ticket_does_not_begin() {
 }
 
 #[test]
-fn who_is_in_the_ledger_or_shows_a_ticket_is_let_in_until_a_notice_says_otherwise() {
+fn peers_in_the_ledger_or_with_a_ticket_are_admitted_until_a_notice_revokes_them() {
     let manifest = manifest();
     let mut here = admission(&manifest, Some(named(&manifest, 2)));
     let peers = [3, 4, 5].map(|seed| key(seed).peer());
@@ -73,28 +73,28 @@ fn who_is_in_the_ledger_or_shows_a_ticket_is_let_in_until_a_notice_says_otherwis
     assert_eq!(here.enter(peers[0], Some(named(&manifest, 3))), Ok(true));
     assert_eq!(here.enter(peers[0], Some(named(&manifest, 3))), Ok(false));
     assert!(here.enter(peers[1], Some(named(&manifest, 3))).is_err(), "a stolen one");
-    assert_eq!(here.let_in(), [peers[0]].into());
+    assert_eq!(here.allowed(), [peers[0]].into());
     let mut tickets = vec![named(&manifest, 3), named(&manifest, 4)];
     tickets.sort_by_key(Ticket::peer);
     let both = ledger(&here, 1, Vec::new(), tickets);
     assert!(here.follow(&both, 2) && !here.follow(&both, 2));
-    assert_eq!(here.let_in(), [peers[0], peers[1]].into());
-    assert!(here.shown.is_empty() && here.enter(peers[1], None) == Ok(false));
+    assert_eq!(here.allowed(), [peers[0], peers[1]].into());
+    assert!(here.tickets.is_empty() && here.enter(peers[1], None) == Ok(false));
     assert_eq!(here.enter(peers[2], Some(named(&manifest, 5))), Ok(true));
     let clauses = vec![Clause::RevokePeer(peers[0]), Clause::RevokePeer(peers[2])];
     let notice = Notice::after(manifest.id, both.last(), Body::Membership(clauses), &key(1));
     assert!(here.follow(&ledger(&here, 2, vec![notice.clone()], Vec::new()), 3));
-    assert_eq!(here.let_in(), [peers[1]].into());
-    let told = here.enter(peers[0], Some(named(&manifest, 3))).unwrap_err().to_string();
-    assert!(told.contains("revoked by notice 1 in epoch 2"), "{told}");
-    let reception = here.reception(Outcome::Welcome);
+    assert_eq!(here.allowed(), [peers[1]].into());
+    let text = here.enter(peers[0], Some(named(&manifest, 3))).unwrap_err().to_string();
+    assert!(text.contains("revoked by notice 1 in epoch 2"), "{text}");
+    let reply = here.reply(Outcome::Welcome);
     let since = InForce { number: 1, digest: notice.place().1, since: 3 };
-    assert_eq!((reception.epoch, reception.notice), (2, Some(since)));
+    assert_eq!((reply.epoch, reply.notice), (2, Some(since)));
 }
 
-/// Whoever has been away does not know who came by an invite before that expired.
+/// A node that was away does not know which peers came by an invite before that expired.
 #[test]
-fn who_comes_back_lets_in_who_came_meanwhile() {
+fn a_node_that_comes_back_admits_peers_that_came_meanwhile() {
     let manifest = manifest();
     let mut here = admission(&manifest, Some(named(&manifest, 2)));
     let both = ledger(&here, 1, Vec::new(), vec![named(&manifest, 2)]);
@@ -102,35 +102,35 @@ fn who_comes_back_lets_in_who_came_meanwhile() {
     let late = || Some(invited(&manifest, 3, 1, 1_000_000));
     assert_eq!(here.enter(key(3).peer(), late()), Ok(true));
     here.follow(&both, 9);
-    assert!(here.let_in() == [key(2).peer()].into(), "the lineage has moved without it");
+    assert!(here.allowed() == [key(2).peer()].into(), "the lineage has moved without it");
     assert!(matches!(here.enter(key(3).peer(), late()), Err(Denied::Expired { .. })));
 }
 
 #[test]
-fn only_the_word_of_those_who_are_let_in_ends_a_node_and_one_welcome_is_enough() {
+fn only_refusals_of_admitted_peers_end_a_node_and_one_welcome_is_enough() {
     let (manifest, now) = (manifest(), Instant::now());
     let mut here = admission(&manifest, Some(named(&manifest, 2)));
     let member = key(3).peer();
-    assert!(!here.answered(now, &key(9).peer(), refusal("a stranger says so")));
+    assert!(!here.answered(now, &key(9).peer(), refusal("a peer that is not admitted refuses")));
     assert_eq!(here.refused(now + 2 * REFUSED_FOR), None);
     here.enter(member, Some(named(&manifest, 3))).unwrap();
     let used = || refusal("this invite has been used 1 of 1 times");
-    assert!(here.answered(now, &member, used()), "the first one is told at once");
+    assert!(here.answered(now, &member, used()), "the first one is reported at once");
     assert!(!here.answered(now, &member, used()));
     assert_eq!(here.refused(now), None, "others may say something else");
-    let told = here.refused(now + REFUSED_FOR).unwrap();
-    assert!(told.contains("used 1 of 1"), "{told}");
-    let welcome = here.reception(Outcome::Welcome);
+    let text = here.refused(now + REFUSED_FOR).unwrap();
+    assert!(text.contains("used 1 of 1"), "{text}");
+    let welcome = here.reply(Outcome::Welcome);
     here.answered(now, &key(9).peer(), welcome);
     assert_eq!(here.refused(now + REFUSED_FOR), None);
     here.answered(now, &member, refusal("this peer was revoked"));
     assert_eq!(here.refused(now + REFUSED_FOR), None, "one still lets it in");
-    // Who lets nobody in any more closes the connection, and says why to who comes again.
+    // A peer that no longer admits us closes the connection, and gives the reason at the next request.
     here.unlinked(&key(9).peer());
     assert_eq!(here.refused(now + REFUSED_FOR), None);
     here.answered(now, &member, refusal("this peer was revoked"));
     assert!(here.refused(now + REFUSED_FOR).unwrap().contains("was revoked"));
-    // What its own lineage says needs nobody.
+    // A revocation in its own lineage needs no reply.
     let in_ledger = ledger(&here, 1, Vec::new(), vec![named(&manifest, 2)]);
     here.follow(&in_ledger, 2);
     let clauses = vec![Clause::RevokePeer(key(2).peer())];

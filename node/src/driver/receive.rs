@@ -1,4 +1,8 @@
-//! A message on its way in: decoded, verified, counted, and only then believed and passed on.
+//! Whether a message may come in: it is decoded, verified and counted before the state sees it and before
+//! gossip passes it on.
+
+pub(super) mod budget;
+mod forward;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,14 +13,14 @@ use intellect_protocol::message::Message;
 use intellect_protocol::message::wire;
 use intellect_protocol::peer;
 
+use self::forward::Worth;
 use super::Driver;
-use super::forward::{self, Worth};
 use super::twins::Twin;
 use crate::net::{Verdict, Via};
 
 impl Driver {
-    /// D1, D2: decodes, verifies, counts, then believes. What is wrong with a message is blamed on
-    /// `from`, whose connection brought it: before the signature holds, its author is hearsay.
+    /// D1, D2: decodes, verifies and counts a message. Its faults are those of `from`, whose connection
+    /// brought it: until the signature is verified, the author is only claimed.
     pub(super) fn on_message(&mut self, from: PeerId, via: Via, bytes: &[u8]) {
         let run = self.manifest.id;
         let opened = match via {
@@ -44,20 +48,20 @@ impl Driver {
         if author == from && via == Via::Direct && matches!(message.body(), Message::Heartbeat(_)) {
             self.net.spoke(from);
         }
-        // A repeat of ours that somebody else made: passed on by us, it would count as ours.
+        // Another peer has repeated a message of ours. Passed on by us, it would count as ours again.
         let ours = author == self.key.peer();
         if matches!(via, Via::Gossip(_)) {
             let passed_on = !ours
                 && match forward::worth(self.holdings.peer(), &message) {
                     Worth::Voter => true,
-                    Worth::Stranger => self.budgets.is_passed_on(bytes, now),
+                    Worth::Other => self.budgets.is_passed_on(bytes, now),
                     Worth::Nothing => false,
                 };
             self.verdict(via, if passed_on { Verdict::Accept } else { Verdict::Ignore });
         }
         self.meet_twin(from, &message);
         if !ours {
-            self.hear(peer::Input::Message(message));
+            self.peer_input(peer::Input::Message(message));
         }
     }
 
@@ -68,7 +72,7 @@ impl Driver {
     }
 
     pub(super) fn incompatible(&mut self, peer: PeerId, version: String) {
-        if self.gate.is_first_incompatible(peer) {
+        if self.access.is_first_incompatible(peer) {
             self.tell.incompatible(peer, version);
         }
     }

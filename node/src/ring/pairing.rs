@@ -1,10 +1,10 @@
 //! The rings of a node: pairs each roster that has opened with its two streams.
 //!
-//! A task of its own. To the successor it opens a stream and says what it is for; from the
-//! predecessor it takes the stream that says the same. A stream may come before its roster has
-//! opened here: it waits, unread, so that the transport holds the sender back. Whoever sends a
-//! stream that fits no ring of ours commits no fault: it may be early or late. But of one peer only
-//! a few wait, so that it takes no other's place.
+//! A task of its own. It opens a stream to the successor and writes the preamble that names the ring; from
+//! the predecessor it takes the stream with the same preamble. A stream may come before its roster has
+//! opened here; then it waits unread, and the transport holds its sender back. A stream that fits no ring
+//! of ours is no fault, since it may be early or late; but only a few streams of each peer wait, so that
+//! one peer cannot take the place of others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,53 +19,42 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::pace::{Pace, SLICE_BYTES, Take};
+use super::{Held, Job, News, RingError, run, stream};
 use crate::net::{ByteStream, Handle};
-use crate::ring::{self, Held, Job, News, Pace, RingError};
 
-/// Commands that may wait: a few per ring.
+/// Commands that may wait: a few for each ring.
 const COMMANDS: usize = 64;
 
-/// Streams that wait to be looked at. They have a queue of their own: they come from strangers.
+/// New streams that may wait. They have their own queue, since any peer can open them.
 const ARRIVALS: usize = 64;
 
-/// Streams that wait for their roster, and for how long: an Accept may be repeated once or twice.
+/// Streams that may wait for their roster, and for how long: an Accept may be repeated once or twice.
 const EARLY_MAX: usize = 64;
 const EARLY_WAIT: Duration = Duration::from_secs(10);
 
-/// News of one ring that wait for the driver.
+/// News of one ring that may wait for the driver.
 const NEWS: usize = 16;
 
-/// Streams whose first bytes are being read.
+/// Streams whose preambles may be read at a time.
 const ARRIVING_MAX: usize = 64;
 
-/// Of one peer, in either place: one, and one of the attempt before.
+/// Streams of one peer, in either set: one, and one of the attempt before.
 const PER_PEER: usize = 2;
 
-/// What becomes of rings.
+/// What rings report to the driver.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A chunk is held whole, with its owner's word.
+    /// A chunk is complete, with the seal of its owner.
     Sealed(Finished),
-    /// All that a ring computes is held.
+    /// The update of a ring is complete.
     Held(Digest, Held),
-    /// A ring has ended; the chunks that were told of lie at their places in these bytes.
-    Remains(Digest, Arc<Vec<u8>>),
-    /// A neighbour was lost.
-    Lost {
-        /// Digest of the roster.
-        roster: Digest,
-        /// The neighbour.
-        neighbour: PeerId,
-    },
-    /// A neighbour did what no honest member does; it counts as lost too.
-    Fault {
-        /// Digest of the roster.
-        roster: Digest,
-        /// The neighbour.
-        who: PeerId,
-        /// What it did.
-        fault: Fault,
-    },
+    /// A ring has failed; the chunks that were reported lie at their ranges in these bytes.
+    Salvaged(Digest, Arc<Vec<u8>>),
+    /// A neighbour was lost during a ring.
+    Lost { roster: Digest, neighbour: PeerId },
+    /// A neighbour did what no honest member does, and counts as lost too.
+    Fault { roster: Digest, who: PeerId, fault: Fault },
 }
 
 enum Command {
@@ -73,7 +62,7 @@ enum Command {
     Abandon(Digest),
 }
 
-/// Starts and ends rings.
+/// A handle that starts and ends rings.
 pub(crate) struct Rings {
     commands: mpsc::Sender<Command>,
     arrivals: mpsc::Sender<(PeerId, ByteStream)>,
@@ -93,19 +82,19 @@ impl Rings {
         self.send(Command::Start(Box::new(job)));
     }
 
-    /// Ends it, wherever it is.
+    /// Ends the ring of a roster at any point.
     pub(crate) fn abandon(&self, roster: Digest) {
         self.send(Command::Abandon(roster));
     }
 
-    /// Takes a stream that a peer has opened.
+    /// Takes a ring stream that a peer has opened.
     pub(crate) fn arrive(&self, from: PeerId, stream: ByteStream) {
-        // One that finds no room is reset.
+        // A stream that finds no room is reset.
         let _ = self.arrivals.try_send((from, stream));
     }
 
     fn send(&self, command: Command) {
-        // A ring that does not start is a ring that times out.
+        // A ring that does not start times out.
         if self.commands.try_send(command).is_err() {
             tracing::warn!("too many rings at once");
         }
@@ -117,10 +106,10 @@ struct Actor {
     pace: Pace,
     events: mpsc::Sender<Event>,
     running: BTreeMap<Digest, Running>,
-    /// Streams whose preamble is known and whose ring is not.
+    /// Streams whose preamble is read, but whose ring has not opened.
     early: Early<(Preamble, ByteStream)>,
     arriving: JoinSet<(PeerId, Option<(Preamble, ByteStream)>)>,
-    /// How many of each peer are arriving.
+    /// The number of arriving streams of each peer.
     arriving_of: BTreeMap<PeerId, usize>,
     tasks: JoinSet<Digest>,
 }
@@ -128,18 +117,18 @@ struct Actor {
 struct Running {
     stop: CancellationToken,
     predecessor: PeerId,
-    /// Takes the predecessor's stream, once.
+    /// Takes the stream of the predecessor, once.
     stream: Option<oneshot::Sender<ByteStream>>,
 }
 
 impl Actor {
     fn new(net: Handle, events: mpsc::Sender<Event>) -> Self {
         let handle = net.clone();
-        let take: ring::Take = Arc::new(move |bytes| {
+        let take: Take = Arc::new(move |bytes| {
             let net = handle.clone();
             Box::pin(async move { net.pace(bytes).await })
         });
-        let pace = Pace { slice_bytes: net.slice(ring::SLICE_BYTES), take };
+        let pace = Pace { slice_bytes: net.slice(SLICE_BYTES), take };
         Self {
             net,
             pace,
@@ -160,7 +149,7 @@ impl Actor {
         loop {
             tokio::select! {
                 command = inbox.recv() => match command {
-                    Some(command) => self.obey(command),
+                    Some(command) => self.execute(command),
                     None => return,
                 },
                 Some((from, stream)) = arrived.recv() => self.arrive(from, stream),
@@ -178,7 +167,7 @@ impl Actor {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
             Command::Start(job) => self.start(*job),
             Command::Abandon(roster) => {
@@ -189,7 +178,7 @@ impl Actor {
         }
     }
 
-    /// Reads what a stream is for, unless its peer has too many that do not say.
+    /// Reads the preamble of a stream, unless its peer has too many without one.
     fn arrive(&mut self, from: PeerId, mut stream: ByteStream) {
         let of_peer = self.arriving_of.get(&from).copied().unwrap_or(0);
         if of_peer >= PER_PEER || self.arriving.len() >= ARRIVING_MAX {
@@ -197,7 +186,7 @@ impl Actor {
         }
         self.arriving_of.insert(from, of_peer + 1);
         self.arriving.spawn(async move {
-            let preamble = ring::read_preamble(&mut stream).await;
+            let preamble = stream::read_preamble(&mut stream).await;
             (from, preamble.ok().map(|preamble| (preamble, stream)))
         });
     }
@@ -224,9 +213,9 @@ impl Actor {
                 if count == 1 {
                     return Ok(None);
                 }
-                let patience = job.patience.first;
+                let first = job.timeouts.first;
                 let incoming = async {
-                    match tokio::time::timeout(patience, stream).await {
+                    match tokio::time::timeout(first, stream).await {
                         Ok(Ok(stream)) => Ok(stream),
                         _ => Err(predecessor),
                     }
@@ -253,7 +242,7 @@ impl Actor {
         }
     }
 
-    /// Gives a stream to its ring, or lets it wait.
+    /// Gives a stream to its ring, or lets it wait for it.
     fn pair(&mut self, from: PeerId, preamble: Preamble, stream: ByteStream) {
         match self.running.get_mut(&preamble.roster) {
             Some(running) if running.predecessor == from => {
@@ -263,34 +252,36 @@ impl Actor {
                 }
             }
             Some(_) => {}
-            None => self.early.keep(Instant::now(), from, (preamble, stream)),
+            None => self.early.store(Instant::now(), from, (preamble, stream)),
         }
     }
 }
 
-/// What came before it can be used, and when: the oldest first.
+/// Items that came before they can be used, with their time, the oldest first.
 struct Early<T>(Vec<(Instant, PeerId, T)>);
 
 impl<T> Early<T> {
-    /// A peer that has too many loses its oldest one, which later attempts have made useless;
-    /// where there is no room at all, `thing` is dropped and no other peer's.
-    fn keep(&mut self, now: Instant, from: PeerId, thing: T) {
+    /// Stores an item. A peer with too many loses its oldest one, which later attempts have made useless;
+    /// where there is no room at all, the new item is dropped and none of another peer.
+    fn store(&mut self, now: Instant, from: PeerId, item: T) {
         self.0.retain(|(since, ..)| now.duration_since(*since) < EARLY_WAIT);
-        let mut places = self.0.iter().enumerate().filter(|(_, (_, peer, _))| *peer == from);
-        let oldest = places.next().map(|(place, _)| place);
-        if let Some(oldest) = oldest.filter(|_| 1 + places.count() >= PER_PEER) {
+        let mut own = self.0.iter().enumerate().filter(|(_, (_, peer, _))| *peer == from);
+        let oldest = own.next().map(|(index, _)| index);
+        if let Some(oldest) = oldest
+            && 1 + own.count() >= PER_PEER
+        {
             self.0.remove(oldest);
         }
         if self.0.len() < EARLY_MAX {
-            self.0.push((now, from, thing));
+            self.0.push((now, from, item));
         }
     }
 
-    /// All that is not too old.
+    /// Takes all items that are not too old.
     fn take(&mut self, now: Instant) -> Vec<(PeerId, T)> {
         let early = std::mem::take(&mut self.0).into_iter();
         let fresh = early.filter(|(since, ..)| now.duration_since(*since) < EARLY_WAIT);
-        fresh.map(|(_, from, thing)| (from, thing)).collect()
+        fresh.map(|(_, from, item)| (from, item)).collect()
     }
 }
 
@@ -300,18 +291,18 @@ async fn open(net: &Handle, job: &Job, successor: PeerId) -> Result<ByteStream, 
         tracing::info!(%error, "no ring stream");
         successor
     })?;
-    ring::write_preamble(&mut stream, job).await.map_err(|_| successor)?;
+    stream::write_preamble(&mut stream, job).await.map_err(|_| successor)?;
     Ok(stream)
 }
 
-/// The job of a ring with the part of the delta that it redoes: that takes as long as copying it.
+/// The job with only the blocks of the delta that are computed again, which takes as long as copying them.
 async fn gathered(job: Job) -> Option<Job> {
-    let Some(redone) = job.redone.clone() else { return Some(job) };
-    let gather = move || Job { delta: Arc::new(gather(&job.delta, &redone)), ..job };
+    let Some(blocks) = job.recomputed.clone() else { return Some(job) };
+    let gather = move || Job { delta: Arc::new(gather(&job.delta, &blocks)), ..job };
     tokio::task::spawn_blocking(gather).await.ok()
 }
 
-/// Runs the exchange; what it returns is told last.
+/// Runs the exchange. Returns the last event, after all others were sent.
 async fn exchange(
     job: Job,
     streams: Option<(ByteStream, ByteStream)>,
@@ -321,18 +312,18 @@ async fn exchange(
 ) -> Option<Event> {
     let job = gathered(job).await?;
     let roster = job.roster;
-    let (told, mut news) = mpsc::channel(NEWS);
-    let tell = async {
+    let (sender, mut news) = mpsc::channel(NEWS);
+    let forward = async {
         while let Some(news) = news.recv().await {
             let event = match news {
                 News::Sealed(chunk, seal) => Event::Sealed(Finished { roster, chunk, seal }),
                 News::Held(held) => Event::Held(roster, held),
-                News::Remains(bytes) => Event::Remains(roster, bytes),
+                News::Salvaged(bytes) => Event::Salvaged(roster, bytes),
             };
             drop(events.send(event).await);
         }
     };
-    let (ended, ()) = tokio::join!(ring::run(job, streams, pace, stop, told), tell);
+    let (ended, ()) = tokio::join!(run::run(job, streams, pace, stop, sender), forward);
     match ended {
         Ok(()) | Err(RingError::Stopped | RingError::Abandoned) => None,
         Err(RingError::Lost { neighbour, why }) => {
@@ -347,24 +338,24 @@ async fn exchange(
 mod tests {
     use super::*;
 
-    const STRANGER: PeerId = PeerId([1; 32]);
+    const OTHER: PeerId = PeerId([1; 32]);
     const PREDECESSOR: PeerId = PeerId([2; 32]);
 
     #[test]
-    fn what_a_stranger_sends_early_displaces_only_its_own() {
+    fn early_streams_of_one_peer_displace_only_its_own() {
         let (mut early, start) = (Early(Vec::new()), Instant::now());
-        early.keep(start, PREDECESSOR, 0);
+        early.store(start, PREDECESSOR, 0);
         for number in 1..1_000 {
-            early.keep(start, STRANGER, number);
+            early.store(start, OTHER, number);
         }
-        let kept = early.take(start);
-        assert_eq!(kept, [(PREDECESSOR, 0), (STRANGER, 998), (STRANGER, 999)]);
-        // Not even a crowd takes a place; but a place is kept for a while only.
+        let stored = early.take(start);
+        assert_eq!(stored, [(PREDECESSOR, 0), (OTHER, 998), (OTHER, 999)]);
+        // Not even many peers displace it, but it is stored for a while only.
         for peer in 0..=u8::MAX {
-            early.keep(start, PeerId([peer; 32]), 0);
+            early.store(start, PeerId([peer; 32]), 0);
         }
         assert_eq!(early.0.len(), EARLY_MAX);
-        early.keep(start + EARLY_WAIT, PREDECESSOR, 7);
+        early.store(start + EARLY_WAIT, PREDECESSOR, 7);
         assert_eq!(early.take(start + EARLY_WAIT), [(PREDECESSOR, 7)]);
     }
 }

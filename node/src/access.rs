@@ -1,12 +1,12 @@
-//! Who is let in by this node, in a run of invited peers, and what others say of its own ticket.
+//! Which peers this node admits in a run of invited peers, and what they reply to its own ticket.
 //!
-//! What a ticket is worth is for the ledger of the lineage, and who takes part for the rosters: this
-//! is about connections only. Let in is who is in the ledger, and who has shown a ticket that would
-//! bring it there. A node that has just come or come back has an old ledger, and does not know when
-//! others came: until its own lineage moves it does not look at when an invite expired.
+//! This decides about connections only: the ledger of the lineage judges tickets, and rosters decide who takes
+//! part. Admitted are peers that are in the ledger, and peers whose ticket would bring them there. A node that
+//! has just started has an old ledger and does not know when others came, so it ignores the expiry of invites
+//! until its own lineage moves.
 //!
-//! Somebody who says no proves nothing by that. So this node ends only if all who answer, and are let
-//! in themselves, refuse it for a while.
+//! A refusal by one peer proves nothing. So this node ends only if all admitted peers that reply refuse it for
+//! a while.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -21,33 +21,31 @@ use intellect_protocol::message::Ticket;
 use crate::manifest::Manifest;
 use crate::net;
 
-/// Who is let in.
 #[derive(Debug)]
 pub(crate) struct Admission {
     me: PeerId,
-    /// What lets this node in.
     ticket: Option<Ticket>,
-    /// Before the open epoch.
+    /// The ledger before the open epoch.
     ledger: Arc<Ledger>,
     epoch: u64,
-    /// Whether the lineage has moved in this start.
+    /// Whether the lineage has moved since this start.
     moved: bool,
-    /// Who is not in the ledger, and has shown a ticket that holds.
-    shown: BTreeMap<PeerId, Ticket>,
+    /// Peers that are not in the ledger, with their valid tickets.
+    tickets: BTreeMap<PeerId, Ticket>,
     answers: Answers,
 }
 
-/// What others say of our ticket.
+/// The replies of other peers to our ticket.
 #[derive(Debug, Default)]
 struct Answers {
-    /// Who lets us in, and is connected since.
+    /// Connected peers that admit us.
     welcome: HashSet<PeerId>,
-    /// Since when some have refused and nobody lets us in, and what the last one said.
+    /// Since when peers have refused and none admits us, and the last reason.
     refused: Option<(Instant, String)>,
 }
 
 impl Admission {
-    /// Of a node with this ticket, at genesis; `None` in an open run.
+    /// For a node with this ticket, at genesis; `None` in an open run.
     pub(crate) fn new(manifest: &Manifest, me: PeerId, ticket: Option<Ticket>) -> Option<Self> {
         if manifest.run.trust.level == Level::Open {
             return None;
@@ -58,17 +56,16 @@ impl Admission {
             ledger: Arc::new(Ledger::new(manifest.id, manifest.run.organiser)),
             epoch: 1,
             moved: false,
-            shown: BTreeMap::new(),
+            tickets: BTreeMap::new(),
             answers: Answers::default(),
         })
     }
 
-    /// What lets this node in.
     pub(crate) fn ticket(&self) -> Option<&Ticket> {
         self.ticket.as_ref()
     }
 
-    /// Whether somebody can let this node in, as far as it can know itself.
+    /// Whether other peers can admit this node, as far as it can judge.
     pub(crate) fn check(&self) -> Result<(), Denied> {
         let me = self.me;
         let clock = self.ticket.as_ref().map_or(Ok(()), check_clock);
@@ -78,51 +75,51 @@ impl Admission {
         }
     }
 
-    /// What this node shows to others.
-    pub(crate) fn visit(&self) -> Visit {
+    /// The admit request of this node.
+    pub(crate) fn request(&self) -> Visit {
         Visit::Enter(self.ticket.clone())
     }
 
-    /// Those who are let in.
-    pub(crate) fn let_in(&self) -> HashSet<PeerId> {
+    /// The peers that are admitted.
+    pub(crate) fn allowed(&self) -> HashSet<PeerId> {
         let peers = self.ledger.peers();
         let known = peers.iter().filter(|(_, it)| it.came.is_some() && it.revoked.is_none());
-        known.map(|(peer, _)| *peer).chain(self.shown.keys().copied()).collect()
+        known.map(|(peer, _)| *peer).chain(self.tickets.keys().copied()).collect()
     }
 
-    /// Takes the ledger before the epoch that is open. Returns whether it is another one.
+    /// Takes the ledger before the open epoch. Returns whether it is another one.
     pub(crate) fn follow(&mut self, ledger: &Arc<Ledger>, epoch: u64) -> bool {
         if Arc::ptr_eq(&self.ledger, ledger) && self.epoch == epoch {
             return false;
         }
         self.moved |= epoch > self.epoch && self.epoch > 0;
         (self.ledger, self.epoch) = (Arc::clone(ledger), epoch);
-        let shown = std::mem::take(&mut self.shown);
-        for (peer, ticket) in shown {
+        let tickets = std::mem::take(&mut self.tickets);
+        for (peer, ticket) in tickets {
             if self.ledger.admits(&peer).is_err() && self.judge(&peer, Some(&ticket)).is_ok() {
-                self.shown.insert(peer, ticket);
+                self.tickets.insert(peer, ticket);
             }
         }
         true
     }
 
-    /// The lineage is that of an earlier start.
+    /// Takes the ledger of an earlier start.
     pub(crate) fn resume(&mut self, ledger: &Arc<Ledger>, epoch: u64) {
         self.epoch = 0;
         self.follow(ledger, epoch);
     }
 
-    /// A peer has shown what it has. Returns whether that changes who is let in.
+    /// Judges the admit request of a peer. Returns whether it changes the admitted peers.
     pub(crate) fn enter(&mut self, peer: PeerId, ticket: Option<Ticket>) -> Result<bool, Denied> {
         if self.ledger.admits(&peer).is_ok() {
             return Ok(false);
         }
         self.judge(&peer, ticket.as_ref())?;
         let Some(ticket) = ticket else { return Ok(false) };
-        if self.shown.len() >= SHOWN_MAX && !self.shown.contains_key(&peer) {
+        if self.tickets.len() >= TICKETS_MAX && !self.tickets.contains_key(&peer) {
             return Err(Denied::Full);
         }
-        Ok(self.shown.insert(peer, ticket).is_none())
+        Ok(self.tickets.insert(peer, ticket).is_none())
     }
 
     fn judge(&self, peer: &PeerId, ticket: Option<&Ticket>) -> Result<(), Denied> {
@@ -133,18 +130,18 @@ impl Admission {
         self.ledger.check_ticket(self.epoch, peer, ticket)
     }
 
-    /// Answers a visit while this node is not in the run yet: to who takes part it listens later.
+    /// Answers a request before this node has joined the run, when it cannot take notices yet.
     pub(crate) fn receive_early(
         &mut self,
         net: &net::Handle,
         from: PeerId,
-        visit: Visit,
+        request: Visit,
     ) -> Reception {
-        let outcome = match visit {
+        let outcome = match request {
             Visit::Enter(ticket) => match self.enter(from, ticket) {
                 Ok(new) => {
                     if new {
-                        net.let_in(self.let_in());
+                        net.allow(self.allowed());
                     }
                     Outcome::Welcome
                 }
@@ -154,22 +151,22 @@ impl Admission {
                 Outcome::refused(&"this peer is still on its way in: ask another one")
             }
         };
-        self.reception(outcome)
+        self.reply(outcome)
     }
 
-    /// What is said with an answer.
-    pub(crate) fn reception(&self, outcome: Outcome) -> Reception {
+    /// The reply with this outcome.
+    pub(crate) fn reply(&self, outcome: Outcome) -> Reception {
         let (number, digest) = self.ledger.last();
         let since = self.ledger.since().saturating_add(1);
         let notice = (number > 0).then_some(InForce { number, digest, since });
         Reception { outcome, epoch: self.epoch.saturating_sub(1), notice }
     }
 
-    /// A peer has answered to what this node shows. What it says counts if it is let in itself. True where
-    /// it is the first one to refuse while nobody lets this node in.
-    pub(crate) fn answered(&mut self, now: Instant, peer: &PeerId, reception: Reception) -> bool {
-        let counts = self.ledger.admits(peer).is_ok() || self.shown.contains_key(peer);
-        match reception.outcome {
+    /// Takes a reply to our admit request, which counts if its sender is admitted. True where it is the first
+    /// refusal while no peer admits this node.
+    pub(crate) fn answered(&mut self, now: Instant, peer: &PeerId, reply: Reception) -> bool {
+        let counts = self.ledger.admits(peer).is_ok() || self.tickets.contains_key(peer);
+        match reply.outcome {
             Outcome::Welcome => {
                 self.answers.welcome.insert(*peer);
                 self.answers.refused = None;
@@ -188,12 +185,12 @@ impl Admission {
         }
     }
 
-    /// A peer is not connected any more. Whoever revokes us says nothing but that, at first.
+    /// A peer has disconnected, which is also the first sign that it no longer admits us.
     pub(crate) fn unlinked(&mut self, peer: &PeerId) {
         self.answers.welcome.remove(peer);
     }
 
-    /// Why nobody lets this node in, once that is clear.
+    /// Why no peer admits this node, once that is clear.
     pub(crate) fn refused(&self, now: Instant) -> Option<String> {
         if let Err(revoked @ Denied::PeerRevoked { .. }) = self.ledger.admits(&self.me) {
             return Some(revoked.to_string());
@@ -207,15 +204,15 @@ fn check_clock(ticket: &Ticket) -> Result<(), Denied> {
     ticket.check_clock(unix_seconds(), Judge::Own)
 }
 
-/// The time, as invites have it.
+/// The time in the unit of invites.
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Tickets that are kept; as many peers as a node is connected to.
-const SHOWN_MAX: usize = 1_024;
+/// Tickets that are stored: one for each peer that a node can be connected to.
+const TICKETS_MAX: usize = 1_024;
 
-/// The others get so long to say something else.
+/// Time for other peers to reply differently.
 pub(crate) const REFUSED_FOR: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
