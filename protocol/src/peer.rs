@@ -102,7 +102,7 @@ impl State {
         let roll = Roll::new(heartbeat, minority_grace);
         let Recovered { lineage, marks, votes } = recovered;
         let votes = Votes::replay(&law.run, &votes);
-        let sync = sync::State::new(now, law.clone(), me, sync, (lineage, marks));
+        let sync = sync::State::new(now, law.clone(), me, sync, lineage, marks);
         let (head, voters, median) = sync.tip();
         let ledger = sync.ledger().cloned();
         let epoch =
@@ -148,7 +148,7 @@ impl State {
         let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
         let (epoch, sync) = (self.epoch.deadline(step), self.sync.deadline(step));
         let all = [Some(self.beat_at), self.view.deadline(), epoch, sync];
-        self.due = all.into_iter().flatten().min().filter(|_| !self.left);
+        self.due = if self.left { None } else { all.into_iter().flatten().min() };
     }
 
     /// Hands an input to the machine that it is for. Returns whether anything may follow from it.
@@ -390,7 +390,7 @@ impl State {
                 | Message::Regroup(_)
                 | Message::Join(_)
         );
-        let Some(series) = message.body().series().filter(|_| asks) else { return };
+        let (true, Some(series)) = (asks, message.body().series()) else { return };
         let open =
             self.epoch.decided_for_good().filter(|link| link.receipt.series.is_beside(&series));
         let past = self.sync.link(series.epoch).map(Arc::as_ref);

@@ -138,9 +138,9 @@ impl State {
         (head, voters, ledger): (Head, Vec<Voter>, Option<Arc<Ledger>>),
         notices: &Notices,
     ) -> Self {
-        let known = || (notices.clone(), config.credentials.clone());
+        let (notices, credentials) = (notices.clone(), config.credentials.clone());
         Self {
-            admission: ledger.map(|ledger| Admission::new(now, ledger, known())),
+            admission: ledger.map(|ledger| Admission::new(now, ledger, notices, credentials)),
             weight_max: law.capacity.weight_max(None),
             law,
             me,

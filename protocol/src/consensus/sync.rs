@@ -79,7 +79,7 @@ pub enum Input {
     Tick,
     /// The answer to a question of ours, or its absence.
     Answer {
-        /// The peer that was asked.
+        /// The peer that was asked, and has answered or not.
         from: PeerId,
         /// `None` if the peer did not answer in time.
         answer: Option<Arc<Answer>>,
@@ -117,7 +117,7 @@ pub struct Open<'a> {
     pub applying: bool,
     /// The Regroups that led to its series.
     pub openings: &'a [Opening],
-    /// The voters that decide it.
+    /// The voters that decide the open epoch.
     pub voters: &'a [Voter],
 }
 
@@ -125,7 +125,6 @@ pub struct Open<'a> {
 /// MB.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Digest of its receipt, r.
     r: Digest,
     /// Digest of the state after it.
     state: Digest,
@@ -242,7 +241,8 @@ impl State {
         law: Law,
         me: Me,
         config: Config,
-        (lineage, marks): (Vec<(Head, Link)>, Vec<Mark>),
+        lineage: Vec<(Head, Link)>,
+        marks: Vec<Mark>,
     ) -> Self {
         let (head, clock) = (genesis(&config), (config.unix, now));
         let reached = lineage.last().map_or(head, |(reached, _)| *reached);
@@ -269,7 +269,9 @@ impl State {
             reported: Reported::default(),
             forkable: BTreeMap::new(),
         };
-        lineage.into_iter().for_each(|(head, link)| state.push(Arc::new(link), head));
+        for (head, link) in lineage {
+            state.push(Arc::new(link), head);
+        }
         state
     }
 
@@ -335,10 +337,8 @@ impl State {
     /// Bytes of the links in memory of a lineage that is being verified.
     #[must_use]
     pub fn judged_bytes(&self) -> usize {
-        match &self.catch_up {
-            Some(CatchUp::Lineage { candidate, .. }) => candidate.bytes,
-            _ => 0,
-        }
+        let Some(CatchUp::Lineage { candidate, .. }) = &self.catch_up else { return 0 };
+        candidate.bytes
     }
 
     /// The epoch since which another lineage may exist (R14); `None` if none may.
@@ -479,8 +479,7 @@ impl State {
         let Some(first_epoch) = self.forkable_since() else { return };
         let mut forkable = std::mem::take(&mut self.forkable);
         for (since, away) in &mut forkable {
-            let is_ours =
-                |head: Head| head.epoch >= *since && self.head_at(head.epoch) == Some(head);
+            let is_ours = |h: Head| h.epoch >= *since && self.head_at(h.epoch) == Some(h);
             let is_back = |seen: &Seen| seen.has_left() || is_ours(seen.beat.head);
             away.retain(|peer| !step.roll.peers.get(peer).is_some_and(is_back));
         }

@@ -144,24 +144,27 @@ fn a_thousand_keys_close_the_table_to_nobody() {
     run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
     let mut lost = 0;
     for n in 0..1_100 {
-        let told = run(&mut view, 1 + n, Input::Heartbeat(key(n), &beat(1, 1)));
-        lost += told.iter().filter(|e| matches!(e, Event::PeerLost { .. })).count();
+        let events = run(&mut view, 1 + n, Input::Heartbeat(key(n), &beat(1, 1)));
+        lost += events.iter().filter(|e| matches!(e, Event::PeerLost { .. })).count();
     }
     let is_here = |view: &State, n: u64| view.roll().peers.contains_key(&key(n));
-    assert!(is_here(&view, 1_099) && !is_here(&view, 0), "whoever was silent longest gives way");
-    assert!(view.roll().peers.contains_key(&A), "who is named does not");
+    assert!(
+        is_here(&view, 1_099) && !is_here(&view, 0),
+        "the peer that was silent longest gives way"
+    );
+    assert!(view.roll().peers.contains_key(&A), "a named peer does not");
     assert_eq!((view.roll().peers.len(), lost), (PEERS_MAX, 1_101 - PEERS_MAX));
 }
 
 /// F4: a peer that is in no receipt is forgotten once it is silent.
 #[test]
-fn only_who_is_named_is_remembered_in_silence() {
+fn only_named_peers_are_remembered_in_silence() {
     let mut view = view();
     view.set_named([A].into());
     run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
     run(&mut view, 0, Input::Heartbeat(key(1), &beat(1, 1)));
-    let told = run(&mut view, 2_000, Input::Tick);
-    assert!(told.contains(&Event::PeerLost { who: key(1), cause: Cause::Silent }));
+    let events = run(&mut view, 2_000, Input::Tick);
+    assert!(events.contains(&Event::PeerLost { who: key(1), cause: Cause::Silent }));
     assert!(view.roll().peers.keys().eq([&A]));
     run(&mut view, 600_000, Input::Tick);
     assert!(view.roll().peers.is_empty());

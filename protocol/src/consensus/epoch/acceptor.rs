@@ -259,7 +259,7 @@ impl State {
             *since = until.min(*since);
         }
         let status = self.seal(Message::Status(status(self.facts(step), attempt)));
-        // Gossiped, so that all voters see who answers (G9); a repeated Query may mean that its
+        // Gossiped, so that all voters see the answer (G9); a repeated Query may mean that its
         // author has not got the answer.
         if self.is_voter() && !again {
             step.put(Output::Gossip(status));
@@ -454,8 +454,7 @@ fn running<'a>(facts: Facts<'a>) -> Option<&'a Arc<Roster>> {
 /// sent any.
 fn has_failed_more(facts: Facts<'_>, peer: &PeerId) -> bool {
     let failed = &facts.slot.failures.of;
-    let alive =
-        |other: &PeerId| *other == facts.me.peer || facts.step.roll.alive(other, facts.step.now);
+    let alive = |p: &PeerId| *p == facts.me.peer || facts.step.roll.alive(p, facts.step.now);
     let least = failed.iter().filter(|(p, _)| alive(p)).map(|(_, count)| *count).min();
     failed.get(peer).copied().unwrap_or(0) > least.unwrap_or(0)
 }

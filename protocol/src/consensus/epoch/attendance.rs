@@ -104,46 +104,32 @@ impl<'a> Facts<'a> {
         let before = seen.beat.series.epoch < series.epoch || seen.beat.series.is_beside(&series);
         let voter = || !silent && self.voters().contains(who);
         if self.is_stranger(&who.peer) {
-            return PeerStatus::Stranger;
-        }
-        if seen.has_left() {
-            return PeerStatus::Left;
-        }
-        if seen.beat.log != who.log {
-            return PeerStatus::OtherLog;
-        }
-        if here {
-            return self.status_here(who, seen, silent);
-        }
-        if self.is_elsewhere(seen) {
+            PeerStatus::Stranger
+        } else if seen.has_left() {
+            PeerStatus::Left
+        } else if seen.beat.log != who.log {
+            PeerStatus::OtherLog
+        } else if here && silent {
+            PeerStatus::Silent
+        } else if here && self.slot.series.has_closed(seen, who) {
+            PeerStatus::Closed
+        } else if !here && self.is_elsewhere(seen) {
             PeerStatus::Elsewhere
-        } else if before && voter() && self.slot.withholds(&who.peer) {
+        } else if here && self.is_revocation_due(&who.peer) && self.law.quorum.regroups() {
+            // Where no Regroup is lawful, it is asked once more all the same.
+            PeerStatus::Revoked
+        } else if self.slot.withholds(&who.peer) && (here || (before && voter())) {
             PeerStatus::Withholding
+        } else if here && self.is_unresponsive(who) {
+            PeerStatus::Unresponsive
+        } else if here {
+            PeerStatus::Here
         } else if voter() {
             if before { PeerStatus::Coming } else { PeerStatus::Ahead }
         } else if is_a_step_behind(seen, series) {
             PeerStatus::Behind
         } else {
             PeerStatus::Silent
-        }
-    }
-
-    /// The status of a peer whose last heartbeat names this series.
-    fn status_here(self, who: &Voter, seen: &Seen, silent: bool) -> PeerStatus {
-        let revoked = self.is_revocation_due(&who.peer) && self.law.quorum.regroups();
-        if silent {
-            PeerStatus::Silent
-        } else if self.slot.series.has_closed(seen, who) {
-            PeerStatus::Closed
-        } else if revoked {
-            // Where no Regroup is lawful, it is asked once more all the same.
-            PeerStatus::Revoked
-        } else if self.slot.withholds(&who.peer) {
-            PeerStatus::Withholding
-        } else if self.is_unresponsive(who) {
-            PeerStatus::Unresponsive
-        } else {
-            PeerStatus::Here
         }
     }
 
@@ -167,8 +153,8 @@ impl<'a> Facts<'a> {
     /// G9: whether a voter has missed replies for so long that it counts as absent.
     fn is_unresponsive(self, who: &Voter) -> bool {
         let ring = || 3 * self.ring_time_of(self.voters().len(), None);
-        let (missed, now, grace) = (&self.slot.missed_replies, self.step.now, self.step.roll.grace);
-        missed.is_unresponsive(&who.peer, now, grace, ring) && self.keeps(Rule::G9)
+        let (missed, step) = (&self.slot.missed_replies, self.step);
+        missed.is_unresponsive(&who.peer, step.now, step.roll.grace, ring) && self.keeps(Rule::G9)
     }
 
     /// Whether it names a series of this epoch beside ours, and has joined a Regroup there that

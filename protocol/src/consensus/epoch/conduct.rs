@@ -50,7 +50,7 @@ struct Loss {
 }
 
 /// Rosters of an epoch that a peer may leave waiting before it loses its position for the rest of
-/// the epoch. Of two rosters that cross, each peer leaves one.
+/// the epoch. When two rosters cross, each peer leaves one of them.
 const DECLINED_MAX: u32 = 2;
 
 /// Losses that a peer may report alone in an epoch. After the first, the ring keeps it apart from
@@ -102,6 +102,12 @@ impl Conduct {
         self.count(who, true);
     }
 
+    /// This peer refused a roster of ours with good reason: that counts, but costs no position yet.
+    pub(super) fn excuse(&mut self, who: PeerId) {
+        self.note_refusal(who);
+        self.note_accept(&who);
+    }
+
     fn count(&mut self, who: PeerId, refused: bool) {
         if self.declined.len() < LOSSES_MAX || self.declined.contains_key(&who) {
             let declined = self.declined.entry(who).or_default();
@@ -145,9 +151,8 @@ impl Conduct {
     /// reported does not count, once that peer has reported too often.
     pub(super) fn failed_rings(&self, step: &Step<'_>) -> usize {
         let lives = |who: &PeerId| !self.is_lost(step, who);
-        let is_false =
-            |by: &BTreeSet<_>| by.len() == 1 && by.iter().all(|p| self.reports_falsely(p));
-        let failed = |ring: &&FailedRing| ring.who.iter().all(lives) && !is_false(&ring.by);
+        let lying = |by: &BTreeSet<_>| by.len() == 1 && by.iter().all(|p| self.reports_falsely(p));
+        let failed = |ring: &&FailedRing| ring.who.iter().all(lives) && !lying(&ring.by);
         self.rings.values().filter(failed).count()
     }
 

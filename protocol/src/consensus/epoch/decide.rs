@@ -36,10 +36,12 @@ impl State {
         let certified = self.slot.ballots.iter().find(|(_, ballot)| {
             let here = ballot.roster.as_ref().is_some_and(|r| r.series == self.series());
             let enough = 2 * ballot.dones.len() >= self.voters().len();
-            let Some(value) = ballot.value().filter(|_| enough && here) else { return false };
+            let Some(value) = ballot.value() else { return false };
             let served = !self.slot.unserved.contains(&value.r)
                 || self.slot.updates.is_flushed(&value.update);
-            served && self.law.quorum.holds(self.voters(), |v| ballot.has_voted(&v.peer, value.r))
+            here && enough
+                && served
+                && self.law.quorum.holds(self.voters(), |v| ballot.has_voted(&v.peer, value.r))
         });
         let Some((digest, ballot)) = certified else { return false };
         let (Some(roster), Some(vote)) = (&ballot.roster, ballot.value()) else { return false };
@@ -339,7 +341,7 @@ impl State {
         let until = step.now + self.facts(step).ring_time(&roster);
         self.slot.series.stage = Stage::Open { roster: digest, progress: Progress::Reduce, until };
         let index = roster.ring().position(|m| m.peer == self.me.peer);
-        let layout = Layout::of(&roster, self.law.elements).filter(|_| roster.is_free());
+        let layout = if roster.is_free() { Layout::of(&roster, self.law.elements) } else { None };
         if let (Some(layout), Some(index)) = (layout, index) {
             let (members, keep) = (roster.ring().copied().collect(), roster.keep.clone());
             let kept = keep.iter().fold(Blocks::default(), |all, keep| all.and(&keep.blocks()));

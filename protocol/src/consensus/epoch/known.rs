@@ -35,7 +35,8 @@ impl Admission {
     pub(super) fn new(
         now: Time,
         ledger: Arc<Ledger>,
-        (notices, credentials): (Notices, Credentials),
+        notices: Notices,
+        credentials: Credentials,
     ) -> Self {
         let Credentials { ticket, unix } = credentials;
         Self {

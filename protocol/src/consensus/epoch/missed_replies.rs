@@ -78,12 +78,16 @@ mod tests {
     #[test]
     fn g9_three_missed_replies_over_the_grace_count_until_a_reply() {
         let mut replies = MissedReplies::default();
-        [0, 1, 2].into_iter().for_each(|second| replies.note(WHO, at(second)));
+        for second in [0, 1, 2] {
+            replies.note(WHO, at(second));
+        }
         assert!(!replies.is_unresponsive(&WHO, at(7), GRACE, || RING));
         assert!(replies.is_unresponsive(&WHO, at(8), GRACE, || RING));
         replies.clear(&WHO);
         assert!(!replies.is_unresponsive(&WHO, at(8), GRACE, || RING));
-        [10, 30].into_iter().for_each(|second| replies.note(WHO, at(second)));
+        for second in [10, 30] {
+            replies.note(WHO, at(second));
+        }
         assert!(
             !replies.is_unresponsive(&WHO, at(40), GRACE, || RING),
             "two deadlines may be bad luck"
@@ -93,7 +97,9 @@ mod tests {
     #[test]
     fn g9_a_voter_bound_elsewhere_has_as_long_as_a_ring() {
         let mut replies = MissedReplies::default();
-        [0, 1, 2].into_iter().for_each(|second| replies.note(WHO, at(second)));
+        for second in [0, 1, 2] {
+            replies.note(WHO, at(second));
+        }
         replies.note_bound(&WHO);
         assert!(!replies.is_unresponsive(&WHO, at(67), GRACE, || RING));
         assert!(replies.is_unresponsive(&WHO, at(68), GRACE, || RING));

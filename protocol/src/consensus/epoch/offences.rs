@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn g13_three_of_eight_epochs_cost_the_place_and_each_time_twice_as_long() {
+    fn g13_three_of_eight_epochs_exclude_a_peer_and_each_time_twice_as_long() {
         let mut offences = Offences::new(OFFENCES_NEEDED);
         epochs(&mut offences, true, 2);
         epochs(&mut offences, false, 5);

@@ -66,7 +66,8 @@ fn ready_for(facts: Facts<'_>, half: Duration, first: Duration) -> Option<Time> 
 
 /// The voters that are Ready, and since when; they include us.
 fn ready_voters<'a>(facts: Facts<'a>) -> impl Iterator<Item = (PeerId, Time)> + 'a {
-    let own = facts.slot.frozen.filter(|_| facts.is_voter()).map(|f| (facts.me.peer, f.at));
+    let own = if facts.is_voter() { facts.slot.frozen } else { None };
+    let own = own.map(|frozen| (facts.me.peer, frozen.at));
     let others = facts.state.slot.ready.iter().filter(move |(peer, _)| facts.names_voter(peer));
     others.map(|(peer, declared)| (*peer, declared.at)).chain(own)
 }

@@ -9,6 +9,7 @@ use crate::base::fault::{AnswerFault, DoneFault, Fault};
 use crate::base::id::PeerId;
 use crate::base::rule::Rule;
 use crate::base::sign::Verified;
+use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::{Decision, Step};
 use crate::message::{
@@ -75,8 +76,8 @@ impl State {
         }
         if attempt > ATTEMPTS_MAX && !self.slot.series.stuck_reported {
             self.slot.series.stuck_reported = true;
-            let (epoch, attempts) = (self.series().epoch, attempt);
-            step.put(Output::Event(crate::machine::event::Event::Stuck { epoch, attempts }));
+            let epoch = self.series().epoch;
+            step.put(Output::Event(Event::Stuck { epoch, attempts: attempt }));
         }
         let lost = self.slot.conduct.all_lost(step).take(MEMBERS_MAX).copied();
         let query = Query { series: self.series(), attempt, lost: lost.collect() };
@@ -106,8 +107,7 @@ impl State {
         status: &Status,
     ) {
         let from = message.author();
-        let possible =
-            |vote: &Ranked| vote.depth <= self.slot.depth() && vote.attempt <= status.attempt;
+        let possible = |v: &Ranked| v.depth <= self.slot.depth() && v.attempt <= status.attempt;
         if !status.done.as_ref().is_none_or(possible) {
             step.put(Output::Fault(from, Fault::Done(DoneFault::Impossible)));
             return;
@@ -179,11 +179,9 @@ impl State {
         }
         let Some(asking) = self.slot.series.asking.take() else { return false };
         let adopt = self.choose(&asking, &heard);
-        let free = adopt.is_none();
-        let keep = if free {
-            salvage::choose_keep(self.facts(step), attempt, &asking.reports)
-        } else {
-            Vec::new()
+        let keep = match &adopt {
+            None => salvage::choose_keep(self.facts(step), attempt, &asking.reports),
+            Some(_) => Vec::new(),
         };
         if !self.propose(step, attempt, heard, Value { adopt, keep }) {
             let since = step.now + NOBODY_READY_WAIT;
@@ -196,9 +194,8 @@ impl State {
     fn choose(&mut self, asking: &Asking, heard: &[Heard]) -> Option<Receipt> {
         let dones = heard.iter().filter_map(|heard| heard.done);
         let highest = if self.keeps(Rule::R8) { dones.max() } else { dones.min() };
-        if let Some(receipt) =
-            highest.and_then(|vote| self.slot.grounds.get(&vote)).map(Voted::receipt)
-        {
+        let voted = highest.and_then(|vote| self.slot.grounds.get(&vote));
+        if let Some(receipt) = voted.map(Voted::receipt) {
             let same =
                 |status: &Status| status.done.map(|vote| vote.r) == highest.map(|vote| vote.r);
             let authors = asking.statuses.iter().filter(|(_, (status, _))| same(status));

@@ -51,8 +51,7 @@ struct Claim {
 
 impl Claim {
     fn unlinked(&self) -> impl Iterator<Item = PeerId> {
-        let bit =
-            |index: usize| self.bits.get(index / 8).is_some_and(|b| b >> (index % 8) & 1 == 1);
+        let bit = |at: usize| self.bits.get(at / 8).is_some_and(|b| b >> (at % 8) & 1 == 1);
         (0..).zip(self.voters.iter()).filter(move |(index, _)| bit(*index)).map(|(_, peer)| *peer)
     }
 }
@@ -116,7 +115,7 @@ impl Reach {
         let Some(own) = &self.own else { return true };
         let patience = step.roll.heartbeat * PATIENCE_HEARTBEATS;
         let lately =
-            |peer: &PeerId| own.parted.get(peer).is_some_and(|at| step.now.since(*at) < patience);
+            |p: &PeerId| own.parted.get(p).is_some_and(|at| step.now.since(*at) < patience);
         let joined = |(peer, _): (&PeerId, &Seen)| own.linked.contains(peer) || lately(peer);
         own.dialable || step.roll.live(step.now).any(joined)
     }

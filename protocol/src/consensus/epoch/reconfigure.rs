@@ -76,8 +76,7 @@ impl State {
         if !self.voters().is_empty() {
             return;
         }
-        let candidates =
-            founders::candidates_beside(self.facts(step)).map(|(peer, _)| *peer).collect();
+        let candidates = founders::candidates_beside(self.facts(step)).map(|(p, _)| *p).collect();
         let gathering = &mut self.slot.series.gathering;
         let since = *gathering.founding_since.get_or_insert(step.now);
         let early = step.now < since + step.roll.heartbeat * FOUNDING_HEARTBEATS_MAX;
@@ -134,8 +133,7 @@ impl State {
         known.regroup.get_or_insert_with(|| Arc::new(regroup.clone()));
         self.slot.series.gathering.number_seen =
             self.slot.series.gathering.number_seen.max(regroup.number);
-        let joined =
-            self.votes.of(self.series()).joined().map_or(0, |joined| joined.regroup.number);
+        let joined = self.votes.of(self.series()).joined().map_or(0, |j| j.regroup.number);
         if regroup.number <= joined || !regroup.members.contains(&self.me.voter()) {
             return;
         }
@@ -218,8 +216,9 @@ impl State {
     /// entered.
     pub(super) fn open_joined(&mut self, step: &mut Step<'_>) -> bool {
         let Stage::Joined { regroup: digest, .. } = self.slot.series.stage else { return false };
-        let Some(known) = self.slot.series.gathering.known.get(&digest) else { return false };
-        let Some(regroup) = known.regroup.as_ref().filter(|_| !known.is_torn) else { return false };
+        let known = self.slot.series.gathering.known.get(&digest);
+        let Some(known) = known.filter(|known| !known.is_torn) else { return false };
+        let Some(regroup) = &known.regroup else { return false };
         let join = |m: &Voter| {
             let (join, signature) = known.joins.get(&m.peer)?;
             (join.log == m.log).then(|| (m.peer, join.clone(), *signature))

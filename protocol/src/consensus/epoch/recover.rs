@@ -86,21 +86,15 @@ impl State {
             // If that is true, it accepts the same roster later: its patience is a little longer
             // than ours.
             Refusal::Early(_) if !self.slot.conduct.has_declined(&from) => {
-                self.slot.conduct.note_refusal(from);
-                self.slot.conduct.note_accept(&from);
-                return;
+                return self.slot.conduct.excuse(from);
             }
             Refusal::Lacks(voter)
                 if roster.member(&voter).is_none() && self.names_voter(&voter) =>
             {
                 self.slot.reported_alive.insert(voter);
-                self.slot.conduct.note_refusal(from);
-                self.slot.conduct.note_accept(&from);
+                self.slot.conduct.excuse(from);
             }
-            reason if self.is_justified(&roster, reason) => {
-                self.slot.conduct.note_refusal(from);
-                self.slot.conduct.note_accept(&from);
-            }
+            reason if self.is_justified(&roster, reason) => self.slot.conduct.excuse(from),
             // T4: the ticket stays in use, so it would refuse the next roster as well.
             Refusal::Expired(_) => (0..2).for_each(|_| self.slot.conduct.note_refusal(from)),
             _ => self.slot.conduct.note_refusal(from),
@@ -153,7 +147,7 @@ impl State {
             ballot.ring = RingState::Lost;
             step.put(Output::Abandon(digest));
         }
-        // This counts for all members, whoever ended the attempt. Among peers whose waits are too
+        // This counts for all members, no matter which of them ended the attempt. Among peers whose waits are too
         // short for a bad link, the hastiest one ends the attempt for all, and each time it may be
         // another one.
         self.slot.failures.count_here();
@@ -196,8 +190,7 @@ impl State {
     fn note_voteless(&mut self, step: &Step<'_>, roster: Digest) {
         let Some(ballot) = self.slot.ballots.get(&roster) else { return };
         let voted = |peer: &PeerId| ballot.dones.contains_key(peer);
-        let named =
-            |peer: &PeerId| ballot.roster.as_ref().is_some_and(|r| r.member(peer).is_some());
+        let named = |p: &PeerId| ballot.roster.as_ref().is_some_and(|r| r.member(p).is_some());
         let here = self.facts(step).live(Question::Answers).map(|(peer, _)| *peer);
         let missing: Vec<PeerId> =
             here.filter(|p| self.names_voter(p) && named(p) && !voted(p)).collect();

@@ -233,8 +233,7 @@ pub(super) fn check_roster(
     rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))
 }
 
-/// Whether a member can have declared its weight. Only of ourselves is it known for sure: another
-/// peer may have told its proposer something else than us.
+/// Whether a member can have declared its weight. Only of ourselves is it known for sure: another peer may have declared something else to its proposer than to us.
 fn declared(facts: Facts<'_>, member: &Member) -> bool {
     let mine = facts.slot.frozen_weight();
     let is_me = member.peer == facts.me.peer && member.incarnation == facts.me.incarnation;

@@ -108,9 +108,9 @@ fn candidate(
     let (key, run) = (&facts.law.key, &facts.law.run);
     let mut good =
         claims.into_values().filter(|(seal, _)| seal.is_of(&owner, key, run, &roster, chunk));
-    let (seal, mut holders) = good.next().filter(|_| !blocks.is_empty())?;
+    let (seal, mut holders) = good.next()?;
     // R11: two values of one chunk, both signed, and nothing shows which one is right.
-    if good.next().is_some() {
+    if good.next().is_some() || blocks.is_empty() {
         return None;
     }
     let parent = &facts.series().parent;

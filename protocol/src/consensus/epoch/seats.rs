@@ -216,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn r35_in_a_ring_of_three_the_later_of_a_pair_that_is_apart_has_no_place() {
+    fn r35_in_a_ring_of_three_the_later_of_a_pair_that_is_apart_has_no_seat() {
         assert_eq!(seated(3, &[(0, 2)]), (vec![0, 1], vec![2]));
         assert_eq!(seated(2, &[(0, 1)]), (vec![0], vec![1]));
     }
 
     #[test]
-    fn r35_who_is_in_most_pairs_that_are_apart_has_no_place() {
+    fn r35_the_member_in_most_pairs_that_are_apart_has_no_seat() {
         assert_eq!(seated(3, &[(0, 1), (0, 2)]), (vec![1, 2], vec![0]));
     }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn r42_as_many_that_only_dial_out_as_others_all_have_a_place() {
+    fn r42_as_many_that_only_dial_out_as_others_all_have_a_seat() {
         let pairs: Vec<(u8, u8)> =
             (0..100).flat_map(|a| (0..a).map(move |b| (2 * a, 2 * b))).collect();
         let (ring, rest) = seated(200, &pairs);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_are_not_apart_keep_their_order() {
+    fn members_that_are_not_apart_keep_their_order() {
         let ring: Vec<_> = (0..200).map(member).collect();
         assert_eq!(seat(ring.clone(), |_| false, &BTreeSet::new()).0, ring);
     }

@@ -15,7 +15,7 @@ impl State {
         self.slot.head
     }
 
-    /// The series that we are in.
+    /// The series that we are in: the present configuration of voters.
     #[must_use]
     pub fn series(&self) -> Series {
         self.slot.series.name
@@ -69,8 +69,7 @@ impl State {
     /// Phase and attempt, for heartbeats and people.
     #[must_use]
     pub fn phase(&self) -> (Phase, u64) {
-        let attempt_of =
-            |digest: &Digest| self.slot.roster(digest).map_or(0, |roster| roster.attempt);
+        let attempt_of = |d: &Digest| self.slot.roster(d).map_or(0, |roster| roster.attempt);
         match &self.slot.series.stage {
             _ if self.behind => (Phase::Behind, 0),
             Stage::Idle { .. } if self.slot.frozen.is_some() => (Phase::Ready, 0),

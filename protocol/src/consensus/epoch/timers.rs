@@ -22,7 +22,7 @@ use super::{Facts, patience};
 /// Turns are at least this long (docs/PROTOCOL.md).
 const TURN_MIN: Duration = Duration::from_millis(50);
 
-/// What the machine waits for.
+/// What the machine waits for, with one deadline each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
     /// The answers to our Query (R7).
@@ -36,7 +36,7 @@ pub(super) enum Timer {
     Stage,
     /// Our own ring, once others have decided its epoch.
     Ring,
-    /// The Ready of others (R36).
+    /// The Ready of the other voters and peers (R36).
     Grace,
     /// The Ready of newcomers that are not awaited as long as voters (G5).
     Newcomers,

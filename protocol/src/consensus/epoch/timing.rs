@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::base::rule::Rule;
+use crate::machine::step::Step;
 use crate::machine::table::ROUND_TRIP_UNKNOWN;
 use crate::message::Roster;
 
@@ -14,14 +15,13 @@ impl<'a> Facts<'a> {
     /// the live voters, or the longest, if that is shorter. If no voter is alive, all live peers
     /// count.
     pub(super) fn usual_trip(self) -> Duration {
-        let voters =
-            self.voters().iter().filter_map(|v| self.step.roll.peers.get_key_value(&v.peer));
-        let mut voters =
-            voters.filter(|(peer, _)| self.step.roll.alive(peer, self.step.now)).peekable();
+        let Step { roll, now, .. } = *self.step;
+        let voters = self.voters().iter().filter_map(|v| roll.peers.get_key_value(&v.peer));
+        let mut voters = voters.filter(|(peer, _)| roll.alive(peer, now)).peekable();
         let mut trips: Vec<u32> = if voters.peek().is_some() && self.keeps(Rule::G10) {
             voters.map(|(_, seen)| seen.rtt_ms).collect()
         } else {
-            self.step.roll.live(self.step.now).map(|(_, seen)| seen.rtt_ms).collect()
+            roll.live(now).map(|(_, seen)| seen.rtt_ms).collect()
         };
         trips.sort_unstable();
         let Some(longest) = trips.last().copied() else { return Duration::ZERO };
@@ -36,9 +36,9 @@ impl<'a> Facts<'a> {
     /// position, within limits set by the usual one.
     fn slowest_trip(self, roster: &Roster) -> Duration {
         let usual = self.usual_trip();
-        let trips =
-            roster.ring().filter_map(|m| self.step.roll.peers.get(&m.peer)).map(|s| s.rtt_ms);
-        let slowest = Duration::from_millis(trips.max().unwrap_or(0).into());
+        let peers = roster.ring().filter_map(|m| self.step.roll.peers.get(&m.peer));
+        let slowest = peers.map(|seen| seen.rtt_ms).max().unwrap_or(0);
+        let slowest = Duration::from_millis(slowest.into());
         slowest.clamp(usual, (4 * usual).max(ROUND_TRIP_FAR))
     }
 

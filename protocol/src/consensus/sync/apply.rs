@@ -33,7 +33,7 @@ pub(super) struct Way {
     target: Head,
     /// The rank of the target, as its links prove.
     rank: Rank,
-    /// The last common epoch.
+    /// The last epoch that both lineages have.
     base: u64,
     /// The epochs after it that are not taken yet.
     entries: VecDeque<Entry>,
@@ -146,7 +146,7 @@ impl State {
     /// A replayed update gave this state.
     pub(super) fn on_applied(&mut self, step: &mut Step<'_>, state: Digest) {
         let Some(CatchUp::Replay(mut way)) =
-            self.catch_up.take_if(|catch_up| matches!(catch_up, CatchUp::Replay(_)))
+            self.catch_up.take_if(|c| matches!(c, CatchUp::Replay(_)))
         else {
             return;
         };
@@ -304,8 +304,7 @@ impl State {
     }
 
     pub(super) fn on_loaded(&mut self, step: &mut Step<'_>, head: Head) {
-        let loaded =
-            |catch_up: &mut CatchUp| matches!(catch_up, CatchUp::Load(way) if way.target == head);
+        let loaded = |c: &mut CatchUp| matches!(c, CatchUp::Load(way) if way.target == head);
         let Some(CatchUp::Load(way)) = self.catch_up.take_if(loaded) else { return };
         self.note_spent(&way.spent);
         self.rewind(step, &way);
@@ -371,12 +370,11 @@ impl State {
 
     /// R25: no peer serves the checkpoint, so we go on with our own lineage until one may.
     pub(super) fn on_load_failed(&mut self, step: &mut Step<'_>, head: Head) {
-        let failed =
-            |catch_up: &mut CatchUp| matches!(catch_up, CatchUp::Load(way) if way.target == head);
+        let failed = |c: &mut CatchUp| matches!(c, CatchUp::Load(way) if way.target == head);
         let Some(CatchUp::Load(way)) = self.catch_up.take_if(failed) else { return };
         let until = step.now + step.roll.grace;
-        if let Some(last) =
-            way.entries.back().filter(|_| self.ignored.unserved.len() < REMEMBERED_MAX)
+        if let Some(last) = way.entries.back()
+            && self.ignored.unserved.len() < REMEMBERED_MAX
         {
             self.ignored.unserved.insert((head.state, last.r), until);
         }

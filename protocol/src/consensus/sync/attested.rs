@@ -119,7 +119,8 @@ impl State {
     pub(super) fn claimed_on(
         &self,
         step: &Step<'_>,
-        (from, head): (&PeerId, &Head),
+        from: &PeerId,
+        head: &Head,
         first_epoch: u64,
         chain: &[ChainLink],
     ) -> Rank {
@@ -137,7 +138,8 @@ impl State {
     pub(super) fn claimed_after(
         &self,
         step: &Step<'_>,
-        (from, head): (&PeerId, &Head),
+        from: &PeerId,
+        head: &Head,
         candidate: &Candidate,
     ) -> Rank {
         let said = self.claimed_in(step, from, head).attested;

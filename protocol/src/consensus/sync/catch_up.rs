@@ -39,7 +39,7 @@ const RATE_MIN: u64 = 8_000;
 /// What a receipt says of the epoch after it.
 #[derive(Clone, Debug)]
 pub(super) struct NextEpoch {
-    /// The voters that decide it.
+    /// The voters that decide the next epoch.
     pub(super) voters: Vec<Voter>,
     /// The median weight of the receipt, which bounds the next weights (G11).
     pub(super) median: Option<u64>,
@@ -150,13 +150,14 @@ impl State {
     pub(super) fn ask_lineage(
         &mut self,
         step: &mut Step<'_>,
-        (from, wanted): (PeerId, Head),
+        from: PeerId,
+        wanted: Head,
         base: u64,
     ) {
         let Some(head) = self.head_at(base) else { return };
         let candidate = Candidate::new(step, head, self.next_after(base));
         self.note_request(step, from);
-        self.ask_links(step, (from, wanted), candidate);
+        self.ask_links(step, from, wanted, candidate);
     }
 
     /// Asks for what follows on the epoch at which a lineage parts from ours, according to a chain;
@@ -164,7 +165,8 @@ impl State {
     pub(super) fn ask_parted(
         &mut self,
         step: &mut Step<'_>,
-        (from, wanted): (PeerId, Head),
+        from: PeerId,
+        wanted: Head,
         base: u64,
         diverged: Option<(Head, Digest)>,
     ) {
@@ -173,16 +175,11 @@ impl State {
         let mut candidate = Candidate::new(step, said.unwrap_or(head), self.next_after(base));
         (candidate.by_chain, candidate.diverged) = (true, mine);
         self.note_request(step, from);
-        self.ask_links(step, (from, wanted), candidate);
+        self.ask_links(step, from, wanted, candidate);
     }
 
     /// Asks for the links after those that are verified.
-    fn ask_links(
-        &mut self,
-        step: &mut Step<'_>,
-        (from, wanted): (PeerId, Head),
-        candidate: Candidate,
-    ) {
+    fn ask_links(&mut self, step: &mut Step<'_>, from: PeerId, wanted: Head, candidate: Candidate) {
         let from_epoch = candidate.reached().saturating_add(u64::from(candidate.next.is_some()));
         let candidate = Box::new(candidate);
         self.catch_up = Some(CatchUp::Lineage { from, wanted, candidate });
@@ -229,7 +226,7 @@ impl State {
             return;
         }
         self.rounds += 1;
-        let answer = answer.filter(|_| self.rounds <= super::ROUNDS_MAX);
+        let answer = if self.rounds <= super::ROUNDS_MAX { answer } else { None };
         match (self.catch_up.take(), answer) {
             (
                 Some(CatchUp::Lineage { wanted, candidate, .. }),
@@ -244,7 +241,7 @@ impl State {
                 self.on_lineage(step, &reply, *candidate, more);
             }
             (Some(CatchUp::Chain { target, from_epoch, .. }), Some(Answer::Chain(chain))) => {
-                self.on_chain(step, (from, target), from_epoch, chain);
+                self.on_chain(step, from, target, from_epoch, chain);
             }
             (Some(CatchUp::Copy(_, way)), Some(Answer::Lineage { links, .. })) => {
                 self.on_copied(step, from, way, links);
@@ -274,7 +271,7 @@ impl State {
                 Some(link) if self.has(&link.receipt) => {
                     let ledger = self.ledgers.as_ref().map(|ledgers| ledgers.at(base.epoch));
                     candidate.next = Some(NextEpoch::of(&link.receipt, ledger));
-                    self.ask_links(step, (from, wanted), candidate);
+                    self.ask_links(step, from, wanted, candidate);
                 }
                 Some(_) => self.ask_chain(step, from, target),
                 None => self.note_failure(step, from),
@@ -326,7 +323,7 @@ impl State {
             self.note_failure(step, from);
             return true;
         }
-        let claimed = self.claimed_after(step, (&from, &target), candidate);
+        let claimed = self.claimed_after(step, &from, &target, candidate);
         if self.is_greater(&claimed) {
             return false;
         }
@@ -365,7 +362,7 @@ impl State {
         if candidate.is_slow(step) && self.law.keeps(Rule::G12) {
             return self.note_failure(step, from);
         }
-        self.ask_links(step, (from, wanted), candidate);
+        self.ask_links(step, from, wanted, candidate);
     }
 
     /// R16, R23, R24: follows a verified greater head.
@@ -401,7 +398,7 @@ impl State {
             // asked for anew.
             return;
         }
-        if self.is_held(step, (from, target), &candidate) {
+        if self.is_held(step, from, target, &candidate) {
             return;
         }
         self.note_useful(&from);

@@ -80,7 +80,7 @@ impl State {
             }
             return;
         };
-        self.ask_lineage(step, (peer, head), self.head.epoch);
+        self.ask_lineage(step, peer, head, self.head.epoch);
     }
 
     /// Whether a peer that may be asked is one epoch ahead, which is waited for.
@@ -202,7 +202,7 @@ impl State {
                 && beat.series.regroup.is_some();
             let parted = self.state_after(beat.head.epoch).is_some_and(|s| s != beat.head.state);
             if regrouped && beat.head == self.head {
-                self.ask_lineage(step, (*peer, beat.head), self.head.epoch);
+                self.ask_lineage(step, *peer, beat.head, self.head.epoch);
                 return;
             }
             let new = !self.reported.contains(&beat.head.state)

@@ -38,7 +38,8 @@ impl State {
     pub(super) fn on_chain(
         &mut self,
         step: &mut Step<'_>,
-        (from, target): (PeerId, Head),
+        from: PeerId,
+        target: Head,
         from_epoch: u64,
         chain: &[ChainLink],
     ) {
@@ -60,7 +61,7 @@ impl State {
         }
         let mine = self.entry(first_epoch);
         if let Some(mine) = mine.filter(|mine| mine.r == r) {
-            return self.on_diverged(step, from, target, (first_epoch, mine.state, state));
+            return self.on_diverged(step, from, target, first_epoch, mine.state, state);
         }
         if self.reported.held.contains(&r)
             && self.law.keeps(Rule::G11)
@@ -69,14 +70,14 @@ impl State {
             self.ignore(from, target.state, Time(u64::MAX));
             return self.note_failure(step, from);
         }
-        let claimed = self.claimed_on(step, (&from, &target), first_epoch, chain);
+        let claimed = self.claimed_on(step, &from, &target, first_epoch, chain);
         let exceeds = self.is_greater(&claimed);
         // If not, its author has changed its lineage since its claim, and its next head will show
         // where.
         let parts = mine.is_some() && ours(target.epoch) != Some(target.state);
         self.note_claim(step, from, [&target, &target], claimed);
         if exceeds || parts {
-            self.ask_parted(step, (from, target), first_epoch.saturating_sub(1), None);
+            self.ask_parted(step, from, target, first_epoch.saturating_sub(1), None);
         }
     }
 
@@ -107,11 +108,13 @@ impl State {
         step: &mut Step<'_>,
         from: PeerId,
         target: Head,
-        (epoch, mine, theirs): (u64, Digest, Digest),
+        epoch: u64,
+        mine: Digest,
+        theirs: Digest,
     ) {
         if epoch < target.epoch && self.law.keeps(Rule::G12) {
             let base = Head { state: theirs, ..self.head_at(epoch).unwrap_or(target) };
-            return self.ask_parted(step, (from, target), epoch, Some((base, mine)));
+            return self.ask_parted(step, from, target, epoch, Some((base, mine)));
         }
         let names = |link: &Arc<Link>| link.receipt.members.iter().any(|m| m.peer == from);
         let named = self.link(epoch).is_some_and(names);
@@ -169,7 +172,8 @@ impl State {
     pub(super) fn is_held(
         &mut self,
         step: &mut Step<'_>,
-        (from, target): (PeerId, Head),
+        from: PeerId,
+        target: Head,
         candidate: &Candidate,
     ) -> bool {
         let base = candidate.base.epoch;
@@ -181,7 +185,7 @@ impl State {
         let recent = |time| self.marks.is_recent(step.now, base, time);
         let small = undone <= self.config.undo_max;
         let signed = match base {
-            // Nobody has voted on genesis, so friends who founded apart can meet.
+            // Nobody has voted on genesis, so friends that founded apart can meet.
             0 => small,
             _ => candidate.is_signed() && (small || recent(DAY)),
         };

@@ -60,7 +60,7 @@ fn state() -> (State, Vec<(Head, Link)>) {
         notices: Vec::new(),
     };
     let lineage = lineage(genesis(&config));
-    (State::new(Time::ZERO, law, me, config, (lineage.clone(), Vec::new())), lineage)
+    (State::new(Time::ZERO, law, me, config, lineage.clone(), Vec::new()), lineage)
 }
 
 #[test]
