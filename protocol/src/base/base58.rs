@@ -11,10 +11,9 @@ const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqr
 /// Identity multihash of 36 bytes: key type 1 (ed25519), then 32 bytes of key.
 const PREFIX: [u8; 6] = [0x00, 0x24, 0x08, 0x01, 0x12, 0x20];
 
-/// Bytes behind the text.
 const BYTES: usize = PREFIX.len() + 32;
 
-/// The text of a peer.
+/// The text form of a peer, 52 characters for an ed25519 key.
 #[must_use]
 pub fn encode(peer: &PeerId) -> String {
     text(&[&PREFIX, peer.as_bytes().as_slice()].concat())
@@ -27,7 +26,7 @@ pub fn decode(text: &str) -> Option<PeerId> {
     bytes.strip_prefix(&PREFIX)?.first_chunk().map(|key| PeerId(*key))
 }
 
-/// Bytes in base 58: one number, and a digit zero for each zero byte in front.
+/// Bytes in base 58: one big-endian number, after a digit zero for each leading zero byte.
 #[must_use]
 pub fn text(bytes: &[u8]) -> String {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
@@ -49,7 +48,7 @@ pub fn text(bytes: &[u8]) -> String {
     digits.iter().rev().map(|digit| char::from(ALPHABET[usize::from(*digit)])).collect()
 }
 
-/// The bytes of a text; `None` for anything that [`text`] does not write of at most `most` bytes.
+/// The bytes of a text; `None` for anything that [`text`] does not write for at most `most` bytes.
 #[must_use]
 pub fn bytes(text: &str, most: usize) -> Option<Vec<u8>> {
     if text.len() > digits_max(most) {
@@ -75,7 +74,7 @@ pub fn bytes(text: &str, most: usize) -> Option<Vec<u8>> {
     (bytes.len() <= most).then_some(bytes)
 }
 
-/// Digits that so many bytes take at most: log 256 / log 58 is 1.366 for each.
+/// An upper bound of the digits for that many bytes: log 256 / log 58 is 1.366 for each.
 const fn digits_max(bytes: usize) -> usize {
     bytes * 137 / 100 + 1
 }

@@ -327,13 +327,13 @@ fn who_lies_about_the_epoch_is_dropped_and_named() {
         ("bad roster: a weight that no epoch can hold", |liar, honest, to_itself| {
             (!to_itself).then(|| liar_with(liar, honest, u64::MAX))
         }),
-        ("bad roster: proposer is not its author", |liar, (author, beat), _| {
+        ("bad roster: the proposer is not its author", |liar, (author, beat), _| {
             Some(roster(beat, author, vec![member(beat, liar.key.peer())]))
         }),
-        ("bad roster: proposer is no member", |liar, (_, beat), _| {
+        ("bad roster: the proposer is not a member", |liar, (_, beat), _| {
             Some(roster(beat, liar.key.peer(), vec![member(beat, PeerId([7; 32]))]))
         }),
-        ("bad ready: weight of zero, or more than an epoch can hold", |_, (_, beat), _| {
+        ("bad ready: the weight is 0, or more than an epoch can hold", |_, (_, beat), _| {
             let (series, incarnation) = (beat.series, 1);
             Some(Message::Ready(Ready { series, incarnation, weight: u64::MAX, norm: 1.0 }))
         }),

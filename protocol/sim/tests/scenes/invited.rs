@@ -193,7 +193,7 @@ fn bad_tickets_are_refused_with_their_sentences() -> Played {
     })?;
     assert!(told.contains("this invite is for run 07070707"), "{told}");
     let told = refused(2, |stage| by(stage, stage.new_invite(0xf1, ORGANISER, |_| {}), 0))?;
-    assert!(told.contains("made out to"), "{told}");
+    assert!(told.contains("this ticket is for peer"), "{told}");
     let told = refused(2, |stage| of(stage, &|terms| terms.expires = NOW - 3_700))?;
     assert!(told.contains("expired at"), "{told}");
     let told = refused(2, |stage| of(stage, &|terms| terms.until_epoch = 2))?;
@@ -244,9 +244,9 @@ fn bad_notices_count_for_nothing() -> Played {
     assert_eq!(stage.ledger(0).unwrap().last(), none);
     let ledger = stage.ledger(0).unwrap();
     let why = |notice: &Notice| ledger.check_notice(notice).map_err(|why| why.to_string());
-    assert!(why(&forged).unwrap_err().contains("has not signed notice 1"));
-    assert!(why(&late).unwrap_err().contains("notice 2 does not fit notice 0"));
-    assert!(why(&beside).unwrap_err().contains("notice 1 does not fit notice 0"));
+    assert!(why(&forged).unwrap_err().contains("notice 1 is not signed"));
+    assert!(why(&late).unwrap_err().contains("notice 2 contradicts notice 0"));
+    assert!(why(&beside).unwrap_err().contains("notice 1 contradicts notice 0"));
     assert_eq!(why(&good), Ok(()));
     stage.hand_notice(&all[..1], &good);
     carried(&mut stage, &all[..2], 1)?;
