@@ -14,7 +14,7 @@ use intellect_protocol::base::id::{Digest, RunId};
 use intellect_protocol::consensus::epoch::Apply;
 use intellect_protocol::download::Piece;
 use intellect_protocol::history::log::{self, Record};
-use intellect_protocol::holdings::{self, CHECKPOINTS, Name, Restored};
+use intellect_protocol::holdings::{self, CHECKPOINTS, Name, Restored, Stored};
 use intellect_protocol::message::wire;
 use intellect_protocol::message::{Commit, Head, Link, Message, Series};
 
@@ -358,10 +358,14 @@ impl Disk {
         let saved = self.checkpoints.values().rfind(on_it);
         let from = Arc::clone(saved.unwrap_or(genesis));
         let restored = holdings::restore(
-            (lineage, marks),
-            (from.epoch, from),
-            reread(&self.votes),
-            0,
+            Stored {
+                lineage,
+                marks,
+                votes: reread(&self.votes),
+                forgotten: 0,
+                epoch: from.epoch,
+                state: from,
+            },
             |anchor, head, link| self.step(run, anchor, head, link).map(Arc::new),
             |name| self.updates.contains_key(&name.digest),
         );

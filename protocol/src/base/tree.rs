@@ -49,7 +49,10 @@ impl Tree {
     pub fn from_bytes(bytes: &[u8], length: u64, digest: &Digest) -> Option<Self> {
         let (values, rest) = bytes.as_chunks::<VALUE_BYTES>();
         let values = values.iter().copied().map(Digest).collect();
-        let tree = Self::new(length, values).filter(|_| rest.is_empty())?;
+        if !rest.is_empty() {
+            return None;
+        }
+        let tree = Self::new(length, values)?;
         (tree.digest() == *digest).then_some(tree)
     }
 

@@ -28,6 +28,7 @@ pub const PIECE: usize = 1 << 18;
 /// Bytes of a piece, 1 MiB.
 pub const PIECE_BYTES: usize = 4 * PIECE;
 
+/// Bytes of a [`Header`], which are the first ones of a checkpoint.
 pub const HEADER_BYTES: usize = 32 + 8 + 8 + 32 + 8;
 
 /// The most parameters of a model: 2^40, whose table takes 256 MiB. A header with more is refused

@@ -124,12 +124,13 @@ impl Law {
     pub fn check_link(
         &self,
         base: Series,
-        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
+        voters: &[Voter],
+        ledger: Option<&Arc<Ledger>>,
         weight_max: u64,
         link: &Link,
     ) -> Result<(), Fault> {
         let roster = &link.certificate.roster;
-        let (series, voters) = self.follow(base, (voters, ledger), &link.openings)?;
+        let (series, voters) = self.follow(base, voters, ledger, &link.openings)?;
         self.check_who(ledger, &voters, roster, &link.receipt)
             .map_err(CertificateFault::from)
             .map_err(Fault::Certificate)?;
@@ -164,16 +165,17 @@ impl Law {
     pub fn follow(
         &self,
         base: Series,
-        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
+        voters: &[Voter],
+        ledger: Option<&Arc<Ledger>>,
         openings: &[Opening],
     ) -> Result<(Series, Vec<Voter>), Fault> {
-        let mut place = (base, voters.to_vec());
+        let mut last = (base, voters.to_vec());
         let mut before = Vec::new();
         for opening in openings {
-            before.push(place);
-            place = self.check_opening(&before, ledger, opening)?;
+            before.push(last);
+            last = self.check_opening(&before, ledger, opening)?;
         }
-        Ok(place)
+        Ok(last)
     }
 
     /// Whether a Regroup in a series of `voters` is lawful (R12, R14, R15), as far as that can be
@@ -183,7 +185,8 @@ impl Law {
     /// [`Fault::Certificate`] of its proposer.
     pub fn check_regroup(
         &self,
-        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
+        voters: &[Voter],
+        ledger: Option<&Arc<Ledger>>,
         regroup: &Regroup,
     ) -> Result<(), Fault> {
         let Regroup { members, absent, .. } = regroup;
@@ -227,7 +230,7 @@ impl Law {
             chain.last().ok_or(Fault::Certificate(CertificateFault::RegroupOfNoSeries))?;
         let (series, depth) = (*series, depth_of(chain));
         require(regroup.series == series, CertificateFault::RegroupOfOtherSeries)?;
-        self.check_regroup((voters, ledger), regroup)?;
+        self.check_regroup(voters, ledger, regroup)?;
         // One Join of each member, in the members' order: no signature is checked twice.
         require(opening.joins.len() == regroup.members.len(), CertificateFault::JoinsMissing)?;
         let digest = wire::regroup_digest(&self.run, regroup);

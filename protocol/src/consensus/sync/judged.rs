@@ -29,7 +29,7 @@ impl State {
             false => u64::MAX,
         };
         let series = Series { epoch, parent, regroup: None };
-        self.law.check_link(series, (&before.voters, before.ledger.as_ref()), weight_max, link)?;
+        self.law.check_link(series, &before.voters, before.ledger.as_ref(), weight_max, link)?;
         let ledger = before.ledger.as_ref().map(|ledger| ledger.after(&link.receipt));
         let tokens = judged.tokens().checked_add(link.receipt.tokens());
         let tokens = tokens.ok_or(Fault::Certificate(CertificateFault::TooManyTokens))?;

@@ -15,8 +15,10 @@ use thiserror::Error;
 use crate::base::id::{Digest, RunId, array};
 use crate::ring::Half;
 
+/// Bytes of a [`Preamble`], the same on every stream.
 pub const PREAMBLE_BYTES: usize = 32 + 32 + 4 + 4;
 
+/// Bytes of a [`Label`], the same for every item.
 pub const LABEL_BYTES: usize = 4 + 32 + 1 + 4 + 4 + 32;
 
 /// Longest payload: a frame of `f32`, and room for a codec that needs more than it saves. A label

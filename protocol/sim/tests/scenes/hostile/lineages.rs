@@ -105,7 +105,7 @@ fn a_minted_weight_is_no_link() {
         let dones = dones.map(|k| (k.peer(), wire::seal(k, &run, done.clone()).signature()));
         let certificate = Certificate { roster, dones: dones.collect() };
         let link = Link { receipt, certificate, openings: openings.clone() };
-        let checked = law.check_link(base, (&[], None), law.capacity.weight_max(None), &link);
+        let checked = law.check_link(base, &[], None, law.capacity.weight_max(None), &link);
         assert!(checked.is_err(), "two keys mint {weight} tokens each: {checked:?}");
     }
 }
