@@ -1,5 +1,5 @@
-//! Bytes by digest, from many donors at once: which donor is asked for which part, and which to
-//! believe.
+//! Bytes by digest, from many donors at once: which donor is asked for
+//! which part, and which to believe.
 //!
 //! What is wanted is cut into parts, and each part is requested from a donor that is free, so a
 //! fast donor does more and a slow one less. Pieces have a digest each and are checked on arrival.
@@ -21,8 +21,8 @@
 //! after a long time, holds up nothing and is excluded after two requests; one that only refuses is
 //! excluded after six. So every transfer ends, whatever donors do.
 //!
-//! What this does not do: carry bytes or hash them (the caller), decide what is wanted (`sync`,
-//! `epoch`).
+//! What this does not do: carry bytes or hash them (the caller), decide what
+//! is wanted (`sync`, `epoch`).
 
 mod donor;
 mod task;
@@ -143,8 +143,8 @@ pub enum Output {
         /// Bytes wanted; only the last part of a whole of unknown length may be shorter.
         length: u32,
     },
-    /// Store the bytes of the answer that was just given: they are this part, which begins at
-    /// `offset`.
+    /// Store the bytes of the answer that was just given: they are this
+    /// part, which begins at `offset`.
     Keep {
         /// Index of the part or piece.
         part: usize,
@@ -318,8 +318,8 @@ impl State {
         }
     }
 
-    /// Once no part is missing: has a whole hashed, or ends a transfer of pieces, which were
-    /// checked one by one.
+    /// Once no part is missing: has a whole hashed, or ends a transfer of pieces,
+    /// which were checked one by one.
     fn conclude(&mut self, out: &mut Vec<Output>) {
         let Some(task) = self.task.as_ref().filter(|task| task.is_complete()) else { return };
         self.open.clear();

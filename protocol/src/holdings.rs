@@ -1,10 +1,10 @@
 //! What a peer holds: which updates, chunks and states are here, on disk, served, unflushed or
 //! obsolete. It also owns the peer, whose every decision rests on what is on its disk.
 //!
-//! The caller owns clock, network, files, worker and bytes, and carries out each [`Output`] in
-//! order: send, write, read, fetch, compute. Bytes are named, never carried: the caller keeps
-//! incoming bytes in memory under a name ([`Buffer`]) until [`Output::Release`] or
-//! [`Output::Drop`].
+//! The caller owns clock, network, files, worker and bytes, and carries out each
+//! [`Output`] in order: send, write, read, fetch, compute. Bytes are named, never carried:
+//! the caller keeps incoming bytes in memory under a name ([`Buffer`]) until
+//! [`Output::Release`] or [`Output::Drop`].
 //!
 //! An update comes from our ring or from other peers. It is flushed to disk before the peer is
 //! informed of it, because a peer votes for an update that it holds (R5). If the disk is full, room
@@ -32,7 +32,7 @@ use crate::message::{Finished, Head, Request};
 use crate::peer;
 use crate::ring::codec::Codec;
 
-pub use checkpoints::{CHECKPOINTS, PINNED_MAX, Restored, Stored, restore};
+pub use checkpoints::{CHECKPOINTS, PINNED_MAX, Restored, restore};
 pub use interface::{
     Buffer, Chunk, Config, Disk, Input, Inquiry, Location, Name, Origin, Output, Slice, Slices,
 };

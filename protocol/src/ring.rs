@@ -8,10 +8,10 @@
 //! owner of chunk c   position (c + n − 1) mod n
 //! ```
 //!
-//! (Patarasuk & Yuan 2009, bandwidth-optimal ring.) In the reduce half, chunk c starts at position
-//! c and meets every other position once; the last of them, its owner, finishes it. In the gather
-//! half the finished bytes go round from the owner, unchanged. Each peer sends 2(n − 1)/n of the
-//! fragment.
+//! (Patarasuk & Yuan 2009, bandwidth-optimal ring.) In the reduce half, chunk c starts at
+//! position c and meets every other position once; the last of them, its owner, finishes
+//! it. In the gather half the finished bytes go round from the owner, unchanged. Each peer
+//! sends 2(n − 1)/n of the fragment.
 //!
 //! A chunk travels in frames of 262,144 elements, so that a frame goes on while the next one is still
 //! on its way: the ring costs its bytes once and the latency of the hops once.
@@ -19,8 +19,8 @@
 //! Invariant D3: the chunks partition the fragment, and every position adds to each chunk exactly
 //! once. Chunks and frames may be empty of elements, but never cut a block.
 //!
-//! What this does not do: bytes (`codec`), arithmetic (`codec::reduce`), frame by frame
-//! (`exchange`).
+//! What this does not do: bytes (`codec`), arithmetic (`codec::reduce`),
+//! frame by frame (`exchange`).
 
 pub mod codec;
 pub mod exchange;
@@ -74,8 +74,8 @@ impl Cut {
         self.members
     }
 
-    /// The elements of chunk `chunk`, which is below `members`; none if there are fewer blocks than
-    /// members.
+    /// The elements of chunk `chunk`, which is below `members`; none if there
+    /// are fewer blocks than members.
     #[must_use]
     pub fn chunk(&self, chunk: usize) -> Range<usize> {
         self.start(chunk)..self.start(chunk.saturating_add(1))
@@ -110,9 +110,9 @@ impl Cut {
     }
 }
 
-/// Which part of the fragment a roster's ring computes, and how that is cut. The computed blocks,
-/// laid side by side, are the smaller fragment that is cut. Without kept chunks they are all
-/// blocks.
+/// Which part of the fragment a roster's ring computes, and how that is cut. The
+/// computed blocks, laid side by side, are the smaller fragment that is cut. Without
+/// kept chunks they are all blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
     redone: Blocks,
@@ -161,9 +161,9 @@ pub enum Order {
     Serve,
 }
 
-/// The key of `peer` in the order for attempt (or Regroup) `k` of the epoch after `parent`,
-/// compared as bytes. Each attempt and epoch has another order, which every peer computes without a
-/// message.
+/// The key of `peer` in the order for attempt (or Regroup) `k` of the epoch after
+/// `parent`, compared as bytes. Each attempt and epoch has another order, which every
+/// peer computes without a message.
 #[must_use]
 pub fn order(which: Order, run: &RunId, parent: &Digest, k: u64, peer: &PeerId) -> Digest {
     let domain = match which {
@@ -206,8 +206,8 @@ mod tests {
         assert!(cut.frame(1, usize::MAX).is_empty());
     }
 
-    /// The order is part of the protocol: two peers with other bytes here would never agree on
-    /// turns.
+    /// The order is part of the protocol: two peers with other bytes
+    /// here would never agree on turns.
     #[test]
     fn orders_are_golden() {
         let key = |which| order(which, &RunId([1; 32]), &Digest([2; 32]), 3, &PeerId([4; 32]));

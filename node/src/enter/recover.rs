@@ -11,7 +11,7 @@ use intellect_model::state::State;
 use intellect_protocol::base::id::{Digest, RunId};
 use intellect_protocol::history::checkpoint::{Header, Table};
 use intellect_protocol::history::log::{self, Recovered};
-use intellect_protocol::holdings::{self, Name, Restored, Stored};
+use intellect_protocol::holdings::{self, Name, Restored};
 use intellect_protocol::message::wire;
 use intellect_protocol::message::{Head, Link};
 use intellect_protocol::ring::codec::Codec;
@@ -66,14 +66,10 @@ pub(crate) fn recover(
     let (from, saved) = newest(store, rules, &lineage, tell)?;
     let mut progress = Progress::new();
     let restored = holdings::restore(
-        Stored {
-            lineage,
-            marks,
-            votes,
-            forgotten: journal.forgotten(),
-            epoch: from.table.header().epoch,
-            state: from,
-        },
+        Recovered { lineage, marks, votes },
+        journal.forgotten(),
+        from.table.header().epoch,
+        from,
         |at, head, link| {
             progress.show(|| {
                 tell.say(&format!("taking the outer steps on disk again: epoch {}", head.epoch));

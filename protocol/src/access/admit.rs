@@ -29,8 +29,8 @@ use crate::message::{Admissions, Invite, Terms, Ticket};
 
 pub use denied::Denied;
 
-/// Longest ticket in canonical bytes. A longer one is refused, so heartbeats that show it stay
-/// short.
+/// Longest ticket in canonical bytes. A longer one is refused, so
+/// heartbeats that show it stay short.
 pub const TICKET_BYTES_MAX: usize = 400;
 
 /// Longest notice in canonical bytes. The organiser splits a longer one into two.
@@ -51,8 +51,8 @@ pub const USES_MAX: u32 = 1_000;
 pub const LABEL_MAX: usize = 32;
 
 /// How long after its expiry an invite still admits, in seconds, since clocks differ (T4). A peer
-/// that judges another peer's roster allows twice as long, so that two clocks which differ by less
-/// than this never disagree.
+/// that judges another peer's roster allows twice as long, so that two clocks which differ by
+/// less than this never disagree.
 pub const EXPIRY_SLACK: u64 = 3_600;
 
 /// Which peers may take part; the numbers are hashed into the run's id and never reused.
@@ -77,16 +77,13 @@ impl Terms {
     /// [`Denied::Malformed`], with the bound that is broken.
     pub fn check(&self) -> Result<(), Denied> {
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        let why = if !(1..=USES_MAX).contains(&self.uses) {
-            "it has no uses, or more than 1,000"
-        } else if self.label.len() > LABEL_MAX {
-            "its label has more than 32 bytes"
-        } else if !self.label.bytes().all(known) {
-            "its label has other characters than A-Za-z0-9._-"
-        } else {
-            return Ok(());
-        };
-        Err(Denied::Malformed { why })
+        let checks = [
+            (!(1..=USES_MAX).contains(&self.uses), "it has no uses, or more than 1,000"),
+            (self.label.len() > LABEL_MAX, "its label has more than 32 bytes"),
+            (!self.label.bytes().all(known), "its label has other characters than A-Za-z0-9._-"),
+        ];
+        let broken = checks.into_iter().find(|(broken, _)| *broken);
+        broken.map_or(Ok(()), |(_, why)| Err(Denied::Malformed { why }))
     }
 }
 
@@ -143,8 +140,8 @@ impl Ticket {
         }
     }
 
-    /// The terms of the invite it was made from; `None` if the organiser signed it for a named
-    /// peer.
+    /// The terms of the invite it was made from; `None` if the
+    /// organiser signed it for a named peer.
     #[must_use]
     pub fn terms(&self) -> Option<&Terms> {
         match self {
@@ -231,19 +228,15 @@ impl Admissions {
     /// The bound that it breaks, a fault of its author.
     pub fn check(&self) -> Result<(), AccessFault> {
         let rising = self.tickets.windows(2).all(|pair| pair[0].peer() < pair[1].peer());
-        if self.is_empty() {
-            Err(AccessFault::Empty)
-        } else if self.tickets.len() > TICKETS_MAX {
-            Err(AccessFault::ManyTickets)
-        } else if self.notices.len() > NOTICES_MAX {
-            Err(AccessFault::ManyNotices)
-        } else if self.bytes() > ADMISSIONS_BYTES_MAX {
-            Err(AccessFault::TooLong)
-        } else if !rising {
-            Err(AccessFault::TicketOrder)
-        } else {
-            Ok(())
-        }
+        let checks = [
+            (self.is_empty(), AccessFault::Empty),
+            (self.tickets.len() > TICKETS_MAX, AccessFault::ManyTickets),
+            (self.notices.len() > NOTICES_MAX, AccessFault::ManyNotices),
+            (self.bytes() > ADMISSIONS_BYTES_MAX, AccessFault::TooLong),
+            (!rising, AccessFault::TicketOrder),
+        ];
+        let broken = checks.into_iter().find(|(broken, _)| *broken);
+        broken.map_or(Ok(()), |(_, fault)| Err(fault))
     }
 }
 

@@ -1,9 +1,9 @@
 //! The admission handshake of a run of invited peers: one [`Visit`] from the peer that connects,
 //! one [`Reception`] back, both in canonical bytes. Nothing else is said before a peer is admitted.
 //!
-//! A joiner shows its ticket. Anyone with a notice that the organiser has signed can hand it to any
-//! member without being a peer of the run; the member spreads it, and the sender asks until the
-//! notice is in force.
+//! A joiner shows its ticket. Anyone with a notice that the organiser has signed can hand it
+//! to any member without being a peer of the run; the member spreads it, and the sender asks
+//! until the notice is in force.
 
 use serde::{Deserialize, Serialize};
 

@@ -4,10 +4,10 @@
 //! which invite and since when, how often each invite was used, what was revoked, and the last
 //! notice. No server keeps it and no clock decides: equal lineages have equal ledgers (S8).
 //!
-//! [`Ledger::after`] folds one more receipt that was checked already. [`Ledger::with`] checks and
-//! folds what a roster, a Regroup or a receipt brings along: first its notices in their order, then
-//! its tickets by peer. So the uses of an invite are exact although no single peer counts them
-//! (T3).
+//! [`Ledger::after`] folds one more receipt that was checked already. [`Ledger::with`]
+//! checks and folds what a roster, a Regroup or a receipt brings along: first its notices in
+//! their order, then its tickets by peer. So the uses of an invite are exact although no
+//! single peer counts them (T3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::base::id::{Digest, PeerId, RunId};
 use crate::message::wire;
 use crate::message::{Admissions, Clause, Notice, Receipt, Terms, Ticket, Voter};
 
-/// Most peers in a ledger, and most invites. As many again may be revoked without ever having
-/// joined.
+/// Most peers in a ledger, and most invites. As many again may be
+/// revoked without ever having joined.
 pub const PEERS_MAX: usize = 4_096;
 
 /// Which peers are admitted after some epoch.
@@ -212,8 +212,8 @@ impl Ledger {
         notice.verify(&self.organiser, &self.run)
     }
 
-    /// The ledger with the trust part of `epoch`, every part of it checked. `members` take part in
-    /// that epoch.
+    /// The ledger with the trust part of `epoch`, every part of it checked.
+    /// `members` take part in that epoch.
     ///
     /// # Errors
     /// The first part that is refused.
@@ -256,8 +256,8 @@ impl Ledger {
         Arc::new(ledger)
     }
 
-    /// T6: the voters that a receipt names: its members, without those that this ledger, the one
-    /// after it, revokes.
+    /// T6: the voters that a receipt names: its members, without those that this
+    /// ledger, the one after it, revokes.
     #[must_use]
     pub fn voters(&self, receipt: &Receipt) -> Vec<Voter> {
         receipt.voters().into_iter().filter(|voter| !self.revokes(&voter.peer)).collect()
@@ -332,8 +332,8 @@ impl Ledger {
     }
 }
 
-/// The ledgers of a lineage. Receipts with a trust part are kept, so that the ledger of any epoch
-/// can be computed.
+/// The ledgers of a lineage. Receipts with a trust part are kept, so that the ledger
+/// of any epoch can be computed.
 #[derive(Clone, Debug)]
 pub struct Ledgers {
     first: Arc<Ledger>,
@@ -411,8 +411,8 @@ mod tests {
         ledger
     }
 
-    /// The owner of a revoked peer may hold the code by which it joined: another key cannot join
-    /// with that.
+    /// The owner of a revoked peer may hold the code by which it joined:
+    /// another key cannot join with that.
     #[test]
     fn t6_to_revoke_a_peer_closes_the_invite_by_which_it_came() {
         let mut ledger = Ledger::new(RUN, peer(1));

@@ -98,15 +98,15 @@ impl Notice {
         (self.number, Digest::derive("intellect-node 1 notice", &bytes))
     }
 
-    /// Canonical bytes, as stored beside a manifest and handed out with it; at most
-    /// [`NOTICE_BYTES_MAX`].
+    /// Canonical bytes, as stored beside a manifest and handed out with it;
+    /// at most [`NOTICE_BYTES_MAX`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         wire::canonical(self)
     }
 
-    /// Reads a notice without any check of its content; `None` if the bytes are too long or not
-    /// canonical.
+    /// Reads a notice without any check of its content; `None` if the bytes
+    /// are too long or not canonical.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= NOTICE_BYTES_MAX).then(|| wire::from_canonical(bytes)).flatten()
@@ -130,9 +130,9 @@ impl Notice {
         }
     }
 
-    /// Whether its content is possible and the organiser of `run` has signed it. Its position in
-    /// the chain is checked by [`Notices`] and the ledger. The signature is ed25519 even where
-    /// peers' keys are simulated.
+    /// Whether its content is possible and the organiser of `run` has signed it. Its position
+    /// in the chain is checked by [`Notices`] and the ledger. The signature is ed25519 even
+    /// where peers' keys are simulated.
     ///
     /// # Errors
     /// [`NoticeError`]; its text names the remedy.
@@ -163,8 +163,8 @@ impl Notice {
 }
 
 impl Attestation {
-    /// Whether a lineage with this receipt and this state at the attested epoch lies on the
-    /// attestation.
+    /// Whether a lineage with this receipt and this state at the attested
+    /// epoch lies on the attestation.
     #[must_use]
     pub fn names(&self, r: &Digest, state: &Digest) -> bool {
         (&self.r, &self.state) == (r, state)

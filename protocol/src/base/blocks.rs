@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 /// Elements of a block. They share one scale, and a block is never cut.
 pub const BLOCK: usize = 256;
 
-/// Disjoint ranges of blocks in rising order, none touching the next: each set has exactly one
-/// form.
+/// Disjoint ranges of blocks in rising order, none touching the next:
+/// each set has exactly one form.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Blocks(Vec<(u64, u64)>);
 

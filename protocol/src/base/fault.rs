@@ -1,5 +1,5 @@
-//! What a peer can do wrong. A fault closes the connection to its author and is reported in an
-//! event.
+//! What a peer can do wrong. A fault closes the connection to its author
+//! and is reported in an event.
 //!
 //! A fault is only what a message proves of its own author: no honest peer commits one, whatever
 //! the network loses, repeats or reorders. The text of each says what was wrong; the remedy is
@@ -276,8 +276,8 @@ pub enum AnswerFault {
     OtherPiece,
 }
 
-/// A frame of a ring that does not belong where it arrived, or does not match its header (R30,
-/// R31).
+/// A frame of a ring that does not belong where it arrived, or does not
+/// match its header (R30, R31).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum FrameFault {

@@ -78,8 +78,8 @@ identifier!(
     32
 );
 identifier!(
-    /// A run: the digest of its manifest's canonical bytes. Every setting that peers share is in
-    /// it.
+    /// A run: the digest of its manifest's canonical bytes. Every
+    /// setting that peers share is in it.
     RunId,
     32
 );
@@ -89,8 +89,8 @@ identifier!(
     32
 );
 identifier!(
-    /// The name of one log of votes. A peer that loses its log draws another, and is another voter
-    /// (R19).
+    /// The name of one log of votes. A peer that loses its log draws
+    /// another, and is another voter (R19).
     LogId,
     16
 );

@@ -1,5 +1,5 @@
-//! Which rules are in force: all of them in every program. A test switches one off to see that the
-//! checks notice its absence.
+//! Which rules are in force: all of them in every program. A test switches one off to see that
+//! the checks notice its absence.
 
 /// A rule by its number in `docs/PROTOCOL.md`, or by what it says where it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

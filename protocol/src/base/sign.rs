@@ -40,8 +40,8 @@ pub struct Keypair(Scheme);
 #[derive(Clone)]
 enum Scheme {
     Ed25519(Box<SigningKey>),
-    /// The simulator's: any signature by this peer passes, since checking ed25519 would take all
-    /// its time.
+    /// The simulator's: any signature by this peer passes, since checking
+    /// ed25519 would take all its time.
     Simulated(PeerId),
 }
 

@@ -1,7 +1,7 @@
 //! Time as the machines see it: milliseconds since the node's own start.
 //!
-//! A machine never reads a clock; each input carries the time at which it happened. Durations are
-//! std's `Duration`.
+//! A machine never reads a clock; each input carries the time at which it happened.
+//! Durations are std's `Duration`.
 
 use std::fmt;
 use std::ops::{Add, Sub};

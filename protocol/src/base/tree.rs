@@ -1,5 +1,5 @@
-//! A file of the run's data as peers send it to one another: pieces of 1 MiB, each of which can be
-//! checked by itself.
+//! A file of the run's data as peers send it to one another: pieces of 1 MiB, each of
+//! which can be checked by itself.
 //!
 //! BLAKE3 is a tree (O'Connor, Aumasson, Neves, Wilcox-O'Hearn 2020, §2.1): its leaves are chunks
 //! of 1 KiB, and the digest of the file is its root. 1,024 chunks that begin at a multiple of 1,024
@@ -43,8 +43,8 @@ impl Tree {
         (piece_count(length) == values.len() as u64).then_some(Self { length, values })
     }
 
-    /// Reads the values of the file with this length and digest; `None` if they do not merge to
-    /// that digest.
+    /// Reads the values of the file with this length and digest; `None` if they
+    /// do not merge to that digest.
     #[must_use]
     pub fn from_bytes(bytes: &[u8], length: u64, digest: &Digest) -> Option<Self> {
         let (values, rest) = bytes.as_chunks::<VALUE_BYTES>();
@@ -106,8 +106,8 @@ pub fn tree_bytes(length: u64) -> u64 {
     piece_count(length).saturating_mul(VALUE_BYTES as u64)
 }
 
-/// Offset and length of piece `number` in a file of `length` bytes; `None` if there is no such
-/// piece.
+/// Offset and length of piece `number` in a file of `length` bytes;
+/// `None` if there is no such piece.
 #[must_use]
 pub fn piece_of(length: u64, number: usize) -> Option<(u64, u32)> {
     let number = u64::try_from(number).ok().filter(|number| *number < piece_count(length))?;
@@ -119,8 +119,8 @@ pub fn piece_of(length: u64, number: usize) -> Option<(u64, u32)> {
 #[must_use]
 pub fn value_of(length: u64, number: usize, bytes: &[u8]) -> Digest {
     let offset = (number as u64).saturating_mul(TREE_PIECE_BYTES as u64);
-    // A subtree is neither empty nor longer than a piece: such bytes are no piece, whatever their
-    // hash.
+    // A subtree is neither empty nor longer than a piece: such bytes are
+    // no piece, whatever their hash.
     if piece_count(length) == 1 || bytes.is_empty() || bytes.len() > TREE_PIECE_BYTES {
         return Digest(*blake3::hash(bytes).as_bytes());
     }

@@ -40,8 +40,8 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// A task for which no part is here, apart from the pieces that `want` names if the task
-    /// `resumes`.
+    /// A task for which no part is here, apart from the pieces that `want`
+    /// names if the task `resumes`.
     pub(super) fn new(want: Want, part_bytes: u32, resumes: bool) -> Self {
         let mut task = Self {
             want,

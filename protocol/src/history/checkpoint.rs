@@ -1,5 +1,5 @@
-//! A state in its stored and transferred form: header, table of pieces, pieces, and the digest that
-//! names all of it.
+//! A state in its stored and transferred form: header, table of pieces, pieces, and the
+//! digest that names all of it.
 //!
 //! ```text
 //! header        run [32] ‖ epoch u64 ‖ committed tokens u64 ‖ r [32] ‖ parameters u64     (little-endian)
@@ -57,8 +57,8 @@ pub struct Table {
     pieces: Vec<Digest>,
 }
 
-/// Why bytes are not the header or the table of a checkpoint: a fault of the sender, or a damaged
-/// file.
+/// Why bytes are not the header or the table of a checkpoint: a fault of
+/// the sender, or a damaged file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TableError {
     /// There are too few or too many bytes.
@@ -100,8 +100,8 @@ pub enum PieceError {
         /// Index of the piece.
         piece: usize,
     },
-    /// The digest is right, but a number is not finite or there are too few bytes: the state is
-    /// unusable.
+    /// The digest is right, but a number is not finite or there are too few
+    /// bytes: the state is unusable.
     #[error("piece {piece} cannot be used: {cause}")]
     Content {
         /// Index of the piece.
@@ -112,9 +112,9 @@ pub enum PieceError {
 }
 
 impl Header {
-    /// The header of weights that belong to no run yet, with a momentum of zero. A manifest names
-    /// their state by this digest; the header of the run's own state has the id that the manifest
-    /// makes.
+    /// The header of weights that belong to no run yet, with a momentum of zero. A
+    /// manifest names their state by this digest; the header of the run's own state has
+    /// the id that the manifest makes.
     #[must_use]
     pub fn published(parameters: u64) -> Self {
         Self { run: RunId([0; 32]), epoch: 0, tokens: 0, r: Digest::ZERO, parameters }

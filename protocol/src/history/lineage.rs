@@ -28,14 +28,14 @@ pub enum Capacity {
     Counted(u64),
     /// An epoch has a fixed duration: only the last receipt shows what a peer can do in it.
     Timed {
-        /// A weight up to this is always possible. In epoch 1 it is the only bound; `None` allows
-        /// any there.
+        /// A weight up to this is always possible. In epoch 1 it is the only
+        /// bound; `None` allows any there.
         tokens_max: Option<u64>,
     },
 }
 
-/// How many epochs of work a weight may contain: a peer that was left out carries its work along;
-/// guess.
+/// How many epochs of work a weight may contain: a peer that was left out
+/// carries its work along; guess.
 const EPOCHS_CARRIED_MAX: u64 = 8;
 
 /// The greatest weight of all: sums of 256 weights over 256 epochs still fit into 64 bits.
@@ -157,8 +157,8 @@ impl Law {
             || votes.any(|(author, signature)| self.signed(author, &done(), signature))
     }
 
-    /// Checks a chain of Regroups from `base` on, and returns the series it leads to and its
-    /// voters.
+    /// Checks a chain of Regroups from `base` on, and returns the
+    /// series it leads to and its voters.
     ///
     /// # Errors
     /// [`Fault::Certificate`] of the peer that made the chain.
@@ -292,8 +292,8 @@ impl Law {
         rule(roster.keep.iter().all(all), RosterFault::Unsealed)
     }
 
-    /// Whether an update can have these parts: no block twice, and some blocks left for the roster
-    /// that formed it.
+    /// Whether an update can have these parts: no block twice, and some blocks left
+    /// for the roster that formed it.
     ///
     /// # Errors
     /// The fault of the peer that formed it.
@@ -312,8 +312,8 @@ impl Law {
         rule(all != Blocks::all(self.elements), ValueFault::NothingLeft)
     }
 
-    /// Whether a quorum of the voters of its series, which is one of `chain`, accepted the roster
-    /// of a vote (R5).
+    /// Whether a quorum of the voters of its series, which is one of `chain`,
+    /// accepted the roster of a vote (R5).
     #[must_use]
     pub fn has_ground(&self, chain: &[(Series, Vec<Voter>)], voted: &Voted) -> bool {
         let Voted { depth, roster, update, .. } = voted;
@@ -368,8 +368,8 @@ impl Law {
         self.signers_of(roster, &accept, accepts)
     }
 
-    /// The members whose signatures prove that a vote was allowed; `None` if one of them is
-    /// invalid.
+    /// The members whose signatures prove that a vote was allowed;
+    /// `None` if one of them is invalid.
     fn grounds(&self, Voted { roster, update, accepts, .. }: &Voted) -> Option<BTreeSet<PeerId>> {
         if !(self.quorum.prepares() && roster.is_free()) {
             return self.acceptors(roster, accepts);
@@ -440,9 +440,9 @@ impl Law {
     }
 }
 
-/// Whether a value's sums are possible (G11, R31): each names a peer once, with a weight that the
-/// epoch can hold, one start of a peer has one weight in all of them, and the total fits into 64
-/// bits.
+/// Whether a value's sums are possible (G11, R31): each names a peer once, with a
+/// weight that the epoch can hold, one start of a peer has one weight in all of them,
+/// and the total fits into 64 bits.
 ///
 /// # Errors
 /// The fault of the peer that formed it.
@@ -523,8 +523,8 @@ mod tests {
         check_sums(100, &Receipt { series, trust: None, update, members, parts })
     }
 
-    /// A quorum of three signatures proves their votes; one needless signature more, and it proves
-    /// nothing.
+    /// A quorum of three signatures proves their votes; one needless signature
+    /// more, and it proves nothing.
     #[test]
     fn r8_a_ground_holds_no_idle_signature() {
         let keys = [1, 2, 3, 4].map(|seed| Keypair::from_seed(&[seed; 32]));

@@ -50,16 +50,16 @@ pub enum Record {
         /// The vote, with what proves that it was allowed.
         voted: Box<Voted>,
     },
-    /// A Regroup that was joined: its series, and those that this one descends from, are closed
-    /// (R13).
+    /// A Regroup that was joined: its series, and those that this one
+    /// descends from, are closed (R13).
     Joined {
         /// The Regroup, with its members and absent voters.
         regroup: Regroup,
         /// The highest vote in the series left, which the Join carries.
         done: Option<Box<Voted>>,
     },
-    /// The series of a Regroup is entered; the one before is closed, even for a peer without a
-    /// vote.
+    /// The series of a Regroup is entered; the one before is closed,
+    /// even for a peer without a vote.
     Opened {
         /// The Regroup with all its Joins.
         opening: Opening,
@@ -200,9 +200,9 @@ pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<
     leaving.map_or(lineage, |(stayed_on, _)| stayed_on)
 }
 
-/// The newest marks of a log, at most [`MARKS_MAX`], on the lineage that it ends with. Marks of
-/// epochs that were given up are left out, even if the log does not show that the other lineage was
-/// reached.
+/// The newest marks of a log, at most [`MARKS_MAX`], on the lineage that it ends with.
+/// Marks of epochs that were given up are left out, even if the log does not show that
+/// the other lineage was reached.
 #[must_use]
 pub fn marks<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Mark> {
     let mut marks: VecDeque<Mark> = VecDeque::new();
@@ -238,9 +238,9 @@ fn place(epoch: u64) -> usize {
     usize::try_from(epoch).unwrap_or(usize::MAX)
 }
 
-/// R19: the first update that `votes` vote for in an epoch after `epoch` and that is not
-/// `readable`. If there is one, the log counts as lost: it is never written again, and its owner
-/// creates another.
+/// R19: the first update that `votes` vote for in an epoch after `epoch` and that is
+/// not `readable`. If there is one, the log counts as lost: it is never written again,
+/// and its owner creates another.
 #[must_use]
 pub fn unreadable(votes: &[Record], epoch: u64, readable: &BTreeSet<Digest>) -> Option<Digest> {
     let voted = votes.iter().filter_map(|record| match record {
@@ -346,8 +346,8 @@ impl Votes {
     /// R13: a promise of infinity, in `series` and in those that it descends from.
     fn close(&mut self, series: Series) {
         self.of_mut(series).closed = true;
-        // Each series of this epoch and parent that led to another one is closed, the one before
-        // too.
+        // Each series of this epoch and parent that led to another one
+        // is closed, the one before too.
         let beside = self.0.iter_mut().filter(|(other, _)| other.is_beside(&series));
         beside.filter(|(_, bound)| bound.opened.is_some()).for_each(|(_, b)| b.closed = true);
     }

@@ -1,8 +1,8 @@
 //! States: which are on disk and served, which one is written next, and what an earlier start left.
 //!
-//! The newest three on disk are served. A slow joiner needs longer than three epochs for one, so a
-//! state that was requested within the last minute is *pinned*: its file is unlinked, but stays
-//! open.
+//! The newest three on disk are served. A slow joiner needs longer than three epochs
+//! for one, so a state that was requested within the last minute is *pinned*: its file
+//! is unlinked, but stays open.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::interface::{Location, Name};
 use crate::base::id::Digest;
 use crate::base::time::Time;
-use crate::history::log::{self, Mark, Record, Recovered};
+use crate::history::log::{self, Record, Recovered};
 use crate::message::{Head, Link};
 
 /// Checkpoints that are kept on disk. Each takes eight bytes a parameter.
@@ -19,8 +19,8 @@ pub const CHECKPOINTS: usize = 3;
 /// The most states that are pinned at once. Each costs one more checkpoint of disk space.
 pub const PINNED_MAX: usize = 2;
 
-/// A peer that still fetches a state requests a piece of it within this time, which is twice as
-/// long as a request may take.
+/// A peer that still fetches a state requests a piece of it within this time, which is twice
+/// as long as a request may take.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The states that are here.
@@ -91,8 +91,8 @@ impl Checkpoints {
         before.difference(&after).copied().collect()
     }
 
-    /// The location of a state, if it is here. It counts as requested, since the peer will ask
-    /// again.
+    /// The location of a state, if it is here. It counts as requested,
+    /// since the peer will ask again.
     pub(super) fn ask(&mut self, now: Time, state: Digest) -> Option<Location> {
         let here = self.newest.state == state || self.on_disk().any(|saved| saved == state);
         if here {
@@ -102,8 +102,8 @@ impl Checkpoints {
         here.then_some(if newest { Location::Newest } else { Location::Checkpoint(state) })
     }
 
-    /// Forgets requests that are too old. Returns the states that are served no more because of
-    /// that.
+    /// Forgets requests that are too old. Returns the states that are
+    /// served no more because of that.
     pub(super) fn forget(&mut self, now: Time) -> Vec<Digest> {
         self.asked.retain(|_, at| now < *at + ASKED_WITHIN);
         let asked = &self.asked;
@@ -123,8 +123,8 @@ pub struct Restored<S> {
     pub state: S,
     /// Input for the machine: the lineage up to that head, and the votes.
     pub recovered: Recovered,
-    /// The epoch to which the receipts lead; if it is above the state's, the rest has to be
-    /// fetched.
+    /// The epoch to which the receipts lead; if it is above the
+    /// state's, the rest has to be fetched.
     pub known: u64,
     /// Readable updates that the votes name for epochs after that head.
     pub held: BTreeSet<Digest>,
@@ -132,36 +132,24 @@ pub struct Restored<S> {
     pub is_lost: bool,
 }
 
-/// What is read from a disk before a start, to restore the head from.
-#[derive(Clone, Debug)]
-pub struct Stored<S> {
-    /// The lineage by the log of receipts ([`log::lineage`]).
-    pub lineage: Vec<(Head, Link)>,
-    /// The marks of that lineage ([`log::marks`]).
-    pub marks: Vec<Mark>,
-    /// The records of the log of votes, in order.
-    pub votes: Vec<Record>,
-    /// The epoch up to which the log of votes has dropped its records; 0 if it has all of them.
-    pub forgotten: u64,
-    /// The newest complete checkpoint on the lineage, or genesis.
-    pub state: S,
-    /// The epoch of `state`.
-    pub epoch: u64,
-}
-
-/// Restores the head from what is stored. The updates after the checkpoint are applied, each the one
-/// that its receipt names. `step` returns the state after one more epoch, if its update is there and
-/// leads to that head. Where one is missing, the head is the one before, and the rest is fetched
-/// from other peers (R21).
+/// Restores the head from what the logs have (`stored`) and the newest complete checkpoint on
+/// their lineage, the `state` of `epoch`. The updates after that are applied, each the one that
+/// its receipt names. `step` returns the state after one more epoch, if its update is there and
+/// leads to that head. Where one is missing, the head is the one before, and the rest is
+/// fetched from other peers (R21).
 ///
 /// The votes bind as before, unless one of them is for an update after that head that `reads`
-/// cannot read and apply, or the head lies before `forgotten`. Then the log is lost (R19).
+/// cannot read and apply, or the head lies before `forgotten`, up to which the log of votes has
+/// dropped epochs. Then the log is lost (R19).
 pub fn restore<S>(
-    stored: Stored<S>,
+    stored: Recovered,
+    forgotten: u64,
+    mut epoch: u64,
+    mut state: S,
     mut step: impl FnMut(&S, &Head, &Link) -> Option<S>,
     mut reads: impl FnMut(Name) -> bool,
 ) -> Restored<S> {
-    let Stored { mut lineage, marks, votes, forgotten, mut state, mut epoch } = stored;
+    let Recovered { mut lineage, marks, votes } = stored;
     let known = lineage.last().map_or(0, |(head, _)| head.epoch);
     let index = |epoch| usize::try_from(epoch).unwrap_or(usize::MAX);
     for (head, link) in lineage.get(index(epoch)..).unwrap_or_default() {

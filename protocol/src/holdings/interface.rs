@@ -29,8 +29,8 @@ pub struct Config {
     pub published: Option<Digest>,
     /// The run's tokenizer, if it has one; it is on disk.
     pub file: Option<Digest>,
-    /// The files of the run's data that are handed out, if its manifest allows that; they are on
-    /// disk.
+    /// The files of the run's data that are handed out, if its manifest
+    /// allows that; they are on disk.
     pub data: Vec<Digest>,
     /// Every update on disk, the oldest first.
     pub updates: Vec<Name>,
@@ -147,8 +147,8 @@ pub enum Input {
     },
     /// A chunk of a ring of ours is finished and sealed by its owner.
     Sealed(Finished),
-    /// A ring has ended before it had computed everything; its results are in memory as
-    /// [`Buffer::Ring`].
+    /// A ring has ended before it had computed everything; its results are
+    /// in memory as [`Buffer::Ring`].
     RingEnded(Digest),
     /// A ring has computed everything; it is in memory as [`Buffer::Ring`] and [`Buffer::Update`].
     RingHeld {
@@ -219,8 +219,8 @@ pub enum Output {
     Gossip(Arc<Verified<Message>>),
     /// Send a message directly to a peer; where no stream is open, gossip it with a count.
     Send(PeerId, Arc<Verified<Message>>),
-    /// Run the ring of a roster, all of whose Accepts we hold. If it keeps chunks, the ring
-    /// computes the rest.
+    /// Run the ring of a roster, all of whose Accepts we hold. If it keeps
+    /// chunks, the ring computes the rest.
     Ring(Arc<Ring>),
     /// Stop the ring of this roster, if it still runs.
     Abandon(Digest),
@@ -228,8 +228,8 @@ pub enum Output {
     Apply(Arc<Apply>),
     /// Ask a peer about its lineage.
     Ask(PeerId, Ask),
-    /// Fetch and load the checkpoint of a verified head from any of these peers. An outer step that
-    /// has not begun becomes void.
+    /// Fetch and load the checkpoint of a verified head from any of these peers. An outer step
+    /// that has not begun becomes void.
     Fetch {
         /// The head whose state is wanted.
         head: Head,
@@ -237,8 +237,8 @@ pub enum Output {
         r: Digest,
         /// The peers that may serve it, living ones first.
         donors: Vec<PeerId>,
-        /// The blocks in which the checkpoint already contains some of our unshared work (R27,
-        /// R34).
+        /// The blocks in which the checkpoint already contains some of
+        /// our unshared work (R27, R34).
         spent: Blocks,
     },
     /// The peers that serve that checkpoint, as far as they are known now, living ones first.
@@ -256,8 +256,8 @@ pub enum Output {
     Event(Event),
     /// The farewell was sent: this peer gives no more outputs.
     Left,
-    /// No peer delivers the update of this decided epoch. The process has to end, and fetches the
-    /// state when it starts again.
+    /// No peer delivers the update of this decided epoch. The process has to end, and fetches
+    /// the state when it starts again.
     Lost {
         /// The decided epoch.
         epoch: u64,

@@ -22,8 +22,8 @@ impl State {
         self.writing.entry(name.digest).or_insert_with(new).rings.extend(ring);
     }
 
-    /// An update is in memory. An older one that has to go for it is held no more, and must not be
-    /// voted for (R5).
+    /// An update is in memory. An older one that has to go for it is held no more,
+    /// and must not be voted for (R5).
     pub(super) fn hold(&mut self, name: Name, out: &mut Vec<Output>) {
         let old = self.updates.hold(name);
         self.inbox.extend(old.iter().map(|old| peer::Input::UpdateMissing(old.digest)));
@@ -72,8 +72,8 @@ impl State {
         self.inbox.extend(fetched.then_some(held));
     }
 
-    /// Tries a full disk again, while the update may still be decided or nothing may be sent before
-    /// it is on disk.
+    /// Tries a full disk again, while the update may still be decided or nothing may
+    /// be sent before it is on disk.
     pub(super) fn retry_keep(&mut self, name: Name, out: &mut Vec<Output>) {
         let open = name.epoch >= self.open_epoch() || self.outbox.awaits_flush(&name.digest);
         if open && self.updates.is_in_memory(&name.digest) {
@@ -138,9 +138,9 @@ impl State {
         self.on_kept(now, name, Disk::Took, out);
     }
 
-    /// An update cannot be read or fetched. If it was on disk, it is damaged. If it has come from
-    /// our ring meanwhile, it stays whether or not any peer delivers it, above all if we have voted
-    /// for it (R19).
+    /// An update cannot be read or fetched. If it was on disk, it is damaged. If it has
+    /// come from our ring meanwhile, it stays whether or not any peer delivers it, above
+    /// all if we have voted for it (R19).
     pub(super) fn on_update_missed(&mut self, now: Time, name: Name, out: &mut Vec<Output>) {
         let update = name.digest;
         let here = self.updates.is_in_memory(&update);
@@ -169,8 +169,8 @@ impl State {
 
     pub(super) fn apply(&mut self, now: Time, apply: Arc<Apply>, out: &mut Vec<Output>) {
         if !self.updates.is_in_memory(&apply.update) {
-            // The update is being fetched, or was one of very many in this epoch. Every peer that
-            // has decided it has it.
+            // The update is being fetched, or was one of very many in this epoch. Every
+            // peer that has decided it has it.
             self.steps.unapplied = Some((apply, 0));
             return self.fetch_unapplied(now, out);
         }

@@ -1,5 +1,5 @@
-//! Nothing leaves the machine before the records behind it are on disk (docs/PROTOCOL.md,
-//! "Durable").
+//! Nothing leaves the machine before the records behind it are on disk
+//! (docs/PROTOCOL.md, "Durable").
 //!
 //! The peer hands out records and, after them, what depends on them, in one order. Records are
 //! collected while an earlier batch is being written, and share the next flush. What was decided
@@ -75,8 +75,8 @@ pub(super) struct Outbox {
 /// How long heartbeats overtake a write. A write that takes longer is treated like one that failed.
 const OVERTAKE: Duration = Duration::from_secs(5);
 
-/// Records that may wait for a full disk, in bytes: a thousand epochs of a small run. Above this
-/// the peer is suspended.
+/// Records that may wait for a full disk, in bytes: a thousand epochs of a small run.
+/// Above this the peer is suspended.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// Records that are written at once, in bytes, unless one is longer. Small batches still fit on a
@@ -202,8 +202,8 @@ impl Outbox {
         self.durable < self.issued && self.retry_at.is_none()
     }
 
-    /// The batch was written or refused. Returns the effects that may happen now, in order, and
-    /// those that never happen.
+    /// The batch was written or refused. Returns the effects that may happen now, in order,
+    /// and those that never happen.
     pub(super) fn written(&mut self, now: Time, disk: Disk) -> (Vec<Effect>, Vec<Effect>) {
         self.writing_since = None;
         match disk {
@@ -243,8 +243,8 @@ fn length(record: &Record) -> usize {
     record.bytes().len() + LENGTH_BYTES
 }
 
-/// Whether heartbeats depend on this record: it changes our head, our series, or the Regroup that
-/// we have joined.
+/// Whether heartbeats depend on this record: it changes our head, our series, or the
+/// Regroup that we have joined.
 fn is_announced(record: &Record) -> bool {
     match record {
         Record::Joined { .. }

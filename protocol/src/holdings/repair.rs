@@ -64,8 +64,8 @@ pub(super) struct Lack {
 }
 
 impl Repairs {
-    /// Another epoch has begun. Returns the bytes that are not needed any more, and the requests
-    /// that get no answer.
+    /// Another epoch has begun. Returns the bytes that are not needed any more, and the
+    /// requests that get no answer.
     pub(super) fn clear(&mut self) -> (Vec<Buffer>, Vec<Inquiry>) {
         let Self { made, fetched, spare, asked, .. } = std::mem::take(self);
         let rings = made.into_iter().map(Buffer::Ring);
@@ -159,8 +159,8 @@ impl Repairs {
         }
     }
 
-    /// The update of which all parts are here, so that the caller can put it together. It is
-    /// returned once.
+    /// The update of which all parts are here, so that the caller can put it
+    /// together. It is returned once.
     pub(super) fn join(&mut self) -> Option<(Arc<Ring>, Slices)> {
         let open = self.open.as_mut()?;
         let kept: usize = open.ring.keep.iter().map(|keep| keep.chunks.len()).sum();
@@ -171,8 +171,8 @@ impl Repairs {
         Some((Arc::clone(&open.ring), std::mem::take(&mut open.parts).into_iter().collect()))
     }
 
-    /// An update was put together. Returns how fast we sent in its ring, and the bytes that are not
-    /// needed any more.
+    /// An update was put together. Returns how fast we sent in its ring, and the bytes
+    /// that are not needed any more.
     pub(super) fn conclude(&mut self, roster: &Digest) -> (u64, Vec<Buffer>) {
         let open = self.open.take_if(|open| open.ring.roster == *roster);
         let spare = if open.is_some() { std::mem::take(&mut self.spare) } else { Vec::new() };

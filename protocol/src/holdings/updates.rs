@@ -1,5 +1,5 @@
-//! Updates: which are kept, in memory and on disk, which may go, and the outer step that waits for
-//! one.
+//! Updates: which are kept, in memory and on disk, which may go, and the
+//! outer step that waits for one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -55,8 +55,8 @@ impl Updates {
         updates
     }
 
-    /// Keeps an update that is in memory and may be decided. Returns the updates that have to go
-    /// for it.
+    /// Keeps an update that is in memory and may be decided. Returns the
+    /// updates that have to go for it.
     pub(super) fn hold(&mut self, Name { epoch, digest }: Name) -> Vec<Name> {
         let new = Kept { epoch, voted: false, in_memory: true, on_disk: false };
         self.kept.entry(digest).or_insert(new).in_memory = true;
@@ -85,8 +85,8 @@ impl Updates {
     }
 
     /// This update is decided; the others of its epoch are not needed any more. No update of an
-    /// epoch after `whole`, that of the newest complete checkpoint, may go: our state could not be
-    /// restored without it (R21).
+    /// epoch after `whole`, that of the newest complete checkpoint, may go: our state could not
+    /// be restored without it (R21).
     pub(super) fn commit(&mut self, Name { epoch, digest }: Name, whole: u64) -> Gone {
         self.committed.retain(|known| *known != digest);
         self.committed.push_back(digest);
@@ -101,8 +101,8 @@ impl Updates {
         });
         old.extend(self.give_up(self.committed.len().saturating_sub(UPDATES_KEPT), whole));
         let mut gone = Gone { dropped: self.forget(old), released: Vec::new() };
-        // An update that is not on disk is kept in memory for as long as it is likely to be
-        // requested.
+        // An update that is not on disk is kept in memory for as long as
+        // it is likely to be requested.
         let above = self.committed.len().saturating_sub(IN_MEMORY);
         for digest in self.committed.range(..above) {
             let kept = self.kept.get_mut(digest).filter(|kept| kept.in_memory);

@@ -53,8 +53,8 @@ pub enum Output {
         r: Digest,
         /// The peers that may serve it.
         donors: Vec<PeerId>,
-        /// The blocks in which the checkpoint already contains some of our unshared work (R27,
-        /// R34).
+        /// The blocks in which the checkpoint already contains some of
+        /// our unshared work (R27, R34).
         spent: Blocks,
     },
     /// Train the next epoch, from this many committed tokens on.

@@ -1,5 +1,5 @@
-//! What each step of a machine is given: the time, the table of peers, and a list for its
-//! decisions.
+//! What each step of a machine is given: the time, the table of peers,
+//! and a list for its decisions.
 
 use std::sync::Arc;
 
@@ -63,16 +63,16 @@ pub enum Lead {
         head: Head,
         /// The voters of the epoch after it.
         voters: Vec<Voter>,
-        /// The median weight in its receipt, which bounds the next weights (G11); `None` at
-        /// genesis.
+        /// The median weight in its receipt, which bounds the next
+        /// weights (G11); `None` at genesis.
         median: Option<u64>,
         /// The ledger after the head; `None` in open runs.
         ledger: Option<Arc<Ledger>>,
     },
 }
 
-/// Whether a peer has a greater head, as far as is known. `sync` passes this to `epoch` before each
-/// step.
+/// Whether a peer has a greater head, as far as is known. `sync` passes this
+/// to `epoch` before each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// No peer, apart from those whose last answer led to no head.

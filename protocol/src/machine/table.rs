@@ -1,5 +1,5 @@
-//! Which peers were heard, when, and where they stand: the view keeps this table, the others read
-//! it.
+//! Which peers were heard, when, and where they stand: the view keeps
+//! this table, the others read it.
 //!
 //! *Alive* asks whether a peer is there at all (silent-after); *present* asks whether a Regroup may
 //! leave a voter behind (`minority_grace`, docs/PROTOCOL.md). Both are guesses about time: progress
@@ -146,9 +146,9 @@ impl Roll {
         self.live(now).filter(move |(_, seen)| seen.beat.series == series)
     }
 
-    /// Whether `voter` was not heard naming `series` for `minority_grace`, counted from `since` at
-    /// the earliest. What it names now does not matter: it may be on its way into the series or out
-    /// of it.
+    /// Whether `voter` was not heard naming `series` for `minority_grace`, counted from
+    /// `since` at the earliest. What it names now does not matter: it may be on its way
+    /// into the series or out of it.
     #[must_use]
     pub fn silent(&self, voter: &Voter, series: Series, since: Time, now: Time) -> bool {
         let named = self.peers.get(&voter.peer).and_then(|seen| seen.named(series));

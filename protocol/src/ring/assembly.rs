@@ -1,9 +1,9 @@
 //! An update that is assembled from the chunks that a roster keeps of earlier rings, and from the
 //! rest, which its own ring computes (R10, R32).
 //!
-//! Blocks are encoded one by one, so a set of blocks is a set of byte ranges of the update, and the
-//! parts can come in any order. Each kept chunk is checked against its digest, whichever peer
-//! serves it.
+//! Blocks are encoded one by one, so a set of blocks is a set of byte ranges of the
+//! update, and the parts can come in any order. Each kept chunk is checked against its
+//! digest, whichever peer serves it.
 
 use std::collections::BTreeMap;
 

@@ -24,8 +24,8 @@ use thiserror::Error;
 
 use crate::base::blocks::BLOCK;
 
-/// How the elements of a delta are encoded: a setting of the run. The numbers are hashed into its
-/// id and never reused.
+/// How the elements of a delta are encoded: a setting of the run. The numbers are hashed
+/// into its id and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
     /// Little-endian `f32`, four bytes an element; exact.
@@ -43,8 +43,8 @@ pub struct EncodeError {
     pub index: usize,
 }
 
-/// Why bytes cannot be decoded: the fault of the peer that encoded them. The output is then
-/// unspecified.
+/// Why bytes cannot be decoded: the fault of the peer that encoded them.
+/// The output is then unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// There are more or fewer bytes than the elements need.

@@ -7,9 +7,9 @@
 //! update and the few frames that are being read, worked on and written, and a slow successor never
 //! stops this position from reading: a full ring cannot deadlock.
 //!
-//! A frame goes on as soon as it is done. New sums are started only while few frames wait, so
-//! frames in flight come first, and the link to the successor is never idle while there is
-//! something to send.
+//! A frame goes on as soon as it is done. New sums are started only while few frames
+//! wait, so frames in flight come first, and the link to the successor is never idle
+//! while there is something to send.
 //!
 //! The bits of the result do not depend on the order of arrival: each sum meets the positions in
 //! ring order (`ring`), and finished bytes travel verbatim. A frame is accepted at most once for
@@ -124,8 +124,8 @@ pub enum Output {
     Fault(Fault),
 }
 
-/// One exchange. Only [`Self::handle`] changes it. The caller carries out every output, in order,
-/// before the next input.
+/// One exchange. Only [`Self::handle`] changes it. The caller carries out every output, in
+/// order, before the next input.
 #[derive(Clone, Debug)]
 pub struct State {
     config: Config,

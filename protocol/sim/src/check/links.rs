@@ -1,4 +1,5 @@
-//! R42: no ring has two neighbours that both had said, one heartbeat before, that no connection joins them.
+//! R42: no ring has two neighbours that had both reported, one heartbeat before, that
+//! they have no direct connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,7 +11,7 @@ use intellect_protocol::message::{Heartbeat, Message, Roster, Series};
 /// Heartbeats of one peer that are remembered.
 const BEATS: usize = 16;
 
-/// What a peer said of its connections.
+/// What a peer reported about its connections.
 #[derive(Clone, Debug)]
 struct Said {
     at_ms: u64,
@@ -18,11 +19,11 @@ struct Said {
     unlinked: BTreeSet<PeerId>,
 }
 
-/// What the processes of each peer said of their connections; of the newest one only.
+/// What each peer reported about its connections, in its newest incarnation only.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Neighbours {
     said: BTreeMap<PeerId, (u64, VecDeque<Said>)>,
-    /// Rosters that were judged as they were made: to repeat one later is no mistake.
+    /// Rosters that were checked when they were made: repeating one later is no mistake.
     judged: BTreeSet<Digest>,
 }
 
@@ -38,7 +39,8 @@ impl Neighbours {
         }
     }
 
-    /// Whether `peer` has named `other` in this series since `from_ms`, and in nothing that it said later another way.
+    /// Whether `peer` has named `other` in this series since `from_ms`,
+    /// and in every later report too.
     fn names(&self, peer: &PeerId, other: &PeerId, of: &Series, from_ms: (u64, u64)) -> bool {
         let (started_ms, before_ms) = from_ms;
         let Some((_, all)) = self.said.get(peer) else { return false };
@@ -50,10 +52,11 @@ impl Neighbours {
 }
 
 impl Check {
-    /// A process says something about connections, or makes a ring.
+    /// A process reports its connections, or proposes a ring.
     pub(crate) fn links(
         &mut self,
-        (now_ms, heartbeat_ms): (u64, u64),
+        now_ms: u64,
+        heartbeat_ms: u64,
         who: &Process,
         message: &Message,
     ) -> Verdict {

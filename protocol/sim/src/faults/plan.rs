@@ -1,15 +1,15 @@
-//! Which faults a class has, and how one is drawn: what, in which epoch, at which moment of it, to whom.
+//! Which faults a class has, and how one is drawn: its kind, epoch, moment and target.
 
 use crate::Faults;
 use crate::disk::Damage;
 use crate::report::Moment;
 use intellect_protocol::base::rng::Rng;
 
-/// Epochs in which faults strike; the first one founds the run.
+/// Epochs in which faults strike; the first epoch founds the run.
 const FIRST_EPOCH: u64 = 2;
 const EPOCHS: u64 = 5;
 
-/// A kind of fault; times in milliseconds.
+/// A kind of fault; times are in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Kill,
@@ -19,14 +19,14 @@ pub(super) enum Kind {
     Start,
     Leave,
     Half,
-    /// Half of them die, and half of those come back.
+    /// Half of the peers die, and half of those come back.
     HalfBack,
     All,
     Pause(u64),
     Leap(u64),
-    /// Something is done to the network, for so long.
+    /// Something is done to the network for this long.
     Disturb(Trouble, u64),
-    /// All end, and all come back.
+    /// All peers leave or die, and all come back.
     Evening,
 }
 
@@ -42,22 +42,22 @@ pub(super) enum Trouble {
     Deaf,
     OneWay,
     Swallow(Links),
-    /// Half of its direct connections are gone.
+    /// Half of a peer's direct connections are gone.
     Unlink,
 }
 
-/// Which links of a peer are a black hole.
+/// Which links of a peer become a black hole.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Links {
-    /// One of them.
+    /// One of them, outwards.
     One,
     /// Half of them, both ways.
     Half,
-    /// All, and nothing comes in.
+    /// All of them, inwards.
     In,
-    /// All, and nothing goes out.
+    /// All of them, outwards.
     Out,
-    /// All, both ways.
+    /// All of them, both ways.
     All,
 }
 
@@ -66,10 +66,10 @@ pub(super) struct Planned {
     pub(super) kind: Kind,
     pub(super) epoch: u64,
     pub(super) moment: Moment,
-    /// How many such moments pass before.
+    /// How many such moments pass before it strikes.
     pub(super) skip: u64,
     pub(super) delay_ms: u64,
-    /// Whether it strikes the peer whose moment it was.
+    /// Whether it strikes the peer that has reached the moment.
     pub(super) aimed: bool,
     pub(super) armed: bool,
 }
@@ -137,10 +137,11 @@ impl Planned {
         let epoch = FIRST_EPOCH + rng.below(EPOCHS);
         let splits = matches!(kind, Kind::Disturb(Trouble::Split { .. }, _));
         let (moment, skip, delay_ms, aimed) = if splits && rng.chance(0.2) {
-            // As a Regroup is being joined: some have, some will not hear of it.
+            // While a Regroup is being joined: some peers have heard of it, some will not.
             (Moment::Regrouping, 0, rng.below(100), true)
         } else if rng.chance(0.3) {
-            // The first vote of an epoch, and its author: what must be adopted, and may be forgotten.
+            // The first vote of an epoch and its author: the value must be
+            // adopted, and may be forgotten.
             (Moment::Finished, 0, 0, true)
         } else {
             let moment = *rng.pick(&Moment::REGULAR)?;

@@ -1,4 +1,4 @@
-//! What a process has its machine do: train, take the outer step, write to disk. All of it takes time.
+//! The work of a process: training, outer steps, writes to disk. All of it takes time.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use intellect_protocol::holdings::{Buffer, Disk, Input, Name, Origin};
 use intellect_protocol::message::Head;
 use intellect_protocol::peer;
 
-/// Tokens of one epoch's budget, before a peer's own share.
+/// Least tokens of one epoch's training; the rest is drawn.
 const BUDGET: u64 = 50;
-/// What a checkpoint takes to be written, in milliseconds: longer than some epochs, so that a start has
-/// updates to replay.
+/// How long a checkpoint is written, in milliseconds: longer than some epochs, so that a
+/// restart has updates to replay.
 const SAVE_MS: u64 = 2_000;
 
 impl World {
@@ -25,24 +25,24 @@ impl World {
         self.hosts[host].training_ms = training_ms;
     }
 
-    /// The most that any host's training takes, in milliseconds.
+    /// The longest training of any host, in milliseconds.
     pub(crate) fn longest_training_ms(&self) -> u64 {
         let most = self.hosts.iter().map(|host| host.training_ms).max().unwrap_or(0);
         most + 5 * self.setup.jitter_ms
     }
 
-    /// Sets how long a checkpoint takes to arrive at a host, in milliseconds; an update takes an eighth of
-    /// that, an answer an eighth of an update.
+    /// Sets how long a checkpoint takes to arrive at a host, in milliseconds. An update takes an
+    /// eighth of that, an answer an eighth of an update.
     pub fn load_in(&mut self, host: usize, loading_ms: u64) {
         self.hosts[host].loading_ms = loading_ms;
     }
 
-    /// Sets how long a flush takes on a host, in milliseconds: none, until told.
+    /// Sets how long a flush takes on a host, in milliseconds; 0 by default.
     pub fn flush_in(&mut self, host: usize, flush_ms: u64) {
         self.hosts[host].flush_ms = flush_ms;
     }
 
-    /// Trains the next epoch; a budget that another epoch interrupted is finished first.
+    /// Trains the next epoch. A budget that another epoch interrupted is finished first.
     pub(super) fn train(&mut self, host: usize) {
         let now_ms = self.now_ms;
         let jitter_ms = self.rng.below(5 * self.setup.jitter_ms);
@@ -71,7 +71,7 @@ impl World {
             let verdict = self.check.froze(&process.judged, &head, &frozen);
             self.judge(verdict);
             let tokens = frozen.weight();
-            self.tell(host, peer::Input::Trained { tokens, norm: 1.0 });
+            self.feed_peer(host, peer::Input::Trained { tokens, norm: 1.0 });
         }
     }
 
@@ -150,7 +150,6 @@ impl World {
         }
     }
 
-    /// Reads an update into memory.
     pub(super) fn read(&mut self, host: usize, name: Name) {
         let happening = match self.hosts[host].disk.update(&name.digest) {
             Some(content) => {
@@ -203,7 +202,7 @@ impl World {
         self.feed(host, Input::Saved(Disk::Took));
     }
 
-    /// R19: what a vote binds stays.
+    /// R19: an update that a vote names must stay.
     pub(super) fn drop_updates(&mut self, host: usize, names: &[Name]) {
         let place = &mut self.hosts[host];
         if let Some(bound) = names.iter().find(|name| place.disk.binds(name)) {

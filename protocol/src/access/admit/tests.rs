@@ -68,8 +68,8 @@ fn the_organiser_alone_signs_for_a_named_peer() {
     assert_eq!(verify(&longer), Err(unsigned()));
 }
 
-/// Two clocks that differ by less than an hour never disagree: one that names gives an hour, one
-/// that judges gives two.
+/// Two clocks that differ by less than an hour never disagree: one that names gives an
+/// hour, one that judges gives two.
 #[test]
 fn t4_the_clock_has_an_hour_of_slack_and_another_one_for_others() {
     let of = |expires| {

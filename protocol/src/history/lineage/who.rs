@@ -11,8 +11,8 @@ use crate::base::id::PeerId;
 use crate::message::{Absence, Member, Receipt, Regroup, Roster, Voter};
 
 impl Law {
-    /// T2, T6: whether a roster of these voters, whose value has this receipt, names only admitted
-    /// peers.
+    /// T2, T6: whether a roster of these voters, whose value has this
+    /// receipt, names only admitted peers.
     ///
     /// # Errors
     /// The fault of its proposer, which could have checked it.
@@ -40,8 +40,8 @@ impl Law {
         let parts = || receipt.parts.iter().flat_map(|part| &part.members);
         let shares = parts().all(|m| !after.revokes(&m.peer));
         rule(shares, AccessFault::RevokedShare)?;
-        // A roster that adopts a value names voters; other peers' work is admitted with the value,
-        // not their vote.
+        // A roster that adopts a value names voters; other peers' work is admitted
+        // with the value, not their vote.
         let may = |m: &Member| is_in(m) || votes(m);
         rule(roster.is_free() || roster.members.iter().all(may), AccessFault::NotAdmitted)?;
         rule(roster.is_free() || roster.trust.is_none(), AccessFault::NoticesBesideValue)

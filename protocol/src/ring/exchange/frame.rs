@@ -1,5 +1,5 @@
-//! The headers on a ring's stream. Fixed sizes, little-endian, no bincode: a header is read before
-//! anything is allocated.
+//! The headers on a ring's stream. Fixed sizes, little-endian, no bincode: a header is read
+//! before anything is allocated.
 //!
 //! ```text
 //! stream    preamble, then items
