@@ -95,9 +95,9 @@ fn held(what: &str, found: usize, most: usize, least: usize) -> Option<String> {
 }
 
 const TABLES: &str = "tests/tests/tidy/ratchet.rs";
-/// Files that the inherent methods of a type stand in, where it has no row.
+/// The files in which the inherent methods of a type may stand, if it has no row.
 const FILES_MAX: usize = 3;
-/// What a crate has at least of its lines in the table.
+/// The least share of its row that a crate must have, in per cent.
 const LEAST_PERCENT: usize = 97;
 /// One line of code more than the table has for `tests`, for `every_rule_can_fail`.
 pub(super) const MANY: &str =

@@ -1,14 +1,14 @@
-//! Whether the sentences that docs/OPERATING.md explains are those that the programs say.
+//! Whether the sentences that docs/OPERATING.md explains are those that the programs print.
 //!
-//! A sentence of the document has numbers and names filled in, or `…` for what varies; the source has
-//! `{…}` there, and puts some sentences together. So each clause is looked for by itself, in words: a `…`
-//! or a number stands for any words, a `{…}` for three at most, and half of the clause's own words, two if it
-//! has two, must be the same in the same order.
+//! A sentence of the document has numbers and names filled in, or `…` for what varies. The source
+//! has `{…}` there, and composes some sentences. So each clause is matched by itself, word by word:
+//! a `…` or a number stands for any words, a `{…}` for at most three, and half of the clause's own
+//! words (two if it has two) must be the same in the same order.
 
 use super::read::{File, is_test, rust, source};
 
-/// The sentences in the first column of the table, with the heading that it stands under, that no string
-/// in the sources can become.
+/// The sentences in the first column of the table under this heading that no
+/// string in the sources can become.
 pub(super) fn unsaid(document: &str, heading: &str, files: &[File]) -> Vec<String> {
     let shipped = rust(files).filter(|f| !is_test(&f.path) && !f.path.starts_with("tests/"));
     let templates: Vec<Vec<String>> = shipped
@@ -23,7 +23,7 @@ pub(super) fn unsaid(document: &str, heading: &str, files: &[File]) -> Vec<Strin
     cells(document, heading).filter(|cell| !said(cell)).map(str::to_owned).collect()
 }
 
-/// What stands in backticks in the first column of a table.
+/// The texts in backticks in the first column of a table.
 fn cells<'a>(document: &'a str, heading: &str) -> impl Iterator<Item = &'a str> {
     let section = document.split_once(&format!("\n{heading}\n")).map_or("", |(_, rest)| rest);
     let table =
@@ -36,7 +36,7 @@ fn cells<'a>(document: &'a str, heading: &str) -> impl Iterator<Item = &'a str> 
     table.flat_map(move |line| first(line).split('`').skip(1).step_by(2))
 }
 
-/// The string literals of Rust code, with lines that go on joined.
+/// The string literals of Rust code, with continued lines joined.
 fn literals(code: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut rest = code;
@@ -57,7 +57,7 @@ fn literals(code: &str) -> Vec<String> {
     out
 }
 
-/// A literal to its closing quotation mark, and what comes behind.
+/// A literal up to its closing quotation mark, and the code behind it.
 fn literal(code: &str) -> (String, &str) {
     let mut text = String::new();
     let mut letters = code.char_indices().peekable();
@@ -96,11 +96,12 @@ fn is_filled_in(word: &str) -> bool {
     word.contains('{')
 }
 
-/// Whether a string of the sources can hold the clause.
+/// Whether a string of the sources can produce the clause.
 fn can_hold(template: &[String], clause: &[String]) -> bool {
     let own = own(clause);
     let needed = own.div_ceil(2).max(own.min(2));
-    // best[t][c]: the most words that are the same from word t and word c on, if all the clause fits.
+    // best[t][c]: the most words that are equal from word t and word c
+    // on, if the whole clause fits.
     let (ts, cs) = (template.len(), clause.len());
     let mut best = vec![vec![None::<usize>; cs + 1]; ts + 1];
     for t in (0..=ts).rev() {
@@ -123,7 +124,7 @@ fn can_hold(template: &[String], clause: &[String]) -> bool {
     best.iter().any(|from| from[0].is_some_and(|same| same >= needed))
 }
 
-/// Words that one `{…}` stands for at most: "2 peers", "1 peer without".
+/// The most words for which one `{…}` stands: "2 peers", "1 peer without".
 const FILLED_IN_MAX: usize = 3;
 
 #[test]
