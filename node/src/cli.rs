@@ -193,7 +193,7 @@ pub(crate) struct SimArgs {
     /// Change one setting of the built-in manifest; may be given several times
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "manifest")]
     pub(crate) set: Vec<String>,
-    /// What happens to whom and when (TOML; docs/OPERATING.md shows one)
+    /// What happens to whom and when (TOML; docs/STUDY.md shows one)
     #[arg(long, value_name = "FILE")]
     pub(crate) scenario: Option<PathBuf>,
     /// Hurts peers at random: "kill every 5s for 5m", "kill each epoch"; also stop and cut

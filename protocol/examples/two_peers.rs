@@ -122,7 +122,9 @@ impl World {
     fn handle(&mut self, who: usize, input: Input) {
         let mut out = Vec::new();
         self.peers[who].machine.handle(Time(self.now_ms), input, &mut out);
-        out.into_iter().for_each(|output| self.apply(who, output));
+        for output in out {
+            self.apply(who, output);
+        }
     }
 
     fn apply(&mut self, who: usize, output: Output) {

@@ -371,15 +371,13 @@ impl State {
     /// Requests as much as may be requested, and ends the transfer if no donor is left to ask.
     fn advance(&mut self, now: Time, out: &mut Vec<Output>) {
         while self.task.as_ref().is_some_and(|task| !task.is_complete()) && self.busy_until <= now {
-            let exhausted =
-                self.open.is_empty() && self.donors.iter().all(|d| d.empty || d.excluded);
-            while !exhausted && let Some((donor, part)) = self.choose(now) {
+            let none_has = self.donors.iter().all(|donor| donor.empty || donor.excluded);
+            while !(none_has && self.open.is_empty())
+                && let Some((donor, part)) = self.choose(now)
+            {
                 self.ask(now, donor, part, out);
             }
-            if !self.open.is_empty() {
-                return;
-            }
-            let Some(task) = &self.task else { return };
+            let (Some(task), true) = (&self.task, self.open.is_empty()) else { return };
             match task.one {
                 None => self.end(Output::Nobody, out),
                 // A donor that has begun to deliver is waited for.

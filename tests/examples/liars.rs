@@ -209,7 +209,9 @@ impl Attacker {
             let (due, later) = self.later.drain(..).partition(|(at, _)| *at <= now);
             self.later = later;
             let due: Vec<(Instant, Lie)> = due;
-            due.into_iter().for_each(|(_, lie)| self.say(lie.author, lie.message));
+            for (_, lie) in due {
+                self.say(lie.author, lie.message);
+            }
         }
     }
 

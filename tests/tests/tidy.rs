@@ -13,20 +13,26 @@
 mod documents;
 #[path = "tidy/graph.rs"]
 mod graph;
+#[path = "tidy/messages.rs"]
+mod messages;
 #[path = "tidy/methods.rs"]
 mod methods;
+#[path = "tidy/comments.rs"]
+mod comments;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/ratchet.rs"]
 mod ratchet;
 #[path = "tidy/read.rs"]
 mod read;
-#[path = "tidy/sentences.rs"]
-mod sentences;
 #[path = "tidy/types.rs"]
 mod types;
 
 use std::collections::BTreeSet;
 
+use comments::{headless, idioms, short};
 use documents::{book, labels, markdown, mentions, rooms, said, wire};
+use prose::readable;
 use ratchet::{CODE_LINES, MANY, code_lines, few_files, method_circles};
 use read::{File, code, functions, imports, is_identifier, is_test, read_tree, root, rust, source};
 use types::{WIDE, fields, nouns};
@@ -89,6 +95,9 @@ const RULES: &[(Rule, &[&str])] = &[
         ],
     ),
     (few_files, &["protocol/sim/src/a.rs", "//! A crate that has no such type any more."]),
+    (headless, &["node/src/a.rs", "//! A file.\n//! Whoever asks, is answered."]),
+    (short, &["node/src/a.rs", "/// Its length.\nlength: u64,"]),
+    (idioms, &["node/src/a.rs", "x.into_iter().for_each(f);"]),
     (code_lines, &["tests/src/a.rs", MANY]),
     (code_lines, &["tests/src/a.rs", "//! A crate that has no code any more."]),
     (fields, &["node/src/a.rs", WIDE]),
@@ -118,12 +127,23 @@ const RULES: &[(Rule, &[&str])] = &[
     (
         said,
         &[
-            "docs/OPERATING.md",
-            "# O\n\n### What it says, and what to do\n\n| it says | it means |\n|---|---|\n| `lost peer …: gone` | so |",
+            "docs/TROUBLESHOOTING.md",
+            "# T\n\n| it says | it means |\n|---|---|\n| `lost peer …` | so |",
             "node/src/a.rs",
             "//! A.\nfn f() { say(\"found peer {}\") }",
         ],
     ),
+    (
+        said,
+        &[
+            "docs/TROUBLESHOOTING.md",
+            "# T\n\n| it says | it means |\n|---|---|\n| `lost` | so |\n| `found` | so |",
+            "node/src/a.rs",
+            "//! A.\nfn f() { say(\"lost found\") }",
+        ],
+    ),
+    (readable, &["README.md", "# R\n\nWho waits here is late."]),
+    (readable, &["README.md", WORDY]),
     (labels, &["docs/PROTOCOL.md", "- **R1** a", "node/src/a.rs", "//! As R1 and N4 have it."]),
     (wire, &["protocol/src/message/wire.rs", "fn seal() {}", "docs/PROTOCOL.md", "`wire 0123`"]),
     (reduces, &["model/src/ops/norm.rs", "let mean = x.mean_dim(1);"]),
@@ -170,6 +190,7 @@ fn the_budgets_are_printed() {
     println!("longest function: {:?} lines", lengths.last());
     let longest = shipped.iter().map(|f| (source(f).len(), &f.path)).max();
     println!("longest file without its tests: {longest:?}");
+    prose::measures(&files).into_iter().for_each(|line| println!("{line}"));
 }
 
 // ---- rules ---------------------------------------------------------------------------------
@@ -388,6 +409,9 @@ const LONG: &str = match std::str::from_utf8(&[b'\n'; FILE_LINES_MAX + 1]) {
     Ok(text) => text,
     Err(_) => "",
 };
+/// A page of one sentence that nobody reads, for `every_rule_can_fail`.
+const WORDY: &str =
+    "# R\n\nThis one goes on and on and on and on and on and on and on and on and on and on.";
 /// What `protocol` may depend on, for building and for testing.
 const PROTOCOL_MAY: [&str; 7] =
     ["bincode", "blake3", "ed25519-dalek", "serde", "thiserror", "toml", "proptest"];

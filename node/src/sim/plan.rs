@@ -142,5 +142,5 @@ const PEERS_DEFAULT: usize = 4;
 /// Epochs of a simulation that names no number: sized with the built-in manifest.
 const EPOCHS_DEFAULT: u64 = 20;
 
-/// What an epoch may take where nothing waits on purpose (docs/OPERATING.md).
+/// What an epoch may take where nothing waits on purpose (docs/STUDY.md).
 const WATCHDOG: Duration = Duration::from_secs(60);

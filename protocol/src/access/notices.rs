@@ -268,13 +268,8 @@ impl Notices {
 
     /// The lineage has carried the notice at `base`: drops what contradicts it.
     pub fn settle(&mut self, base: Point) {
-        let fits = |notice: &&Arc<Notice>| fits_base(base, notice);
-        let next = base.0.saturating_add(1);
-        if ![base.0, next]
-            .iter()
-            .filter_map(|number| self.known.get(number))
-            .all(|notice| fits(&notice))
-        {
+        let near = [base.0, base.0.saturating_add(1)].map(|number| self.known.get(&number));
+        if !near.into_iter().flatten().all(|notice| fits_base(base, notice)) {
             self.known.retain(|number, _| *number < base.0);
         }
     }

@@ -49,11 +49,8 @@ impl Tree {
     pub fn from_bytes(bytes: &[u8], length: u64, digest: &Digest) -> Option<Self> {
         let (values, rest) = bytes.as_chunks::<VALUE_BYTES>();
         let values = values.iter().copied().map(Digest).collect();
-        if !rest.is_empty() {
-            return None;
-        }
         let tree = Self::new(length, values)?;
-        (tree.digest() == *digest).then_some(tree)
+        (rest.is_empty() && tree.digest() == *digest).then_some(tree)
     }
 
     /// The values one after the other, [`tree_bytes`] in all.

@@ -196,10 +196,7 @@ impl Repairs {
         }
         let (roster, number) = chunk;
         let here = self.sealed.contains(&chunk) && self.made.contains(&roster);
-        if !here {
-            return None;
-        }
-        let layout = self.layouts.get(&roster)?;
+        let (Some(layout), true) = (self.layouts.get(&roster), here) else { return None };
         let place = codec.place(&layout.cut().chunk(usize::try_from(number).ok()?));
         Some(Slice { buffer: Buffer::Ring(roster), range: Some(place) })
     }

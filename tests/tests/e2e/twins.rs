@@ -4,7 +4,8 @@ use std::{fs, path::Path, time::Duration};
 
 use crate::story;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The two are heard in turn, so that on a loaded machine it takes up to a minute until the first learns of the second.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();

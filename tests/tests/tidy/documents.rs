@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::SELF;
+use super::messages;
 use super::read::{
     File, code, documents, fnv1a64, headings, is_identifier, join, links, root, rust, slug, source,
 };
-use super::sentences;
 
 /// ARCHITECTURE.md lists the files to open for the most frequent tasks, and no
 /// list grows beyond its bound.
@@ -92,11 +92,22 @@ pub(super) fn mentions(files: &[File]) -> Vec<String> {
     out
 }
 
-/// The sentences that OPERATING.md explains are those that the programs print.
+/// The messages that a document explains are those that the programs print; those of TROUBLESHOOTING.md are sorted.
 pub(super) fn said(files: &[File]) -> Vec<String> {
-    let Some(f) = files.iter().find(|f| f.path == "docs/OPERATING.md") else { return Vec::new() };
-    let unsaid = sentences::unsaid(&f.text, "### What it says, and what to do", files);
-    unsaid.into_iter().map(|cell| format!("{}: no program says `{cell}`", f.path)).collect()
+    let mut out = Vec::new();
+    for f in documents(files) {
+        let unsaid = messages::unsaid(&f.text, files).into_iter();
+        out.extend(
+            unsaid.map(|(line, text)| format!("{}:{line}: no program says `{text}`", f.path)),
+        );
+        if f.path == "docs/TROUBLESHOOTING.md" {
+            let unsorted = messages::unsorted(&f.text).into_iter();
+            out.extend(
+                unsorted.map(|line| format!("{}:{line}: this row stands too far down", f.path)),
+            );
+        }
+    }
+    out
 }
 
 /// A label that a comment cites (`R12`, `S4`) is a rule of PROTOCOL.md.

@@ -37,7 +37,7 @@ pub(super) fn code_lines(files: &[File]) -> Vec<String> {
     let rows = CODE_LINES.into_iter().filter(|(krate, _)| there(krate));
     let judge = |(krate, row): (&str, usize)| {
         let least = (row * LEAST_PERCENT).div_ceil(100);
-        held(&format!("{krate}: lines of code"), count(krate, files).code, row, least)
+        held(TABLE, &format!("{krate}: lines of code"), count(krate, files).code, row, least)
     };
     rows.filter_map(judge).collect()
 }
@@ -53,7 +53,13 @@ pub(super) fn few_files(files: &[File]) -> Vec<String> {
         for of in spread.keys().chain(rows.keys()).copied().collect::<BTreeSet<&str>>() {
             let found = spread.get(of).copied().unwrap_or_default();
             let (most, least) = rows.get(of).map_or((FILES_MAX, 0), |row| (*row, *row));
-            out.extend(held(&format!("{krate}: files with methods of {of}"), found, most, least));
+            out.extend(held(
+                TABLE,
+                &format!("{krate}: files with methods of {of}"),
+                found,
+                most,
+                least,
+            ));
         }
     }
     out
@@ -67,7 +73,7 @@ pub(super) fn method_circles(files: &[File]) -> Vec<String> {
         let circles = methods.circles();
         let row = IN_CIRCLES.iter().find(|(home, _)| *home == krate).map_or(0, |(_, row)| *row);
         let what = format!("{krate}: files in circles through methods {circles:?}");
-        out.extend(held(&what, circles.iter().map(Vec::len).sum(), row, row));
+        out.extend(held(TABLE, &what, circles.iter().map(Vec::len).sum(), row, row));
     }
     out
 }
@@ -80,21 +86,27 @@ pub(super) fn count(krate: &str, files: &[File]) -> Count {
 }
 
 /// The crate of a file, the inner one where a crate stands in another's folder.
-fn home(file: &File) -> Option<&'static str> {
+pub(super) fn home(file: &File) -> Option<&'static str> {
     let around = |krate: &&str| file.path.strip_prefix(krate).is_some_and(|r| r.starts_with('/'));
     CODE_LINES.iter().map(|(krate, _)| *krate).filter(around).max_by_key(|krate| krate.len())
 }
 
-/// A complaint about a number that is not between the two.
-fn held(what: &str, found: usize, most: usize, least: usize) -> Option<String> {
+/// A complaint about a number that is not between the two that the table allows.
+pub(super) fn held(
+    table: &str,
+    what: &str,
+    found: usize,
+    most: usize,
+    least: usize,
+) -> Option<String> {
     if found > most {
-        return Some(format!("{what}: {found}; {TABLES} allows {most}"));
+        return Some(format!("{what}: {found}; {table} allows {most}"));
     }
-    let lower = || format!("{what}: {found}; lower the {most} in {TABLES}");
+    let lower = || format!("{what}: {found}; lower the {most} in {table}");
     (found < least).then(lower)
 }
 
-const TABLES: &str = "tests/tests/tidy/ratchet.rs";
+const TABLE: &str = "tests/tests/tidy/ratchet.rs";
 /// The files in which the inherent methods of a type may stand, if it has no row.
 const FILES_MAX: usize = 3;
 /// The least share of its row that a crate must have, in per cent.

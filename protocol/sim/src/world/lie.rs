@@ -78,22 +78,14 @@ impl World {
 
     /// Applies the deeds of a liar to its process, which has started.
     pub(super) fn misbehave(&mut self, host: usize) {
-        let does = |deed| self.does(host, deed);
-        let sends = match (does(Deed::NeverSends), does(Deed::Crawls)) {
-            (true, _) => Sends::Never,
-            (_, true) => Sends::Slowly,
-            _ => return self.withhold(host),
-        };
-        if let Some(process) = &mut self.hosts[host].process {
-            process.sends = sends;
-        }
-        self.withhold(host);
-    }
-
-    fn withhold(&mut self, host: usize) {
-        let withholds = self.does(host, Deed::Withholds);
-        if let Some(process) = &mut self.hosts[host].process {
-            process.withholds |= withholds;
+        let [never_sends, crawls, withholds] =
+            [Deed::NeverSends, Deed::Crawls, Deed::Withholds].map(|deed| self.does(host, deed));
+        let Some(process) = &mut self.hosts[host].process else { return };
+        process.withholds |= withholds;
+        if never_sends {
+            process.sends = Sends::Never;
+        } else if crawls {
+            process.sends = Sends::Slowly;
         }
     }
 

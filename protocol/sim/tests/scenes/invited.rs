@@ -460,7 +460,9 @@ fn a_lineage_of_strangers_does_not_verify() -> Played {
     let (mut world, all) = run(2, 3, None)?;
     reach(&mut world, &all, 3)?;
     world.cut(&[2, 3, 4], 1);
-    [2, 3, 4].into_iter().for_each(|host| world.forge_manifest(host, 0xee));
+    for host in [2, 3, 4] {
+        world.forge_manifest(host, 0xee);
+    }
     let invite = world.new_invite(0xf1, 0xee, |terms| terms.uses = 3);
     world.hand_all(&[2, 3, 4], 0xf1, &invite);
     world.start(&[2, 3, 4]);
