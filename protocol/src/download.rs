@@ -62,23 +62,23 @@ pub struct Config {
 pub struct Piece {
     /// Offset of its first byte in the file that it is a piece of.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length of the piece in bytes.
     pub length: u32,
-    /// BLAKE3 of its bytes.
+    /// BLAKE3 of the bytes of the piece.
     pub digest: Digest,
 }
 
-/// How many bytes a whole has.
+/// The length of a whole, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
-    /// Exactly this many bytes.
+    /// Exactly this many bytes, from a manifest or receipt.
     Exactly(u64),
     /// Unknown until a part comes that is shorter than the others. At most this many bytes; a donor
     /// that sends more is at fault.
     AtMost(u64),
 }
 
-/// What is to be fetched.
+/// What a transfer is to fetch.
 #[derive(Clone, Debug)]
 pub enum Want {
     /// These pieces, except for those that are here already, which are given by their index.
@@ -92,7 +92,7 @@ pub enum Want {
 pub enum Failure {
     /// The donor has nothing to give, or cannot be reached.
     Refused,
-    /// The donor does not answer.
+    /// The donor does not answer in time.
     Silent,
     /// The donor sends more than it was asked for.
     TooLong,
@@ -103,7 +103,7 @@ pub enum Failure {
 /// The bytes of an answer, by name. The caller holds them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bytes {
-    /// How many bytes came.
+    /// Number of bytes that came.
     pub length: u64,
     /// BLAKE3 of the bytes that came.
     pub digest: Digest,
@@ -127,16 +127,16 @@ pub enum Input {
     },
 }
 
-/// What the caller has to do.
+/// What the caller has to do, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Request bytes from a donor, and report the end of the request under this number.
     Ask {
         /// The number of the request, never used twice.
         number: u64,
-        /// The donor that is asked.
+        /// The donor to which the request goes.
         peer: PeerId,
-        /// Index of the part or piece.
+        /// Index of the part or piece wanted.
         part: usize,
         /// Offset of the first byte wanted.
         offset: u64,
@@ -146,14 +146,14 @@ pub enum Output {
     /// Store the bytes of the answer that was just given: they are this
     /// part, which begins at `offset`.
     Keep {
-        /// Index of the part or piece.
+        /// Index of the part or piece stored.
         part: usize,
         /// Offset at which the bytes belong.
         offset: u64,
     },
     /// Hash the first `length` bytes of what was stored, and give [`Input::Hashed`].
     Hash {
-        /// How many bytes to hash.
+        /// Number of bytes to hash, from the first on.
         length: u64,
     },
     /// A donor sent something else than it was asked for.
@@ -180,7 +180,7 @@ pub struct State {
     /// The time until which our own side has no room.
     busy_until: Time,
     line_full: bool,
-    /// The time of the last tick.
+    /// The time of the last tick, for the next deadline.
     ticked_at: Time,
     task: Option<Task>,
 }

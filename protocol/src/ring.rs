@@ -155,7 +155,7 @@ impl Layout {
 pub enum Order {
     /// Which peer proposes next (R36).
     Turn,
-    /// The positions in the ring.
+    /// The positions of members in the ring.
     Ring,
     /// Which holder serves a kept chunk first (R32).
     Serve,

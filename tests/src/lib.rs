@@ -37,7 +37,7 @@ pub struct Story {
 /// The paths of the programs, as `env!("CARGO_BIN_EXE_…")` gives them in a test.
 #[derive(Clone, Copy, Debug)]
 pub struct Programs {
-    /// Path of `intellect-node`.
+    /// The path of `intellect-node`.
     pub node: &'static str,
     /// Path of `intellect-bootstrap`.
     pub bootstrap: &'static str,

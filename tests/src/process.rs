@@ -21,7 +21,7 @@ pub struct Thread {
     pub name: String,
     /// Its priority: 0 by default, 19 is the lowest.
     pub nice: i64,
-    /// CPU seconds so far.
+    /// CPU seconds that it has used so far.
     pub cpu: f64,
 }
 

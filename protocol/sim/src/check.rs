@@ -47,7 +47,7 @@ pub struct Violation {
 
 pub(super) type Verdict = Result<(), Violation>;
 
-/// A violation unless `holds`.
+/// A violation with this label and text, unless `holds`.
 pub(super) fn require(
     holds: bool,
     invariant: &'static str,
@@ -106,7 +106,7 @@ impl Process {
         self.fork_owed.as_ref().map_or(Ok(()), |what| require(false, "S3", || what.clone()))
     }
 
-    /// Records what S7 asks about.
+    /// Records the messages that the check of S7 needs.
     pub(super) fn hears(&mut self, now_ms: u64, message: &Verified<Message>) {
         let author = message.author();
         if let Message::Heartbeat(beat) = message.body() {

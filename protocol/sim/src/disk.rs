@@ -47,19 +47,19 @@ impl Kept {
 /// What is lost in addition to writes that were never flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
-    /// Nothing else is lost.
+    /// Nothing is lost in addition to unflushed writes.
     None,
     /// The log of votes, so the next process is another voter (R19).
     Votes,
     /// The newest checkpoint, so an older one is the start.
     Checkpoint,
-    /// The bytes of every update.
+    /// The bytes of every update, so that only checkpoints are left.
     Updates,
     /// Everything, as on a new disk.
     All,
 }
 
-/// The disk of one host.
+/// The disk of one host, which outlives its processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     /// How many logs of votes it has had.
@@ -85,7 +85,7 @@ struct Received {
     bytes: Vec<u8>,
 }
 
-/// A crash that is planned.
+/// A crash that is planned for a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlannedCrash {
     pub(crate) host: usize,
@@ -112,7 +112,7 @@ impl Disk {
         !self.full
     }
 
-    /// Starts to write records.
+    /// Starts to write records, each to the log of its kind.
     pub(super) fn append(&mut self, records: &[Record]) {
         let Pending { votes, receipts, .. } = &mut self.pending;
         for record in records.iter().cloned() {

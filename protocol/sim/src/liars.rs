@@ -26,7 +26,7 @@ pub(crate) const LOOK_MS: u64 = 250;
 /// An occasion on which a liar can act.
 #[derive(Clone, Copy, Debug)]
 pub enum Cue<'a> {
-    /// Every [`LOOK_MS`].
+    /// Time has passed: given every [`LOOK_MS`].
     Look,
     /// Another peer sends this message to it, or to all.
     Hears(&'a Message),
@@ -34,9 +34,9 @@ pub enum Cue<'a> {
     Says(&'a Message),
 }
 
-/// How a liar behaves.
+/// One way in which a liar behaves.
 pub(crate) struct Behaviour {
-    /// Its name in a report.
+    /// Its name in a report, and in the list of names.
     pub(crate) name: &'static str,
     /// What it does apart from sending messages.
     pub(crate) deed: Deed,
@@ -46,7 +46,7 @@ pub(crate) struct Behaviour {
 /// What a liar does that is not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// Nothing but messages.
+    /// Nothing apart from its messages.
     None,
     /// Answers pings late, so that its round trip seems long.
     PingsLate,
@@ -109,7 +109,7 @@ pub fn spoken() -> impl Iterator<Item = &'static str> {
     ALL.iter().filter(|behaviour| behaviour.deed == Deed::None).map(|behaviour| behaviour.name)
 }
 
-/// What one liar remembers.
+/// What one liar remembers between two cues.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     /// Heartbeats so far, of all its keys.
@@ -181,7 +181,7 @@ impl Liar {
 /// What a liar can know when it acts.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The id of the run.
+    /// The id of the run, for which it signs.
     pub run: RunId,
     /// The voter that it claims to be.
     pub me: Voter,
@@ -198,26 +198,26 @@ pub struct Stand {
     pub voter: Voter,
     /// The incarnation of its start.
     pub incarnation: u64,
-    /// The head that it is on.
+    /// The head that the process is on.
     pub head: Head,
-    /// The series that it is in.
+    /// The open series of the process.
     pub series: Series,
-    /// The voters of that series.
+    /// The voters of that series, in order.
     pub voters: Vec<Voter>,
     /// The weight that it has frozen; 0 while it trains.
     pub ready: u64,
-    /// Whether it is a liar too.
+    /// Whether that process lies as well.
     pub lies: bool,
 }
 
 /// A message signed with any key, to one peer or to all.
 #[derive(Clone, Debug)]
 pub struct Lie {
-    /// The key that signs it.
+    /// The key that signs the message.
     pub author: PeerId,
     /// The only receiver; `None` means all peers.
     pub to: Option<PeerId>,
-    /// The message that is sent.
+    /// The content of the message, true or not.
     pub message: Message,
     /// Extra delay in milliseconds.
     pub delay_ms: u64,

@@ -35,7 +35,7 @@ use intellect_protocol::base::rng::Rng;
 use intellect_protocol::base::rule::{Rule, Rules};
 use intellect_protocol::message::{Head, QuorumRule};
 
-/// A class of faults.
+/// A class of faults: which kinds strike a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
     /// None: a working network with changing delays, and peers of different speed.
@@ -98,7 +98,7 @@ impl fmt::Display for Faults {
     }
 }
 
-/// One simulated run.
+/// One simulated run, which repeats exactly.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Peers that start; at least 1. Churn and mixed faults add up to [`SPARE`] more.
@@ -107,7 +107,7 @@ pub struct Config {
     pub epochs: u64,
     /// Determines everything that is drawn.
     pub seed: u64,
-    /// The class of faults.
+    /// The class of faults that strike it.
     pub faults: Faults,
     /// A rule that is switched off, to see that the checks notice.
     pub without: Option<Rule>,
@@ -172,7 +172,7 @@ struct Story {
     faults: Faults,
     epochs: u64,
     peers: usize,
-    /// Number of members that lie.
+    /// How many of the members lie.
     liars: usize,
     world: World,
     director: Director,

@@ -14,7 +14,7 @@ use intellect_protocol::base::rng::Rng;
 pub enum Fate {
     /// It arrives after its usual time.
     Deliver,
-    /// It never arrives.
+    /// It never arrives, and its sender does not notice.
     Drop,
     /// It arrives this many milliseconds later than usual.
     Delay(u64),
@@ -70,7 +70,7 @@ impl Network {
         }
     }
 
-    /// Undoes every fault.
+    /// Undoes every fault that strikes now.
     pub(crate) fn heal(&mut self) {
         self.slow_ms.fill(0);
         self.deaf.fill(0.0);

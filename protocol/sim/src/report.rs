@@ -55,16 +55,16 @@ impl Moment {
     ];
 }
 
-/// What is counted in a run.
+/// What is counted in a run, to show what it has tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Count {
-    /// Commits, of every peer.
+    /// Commits, counted once for every peer.
     Commits,
     /// Rosters of attempt 2 or more.
     Attempts,
     /// Attempts for which more than one roster was proposed.
     Duels,
-    /// Rosters that adopt a value.
+    /// Rosters that adopt an earlier value.
     Adopted,
     /// Members without a position in committed rosters.
     Placeless,
@@ -96,7 +96,7 @@ pub enum Count {
     ByCommit,
     /// How often 256 attempts were not enough.
     Stuck,
-    /// Refusals of liars.
+    /// Refusals that liars have sent.
     Refusals,
     /// Attempts that did not commit their epoch, while only liars disturb.
     Wasted,
@@ -112,7 +112,7 @@ pub enum Count {
     Split,
     /// Heartbeats that name a peer without a direct connection to their author.
     Unlinked,
-    /// Messages that arrived.
+    /// Messages that have arrived at a peer.
     Messages,
     /// Bytes of messages sent, each message counted once.
     Bytes,
@@ -150,7 +150,7 @@ impl Report {
         Self { seed, ..Self::default() }
     }
 
-    /// How often this was counted.
+    /// How often this was counted so far.
     #[must_use]
     pub fn of(&self, count: Count) -> u64 {
         self.counts.get(&count).copied().unwrap_or(0)
@@ -272,10 +272,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// A seed that failed.
+/// A seed that failed, with what is needed to repeat it.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The run that repeats it.
+    /// The configuration that repeats it.
     pub config: Config,
     /// When it failed, in virtual milliseconds.
     pub at_ms: u64,
@@ -304,13 +304,13 @@ const MANY: usize = 16;
 /// What the seeds of one class did together.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The class of faults.
+    /// The class of faults that struck.
     pub faults: Faults,
-    /// Peers of each seed.
+    /// Number of peers of each seed.
     pub peers: usize,
-    /// Seeds without a violation.
+    /// Number of seeds without a violation.
     pub held: u64,
-    /// The sum of what they did.
+    /// The sum of the reports of those seeds.
     pub total: Report,
     /// Seeds that failed, in order.
     pub failures: Vec<Failure>,

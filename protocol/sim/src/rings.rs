@@ -23,11 +23,11 @@ use intellect_protocol::ring::codec::reduce::Share;
 /// How a member sends in a ring whose roster it has accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sends {
-    /// Every frame, without delay.
+    /// Every frame, as soon as it may be sent.
     AsItShould,
     /// A frame now and then: its successor hears it, and the ring does not end in time.
     Slowly,
-    /// Not a single frame.
+    /// Not a single frame, so the ring never ends.
     Never,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Notice {
     Chunk((u32, PeerId)),
     /// It has everything that the ring computes.
     Finish,
-    /// It has lost this neighbour.
+    /// It has lost this neighbour, and the ring cannot end.
     Lose(PeerId),
     /// This predecessor has not begun in time.
     Wait(PeerId),
@@ -62,9 +62,9 @@ pub(crate) struct Due {
 /// How a member is lost to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// Its streams have closed.
+    /// Its streams have closed, which neighbours notice at once.
     Closed,
-    /// Its frames have stopped.
+    /// Its frames have stopped, which takes [`QUIET_MS`] to notice.
     Stalled,
 }
 

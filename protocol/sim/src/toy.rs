@@ -40,7 +40,7 @@ pub(crate) const TABLE_BYTES: usize = TABLE_HEADER_BYTES + 32 * STATE_BYTES.div_
 const ETA: f32 = 0.7;
 const MU: f32 = 0.6;
 
-/// A committed state.
+/// A committed state: the head's numbers, and θ and v.
 #[derive(Clone, Debug)]
 pub(crate) struct Anchor {
     pub(crate) epoch: u64,
@@ -229,7 +229,7 @@ pub(crate) fn pieces(table: &[u8]) -> Vec<Piece> {
     digests.take(STATE_BYTES.div_ceil(PIECE_BYTES)).enumerate().map(piece).collect()
 }
 
-/// A number in [−1, 1).
+/// A number in [−1, 1), which stands in for a gradient.
 fn number(rng: &mut Rng) -> f32 {
     let unit = u16::try_from(rng.next_u64() >> 48).unwrap_or(0);
     f32::from(unit) / 32_768.0 - 1.0

@@ -94,7 +94,7 @@ struct Host {
     process: Option<Box<Running>>,
 }
 
-/// The process of a host.
+/// The process that runs on a host, with everything that a crash would lose.
 #[derive(Debug)]
 struct Running {
     holdings: holdings::State,
@@ -155,7 +155,7 @@ pub struct World {
     pub(super) network: Network,
     pub(super) rings: Rings,
     check: Check,
-    /// What was counted so far.
+    /// The counts of this run so far.
     pub report: Report,
     /// What hosts have just done: (host, epoch, moment).
     pub(super) moments: Vec<(usize, u64, Moment)>,

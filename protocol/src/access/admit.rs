@@ -58,7 +58,7 @@ pub const EXPIRY_SLACK: u64 = 3_600;
 /// Which peers may take part; the numbers are hashed into the run's id and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Every peer that connects.
+    /// Every peer that connects: no admission at all.
     Open = 1,
     /// Peers that the organiser has admitted, by an invite or by name (T1–T11).
     Invited = 2,

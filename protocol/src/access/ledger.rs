@@ -47,7 +47,7 @@ pub struct Admitted {
     pub revoked: Option<Revocation>,
 }
 
-/// How a peer was admitted.
+/// The reason for which a peer is admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Via {
     /// With a ticket of the invite that has this key.

@@ -36,7 +36,7 @@ pub enum NoticeError {
     /// The notice is for another run.
     #[error("the notice is for run {of}, not for {run}: use a notice of this run")]
     AnotherRun {
-        /// The run that checks it.
+        /// The run that checks the notice.
         run: RunId,
         /// The run that it was signed for.
         of: RunId,
@@ -44,7 +44,7 @@ pub enum NoticeError {
     /// Its number, length or content is impossible.
     #[error("notice {number} {why}")]
     Form {
-        /// Number of the notice.
+        /// Number of the notice in the chain.
         number: u64,
         /// What is wrong and what to do, as the end of the sentence.
         why: &'static str,
@@ -61,7 +61,7 @@ pub enum NoticeError {
     Forged {
         /// The key that should have signed.
         organiser: PeerId,
-        /// Number of the notice.
+        /// Number of the notice in the chain.
         number: u64,
     },
     /// It contradicts a known notice: it does not follow on that one, or that one on it.
@@ -70,9 +70,9 @@ pub enum NoticeError {
          from the newest"
     )]
     Follows {
-        /// Number of the notice.
+        /// Number of the notice in the chain.
         number: u64,
-        /// Number of the known notice.
+        /// Number of the notice that contradicts it.
         known: u64,
     },
 }

@@ -7,7 +7,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes as lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -39,7 +38,7 @@ macro_rules! identifier {
         pub struct $name(pub [u8; $bytes]);
 
         impl $name {
-            /// The raw bytes.
+            /// The raw bytes, as they are signed and sent.
             #[must_use]
             pub fn as_bytes(&self) -> &[u8; $bytes] {
                 &self.0

@@ -31,7 +31,7 @@ impl Rng {
         self.unit() < probability
     }
 
-    /// A number in [0, 1).
+    /// A number in [0, 1), in steps of 2⁻²⁶.
     pub fn unit(&mut self) -> f64 {
         // 26 bits: enough for a choice, and exact.
         f64::from(u32::try_from(self.next_u64() >> 38).unwrap_or(0)) / f64::from(1u32 << 26)

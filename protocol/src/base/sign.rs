@@ -139,7 +139,7 @@ impl<T> Verified<T> {
         self.signature
     }
 
-    /// The value that was signed.
+    /// The value that was signed, decoded.
     #[must_use]
     pub fn body(&self) -> &T {
         &self.body

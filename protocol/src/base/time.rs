@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct Time(pub u64);
 
 impl Time {
-    /// The start of the node.
+    /// The moment at which the node started.
     pub const ZERO: Self = Self(0);
 
     /// How long ago `earlier` was; zero when it is not in the past.

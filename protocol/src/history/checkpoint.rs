@@ -25,7 +25,7 @@ use crate::ring::codec::{Codec, DecodeError, EncodeError};
 /// Elements of a piece; the last piece of θ and that of v are shorter.
 pub const PIECE: usize = 1 << 18;
 
-/// Bytes of a piece, 1 MiB.
+/// Bytes of a whole piece: 1 MiB.
 pub const PIECE_BYTES: usize = 4 * PIECE;
 
 /// Bytes of a [`Header`], which are the first ones of a checkpoint.
@@ -66,13 +66,13 @@ pub enum TableError {
     Length {
         /// Bytes that the header asks for.
         expected: u64,
-        /// Bytes that were given.
+        /// Bytes that the caller has given.
         found: u64,
     },
     /// A model without parameters, or with more than [`PARAMETERS_MAX`].
     #[error("a checkpoint of {parameters} parameters: at most {PARAMETERS_MAX} are supported")]
     Parameters {
-        /// Parameters by the header.
+        /// Number of parameters in the header.
         parameters: u64,
     },
     /// A complete and well-formed table, but of another state than the one asked for.
@@ -97,16 +97,16 @@ pub enum PieceError {
     /// The bytes do not have the digest that the table names.
     #[error("piece {piece} is not the one that the table names")]
     Digest {
-        /// Index of the piece.
+        /// Index of the refused piece.
         piece: usize,
     },
     /// The digest is right, but a number is not finite or there are too few
     /// bytes: the state is unusable.
     #[error("piece {piece} cannot be used: {cause}")]
     Content {
-        /// Index of the piece.
+        /// Index of the unusable piece.
         piece: usize,
-        /// What is wrong in it.
+        /// Why its content cannot be used.
         cause: DecodeError,
     },
 }

@@ -71,9 +71,9 @@ pub struct Law {
     pub quorum: QuorumRule,
     /// Elements of the fragment, which bound ranges of blocks (D1).
     pub elements: u64,
-    /// What bounds a weight (G11).
+    /// What bounds the weights of an epoch (G11).
     pub capacity: Capacity,
-    /// Which peers may take part.
+    /// Whether the organiser admits peers (T2).
     pub level: Level,
     /// The key whose attestations count, and which admits peers where the level requires it.
     pub organiser: PeerId,
@@ -84,7 +84,7 @@ pub struct Law {
 /// The identities of this peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Me {
-    /// Our key's public half.
+    /// The public half of our key, our name.
     pub peer: PeerId,
     /// The log of votes that binds us.
     pub log: LogId,

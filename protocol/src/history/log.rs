@@ -66,7 +66,7 @@ pub enum Record {
     },
     /// A goodbye after which others may go on without us: the series is closed (R29).
     Left {
-        /// The series that is closed.
+        /// The series that the goodbye closes.
         series: Series,
     },
     /// An epoch is decided: its receipt, certificate and Regroups. The update is on disk.
@@ -76,13 +76,13 @@ pub enum Record {
     },
     /// The outer step of the epoch decided last was taken.
     Committed {
-        /// The head after it.
+        /// The head after that epoch.
         head: Head,
     },
     /// The head was at this epoch at that time. Written now and then, so that a restart still knows
     /// how old the epochs are that a greater head undoes (G11).
     Marked {
-        /// The epoch of the head.
+        /// The epoch of the head then.
         epoch: u64,
         /// The time, in seconds since 1970.
         unix: u64,
@@ -97,9 +97,9 @@ pub enum Record {
     },
     /// The value of a free roster that was accepted, and which we have said to hold (R5).
     Prepared {
-        /// The series of the roster.
+        /// The series in which it was accepted.
         series: Series,
-        /// The attempt of the roster.
+        /// The attempt at which it was accepted.
         attempt: u64,
         /// BLAKE3 of the update's bytes.
         update: Digest,
@@ -141,7 +141,7 @@ impl Record {
 /// When our head was at an epoch, by the wall clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// The epoch of the head.
+    /// The epoch of our head then.
     pub epoch: u64,
     /// The time, in seconds since 1970.
     pub unix: u64,
@@ -270,7 +270,7 @@ pub struct Bound {
 /// A Regroup that was joined, and binds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Digest of the Regroup.
+    /// Digest of the Regroup, which the Join names.
     pub digest: Digest,
     /// The Regroup, with its members and absent voters.
     pub regroup: Regroup,

@@ -23,7 +23,7 @@ pub const PINNED_MAX: usize = 2;
 /// as long as a request may take.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The states that are here.
+/// The states that are in memory, on disk and being written.
 #[derive(Clone, Debug)]
 pub(super) struct Checkpoints {
     /// The newest state, which is in memory.

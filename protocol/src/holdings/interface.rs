@@ -17,7 +17,7 @@ use crate::ring::codec::Codec;
 /// What must be known before a start.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The settings of the peer.
+    /// The settings of the peer inside.
     pub peer: peer::Config,
     /// The codec of the run, which determines the length of an update.
     pub codec: Codec,
@@ -43,7 +43,7 @@ pub struct Config {
 pub struct Name {
     /// The epoch whose value it may be.
     pub epoch: u64,
-    /// BLAKE3 of its bytes.
+    /// BLAKE3 of the update's bytes.
     pub digest: Digest,
 }
 
@@ -76,9 +76,9 @@ pub type Slices = Vec<(Chunk, Slice)>;
 /// Where something that another peer has requested is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// These bytes in memory.
+    /// In memory, in these bytes.
     Memory(Slice),
-    /// The file of an update.
+    /// On disk, in the file of this update.
     Update(Name),
     /// The newest state, in memory.
     Newest,
@@ -86,7 +86,7 @@ pub enum Location {
     Checkpoint(Digest),
     /// The file of the run's tokenizer.
     File,
-    /// A file of the run's data.
+    /// On disk, in a file of the run's data.
     Data,
     /// Our lineage, as it is now ([`peer::State::answer`]).
     Lineage,
@@ -96,25 +96,25 @@ pub enum Location {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Inquiry(pub u64);
 
-/// The outcome of a write.
+/// How a write to the disk has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
-    /// It is on disk, and flushed.
+    /// It is on disk, and was flushed.
     Took,
     /// It is not on disk: the disk is full or failed.
     Refused,
 }
 
-/// Where a state comes from.
+/// How a new state was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// From an outer step.
+    /// It is the result of an outer step.
     Applied,
-    /// From other peers.
+    /// It was fetched from other peers.
     Loaded,
 }
 
-/// What happened.
+/// What happened to the peer or its caller.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The peer begins, at the head that was restored; once. Inputs before this, about a partial
@@ -135,14 +135,14 @@ pub enum Input {
     ChunkCame {
         /// Roster of the ring that it is for.
         ring: Digest,
-        /// The chunk and its seal.
+        /// The chunk, with its owner's seal.
         finished: Finished,
     },
     /// No peer delivers the chunk of an [`Output::FetchChunk`].
     ChunkMissed {
         /// Roster of the ring that it is for.
         ring: Digest,
-        /// The chunk and its seal.
+        /// The chunk, with its owner's seal.
         finished: Finished,
     },
     /// A chunk of a ring of ours is finished and sealed by its owner.
@@ -152,7 +152,7 @@ pub enum Input {
     RingEnded(Digest),
     /// A ring has computed everything; it is in memory as [`Buffer::Ring`] and [`Buffer::Update`].
     RingHeld {
-        /// Digest of the roster.
+        /// Digest of the roster of the ring.
         roster: Digest,
         /// Digest of the update's bytes.
         update: Digest,
@@ -161,7 +161,7 @@ pub enum Input {
     },
     /// The update of an [`Output::Join`] is in memory; `None` if its parts do not fit together.
     Joined {
-        /// Digest of the roster.
+        /// Digest of the roster of the update.
         roster: Digest,
         /// Digest of the update's bytes.
         update: Option<Digest>,
@@ -181,7 +181,7 @@ pub enum Output {
     Write(Arc<Vec<Record>>),
     /// Write the update that is in memory to disk, and flush it.
     Keep(Name),
-    /// Read an update into memory.
+    /// Read an update from disk into memory.
     Read(Name),
     /// Fetch an update into memory from any of these peers, trying them in this order.
     FetchUpdate(Name, Vec<PeerId>),
@@ -189,11 +189,11 @@ pub enum Output {
     FetchChunk {
         /// Roster of the ring that it is for.
         ring: Digest,
-        /// The chunk and its seal.
+        /// The chunk, with its owner's seal.
         finished: Finished,
-        /// Its length in bytes.
+        /// The length of the chunk in bytes.
         length: usize,
-        /// The peers that hold it.
+        /// The peers that claim to hold it.
         holders: Vec<PeerId>,
     },
     /// Put the update of a roster together from the bytes of its ring and the chunks that it keeps.
@@ -259,7 +259,7 @@ pub enum Output {
     /// No peer delivers the update of this decided epoch. The process has to end, and fetches
     /// the state when it starts again.
     Lost {
-        /// The decided epoch.
+        /// The epoch whose update is lost.
         epoch: u64,
     },
 }

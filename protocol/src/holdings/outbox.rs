@@ -31,7 +31,7 @@ use crate::peer::Output;
 /// Something that may have to wait for the disk.
 #[derive(Clone, Debug)]
 pub(super) enum Effect {
-    /// A decision of the peer.
+    /// A decision of the peer, as it came out.
     Decision(Box<Output>),
     /// The answer to a question about our lineage, as it is when the answer leaves.
     Answer(Inquiry),
@@ -40,22 +40,22 @@ pub(super) enum Effect {
 /// Whether an effect may happen.
 #[derive(Debug)]
 pub(super) enum Ruling {
-    /// It may happen now.
+    /// It may happen now: its records are durable.
     Now(Effect),
-    /// It waits for the disk.
+    /// It waits in the queue for the disk.
     Later,
     /// It never happens: the disk is full, or too much waits for it.
     Never(Effect),
 }
 
-/// What waits for the disk.
+/// The records and effects that wait for the disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     /// The records that are written next, each with its length in bytes.
     records: VecDeque<(usize, Record)>,
     /// The records that are being written, or were refused and are written again.
     batch: Option<Arc<Vec<Record>>>,
-    /// Bytes of all these records.
+    /// Bytes of all waiting records together.
     waiting_bytes: usize,
     /// The updates that were decided and are not on disk, by epoch.
     unflushed: BTreeMap<u64, Digest>,

@@ -17,7 +17,7 @@ const FILE: Digest = Digest([7; 32]);
 
 const NAME: Name = Name { epoch: 1, digest: Digest([5; 32]) };
 
-/// A peer alone, at genesis.
+/// A peer at genesis without any other peers.
 fn state() -> State {
     let newest = Head { epoch: 0, tokens: 0, state: Digest([1; 32]) };
     let key = Keypair::from_seed(&[1; 32]);

@@ -17,7 +17,7 @@ pub const IN_MEMORY: usize = 4;
 /// Undecided updates of one epoch: one for each attempt, of which honest peers need few.
 pub const OPEN: usize = 16;
 
-/// The updates that are here.
+/// The updates that are here, in memory or on disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Updates {
     open: VecDeque<Digest>,

@@ -14,7 +14,7 @@ pub enum Cause {
     Silent,
     /// Its connection closed, and no heartbeat arrived by another way.
     Closed,
-    /// It said `Leaving`.
+    /// It said `Leaving`, so nobody waits for it.
     Left,
 }
 
@@ -60,7 +60,7 @@ pub enum Reason {
     AcceptsMissing,
     /// The update did not arrive in time.
     UpdateMissing,
-    /// No majority voted in time.
+    /// No majority of the voters voted in time.
     VotesMissing,
     /// No peer serves the decided update.
     UpdateUnserved,
@@ -118,7 +118,7 @@ pub enum Event {
 /// An epoch that this peer has committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The head after it.
+    /// The head that the epoch leads to.
     pub head: Head,
     /// The attempt whose certificate decided it.
     pub attempt: u64,

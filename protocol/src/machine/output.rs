@@ -75,11 +75,11 @@ pub enum Output {
 /// A ring to run, once all its members have accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ring {
-    /// Digest of the roster.
+    /// Digest of the roster, which names the ring.
     pub roster: Digest,
     /// Members with a position in the ring, in ring order.
     pub members: Vec<Member>,
-    /// Our index among `members`.
+    /// Our index among `members`, below their number.
     pub index: usize,
     /// The blocks that the ring computes, and how they are cut.
     pub layout: Layout,
@@ -92,7 +92,7 @@ pub struct Ring {
 pub struct Apply {
     /// The epoch that is committed.
     pub epoch: u64,
-    /// Digest of its receipt.
+    /// Digest of the epoch's receipt.
     pub r: Digest,
     /// Tokens committed on the lineage, this epoch included.
     pub tokens: u64,

@@ -38,7 +38,7 @@ pub enum Decision {
 /// An epoch that `epoch` has committed.
 #[derive(Clone, Debug)]
 pub struct Extension {
-    /// The head after it.
+    /// The head that the epoch leads to.
     pub head: Head,
     /// Receipt, certificate and Regroups that prove it.
     pub link: Box<Link>,
@@ -59,7 +59,7 @@ pub enum Lead {
     Openings(PeerId, Vec<Opening>),
     /// Another head is reached: `epoch` goes on from there.
     Enter {
-        /// The new head.
+        /// The new head, with its state loaded.
         head: Head,
         /// The voters of the epoch after it.
         voters: Vec<Voter>,
@@ -91,7 +91,7 @@ impl Step<'_> {
         self.out.push(Decision::Out(output));
     }
 
-    /// Adds a message for `epoch`.
+    /// Adds a message from `sync` for `epoch`.
     pub fn lead(&mut self, lead: Lead) {
         self.out.push(Decision::Lead(lead));
     }

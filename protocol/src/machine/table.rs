@@ -108,7 +108,7 @@ pub struct Roll {
 }
 
 impl Roll {
-    /// A table without peers.
+    /// A table in which no peer was heard yet.
     #[must_use]
     pub fn new(heartbeat: Duration, grace: Duration) -> Self {
         Self { peers: BTreeMap::new(), heartbeat, grace }
@@ -136,7 +136,7 @@ impl Roll {
         self.peers.get(peer).is_some_and(|seen| self.fresh(seen, now))
     }
 
-    /// The peers that are alive.
+    /// The peers heard within silent-after that have not left.
     pub fn live(&self, now: Time) -> impl Iterator<Item = (&PeerId, &Seen)> {
         self.peers.iter().filter(move |(_, seen)| self.fresh(seen, now))
     }

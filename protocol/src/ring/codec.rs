@@ -52,7 +52,7 @@ pub enum DecodeError {
     Length {
         /// Bytes that the elements need.
         expected: usize,
-        /// Bytes that were given.
+        /// Bytes that the caller has given.
         found: usize,
     },
     /// A scale that is negative, subnormal, infinite, NaN, or so large that 127 times it overflows.

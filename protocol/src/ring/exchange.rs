@@ -49,7 +49,7 @@ pub struct Config {
     pub codec: Codec,
     /// The members with a position, in ring order.
     pub members: Vec<PeerId>,
-    /// Our index among `members`.
+    /// Our index among `members`, below their number.
     pub position: usize,
     /// Our key, which seals the chunk that we own.
     pub key: Keypair,
@@ -58,7 +58,7 @@ pub struct Config {
 /// The name of one frame of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// Number of the chunk.
+    /// Number of the chunk, below the number of members.
     pub chunk: usize,
     /// Number of the frame within the chunk.
     pub frame: usize,

@@ -54,7 +54,7 @@ impl Evening {
         self.nodes[friend].as_mut().unwrap()
     }
 
-    /// Ctrl-C, and a moment.
+    /// Ends a node by Ctrl-C, and waits a moment.
     fn leave(&mut self, friend: usize) {
         let node = self.nodes[friend].take().unwrap();
         node.interrupt().unwrap();

@@ -22,7 +22,7 @@ use lab::{ENTRY_V4, ENTRY_V6, Kind, Lab};
 const LENGTH: Duration = Duration::from_secs(70);
 const SETTLING: Duration = Duration::from_secs(15);
 
-/// The purpose of one street.
+/// The machines of one street, and which of them are expected in one ring.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     name: &'static str,
@@ -80,7 +80,7 @@ struct Street {
     started_ms: u64,
 }
 
-/// The result of one street.
+/// What happened on one street while it was watched.
 struct Outcome {
     plan: Plan,
     /// From the start to the first commit.

@@ -171,12 +171,12 @@ fn who_sends_what_cannot_be_believed_is_dropped_and_named() {
     let cases: [Bytes; 5] = [
         ("cut short", |_| vec![wire::VERSION, 2, 3]),
         ("cannot be decoded", |_| [vec![wire::VERSION], vec![0xa5; 300]].concat()),
-        // A message of another run.
+        // A valid message, but of another run.
         ("signature does not match", |stranger| {
             let beat = own_beat(stranger, 1, WEIGHT);
             wire::envelope(&wire::seal(&stranger.key, &RunId([7; 32]), beat))
         }),
-        // A broken signature.
+        // A message with a broken signature.
         ("signature does not match", |stranger| {
             let beat = own_beat(stranger, 1, WEIGHT);
             let mut bytes = wire::envelope(&stranger.seal(beat));

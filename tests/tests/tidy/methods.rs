@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::graph::{Module, knots, resolve};
 use super::read::{File, code, function, is_identifier, is_test, name, rust, source};
 
-/// The methods of a crate.
+/// The inherent methods of a crate, and their calls.
 pub(super) struct Methods<'a> {
     /// The files by their paths from the crate's `src/`.
     files: Vec<&'a str>,
     impls: Vec<Impl>,
 }
 
-/// One `impl` block.
+/// One `impl` block, with what it defines and calls.
 struct Impl {
     /// The file, by its index in the list.
     file: usize,

@@ -29,7 +29,7 @@ struct Node {
     spent: BTreeMap<Start, Vec<u64>>,
 }
 
-/// All lineages of a run.
+/// All lineages of a run, as a tree of states.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     nodes: BTreeMap<Digest, Node>,

@@ -34,7 +34,7 @@ struct Ballots {
     opened: bool,
 }
 
-/// All votes of a run.
+/// All votes of a run, in every series.
 #[derive(Clone, Debug)]
 pub(super) struct Votes {
     quorum: QuorumRule,

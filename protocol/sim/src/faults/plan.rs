@@ -49,15 +49,15 @@ pub(super) enum Trouble {
 /// Which links of a peer become a black hole.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Links {
-    /// One of them, outwards.
+    /// One of its links, from the peer to another one.
     One,
-    /// Half of them, both ways.
+    /// Half of its links, in both directions.
     Half,
-    /// All of them, inwards.
+    /// All links towards the peer: it hears nothing.
     In,
-    /// All of them, outwards.
+    /// All links from the peer: nobody hears it.
     Out,
-    /// All of them, both ways.
+    /// All of its links, in both directions.
     All,
 }
 

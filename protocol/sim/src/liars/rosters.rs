@@ -1,4 +1,4 @@
-//! What liars do with rosters.
+//! What liars do with rosters: refuse, ignore, duplicate and bias them.
 
 use intellect_protocol::message::wire;
 use intellect_protocol::message::{Accept, Member, Message, Ready, Refusal, Refuse, Roster};

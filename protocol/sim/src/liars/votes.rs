@@ -1,4 +1,4 @@
-//! What liars do with votes.
+//! What liars do with votes: withhold, hide, invent and repeat them.
 
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::wire;

@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// Asks a process to leave.
+    /// Asks a process to leave, as Ctrl-C does.
     pub fn leave(&mut self, host: usize) {
         self.push(0, host, Happening::Input(Input::Peer(peer::Input::Leave)));
     }

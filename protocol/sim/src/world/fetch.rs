@@ -42,7 +42,7 @@ pub(super) enum Wanted {
     },
 }
 
-/// One transfer of a process.
+/// One transfer of a process, until all bytes are here.
 #[derive(Debug)]
 pub(super) struct Fetch {
     wanted: Wanted,
@@ -53,7 +53,7 @@ pub(super) struct Fetch {
     look_ms: Option<u64>,
 }
 
-/// What a donor is asked for.
+/// The kind of request that a donor gets.
 #[derive(Clone, Debug)]
 pub(super) enum Asking {
     Lineage(Ask),
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// Sends a request to a donor.
+    /// Sends a request to a donor, if the network carries it.
     pub(super) fn on_ask(&mut self, host: usize, name: PeerId, asking: Asking) {
         let Some(process) = &self.hosts[host].process else { return };
         if let (Asking::Lineage(_), Some(head)) = (&asking, process.judged.announced_by(&name)) {
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    /// A donor refuses a request.
+    /// A donor refuses a request that it cannot serve.
     pub(super) fn refuse(&mut self, ticket: Inquiry) {
         let Some(Question { host, incarnation, donor, asking }) =
             self.questions.open.remove(&ticket)
@@ -445,7 +445,7 @@ impl World {
         self.push(0, host, Happening::Came { bytes, content: Arc::new(content), input });
     }
 
-    /// No donor has the bytes.
+    /// No donor has the bytes, so the transfer has failed.
     fn missed(&mut self, host: usize, fetch: u64) {
         let Some(process) = &mut self.hosts[host].process else { return };
         let Some(Fetch { wanted, .. }) = process.fetching.remove(&fetch) else { return };

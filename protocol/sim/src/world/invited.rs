@@ -83,7 +83,7 @@ impl World {
         Notice::after(self.run, last, Body::Membership(clauses), &key(by))
     }
 
-    /// Brings a notice to hosts.
+    /// Brings a notice to these hosts at once.
     pub fn hand_notice(&mut self, hosts: &[usize], notice: &Notice) {
         for host in hosts {
             let input = peer::Input::Notice(Box::new(notice.clone()));

@@ -28,6 +28,7 @@ impl World {
         self.hosts[host].process.as_ref().map(|process| process.holdings.peer().phase())
     }
 
+    /// The peer that a host is, by its key.
     pub fn name(&self, host: usize) -> PeerId {
         self.hosts[host].name
     }

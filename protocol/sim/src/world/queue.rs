@@ -10,7 +10,7 @@ use intellect_protocol::consensus::epoch::Apply;
 use intellect_protocol::download::Failure;
 use intellect_protocol::holdings::{Buffer, Input, Inquiry, Name};
 
-/// What happens to a process.
+/// What happens to a process when its entry is due.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
     Input(Input),
@@ -45,7 +45,7 @@ pub(super) enum Happening {
         number: u64,
         answer: Result<Vec<u8>, Failure>,
     },
-    /// Sends a request to a donor.
+    /// A request leaves for a donor.
     Ask(PeerId, Asking),
     /// A donor has not answered in time.
     Unanswered(Inquiry),

@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// A process abandons a ring.
+    /// A process abandons a ring, which breaks it for all its members.
     pub(super) fn abandon(&mut self, host: usize, roster: Digest) {
         let due = self.rings.lose(host, Loss::Closed, Some(roster));
         self.notify(due);

@@ -154,6 +154,7 @@ impl World {
         hosts.iter().for_each(|host| self.boot(*host));
     }
 
+    /// Ends processes at once; any part of what is not flushed may survive.
     pub fn kill(&mut self, hosts: &[usize]) {
         hosts.iter().for_each(|host| self.stop(*host));
     }
@@ -165,6 +166,7 @@ impl World {
         self.plan_crash(Some(PlannedCrash { host, points, kept }));
     }
 
+    /// Undoes every fault of the network.
     pub fn mend(&mut self) {
         self.network.heal();
     }
@@ -184,6 +186,7 @@ impl World {
         self.hosts[host].disk.full = true;
     }
 
+    /// Makes room on the disk of a host, which accepts files again.
     pub fn clear_disk(&mut self, host: usize) {
         self.hosts[host].disk.full = false;
     }

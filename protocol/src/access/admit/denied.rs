@@ -30,7 +30,7 @@ pub enum Denied {
         "this ticket is for peer {peer}: each peer needs its own, from an invite code or the organiser"
     )]
     AnotherPeer {
-        /// The peer that it is for.
+        /// The peer for which it was signed.
         peer: PeerId,
     },
     /// The organiser's signature is missing or wrong.
@@ -47,7 +47,7 @@ pub enum Denied {
     /// The terms are out of their bounds, or the ticket is too long.
     #[error("this invite is malformed: {why}; ask the organiser for a new one")]
     Malformed {
-        /// The bound that is broken.
+        /// The bound that is broken, as a clause.
         why: &'static str,
     },
     /// As many peers have joined with it as it admits.
@@ -55,7 +55,7 @@ pub enum Denied {
     Used {
         /// Peers that have joined with it.
         spent: u32,
-        /// Peers that it admits.
+        /// How many peers the invite admits.
         uses: u32,
     },
     /// The run has passed its last epoch.
@@ -79,7 +79,7 @@ pub enum Denied {
     /// The organiser has revoked the invite.
     #[error("this invite was revoked by notice {notice} in epoch {epoch}: ask for a new one")]
     InviteRevoked {
-        /// Number of the notice.
+        /// Number of the organiser's notice.
         notice: u64,
         /// The epoch whose receipt carries the notice.
         epoch: u64,
@@ -89,7 +89,7 @@ pub enum Denied {
         "this peer was revoked by notice {notice} in epoch {epoch}: only the organiser can admit it again"
     )]
     PeerRevoked {
-        /// Number of the notice.
+        /// Number of the organiser's notice.
         notice: u64,
         /// The epoch whose receipt carries the notice.
         epoch: u64,

@@ -46,7 +46,7 @@ fn t3_a_ticket_is_good_for_one_run_one_peer_and_by_its_own_invite() {
     assert_eq!(renamed, Err(Denied::NotByTheInvite));
     let self_made = Ticket::invited(self::invite(), &key(11), peer(20));
     assert_eq!(verify(&self_made), Err(Denied::NotByTheInvite));
-    // More uses than were signed.
+    // An invite for more uses than were signed.
     let mut grown = self::invite();
     grown.terms.uses = 6;
     let grown = Ticket::invited(grown, &key(10), peer(20));

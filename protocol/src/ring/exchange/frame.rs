@@ -28,18 +28,18 @@ pub const PAYLOAD_BYTES_MAX: usize = (1 << 20) + (4 << 10);
 /// The first bytes of a stream, from a member to its successor in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preamble {
-    /// The run of the ring.
+    /// The run that the ring belongs to.
     pub run: RunId,
     /// Digest of the roster whose ring it is.
     pub roster: Digest,
     /// The sender's position, below `count`.
     pub index: u32,
-    /// Positions in the ring.
+    /// Number of positions in the ring.
     pub count: u32,
 }
 
 impl Preamble {
-    /// The bytes as they are sent.
+    /// The bytes as they are sent, in the order above.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
@@ -62,7 +62,7 @@ impl Preamble {
     }
 }
 
-/// What an item carries.
+/// What the payload of an item is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// An encoded frame, of one half of the all-reduce.
@@ -78,7 +78,7 @@ pub struct Label {
     pub length: u32,
     /// Digest of the roster whose ring it belongs to.
     pub roster: Digest,
-    /// What the payload is.
+    /// What the payload of this item is.
     pub kind: Kind,
     /// Number of the chunk, below the number of members.
     pub chunk: u32,
@@ -100,7 +100,7 @@ pub enum LabelError {
 }
 
 impl Label {
-    /// The bytes as they are sent.
+    /// The bytes as they are sent, in the order above.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; LABEL_BYTES] {
         let mut bytes = [0; LABEL_BYTES];

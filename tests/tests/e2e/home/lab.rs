@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, bail};
 /// How a machine is connected to the internet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// With a public IPv4 address.
+    /// With a public IPv4 address of its own.
     Public,
     /// With a public IPv6 address only.
     V6,
@@ -275,7 +275,7 @@ impl Lab {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end, and fails with its error output.
 fn run(words: &[&str]) -> Result<()> {
     let (program, arguments) = words.split_first().context("no command")?;
     let done = Command::new(program).args(arguments).stdin(Stdio::null()).output();

@@ -114,7 +114,7 @@ impl Rogue {
         rogue
     }
 
-    /// Takes part for this long.
+    /// Takes part in the run for this long.
     pub(super) fn live(&mut self, length: Duration) {
         let until = Instant::now() + length;
         while Instant::now() < until {

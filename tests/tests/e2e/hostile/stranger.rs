@@ -47,9 +47,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The stranger: its key, its run, and its side of the network.
 pub(super) struct Stranger {
-    /// The key that it signs with.
+    /// The key that signs its messages.
     pub(super) key: Keypair,
-    /// The run that it signs for.
+    /// The run for which it signs.
     pub(super) run: RunId,
     pub(super) side: Side,
     line: Option<Stream>,
@@ -57,13 +57,13 @@ pub(super) struct Stranger {
     runtime: Runtime,
 }
 
-/// Its side of the network.
+/// Its swarm, topics and connections.
 pub(super) struct Side {
     pub(super) swarm: Swarm<Behaviour>,
     /// Topic of heartbeats, and of everything else.
     pub(super) beat: IdentTopic,
     pub(super) control: IdentTopic,
-    /// All gossip that reached it.
+    /// All gossip that reached it, in order.
     pub(super) heard: Vec<Heard>,
     /// The newest connection to each node.
     connections: Vec<(PeerId, ConnectionId)>,
@@ -71,10 +71,10 @@ pub(super) struct Side {
     unseen: VecDeque<Event>,
 }
 
-/// One gossiped message.
+/// One gossiped message, unopened.
 #[derive(Clone)]
 pub(super) struct Heard {
-    /// Whether it is a heartbeat.
+    /// Whether it came on the topic of heartbeats.
     pub(super) beat: bool,
     /// The bytes as they came, with their count of repeats.
     pub(super) bytes: Vec<u8>,
@@ -87,7 +87,7 @@ pub(super) struct Behaviour {
     streams: streams::Behaviour,
 }
 
-/// An event of its swarm.
+/// An event of the stranger's swarm.
 pub(super) type Event = SwarmEvent<BehaviourEvent>;
 
 impl Stranger {
@@ -158,7 +158,7 @@ impl Stranger {
         self.live(Duration::from_secs(1));
     }
 
-    /// Its name in events.
+    /// Its name, as events of nodes write it.
     pub(super) fn name(&self) -> String {
         self.side.swarm.local_peer_id().to_string()
     }
@@ -215,7 +215,7 @@ impl Stranger {
         }
     }
 
-    /// Lives on for this long.
+    /// Moves its swarm for this long.
     pub(super) fn live(&mut self, length: Duration) {
         let Self { side, runtime, .. } = self;
         let life = async {
@@ -385,7 +385,7 @@ fn address_of(node: &mut Process) -> Multiaddr {
     event["addresses"][0].as_str().unwrap().parse().unwrap()
 }
 
-/// The run of a node.
+/// The run that a node has started.
 fn run_of(node: &mut Process) -> RunId {
     let event = node.wait_for(PATIENCE, |event| event["run"].is_string()).unwrap();
     RunId::from_hex(event["run"].as_str().unwrap()).unwrap()

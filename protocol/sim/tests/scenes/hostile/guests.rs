@@ -27,13 +27,13 @@ fn one_refuses(count: usize, named: bool) -> Played {
     Ok(())
 }
 
-/// G4: three voters.
+/// G4, R37: a run of three voters, of which two are a majority.
 #[test]
 fn who_refuses_every_roster_stops_no_three() -> Played {
     one_refuses(3, false)
 }
 
-/// G4: eight voters.
+/// G4, R37: eight voters, the size of a larger run.
 #[test]
 fn who_refuses_every_roster_stops_no_eight() -> Played {
     one_refuses(8, false)
@@ -71,13 +71,13 @@ fn one_asks(count: usize) -> Played {
     Ok(())
 }
 
-/// G1: three voters.
+/// G1: a run of three voters, of which two are a majority.
 #[test]
 pub(super) fn who_asks_for_the_next_attempt_stops_no_three() -> Played {
     one_asks(3)
 }
 
-/// G1: eight voters.
+/// G1: eight voters, the size of a larger run.
 #[test]
 fn who_asks_for_the_next_attempt_stops_no_eight() -> Played {
     one_asks(8)
