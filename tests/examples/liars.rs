@@ -206,10 +206,7 @@ impl Attacker {
                 }
             }
             let now = Instant::now();
-            let (due, later) = self.later.drain(..).partition(|(at, _)| *at <= now);
-            self.later = later;
-            let due: Vec<(Instant, Lie)> = due;
-            for (_, lie) in due {
+            for (_, lie) in self.later.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
                 self.say(lie.author, lie.message);
             }
         }

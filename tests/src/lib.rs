@@ -357,7 +357,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// All events of one peer.
+    /// All events of one peer, in order.
     ///
     /// # Errors
     /// There is no such file, or it has a line that is not JSON.

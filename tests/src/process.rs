@@ -42,7 +42,7 @@ impl Thread {
 }
 
 impl Process {
-    /// How it ended, if it has.
+    /// How it has ended; `None` while it runs.
     ///
     /// # Errors
     /// The system does not say.
@@ -50,7 +50,7 @@ impl Process {
         Ok(self.child.try_wait()?)
     }
 
-    /// Waits until it ends.
+    /// Waits until it ends by itself.
     ///
     /// # Errors
     /// It does not end within `patience`, and has been killed.
@@ -84,7 +84,7 @@ impl Process {
         self.signal(Signal::HUP)
     }
 
-    /// Sends it this signal.
+    /// Sends the process this signal.
     ///
     /// # Errors
     /// The process has ended.
@@ -125,7 +125,7 @@ impl Process {
         stats.map(|stat| Thread::read(&stat)).collect()
     }
 
-    /// Kills it, as kill -9 does.
+    /// Kills the process, as kill -9 does.
     ///
     /// # Errors
     /// The process has ended.

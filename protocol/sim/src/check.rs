@@ -290,8 +290,7 @@ impl Check {
             Message::Join(join) => {
                 let regroup = self.votes.regroup(&join.regroup);
                 let members = regroup.map_or(&[][..], |regroup| &regroup.members);
-                let member = members.iter().find(|member| member.peer == author).copied();
-                if let Some(voter) = member {
+                if let Some(voter) = members.iter().find(|m| m.peer == author).copied() {
                     self.votes.note_join(&self.run, voter, join);
                 }
             }

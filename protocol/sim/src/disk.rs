@@ -143,8 +143,7 @@ impl Disk {
     }
 
     fn flush(&mut self, which: impl Fn(&File) -> bool) {
-        let files: Vec<File> = self.pending.files.extract_if(.., |file| which(file)).collect();
-        for file in files {
+        for file in self.pending.files.extract_if(.., |file| which(file)).collect::<Vec<_>>() {
             self.keep(file);
         }
     }

@@ -130,7 +130,7 @@ fn slower(peers: usize) -> u64 {
     if peers < LARGE { 1 } else { 4 }
 }
 
-/// Runs one seed to its end.
+/// Runs one seed from its first start to its last epoch.
 ///
 /// # Errors
 /// The invariant that was broken, and when.

@@ -141,7 +141,7 @@ impl Ledger {
         Digest::derive("intellect-node 1 ledger", &wire::canonical(self))
     }
 
-    /// Whether a peer is admitted.
+    /// Whether a peer is admitted, and not revoked.
     ///
     /// # Errors
     /// [`Denied`]; its text names the remedy.

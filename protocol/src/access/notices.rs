@@ -211,8 +211,8 @@ impl Notices {
     }
 
     /// T8: takes a notice from any source, where the lineage has carried notices up to `base`, and
-    /// returns whether it is new. Of two that contradict each other the one in the lineage stays,
-    /// else the one that follows on that without a gap, else the one with the smaller digest.
+    /// returns whether it is new. If two contradict each other, the one in the lineage stays, else
+    /// the one that follows on that without a gap, else the one with the smaller digest.
     ///
     /// # Errors
     /// [`NoticeError`]; only [`NoticeError::Follows`] can be the organiser's mistake.

@@ -176,10 +176,7 @@ impl Table {
     /// # Panics
     /// If θ and v do not have as many elements as the header says, or none.
     pub fn of(header: Header, theta: &[f32], v: &[f32]) -> Result<Self, EncodeError> {
-        assert!(
-            theta.len() == v.len() && theta.len() as u64 == header.parameters,
-            "lengths of θ, v"
-        );
+        assert!(theta.len() == v.len() && theta.len() as u64 == header.parameters, "θ, v");
         assert!(header.piece_count().is_ok(), "a number of parameters within bounds");
         let mut bytes = vec![0; PIECE_BYTES];
         let mut pieces = Vec::new();

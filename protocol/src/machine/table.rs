@@ -45,14 +45,13 @@ impl Seen {
     /// A peer whose first heartbeat comes now.
     #[must_use]
     pub fn new(beat: &Heartbeat, now: Time) -> Self {
-        let (beat, named_before) = (beat.clone(), Vec::new());
         Self {
-            beat,
+            beat: beat.clone(),
             heard: now,
             since: now,
             beats: 1,
             named_at: now,
-            named_before,
+            named_before: Vec::new(),
             left: None,
             rtt_ms: 0,
         }

@@ -168,10 +168,7 @@ impl State {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let members = config.members.len();
-        assert!(
-            config.position < members && config.cut.members() == members,
-            "a position in the ring"
-        );
+        assert!(config.position < members && config.cut.members() == members, "position, cut");
         // A chunk without elements has no frames, and no owner seals it.
         let sealed = |chunk: usize| config.cut.chunk(chunk).is_empty();
         let chunks =

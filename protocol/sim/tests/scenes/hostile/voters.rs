@@ -125,8 +125,8 @@ pub(super) fn weights_zero_at_attempt_three() -> Played {
     two_propose(3, |voters| voters)
 }
 
-/// G7: a voter that is alone takes a newcomer in. Of two voters the first one is a majority by
-/// itself, and it must be the old one.
+/// G7: a voter that is alone takes a newcomer in. The first one of two voters is a majority
+/// by itself, and it must be the old one.
 #[test]
 fn stranger_named_first_beside_one_voter() -> Played {
     let mut beside = 0;
