@@ -236,6 +236,7 @@ impl State {
         self.advance(now, out);
     }
 
+    /// Begins a transfer. An older one that has not ended is dropped without an output.
     fn on_fetch(&mut self, now: Time, want: Want, out: &mut Vec<Output>) {
         let is_open = matches!(want, Want::Whole(_, Length::AtMost(_)));
         let task = Task::new(want, self.config.part_bytes, self.config.rules.keeps(Rule::Resumed));
@@ -247,6 +248,7 @@ impl State {
         self.conclude(out);
     }
 
+    /// Adds donors to those that are known; one that was excluded stays so.
     fn on_donors(&mut self, peers: &[PeerId]) {
         for peer in peers {
             if !self.donors.iter().any(|donor| donor.peer == *peer) {
@@ -255,6 +257,7 @@ impl State {
         }
     }
 
+    /// Ends the requests that no donor has answered for [`END`], as silent ones.
     fn on_tick(&mut self, now: Time, line_full: bool, out: &mut Vec<Output>) {
         (self.ticked_at, self.line_full) = (now, line_full);
         let over = self.open.iter().filter(|(_, request)| now.since(request.at) >= END);
@@ -264,6 +267,7 @@ impl State {
         }
     }
 
+    /// Ends a request. An answer to one that is no longer open is ignored.
     fn on_answer(
         &mut self,
         now: Time,
@@ -307,6 +311,7 @@ impl State {
         }
     }
 
+    /// Adapts the usual time and the number of open requests to a good answer.
     fn note_answer(&mut self, donor: usize, took: Duration) {
         self.usual = if self.usual.is_zero() { took } else { (self.usual * 7 + took) / 8 };
         self.donors[donor].note_answer(took);
@@ -329,6 +334,8 @@ impl State {
         }
     }
 
+    /// Compares the digest of a whole. On a mismatch nobody can tell which of several donors lied, so
+    /// the whole is requested again from one donor alone, who then answers for all of it.
     fn on_hashed(&mut self, found: Digest, out: &mut Vec<Output>) {
         let checks = self.config.rules.keeps(Rule::Checked);
         let Some(task) = self.task.as_ref().filter(|task| task.is_complete()) else { return };
@@ -358,11 +365,13 @@ impl State {
         }
     }
 
+    /// Excludes a donor whose bytes cannot be honest, and reports it.
     fn blame(&mut self, donor: usize, why: AnswerFault, out: &mut Vec<Output>) {
         self.donors[donor].excluded = true;
         out.push(Output::Fault(self.donors[donor].peer, why));
     }
 
+    /// Ends the transfer with its one last output.
     fn end(&mut self, how: Output, out: &mut Vec<Output>) {
         self.task = None;
         out.push(how);
@@ -429,6 +438,7 @@ impl State {
         })
     }
 
+    /// Requests one part from one donor.
     fn ask(&mut self, now: Time, donor: usize, part: usize, out: &mut Vec<Output>) {
         let Some(task) = &self.task else { return };
         let (offset, length) = task.range(part);

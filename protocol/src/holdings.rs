@@ -251,6 +251,7 @@ impl State {
         self.outbox.log(record);
     }
 
+    /// Performs an effect now, holds it back until the records before it are flushed, or drops it (R19).
     fn admit(&mut self, now: Time, item: Effect, out: &mut Vec<Output>) {
         if !self.rules.keeps(Rule::Durable) {
             return self.perform(now, item, out);
@@ -262,6 +263,8 @@ impl State {
         }
     }
 
+    /// The disk has taken or refused a batch. What waited for it is performed, or dropped if it never
+    /// can be; a question that is dropped is refused.
     fn on_written(&mut self, now: Time, disk: Disk, out: &mut Vec<Output>) {
         let (ready, never) = self.outbox.written(now, disk);
         ready.into_iter().for_each(|item| self.perform(now, item, out));
@@ -329,6 +332,7 @@ impl State {
 }
 
 impl State {
+    /// Whether the ring of this roster belongs to the open epoch, and its chunks can still serve.
     fn concerns(&self, roster: &Digest) -> bool {
         self.repairs.concerns(roster, self.open_epoch())
     }
@@ -346,6 +350,7 @@ impl State {
         }));
     }
 
+    /// A ring is over. Its finished chunks stay for a later attempt if its epoch is still open.
     fn on_ring_ended(&mut self, now: Time, roster: Digest, out: &mut Vec<Output>) {
         if !self.concerns(&roster) {
             return out.push(Output::Release(Buffer::Ring(roster)));
@@ -395,6 +400,7 @@ impl State {
         self.conclude_repair(out);
     }
 
+    /// Joins the parts of a ring to one update once the last of them is here.
     fn conclude_repair(&mut self, out: &mut Vec<Output>) {
         let Some((ring, parts)) = self.repairs.join() else { return };
         out.push(Output::Join { ring, parts });
@@ -463,6 +469,8 @@ impl State {
         }
     }
 
+    /// Answers the request of a peer, or says at once that it cannot be answered. One for a chunk may
+    /// wait, since our ring may be about to finish it.
     fn on_asked(&mut self, now: Time, ticket: Inquiry, request: &Request, out: &mut Vec<Output>) {
         let place = match *request {
             Request::Ask(_) => return self.admit(now, Effect::Answer(ticket), out),

@@ -45,6 +45,7 @@ pub struct Violation {
     pub what: String,
 }
 
+/// What a check finds; the first violation ends the run.
 pub(super) type Verdict = Result<(), Violation>;
 
 /// A violation with this label and text, unless `holds`.
@@ -84,6 +85,7 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// A process that has just started, at the founding state.
     pub(super) fn new(voter: Voter, incarnation: u64, started_ms: u64, genesis: Head) -> Self {
         Self {
             voter,
@@ -443,6 +445,7 @@ impl Check {
         })
     }
 
+    /// S1, S3 and S13 of a commit: it extends the head, a majority voted, and its roster allows it.
     fn committed(
         &mut self,
         who: &mut Process,
@@ -467,6 +470,7 @@ impl Check {
         Ok(())
     }
 
+    /// The voters of a series, by its Regroup or by the receipt before it.
     fn voters(&self, series: &Series) -> Vec<Voter> {
         match self.votes.regroup_of(series) {
             Some(regroup) => regroup.members.clone(),

@@ -142,6 +142,7 @@ impl Disk {
         self.flush(|file| matches!(file, File::Checkpoint(anchor) if anchor.digest() == *state));
     }
 
+    /// Makes the written files that are meant survive a power cut.
     fn flush(&mut self, which: impl Fn(&File) -> bool) {
         for file in self.pending.files.extract_if(.., |file| which(file)).collect::<Vec<_>>() {
             self.keep(file);
@@ -156,6 +157,7 @@ impl Disk {
         self.receipts.extend(receipts.into_iter().take(kept.receipts));
     }
 
+    /// Puts a file where a restart finds it; only the newest [`CHECKPOINTS`] stay.
     fn keep(&mut self, file: File) {
         match file {
             File::Update(name, bytes) => drop(self.updates.insert(name.digest, (name, bytes))),
@@ -168,6 +170,7 @@ impl Disk {
         }
     }
 
+    /// Deletes updates that nothing needs any more.
     pub(super) fn drop_updates(&mut self, names: &[Name]) {
         self.updates.retain(|_, (name, _)| !names.contains(name));
     }
@@ -287,6 +290,7 @@ impl Disk {
         of.iter().map(link).collect()
     }
 
+    /// Damages what a restart will find.
     pub(super) fn damage(&mut self, damage: Damage) {
         self.damaged |= damage != Damage::None;
         self.lost_votes |= matches!(damage, Damage::Votes | Damage::All);

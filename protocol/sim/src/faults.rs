@@ -76,6 +76,7 @@ impl Director {
         director
     }
 
+    /// When the next planned act is due.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.agenda.first_key_value().map(|((at_ms, _), _)| *at_ms)
     }
@@ -107,6 +108,8 @@ impl Director {
         }
     }
 
+    /// Starts the planned faults that wait for this moment. One whose epoch is past strikes all the
+    /// same, so that every seed has its faults.
     fn arm(&mut self, now_ms: u64, host: usize, epoch: u64, moment: Moment) {
         for index in 0..self.planned.len() {
             let planned = &mut self.planned[index];
@@ -122,17 +125,20 @@ impl Director {
         }
     }
 
+    /// Has a planned fault strike after its delay.
     fn strike_after(&mut self, now_ms: u64, index: usize, target: usize) {
         self.planned[index].armed = true;
         self.last_ms = now_ms;
         self.put(now_ms + self.planned[index].delay_ms, Act::Strike { planned: index, target });
     }
 
+    /// Plans an act; acts at the same time happen in the order of planning.
     fn put(&mut self, at_ms: u64, act: Act) {
         self.number += 1;
         self.agenda.insert((at_ms, self.number), act);
     }
 
+    /// Carries out what is due now.
     fn act(&mut self, world: &mut World, act: Act) {
         match act {
             Act::Start(host) => world.boot(host),
@@ -173,6 +179,7 @@ impl Director {
         }
     }
 
+    /// Does the damage of one fault, and plans the act that ends it.
     fn strike(&mut self, world: &mut World, kind: Kind, target: usize) {
         let running = world.running();
         let now_ms = world.now_ms;
@@ -312,6 +319,7 @@ impl Director {
         }
     }
 
+    /// Starts a stopped host again within six seconds or so.
     fn restart_later(&mut self, now_ms: u64, host: usize, damage: Damage) {
         let length_ms = 200 + self.rng.below(6_000);
         self.put(now_ms + length_ms, Act::Restart(host, damage));
@@ -334,6 +342,7 @@ impl Director {
         inward.chain(outward.iter().map(|host| (target, *host))).collect()
     }
 
+    /// A running host, drawn at random.
     fn anyone(&mut self, world: &World) -> usize {
         self.rng.pick(&world.running()).copied().unwrap_or(0)
     }

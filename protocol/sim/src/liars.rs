@@ -64,10 +64,12 @@ pub(crate) enum Deed {
     LeadsNowhere,
 }
 
+/// A behaviour that only says what is false.
 const fn words(name: &'static str, act: fn(&mut Voice<'_>, Cue<'_>)) -> Behaviour {
     Behaviour { name, deed: Deed::None, act }
 }
 
+/// A behaviour that does wrong without a word of its own.
 const fn deed(name: &'static str, deed: Deed) -> Behaviour {
     Behaviour { name, deed, act: |_, _| {} }
 }
@@ -148,6 +150,7 @@ impl Liar {
         Self::with(behaviours, rng.next_u64())
     }
 
+    /// A liar with these behaviours and its own source of chance.
     fn with(behaviours: Vec<&'static Behaviour>, seed: u64) -> Self {
         let (answered, series) = (BTreeSet::new(), None);
         let memory = Memory { count: 0, incarnation: 1, series, attempt: 0, answered, ready: 100 };
@@ -233,6 +236,7 @@ pub(crate) struct Voice<'a> {
 }
 
 impl<'a> Voice<'a> {
+    /// The name under which the liar speaks.
     fn me(&self) -> PeerId {
         self.facts.me.peer
     }
@@ -247,6 +251,7 @@ impl<'a> Voice<'a> {
         self.say(Some(to), message);
     }
 
+    /// Sends a message to one peer, or to all.
     fn say(&mut self, to: Option<PeerId>, message: Message) {
         self.lies.push(Lie { author: self.me(), to, message, delay_ms: 0 });
     }
@@ -276,6 +281,7 @@ impl<'a> Voice<'a> {
         }
     }
 
+    /// A heartbeat that claims the head and series of the peer it goes to.
     fn beat(&self, beside: &Stand) -> Heartbeat {
         Heartbeat {
             count: self.memory.count,

@@ -126,6 +126,7 @@ const GRACE_MS: u64 = 8_000;
 /// choose, and has no slow peers: it shows that the core carries that many.
 const LARGE: usize = 64;
 
+/// By how much the heartbeats are slowed down for this many peers.
 fn slower(peers: usize) -> u64 {
     if peers < LARGE { 1 } else { 4 }
 }
@@ -179,6 +180,7 @@ struct Story {
 }
 
 impl Story {
+    /// Sets the world up; nobody has started yet.
     fn new(config: &Config) -> Self {
         let Config { peers, epochs, seed, faults, without } = *config;
         let slower = slower(peers);
@@ -234,6 +236,7 @@ impl Story {
         Self { faults, epochs, peers, liars, world, director: Director::new(faults, seed, peers) }
     }
 
+    /// Plays all of a seed: first the faults, then the progress that must follow once they are healed.
     fn play(&mut self) -> Result<(), Violation> {
         self.disturb()?;
         if self.faults == Faults::Clean {
@@ -263,6 +266,7 @@ impl Story {
         Ok(())
     }
 
+    /// Goes on for this long without requiring progress.
     fn play_on(&mut self, length_ms: u64) -> Result<(), Violation> {
         let until_ms = self.world.now_ms + length_ms;
         while self.world.now_ms < until_ms {
@@ -272,6 +276,7 @@ impl Story {
         Ok(())
     }
 
+    /// Records the greatest head at the end in the report.
     fn note_state(&mut self) {
         let ends = self.world.honest();
         let heads = ends.iter().filter_map(|host| self.world.head(*host));
@@ -313,6 +318,7 @@ impl Story {
         Ok(())
     }
 
+    /// Ends every fault: all links work, and whoever was paused goes on.
     fn heal(&mut self) {
         self.world.heal();
         self.world.plan_crash(None);
@@ -349,6 +355,7 @@ impl Story {
         Err(Violation { invariant, what })
     }
 
+    /// Whether all honest peers agree on a head for which this holds.
     fn all_are(&self, there: impl Fn(&World, &Head) -> bool) -> bool {
         let running = self.world.honest();
         let agree = |pair: &[usize]| self.world.agree(pair[0], pair[1]);

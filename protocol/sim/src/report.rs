@@ -146,6 +146,7 @@ pub struct Report {
 }
 
 impl Report {
+    /// An empty report on the run of this seed.
     pub(super) fn new(seed: u64) -> Self {
         Self { seed, ..Self::default() }
     }
@@ -156,10 +157,12 @@ impl Report {
         self.counts.get(&count).copied().unwrap_or(0)
     }
 
+    /// Adds to how often something happened.
     pub(super) fn count(&mut self, count: Count, times: u64) {
         *self.counts.entry(count).or_default() += times;
     }
 
+    /// Counts what a roster shows, once however many peers receive it.
     pub(super) fn count_roster(&mut self, digest: &Digest, roster: &Roster) {
         let same = self.rosters.entry((roster.series, roster.attempt)).or_default();
         if !same.insert(*digest) {
@@ -181,6 +184,7 @@ impl Report {
         wasted
     }
 
+    /// Counts one peer's commit; the first of an epoch also gives its length.
     pub(super) fn count_commit(&mut self, now_ms: u64, committed: &Committed) {
         if committed.head.epoch > self.epochs {
             let since_ms = std::mem::replace(&mut self.committed_ms, now_ms);
@@ -205,6 +209,7 @@ impl Report {
         sorted.get(sorted.len() / 2).copied().unwrap_or(0)
     }
 
+    /// Adds the counts of another run, and takes the greater of the maxima.
     fn add(&mut self, other: &Self) {
         self.epochs += other.epochs;
         other.counts.iter().for_each(|(count, times)| self.count(*count, *times));
@@ -317,6 +322,7 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Adds up the runs of one class of faults.
     pub(super) fn new(
         faults: Faults,
         peers: usize,

@@ -68,6 +68,7 @@ pub(crate) enum Loss {
     Stalled,
 }
 
+/// One ring under way, as its members together see it.
 #[derive(Clone, Debug)]
 struct Run {
     roster: Digest,
@@ -193,14 +194,17 @@ impl Rings {
 }
 
 impl Run {
+    /// The member that sends to this one.
     fn before(&self, index: usize) -> PeerId {
         self.members[(index + self.members.len() - 1) % self.members.len()].peer
     }
 
+    /// The member that this one sends to.
     fn after(&self, index: usize) -> PeerId {
         self.members[(index + 1) % self.members.len()].peer
     }
 
+    /// What a member will be told, and when.
     fn due(&self, delay_ms: u64, index: usize, notice: Notice) -> Due {
         Due { delay_ms, host: self.hosts[index], roster: self.roster, notice }
     }

@@ -60,10 +60,12 @@ impl Anchor {
         Self { epoch: 0, tokens: 0, r, state, theta, velocity }.named()
     }
 
+    /// The digest by which the protocol names this state.
     pub(crate) fn digest(&self) -> Digest {
         self.state
     }
 
+    /// Computes the digest anew after the numbers have changed.
     fn named(mut self) -> Self {
         self.state = table_digest(&self.table());
         self
@@ -196,6 +198,7 @@ impl Toy {
         self.spent_in.iter().map(|spent| *spent..self.trained).collect()
     }
 
+    /// Ends the work on a frozen delta; data whose update was committed is spent.
     fn settle(&mut self, spent: &Blocks) {
         self.frozen = None;
         if !spent.is_empty() {

@@ -241,6 +241,8 @@ impl World {
         self.broken.take().map_or(Ok(true), Err)
     }
 
+    /// Lets one thing happen to a host, unless the process that it was meant for has ended. A paused
+    /// process takes it when it goes on.
     fn happen(&mut self, host: usize, incarnation: u64, happening: Happening) {
         if matches!(happening, Happening::LookUp) {
             return self.on_look_up();
@@ -287,6 +289,7 @@ impl World {
         }
     }
 
+    /// Plans the next Tick at the deadline that the machine names, if none is planned before it.
     fn schedule_tick(&mut self, host: usize) {
         let now_ms = self.now_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
@@ -300,6 +303,7 @@ impl World {
         }
     }
 
+    /// Carries out one output of a host's machine.
     fn apply(&mut self, host: usize, output: Output) {
         match output {
             Output::Write(records) => self.write(host, &records),
@@ -352,6 +356,7 @@ impl World {
         }
     }
 
+    /// Shows an event of a host to the checker, which may find a violation.
     fn on_event(&mut self, host: usize, event: Event) {
         let Some(process) = &mut self.hosts[host].process else { return };
         let mut update = None;
@@ -406,6 +411,7 @@ impl World {
         }
     }
 
+    /// Ends the run with a violation; the first one stands.
     fn break_with(&mut self, invariant: &'static str, what: String) {
         self.judge(Err(Violation { invariant, what }));
     }
@@ -416,11 +422,13 @@ impl World {
         process.map_or(Time(0), |p| Time(self.now_ms - p.judged.started_ms + p.leapt_ms))
     }
 
+    /// Plans something on the host itself, within its jitter.
     fn push_soon(&mut self, host: usize, happening: Happening) {
         let delay_ms = 1 + self.rng.below(self.setup.jitter_ms);
         self.push(delay_ms, host, happening);
     }
 
+    /// Plans something for the process that runs on a host now; a later incarnation never sees it.
     fn push(&mut self, delay_ms: u64, host: usize, happening: Happening) {
         self.number += 1;
         let (at_ms, number) = (self.now_ms + delay_ms, self.number);
@@ -429,6 +437,7 @@ impl World {
     }
 }
 
+/// The identity of a host's log: a host that loses its disk begins another one.
 fn log_id(seed: u64, host: usize, number: u64) -> LogId {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&derive("log", seed, host, number)[..16]);

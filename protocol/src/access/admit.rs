@@ -240,6 +240,7 @@ impl Admissions {
     }
 }
 
+/// Requires the organiser's signature under this tag.
 fn signed(
     organiser: &PeerId,
     tag: &str,

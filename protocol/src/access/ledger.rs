@@ -303,6 +303,8 @@ impl Ledger {
         }
     }
 
+    /// Revokes a peer, also one that was never admitted. The first revocation stands. Twice
+    /// [`PEERS_MAX`] bounds the memory; beyond it only known peers can be revoked.
     fn revoke(&mut self, peer: PeerId, by: Revocation) {
         if self.peers.len() < 2 * PEERS_MAX || self.peers.contains_key(&peer) {
             let entry = self.peers.entry(peer).or_insert(Admitted { came: None, revoked: None });
@@ -310,12 +312,14 @@ impl Ledger {
         }
     }
 
+    /// Revokes an invite, within the same bound: no ticket of it admits anyone from now on.
     fn revoke_invite(&mut self, key: PeerId, by: Revocation) {
         if self.invites.len() < 2 * PEERS_MAX || self.invites.contains_key(&key) {
             self.invites.entry(key).or_default().revoked.get_or_insert(by);
         }
     }
 
+    /// The peers that an invite has admitted.
     fn came_by(&self, invite: &PeerId) -> Vec<PeerId> {
         let by =
             |peer: &Admitted| matches!(peer.came, Some((Via::Invite(key), _)) if key == *invite);

@@ -87,6 +87,7 @@ impl Notice {
         notice
     }
 
+    /// What the organiser signs: all but the run, which the signature covers anyway.
     fn signed(&self) -> Vec<u8> {
         wire::canonical(&(self.number, self.before, &self.body))
     }
@@ -333,6 +334,7 @@ impl Notices {
     }
 }
 
+/// Whether a notice agrees with `base`, the last notice that the lineage carries, where they touch.
 fn fits_base((number, digest): Point, notice: &Notice) -> bool {
     match notice.number.checked_sub(number) {
         Some(0) => notice.place().1 == digest,

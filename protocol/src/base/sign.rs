@@ -109,6 +109,7 @@ pub fn verify(author: &PeerId, tag: &str, run: &RunId, body: &[u8], signature: &
         .is_ok()
 }
 
+/// What a signature covers: the tag and the run keep a signature from meaning anything elsewhere.
 fn signed_bytes(tag: &str, run: &RunId, body: &[u8]) -> Vec<u8> {
     [b"intellect-node/1/", tag.as_bytes(), b"\0", run.as_bytes(), body].concat()
 }

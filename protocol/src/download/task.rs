@@ -62,6 +62,7 @@ impl Task {
         task
     }
 
+    /// Plans every part of what is wanted, as if none had arrived.
     fn begin(&mut self) {
         let count = match &self.want {
             Want::Pieces(pieces, _) => pieces.len(),
@@ -97,10 +98,12 @@ impl Task {
         }
     }
 
+    /// Whether this part must still arrive.
     pub(super) fn lacks(&self, part: usize) -> bool {
         self.missing.contains(&part)
     }
 
+    /// Whether all parts are here; a whole must still be hashed.
     pub(super) fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }

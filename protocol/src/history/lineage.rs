@@ -477,10 +477,12 @@ fn depth_of(chain: &[(Series, Vec<Voter>)]) -> u32 {
     u32::try_from(chain.len().saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
+/// Requires a property of a certificate.
 fn require(holds: bool, otherwise: CertificateFault) -> Result<(), Fault> {
     rule(holds, otherwise).map_err(Fault::Certificate)
 }
 
+/// Requires a property, with the fault of whoever asks.
 fn rule<F>(holds: bool, otherwise: F) -> Result<(), F> {
     if holds { Ok(()) } else { Err(otherwise) }
 }

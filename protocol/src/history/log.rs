@@ -352,6 +352,7 @@ impl Votes {
         beside.filter(|(_, bound)| bound.opened.is_some()).for_each(|(_, b)| b.closed = true);
     }
 
+    /// The bound of a series; a new one forbids nothing.
     fn of_mut(&mut self, series: Series) -> &mut Bound {
         self.0.entry(series).or_default()
     }

@@ -41,6 +41,7 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
+    /// Begins with what the disk has: the newest checkpoint, and the published weights.
     pub(super) fn new(newest: Head, saved: Option<Head>, published: Option<Digest>) -> Self {
         Self {
             newest,
@@ -110,6 +111,7 @@ impl Checkpoints {
         self.pinned.extract_if(.., |state| !asked.contains_key(state)).collect()
     }
 
+    /// Every state that a donor can serve from disk.
     fn on_disk(&self) -> impl Iterator<Item = Digest> {
         let saved = self.saved.iter().map(|saved| saved.state);
         saved.chain(self.pinned.iter().copied()).chain(self.published)

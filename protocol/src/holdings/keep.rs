@@ -30,6 +30,8 @@ impl State {
         self.drop_updates(old, out);
     }
 
+    /// The disk has taken or refused an update. A refused one serves from memory, but no vote may name
+    /// it (R19); it is written again after [`DISK_PAUSE`].
     pub(super) fn on_kept(&mut self, now: Time, name: Name, disk: Disk, out: &mut Vec<Output>) {
         let update = name.digest;
         match disk {
@@ -130,6 +132,7 @@ impl State {
         }
     }
 
+    /// An update was read or fetched. A fetched one is written first.
     pub(super) fn on_update(&mut self, now: Time, name: Name, out: &mut Vec<Output>) {
         if !self.updates.is_on_disk(&name.digest) {
             return self.keep(name, None, out);
@@ -167,6 +170,7 @@ impl State {
         }
     }
 
+    /// Applies the decided update, or fetches it from the peers that have it.
     pub(super) fn apply(&mut self, now: Time, apply: Arc<Apply>, out: &mut Vec<Output>) {
         if !self.updates.is_in_memory(&apply.update) {
             // The update is being fetched, or was one of very many in this epoch. Every

@@ -167,6 +167,8 @@ impl Outbox {
         Ruling::Later
     }
 
+    /// Whether a heartbeat may go before the records that are being written: the disk must be neither
+    /// slow nor full, and all that the heartbeat tells must be flushed.
     fn may_overtake(&self, now: Time) -> bool {
         let soon = self.writing_since.is_none_or(|since| now < since + OVERTAKE);
         self.durable >= self.announced && self.retry_at.is_none() && soon
@@ -223,6 +225,7 @@ impl Outbox {
 }
 
 impl Effect {
+    /// Whether it is a heartbeat, which may overtake records.
     fn is_heartbeat(&self) -> bool {
         let Self::Decision(output) = self else { return false };
         matches!(&**output, Output::Gossip(m) if matches!(m.body(), Message::Heartbeat(_)))
@@ -239,6 +242,7 @@ impl Effect {
     }
 }
 
+/// Bytes of a record in the log, with the length before it.
 fn length(record: &Record) -> usize {
     record.bytes().len() + LENGTH_BYTES
 }

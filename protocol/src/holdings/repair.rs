@@ -222,6 +222,7 @@ impl Repairs {
         over
     }
 
+    /// When the first request that waits for a chunk must be answered.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.asked.iter().map(|(until, ..)| *until).min()
     }

@@ -25,6 +25,7 @@ pub(super) struct Updates {
     kept: BTreeMap<Digest, Kept>,
 }
 
+/// What is known of one update, and where its bytes are.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     epoch: u64,
@@ -78,6 +79,7 @@ impl Updates {
         }
     }
 
+    /// The update has survived a flush: no power cut loses it now.
     pub(super) fn flushed(&mut self, digest: &Digest) {
         if let Some(kept) = self.kept.get_mut(digest) {
             kept.on_disk = true;
@@ -151,10 +153,12 @@ impl Updates {
         self.open.len()
     }
 
+    /// Whether its bytes are in memory, where a step needs them.
     pub(super) fn is_in_memory(&self, digest: &Digest) -> bool {
         self.kept.get(digest).is_some_and(|kept| kept.in_memory)
     }
 
+    /// Whether its bytes are flushed, as a vote for it requires (R19).
     pub(super) fn is_on_disk(&self, digest: &Digest) -> bool {
         self.kept.get(digest).is_some_and(|kept| kept.on_disk)
     }

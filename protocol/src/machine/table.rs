@@ -154,6 +154,7 @@ impl Roll {
         now.since(named.map_or(since, |at| at.max(since))) >= self.grace
     }
 
+    /// Whether a peer counts as alive: it has not left, and its last heartbeat is recent.
     fn fresh(&self, seen: &Seen, now: Time) -> bool {
         !seen.has_left() && now.since(seen.heard) < self.silent_after(seen)
     }

@@ -75,6 +75,7 @@ impl Repair {
         whole.then(|| std::mem::take(&mut self.update))
     }
 
+    /// Copies the bytes of these blocks to where they stand in the whole update.
     fn place(&mut self, blocks: &Blocks, bytes: &[u8]) {
         let mut rest = bytes;
         for range in blocks.elements(self.elements) {

@@ -152,6 +152,7 @@ impl Codec {
         Ok(())
     }
 
+    /// Requires exactly as many bytes as this number of elements takes.
     fn check_length(self, bytes: &[u8], elements: usize) -> Result<(), DecodeError> {
         let (expected, found) = (self.encoded_bytes(elements), bytes.len());
         if found == expected { Ok(()) } else { Err(DecodeError::Length { expected, found }) }

@@ -139,6 +139,7 @@ pub struct State {
     phase: Phase,
 }
 
+/// How far an exchange is. It never goes back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
@@ -254,6 +255,7 @@ impl State {
         }
     }
 
+    /// Checks the label of a frame before any of its bytes are used (R31).
     fn on_frame(&mut self, label: &Label, out: &mut Vec<Output>) -> Result<(), FrameFault> {
         let Kind::Frame(half) = label.kind else { return Err(FrameFault::SealAsFrame) };
         // R31: frames of another roster are dropped without a fault; they may be early or late.
@@ -271,6 +273,7 @@ impl State {
         }
     }
 
+    /// The next partial sum of a chunk is here. It must be the next in order, and never of the chunk whose sum begins here.
     fn on_sum(&mut self, at: Frame, out: &mut Vec<Output>) -> Result<(), FrameFault> {
         let (position, cut) = (self.config.position, self.config.cut);
         if at.chunk == position {
@@ -287,6 +290,7 @@ impl State {
         Ok(())
     }
 
+    /// The next finished frame of a chunk is here. It cannot come before we have passed on its sum.
     fn on_finished(&mut self, at: Frame, out: &mut Vec<Output>) -> Result<(), FrameFault> {
         if self.config.cut.owner(at.chunk) == self.config.position {
             return Err(FrameFault::OwnChunk);
@@ -306,6 +310,7 @@ impl State {
         Ok(())
     }
 
+    /// The seal of another owner's chunk is here. It comes once, after the last frame of that chunk.
     fn on_seal(
         &mut self,
         label: &Label,
@@ -330,6 +335,7 @@ impl State {
         self.check_seal(chunk, out)
     }
 
+    /// The oldest work is done, and its frame may be sent.
     fn on_worked(&mut self, out: &mut Vec<Output>) {
         let Some((work, at)) = self.working.pop_front() else { return };
         match work {
@@ -342,6 +348,7 @@ impl State {
         }
     }
 
+    /// All frames of a chunk are here and hashed. We seal the chunk that we own, and check the others.
     fn on_hashed(
         &mut self,
         chunk: usize,
@@ -377,6 +384,7 @@ impl State {
         Ok(())
     }
 
+    /// Takes a good seal, which the successor may need too.
     fn seal(&mut self, chunk: usize, seal: Seal, out: &mut Vec<Output>) {
         self.chunks[chunk].sealed = true;
         out.push(Output::Sealed(chunk, seal));
@@ -417,6 +425,7 @@ impl State {
         }
     }
 
+    /// Counts a finished frame, and has the chunk hashed after its last one.
     fn count_finished(&mut self, at: Frame, out: &mut Vec<Output>) {
         let chunk = &mut self.chunks[at.chunk];
         chunk.finished += 1;

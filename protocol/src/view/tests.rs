@@ -1,4 +1,4 @@
-//! Tests of the membership view.
+//! Tests of the membership view, without clock or network.
 
 use super::*;
 use crate::base::id::{Digest, LogId, RunId};
@@ -33,7 +33,7 @@ fn view() -> State {
     State::new(PeerId([0; 32]), roll)
 }
 
-/// G10: a round trip is what the other side makes of it.
+/// G10: a round trip is a claim of the other side.
 #[test]
 fn g10_no_round_trip_counts_as_longer_than_the_earth_is_wide() {
     let mut view = view();
@@ -42,7 +42,7 @@ fn g10_no_round_trip_counts_as_longer_than_the_earth_is_wide() {
     assert_eq!(view.roll().peers[&A].rtt_ms, 4_000);
 }
 
-/// A heartbeat is kept for each of so many peers: what is too long in it is not.
+/// A heartbeat is stored for each of many peers, without its parts that are too long.
 #[test]
 fn what_is_too_long_in_a_heartbeat_is_not_kept() {
     let mut view = view();
@@ -62,7 +62,7 @@ fn what_is_too_long_in_a_heartbeat_is_not_kept() {
     assert_eq!(view.roll().peers[&A].beat.ticket.as_deref(), Some(&named));
 }
 
-/// Far enough from zero that ageing does not stop there.
+/// Far enough from zero for ageing to stay above zero.
 const START_MS: u64 = 10_000;
 
 const A: PeerId = PeerId([1; 32]);
@@ -136,7 +136,7 @@ fn key(n: u64) -> PeerId {
     PeerId(key)
 }
 
-/// F4: more keys than there is room for, one after the other, say that they live.
+/// F4: more keys than there is room for say, one after the other, that they live.
 #[test]
 fn a_thousand_keys_close_the_table_to_nobody() {
     let mut view = view();
@@ -153,7 +153,7 @@ fn a_thousand_keys_close_the_table_to_nobody() {
     assert_eq!((view.roll().peers.len(), lost), (PEERS_MAX, 1_101 - PEERS_MAX));
 }
 
-/// F4: who is in no receipt is forgotten once it is silent.
+/// F4: a peer that is in no receipt is forgotten once it is silent.
 #[test]
 fn only_who_is_named_is_remembered_in_silence() {
     let mut view = view();

@@ -262,8 +262,8 @@ fn damaged_documents_make_no_token_file() {
     fs::write(story.path("a.bin"), [0, 1, 2]).unwrap();
     let out = story.text("out");
     for (name, arguments, told) in [
-        ("a.jsonl", vec!["--strict"], "a.jsonl, line 2: it is no JSON object"),
-        ("a.parquet", vec![], "is no whole Parquet file"),
+        ("a.jsonl", vec!["--strict"], "a.jsonl, line 2: it is not a JSON object"),
+        ("a.parquet", vec![], "is not a complete Parquet file"),
         ("a.bin", vec!["--format", "u16"], "holds no tokens of 2 bytes"),
         ("a.bin", vec![], "what kind of file is"),
     ] {
@@ -275,7 +275,7 @@ fn damaged_documents_make_no_token_file() {
     let done = story.node(&["data", "tokenize", "--out", &out]).unwrap();
     done.expect_failure(2, &["<FILE>"]).unwrap();
     let done = story.node(&["data", "show", &story.text("a.bin")]).unwrap();
-    done.expect_failure(1, &["it is no token file"]).unwrap();
+    done.expect_failure(1, &["it is not a token file"]).unwrap();
 }
 
 #[test]

@@ -13,8 +13,8 @@ use super::read::{File, rust};
 const ROWS: [(&str, [usize; 3]); 6] = [
     ("protocol", [104, 288, 34]),
     ("protocol/sim", [0, 0, 1]),
-    ("model", [8, 443, 8]),
-    ("bootstrap", [11, 59, 7]),
+    ("model", [0, 171, 0]),
+    ("bootstrap", [0, 1, 0]),
     ("node", [107, 786, 37]),
     ("tests", [0, 1, 0]),
 ];

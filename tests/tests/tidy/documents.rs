@@ -110,11 +110,11 @@ pub(super) fn said(files: &[File]) -> Vec<String> {
     out
 }
 
-/// A label that a comment cites (`R12`, `S4`) is a rule of PROTOCOL.md.
+/// A label that a comment cites (`R12`, `S4`) is a rule of PROTOCOL.md. One rule may have several: `- **R12, G8** …`.
 pub(super) fn labels(files: &[File]) -> Vec<String> {
     let Some(page) = files.iter().find(|f| f.path == "docs/PROTOCOL.md") else { return Vec::new() };
     let rules = page.text.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
-    let known: BTreeSet<&str> = rules.map(|(label, _)| label).collect();
+    let known: BTreeSet<&str> = rules.flat_map(|(labels, _)| labels.split(", ")).collect();
     let is_label = |word: &&str| {
         let digits = word.strip_prefix(LABELS).unwrap_or_default();
         !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())

@@ -72,11 +72,11 @@ fn strict_refuses_what_is_no_document() {
     let folder = Folder::new();
     let (lines, out) = (folder.file("a.jsonl", LINES), folder.path("a.tokens"));
     let told = typed(&["tokenize", &lines, "--out", &out, "--strict"]).unwrap_err().to_string();
-    has(&told, &["a.jsonl, line 3: it is no JSON object", "\"rubbish\""]);
+    has(&told, &["a.jsonl, line 3: it is not a JSON object", "\"rubbish\""]);
     let told = typed(&["show", &out]).unwrap_err().to_string();
     has(&told, &["a.tokens: No such file"]);
     let told = typed(&["show", &lines]).unwrap_err().to_string();
-    has(&told, &["a.jsonl: it is no token file"]);
+    has(&told, &["a.jsonl: it is not a token file"]);
 }
 
 /// A `tokenizer.json` of two words.

@@ -207,7 +207,7 @@ fn what_is_no_text_makes_no_manifest() {
         ("a.ndjson", line.as_bytes(), "a.tokens`"),
         ("a.parquet", b"PAR1", "data tokenize"),
         ("a.jsonl.gz", &[0x1f, 0x8b], "zcat"),
-        ("bad.txt", b"stra\xdfe", "bad.txt is no text of UTF-8: byte 4"),
+        ("bad.txt", b"stra\xdfe", "bad.txt is not UTF-8 text: byte 4"),
         ("empty.txt", b"", "empty.txt is empty"),
     ] {
         std::fs::write(folder.path(name), bytes).unwrap();

@@ -39,6 +39,7 @@ pub(super) struct History {
 }
 
 impl History {
+    /// Begins with the founding state, which all peers share.
     pub(super) fn new(genesis: Head, voters: Vec<Voter>) -> Self {
         let (parent, r, regrouped) = (Digest::ZERO, Digest::ZERO, false);
         let (rights, spent) = (Rights::default(), BTreeMap::new());
@@ -47,6 +48,7 @@ impl History {
         Self { nodes: BTreeMap::from([(genesis.state, node)]), frozen, liars }
     }
 
+    /// From now on a liar may drive this peer, which may then declare any weight.
     pub(super) fn distrust(&mut self, peer: PeerId) {
         self.liars.insert(peer);
     }
@@ -85,6 +87,7 @@ impl History {
         })
     }
 
+    /// Adds a committed epoch to the tree of states, after checking what it claims.
     pub(super) fn on_committed(
         &mut self,
         r: Digest,
@@ -243,6 +246,7 @@ impl History {
         Ok(spent)
     }
 
+    /// The frozen delta behind a member's part of a receipt, which must exist (S4).
     fn contribution(
         &self,
         member: &Member,

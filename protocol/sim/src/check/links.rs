@@ -28,6 +28,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
+    /// Adds what a process has heard; a restart forgets what it heard before.
     fn hear(&mut self, who: &Process, said: Said) {
         let (incarnation, all) = self.said.entry(who.voter.peer).or_default();
         if *incarnation != who.incarnation {
@@ -77,6 +78,7 @@ impl Check {
         }
     }
 
+    /// The voters to which the author of a heartbeat says it has no link.
     fn unlinked(&self, beat: &Heartbeat) -> BTreeSet<PeerId> {
         let voters = self.voters(&beat.series);
         let bit =
@@ -85,6 +87,7 @@ impl Check {
         named.map(|(_, voter)| voter.peer).collect()
     }
 
+    /// R42: no roster puts two peers side by side that have both said they have no link.
     fn neighbours(&self, heard_ms: (u64, u64), who: &Process, roster: &Roster) -> Verdict {
         let ring: Vec<PeerId> = roster.ring().map(|member| member.peer).collect();
         for (a, b) in ring.iter().zip(ring.iter().cycle().skip(1)).filter(|(a, b)| a != b) {

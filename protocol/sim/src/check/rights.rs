@@ -42,6 +42,7 @@ impl Rights {
         !self.revoked.contains(peer)
     }
 
+    /// S10: an invite admits no more peers than it has uses.
     fn admit(&mut self, ticket: &Ticket) -> Verdict {
         let Some(terms) = ticket.terms() else { return Ok(()) };
         let uses = self.uses.entry(terms.key).or_default();
@@ -53,6 +54,7 @@ impl Rights {
         Ok(())
     }
 
+    /// Applies the organiser's notice to who may take part.
     fn update(&mut self, notice: &Notice) {
         for clause in notice.clauses() {
             match clause {
@@ -73,6 +75,7 @@ impl Rights {
     }
 }
 
+/// S9: no revoked peer is a member or a voter of what is committed.
 fn s9(revoked: &BTreeSet<PeerId>, peer: &PeerId) -> Verdict {
     require(!revoked.contains(peer), "S9", || format!("{peer} takes part, and was revoked"))
 }

@@ -55,6 +55,7 @@ pub(super) struct Votes {
 }
 
 impl Votes {
+    /// Begins with no vote counted and no roster known.
     pub(super) fn new(quorum: QuorumRule) -> Self {
         Self {
             quorum,
@@ -71,6 +72,7 @@ impl Votes {
         }
     }
 
+    /// S5: no peer answers an attempt below one that it has promised.
     pub(super) fn on_status(&mut self, voter: Voter, status: &Status) -> Verdict {
         let log = self.logs.entry((voter, status.series)).or_default();
         require(status.attempt >= log.promised, "S5", || {
@@ -106,6 +108,7 @@ impl Votes {
         self.series.range(first..=last).any(|(_, ballots)| ballots.allowed.contains(r))
     }
 
+    /// S2: a roster must not propose another value than one that is chosen already.
     pub(super) fn on_roster(&mut self, run: &RunId, digest: Digest, roster: &Roster) -> Verdict {
         self.note_roster(run, digest, roster);
         let adopts = roster.adopt.as_ref().map(|receipt| wire::receipt_digest(run, receipt));
@@ -114,6 +117,7 @@ impl Votes {
         ballots.chosen_stays_chosen(&roster.series)
     }
 
+    /// S5: a peer accepts one roster at an attempt, and none below its promise.
     pub(super) fn on_accept(&mut self, voter: Voter, accept: &Accept) -> Verdict {
         let Some((series, attempt)) = self.places.get(&accept.roster).copied() else {
             return require(false, "S5", || format!("{} accepts an unknown roster", voter.peer));
@@ -174,10 +178,12 @@ impl Votes {
         }
     }
 
+    /// From now on a liar may drive this peer: its votes alone make no value firm.
     pub(super) fn distrust(&mut self, peer: PeerId) {
         self.liars.insert(peer);
     }
 
+    /// Records a Regroup under its digest, whoever shows it.
     pub(super) fn on_regroup(&mut self, digest: Digest, regroup: &Regroup) {
         self.regroups.entry(digest).or_insert_with(|| regroup.clone());
     }
@@ -210,10 +216,12 @@ impl Votes {
         self.open(run, &join.regroup);
     }
 
+    /// Whether this is the first Join of a voter to its Regroup.
     fn is_new(&self, voter: Voter, join: &Join) -> bool {
         !self.joins.get(&join.regroup).is_some_and(|joins| joins.contains_key(&voter))
     }
 
+    /// The Regroup of this digest, if any peer has shown it.
     pub(super) fn regroup(&self, digest: &Digest) -> Option<&Regroup> {
         self.regroups.get(digest)
     }
@@ -247,6 +255,7 @@ impl Votes {
         opened.count() as u64
     }
 
+    /// How many series decided two values, which only a broken rule makes possible.
     pub(super) fn split_count(&self) -> u64 {
         self.series.values().filter(|ballots| ballots.decided.len() > 1).count() as u64
     }
@@ -311,6 +320,7 @@ impl Votes {
 }
 
 impl Log {
+    /// S5: no vote after a Join, and none below the promised attempt.
     fn may_vote(&self, voter: &Voter, attempt: u64) -> Verdict {
         require(!self.closed, "S5", || format!("{} votes after its Join", voter.peer))?;
         require(attempt >= self.promised, "S5", || {

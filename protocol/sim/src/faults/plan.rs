@@ -61,6 +61,7 @@ pub(super) enum Links {
     All,
 }
 
+/// One fault of a seed: what it does, and at which moment of which epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planned {
     pub(super) kind: Kind,
@@ -75,6 +76,7 @@ pub(super) struct Planned {
 }
 
 impl Kind {
+    /// A fault of this class, drawn at random; [`Faults::Clean`] has none.
     fn draw(faults: Faults, rng: &mut Rng) -> Option<Self> {
         let kind = match faults {
             Faults::Clean => return None,
@@ -132,6 +134,7 @@ impl Kind {
 }
 
 impl Planned {
+    /// A fault of this class at a moment of an early epoch.
     pub(super) fn draw(faults: Faults, rng: &mut Rng) -> Option<Self> {
         let kind = Kind::draw(faults, rng)?;
         let epoch = FIRST_EPOCH + rng.below(EPOCHS);

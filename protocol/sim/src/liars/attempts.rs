@@ -9,6 +9,7 @@ use super::{Attempt, Cue, Voice};
 /// How far above a majority's attempts an attempt may be to be read at all (G2).
 const FAR: Attempt = 1 << 10;
 
+/// Opens this attempt, as a proposer would.
 fn ask(series: Series, attempt: Attempt) -> Message {
     Message::Query(Query { series, attempt, lost: Vec::new() })
 }
@@ -23,6 +24,7 @@ fn note(voice: &mut Voice<'_>, series: Series, attempt: Attempt) {
     }
 }
 
+/// Records the attempts that a Roster or a Query names.
 fn noted(voice: &mut Voice<'_>, cue: Cue<'_>) {
     match cue {
         Cue::Hears(Message::Roster(m)) => note(voice, m.series, m.attempt),

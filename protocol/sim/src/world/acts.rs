@@ -139,6 +139,7 @@ impl World {
         Credentials { ticket: invited.tickets.get(&host).cloned(), unix }
     }
 
+    /// What a process is started with, after what its disk has kept.
     fn config(&self, host: usize, log: LogId, recovered: Recovered) -> peer::Config {
         let (seed, place) = (self.setup.seed, &self.hosts[host]);
         let (undo_max, undo_time) = self.script.undo.unwrap_or((1 << 32, Duration::ZERO));
@@ -185,6 +186,7 @@ impl World {
         self.end(host, Kept { votes, receipts, files });
     }
 
+    /// How many of the unflushed writes a power cut leaves, drawn at random.
     fn some_of(&mut self, count: usize) -> usize {
         let some = if count > 0 { self.rng.below(count as u64 + 1) } else { 0 };
         usize::try_from(some).unwrap_or(count)
@@ -292,12 +294,14 @@ impl World {
         self.push(MEASURE_MS, host, Happening::Measure);
     }
 
+    /// Breaks the rings that cross a link which the network has lost.
     pub(super) fn part(&mut self, loss: Loss) {
         let network = &self.network;
         let due = self.rings.part(loss, |a, b| network.joins(a, b));
         self.notify(due);
     }
 
+    /// Breaks the rings of a host that has stopped or stalled.
     fn lose(&mut self, host: usize, loss: Loss) {
         let due = self.rings.lose(host, loss, None);
         self.notify(due);

@@ -84,6 +84,7 @@ pub(super) struct Questions {
 }
 
 impl Questions {
+    /// Opens a question under a ticket of its own.
     fn ask(&mut self, question: Question) -> Inquiry {
         self.asked += 1;
         self.open.insert(Inquiry(self.asked), question);
@@ -102,6 +103,7 @@ impl Fetch {
         Want::Whole(digest, Length::Exactly(length as u64))
     }
 
+    /// The request that a donor gets for one part.
     fn request(&self, part: usize, offset: u64) -> Request {
         match &self.wanted {
             Wanted::Update(name) => Request::Update { update: name.digest, offset },
@@ -196,6 +198,7 @@ impl World {
         self.schedule_look(host, fetch);
     }
 
+    /// Plans the next look at a transfer, at its own deadline.
     fn schedule_look(&mut self, host: usize, fetch: u64) {
         let now_ms = self.now_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
@@ -269,6 +272,7 @@ impl World {
         }
     }
 
+    /// A donor has been silent for too long. A question that was answered is closed already.
     pub(super) fn on_unanswered(&mut self, host: usize, ticket: Inquiry) {
         let Some(Question { donor, asking, .. }) = self.questions.open.remove(&ticket) else {
             return;
@@ -307,6 +311,7 @@ impl World {
         }
     }
 
+    /// Has a donor answer a question from its own machine and log, and lie if it is a liar.
     fn answer(&mut self, donor: usize, host: usize, name: PeerId, ask: &Ask) {
         let delay_ms = 2 * self.network.delay_ms(donor, host, &mut self.rng);
         let Host { disk, process: Some(process), .. } = &self.hosts[donor] else { return };
@@ -385,6 +390,7 @@ impl World {
         self.drive(host, fetch, download::Input::Answer(number, answer.map(|_| named)), &bytes);
     }
 
+    /// Puts bytes where they belong in what is being fetched.
     fn put(&mut self, host: usize, fetch: u64, offset: u64, came: &[u8]) {
         let Some(process) = &mut self.hosts[host].process else { return };
         let Some(fetching) = process.fetching.get_mut(&fetch) else { return };
@@ -400,6 +406,7 @@ impl World {
         }
     }
 
+    /// Hashes what has arrived, as a real process does off its own thread.
     fn hash(&mut self, host: usize, fetch: u64) {
         let Some(process) = &self.hosts[host].process else { return };
         let Some(fetching) = process.fetching.get(&fetch) else { return };

@@ -68,10 +68,12 @@ impl World {
         self.push(LOOK_MS, 0, Happening::LookUp);
     }
 
+    /// Whether a liar drives this host.
     pub(crate) fn is_liar(&self, host: usize) -> bool {
         self.hosts[host].liar.is_some()
     }
 
+    /// Whether a host does this besides what it says.
     pub(super) fn does(&self, host: usize, deed: Deed) -> bool {
         self.hosts[host].liar.as_ref().is_some_and(|liar| liar.does(deed))
     }
@@ -141,6 +143,7 @@ impl World {
         self.push(LOOK_MS, 0, Happening::LookUp);
     }
 
+    /// What liars know of a host: they see the state of everyone.
     fn stand(&self, host: usize) -> Option<Stand> {
         let process = self.hosts[host].process.as_ref()?;
         let (series, voters) = process.holdings.peer().series();
@@ -157,6 +160,8 @@ impl World {
         })
     }
 
+    /// Lets a liar answer a cue. `true` suppresses the message of its machine. A liar that has no
+    /// process speaks only if it is a stranger, and only from the time at which strangers come.
     fn act(&mut self, host: usize, stands: &[Stand], cue: Cue<'_>) -> (Vec<Lie>, bool) {
         let Some(mut liar) = self.hosts[host].liar.take() else { return (Vec::new(), false) };
         let name = self.hosts[host].name;
@@ -194,6 +199,7 @@ impl World {
         }
     }
 
+    /// Counts the lies that a run must have had to be worth anything.
     fn count_lie(&mut self, message: &Message) {
         match message {
             Message::Refuse(_) => self.report.count(Count::Refusals, 1),

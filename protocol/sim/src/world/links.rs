@@ -61,6 +61,7 @@ impl World {
         }
     }
 
+    /// Tells both ends that a link has come or gone, each in its own time.
     fn report_link(&mut self, a: usize, b: usize, linked: bool) {
         if self.network.undialable.is_none() {
             return;

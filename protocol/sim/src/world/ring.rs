@@ -16,6 +16,7 @@ use intellect_protocol::peer;
 use intellect_protocol::ring::assembly::Repair;
 
 impl World {
+    /// Starts a host's part in a ring, with the delta that it has frozen.
     pub(super) fn ring(&mut self, host: usize, ring: &Ring) {
         self.note_ring(host, ring.roster);
         let Some(process) = &self.hosts[host].process else { return };
@@ -59,6 +60,7 @@ impl World {
         }
     }
 
+    /// Tells a machine what its ring has reached, or whom it has lost.
     pub(super) fn on_ringing(&mut self, host: usize, roster: Digest, notice: &Notice) {
         let Some((notice, bytes)) = self.rings.take(&roster, host, notice) else { return };
         match (notice, bytes) {

@@ -29,6 +29,7 @@ impl World {
         self.overhear(host, to, message);
     }
 
+    /// Carries a message to every running host that it can reach over others.
     fn gossip(&mut self, from: usize, message: &Arc<Verified<Message>>) {
         let running = self.running();
         for to in running.iter().copied().filter(|to| *to != from) {
@@ -38,6 +39,7 @@ impl World {
         }
     }
 
+    /// Carries a message to one host, unless the network or the script loses it.
     fn deliver(&mut self, from: usize, to: usize, hops: u64, message: &Arc<Verified<Message>>) {
         let fate = match &mut self.script.filter {
             Some(filter) => filter(from, to, message.body()),
@@ -81,6 +83,7 @@ impl World {
         self.note_moment(host, message.body());
     }
 
+    /// Records the moments at which planned faults strike.
     fn note_moment(&mut self, host: usize, message: &Message) {
         let moment = match message {
             Message::Ready(_) => Moment::Ready,

@@ -58,6 +58,7 @@ impl World {
         self.push(until_ms - now_ms, host, Happening::Trained { order });
     }
 
+    /// The work is done: the delta is frozen and declared. An order that was given meanwhile voids it.
     pub(super) fn on_trained(&mut self, host: usize, order: u64) {
         let tokens = BUDGET + self.rng.below(BUDGET);
         let (now_ms, boast) = (self.now_ms, self.hosts[host].boast);
@@ -75,12 +76,14 @@ impl World {
         }
     }
 
+    /// Plans the step that applies an update. A state that is loaded meanwhile voids it.
     pub(super) fn step_soon(&mut self, host: usize, apply: Arc<Apply>) {
         let Some(process) = &self.hosts[host].process else { return };
         let serial = process.loads;
         self.push_soon(host, Happening::Step { serial, apply });
     }
 
+    /// Applies an update to the state, and tells the machine which state that makes.
     pub(super) fn on_step(&mut self, host: usize, serial: u64, apply: &Apply) {
         let Some(process) = &mut self.hosts[host].process else { return };
         if process.loads != serial {
@@ -103,6 +106,7 @@ impl World {
         }
     }
 
+    /// Takes a fetched state in place of its own.
     pub(super) fn on_load(
         &mut self,
         host: usize,
@@ -124,11 +128,13 @@ impl World {
 
     // ---- the disk ------------------------------------------------------------------------------
 
+    /// Appends records to the log. They can still be lost until they are flushed.
     pub(super) fn write(&mut self, host: usize, records: &[Record]) {
         self.hosts[host].disk.append(records);
         self.push_flush(host, Happening::Written);
     }
 
+    /// Flushes the records, unless the host fails just before; it may also fail just after.
     pub(super) fn on_written(&mut self, host: usize) {
         if self.pass(host) {
             self.hosts[host].disk.flush_records();
@@ -150,6 +156,7 @@ impl World {
         }
     }
 
+    /// Reads an update back from the disk, if a flushed one is there.
     pub(super) fn read(&mut self, host: usize, name: Name) {
         let happening = match self.hosts[host].disk.update(&name.digest) {
             Some(content) => {
@@ -161,6 +168,7 @@ impl World {
         self.push_flush(host, happening);
     }
 
+    /// Flushes an update; the host may fail just before or just after.
     pub(super) fn on_kept(&mut self, host: usize, name: Name) {
         if self.pass(host) {
             self.hosts[host].disk.flush_update(&name.digest);
@@ -181,6 +189,7 @@ impl World {
         self.push(save_ms, host, Happening::Saved(anchor));
     }
 
+    /// Flushes a checkpoint; the host may fail just before or just after.
     pub(super) fn on_saved(&mut self, host: usize, anchor: Arc<Anchor>) {
         if !self.pass(host) {
             return;

@@ -116,6 +116,7 @@ impl FromStr for Code {
     }
 }
 
+/// The checksum of a code, which finds a mistyped character.
 fn check(code: &[u8]) -> [u8; 4] {
     let Digest([a, b, c, d, ..]) = Digest::derive("intellect-node 1 code", code);
     [a, b, c, d]

@@ -1,11 +1,12 @@
-//! From an accepted roster to the next epoch: Accepts, the ring, the vote; certificates, the wait for other
-//! copies, the outer step (R5, R6, R11, R16–R18, R24, R25, R34).
+//! From an accepted roster to the next epoch: Accepts, the ring, the vote; certificates, the wait
+//! for other copies, the outer step (R5, R6, R11, R16–R18, R24, R25, R34).
 
 use std::sync::Arc;
 
 use crate::base::blocks::Blocks;
 use crate::base::fault::{CertificateFault, DoneFault, Fault};
 use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
 use crate::base::sign::{Signature, Verified};
 use crate::base::time::Time;
 use crate::history::lineage::Me;
@@ -23,12 +24,12 @@ use crate::ring::Layout;
 use super::ballot::{Ballot, RingState, Vote};
 use super::series::{Decided, Reply, Stage};
 use super::timers::Timer;
-use super::{Durability, Facts, Rule, State, roster, timers};
+use super::{Durability, Facts, State, roster, timers};
 
 impl State {
     /// R16: Dones of a majority of voters for one roster are a certificate.
     pub(super) fn decide(&mut self, step: &Step<'_>) -> bool {
-        // While a checkpoint is on its way the state must not move by another one.
+        // While a checkpoint is on its way, nothing else may move the state.
         if self.behind || self.decided().is_some() {
             return false;
         }
@@ -36,8 +37,8 @@ impl State {
             let here = ballot.roster.as_ref().is_some_and(|r| r.series == self.series());
             let enough = 2 * ballot.dones.len() >= self.voters().len();
             let Some(value) = ballot.value().filter(|_| enough && here) else { return false };
-            let served =
-                !self.slot.unserved.contains(&value.r) || self.slot.held.contains(&value.update);
+            let served = !self.slot.unserved.contains(&value.r)
+                || self.slot.updates.is_flushed(&value.update);
             served && self.law.quorum.holds(self.voters(), |v| ballot.has_voted(&v.peer, value.r))
         });
         let Some((digest, ballot)) = certified else { return false };
@@ -57,7 +58,8 @@ impl State {
     fn take_link(&mut self, step: &Step<'_>, link: Link, by_commit: bool) {
         let until = step.now + self.facts(step).done_time();
         let ring_until = match self.slot.series.stage {
-            // T_ring is three times what the ring needs, and a majority has ended: the others are close.
+            // T_ring is three times what the ring needs, and a majority has ended: the others are
+            // close.
             Stage::Open { progress: Progress::Reduce, until, .. } => {
                 step.now + until.since(step.now) / 8
             }
@@ -67,17 +69,18 @@ impl State {
         let decided = Decided { link, roster, until, ring_until, since: step.now, by_commit };
         self.slot.series.asking = None;
         self.slot.series.fetch_after = step.now;
-        // The ring may still be needed by others: it ends by itself, or with the next epoch.
+        // Others may still need the ring: it ends by itself, or with the next epoch.
         self.slot.series.stage = Stage::Decided(Box::new(decided));
     }
 
-    /// R17, R25: applies what is decided once its bytes are held here and, where that can be had,
-    /// elsewhere; gives up when nobody serves them.
+    /// R17, R25: applies what is decided once its bytes are stored here and, if that is possible,
+    /// elsewhere. Gives up if no peer serves them.
     pub(super) fn conclude(&mut self, step: &mut Step<'_>) -> bool {
         let Stage::Decided(decided) = &self.slot.series.stage else { return false };
         let update = decided.link.receipt.update;
-        if !self.slot.held.is_here(&update) {
-            // To fetch beside a ring that is about to end would fill the lines that it needs.
+        if !self.slot.updates.is_stored(&update) {
+            // A fetch beside a ring that is about to end would take the bandwidth that the ring
+            // needs.
             let ballot = self.slot.ballots.get(&decided.roster);
             if !timers::is_over(self.facts(step), Timer::Ring)
                 && ballot.is_some_and(|b| b.ring == RingState::Running)
@@ -85,9 +88,8 @@ impl State {
                 return false;
             }
             if step.now.since(decided.since) >= step.roll.grace {
-                self.slot
-                    .unserved
-                    .insert(wire::receipt_digest(&self.law.run, &decided.link.receipt));
+                let r = wire::receipt_digest(&self.law.run, &decided.link.receipt);
+                self.slot.unserved.insert(r);
                 self.recover(step, Reason::UpdateUnserved);
                 return true;
             }
@@ -127,7 +129,7 @@ impl State {
         self.slot.series.stage = Stage::Applying(Box::new(decided));
     }
 
-    /// The outer step is taken: the epoch is committed, the next one begins.
+    /// The outer step is taken: the epoch is committed, and the next one begins.
     pub(super) fn on_applied(&mut self, step: &mut Step<'_>, state: Digest) {
         let stage = std::mem::replace(&mut self.slot.series.stage, Stage::Idle { patience: None });
         let Stage::Applying(decided) = stage else {
@@ -179,11 +181,8 @@ impl State {
         let Some(roster) = &ballot.roster else { return };
         let consistent = wire::receipt_digest(&run, &roster.receipt(done.update)) == done.r
             && dones.len() <= self.voters().len();
-        let new: Vec<_> = dones
-            .iter()
-            .filter(|(peer, _)| self.names_voter(peer) && !ballot.dones.contains_key(peer))
-            .copied()
-            .collect();
+        let is_new = |peer| self.names_voter(peer) && !ballot.dones.contains_key(peer);
+        let new: Vec<_> = dones.iter().filter(|(peer, _)| is_new(peer)).copied().collect();
         let message = Message::Done(done.clone());
         let signed = new.iter().all(|(peer, s)| self.law.signed(peer, &message, s));
         if !consistent || !signed {
@@ -199,7 +198,7 @@ impl State {
         self.ballot(digest).dones.extend(votes);
     }
 
-    /// R16, R24: a whole proof of this epoch's result, in our series or another one.
+    /// R16, R24: takes a whole proof of this epoch's result, in our series or another one.
     pub(super) fn on_link(&mut self, step: &mut Step<'_>, from: PeerId, link: Link) {
         let base = Series { regroup: None, ..self.series() };
         if self.behind || self.decided().is_some() || !link.receipt.series.is_beside(&self.series())
@@ -231,18 +230,18 @@ impl State {
     }
 
     pub(super) fn on_update_held(&mut self, update: Digest, durability: Durability) {
-        self.slot.held.insert(update, durability);
+        self.slot.updates.insert(update, durability);
         self.slot.series.fetching = self.slot.series.fetching.filter(|other| *other != update);
     }
 
     pub(super) fn on_update_missing(&mut self, step: &Step<'_>, update: Digest) {
-        self.slot.held.remove(&update);
+        self.slot.updates.remove(&update);
         self.slot.series.fetching = self.slot.series.fetching.filter(|other| *other != update);
         self.slot.series.fetch_after = step.now + self.facts(step).repeat_interval();
     }
 
     pub(super) fn on_ring_finished(&mut self, roster: Digest, update: Digest) {
-        self.slot.held.insert(update, Durability::Flushed);
+        self.slot.updates.insert(update, Durability::Flushed);
         if let Some(ballot) = self.slot.ballots.get_mut(&roster) {
             ballot.computed = Some(update);
             ballot.ring = RingState::Closed;
@@ -256,9 +255,10 @@ impl State {
         accept: &Accept,
     ) {
         let (from, digest) = (message.author(), accept.roster);
-        // Our own clock or its disk may have been slow: whoever accepts at all can take part.
-        self.slot.lost.accepts(&from);
-        self.slot.debts.pay(&from);
+        // Our own clock or the peer's disk may have been slow: a peer that accepts at all can take
+        // part.
+        self.slot.conduct.note_accept(&from);
+        self.slot.missed_replies.clear(&from);
         let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, digest) else { return };
         let room = ballot.accepts.len() < MEMBERS_MAX;
         let repeated = room && ballot.accepts.insert(from, message.signature()).is_some();
@@ -270,7 +270,7 @@ impl State {
         }
     }
 
-    /// R11: one roster has one value.
+    /// R11: takes a vote; one roster has one value.
     pub(super) fn on_done(
         &mut self,
         step: &mut Step<'_>,
@@ -279,9 +279,9 @@ impl State {
     ) {
         let from = message.author();
         let run = self.law.run;
-        self.slot.debts.pay(&from);
+        self.slot.missed_replies.clear(&from);
         let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, done.roster) else { return };
-        // Every vote on a roster that is known has been found to fit it.
+        // Every stored vote on a roster that is known has been found to fit it.
         let fits = |vote: &Vote| vote.update == done.update && vote.r == done.r;
         if let Some(roster) = &ballot.roster
             && !ballot.dones.values().any(fits)
@@ -292,7 +292,8 @@ impl State {
                 return;
             }
         }
-        // Two voters who differ prove nothing of either: who has the majority is right.
+        // Two voters that differ prove nothing against either: the value that has the majority
+        // stands.
         if ballot.dones.get(&from).is_some_and(|other| other.r != done.r) {
             step.put(Output::Fault(from, Fault::Done(DoneFault::TwoValues)));
             return;
@@ -307,7 +308,7 @@ impl State {
         }
     }
 
-    /// Moves the accepted roster on: Accepts complete, update held, vote due.
+    /// Moves the accepted roster on: Accepts complete, update stored, vote due.
     pub(super) fn settle(&mut self, step: &mut Step<'_>) -> bool {
         match self.slot.series.stage {
             Stage::Open { roster, progress, until } => match progress {
@@ -315,10 +316,10 @@ impl State {
                 Progress::Reduce => self.settle_reduce(step, roster, until),
                 Progress::Finished => self.vote(step, roster),
             },
-            // R17: whoever has a place in its ring waits for our vote.
+            // R17: the members with a position in its ring wait for our vote.
             Stage::Decided(ref decided) => {
                 let (digest, update) = (decided.roster, decided.link.receipt.update);
-                self.slot.held.contains(&update)
+                self.slot.updates.is_flushed(&update)
                     && self.slot.value(self.law.quorum, digest) == Some(update)
                     && self.vote(step, digest)
             }
@@ -326,7 +327,7 @@ impl State {
         }
     }
 
-    /// R5: the ring opens when every member with a place has accepted.
+    /// R5: the ring opens when every member with a position has accepted.
     fn settle_accepted(&mut self, step: &mut Step<'_>, digest: Digest) -> bool {
         let Some(roster) = self.slot.roster(&digest).cloned() else { return false };
         let all = self.slot.ballots.get(&digest).is_some_and(|ballot| {
@@ -351,11 +352,11 @@ impl State {
         true
     }
 
-    /// R6: who has no ring, or lost it, fetches what others computed.
+    /// R6: a peer that has no ring, or lost it, fetches what others computed.
     fn settle_reduce(&mut self, step: &mut Step<'_>, digest: Digest, until: Time) -> bool {
         let Some(update) = self.slot.value(self.law.quorum, digest) else { return false };
-        if self.slot.held.contains(&update) {
-            // Whoever is first waits for those who still compute, or fetch, for as long as they
+        if self.slot.updates.is_flushed(&update) {
+            // The first to finish waits for peers that still compute or fetch, for as long as they
             // may: a higher attempt would end what they are about to finish.
             let until = until.max(step.now + self.facts(step).done_time());
             self.slot.series.stage =
@@ -370,12 +371,13 @@ impl State {
         false
     }
 
-    /// R5: Done, when (a) its ground is here, (b) the update is held, (c) nothing higher is promised.
+    /// R5: votes when (a) the ground of the vote is here, (b) the update is flushed, (c) nothing
+    /// higher is promised.
     fn vote(&mut self, step: &mut Step<'_>, digest: Digest) -> bool {
         let Some(roster) = self.slot.roster(&digest).cloned() else { return false };
         let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
         let (me, bound) = (self.me.peer, self.votes.of(self.series()));
-        // R20: what was voted for before a restart is said again.
+        // R20: a vote from before a restart is sent again.
         let logged = bound.done(roster.attempt).is_some();
         let bound_to_it = bound.accepted(roster.attempt) == Some(digest);
         let free = bound.promised() <= roster.attempt;
@@ -399,17 +401,16 @@ impl State {
             self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted.clone());
             self.log(step, Record::Voted { voted: Box::new(voted) });
         }
-        assert!(
-            self.votes.of(series).done(attempt).is_some(),
-            "R1: a vote is logged before it counts"
-        );
+        let logged = self.votes.of(series).done(attempt).is_some();
+        assert!(logged, "R1: a vote is logged before it counts");
         self.ballot(digest).dones.insert(me, vote);
         step.put(Output::Gossip(message));
         true
     }
 
-    /// R5: whether the ground of a vote for this value is here: a quorum accepted the roster or, where a third may lie and
-    /// the roster is free, says to hold the update. We say so first, once.
+    /// R5: whether the ground of a vote for this value is here: a quorum accepted the roster or, if
+    /// a third may lie and the roster is free, says that it holds the update. We say so ourselves
+    /// first, once.
     fn is_grounded(&mut self, step: &mut Step<'_>, digest: Digest, update: Digest) -> bool {
         let Some(roster) = self.slot.roster(&digest).cloned() else { return false };
         if self.law.quorum.prepares() && roster.is_free() {
@@ -425,19 +426,13 @@ impl State {
     }
 }
 
-/// R17: whether every other live voter with a place in the ring has voted as well. Who has
-/// committed the epoch has voted, and repeats its vote no more.
+/// R17: whether every other live voter with a ring position has voted as well. A voter that has
+/// committed the epoch has voted, and no longer repeats its vote.
 fn copied(facts: Facts<'_>, decided: &Decided) -> bool {
     let roster = &decided.link.certificate.roster;
     let has_place = roster.ring().any(|m| m.peer == facts.me.peer);
-    let committed = |peer: &PeerId| {
-        facts
-            .step
-            .roll
-            .peers
-            .get(peer)
-            .is_some_and(|seen| seen.beat.head.epoch >= facts.series().epoch)
-    };
+    let (epoch, peers) = (facts.series().epoch, &facts.step.roll.peers);
+    let committed = |p: &PeerId| peers.get(p).is_some_and(|seen| seen.beat.head.epoch >= epoch);
     let Some(ballot) = facts.slot.ballots.get(&decided.roster) else { return true };
     !has_place
         || roster.ring().all(|m| {
@@ -449,7 +444,7 @@ fn copied(facts: Facts<'_>, decided: &Decided) -> bool {
         })
 }
 
-/// R34: the blocks in which our frozen delta is.
+/// R34: the blocks in which a receipt includes our frozen delta.
 fn spent(facts: Facts<'_>, receipt: &Receipt) -> Blocks {
     let (law, Me { peer: me, incarnation, .. }) = (&facts.law, &facts.me);
     if facts.keeps(Rule::R34) {

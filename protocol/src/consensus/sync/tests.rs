@@ -1,4 +1,4 @@
-//! What stays in memory of a long lineage, and what is told of it.
+//! Which parts of a long lineage stay in memory, and what an answer says of it.
 
 use super::*;
 use crate::access::admit::Level;
@@ -8,7 +8,6 @@ use crate::base::sign::Keypair;
 use crate::history::lineage::Capacity;
 use crate::message::{Certificate, Member, QuorumRule, Roster};
 
-/// Epochs of the lineage.
 const EPOCHS: u64 = 5 * LINKS_KEPT as u64;
 
 fn lineage(genesis: Head) -> Vec<(Head, Link)> {
@@ -94,7 +93,7 @@ fn an_answer_names_the_links_that_the_log_has() {
         told.extend(logged.iter().map(of).chain(links));
     }
     assert!(told.iter().eq(lineage.iter().map(|(_, link)| link)));
-    // Whoever asks for the end of all epochs gets nothing, and breaks nothing.
+    // A question for the end of all epochs gets an empty answer, and breaks nothing.
     for from_epoch in [EPOCHS + 1, u64::MAX] {
         let (answer, logged) = state.answer(&Ask::Lineage { from_epoch }, &[]);
         assert!(

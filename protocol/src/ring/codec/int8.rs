@@ -118,6 +118,8 @@ fn is_scale(scale: f32) -> bool {
     scale.to_bits() == 0 || (f32::MIN_POSITIVE..=SCALE_MAX).contains(&scale)
 }
 
+/// The byte that stands for a value: adding [`ROUND`] leaves the rounded integer in the lowest bits.
+/// Both ends clamp, so that no value wraps to the other sign.
 #[inline(always)]
 fn quantise(value: f32, inverse: f32) -> u8 {
     let rounded = value * inverse + ROUND;

@@ -1,4 +1,4 @@
-//! What is said to one peer: an answer, a proof, and again what is not answered yet.
+//! What is sent to one peer: an answer, a proof, or again a message that is not answered yet.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl State {
         }
     }
 
-    /// The members of our roster have to believe its value before they accept it.
+    /// Proves the adopted vote to all members of our roster, which else would not accept it.
     pub(super) fn prove_to_all(&self, step: &mut Step<'_>, roster: &Roster) {
         let others = roster.members.iter().filter(|m| m.peer != self.me.peer);
         for member in others {
@@ -71,7 +71,7 @@ impl State {
         self.seal(Message::Ready(Ready { series: self.series(), incarnation, weight, norm }))
     }
 
-    pub(super) fn say_ready(&mut self, step: &mut Step<'_>) {
+    pub(super) fn announce_ready(&mut self, step: &mut Step<'_>) {
         if let (Some(frozen), false) = (self.slot.frozen, self.leaving.is_some()) {
             step.put(Output::Gossip(self.ready_message(frozen)));
         }
@@ -88,7 +88,7 @@ impl State {
         due
     }
 
-    /// Repeats the current message to those whose answer is missing.
+    /// Repeats the current message to the peers whose answer is missing.
     pub(super) fn repeat(&mut self, step: &mut Step<'_>) {
         if self.left || !timers::is_over(self.facts(step), Timer::Repeat) {
             return;
@@ -106,7 +106,8 @@ impl State {
                 self.repeat_accept(step, roster);
             }
             Stage::Open { roster, progress: Progress::Finished, .. } => {
-                // A roster that adopts needs no ring, so nothing has waited for the Accepts; a vote does.
+                // A roster that adopts needs no ring, so nothing has waited for the Accepts; a vote
+                // does.
                 let voted = |b: &Ballot| b.dones.contains_key(&self.me.peer);
                 if !self.slot.ballots.get(&roster).is_some_and(voted) {
                     self.repeat_accept(step, roster);
@@ -118,8 +119,8 @@ impl State {
         }
     }
 
-    /// Sends to members whose Accept is missing the roster, as its proposer signed it, and our
-    /// Accept.
+    /// Sends the roster, as its proposer signed it, and our Accept to the members whose Accept is
+    /// missing.
     fn repeat_accept(&self, step: &mut Step<'_>, digest: Digest) {
         let Some(ballot) = self.slot.ballots.get(&digest) else { return };
         let (Some(roster), Some(signed)) = (&ballot.roster, &ballot.signed) else { return };
@@ -137,7 +138,7 @@ impl State {
     /// `Commit`.
     fn repeat_done(&self, step: &mut Step<'_>, digest: Digest) {
         let Some(ballot) = self.slot.ballots.get(&digest) else { return };
-        let Some(message) = self.standing(digest) else { return };
+        let Some(message) = self.latest_message(digest) else { return };
         for voter in self.voters() {
             if voter.peer != self.me.peer && !ballot.dones.contains_key(&voter.peer) {
                 step.put(Output::Send(voter.peer, Arc::clone(&message)));
@@ -145,8 +146,9 @@ impl State {
         }
     }
 
-    /// What says where we stand in a finished roster: our Done, the update that we hold, or the Ready of a joiner.
-    fn standing(&self, digest: Digest) -> Option<Arc<Verified<Message>>> {
+    /// Our newest message about a finished roster: our Done, the update that we hold, or the Ready
+    /// of a peer without a vote.
+    fn latest_message(&self, digest: Digest) -> Option<Arc<Verified<Message>>> {
         let roster = self.slot.roster(&digest)?;
         let bound = self.votes.of(self.series());
         if let Some(voted) = bound.done(roster.attempt) {
@@ -159,7 +161,8 @@ impl State {
         self.slot.frozen.map(|frozen| self.ready_message(frozen))
     }
 
-    /// Sends to members whose Join is missing the Regroup, as its proposer signed it, and our Join.
+    /// Sends the Regroup, as its proposer signed it, and our Join to the members whose Join is
+    /// missing.
     pub(super) fn repeat_join(&self, step: &mut Step<'_>, digest: Digest) {
         let Some(known) = self.slot.series.gathering.known.get(&digest) else { return };
         let Some(regroup) = &known.regroup else { return };
@@ -167,7 +170,7 @@ impl State {
         let proven = join.done;
         let join = self.seal(Message::Join(join.clone()));
         for member in regroup.members.iter().filter(|m| !known.joins.contains_key(&m.peer)) {
-            // After a restart it is known, but no longer as its proposer signed it.
+            // After a restart the Regroup is known, but no longer as its proposer signed it.
             if let Some(signed) = &known.signed {
                 step.put(Output::Send(member.peer, Arc::clone(signed)));
             }

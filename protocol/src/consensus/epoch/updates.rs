@@ -1,4 +1,4 @@
-//! Which updates of the open epoch are here (R5).
+//! Which updates of the open epoch are stored here, and how safely (R5).
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,11 @@ use crate::base::id::Digest;
 
 use super::interface::Durability;
 
-/// The updates of the open epoch that are here.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held(BTreeMap<Digest, Durability>);
+pub(super) struct StoredUpdates(BTreeMap<Digest, Durability>);
 
-impl Held {
-    /// An update is here; one that was flushed stays so.
+impl StoredUpdates {
+    /// Notes that an update is stored; one that was flushed stays flushed.
     pub(super) fn insert(&mut self, update: Digest, durability: Durability) {
         let known = self.0.entry(update).or_insert(durability);
         *known = durability.max(*known);
@@ -21,13 +20,13 @@ impl Held {
         self.0.remove(update);
     }
 
-    /// Whether it may be voted for (R5).
-    pub(super) fn contains(&self, update: &Digest) -> bool {
+    /// Whether it is flushed, so that it may be voted for (R5).
+    pub(super) fn is_flushed(&self, update: &Digest) -> bool {
         self.0.get(update) == Some(&Durability::Flushed)
     }
 
-    /// Whether it can be applied.
-    pub(super) fn is_here(&self, update: &Digest) -> bool {
+    /// Whether it is stored at all, so that it can be applied.
+    pub(super) fn is_stored(&self, update: &Digest) -> bool {
         self.0.contains_key(update)
     }
 }

@@ -1,4 +1,5 @@
-//! What is left here of the rings of the open epoch: finished chunks, with their owners' words (R10).
+//! The finished chunks of the rings of the open epoch that are stored here, with their owners'
+//! seals (R10).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,25 +7,25 @@ use crate::base::id::Digest;
 use crate::message::seal::Seal;
 use crate::message::{CHUNKS_MAX, Finished};
 
-/// Finished chunks of this epoch that we hold, by roster and number.
+/// Finished chunks of this epoch that we have, by roster and number.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Remains {
+pub(super) struct FinishedChunks {
     held: BTreeMap<(Digest, u32), Seal>,
-    /// Kept chunks that nobody has delivered to us.
+    /// Chunks that a roster keeps and that nobody has delivered to us.
     undelivered: BTreeSet<(Digest, u32)>,
 }
 
 /// The most finished chunks that are remembered: those of the rings of a few attempts.
-const REMAINS_MAX: usize = 4 * CHUNKS_MAX;
+const FINISHED_MAX: usize = 4 * CHUNKS_MAX;
 
-impl Remains {
-    pub(super) fn hold(&mut self, finished: Finished) {
-        if self.held.len() < REMAINS_MAX {
+impl FinishedChunks {
+    pub(super) fn insert(&mut self, finished: Finished) {
+        if self.held.len() < FINISHED_MAX {
             self.held.insert((finished.roster, finished.chunk), finished.seal);
         }
     }
 
-    pub(super) fn lose(&mut self, roster: Digest) {
+    pub(super) fn remove_ring(&mut self, roster: Digest) {
         self.held.retain(|(of, _), _| *of != roster);
     }
 
@@ -38,14 +39,14 @@ impl Remains {
     }
 
     /// None of its holders has delivered this chunk to us.
-    pub(super) fn miss(&mut self, chunk: (Digest, u32)) {
-        if self.undelivered.len() < REMAINS_MAX {
+    pub(super) fn note_undelivered(&mut self, chunk: (Digest, u32)) {
+        if self.undelivered.len() < FINISHED_MAX {
             self.undelivered.insert(chunk);
         }
     }
 
-    /// Whether nobody has tried in vain to fetch a chunk here.
-    pub(super) fn may_be_had(&self, chunk: &(Digest, u32)) -> bool {
+    /// Whether no fetch of this chunk has failed here.
+    pub(super) fn is_available(&self, chunk: &(Digest, u32)) -> bool {
         !self.undelivered.contains(chunk)
     }
 }
