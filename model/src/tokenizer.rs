@@ -20,7 +20,7 @@ pub use self::decoder::Decoder;
 pub use self::file::{FILE_BYTES_MAX, File, FileError, OpenError};
 pub use self::unknown::{EncodeError, Unknown};
 
-use crate::config::table::hex;
+use crate::config::digest::hex;
 use crate::config::{self, Scheme, Source, Vocabulary};
 use hugging_face::HuggingFace;
 use rwkv::Trie;

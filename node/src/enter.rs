@@ -31,7 +31,6 @@ use intellect_protocol::base::id::{Digest, LogId};
 use intellect_protocol::history::checkpoint::Table;
 use intellect_protocol::history::lineage::{Law, Me};
 use intellect_protocol::holdings::Origin;
-use intellect_protocol::manifest::Quorum;
 use intellect_protocol::message::{Clause, Notice, Ticket, Voter};
 use intellect_protocol::{
     base::rule,
@@ -41,9 +40,9 @@ use intellect_protocol::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Admission, unix_seconds};
+use crate::access::{Admission, unix_seconds};
 use crate::config::Local;
-use crate::driver::{Driver, DriverError, Ended, Parts};
+use crate::driver::{self, Driver, DriverError, Ended};
 use crate::figures;
 use crate::identity::{self, Home, Identity};
 use crate::manifest::Manifest;
@@ -100,12 +99,12 @@ async fn join(
     }
     let config = net_config(&with, home, known, tell);
     let mut net = net::start(config, stop.clone())?;
-    let (parts, source, reports, bring) = tokio::select! {
+    let (config, source, reports, bring) = tokio::select! {
         prepared = prepare((local, before), home, &mut net, tell, stop) => prepared?,
         () = interrupts.next() => return Ok(()),
     };
-    let manifest = Arc::clone(&parts.manifest);
-    let (driver, ring_events) = Driver::new(parts);
+    let manifest = Arc::clone(&config.manifest);
+    let (driver, ring_events) = Driver::new(config);
     let ended = tokio::select! {
         ended = driver.run(net, reports, ring_events, interrupts) => ended?,
         never = async { bring.await; pending::<Infallible>().await } => match never {},
@@ -117,9 +116,9 @@ async fn join(
     Ok(())
 }
 
-/// What [`prepare`] leaves to be run: the driver's parts, the data, what the worker reports, and who fetches
+/// What [`prepare`] leaves to be run: the driver's config, the data, what the worker reports, and who fetches
 /// the run's tokenizer meanwhile.
-type Prepared<B> = (Parts, Arc<Dataset>, mpsc::Receiver<Report>, B);
+type Prepared<B> = (driver::Config, Arc<Dataset>, mpsc::Receiver<Report>, B);
 
 /// Does everything up to the loop: the run, what this machine can do, the files, the weights, the
 /// device. Where it is dropped on the way, the next start mends what it leaves.
@@ -149,8 +148,11 @@ async fn prepare(
         if !store.has_receipts() {
             check_ticket(admission, &manifest, home, (net, &store)).await?;
         }
-        net.handle.let_in(admission.let_in());
-        net.handle.show(&admission.visit()).await.map_err(|_| DriverError::Network)?;
+        net.handle.allow(admission.allowed());
+        net.handle
+            .set_admit_request(&admission.request())
+            .await
+            .map_err(|_| DriverError::Network)?;
     }
     let mut early = Early {
         net: &mut *net,
@@ -171,13 +173,13 @@ async fn prepare(
     let begun = store.begin(first_log(identity, &manifest), identity.origin, unix_ms()?)?;
     let measured = Arc::clone(&source);
     let opened = Opened { local, home, machine, manifest, store: Arc::clone(&store), source };
-    let (parts, reports) =
+    let (config, reports) =
         opened.load(begun, (found, admission), net.handle.clone(), tell, stop).await?;
-    let mut parts = parts;
+    let mut config = config;
     let Machine { device, micro_batch } = machine;
     let means = Means { device: device.to_string(), micro_batch: micro_batch as u64 };
-    parts.tell.started(&parts.newest, means, parts.journal.start());
-    let manifest = &parts.manifest;
+    config.tell.started(&config.newest, means, config.journal.start());
+    let manifest = &config.manifest;
     let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
     joined.map_err(|_| DriverError::Network)?;
     tell.say(&format!(
@@ -193,7 +195,7 @@ async fn prepare(
     remember(&options, &kept, &store, tell);
     let first = home.identity.peer().as_bytes()[0];
     let bring = tokenizer::bring(wanted, net.handle.clone(), store, tell.clone(), first);
-    Ok((parts, measured, reports, bring))
+    Ok((config, measured, reports, bring))
 }
 
 /// Whether somebody can let in this node, which has not taken part yet.
@@ -262,7 +264,7 @@ impl Opened<'_> {
         net: net::Handle,
         tell: &Teller,
         stop: &CancellationToken,
-    ) -> Result<(Parts, mpsc::Receiver<Report>), EnterError> {
+    ) -> Result<(driver::Config, mpsc::Receiver<Report>), EnterError> {
         let Self { local, home, machine, manifest, store, source } = self;
         let (theta, published) = found.published.map(|found| (found.theta, found.saved)).unzip();
         let files = Arc::clone(&source);
@@ -276,7 +278,7 @@ impl Opened<'_> {
             ticket: admission.as_ref().and_then(Admission::ticket).cloned(),
             unix: unix_seconds(),
         };
-        let parts = Parts {
+        let config = driver::Config {
             peer: peer_config(
                 home,
                 &manifest,
@@ -304,7 +306,7 @@ impl Opened<'_> {
             tell: tell.clone(),
             stop: stop.clone(),
         };
-        Ok((parts, reports))
+        Ok((config, reports))
     }
 }
 
@@ -341,7 +343,7 @@ fn start_worker(
         me: home.identity.peer(),
         epoch: manifest.run.epoch,
         weight_max: weight_max(manifest),
-        codec: manifest.run.codec,
+        codec: manifest.run.ring.codec,
         outer: manifest.outer(),
     };
     let (work, threads) = (manifest.work.clone(), local.options.threads().get());
@@ -360,10 +362,7 @@ fn start_worker(
 /// which the key is, or the manifest, which names its founders with their logs.
 fn first_log(identity: &Identity, manifest: &Manifest) -> Option<LogId> {
     let (peer, log) = (identity.peer(), identity.log_id);
-    let named = match &manifest.run.members.quorum {
-        Quorum::Available => false,
-        Quorum::Majority { founders } => founders.contains(&Voter { peer, log }),
-    };
+    let named = manifest.run.members.founders.contains(&Voter { peer, log });
     (named || identity.origin == identity::Origin::Simulated).then_some(log)
 }
 
@@ -382,7 +381,7 @@ async fn recover(
 ) -> Result<Recovery, EnterError> {
     let rules = Rules {
         run: manifest.id,
-        codec: manifest.run.codec,
+        codec: manifest.run.ring.codec,
         outer: manifest.outer(),
         genesis: Arc::clone(genesis),
     };
@@ -433,10 +432,6 @@ fn peer_config(
 ) -> peer::Config {
     let run = &manifest.run;
     let members = &run.members;
-    let founders = match &members.quorum {
-        Quorum::Available => Vec::new(),
-        Quorum::Majority { founders } => founders.clone(),
-    };
     let unix = credentials.unix;
     let elements = genesis.state.theta().len();
     let start = recovery.journal.start();
@@ -456,13 +451,13 @@ fn peer_config(
         },
         epoch: epoch::Config {
             ready_grace: members.ready_grace,
-            update_bytes: run.codec.encoded_bytes(elements) as u64,
+            update_bytes: run.ring.codec.encoded_bytes(elements) as u64,
             credentials,
         },
         sync: sync::Config {
             genesis: genesis.table.state(),
-            founders,
-            replay_max: 8 * elements / run.codec.encoded_bytes(elements),
+            founders: members.founders.clone(),
+            replay_max: 8 * elements / run.ring.codec.encoded_bytes(elements),
             undo_max: run.trust.undo_max,
             undo_time: sync::UNDO_TIME,
             unix,

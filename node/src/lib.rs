@@ -10,7 +10,7 @@
 //! is a sink that changes no behaviour. `sim` starts other processes of this very program and reads
 //! their events. Printing happens here and nowhere else.
 
-mod admission;
+mod access;
 mod checkpoint;
 mod cli;
 mod config;
@@ -26,7 +26,6 @@ mod net;
 mod os;
 mod preset;
 mod ring;
-mod rings;
 mod sim;
 mod store;
 mod tell;

@@ -380,10 +380,8 @@ impl State {
     /// Requests as much as may be requested, and ends the transfer if no donor is left to ask.
     fn advance(&mut self, now: Time, out: &mut Vec<Output>) {
         while self.task.as_ref().is_some_and(|task| !task.is_complete()) && self.busy_until <= now {
-            let none_has = self.donors.iter().all(|donor| donor.empty || donor.excluded);
-            while !(none_has && self.open.is_empty())
-                && let Some((donor, part)) = self.choose(now)
-            {
+            let stuck = self.open.is_empty() && self.donors.iter().all(|d| d.empty || d.excluded);
+            while !stuck && let Some((donor, part)) = self.choose(now) {
                 self.ask(now, donor, part, out);
             }
             let (Some(task), true) = (&self.task, self.open.is_empty()) else { return };

@@ -332,7 +332,6 @@ impl State {
 }
 
 impl State {
-    /// Whether the ring of this roster belongs to the open epoch, and its chunks can still serve.
     fn concerns(&self, roster: &Digest) -> bool {
         self.repairs.concerns(roster, self.open_epoch())
     }
@@ -400,7 +399,6 @@ impl State {
         self.conclude_repair(out);
     }
 
-    /// Joins the parts of a ring to one update once the last of them is here.
     fn conclude_repair(&mut self, out: &mut Vec<Output>) {
         let Some((ring, parts)) = self.repairs.join() else { return };
         out.push(Output::Join { ring, parts });

@@ -45,11 +45,13 @@ const RULES: &[(Rule, &[&str])] = &[
     (length, &["model/src/long.rs", LONG]),
     (header, &["model/src/a.rs", "use std::fs;"]),
     (dependencies, &["protocol/Cargo.toml", "[dependencies]\nrand.workspace = true"]),
+    (dependencies, &["protocol/table/Cargo.toml", "[dependencies]\nserde.workspace = true"]),
     (dependencies, &["model/Cargo.toml", "[dependencies]\nlibp2p.workspace = true"]),
     (dependencies, &["node/Cargo.toml", "[dependencies]\nclap = \"4\""]),
     (dependencies, &["node/Cargo.toml", "[features]\nfast = []"]),
     (homes, &["node/src/store.rs", "use bincode::encode;"]),
     (homes, &["model/src/data.rs", "fn f(p: intellect_protocol::base::id::PeerId) {}"]),
+    (homes, &["node/src/driver.rs", "use intellect_table::Error;"]),
     (homes, &["node/src/cli.rs", "use libp2p::Multiaddr;"]),
     (homes, &["node/src/worker.rs", "use burn_flex::Flex;"]),
     (homes, &["protocol/src/peer.rs", "use intellect_protocol_sim::Faults;"]),
@@ -369,7 +371,11 @@ fn may_depend(krate: &str, name: &str) -> bool {
     match krate {
         "protocol" => PROTOCOL_MAY.contains(&name),
         "protocol/sim" => ["blake3", "intellect-protocol"].contains(&name),
-        "model" => !within(&["intellect", "libp2p", "tokio", "bincode", "clap"]),
+        "protocol/table" => name == "toml",
+        "model" => {
+            name == "intellect-table"
+                || !within(&["intellect", "libp2p", "tokio", "bincode", "clap"])
+        }
         "bootstrap" => !within(&["intellect", "burn", "bincode", "pulp", "gemm", "rayon"]),
         _ => !within(&["burn", "bincode", "pulp", "gemm"]),
     }
@@ -391,9 +397,10 @@ fn room(path: &str) -> Option<(usize, &'static str)> {
 
 const SELF: &str = "tests/tests/tidy";
 /// Where the sources of each crate begin.
-const CRATES_WITH_SOURCES: [&str; 6] = [
+const CRATES_WITH_SOURCES: [&str; 7] = [
     "protocol/src/",
     "protocol/sim/src/",
+    "protocol/table/src/",
     "model/src/",
     "bootstrap/src/",
     "node/src/",
@@ -413,8 +420,17 @@ const LONG: &str = match std::str::from_utf8(&[b'\n'; FILE_LINES_MAX + 1]) {
 const WORDY: &str =
     "# R\n\nThis one goes on and on and on and on and on and on and on and on and on and on.";
 /// What `protocol` may depend on, for building and for testing.
-const PROTOCOL_MAY: [&str; 7] =
-    ["bincode", "blake3", "ed25519-dalek", "serde", "thiserror", "toml", "proptest"];
+const PROTOCOL_MAY: [&str; 9] = [
+    "bincode",
+    "blake3",
+    "bs58",
+    "ed25519-dalek",
+    "intellect-table",
+    "serde",
+    "thiserror",
+    "toml",
+    "proptest",
+];
 /// Features that compile a backend in.
 const FEATURES: [&str; 3] = ["cuda", "wgpu", "cube"];
 /// Crate names (with what follows after `_`) and the path prefixes that may name them.
@@ -428,6 +444,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("libp2p", &["bootstrap/", "node/src/net", "tests/"]),
     ("intellect_protocol", &["protocol/", "node/", "tests/"]),
     ("intellect_protocol_sim", &["protocol/sim/", "node/src/sim/", "tests/examples/liars.rs"]),
+    ("intellect_table", &["protocol/", "model/", "node/src/manifest"]),
     ("intellect_model", &["model/", "node/"]),
     ("intellect_bootstrap", &["bootstrap/", "node/", "tests/"]),
     ("intellect_node", &["node/", "tests/"]),

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::documents::sink::ReadError;
 use super::tokens::header::HeaderError;
 use crate::config::Fingerprint;
-use crate::config::table::hex;
+use crate::config::digest::hex;
 
 /// Why a source cannot be opened or read. Each error names what the operator of this peer must do.
 #[derive(Debug, Error)]

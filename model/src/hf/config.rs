@@ -5,11 +5,11 @@
 //! RWKV-LM's names of their architectures (x052, x060) and no class of transformers: their tensors
 //! have RWKV-LM's names, and a loader that expected other names would fill in random tensors.
 
+use intellect_table::Table as _;
 use serde_json::{Value, json};
 
 use super::Precision;
 use super::conversion::{Conversion, Problem};
-use crate::config::table::Table as _;
 use crate::config::{Family, Model, Work};
 
 /// The `config.json` of the model of this work.

@@ -3,8 +3,6 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::config::WorkError;
-
 /// A problem of a `config.json`.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Problem {
@@ -30,7 +28,7 @@ pub enum Problem {
     },
     /// A size is outside the bounds of a manifest.
     #[error(transparent)]
-    Bounds(WorkError),
+    Bounds(intellect_table::Error),
 }
 
 /// The state of converting a `config.json` to the table `[model]` of a manifest.

@@ -14,7 +14,7 @@ use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::history::checkpoint::Header;
 
 use super::{EnterError, off_loop};
-use crate::admission::Admission;
+use crate::access::Admission;
 use crate::config::Local;
 use crate::driver::DriverError;
 use crate::fetch;
@@ -199,15 +199,15 @@ fn note(
     tell: &Teller,
 ) -> Result<(), DriverError> {
     match event {
-        Event::Visit { from, visit, reply } => {
+        Event::AdmitRequest { from, request, reply } => {
             if let Some(admission) = admission {
                 // Whoever came may be gone.
-                let _ = reply.send(admission.receive_early(&net.handle, from, *visit));
+                let _ = reply.send(admission.receive_early(&net.handle, from, *request));
             }
         }
-        Event::Received { peer, reception } => {
+        Event::AdmitReply { peer, reply } => {
             if let Some(admission) = admission {
-                admission.answered(Instant::now(), &peer, reception);
+                admission.answered(Instant::now(), &peer, reply);
                 if let Some(why) = admission.refused(Instant::now()) {
                     return Err(DriverError::Refused(why.to_owned()));
                 }

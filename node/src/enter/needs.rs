@@ -43,7 +43,7 @@ impl Needs {
 /// Bytes of one encoded update.
 pub(crate) fn update_bytes(run: &Run, work: &Work) -> u64 {
     let elements = usize::try_from(work.model.parameter_count()).unwrap_or(usize::MAX);
-    run.codec.encoded_bytes(elements) as u64
+    run.ring.codec.encoded_bytes(elements) as u64
 }
 
 /// What the program holds whatever the model: a node with a model of 0.1 M parameters peaked at
@@ -73,7 +73,7 @@ mod tests {
                 && least.memory == on_gpu.memory + train::held_bytes(&work, 1)
         );
         assert!(least.memory < whole.memory && least.disk == whole.disk);
-        run.codec = Codec::F32;
+        run.ring.codec = Codec::F32;
         let long = Needs::of(&run, &work, 1, Device::Cpu);
         let more = update_bytes(&run, &work) - work.model.parameter_count() * 260 / 256;
         assert!(long.memory > least.memory + 5 * more && long.disk > least.disk + 40 * more);

@@ -96,7 +96,7 @@ impl<'a, D: Fn() -> Vec<PeerId>> Asked<'a, D> {
                 }
                 () = sleep_until(self.began + due + MOMENT) => {
                     self.input(Input::Donors((self.donors)()));
-                    self.input(Input::Tick { line_full: self.net.is_line_full() });
+                    self.input(Input::Tick { line_full: self.net.is_link_full() });
                 }
             }
         }

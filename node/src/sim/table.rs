@@ -59,7 +59,7 @@ pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write)
          parameters · {} · seed {seed}",
         manifest.id,
         count(manifest.work.model.parameter_count()),
-        figures::codec_name(manifest.run.codec),
+        figures::codec_name(manifest.run.ring.codec),
     )?;
     writeln!(out, "links: {}", network.word())?;
     if let Some(chaos) = chaos {

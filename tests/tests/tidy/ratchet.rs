@@ -9,10 +9,11 @@ use super::methods::Methods;
 use super::read::{Count, File, rust};
 
 /// To set it, write the column `code` here that `cargo tidy` prints.
-pub(super) const CODE_LINES: [(&str, usize); 6] = [
-    ("protocol", 14_980),
+pub(super) const CODE_LINES: [(&str, usize); 7] = [
+    ("protocol", 14_536),
     ("protocol/sim", 5_850),
-    ("model", 13_804),
+    ("protocol/table", 488),
+    ("model", 13_400),
     ("bootstrap", 1_837),
     ("node", 20_475),
     ("tests", 1_051),
@@ -113,7 +114,7 @@ const FILES_MAX: usize = 3;
 const LEAST_PERCENT: usize = 97;
 /// One line of code more than the table has for `tests`, for `every_rule_can_fail`.
 pub(super) const MANY: &str =
-    match std::str::from_utf8([[b'x', b'\n']; CODE_LINES[5].1 + 1].as_flattened()) {
+    match std::str::from_utf8([[b'x', b'\n']; CODE_LINES[6].1 + 1].as_flattened()) {
         Ok(text) => text,
         Err(_) => "",
     };

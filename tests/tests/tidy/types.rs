@@ -68,7 +68,7 @@ pub(super) fn nouns(files: &[File]) -> Vec<String> {
 
 const FIELDS_MAX: usize = 20;
 /// The nouns that every machine has.
-const ROLES: [&str; 5] = ["State", "Input", "Output", "Config", "Event"];
+const ROLES: [&str; 6] = ["State", "Input", "Output", "Config", "Event", "Command"];
 /// A struct of 21 fields, for `every_rule_can_fail`.
 pub(super) const WIDE: &str = "struct S {
     a: u8,

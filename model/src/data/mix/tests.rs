@@ -182,7 +182,7 @@ fn every_file_must_be_named_and_no_other() {
         "{message}"
     );
     assert!(
-        message.contains(&format!("1 328 bytes, BLAKE3 {})", crate::config::table::hex(&digest))),
+        message.contains(&format!("1 328 bytes, BLAKE3 {})", crate::config::digest::hex(&digest))),
         "{message}"
     );
     assert!(refusal(&work, &[]).contains("3 of them were not found"));

@@ -98,7 +98,7 @@ impl Visitor {
     /// Says this to every member that is connected now or later, instead of what was said before.
     pub(super) async fn say(&mut self, visit: &Visit) {
         // The network ends only with this.
-        let _ = self.net.handle.show(visit).await;
+        let _ = self.net.handle.set_admit_request(visit).await;
     }
 
     /// Takes what comes within this time.
@@ -108,8 +108,8 @@ impl Visitor {
                 tokio::select! {
                     Some(stream) = self.net.rings.recv() => drop(stream),
                     event = self.net.events.recv() => match event {
-                        Some(Event::Received { peer, reception }) => {
-                            self.answers.insert(peer, (Instant::now(), reception));
+                        Some(Event::AdmitReply { peer, reply }) => {
+                            self.answers.insert(peer, (Instant::now(), reply));
                         }
                         Some(_) => {}
                         // Cannot be while this lives; a busy loop would be worse than a pause.

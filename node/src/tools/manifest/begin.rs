@@ -160,7 +160,7 @@ impl Before {
         };
         let data = Data { source: after(&work.data.source, tokens), ..work.data.clone() };
         let level = level.unwrap_or(run.trust.level);
-        let trust = Trust { level, ..run.trust.clone() };
+        let trust = Trust { level, ..run.trust };
         let run = Run { organiser, stop_tokens, trust, ..run.clone() };
         let work = Work { train, data, model: work.model.clone() };
         Ok(Draft::new(&run, &work).map_err(DraftError::from)?)

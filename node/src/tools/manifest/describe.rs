@@ -203,7 +203,10 @@ pub(super) fn warn_of_gain(manifest: &Manifest) -> Option<String> {
 }
 
 fn describe_ring(run: &Run) -> String {
-    format!("{}: each of n peers sends and receives 2(n-1)/n of an update", codec_name(run.codec))
+    format!(
+        "{}: each of n peers sends and receives 2(n-1)/n of an update",
+        codec_name(run.ring.codec)
+    )
 }
 
 /// What an epoch moves.
@@ -221,7 +224,7 @@ fn describe_traffic(run: &Run, work: &Work) -> String {
 
 fn describe_members(run: &Run) -> String {
     let members = &run.members;
-    let quorum = match &members.quorum {
+    let quorum = match members.quorum {
         _ if members.tolerate == Tolerate::Liars => {
             "of four voters three decide, of seven five; fewer than a third may lie".to_owned()
         }
@@ -229,8 +232,8 @@ fn describe_members(run: &Run) -> String {
             "when a majority is silent for {:?}, the rest goes on without it",
             members.minority_grace
         ),
-        Quorum::Majority { founders } => {
-            format!("{} founders; without a majority everyone waits", founders.len())
+        Quorum::Majority => {
+            format!("{} founders; without a majority everyone waits", members.founders.len())
         }
     };
     let (min, heartbeat) = (members.min_peers, members.heartbeat);

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::Denied;
-use crate::base::base58;
 use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::Keypair;
 use crate::message::wire;
@@ -85,7 +84,7 @@ impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = wire::canonical(self);
         bytes.extend(check(&bytes));
-        write!(f, "{PREFIX}{}", base58::text(&bytes))
+        write!(f, "{PREFIX}{}", bs58::encode(bytes).into_string())
     }
 }
 
@@ -101,8 +100,9 @@ impl FromStr for Code {
 
     fn from_str(text: &str) -> Result<Self, CodeError> {
         let digits = text.trim().strip_prefix(PREFIX).ok_or(CodeError::Prefix)?;
-        let bytes = base58::bytes(digits, BYTES_MAX).ok_or(CodeError::Digits)?;
-        let (code, found) = bytes.split_last_chunk::<4>().ok_or(CodeError::Check)?;
+        let mut bytes = [0; BYTES_MAX];
+        let length = bs58::decode(digits).onto(&mut bytes[..]).map_err(|_| CodeError::Digits)?;
+        let (code, found) = bytes[..length].split_last_chunk::<4>().ok_or(CodeError::Check)?;
         if *found != check(code) {
             return Err(CodeError::Check);
         }

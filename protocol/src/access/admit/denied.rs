@@ -95,8 +95,6 @@ pub enum Denied {
         epoch: u64,
     },
     /// The ledger has [`PEERS_MAX`](crate::access::ledger::PEERS_MAX) peers or invites.
-    #[error(
-        "the run has admitted as many peers as its ledger can hold: ask its organiser for a new run"
-    )]
+    #[error("the run has admitted all the peers that it can: ask its organiser for a new run")]
     Full,
 }
