@@ -1,9 +1,9 @@
 //! The project's own rules about its sources, as a test.
 //!
-//! What neither the compiler nor clippy can say is said here: who may depend on whom, which file is
+//! Rules that neither the compiler nor clippy can express: who may depend on whom, which file is
 //! the one home of a heavy crate, how long a file may grow, that the documents agree with the tree.
-//! A `Rule` is a pure function from files to complaints; `RULES` pairs each one with the
-//! smallest tree that breaks it, so a rule that can no longer fail is itself a failing test.
+//! A `Rule` is a pure function from files to complaints. `RULES` pairs each one with the smallest
+//! tree that breaks it, so a rule that can no longer fail is itself a failing test.
 //!
 //! `the_budgets_are_printed` measures what docs/TESTING.md asks a reader to watch; budgets never fail.
 //!
@@ -40,7 +40,7 @@ use types::{WIDE, fields, nouns};
 /// Complaints, each naming a file and what to do about it.
 type Rule = fn(&[File]) -> Vec<String>;
 
-/// Every rule beside the smallest tree that breaks it: path, text, path, text, …
+/// Every rule with the smallest tree that breaks it: path, text, path, text, …
 const RULES: &[(Rule, &[&str])] = &[
     (length, &["model/src/long.rs", LONG]),
     (header, &["model/src/a.rs", "use std::fs;"]),
@@ -221,7 +221,7 @@ fn header(files: &[File]) -> Vec<String> {
         .collect()
 }
 
-/// `protocol` has an allow-list; nobody else names what another crate is the home of; versions stand
+/// `protocol` has an allow-list; no other crate names a dependency outside its home; versions stand
 /// in the workspace's table; a feature is a backend.
 fn dependencies(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
@@ -291,7 +291,7 @@ fn floors(files: &[File]) -> Vec<String> {
     out
 }
 
-/// Files of a crate import one another in a circle of three at most: who opens one must open all.
+/// Files of a crate import one another in a circle of three at most: a reader of one must open all.
 fn circles(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
     for krate in CRATES_WITH_SOURCES {
@@ -431,7 +431,7 @@ const PROTOCOL_MAY: [&str; 9] = [
     "toml",
     "proptest",
 ];
-/// Each compiles a backend in.
+/// Features that compile a backend in.
 const FEATURES: [&str; 3] = ["cuda", "wgpu", "cube"];
 /// Crate names (with what follows after `_`) and the path prefixes that may name them.
 const HOMES: &[(&str, &[&str])] = &[
@@ -488,7 +488,7 @@ const BANNED: [&str; 8] = [
     "pub use libp2p",
     "pub use burn",
 ];
-/// The key of simulated peers, of which nothing but the simulator may know.
+/// The key of simulated peers, which only the simulator may name.
 const SIMULATED: &str = "Keypair::simulated";
 const UNSAFE_HOMES: [&str; 6] = [
     "model/src/device/nvidia.rs",

@@ -68,10 +68,10 @@ pub(crate) fn recover(
     let (from, saved) = newest(store, rules, &lineage, console)?;
     let mut progress = Progress::new();
     let restored = holdings::restore(
-        (lineage, marks),
-        (from.table.header().epoch, from),
-        votes,
+        Recovered { lineage, marks, votes },
         journal.forgotten(),
+        from.table.header().epoch,
+        from,
         |at, head, link| {
             progress.show(|| {
                 console.say(&format!("repeating the outer steps from disk: epoch {}", head.epoch));

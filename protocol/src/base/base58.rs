@@ -9,7 +9,7 @@ use crate::base::id::PeerId;
 /// Identity multihash of 36 bytes: key type 1 (ed25519), then 32 bytes of key.
 const PREFIX: [u8; 6] = [0x00, 0x24, 0x08, 0x01, 0x12, 0x20];
 
-/// Writes a peer as people and programs name it.
+/// The text form of a peer, 52 characters for an ed25519 key.
 #[must_use]
 pub fn encode(peer: &PeerId) -> String {
     bs58::encode([&PREFIX, peer.as_bytes().as_slice()].concat()).into_string()

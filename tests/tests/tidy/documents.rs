@@ -9,7 +9,8 @@ use super::read::{
     File, code, documents, fnv1a64, headings, is_identifier, join, links, root, rust, slug, source,
 };
 
-/// ARCHITECTURE.md lists the files to open for what is done most, and no list grows beyond its bound.
+/// ARCHITECTURE.md lists the files to open for the most frequent tasks, and no
+/// list grows beyond its bound.
 pub(super) fn rooms(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
     let Some(page) = files.iter().find(|f| f.path == "docs/ARCHITECTURE.md") else { return out };
@@ -68,7 +69,7 @@ pub(super) fn book(files: &[File]) -> Vec<String> {
 }
 
 /// A source file, or a name with two underscores (a test, a function), that a document mentions in
-/// backticks is there; nobody mentions a document that only its author has.
+/// backticks exists; no comment or page mentions a document that is not in this repository.
 pub(super) fn mentions(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
     for f in documents(files) {
@@ -155,5 +156,5 @@ const WIRE: [&str; 7] = [
     "protocol/src/message/trust.rs",
     "protocol/src/message/wire.rs",
 ];
-/// Documents that this repository does not hold.
+/// Documents that are not in this repository.
 const ELSEWHERE: [&str; 5] = ["PROTOCOL-RULES", "FORMATS §", "DESIGN.md", "DESIGN §", "LAYOUT.md"];

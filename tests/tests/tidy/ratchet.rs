@@ -10,7 +10,7 @@ use super::read::{Count, File, rust};
 
 /// To set it, write the column `code` here that `cargo tidy` prints.
 pub(super) const CODE_LINES: [(&str, usize); 7] = [
-    ("protocol", 14_537),
+    ("protocol", 14_536),
     ("protocol/sim", 5_850),
     ("protocol/table", 488),
     ("model", 13_400),
@@ -108,9 +108,9 @@ pub(super) fn held(
 }
 
 const TABLE: &str = "tests/tests/tidy/ratchet.rs";
-/// Files that the inherent methods of a type stand in, where it has no row.
+/// The files in which the inherent methods of a type may stand, if it has no row.
 const FILES_MAX: usize = 3;
-/// What a crate has at least of its lines in the table.
+/// The least share of its row that a crate must have, in per cent.
 const LEAST_PERCENT: usize = 97;
 /// One line of code more than the table has for `tests`, for `every_rule_can_fail`.
 pub(super) const MANY: &str =

@@ -35,8 +35,8 @@ pub(super) fn fields(files: &[File]) -> Vec<String> {
     out
 }
 
-/// A noun that more than one file of a crate may use means one thing there. The roles that every
-/// machine has are told apart by their module.
+/// A noun that several files of a crate may use means one thing in it. The roles that every machine
+/// has are told apart by their module.
 pub(super) fn nouns(files: &[File]) -> Vec<String> {
     let mut seen: BTreeMap<(&str, String), &str> = BTreeMap::new();
     let mut out = Vec::new();

@@ -207,8 +207,8 @@ impl State {
         {
             return;
         }
-        let before = (self.slot.base.as_slice(), self.ledger());
-        if let Err(fault) = self.law.check_link(base, before, self.weight_max, &link) {
+        let (voters, ledger) = (self.slot.base.as_slice(), self.ledger());
+        if let Err(fault) = self.law.check_link(base, voters, ledger, self.weight_max, &link) {
             step.put(Output::Fault(from, fault));
             return;
         }

@@ -117,7 +117,7 @@ impl State {
             step.put(Output::Fault(proposer, Fault::Certificate(CertificateFault::NotItsAuthor)));
             return;
         }
-        if let Err(fault) = self.law.check_regroup((self.voters(), self.ledger()), regroup) {
+        if let Err(fault) = self.law.check_regroup(self.voters(), self.ledger(), regroup) {
             step.put(Output::Fault(proposer, fault));
             return;
         }
@@ -290,7 +290,7 @@ impl State {
         if !openings.iter().all(|o| o.regroup.series.is_beside(&base)) {
             return;
         }
-        if let Err(fault) = self.law.follow(base, (&self.slot.base, self.ledger()), openings) {
+        if let Err(fault) = self.law.follow(base, &self.slot.base, self.ledger(), openings) {
             step.put(Output::Fault(from, fault));
             return;
         }

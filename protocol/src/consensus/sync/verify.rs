@@ -33,7 +33,7 @@ impl State {
             false => u64::MAX,
         };
         let series = Series { epoch, parent, regroup: None };
-        self.law.check_link(series, (&next.voters, next.ledger.as_ref()), weight_max, link)?;
+        self.law.check_link(series, &next.voters, next.ledger.as_ref(), weight_max, link)?;
         let ledger = next.ledger.as_ref().map(|ledger| ledger.after(&link.receipt));
         let tokens = candidate.tokens().checked_add(link.receipt.tokens());
         let tokens = tokens.ok_or(Fault::Certificate(CertificateFault::TooManyTokens))?;
