@@ -31,7 +31,7 @@ use intellect_protocol::base::sign::Keypair;
 use intellect_protocol::base::time::Time;
 use intellect_protocol::history::checkpoint::Table;
 use intellect_protocol::holdings::{self, Buffer, Input, Name};
-use intellect_protocol::machine::table::Seen;
+use intellect_protocol::machine::table::PeerRecord;
 use intellect_protocol::peer;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -233,11 +233,11 @@ impl Driver {
     fn note_who_lives(&self) {
         let (peer, now) = (self.holdings.peer(), self.now());
         self.net.note_members(peer.members().collect());
-        let roll = peer.roll();
-        let silent = |(who, seen): (&PeerId, &Seen)| {
-            (!seen.has_left() && !roll.alive(who, now)).then_some(*who)
+        let table = peer.table();
+        let silent = |(who, seen): (&PeerId, &PeerRecord)| {
+            (!seen.has_left() && !table.alive(who, now)).then_some(*who)
         };
-        self.net.note_silent(roll.peers.iter().filter_map(silent).collect());
+        self.net.note_silent(table.peers.iter().filter_map(silent).collect());
     }
 
     fn next_deadline(&self) -> Instant {

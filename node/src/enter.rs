@@ -29,7 +29,7 @@ use intellect_protocol::access::notices::Notices;
 use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::base::id::{Digest, LogId};
 use intellect_protocol::history::checkpoint::Table;
-use intellect_protocol::history::lineage::{Law, Me};
+use intellect_protocol::history::lineage::{LocalPeer, Validator};
 use intellect_protocol::holdings::Origin;
 use intellect_protocol::message::{Clause, Notice, Ticket, Voter};
 use intellect_protocol::{
@@ -451,8 +451,8 @@ fn peer_config(
     let start = recovery.journal.start();
     let key = home.identity.keypair();
     peer::Config {
-        me: Me { peer: key.peer(), log: start.log, incarnation: start.incarnation },
-        law: Law {
+        me: LocalPeer { peer: key.peer(), log: start.log, incarnation: start.incarnation },
+        validator: Validator {
             run: manifest.id,
             key,
             peers_min: usize::try_from(members.min_peers).unwrap_or(usize::MAX),

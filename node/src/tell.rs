@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::machine::event::{Committed, Event};
-use intellect_protocol::machine::table::{Roll, Seen};
+use intellect_protocol::machine::table::{PeerRecord, PeerTable};
 use intellect_protocol::message::{Head, Receipt};
 use intellect_protocol::peer;
 
@@ -318,9 +318,9 @@ impl Console {
         proposer: PeerId,
         members: Vec<PeerId>,
         absent: Vec<PeerId>,
-        roll: &Roll,
+        table: &PeerTable,
     ) {
-        let has_left = |who: &&PeerId| roll.peers.get(who).is_some_and(Seen::has_left);
+        let has_left = |who: &&PeerId| table.peers.get(who).is_some_and(PeerRecord::has_left);
         let left = absent.iter().filter(has_left).count();
         self.say(&regrouped(epoch, members.len(), left, absent.len() - left));
         let (members, absent, proposer) = (names(members), names(absent), proposer.into());
@@ -360,7 +360,7 @@ impl Console {
         match event {
             Event::Committed(committed) => {
                 self.committed(&committed);
-                self.greet(&committed.receipt, peer.roll());
+                self.greet(&committed.receipt, peer.table());
             }
             Event::CaughtUp { head } => self.caught_up(head),
             Event::PeerFound { who } => self.peer_came(who, peer),
@@ -390,7 +390,7 @@ impl Console {
                 self.emit(Some(epoch), event);
             }
             Event::Regroup { epoch, number, proposer, members, absent } => {
-                self.regroup(epoch, number, proposer, members, absent, peer.roll());
+                self.regroup(epoch, number, proposer, members, absent, peer.table());
             }
             Event::Aborted { epoch, attempt, phase, reason } => {
                 let (phase, reason) = (phase.to_string(), reason.to_string());

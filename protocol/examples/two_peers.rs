@@ -19,7 +19,7 @@ use intellect_protocol::base::sign::Keypair;
 use intellect_protocol::base::time::Time;
 use intellect_protocol::consensus::epoch::{self, Ring};
 use intellect_protocol::consensus::sync;
-use intellect_protocol::history::lineage::{Capacity, Law, Me};
+use intellect_protocol::history::lineage::{Capacity, LocalPeer, Validator};
 use intellect_protocol::history::log::Recovered;
 use intellect_protocol::machine::event::Event;
 use intellect_protocol::message::wire::{self, GOSSIP_BYTES_MAX};
@@ -62,7 +62,7 @@ fn peer(index: u8) -> Peer {
     let key = Keypair::from_seed(&[index; 32]);
     let (name, theta) = (key.peer(), [0.0; NUMBERS]);
     let config = Config {
-        law: Law {
+        validator: Validator {
             run: RUN,
             key,
             peers_min: 2,
@@ -73,7 +73,7 @@ fn peer(index: u8) -> Peer {
             organiser: PeerId([9; 32]),
             rules: Rules::ALL,
         },
-        me: Me { peer: name, log: LogId([index; 16]), incarnation: 1 },
+        me: LocalPeer { peer: name, log: LogId([index; 16]), incarnation: 1 },
         epoch: epoch::Config {
             ready_grace: Duration::from_secs(30),
             update_bytes: Codec::F32.encoded_bytes(NUMBERS) as u64,

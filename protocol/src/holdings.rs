@@ -82,7 +82,7 @@ impl State {
     #[must_use]
     pub fn new(now: Time, config: Config) -> Self {
         let Config { peer, codec, newest, saved, published, file, data, updates, held } = config;
-        let (elements, rules) = (peer.law.elements, peer.law.rules);
+        let (elements, rules) = (peer.validator.elements, peer.validator.rules);
         Self {
             peer: peer::State::new(now, peer),
             codec,
@@ -326,7 +326,7 @@ impl State {
 
     /// Sorts living donors first: each dead one costs the time of a request.
     fn living_first(&self, now: Time, mut donors: Vec<PeerId>) -> Vec<PeerId> {
-        donors.sort_by_key(|donor| !self.peer.roll().alive(donor, now));
+        donors.sort_by_key(|donor| !self.peer.table().alive(donor, now));
         donors
     }
 }

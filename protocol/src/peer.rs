@@ -22,11 +22,11 @@ use crate::base::sign::Verified;
 use crate::base::time::Time;
 use crate::consensus::epoch;
 use crate::consensus::sync;
-use crate::history::lineage::{Law, Me};
+use crate::history::lineage::{LocalPeer, Validator};
 use crate::history::log::{Recovered, Votes};
 use crate::machine::event::Event;
 use crate::machine::step::{Ahead, Decision, Step};
-use crate::machine::table::Roll;
+use crate::machine::table::PeerTable;
 use crate::message::wire;
 use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
 use crate::view;
@@ -38,8 +38,8 @@ pub use interface::{ASK_TIMEOUT, Config, Input};
 /// One peer: its three machines, and what its next heartbeat says.
 #[derive(Clone, Debug)]
 pub struct State {
-    law: Law,
-    me: Me,
+    validator: Validator,
+    me: LocalPeer,
     view: view::State,
     epoch: epoch::State,
     sync: sync::State,
@@ -97,21 +97,27 @@ impl State {
     /// stored.
     #[must_use]
     pub fn new(now: Time, config: Config) -> Self {
-        let Config { law, me, epoch, sync, heartbeat, minority_grace, recovered } = config;
-        assert!(law.key.peer() == me.peer, "D2: who we are is whose key we sign with");
-        let roll = Roll::new(heartbeat, minority_grace);
+        let Config { validator, me, epoch, sync, heartbeat, minority_grace, recovered } = config;
+        assert!(validator.key.peer() == me.peer, "D2: who we are is whose key we sign with");
+        let table = PeerTable::new(heartbeat, minority_grace);
         let Recovered { lineage, marks, votes } = recovered;
-        let votes = Votes::replay(&law.run, &votes);
-        let sync = sync::State::new(now, law.clone(), me, sync, lineage, marks);
+        let votes = Votes::replay(&validator.run, &votes);
+        let sync = sync::State::new(now, validator.clone(), me, sync, lineage, marks);
         let (head, voters, median) = sync.tip();
         let ledger = sync.ledger().cloned();
-        let epoch =
-            epoch::State::new(now, law.clone(), me, epoch, (head, voters, ledger), sync.notices());
-        let step = &Step { now, roll: &roll, out: &mut Vec::new() };
+        let epoch = epoch::State::new(
+            now,
+            validator.clone(),
+            me,
+            epoch,
+            (head, voters, ledger),
+            sync.notices(),
+        );
+        let step = &Step { now, table: &table, out: &mut Vec::new() };
         Self {
             epoch: epoch.bound_by(step, votes, median),
-            view: view::State::new(me.peer, roll),
-            law,
+            view: view::State::new(me.peer, table),
+            validator,
             me,
             sync,
             queue: VecDeque::new(),
@@ -145,7 +151,7 @@ impl State {
         self.run(now, Next::Epoch(heard.map_or(epoch::Input::Tick, epoch::Input::Heard)), out);
         self.run(now, Next::Sync(sync::Input::Tick), out);
         self.beat(now, out);
-        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         let (epoch, sync) = (self.epoch.deadline(step), self.sync.deadline(step));
         let all = [Some(self.beat_at), self.view.deadline(), epoch, sync];
         self.due = if self.left { None } else { all.into_iter().flatten().min() };
@@ -200,7 +206,7 @@ impl State {
             }
             Input::Applied { state } => Next::Epoch(epoch::Input::Applied(state)),
             Input::Answer(from, answer) => {
-                let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+                let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
                 let majority = self.epoch.decides(step);
                 Next::Sync(sync::Input::Answer { from, answer, majority })
             }
@@ -224,7 +230,7 @@ impl State {
         self.queue.push_back(first);
         while let Some(next) = self.queue.pop_front() {
             let mut decided = Vec::new();
-            let step = &mut Step { now, roll: self.view.roll(), out: &mut decided };
+            let step = &mut Step { now, table: self.view.table(), out: &mut decided };
             match next {
                 Next::Epoch(input) => self.epoch.handle(step, input),
                 Next::Sync(input) => self.sync.handle(step, open(&self.epoch), input),
@@ -303,14 +309,14 @@ impl State {
 
     /// The table of peers: when each was heard, and what it said.
     #[must_use]
-    pub fn roll(&self) -> &Roll {
-        self.view.roll()
+    pub fn table(&self) -> &PeerTable {
+        self.view.table()
     }
 
     /// The peers that may serve the checkpoint being fetched, as far as we have heard.
     #[must_use]
     pub fn donors(&self, now: Time) -> Option<Vec<PeerId>> {
-        self.sync.donors(&Step { now, roll: self.view.roll(), out: &mut Vec::new() })
+        self.sync.donors(&Step { now, table: self.view.table(), out: &mut Vec::new() })
     }
 
     /// Bytes of the links in memory of a lineage that is being verified.
@@ -323,7 +329,7 @@ impl State {
     /// the decision yet.
     #[must_use]
     pub fn is_passed_over(&self, now: Time) -> bool {
-        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         self.sync.is_passed_over(step, open(&self.epoch))
     }
 
@@ -343,7 +349,7 @@ impl State {
     }
 
     fn note_ahead(&mut self, now: Time, out: &mut Vec<Output>) {
-        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         let ahead = self.sync.sees_ahead(step, open(&self.epoch));
         if ahead != self.ahead {
             self.ahead = ahead;
@@ -422,23 +428,23 @@ impl State {
         let (head, series) = (self.epoch.head(), self.epoch.series());
         let ready = self.epoch.ready_weight();
         let (notice, attested) = (self.sync.notices().last().0, self.sync.attested());
-        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         let (direct, unlinked) = (self.epoch.is_direct(step), self.epoch.unlinked(step));
         let (joined, closed) = (self.epoch.joined(), self.epoch.said_goodbye());
         let (standing, links) = ((head, series, joined, closed), (direct, unlinked.clone()));
         let news = (standing, phase == Phase::Behind, ready, (notice, attested), links);
         if self.last_beat.as_ref() != Some(&news) {
-            let last = self.beat_at - self.view.roll().heartbeat;
+            let last = self.beat_at - self.view.table().heartbeat;
             self.beat_at = self.beat_at.min((last + BEAT_GAP).max(now));
         }
         if now < self.beat_at {
             return;
         }
         self.last_beat = Some(news);
-        self.beat_at = now + self.view.roll().heartbeat;
+        self.beat_at = now + self.view.table().heartbeat;
         self.count += 1;
-        let roll = self.view.roll();
-        let measured = roll.live(now).filter(|(_, seen)| seen.rtt_ms > 0);
+        let table = self.view.table();
+        let measured = table.live(now).filter(|(_, seen)| seen.rtt_ms > 0);
         let round_trips = measured.map(|(peer, seen)| (*peer, seen.rtt_ms));
         let heartbeat = Heartbeat {
             count: self.count,
@@ -464,6 +470,6 @@ impl State {
     }
 
     fn seal(&self, message: Message) -> Arc<Verified<Message>> {
-        Arc::new(wire::seal(&self.law.key, &self.law.run, message))
+        Arc::new(wire::seal(&self.validator.key, &self.validator.run, message))
     }
 }

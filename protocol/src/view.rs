@@ -17,7 +17,7 @@ use crate::access::admit::TICKET_BYTES_MAX;
 use crate::base::id::PeerId;
 use crate::base::time::Time;
 use crate::machine::event::{Cause, Event};
-use crate::machine::table::{Roll, Seen};
+use crate::machine::table::{PeerRecord, PeerTable};
 use crate::message::{Heartbeat, Leaving, Phase, Ticket, UNLINKED_BYTES_MAX};
 
 /// Peers in the table: four times the members of a roster. More cost memory; fewer let keys of
@@ -54,7 +54,7 @@ pub enum Input<'a> {
 #[derive(Clone, Debug)]
 pub struct State {
     me: PeerId,
-    roll: Roll,
+    table: PeerTable,
     /// The voters, and the peers that the last receipts name.
     named: BTreeSet<PeerId>,
     /// The peers that were last reported as found.
@@ -68,9 +68,9 @@ pub struct State {
 impl State {
     /// A view in which no peer is known yet.
     #[must_use]
-    pub fn new(me: PeerId, roll: Roll) -> Self {
+    pub fn new(me: PeerId, table: PeerTable) -> Self {
         let (named, reported, closed) = Default::default();
-        Self { me, roll, named, reported, closed, checked_at: Time::ZERO }
+        Self { me, table, named, reported, closed, checked_at: Time::ZERO }
     }
 
     /// Sets for which peers room is kept from now on: the voters, and those that the last receipts
@@ -87,8 +87,8 @@ impl State {
 
     /// The table of peers that were heard.
     #[must_use]
-    pub fn roll(&self) -> &Roll {
-        &self.roll
+    pub fn table(&self) -> &PeerTable {
+        &self.table
     }
 
     /// Takes one input, and reports peers that came or went. Returns whether the input changed
@@ -106,7 +106,7 @@ impl State {
                 author
             }
             Input::Leaving(author, leaving) => {
-                if let Some(seen) = self.roll.peers.get_mut(&author) {
+                if let Some(seen) = self.table.peers.get_mut(&author) {
                     seen.left = seen.left.max(Some(leaving.incarnation));
                 }
                 author
@@ -116,7 +116,7 @@ impl State {
                 peer
             }
             Input::RoundTrip(peer, sample) => {
-                if let Some(seen) = self.roll.peers.get_mut(&peer) {
+                if let Some(seen) = self.table.peers.get_mut(&peer) {
                     seen.rtt_ms = smoothed(seen.rtt_ms, sample.min(ROUND_TRIP_MAX_MS));
                 }
                 peer
@@ -129,9 +129,9 @@ impl State {
     /// When the next peer becomes silent, for the caller to send a tick.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let silent = |seen: &Seen| seen.heard + self.roll.silent_after(seen);
+        let silent = |seen: &PeerRecord| seen.heard + self.table.silent_after(seen);
         // Peers that had fallen silent by the last check were reported then.
-        self.roll.peers.values().map(silent).filter(|at| *at > self.checked_at).min()
+        self.table.peers.values().map(silent).filter(|at| *at > self.checked_at).min()
     }
 
     fn on_heartbeat(
@@ -145,8 +145,8 @@ impl State {
             return false;
         }
         let beat = &*bounded(beat);
-        let heartbeat = self.roll.heartbeat;
-        let peers = &mut self.roll.peers;
+        let heartbeat = self.table.heartbeat;
+        let peers = &mut self.table.peers;
         if let Some(seen) = peers.get_mut(&author) {
             let newer = (beat.incarnation, beat.count) > (seen.beat.incarnation, seen.beat.count);
             let news = newer && relevant(beat) != relevant(&seen.beat);
@@ -157,31 +157,32 @@ impl State {
         }
         let room = self.has_room_for(now, &author, out);
         if room {
-            self.roll.peers.insert(author, Seen::new(beat, now));
+            self.table.peers.insert(author, PeerRecord::new(beat, now));
         }
         room
     }
 
     /// Whether there is room for one more peer; in a full table another one may give way.
     fn has_room_for(&mut self, now: Time, peer: &PeerId, out: &mut Vec<Event>) -> bool {
-        if self.roll.peers.len() < PEERS_MAX {
+        if self.table.peers.len() < PEERS_MAX {
             return true;
         }
-        let rank = |(other, seen): &(&PeerId, &Seen)| (self.named.contains(*other), seen.heard);
-        let last = self.roll.peers.iter().min_by_key(rank).map(|(other, _)| *other);
+        let rank =
+            |(other, seen): &(&PeerId, &PeerRecord)| (self.named.contains(*other), seen.heard);
+        let last = self.table.peers.iter().min_by_key(rank).map(|(other, _)| *other);
         let last = last.filter(|last| !self.is_named(last) || self.is_named(peer));
         let Some(last) = last else { return false };
-        self.roll.peers.remove(&last);
+        self.table.peers.remove(&last);
         self.check(now, last, out);
         true
     }
 
     /// Ages the peer so that the next missing heartbeat makes it lost.
     fn on_closed(&mut self, now: Time, peer: PeerId) {
-        let heartbeat = self.roll.heartbeat;
-        let Some(seen) = self.roll.peers.get(&peer) else { return };
-        let aged = now - self.roll.silent_after(seen) + heartbeat * 3 / 2;
-        if let Some(seen) = self.roll.peers.get_mut(&peer) {
+        let heartbeat = self.table.heartbeat;
+        let Some(seen) = self.table.peers.get(&peer) else { return };
+        let aged = now - self.table.silent_after(seen) + heartbeat * 3 / 2;
+        if let Some(seen) = self.table.peers.get_mut(&peer) {
             seen.heard = seen.heard.min(aged);
         }
         self.closed.insert(peer);
@@ -189,14 +190,14 @@ impl State {
 
     fn check_all(&mut self, now: Time, out: &mut Vec<Event>) {
         self.checked_at = now;
-        let (roll, reported) = (&self.roll, &self.reported);
-        let changed = |peer: &&PeerId| roll.alive(peer, now) != reported.contains(peer);
-        let changed: Vec<PeerId> = roll.peers.keys().filter(changed).copied().collect();
+        let (table, reported) = (&self.table, &self.reported);
+        let changed = |peer: &&PeerId| table.alive(peer, now) != reported.contains(peer);
+        let changed: Vec<PeerId> = table.peers.keys().filter(changed).copied().collect();
         for peer in changed {
             self.check(now, peer, out);
         }
-        let (named, heartbeat) = (&self.named, self.roll.heartbeat);
-        self.roll.peers.retain(|peer, seen| {
+        let (named, heartbeat) = (&self.named, self.table.heartbeat);
+        self.table.peers.retain(|peer, seen| {
             let named = named.contains(peer);
             let forget_after = if named { FORGET_AFTER } else { seen.silent_after(heartbeat) };
             now.since(seen.heard) < forget_after
@@ -205,14 +206,14 @@ impl State {
 
     /// Reports a peer that came or went.
     fn check(&mut self, now: Time, who: PeerId, out: &mut Vec<Event>) {
-        if self.roll.alive(&who, now) {
+        if self.table.alive(&who, now) {
             if self.reported.insert(who) {
                 self.closed.remove(&who);
                 out.push(Event::PeerFound { who });
             }
         } else if self.reported.remove(&who) {
             let closed = self.closed.remove(&who);
-            let cause = match self.roll.peers.get(&who) {
+            let cause = match self.table.peers.get(&who) {
                 Some(seen) if seen.has_left() => Cause::Left,
                 _ if closed => Cause::Closed,
                 _ => Cause::Silent,

@@ -86,7 +86,7 @@ impl Driver {
         };
         self.tell.ring_opened();
         let members = ring.members.iter().map(|member| &member.peer);
-        let round_trip = self.holdings.peer().roll().round_trip(members);
+        let round_trip = self.holdings.peer().table().round_trip(members);
         self.rings.start(ring::Job {
             run: self.manifest.id,
             roster: ring.roster,

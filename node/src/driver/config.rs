@@ -72,7 +72,7 @@ impl Driver {
         let run = &config.manifest.run;
         let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
         let twins = Twins::new(config.peer.me.peer, config.journal.start());
-        let key = config.peer.law.key.clone();
+        let key = config.peer.validator.key.clone();
         let shared = SharedData::new(&config.manifest, config.source);
         let holdings = holdings::Config {
             peer: config.peer,

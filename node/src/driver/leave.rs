@@ -52,11 +52,11 @@ impl Driver {
         let (peer, me, now) = (self.holdings.peer(), self.key.peer(), self.now());
         let members = &self.manifest.run.members;
         let peers_min = usize::try_from(members.min_peers).unwrap_or(usize::MAX);
-        let met = self.net.has_met_peers() || !peer.roll().peers.is_empty();
+        let met = self.net.has_met_peers() || !peer.table().peers.is_empty();
         let reason = || {
             let passed = peer.is_passed_over(now).then_some(Reason::PassedOver);
             let run = (peers_min, members.rule(), met);
-            let absent = || Reason::absent(me, peer.series(), run, peer.roll(), now);
+            let absent = || Reason::absent(me, peer.series(), run, peer.table(), now);
             passed.or_else(absent)
         };
         self.tell.count_strangers();
@@ -89,7 +89,7 @@ impl Driver {
             return;
         }
         let (epoch, now) = (self.holdings.peer().head().epoch, self.now());
-        let live = self.holdings.peer().roll().live(now);
+        let live = self.holdings.peer().table().live(now);
         let heads = live.map(|(peer, seen)| (*peer, seen.beat.head.epoch));
         let behind: BTreeMap<PeerId, u64> = heads.filter(|(_, head)| *head < epoch).collect();
         let all_there = behind.is_empty() && !self.holdings.is_saving();

@@ -138,7 +138,7 @@ async fn a_forged_author_is_not_charged_for_it() {
         driver.on_message(liar.peer(), net::Via::Direct, &forged);
     }
     driver.on_message(other.peer(), net::Via::Direct, &true_word);
-    assert!(driver.holdings.peer().roll().peers.contains_key(&honest.peer()));
+    assert!(driver.holdings.peer().table().peers.contains_key(&honest.peer()));
 }
 
 /// The loop takes the first event that is ready, so timers are fired before each one.

@@ -34,7 +34,7 @@ impl Here {
 pub(crate) struct Arrivals {
     /// Peers that are here and were reported.
     reported: BTreeSet<PeerId>,
-    /// Peers that are here and were not reported: no more than the roll has.
+    /// Peers that are here and were not reported: no more than the table has.
     unreported: BTreeSet<PeerId>,
     /// How many newcomers may still be reported.
     left: u32,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::machine::event::Cause;
-use intellect_protocol::machine::table::Roll;
+use intellect_protocol::machine::table::PeerTable;
 use intellect_protocol::message::Receipt;
 use intellect_protocol::peer;
 
@@ -54,15 +54,15 @@ impl Console {
     /// A peer has come. It is reported unless it is one of a flood of newcomers.
     pub(super) fn peer_came(&mut self, who: PeerId, peer: &peer::State) {
         if self.here.arrivals.found(who, peer.is_named(&who)) {
-            self.peer_found(who, peer.roll());
+            self.peer_found(who, peer.table());
         }
     }
 
     /// A receipt names peers. Those among them that were not reported to be here are reported now.
-    pub(super) fn greet(&mut self, receipt: &Receipt, roll: &Roll) {
+    pub(super) fn greet(&mut self, receipt: &Receipt, table: &PeerTable) {
         for member in &receipt.members {
             if self.here.arrivals.named(member.peer) {
-                self.peer_found(member.peer, roll);
+                self.peer_found(member.peer, table);
             }
         }
     }
@@ -82,14 +82,14 @@ impl Console {
         }
     }
 
-    fn peer_found(&self, who: PeerId, roll: &Roll) {
+    fn peer_found(&self, who: PeerId, table: &PeerTable) {
         let way = match self.links().get(&who) {
             Some(Link::Direct) => ", directly",
             Some(Link::Relayed) => ", through a relay",
             // Its messages have come through other peers.
             None => "",
         };
-        let direct = roll.peers.get(&who).is_some_and(|seen| seen.beat.direct);
+        let direct = table.peers.get(&who).is_some_and(|seen| seen.beat.direct);
         let who = PeerName::from(who);
         self.say(&format!("found peer {}{way}", who.short()));
         self.emit(None, events::Event::PeerFound { who, direct });

@@ -4,7 +4,7 @@ use std::fmt;
 
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::base::time::Time;
-use intellect_protocol::machine::table::Roll;
+use intellect_protocol::machine::table::PeerTable;
 use intellect_protocol::message::{QuorumRule, Series, Voter};
 
 use crate::figures::number_of;
@@ -42,21 +42,21 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// Which peers are missing apart from `me`, as far as the roll shows. `met`: whether this node has ever met
+    /// Which peers are missing apart from `me`, as far as the table shows. `met`: whether this node has ever met
     /// another one. A node that has not is a run of one, if the run needs no other peer, and misses nobody.
     pub(crate) fn absent(
         me: PeerId,
         (series, voters): (Series, &[Voter]),
         (peers_min, rule, met): (usize, QuorumRule, bool),
-        roll: &Roll,
+        table: &PeerTable,
         now: Time,
     ) -> Option<Self> {
         if voters.is_empty() {
-            let here = roll.live_in(series, now).count() + 1;
+            let here = table.live_in(series, now).count() + 1;
             return (here < peers_min).then_some(Self::Founders { here, needed: peers_min });
         }
-        let is_here = |voter: &Voter| voter.peer == me || roll.alive(&voter.peer, now);
-        if roll.live(now).next().is_none() && (peers_min > 1 || met) {
+        let is_here = |voter: &Voter| voter.peer == me || table.alive(&voter.peer, now);
+        if table.live(now).next().is_none() && (peers_min > 1 || met) {
             let alone = rule.holds(voters, is_here);
             let voters = voters.len();
             return Some(if alone { Self::GoesOnAlone } else { Self::Alone { voters, rule } });
@@ -142,8 +142,8 @@ mod tests {
         Series::after(&Head { epoch: 0, tokens: 0, state: Digest([0; 32]) })
     }
 
-    fn roll() -> Roll {
-        Roll::new(Duration::from_millis(500), Duration::from_secs(8))
+    fn table() -> PeerTable {
+        PeerTable::new(Duration::from_millis(500), Duration::from_secs(8))
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
                 ME,
                 (series(), voters),
                 (min, QuorumRule::Available, met),
-                &roll(),
+                &table(),
                 Time::ZERO,
             )
         };

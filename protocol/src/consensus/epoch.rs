@@ -62,7 +62,7 @@ use crate::base::id::Digest;
 use crate::base::rule::Rule;
 use crate::base::sign::Verified;
 use crate::base::time::Time;
-use crate::history::lineage::{Law, Me};
+use crate::history::lineage::{LocalPeer, Validator};
 use crate::history::log::Votes;
 use crate::machine::event::Reason;
 use crate::machine::output::Output;
@@ -92,8 +92,8 @@ const EARLY_BYTES_MAX: usize = 64 << 10;
 /// as long as it, in `Slot` and `SeriesState`.
 #[derive(Clone, Debug)]
 pub struct State {
-    law: Law,
-    me: Me,
+    validator: Validator,
+    me: LocalPeer,
     config: Config,
     /// The votes that bind us, as our log records them (R1).
     votes: Votes,
@@ -132,8 +132,8 @@ impl State {
     #[must_use]
     pub fn new(
         now: Time,
-        law: Law,
-        me: Me,
+        validator: Validator,
+        me: LocalPeer,
         config: Config,
         (head, voters, ledger): (Head, Vec<Voter>, Option<Arc<Ledger>>),
         notices: &Notices,
@@ -141,8 +141,8 @@ impl State {
         let (notices, credentials) = (notices.clone(), config.credentials.clone());
         Self {
             admission: ledger.map(|ledger| Admission::new(now, ledger, notices, credentials)),
-            weight_max: law.capacity.weight_max(None),
-            law,
+            weight_max: validator.capacity.weight_max(None),
+            validator,
             me,
             config,
             votes: Votes::default(),
@@ -226,7 +226,7 @@ impl State {
     /// R12: a process that was suspended heard nobody meanwhile, and must not conclude anything
     /// from that silence.
     fn wake(&mut self, step: &Step<'_>) {
-        if step.now.since(self.awake) > 4 * step.roll.heartbeat {
+        if step.now.since(self.awake) > 4 * step.table.heartbeat {
             self.slot.series.entered = step.now;
             self.slot.series.gathering.held_since = None;
         }
@@ -330,6 +330,6 @@ impl State {
     }
 
     fn keeps(&self, rule: Rule) -> bool {
-        self.law.keeps(rule)
+        self.validator.keeps(rule)
     }
 }

@@ -31,12 +31,12 @@ use crate::access::notices::Notices;
 use crate::base::blocks::Blocks;
 use crate::base::id::{Digest, PeerId};
 use crate::base::time::Time;
-use crate::history::lineage::{Law, Me};
+use crate::history::lineage::{LocalPeer, Validator};
 use crate::history::log::{Mark, Record};
 use crate::machine::event::{Committed, Event};
 use crate::machine::output::Output;
 use crate::machine::step::{Extension, Step};
-use crate::machine::table::Seen;
+use crate::machine::table::PeerRecord;
 use crate::message::wire;
 use crate::message::{
     Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, LINKS_MAX, Link, Notice, Opening, Receipt,
@@ -168,8 +168,8 @@ struct Reported {
 /// The machine of heads and lineages.
 #[derive(Clone, Debug)]
 pub struct State {
-    law: Law,
-    me: Me,
+    validator: Validator,
+    me: LocalPeer,
     config: Config,
     head: Head,
     /// Our lineage: epoch e at index e − 1.
@@ -238,19 +238,20 @@ impl State {
     #[must_use]
     pub fn new(
         now: Time,
-        law: Law,
-        me: Me,
+        validator: Validator,
+        me: LocalPeer,
         config: Config,
         lineage: Vec<(Head, Link)>,
         marks: Vec<Mark>,
     ) -> Self {
         let (head, clock) = (genesis(&config), (config.unix, now));
         let reached = lineage.last().map_or(head, |(reached, _)| *reached);
-        let notices = Notices::new(law.run, law.organiser, law.level).with(&config.notices);
+        let notices =
+            Notices::new(validator.run, validator.organiser, validator.level).with(&config.notices);
         let mut state = Self {
             notices,
-            ledgers: law.ledger().map(Ledgers::new),
-            law,
+            ledgers: validator.ledger().map(Ledgers::new),
+            validator,
             me,
             config: Config { replay_max: config.replay_max.min(UPDATES_KEPT), ..config },
             head,
@@ -290,7 +291,7 @@ impl State {
     }
 
     fn founding(&self) -> NextEpoch {
-        NextEpoch::founding(&self.config.founders, self.law.ledger())
+        NextEpoch::founding(&self.config.founders, self.validator.ledger())
     }
 
     /// Takes one input, given what the open epoch shows.
@@ -401,7 +402,7 @@ impl State {
 
     /// Once receipts have included us in every block, nothing is left unspent.
     fn note_spent(&mut self, spent: &Blocks) {
-        if *spent == Blocks::all(self.law.elements) {
+        if *spent == Blocks::all(self.validator.elements) {
             self.frozen_after.clear();
         }
     }
@@ -411,7 +412,7 @@ impl State {
         if !self.frozen_after.contains(&receipt.series.parent) {
             return Blocks::default();
         }
-        receipt.spent(&self.me.peer, self.me.incarnation, self.law.elements)
+        receipt.spent(&self.me.peer, self.me.incarnation, self.validator.elements)
     }
 
     fn entry(&self, epoch: u64) -> Option<Entry> {
@@ -436,7 +437,7 @@ impl State {
 
     /// Whether a receipt is of our lineage.
     fn has(&self, receipt: &Receipt) -> bool {
-        let r = || wire::receipt_digest(&self.law.run, receipt);
+        let r = || wire::receipt_digest(&self.validator.run, receipt);
         self.entry(receipt.series.epoch).is_some_and(|entry| entry.r == r())
     }
 
@@ -446,7 +447,7 @@ impl State {
         if !away.is_empty() && self.forkable.len() < REMEMBERED_MAX {
             self.forkable.insert(head.epoch, away);
         }
-        let r = wire::receipt_digest(&self.law.run, &link.receipt);
+        let r = wire::receipt_digest(&self.validator.run, &link.receipt);
         self.ledgers.iter_mut().for_each(|ledgers| ledgers.push(&link.receipt));
         self.settle_notices();
         self.links.push_back(link);
@@ -480,8 +481,8 @@ impl State {
         let mut forkable = std::mem::take(&mut self.forkable);
         for (since, away) in &mut forkable {
             let is_ours = |h: Head| h.epoch >= *since && self.head_at(h.epoch) == Some(h);
-            let is_back = |seen: &Seen| seen.has_left() || is_ours(seen.beat.head);
-            away.retain(|peer| !step.roll.peers.get(peer).is_some_and(is_back));
+            let is_back = |seen: &PeerRecord| seen.has_left() || is_ours(seen.beat.head);
+            away.retain(|peer| !step.table.peers.get(peer).is_some_and(is_back));
         }
         forkable.retain(|_, away| !away.is_empty());
         self.forkable = forkable;

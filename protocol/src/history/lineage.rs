@@ -60,7 +60,7 @@ impl Capacity {
 
 /// What every check of a message or link needs to know about the run.
 #[derive(Clone, Debug)]
-pub struct Law {
+pub struct Validator {
     /// The run, which every signature is made for.
     pub run: RunId,
     /// Our key; it also determines the signature scheme, real or simulated.
@@ -83,7 +83,7 @@ pub struct Law {
 
 /// The identities of this peer.
 #[derive(Clone, Copy, Debug)]
-pub struct Me {
+pub struct LocalPeer {
     /// The public half of our key, our name.
     pub peer: PeerId,
     /// The log of votes that binds us.
@@ -92,7 +92,7 @@ pub struct Me {
     pub incarnation: u64,
 }
 
-impl Me {
+impl LocalPeer {
     /// The voter that we are: peer and log.
     #[must_use]
     pub fn voter(&self) -> Voter {
@@ -100,7 +100,7 @@ impl Me {
     }
 }
 
-impl Law {
+impl Validator {
     /// Whether this rule is in force.
     #[must_use]
     pub fn keeps(&self, rule: Rule) -> bool {
@@ -551,7 +551,8 @@ mod tests {
         let (peers_min, elements, capacity) = (1, 1, Capacity::Counted(100));
         let key = keys[0].clone();
         let (level, organiser, rules) = (Level::Open, key.peer(), Rules::ALL);
-        let law = Law { run, key, peers_min, quorum, elements, capacity, level, organiser, rules };
+        let validator =
+            Validator { run, key, peers_min, quorum, elements, capacity, level, organiser, rules };
         let digest = wire::roster_digest(&run, &roster);
         let accept = |by: &Keypair| {
             let accept = Message::Accept(Accept { series, roster: digest });
@@ -560,7 +561,7 @@ mod tests {
         let holds = |accepts: Vec<(PeerId, Signature)>| {
             let (roster, update) = (roster.clone(), Digest([5; 32]));
             let voted = Voted { depth: 0, roster, update, accepts };
-            law.has_ground(&[(series, voters.clone())], &voted)
+            validator.has_ground(&[(series, voters.clone())], &voted)
         };
         let [a, b, c, stranger] = keys.each_ref().map(accept);
         assert!(holds(vec![a, b]) && holds(vec![a, b, c]));
@@ -572,7 +573,7 @@ mod tests {
         assert!(!holds(many), "too many");
         let opened = |accepts: Vec<(PeerId, Signature)>| {
             let opened = Opened { series, roster: roster.clone(), accepts };
-            law.has_opened(&[(series, voters.clone())], &opened)
+            validator.has_opened(&[(series, voters.clone())], &opened)
         };
         assert!(opened(vec![a, b, c]) && !opened(vec![a, b]), "the ring opens with all");
         assert!(!opened(vec![a, b, c, (c.0, a.1)]), "a wrong one beside the right one");

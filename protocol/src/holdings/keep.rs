@@ -202,7 +202,7 @@ impl State {
         }
         *fetches += 1;
         let mut from = self.steps.donors.clone();
-        let living = self.peer.roll().live(now).map(|(peer, _)| *peer);
+        let living = self.peer.table().live(now).map(|(peer, _)| *peer);
         from.extend(living.filter(|peer| !self.steps.donors.contains(peer)));
         self.fetch(now, name, from, out);
     }

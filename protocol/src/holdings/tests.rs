@@ -8,7 +8,7 @@ use crate::base::id::{LogId, RunId};
 use crate::base::sign::Keypair;
 use crate::consensus::epoch::Apply;
 use crate::consensus::{epoch, sync};
-use crate::history::lineage::{Capacity, Law, Me};
+use crate::history::lineage::{Capacity, LocalPeer, Validator};
 use crate::history::log::Recovered;
 use crate::message::QuorumRule;
 
@@ -22,8 +22,8 @@ fn state() -> State {
     let newest = Head { epoch: 0, tokens: 0, state: Digest([1; 32]) };
     let key = Keypair::from_seed(&[1; 32]);
     let peer = peer::Config {
-        me: Me { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 },
-        law: Law {
+        me: LocalPeer { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 },
+        validator: Validator {
             run: RunId([1; 32]),
             key,
             peers_min: 2,

@@ -8,7 +8,7 @@ use crate::access::notices::Notices;
 use crate::base::id::PeerId;
 use crate::base::time::Time;
 use crate::machine::output::Output;
-use crate::machine::table::Roll;
+use crate::machine::table::PeerTable;
 use crate::message::{Head, Link, Notice, Opening, Voter};
 
 /// One step of a machine. It may read the table and push decisions, nothing else.
@@ -17,7 +17,7 @@ pub struct Step<'a> {
     /// When it happens. Never before the time of an earlier step.
     pub now: Time,
     /// Which peers were heard until then.
-    pub roll: &'a Roll,
+    pub table: &'a PeerTable,
     /// The decisions of this step, in order.
     pub out: &'a mut Vec<Decision>,
 }

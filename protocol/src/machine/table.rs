@@ -14,7 +14,7 @@ use crate::message::{Heartbeat, Series, Voter};
 
 /// What is known of one other peer.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct PeerRecord {
     /// The newest heartbeat that it has signed.
     pub beat: Heartbeat,
     /// When that one came, or earlier once its connection has closed.
@@ -41,7 +41,7 @@ const NAMED_MAX: usize = 16;
 /// Stands in while no round trip is measured; guess: between continents.
 pub const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(100);
 
-impl Seen {
+impl PeerRecord {
     /// A peer whose first heartbeat comes now.
     #[must_use]
     pub fn new(beat: &Heartbeat, now: Time) -> Self {
@@ -97,16 +97,16 @@ impl Seen {
 
 /// Every peer heard so far, and the timers that follow from the run's settings.
 #[derive(Clone, Debug)]
-pub struct Roll {
+pub struct PeerTable {
     /// What is known of each other peer; this peer itself is never among them.
-    pub peers: BTreeMap<PeerId, Seen>,
+    pub peers: BTreeMap<PeerId, PeerRecord>,
     /// The run's heartbeat interval.
     pub heartbeat: Duration,
     /// The run's `minority_grace`, after which a silent voter counts as absent (R12).
     pub grace: Duration,
 }
 
-impl Roll {
+impl PeerTable {
     /// A table in which no peer was heard yet.
     #[must_use]
     pub fn new(heartbeat: Duration, grace: Duration) -> Self {
@@ -125,7 +125,7 @@ impl Roll {
 
     /// After how long without a heartbeat `seen` counts as dead: 4 heartbeats + 4·rtt.
     #[must_use]
-    pub fn silent_after(&self, seen: &Seen) -> Duration {
+    pub fn silent_after(&self, seen: &PeerRecord) -> Duration {
         seen.silent_after(self.heartbeat)
     }
 
@@ -136,12 +136,16 @@ impl Roll {
     }
 
     /// The peers heard within silent-after that have not left.
-    pub fn live(&self, now: Time) -> impl Iterator<Item = (&PeerId, &Seen)> {
+    pub fn live(&self, now: Time) -> impl Iterator<Item = (&PeerId, &PeerRecord)> {
         self.peers.iter().filter(move |(_, seen)| self.fresh(seen, now))
     }
 
     /// The peers that are alive and name `series`.
-    pub fn live_in(&self, series: Series, now: Time) -> impl Iterator<Item = (&PeerId, &Seen)> {
+    pub fn live_in(
+        &self,
+        series: Series,
+        now: Time,
+    ) -> impl Iterator<Item = (&PeerId, &PeerRecord)> {
         self.live(now).filter(move |(_, seen)| seen.beat.series == series)
     }
 
@@ -155,7 +159,7 @@ impl Roll {
     }
 
     /// Whether a peer counts as alive: it has not left, and its last heartbeat is recent.
-    fn fresh(&self, seen: &Seen, now: Time) -> bool {
+    fn fresh(&self, seen: &PeerRecord, now: Time) -> bool {
         !seen.has_left() && now.since(seen.heard) < self.silent_after(seen)
     }
 }

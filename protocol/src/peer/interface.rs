@@ -7,7 +7,7 @@ use crate::base::id::{Digest, PeerId};
 use crate::base::sign::Verified;
 use crate::consensus::epoch::{self, Durability};
 use crate::consensus::sync;
-use crate::history::lineage::{Law, Me};
+use crate::history::lineage::{LocalPeer, Validator};
 use crate::history::log::Recovered;
 use crate::message::{Answer, Finished, Head, Message, Notice};
 
@@ -17,9 +17,9 @@ use crate::message::{Answer, Finished, Head, Message, Notice};
 pub struct Config {
     /// The run, our key, and the rules that make a link valid in this run. Peers with other rules
     /// refuse our messages.
-    pub law: Law,
+    pub validator: Validator,
     /// Our key, the id of our log, and our incarnation, which must rise with every start.
-    pub me: Me,
+    pub me: LocalPeer,
     /// The settings of the machine that decides an epoch.
     pub epoch: epoch::Config,
     /// The settings of the machine that follows heads.

@@ -29,8 +29,8 @@ fn beat(incarnation: u64, count: u64) -> Heartbeat {
 }
 
 fn view() -> State {
-    let roll = Roll::new(Duration::from_millis(500), Duration::from_secs(8));
-    State::new(PeerId([0; 32]), roll)
+    let table = PeerTable::new(Duration::from_millis(500), Duration::from_secs(8));
+    State::new(PeerId([0; 32]), table)
 }
 
 /// G10: a round trip is a claim of the other side.
@@ -39,7 +39,7 @@ fn g10_no_round_trip_counts_as_longer_than_the_earth_is_wide() {
     let mut view = view();
     run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
     run(&mut view, 0, Input::RoundTrip(A, 19_000));
-    assert_eq!(view.roll().peers[&A].rtt_ms, 4_000);
+    assert_eq!(view.table().peers[&A].rtt_ms, 4_000);
 }
 
 /// A heartbeat is stored for each of many peers, without its parts that are too long.
@@ -54,12 +54,12 @@ fn what_is_too_long_in_a_heartbeat_is_not_kept() {
     let round_trips = vec![(PeerId([9; 32]), 1); 1_000];
     let unlinked = vec![1; UNLINKED_BYTES_MAX + 1];
     run(&mut view, 0, Input::Heartbeat(A, &Heartbeat { round_trips, unlinked, ..of(long) }));
-    let kept = &view.roll().peers[&A].beat;
+    let kept = &view.table().peers[&A].beat;
     assert_eq!((kept.round_trips.len(), &kept.ticket), (ROUND_TRIPS_MAX, &None));
     assert!(kept.unlinked.is_empty());
     let next = Heartbeat { count: 2, ..of(named.clone()) };
     run(&mut view, 0, Input::Heartbeat(A, &next));
-    assert_eq!(view.roll().peers[&A].beat.ticket.as_deref(), Some(&named));
+    assert_eq!(view.table().peers[&A].beat.ticket.as_deref(), Some(&named));
 }
 
 /// Far enough from zero for ageing to stay above zero.
@@ -147,13 +147,13 @@ fn a_thousand_keys_close_the_table_to_nobody() {
         let events = run(&mut view, 1 + n, Input::Heartbeat(key(n), &beat(1, 1)));
         lost += events.iter().filter(|e| matches!(e, Event::PeerLost { .. })).count();
     }
-    let is_here = |view: &State, n: u64| view.roll().peers.contains_key(&key(n));
+    let is_here = |view: &State, n: u64| view.table().peers.contains_key(&key(n));
     assert!(
         is_here(&view, 1_099) && !is_here(&view, 0),
         "the peer that was silent longest gives way"
     );
-    assert!(view.roll().peers.contains_key(&A), "a named peer does not");
-    assert_eq!((view.roll().peers.len(), lost), (PEERS_MAX, 1_101 - PEERS_MAX));
+    assert!(view.table().peers.contains_key(&A), "a named peer does not");
+    assert_eq!((view.table().peers.len(), lost), (PEERS_MAX, 1_101 - PEERS_MAX));
 }
 
 /// F4: a peer that is in no receipt is forgotten once it is silent.
@@ -165,7 +165,7 @@ fn only_named_peers_are_remembered_in_silence() {
     run(&mut view, 0, Input::Heartbeat(key(1), &beat(1, 1)));
     let events = run(&mut view, 2_000, Input::Tick);
     assert!(events.contains(&Event::PeerLost { who: key(1), cause: Cause::Silent }));
-    assert!(view.roll().peers.keys().eq([&A]));
+    assert!(view.table().peers.keys().eq([&A]));
     run(&mut view, 600_000, Input::Tick);
-    assert!(view.roll().peers.is_empty());
+    assert!(view.table().peers.is_empty());
 }

@@ -38,7 +38,7 @@ fn is_of_use(peer: &peer::State, author: PeerId, message: &Message) -> bool {
         return false;
     }
     let (series, voters) = peer.series();
-    let heard = peer.roll().peers.get(&author);
+    let heard = peer.table().peers.get(&author);
     if let Message::Heartbeat(beat) = message {
         // The same one may have come first by the control stream, from which nothing is passed on.
         return heard.is_none_or(|seen| {
@@ -47,7 +47,7 @@ fn is_of_use(peer: &peer::State, author: PeerId, message: &Message) -> bool {
     }
     let speaks = heard.is_some() || voters.iter().any(|voter| voter.peer == author);
     let is_known = |about: Series| {
-        about == series || peer.roll().peers.values().any(|seen| seen.named(about).is_some())
+        about == series || peer.table().peers.values().any(|seen| seen.named(about).is_some())
     };
     speaks && message.series().is_none_or(is_known)
 }

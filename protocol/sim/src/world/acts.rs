@@ -11,7 +11,7 @@ use crate::report::Count;
 use crate::rings::{Loss, Sends};
 use intellect_protocol::consensus::epoch::Credentials;
 use intellect_protocol::consensus::{epoch, sync};
-use intellect_protocol::history::lineage::{Capacity, Law, Me};
+use intellect_protocol::history::lineage::{Capacity, LocalPeer, Validator};
 use intellect_protocol::history::log::Recovered;
 use intellect_protocol::holdings::Restored;
 use intellect_protocol::manifest::Trust;
@@ -115,10 +115,10 @@ impl World {
     }
 
     /// The validation rules of a host's processes.
-    pub(super) fn law_of(&self, host: usize) -> Law {
+    pub(super) fn law_of(&self, host: usize) -> Validator {
         let place = &self.hosts[host];
         let (level, organiser) = self.trust(host);
-        Law {
+        Validator {
             run: self.run,
             key: Keypair::simulated(place.name),
             peers_min: self.setup.peers_min,
@@ -145,8 +145,8 @@ impl World {
         let (undo_max, undo_time) = self.script.undo.unwrap_or((1 << 32, Duration::ZERO));
         let voter = |i: usize| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) };
         peer::Config {
-            law: self.law_of(host),
-            me: Me { peer: place.name, log, incarnation: place.incarnation },
+            validator: self.law_of(host),
+            me: LocalPeer { peer: place.name, log, incarnation: place.incarnation },
             epoch: epoch::Config {
                 ready_grace: Duration::from_secs(30),
                 update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,

@@ -12,7 +12,7 @@ use crate::disk::Kept;
 use crate::script::organiser;
 use crate::{GRACE_MS, HEARTBEAT_MS};
 use intellect_protocol::base::id::Digest;
-use intellect_protocol::history::lineage::Law;
+use intellect_protocol::history::lineage::Validator;
 use intellect_protocol::machine::event::Committed;
 use intellect_protocol::message::{Attestation, Body, Head, Notice, QuorumRule};
 
@@ -220,7 +220,7 @@ impl World {
 
     /// The validation rules of every honest process.
     #[must_use]
-    pub fn law(&self) -> Law {
+    pub fn validator(&self) -> Validator {
         self.law_of(0)
     }
 

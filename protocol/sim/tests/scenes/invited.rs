@@ -486,7 +486,7 @@ fn founding_with_tickets() -> Played {
     world.invite(NOW);
     let invite = world.new_invite(FOUNDERS, ORGANISER, |terms| terms.uses = 3);
     world.hand_all(&[0, 1, 2, 3], FOUNDERS, &invite);
-    let named = Ticket::named(world.law().run, world.name(4), 0, &key(ORGANISER));
+    let named = Ticket::named(world.validator().run, world.name(4), 0, &key(ORGANISER));
     world.hand(4, named);
     world.start(&[0, 1, 2, 3, 4, 5]);
     let founded = |world: &World| (0..6).filter(|host| world.epoch(*host) >= 2).count() >= 4;

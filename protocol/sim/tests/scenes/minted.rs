@@ -58,7 +58,7 @@ pub(crate) fn mint(
             };
             let joins = regroup.members.iter().map(join).collect();
             openings = vec![Opening { regroup, joins, ground: None }];
-            series = world.law().opened(&openings[0]);
+            series = world.validator().opened(&openings[0]);
         }
         let member = |v: &Voter| Member { peer: v.peer, log: v.log, incarnation: 1, weight };
         let roster = Roster {

@@ -28,7 +28,7 @@ impl State {
     /// R1: our votes change only by a record that goes to the log.
     pub(super) fn log(&mut self, step: &mut Step<'_>, record: Record) {
         self.assert_lawful(&record);
-        self.votes.append(&self.law.run, &record);
+        self.votes.append(&self.validator.run, &record);
         step.put(Output::Log(record));
     }
 
@@ -83,7 +83,7 @@ impl State {
     /// Our highest vote in this series.
     pub(super) fn highest_done(&self) -> Option<Ranked> {
         let voted = self.votes.of(self.series()).dones().next_back()?;
-        Some(wire::ranked(&self.law.run, voted))
+        Some(wire::ranked(&self.validator.run, voted))
     }
 
     pub(super) fn on_roster(
@@ -99,12 +99,12 @@ impl State {
             step.put(Output::Fault(proposer, Fault::Roster(why)));
             return;
         }
-        let digest = wire::roster_digest(&self.law.run, roster);
+        let digest = wire::roster_digest(&self.validator.run, roster);
         let mine = proposer == self.me.peer;
         if !mine && self.slot.has_proposed_another(digest, roster) {
             return;
         }
-        if let Err(why) = self.law.check_seals(roster) {
+        if let Err(why) = self.validator.check_seals(roster) {
             step.put(Output::Fault(proposer, Fault::Roster(why)));
             return;
         }
@@ -143,7 +143,7 @@ impl State {
         message: &Arc<Verified<Message>>,
         roster: &Roster,
     ) -> Arc<Roster> {
-        let run = self.law.run;
+        let run = self.validator.run;
         let ballot = self.ballot(digest);
         ballot.signed.get_or_insert_with(|| Arc::clone(message));
         if let Some(known) = &ballot.roster {
@@ -217,7 +217,7 @@ impl State {
             epoch: self.series().epoch,
             attempt: roster.attempt,
             members: roster.members.iter().map(|m| m.peer).collect(),
-            adopt: roster.adopt.as_ref().map(|r| wire::receipt_digest(&self.law.run, r)),
+            adopt: roster.adopt.as_ref().map(|r| wire::receipt_digest(&self.validator.run, r)),
             kept: roster.keep.iter().map(|keep| keep.chunks.len()).sum(),
         }));
     }
@@ -240,7 +240,7 @@ impl State {
             }
             return;
         }
-        for peer in query.lost.iter().filter(|peer| step.roll.peers.contains_key(peer)) {
+        for peer in query.lost.iter().filter(|peer| step.table.peers.contains_key(peer)) {
             self.slot.conduct.note_loss(step, *peer);
         }
         self.slot.series.asking.take_if(|asking| asking.attempt <= attempt);
@@ -331,7 +331,7 @@ impl State {
         prepared: &Prepared,
     ) {
         let (from, update) = (message.author(), prepared.update);
-        if !self.law.quorum.prepares() {
+        if !self.validator.quorum.prepares() {
             return;
         }
         self.slot.missed_replies.clear(&from);
@@ -360,11 +360,11 @@ impl State {
 
     /// R8: a voter proves a vote, its own or one that it has heard of.
     pub(super) fn on_ground(&mut self, step: &mut Step<'_>, from: PeerId, ground: &Ground) {
-        let vote = wire::ranked(&self.law.run, &ground.voted);
+        let vote = wire::ranked(&self.validator.run, &ground.voted);
         if self.slot.grounds.knows(&vote) {
             return;
         }
-        if !self.law.has_ground(&self.slot.chain(), &ground.voted) {
+        if !self.validator.has_ground(&self.slot.chain(), &ground.voted) {
             step.put(Output::Fault(from, Fault::Done(DoneFault::NoGround)));
             return;
         }
@@ -374,11 +374,11 @@ impl State {
 
     /// R32: a voter proves that a ring opened of which its roster keeps chunks.
     pub(super) fn on_opened(&mut self, step: &mut Step<'_>, from: PeerId, opened: &Opened) {
-        let digest = wire::roster_digest(&self.law.run, &opened.roster);
+        let digest = wire::roster_digest(&self.validator.run, &opened.roster);
         if salvage::has_opened(self.facts(step), &digest) {
             return;
         }
-        if !self.law.has_opened(&self.slot.chain(), opened) {
+        if !self.validator.has_opened(&self.slot.chain(), opened) {
             step.put(Output::Fault(from, Fault::Roster(RosterFault::NeverOpened)));
             return;
         }
@@ -454,7 +454,7 @@ fn running<'a>(facts: Facts<'a>) -> Option<&'a Arc<Roster>> {
 /// sent any.
 fn has_failed_more(facts: Facts<'_>, peer: &PeerId) -> bool {
     let failed = &facts.slot.failures.of;
-    let alive = |p: &PeerId| *p == facts.me.peer || facts.step.roll.alive(p, facts.step.now);
+    let alive = |p: &PeerId| *p == facts.me.peer || facts.step.table.alive(p, facts.step.now);
     let least = failed.iter().filter(|(p, _)| alive(p)).map(|(_, count)| *count).min();
     failed.get(peer).copied().unwrap_or(0) > least.unwrap_or(0)
 }
@@ -463,7 +463,7 @@ fn has_failed_more(facts: Facts<'_>, peer: &PeerId) -> bool {
 /// on.
 fn asks_before(facts: Facts<'_>, peer: &PeerId, attempt: u64) -> bool {
     let same = facts.slot.series.asking.as_ref().is_some_and(|a| a.attempt == attempt);
-    let (run, parent) = (&facts.law.run, &facts.series().parent);
+    let (run, parent) = (&facts.validator.run, &facts.series().parent);
     let turn = |peer: &PeerId| order(Order::Turn, run, parent, attempt, peer);
     same && turn(&facts.me.peer) < turn(peer)
 }

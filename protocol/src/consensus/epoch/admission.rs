@@ -57,7 +57,7 @@ impl State {
     /// Checks the ticket of a peer that was heard.
     pub(super) fn learn_ticket(&mut self, step: &mut Step<'_>, peer: PeerId) {
         let Some(admission) = &self.admission else { return };
-        let ticket = step.roll.peers.get(&peer).and_then(|seen| seen.beat.ticket.as_deref());
+        let ticket = step.table.peers.get(&peer).and_then(|seen| seen.beat.ticket.as_deref());
         let is_in = admission.due.admits(&peer);
         if is_in.is_ok() {
             self.forget_shown(&peer);
@@ -111,9 +111,9 @@ impl State {
     fn learn_tickets(&mut self, step: &mut Step<'_>) {
         let Some(admission) = &mut self.admission else { return };
         admission.shown.clear();
-        let roll = step.roll;
-        admission.reported.retain(|peer, _| roll.peers.contains_key(peer));
-        roll.peers.keys().for_each(|peer| self.learn_ticket(step, *peer));
+        let table = step.table;
+        admission.reported.retain(|peer, _| table.peers.contains_key(peer));
+        table.peers.keys().for_each(|peer| self.learn_ticket(step, *peer));
     }
 
     /// Whether a peer is neither in nor holds a valid ticket.
@@ -133,7 +133,7 @@ impl State {
     /// Whether the bounds on the number of newcomers hold (G5, G7). The organiser has chosen the
     /// peers that it admits, but where a third may lie it does not know which of them do.
     pub(super) fn bounds_newcomers(&self) -> bool {
-        self.admission.is_none() || self.law.quorum.prepares()
+        self.admission.is_none() || self.validator.quorum.prepares()
     }
 
     // ---- what a proposer names -----------------------------------------------------------------
@@ -243,7 +243,7 @@ impl State {
             return Ok(());
         }
         let receipt = roster.receipt(crate::base::id::Digest::ZERO);
-        self.law.check_who(self.ledger(), self.voters(), roster, &receipt)
+        self.validator.check_who(self.ledger(), self.voters(), roster, &receipt)
     }
 
     /// T4, T5: what only this voter can know.

@@ -6,7 +6,7 @@
 
 use crate::base::id::PeerId;
 use crate::base::rule::Rule;
-use crate::machine::table::Seen;
+use crate::machine::table::PeerRecord;
 use crate::message::{Absence, Series, Voter};
 
 use super::Facts;
@@ -96,8 +96,8 @@ impl<'a> Facts<'a> {
             return if self.said_goodbye() { PeerStatus::Closed } else { PeerStatus::Here };
         }
         let series = self.series();
-        let silent = self.step.roll.silent(who, series, self.slot.series.entered, self.step.now);
-        let Some(seen) = self.step.roll.peers.get(&who.peer) else {
+        let silent = self.step.table.silent(who, series, self.slot.series.entered, self.step.now);
+        let Some(seen) = self.step.table.peers.get(&who.peer) else {
             return if silent { PeerStatus::Silent } else { PeerStatus::Coming };
         };
         let here = seen.beat.series == series;
@@ -115,7 +115,7 @@ impl<'a> Facts<'a> {
             PeerStatus::Closed
         } else if !here && self.is_elsewhere(seen) {
             PeerStatus::Elsewhere
-        } else if here && self.is_revocation_due(&who.peer) && self.law.quorum.regroups() {
+        } else if here && self.is_revocation_due(&who.peer) && self.validator.quorum.regroups() {
             // Where no Regroup is lawful, it is asked once more all the same.
             PeerStatus::Revoked
         } else if self.slot.withholds(&who.peer) && (here || (before && voter())) {
@@ -134,14 +134,17 @@ impl<'a> Facts<'a> {
     }
 
     /// The status of a peer that was heard.
-    pub(super) fn peer_status_of(self, peer: &PeerId, seen: &Seen) -> PeerStatus {
+    pub(super) fn peer_status_of(self, peer: &PeerId, seen: &PeerRecord) -> PeerStatus {
         self.peer_status(&Voter { peer: *peer, log: seen.beat.log })
     }
 
     /// The live peers that a rule counts.
-    pub(super) fn live(self, question: Question) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
+    pub(super) fn live(
+        self,
+        question: Question,
+    ) -> impl Iterator<Item = (&'a PeerId, &'a PeerRecord)> {
         let counts = move |peer, seen| self.peer_status_of(peer, seen).counts(question);
-        let live = self.step.roll.live(self.step.now);
+        let live = self.step.table.live(self.step.now);
         live.filter(move |(peer, seen)| counts(peer, seen))
     }
 
@@ -154,12 +157,12 @@ impl<'a> Facts<'a> {
     fn is_unresponsive(self, who: &Voter) -> bool {
         let ring = || 3 * self.ring_time_of(self.voters().len(), None);
         let (missed, step) = (&self.slot.missed_replies, self.step);
-        missed.is_unresponsive(&who.peer, step.now, step.roll.grace, ring) && self.keeps(Rule::G9)
+        missed.is_unresponsive(&who.peer, step.now, step.table.grace, ring) && self.keeps(Rule::G9)
     }
 
     /// Whether it names a series of this epoch beside ours, and has joined a Regroup there that
     /// does not lead to us.
-    fn is_elsewhere(self, seen: &Seen) -> bool {
+    fn is_elsewhere(self, seen: &PeerRecord) -> bool {
         let beat = &seen.beat;
         if !beat.series.is_beside(&self.series()) {
             return false;
@@ -176,12 +179,12 @@ impl<'a> Facts<'a> {
 
     /// Whether a majority of voters is present to us.
     pub(super) fn has_majority(self) -> bool {
-        self.law.quorum.holds(self.voters(), |voter| self.present(voter))
+        self.validator.quorum.holds(self.voters(), |voter| self.present(voter))
     }
 
     /// Whether any voter of this series can sign a Regroup of it: we, or a live peer.
     pub(super) fn is_any_voter_here(self) -> bool {
-        let votes = |(peer, seen): (&PeerId, &Seen)| {
+        let votes = |(peer, seen): (&PeerId, &PeerRecord)| {
             self.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
         };
         // Before the founding there are no voters, and this runs at each input.
@@ -189,7 +192,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-fn is_a_step_behind(seen: &Seen, series: Series) -> bool {
+fn is_a_step_behind(seen: &PeerRecord, series: Series) -> bool {
     seen.beat.series.epoch.saturating_add(1) == series.epoch && seen.beat.ready > 0
 }
 

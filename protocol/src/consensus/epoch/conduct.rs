@@ -190,7 +190,7 @@ impl Conduct {
     /// Whether it was reported lost and not heard since.
     pub(super) fn is_lost(&self, step: &Step<'_>, who: &PeerId) -> bool {
         let Some(Loss { at, .. }) = self.lost.get(who) else { return false };
-        step.roll.peers.get(who).is_none_or(|seen| seen.heard <= *at)
+        step.table.peers.get(who).is_none_or(|seen| seen.heard <= *at)
     }
 
     /// Whether two neighbours report it, and it was not heard since.

@@ -9,7 +9,7 @@ use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::base::sign::{Signature, Verified};
 use crate::base::time::Time;
-use crate::history::lineage::Me;
+use crate::history::lineage::LocalPeer;
 use crate::history::log::Record;
 use crate::machine::event::{Event, Progress, Reason};
 use crate::machine::output::{Apply, Output, Ring};
@@ -41,7 +41,10 @@ impl State {
                 || self.slot.updates.is_flushed(&value.update);
             here && enough
                 && served
-                && self.law.quorum.holds(self.voters(), |v| ballot.has_voted(&v.peer, value.r))
+                && self
+                    .validator
+                    .quorum
+                    .holds(self.voters(), |v| ballot.has_voted(&v.peer, value.r))
         });
         let Some((digest, ballot)) = certified else { return false };
         let (Some(roster), Some(vote)) = (&ballot.roster, ballot.value()) else { return false };
@@ -67,7 +70,7 @@ impl State {
             }
             _ => step.now,
         };
-        let roster = wire::roster_digest(&self.law.run, &link.certificate.roster);
+        let roster = wire::roster_digest(&self.validator.run, &link.certificate.roster);
         let decided = Decided { link, roster, until, ring_until, since: step.now, by_commit };
         self.slot.series.asking = None;
         self.slot.series.fetch_after = step.now;
@@ -89,15 +92,15 @@ impl State {
             {
                 return false;
             }
-            if step.now.since(decided.since) >= step.roll.grace {
-                let r = wire::receipt_digest(&self.law.run, &decided.link.receipt);
+            if step.now.since(decided.since) >= step.table.grace {
+                let r = wire::receipt_digest(&self.validator.run, &decided.link.receipt);
                 self.slot.unserved.insert(r);
                 self.recover(step, Reason::UpdateUnserved);
                 return true;
             }
             let voted = decided.link.certificate.dones.iter().map(|(peer, _)| *peer);
             let mut from: Vec<PeerId> = voted.filter(|p| *p != self.me.peer).collect();
-            from.sort_by_key(|peer| !step.roll.alive(peer, step.now));
+            from.sort_by_key(|peer| !step.table.alive(peer, step.now));
             self.fetch(step, update, from);
             return false;
         }
@@ -115,19 +118,24 @@ impl State {
 
     fn apply(&mut self, step: &mut Step<'_>, decided: Decided) {
         let link = &decided.link;
-        let law = &self.law;
+        let validator = &self.validator;
         let (receipt, roster) = (&link.receipt, &link.certificate.roster);
         let running = self.slot.ballots.iter().filter(|(_, b)| b.ring == RingState::Running);
         running.for_each(|(digest, _)| step.put(Output::Abandon(*digest)));
         step.put(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
         if !decided.by_commit {
-            let Done { series, roster, r, update } = law.done(roster, receipt);
+            let Done { series, roster, r, update } = validator.done(roster, receipt);
             let dones = link.certificate.dones.clone();
             let short = Commit::Short { series, roster, r, update, dones };
             step.put(Output::Gossip(self.seal(Message::Commit(short))));
         }
         let spent = spent(self.facts(step), receipt);
-        step.put(Output::Apply(Arc::new(Apply::of(&law.run, &self.slot.head, receipt, spent))));
+        step.put(Output::Apply(Arc::new(Apply::of(
+            &validator.run,
+            &self.slot.head,
+            receipt,
+            spent,
+        ))));
         self.slot.series.stage = Stage::Applying(Box::new(decided));
     }
 
@@ -178,7 +186,7 @@ impl State {
             return;
         }
         let digest = done.roster;
-        let run = self.law.run;
+        let run = self.validator.run;
         let Some(ballot) = self.slot.ballots.get(&digest) else { return };
         let Some(roster) = &ballot.roster else { return };
         let consistent = wire::receipt_digest(&run, &roster.receipt(done.update)) == done.r
@@ -186,7 +194,7 @@ impl State {
         let is_new = |peer| self.names_voter(peer) && !ballot.dones.contains_key(peer);
         let new: Vec<_> = dones.iter().filter(|(peer, _)| is_new(peer)).copied().collect();
         let message = Message::Done(done.clone());
-        let signed = new.iter().all(|(peer, s)| self.law.signed(peer, &message, s));
+        let signed = new.iter().all(|(peer, s)| self.validator.signed(peer, &message, s));
         if !consistent || !signed {
             step.put(Output::Fault(from, Fault::Certificate(CertificateFault::UnsignedVotes)));
             return;
@@ -208,11 +216,12 @@ impl State {
             return;
         }
         let (voters, ledger) = (self.slot.base.as_slice(), self.ledger());
-        if let Err(fault) = self.law.check_link(base, voters, ledger, self.weight_max, &link) {
+        if let Err(fault) = self.validator.check_link(base, voters, ledger, self.weight_max, &link)
+        {
             step.put(Output::Fault(from, fault));
             return;
         }
-        let ours = |opening| self.slot.chain.contains(&self.law.opened(opening));
+        let ours = |opening| self.slot.chain.contains(&self.validator.opened(opening));
         if !link.openings.iter().all(ours) && self.facts(step).has_majority() {
             return;
         }
@@ -280,7 +289,7 @@ impl State {
         done: &Done,
     ) {
         let from = message.author();
-        let run = self.law.run;
+        let run = self.validator.run;
         self.slot.missed_replies.clear(&from);
         let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, done.roster) else { return };
         // Every stored vote on a roster that is known has been found to fit it.
@@ -322,7 +331,7 @@ impl State {
             Stage::Decided(ref decided) => {
                 let (digest, update) = (decided.roster, decided.link.receipt.update);
                 self.slot.updates.is_flushed(&update)
-                    && self.slot.value(self.law.quorum, digest) == Some(update)
+                    && self.slot.value(self.validator.quorum, digest) == Some(update)
                     && self.vote(step, digest)
             }
             _ => false,
@@ -341,11 +350,12 @@ impl State {
         let until = step.now + self.facts(step).ring_time(&roster);
         self.slot.series.stage = Stage::Open { roster: digest, progress: Progress::Reduce, until };
         let index = roster.ring().position(|m| m.peer == self.me.peer);
-        let layout = if roster.is_free() { Layout::of(&roster, self.law.elements) } else { None };
+        let layout =
+            if roster.is_free() { Layout::of(&roster, self.validator.elements) } else { None };
         if let (Some(layout), Some(index)) = (layout, index) {
             let (members, keep) = (roster.ring().copied().collect(), roster.keep.clone());
             let kept = keep.iter().fold(Blocks::default(), |all, keep| all.and(&keep.blocks()));
-            let all = kept.and(layout.redone()) == Blocks::all(self.law.elements);
+            let all = kept.and(layout.redone()) == Blocks::all(self.validator.elements);
             assert!(all && !kept.overlaps(layout.redone()), "D3: each block once");
             let ring = Ring { roster: digest, members, index, layout, keep };
             step.put(Output::Ring(Arc::new(ring)));
@@ -356,7 +366,7 @@ impl State {
 
     /// R6: a peer that has no ring, or lost it, fetches what others computed.
     fn settle_reduce(&mut self, step: &mut Step<'_>, digest: Digest, until: Time) -> bool {
-        let Some(update) = self.slot.value(self.law.quorum, digest) else { return false };
+        let Some(update) = self.slot.value(self.validator.quorum, digest) else { return false };
         if self.slot.updates.is_flushed(&update) {
             // The first to finish waits for peers that still compute or fetch, for as long as they
             // may: a higher attempt would end what they are about to finish.
@@ -386,21 +396,21 @@ impl State {
         if ballot.dones.contains_key(&me) || !(self.is_voter() && bound_to_it && free) {
             return false;
         }
-        let Some(update) = self.slot.value(self.law.quorum, digest) else { return false };
+        let Some(update) = self.slot.value(self.validator.quorum, digest) else { return false };
         if !(logged || self.is_grounded(step, digest, update)) {
             return false;
         }
         let receipt = roster.receipt(update);
-        let done = self.law.done(&roster, &receipt);
+        let done = self.validator.done(&roster, &receipt);
         let (r, message) = (done.r, self.seal(Message::Done(done)));
         let vote = Vote { r, update, signature: message.signature() };
         let (series, attempt) = (roster.series, roster.attempt);
         if !logged {
             let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
-            let accepts = ballot.ground(self.law.quorum, self.voters(), update);
+            let accepts = ballot.ground(self.validator.quorum, self.voters(), update);
             let roster = roster.as_ref().clone();
             let voted = Voted { depth: self.slot.depth(), roster, update, accepts };
-            self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted.clone());
+            self.slot.grounds.insert(wire::ranked(&self.validator.run, &voted), voted.clone());
             self.log(step, Record::Voted { voted: Box::new(voted) });
         }
         let logged = self.votes.of(series).done(attempt).is_some();
@@ -415,16 +425,17 @@ impl State {
     /// first, once.
     fn is_grounded(&mut self, step: &mut Step<'_>, digest: Digest, update: Digest) -> bool {
         let Some(roster) = self.slot.roster(&digest).cloned() else { return false };
-        if self.law.quorum.prepares() && roster.is_free() {
+        if self.validator.quorum.prepares() && roster.is_free() {
             self.prepare(step, digest, &roster, update);
             let ballot = self.slot.ballots.get(&digest);
-            return ballot.is_some_and(|b| b.is_prepared(self.law.quorum, self.voters(), &update));
+            return ballot
+                .is_some_and(|b| b.is_prepared(self.validator.quorum, self.voters(), &update));
         }
         let Some(ballot) = self.slot.ballots.get(&digest) else { return false };
         let accepted = |v: &Voter| {
             ballot.accepts.contains_key(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
         };
-        self.law.quorum.holds(self.voters(), accepted) || !self.keeps(Rule::R5)
+        self.validator.quorum.holds(self.voters(), accepted) || !self.keeps(Rule::R5)
     }
 }
 
@@ -433,7 +444,7 @@ impl State {
 fn copied(facts: Facts<'_>, decided: &Decided) -> bool {
     let roster = &decided.link.certificate.roster;
     let has_place = roster.ring().any(|m| m.peer == facts.me.peer);
-    let (epoch, peers) = (facts.series().epoch, &facts.step.roll.peers);
+    let (epoch, peers) = (facts.series().epoch, &facts.step.table.peers);
     let committed = |p: &PeerId| peers.get(p).is_some_and(|seen| seen.beat.head.epoch >= epoch);
     let Some(ballot) = facts.slot.ballots.get(&decided.roster) else { return true };
     !has_place
@@ -441,17 +452,17 @@ fn copied(facts: Facts<'_>, decided: &Decided) -> bool {
             m.peer == facts.me.peer
                 || ballot.dones.contains_key(&m.peer)
                 || committed(&m.peer)
-                || !facts.step.roll.alive(&m.peer, facts.step.now)
+                || !facts.step.table.alive(&m.peer, facts.step.now)
                 || !facts.names_voter(&m.peer)
         })
 }
 
 /// R34: the blocks in which a receipt includes our frozen delta.
 fn spent(facts: Facts<'_>, receipt: &Receipt) -> Blocks {
-    let (law, Me { peer: me, incarnation, .. }) = (&facts.law, &facts.me);
+    let (validator, LocalPeer { peer: me, incarnation, .. }) = (&facts.validator, &facts.me);
     if facts.keeps(Rule::R34) {
-        return receipt.spent(me, *incarnation, law.elements);
+        return receipt.spent(me, *incarnation, validator.elements);
     }
     let formed = receipt.member(me, *incarnation).is_some_and(|m| m.weight > 0);
-    if formed { Blocks::all(law.elements) } else { Blocks::default() }
+    if formed { Blocks::all(validator.elements) } else { Blocks::default() }
 }

@@ -10,7 +10,7 @@ use crate::history::log::Votes;
 use crate::machine::event::Progress;
 use crate::machine::output::Output;
 use crate::machine::step::Step;
-use crate::machine::table::Seen;
+use crate::machine::table::PeerRecord;
 use crate::message::wire;
 use crate::message::{Head, Message, Phase, Ready, Roster, Voted, Voter};
 
@@ -69,7 +69,7 @@ impl State {
         let bound = self.votes.of(self.series());
         let said = |roster: &Roster| {
             let voted = bound.done(roster.attempt).filter(|_| roster.attempt < bound.attempt())?;
-            let done = self.law.done(roster, &voted.receipt());
+            let done = self.validator.done(roster, &voted.receipt());
             let (r, update) = (done.r, done.update);
             Some(Vote { r, update, signature: self.seal(Message::Done(done)).signature() })
         };
@@ -87,7 +87,7 @@ impl State {
         let dones: Vec<Voted> = bound.dones().cloned().collect();
         self.slot.ballots.extend(ballots);
         for voted in dones {
-            self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted);
+            self.slot.grounds.insert(wire::ranked(&self.validator.run, &voted), voted);
         }
     }
 
@@ -106,7 +106,7 @@ impl State {
         self.resume(step);
         step.put(Output::Train { epoch: head.epoch.saturating_add(1), tokens: head.tokens });
         self.resume_admission(step);
-        step.roll.live(step.now).for_each(|(peer, _)| self.learn_ready(step, *peer));
+        step.table.live(step.now).for_each(|(peer, _)| self.learn_ready(step, *peer));
         self.replay_early(step);
     }
 
@@ -130,7 +130,7 @@ impl State {
 
     /// Learns a Ready from a heartbeat, which repeats what a lost `Ready` would have said.
     pub(super) fn learn_ready(&mut self, step: &Step<'_>, peer: PeerId) {
-        let Some(seen) = step.roll.peers.get(&peer) else { return };
+        let Some(seen) = step.table.peers.get(&peer) else { return };
         let beat = &seen.beat;
         if beat.ready > 0 && beat.series.is_beside(&self.series()) {
             // A contradiction is a fault only if its author signed it as a Ready.
@@ -168,7 +168,7 @@ impl State {
 
     /// Bounds the weights of this epoch, by the median of the last receipt (G11).
     pub(super) fn limit_weight(&mut self, median: Option<u64>) {
-        self.weight_max = self.law.capacity.weight_max(median);
+        self.weight_max = self.validator.capacity.weight_max(median);
     }
 
     /// G5: at the end of an epoch, counts whether the newcomers that were awaited became Ready.
@@ -194,21 +194,22 @@ impl State {
 
     /// The live peers for which the epoch could have waited, each with whether it became Ready.
     fn awaited<'a>(&'a self, step: &'a Step<'_>) -> impl Iterator<Item = (PeerId, bool)> + 'a {
-        let able = |seen: &Seen| seen.beat.direct && seen.beat.phase != Phase::Behind;
-        let came = |peer, seen: &Seen| self.slot.ready_of(peer, seen.beat.incarnation).is_some();
-        let live = step.roll.live_in(self.series(), step.now);
+        let able = |seen: &PeerRecord| seen.beat.direct && seen.beat.phase != Phase::Behind;
+        let came =
+            |peer, seen: &PeerRecord| self.slot.ready_of(peer, seen.beat.incarnation).is_some();
+        let live = step.table.live_in(self.series(), step.now);
         live.filter(move |(_, seen)| able(seen)).map(move |(peer, seen)| (*peer, came(peer, seen)))
     }
 
     /// Reads heartbeats by the voters of the open series from now on, if the series has changed.
     pub(super) fn follow_series(&mut self, step: &Step<'_>) {
         let (series, voters) = (self.slot.series.name, &self.slot.series.voters);
-        self.reach.follow(step.roll, series, voters);
+        self.reach.follow(step.table, series, voters);
     }
 
     /// Reads what a heartbeat says of its author's connections.
     pub(super) fn learn_links(&mut self, step: &Step<'_>, peer: PeerId) {
-        if let Some(seen) = step.roll.peers.get(&peer) {
+        if let Some(seen) = step.table.peers.get(&peer) {
             self.reach.hear(peer, &seen.beat);
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::id::PeerId;
 use crate::base::rule::Rule;
-use crate::machine::table::Seen;
+use crate::machine::table::PeerRecord;
 use crate::message::{MEMBERS_MAX, Refusal, Regroup, Voter};
 use crate::ring::Order;
 use crate::ring::order;
@@ -42,7 +42,7 @@ const REGROUPS_MISSED_MAX: usize = 3;
 
 pub(super) fn founding_wait(facts: Facts<'_>) -> Duration {
     let first = facts.voters().is_empty() && facts.slot.series.gathering.number_seen == 0;
-    if first { facts.step.roll.heartbeat * FOUNDING_HEARTBEATS } else { Duration::ZERO }
+    if first { facts.step.table.heartbeat * FOUNDING_HEARTBEATS } else { Duration::ZERO }
 }
 
 pub(super) fn may_regroup(facts: Facts<'_>) -> bool {
@@ -52,14 +52,17 @@ pub(super) fn may_regroup(facts: Facts<'_>) -> bool {
         _ => true,
     };
     waits
-        && (facts.law.quorum.regroups() || facts.voters().is_empty())
+        && (facts.validator.quorum.regroups() || facts.voters().is_empty())
         && !facts.behind
         && facts.leaving.is_none()
         && !awaits_news(facts)
         && !may_be_led(facts)
         && !facts.has_majority()
         && match facts.voters().is_empty() {
-            true => candidates(facts).take(facts.law.peers_min).count() >= facts.law.peers_min,
+            true => {
+                candidates(facts).take(facts.validator.peers_min).count()
+                    >= facts.validator.peers_min
+            }
             false if facts.is_any_voter_here() => facts.is_voter(),
             false => facts.names_voter(&facts.me.peer),
         }
@@ -71,10 +74,10 @@ pub(super) fn may_regroup(facts: Facts<'_>) -> bool {
 /// all the same: on a lossy link two peers may have missed each other's Joins.
 pub(super) fn candidates_beside<'a>(
     facts: Facts<'a>,
-) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
+) -> impl Iterator<Item = (&'a PeerId, &'a PeerRecord)> {
     let steady = move |peer: &PeerId| !misses_regroups(facts, peer);
     let others = || facts.live(Question::MayRegroup);
-    let least = facts.law.peers_min.saturating_sub(1);
+    let least = facts.validator.peers_min.saturating_sub(1);
     let enough = !facts.voters().is_empty()
         || others().filter(|(peer, _)| steady(peer)).take(least).count() >= least;
     others().filter(move |(peer, _)| !enough || steady(peer))
@@ -82,7 +85,7 @@ pub(super) fn candidates_beside<'a>(
 
 fn is_member_or_absent(facts: Facts<'_>, voter: &Voter) -> bool {
     let status = facts.peer_status(voter);
-    let alive = *voter == facts.me.voter() || facts.step.roll.alive(&voter.peer, facts.step.now);
+    let alive = *voter == facts.me.voter() || facts.step.table.alive(&voter.peer, facts.step.now);
     (alive && status.counts(Question::MayRegroup)) || status.absence().is_some()
 }
 
@@ -91,7 +94,7 @@ fn is_member_or_absent(facts: Facts<'_>, voter: &Voter) -> bool {
 /// heard steadily, and later those that joined before.
 fn candidates<'a>(facts: Facts<'a>) -> impl Iterator<Item = Voter> + 'a {
     let survivors = facts.is_any_voter_here() && facts.keeps(Rule::G8);
-    let named = move |(peer, seen): &(&PeerId, &Seen)| {
+    let named = move |(peer, seen): &(&PeerId, &PeerRecord)| {
         if survivors {
             return facts.voters().contains(&Voter { peer: **peer, log: seen.beat.log });
         }
@@ -111,7 +114,7 @@ fn in_order(facts: Facts<'_>) -> Vec<Voter> {
     let mut all: Vec<Voter> = candidates(facts).collect();
     let key = |v: &Voter| {
         let number = facts.slot.series.gathering.number_seen;
-        order(Order::Ring, &facts.law.run, &facts.series().parent, number, &v.peer)
+        order(Order::Ring, &facts.validator.run, &facts.series().parent, number, &v.peer)
     };
     all.sort_by_cached_key(|v| (!facts.voters().contains(v), v.peer != facts.me.peer, key(v)));
     all.truncate(MEMBERS_MAX);
@@ -120,9 +123,9 @@ fn in_order(facts: Facts<'_>) -> Vec<Voter> {
 }
 
 /// G8: whether a founding of ours names a peer.
-fn founds(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
+fn founds(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
     let gathering = &facts.slot.series.gathering;
-    let enough = |joined: &BTreeSet<PeerId>| joined.len() >= facts.law.peers_min;
+    let enough = |joined: &BTreeSet<PeerId>| joined.len() >= facts.validator.peers_min;
     let joined = gathering.joined_last(&facts.me.peer).filter(enough);
     let joined = joined.or_else(|| Some(gathering.joined_ever()).filter(enough));
     match joined {
@@ -161,7 +164,7 @@ pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), R
             return Err(Refusal::Absent(member.peer));
         }
         let here = facts.peer_status(member).counts(Question::MayRegroup);
-        if !here || !facts.step.roll.alive(&member.peer, facts.step.now) {
+        if !here || !facts.step.table.alive(&member.peer, facts.step.now) {
             return Err(Refusal::Absent(member.peer));
         }
     }
@@ -169,7 +172,7 @@ pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), R
         // G8: a peer that came after our first Join waits for the next epoch.
         let since = facts.slot.series.gathering.joined_at.unwrap_or(facts.step.now);
         let gathering = &facts.slot.series.gathering;
-        let waited_for = |peer: &PeerId, seen: &Seen| {
+        let waited_for = |peer: &PeerId, seen: &PeerRecord| {
             !facts.keeps(Rule::G8)
                 || (seen.since + FOUNDER_KNOWN <= since
                     && !gathering.has_missed(&facts.me.peer, peer))
@@ -202,32 +205,32 @@ pub(super) fn awaits_news(facts: Facts<'_>) -> bool {
     }
     let wait = if facts.said_goodbye() { RETURN_WAIT } else { Duration::ZERO };
     let unheard =
-        |v: &Voter| *v != facts.me.voter() && !facts.step.roll.peers.contains_key(&v.peer);
-    facts.step.now < facts.started + facts.step.roll.grace.max(wait)
+        |v: &Voter| *v != facts.me.voter() && !facts.step.table.peers.contains_key(&v.peer);
+    facts.step.now < facts.started + facts.step.table.grace.max(wait)
         && (facts.voters().iter().any(unheard) || is_any_parted(facts))
 }
 
 /// R12: whether we entered this series lately while a live peer is in a series of this epoch that
 /// we lack: it may lead us there.
 pub(super) fn may_be_led(facts: Facts<'_>) -> bool {
-    let lately = facts.step.now < facts.slot.series.entered + facts.step.roll.grace;
+    let lately = facts.step.now < facts.slot.series.entered + facts.step.table.grace;
     lately && can_part(facts) && is_any_parted(facts)
 }
 
 fn is_any_parted(facts: Facts<'_>) -> bool {
-    let parted = |seen: &Seen| {
+    let parted = |seen: &PeerRecord| {
         let series = seen.beat.series;
         series.is_beside(&facts.series())
             && series.regroup.is_some()
             && !facts.slot.chain.contains(&series)
     };
-    facts.step.roll.live(facts.step.now).any(|(_, seen)| parted(seen))
+    facts.step.table.live(facts.step.now).any(|(_, seen)| parted(seen))
 }
 
 /// Whether others can go on without us, and we without them: not before the founding, and not if
 /// Regroups are forbidden.
 fn can_part(facts: Facts<'_>) -> bool {
-    facts.slot.head.epoch > 0 && facts.law.quorum.regroups()
+    facts.slot.head.epoch > 0 && facts.validator.quorum.regroups()
 }
 
 /// R43: whether a founding still waits for direct connections, of us with the peers that take part,

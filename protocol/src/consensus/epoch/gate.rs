@@ -77,7 +77,7 @@ fn follows(facts: Facts<'_>, attempt: u64) -> bool {
 pub(super) fn level(facts: Facts<'_>) -> u64 {
     let (series, mine) = (facts.series(), facts.votes.of(facts.series()).attempt());
     let claimed = |voter: &Voter| {
-        let beat = facts.step.roll.peers.get(&voter.peer).map(|seen| &seen.beat);
+        let beat = facts.step.table.peers.get(&voter.peer).map(|seen| &seen.beat);
         beat.filter(|beat| beat.series == series).map_or(0, |beat| beat.attempt)
     };
     let named = |voter: &Voter| if *voter == facts.me.voter() { mine } else { claimed(voter) };
@@ -87,7 +87,7 @@ pub(super) fn level(facts: Facts<'_>) -> u64 {
 }
 
 fn is_heard(facts: Facts<'_>, peer: &PeerId) -> bool {
-    *peer == facts.me.peer || facts.step.roll.peers.contains_key(peer)
+    *peer == facts.me.peer || facts.step.table.peers.contains_key(peer)
 }
 
 /// G1: only voters propose, and ask before that.

@@ -55,7 +55,7 @@ fn patience_until(facts: Facts<'_>) -> Option<Time> {
 /// When half of the live voters have been Ready for `half`, or the first one for `first`.
 fn ready_for(facts: Facts<'_>, half: Duration, first: Duration) -> Option<Time> {
     let alive =
-        |v: &&Voter| **v == facts.me.voter() || facts.step.roll.alive(&v.peer, facts.step.now);
+        |v: &&Voter| **v == facts.me.voter() || facts.step.table.alive(&v.peer, facts.step.now);
     let alive = facts.voters().iter().filter(alive).count();
     let mut at: Vec<Time> = ready_voters(facts).map(|(_, at)| at).collect();
     at.sort_unstable();
@@ -84,7 +84,7 @@ pub(super) fn measured(facts: Facts<'_>) -> Option<Duration> {
 /// Whether every peer is Ready for which the first attempt waits (R36). Peers that were recently
 /// awaited without effect do not count (G5).
 pub(super) fn everyone_ready(facts: Facts<'_>) -> bool {
-    facts.step.roll.live(facts.step.now).all(|(peer, seen)| {
+    facts.step.table.live(facts.step.now).all(|(peer, seen)| {
         let beat = &seen.beat;
         facts.slot.ready_of(peer, beat.incarnation).is_some()
             || !beat.direct

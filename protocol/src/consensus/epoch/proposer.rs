@@ -91,7 +91,7 @@ impl State {
             reports.insert(self.me.peer, acceptor::report(self.facts(step), attempt));
             step.put(Output::Gossip(sealed));
         }
-        for (peer, _) in step.roll.live_in(self.series(), step.now) {
+        for (peer, _) in step.table.live_in(self.series(), step.now) {
             step.put(Output::Send(*peer, Arc::clone(&query)));
         }
         let until = step.now + self.facts(step).ask_time();
@@ -166,7 +166,7 @@ impl State {
         let heard =
             self.name_liars(step, roster::without_withholding(self.facts(step), heard), attempt);
         let names = |v: &Voter| heard.iter().any(|heard| heard.voter == *v);
-        if !self.law.quorum.holds(self.voters(), names) && self.keeps(Rule::R7) {
+        if !self.validator.quorum.holds(self.voters(), names) && self.keeps(Rule::R7) {
             if answered && !over {
                 return false;
             }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::base::id::PeerId;
 use crate::base::time::Time;
 use crate::machine::step::Step;
-use crate::machine::table::{Roll, Seen};
+use crate::machine::table::{PeerRecord, PeerTable};
 use crate::message::{Heartbeat, Series, Voter};
 
 /// Heartbeats without a connection after which a peer counts as unlinked; until then the connection
@@ -58,9 +58,9 @@ impl Claim {
 
 impl Own {
     /// Whether a live peer has not been joined with us for a while.
-    fn is_unlinked(&self, roll: &Roll, peer: &PeerId, seen: &Seen, now: Time) -> bool {
+    fn is_unlinked(&self, table: &PeerTable, peer: &PeerId, seen: &PeerRecord, now: Time) -> bool {
         let since = || self.parted.get(peer).map_or(seen.since, |at| seen.since.max(*at));
-        !self.linked.contains(peer) && now.since(since()) >= roll.heartbeat * PATIENCE_HEARTBEATS
+        !self.linked.contains(peer) && now.since(since()) >= table.heartbeat * PATIENCE_HEARTBEATS
     }
 }
 
@@ -78,7 +78,7 @@ impl Reach {
         }
         let own = self.own.get_or_insert_default();
         if !linked && own.linked.remove(&peer) {
-            own.parted.retain(|peer, _| step.roll.peers.contains_key(peer));
+            own.parted.retain(|peer, _| step.table.peers.contains_key(peer));
             own.parted.insert(peer, step.now);
         }
         if linked && own.linked.len() < LINKED_MAX {
@@ -88,14 +88,14 @@ impl Reach {
     }
 
     /// Reads heartbeats by the voters of this series from now on.
-    pub(super) fn follow(&mut self, roll: &Roll, series: Series, voters: &[Voter]) {
+    pub(super) fn follow(&mut self, table: &PeerTable, series: Series, voters: &[Voter]) {
         if self.series == Some(series) {
             return;
         }
         self.series = Some(series);
         self.voters = voters.iter().map(|voter| voter.peer).collect();
-        self.claims.retain(|peer, _| roll.peers.contains_key(peer));
-        roll.peers.iter().for_each(|(peer, seen)| self.hear(*peer, &seen.beat));
+        self.claims.retain(|peer, _| table.peers.contains_key(peer));
+        table.peers.iter().for_each(|(peer, seen)| self.hear(*peer, &seen.beat));
     }
 
     /// Reads what a heartbeat says of its author's connections.
@@ -113,11 +113,11 @@ impl Reach {
     /// Whether any peer can dial us, or a live peer is joined with us, or was a moment ago.
     pub(super) fn is_direct(&self, step: &Step<'_>) -> bool {
         let Some(own) = &self.own else { return true };
-        let patience = step.roll.heartbeat * PATIENCE_HEARTBEATS;
+        let patience = step.table.heartbeat * PATIENCE_HEARTBEATS;
         let lately =
             |p: &PeerId| own.parted.get(p).is_some_and(|at| step.now.since(*at) < patience);
-        let joined = |(peer, _): (&PeerId, &Seen)| own.linked.contains(peer) || lately(peer);
-        own.dialable || step.roll.live(step.now).any(joined)
+        let joined = |(peer, _): (&PeerId, &PeerRecord)| own.linked.contains(peer) || lately(peer);
+        own.dialable || step.table.live(step.now).any(joined)
     }
 
     /// Whether a direct connection joins a peer with us, as far as our caller reports.
@@ -127,8 +127,8 @@ impl Reach {
 
     /// Whether a peer is heard and has been unlinked with us for a while.
     pub(super) fn is_unlinked(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        let own = self.own.as_ref().zip(step.roll.peers.get(peer));
-        own.is_some_and(|(own, seen)| own.is_unlinked(step.roll, peer, seen, step.now))
+        let own = self.own.as_ref().zip(step.table.peers.get(peer));
+        own.is_some_and(|(own, seen)| own.is_unlinked(step.table, peer, seen, step.now))
     }
 
     /// The peers that this peer last named as unlinked.

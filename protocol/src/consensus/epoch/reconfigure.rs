@@ -79,7 +79,7 @@ impl State {
         let candidates = founders::candidates_beside(self.facts(step)).map(|(p, _)| *p).collect();
         let gathering = &mut self.slot.series.gathering;
         let since = *gathering.founding_since.get_or_insert(step.now);
-        let early = step.now < since + step.roll.heartbeat * FOUNDING_HEARTBEATS_MAX;
+        let early = step.now < since + step.table.heartbeat * FOUNDING_HEARTBEATS_MAX;
         if gathering.candidates != candidates {
             gathering.candidates = candidates;
             if (early && gathering.number_seen == 0) || !self.keeps(Rule::G8) {
@@ -95,8 +95,8 @@ impl State {
         let may = founders::may_regroup(self.facts(step));
         let most = match self.ahead {
             Ahead::Nobody => Duration::ZERO,
-            Ahead::Claimed => step.roll.grace,
-            Ahead::Proven => PROVEN_GRACES * step.roll.grace,
+            Ahead::Claimed => step.table.grace,
+            Ahead::Proven => PROVEN_GRACES * step.table.grace,
             Ahead::PassedOver => Duration::MAX,
         };
         let gathering = &mut self.slot.series.gathering;
@@ -117,7 +117,7 @@ impl State {
             step.put(Output::Fault(proposer, Fault::Certificate(CertificateFault::NotItsAuthor)));
             return;
         }
-        if let Err(fault) = self.law.check_regroup(self.voters(), self.ledger(), regroup) {
+        if let Err(fault) = self.validator.check_regroup(self.voters(), self.ledger(), regroup) {
             step.put(Output::Fault(proposer, fault));
             return;
         }
@@ -127,7 +127,7 @@ impl State {
             return;
         }
         Self::learn_notices(step, regroup.trust.as_deref());
-        let digest = wire::regroup_digest(&self.law.run, regroup);
+        let digest = wire::regroup_digest(&self.validator.run, regroup);
         let known = self.slot.series.gathering.known(&self.me.peer, digest);
         known.signed.get_or_insert_with(|| Arc::clone(message));
         known.regroup.get_or_insert_with(|| Arc::new(regroup.clone()));
@@ -161,7 +161,7 @@ impl State {
         let members = regroup.members.clone();
         let joined = Joined { digest, regroup, done };
         self.slot.series.gathering.joined_at.get_or_insert(step.now);
-        let proven = joined.done.as_ref().map(|done| wire::ranked(&self.law.run, done));
+        let proven = joined.done.as_ref().map(|done| wire::ranked(&self.validator.run, done));
         let message = self.note_joined(joined);
         let until = step.now + self.facts(step).join_time();
         self.slot.series.stage = Stage::Joined { regroup: digest, until };
@@ -252,7 +252,7 @@ impl State {
 
     /// Enters the series that a Regroup opens, with what its Joins force there.
     pub(super) fn enter_opened(&mut self, step: &Step<'_>, opening: Opening) {
-        let series = self.law.opened(&opening);
+        let series = self.validator.opened(&opening);
         self.slot.enter(step.now, opening, series);
     }
 
@@ -261,7 +261,7 @@ impl State {
         let Joined { digest, regroup, done } = joined;
         let (series, log, me) = (self.series(), self.me.log, self.me.peer);
         let done = done.map(|done| {
-            let vote = wire::ranked(&self.law.run, &done);
+            let vote = wire::ranked(&self.validator.run, &done);
             self.slot.grounds.insert(vote, done);
             vote
         });
@@ -280,7 +280,7 @@ impl State {
     /// that series has no majority present, or no vote of ours.
     pub(super) fn on_openings(&mut self, step: &mut Step<'_>, from: PeerId, openings: &[Opening]) {
         let ours = self.slot.openings.len();
-        let theirs = openings.iter().map(|opening| self.law.opened(opening));
+        let theirs = openings.iter().map(|opening| self.validator.opened(opening));
         // What proves a vote can differ: two openings are the same if they open the same series.
         let extend = theirs.take(ours).eq(self.slot.chain.iter().skip(1).copied());
         if openings.len() <= ours || !extend || self.decided().is_some() {
@@ -290,13 +290,13 @@ impl State {
         if !openings.iter().all(|o| o.regroup.series.is_beside(&base)) {
             return;
         }
-        if let Err(fault) = self.law.follow(base, &self.slot.base, self.ledger(), openings) {
+        if let Err(fault) = self.validator.follow(base, &self.slot.base, self.ledger(), openings) {
             step.put(Output::Fault(from, fault));
             return;
         }
         let me = self.me.voter();
         for opening in openings.iter().skip(ours) {
-            let digest = wire::regroup_digest(&self.law.run, &opening.regroup);
+            let digest = wire::regroup_digest(&self.validator.run, &opening.regroup);
             let member = opening.regroup.members.contains(&me);
             let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
             let bound = self.is_voter()
@@ -332,8 +332,8 @@ impl State {
         // decided what is open. So we must not decide it again after our return. The last peer to
         // leave, with nothing open, has left nobody behind; and where no Regroup is lawful, nothing
         // could open the series again.
-        let others = open || step.roll.live(step.now).next().is_some();
-        if others && self.is_voter() && self.law.quorum.regroups() {
+        let others = open || step.table.live(step.now).next().is_some();
+        if others && self.is_voter() && self.validator.quorum.regroups() {
             self.log(step, Record::Left { series: self.series() });
         }
         let leaving = Leaving { head: self.slot.head, incarnation: self.me.incarnation };

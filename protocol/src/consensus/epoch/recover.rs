@@ -235,7 +235,7 @@ impl State {
     /// R38: a peer that no roster names waits three times as long before it asks.
     pub(super) fn be_patient(&mut self, step: &Step<'_>) {
         if let Stage::Idle { patience } = &self.slot.series.stage {
-            let count = step.roll.live_in(self.series(), step.now).count() + 1;
+            let count = step.table.live_in(self.series(), step.now).count() + 1;
             let wait = self.facts(step).accept_time()
                 + self.facts(step).ring_time_of(count, None)
                 + self.facts(step).done_time();

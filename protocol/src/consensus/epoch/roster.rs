@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 use crate::base::fault::RosterFault;
 use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
-use crate::history::lineage::Me;
-use crate::machine::table::Seen;
+use crate::history::lineage::LocalPeer;
+use crate::machine::table::PeerRecord;
 use crate::message::wire;
 use crate::message::{
     Heard, MEMBERS_MAX, Member, Message, Phase, Ranked, Refusal, Roster, Status, Voter,
@@ -50,10 +50,11 @@ pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     let sits_out = sits_out(facts, attempt, &facts.me.peer);
     let idle = sits_out || facts.is_revocation_due(&facts.me.peer);
     let weight = if idle { 0 } else { facts.slot.frozen_weight() };
-    let Me { peer, log, incarnation } = facts.me;
+    let LocalPeer { peer, log, incarnation } = facts.me;
     let me = Member { peer, log, incarnation, weight };
-    let key =
-        |m: &Member| order(Order::Ring, &facts.law.run, &facts.series().parent, attempt, &m.peer);
+    let key = |m: &Member| {
+        order(Order::Ring, &facts.validator.run, &facts.series().parent, attempt, &m.peer)
+    };
     let is_voter = |m: &Member| facts.voters().contains(&m.voter());
     let mut voters = present_voters(facts, attempt);
     voters.extend([me].into_iter().filter(is_voter));
@@ -85,12 +86,12 @@ pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
 pub(super) fn present_voters(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     let others = facts.voters().iter().filter(|voter| **voter != facts.me.voter());
     let present = others.filter_map(|voter| {
-        let seen = facts.step.roll.peers.get(&voter.peer);
+        let seen = facts.step.table.peers.get(&voter.peer);
         let follows = seen.is_some_and(|seen| seen.beat.phase == Phase::Behind);
         let heard = seen.map_or(facts.started, |seen| seen.heard);
         let here = facts.peer_status(voter).counts(Question::TakesPart)
             && !follows
-            && facts.step.now.since(heard) < facts.step.roll.grace;
+            && facts.step.now.since(heard) < facts.step.table.grace;
         let reported_alive = facts.slot.reported_alive.contains(&voter.peer);
         let unheard = Member { peer: voter.peer, log: voter.log, incarnation: 0, weight: 0 };
         let member = |seen| member(facts, attempt, &voter.peer, seen);
@@ -101,7 +102,7 @@ pub(super) fn present_voters(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
 }
 
 /// What a roster of ours says of a peer: weight 0 if it gets no position.
-pub(super) fn member(facts: Facts<'_>, attempt: u64, peer: &PeerId, seen: &Seen) -> Member {
+pub(super) fn member(facts: Facts<'_>, attempt: u64, peer: &PeerId, seen: &PeerRecord) -> Member {
     let beat = &seen.beat;
     let able = is_able(facts, peer, seen) && !sits_out(facts, attempt, peer);
     let ready = facts.slot.ready_of(peer, beat.incarnation).unwrap_or(0);
@@ -110,10 +111,10 @@ pub(super) fn member(facts: Facts<'_>, attempt: u64, peer: &PeerId, seen: &Seen)
 }
 
 /// Whether a peer that is Ready can have a position in our roster.
-pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
+pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
     seen.beat.direct
         && seen.beat.phase != Phase::Behind
-        && facts.step.roll.alive(peer, facts.step.now)
+        && facts.step.table.alive(peer, facts.step.now)
         && !facts.is_revocation_due(peer)
         && !facts.slot.conduct.is_lost(facts.step, peer)
         && !is_excused(facts, peer)
@@ -132,7 +133,7 @@ fn is_excused(facts: Facts<'_>, peer: &PeerId) -> bool {
 /// R40: once rings stall and no peer can be blamed, an even attempt tries one half of the members,
 /// and the odd attempt after it the other half. A peer that sits out carries what it learnt.
 pub(super) fn sits_out(facts: Facts<'_>, attempt: u64, peer: &PeerId) -> bool {
-    let key = |k| order(Order::Ring, &facts.law.run, &facts.series().parent, k, peer);
+    let key = |k| order(Order::Ring, &facts.validator.run, &facts.series().parent, k, peer);
     let failed = facts.slot.series.stalled as usize + facts.slot.conduct.failed_rings(facts.step);
     failed >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
 }
@@ -144,8 +145,9 @@ pub(super) fn choose_newcomers(
     voters: &[Member],
     mut newcomers: Vec<Member>,
 ) -> Vec<Member> {
-    let key =
-        |m: &Member| order(Order::Ring, &facts.law.run, &facts.series().parent, attempt, &m.peer);
+    let key = |m: &Member| {
+        order(Order::Ring, &facts.validator.run, &facts.series().parent, attempt, &m.peer)
+    };
     if !facts.keeps(Rule::G5) {
         return newcomers;
     }
@@ -164,7 +166,7 @@ pub(super) fn choose_newcomers(
     if facts.keeps(Rule::G7) && bounded {
         most = most.min(newcomers_max(facts, voters.len()));
     }
-    let since = |m: &Member| facts.step.roll.peers.get(&m.peer).map(|seen| seen.since);
+    let since = |m: &Member| facts.step.table.peers.get(&m.peer).map(|seen| seen.since);
     let offences = |m: &Member| facts.offences.count(&m.peer);
     newcomers.sort_by_cached_key(|m| (offences(m), since(m), key(m)));
     let mut rest = newcomers.split_off(newcomers.len().min(most.div_ceil(2)));
@@ -177,7 +179,7 @@ pub(super) fn choose_newcomers(
 /// G7: the most newcomers in a roster with so many old voters. They are voters next, and where a
 /// third may lie, liars among them must not become a third at once.
 fn newcomers_max(facts: Facts<'_>, old: usize) -> usize {
-    if facts.law.quorum.prepares() { (old / 8).max(1) } else { old.saturating_sub(1).max(1) }
+    if facts.validator.quorum.prepares() { (old / 8).max(1) } else { old.saturating_sub(1).max(1) }
 }
 
 /// R35, R42: the pairs of these members that must not be neighbours: a link between them broke in
@@ -204,9 +206,9 @@ pub(super) fn check_roster(
     proposer: PeerId,
     roster: &Roster,
 ) -> Result<(), RosterFault> {
-    facts.law.check_keep(roster)?;
+    facts.validator.check_keep(roster)?;
     facts.check_admitted(roster)?;
-    roster.adopt.iter().try_for_each(|receipt| facts.law.check_parts(&receipt.parts))?;
+    roster.adopt.iter().try_for_each(|receipt| facts.validator.check_parts(&receipt.parts))?;
     crate::history::lineage::check_sums(facts.weight_max, &roster.receipt(Digest::ZERO))?;
     let kept = roster.keep.iter().flat_map(|keep| &keep.members);
     let mut peers: Vec<_> = roster.members.iter().map(|m| m.peer).collect();
@@ -214,7 +216,7 @@ pub(super) fn check_roster(
     let distinct = peers.windows(2).all(|pair| pair[0] != pair[1]);
     let voter = |m: &Member| facts.voters().contains(&m.voter());
     let heard = |v: &Voter| roster.heard.iter().any(|heard| heard.voter == *v);
-    let majority = !facts.keeps(Rule::R7) || facts.law.quorum.holds(facts.voters(), heard);
+    let majority = !facts.keeps(Rule::R7) || facts.validator.quorum.holds(facts.voters(), heard);
     let beside = roster.adopt.as_ref().is_none_or(|r| r.series.is_beside(&facts.series()));
     let rules = [
         (roster.proposer == proposer, RosterFault::NotItsAuthor),
@@ -263,7 +265,7 @@ pub(super) fn check_heard(facts: Facts<'_>, roster: &Roster) -> Result<(), Roste
     let signed = |heard: &Heard| {
         let Heard { voter: Voter { peer, log }, done, holds_forced, signature } = *heard;
         let status = Status { series, log, attempt, done, holds_forced };
-        facts.law.signed(&peer, &Message::Status(status), &signature)
+        facts.validator.signed(&peer, &Message::Status(status), &signature)
     };
     let possible = |vote: &Ranked| vote.depth <= facts.slot.depth() && vote.attempt <= attempt;
     if !roster.heard.iter().all(|heard| heard.done.as_ref().is_none_or(possible)) {
@@ -272,7 +274,7 @@ pub(super) fn check_heard(facts: Facts<'_>, roster: &Roster) -> Result<(), Roste
     if !roster.heard.iter().all(signed) {
         return Err(RosterFault::UnsignedStatus);
     }
-    let adopts = roster.adopt.as_ref().map(|r| wire::receipt_digest(&facts.law.run, r));
+    let adopts = roster.adopt.as_ref().map(|r| wire::receipt_digest(&facts.validator.run, r));
     let votes = || roster.heard.iter().filter_map(|heard| heard.done);
     let rank = |vote: &Ranked| (vote.depth, vote.attempt);
     let Some(highest) = votes().map(|vote| rank(&vote)).max() else {
@@ -291,7 +293,7 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
         return Ok(());
     }
     let has_place = |peer: &PeerId| roster.member(peer).is_some_and(|m| m.weight > 0);
-    let alive: Vec<(&PeerId, &Seen)> =
+    let alive: Vec<(&PeerId, &PeerRecord)> =
         facts.live(Question::TakesPart).filter(|(p, s)| is_alive(facts, p, s)).collect();
     if let Some((peer, _)) = alive.iter().find(|(peer, _)| roster.member(peer).is_none()) {
         return Err(Refusal::Lacks(**peer));
@@ -300,13 +302,14 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
     let ring: Vec<Member> = roster.ring().copied().collect();
     let apart = apart(facts, &roster.members);
     let seatless = |peer: &PeerId| !has_seat(&ring, *peer, &apart);
-    let excused = |peer: &PeerId, seen: &Seen| !is_able(facts, peer, seen) || seatless(peer);
+    let excused = |peer: &PeerId, seen: &PeerRecord| !is_able(facts, peer, seen) || seatless(peer);
     if let Some(left) = patience::patience_left(facts) {
-        let late = |peer: &PeerId, seen: &Seen| {
+        let late = |peer: &PeerId, seen: &PeerRecord| {
             facts.slot.ready_of(peer, seen.beat.incarnation).is_none()
                 && patience::is_not_awaited(facts, peer)
         };
-        let waits = |(peer, seen): &&(&PeerId, &Seen)| !excused(peer, seen) && !late(peer, seen);
+        let waits =
+            |(peer, seen): &&(&PeerId, &PeerRecord)| !excused(peer, seen) && !late(peer, seen);
         let mut all = alive.iter().filter(waits);
         let own = has_place(&me) || facts.leaving.is_some() || seatless(&me);
         if !own || !all.all(|(peer, _)| has_place(peer)) {
@@ -316,7 +319,7 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
         return Ok(());
     }
     let settled_in = facts.ask_time();
-    let settled = |peer: &PeerId, seen: &Seen| {
+    let settled = |peer: &PeerId, seen: &PeerRecord| {
         let declared = facts.slot.ready.get(peer);
         declared.is_some_and(|d| {
             d.incarnation == seen.beat.incarnation && facts.step.now.since(d.at) >= settled_in
@@ -333,7 +336,7 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
 
 /// Whether a voter is so clearly alive that every proposer knows: it was heard since any report of
 /// its loss.
-fn is_alive(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
+fn is_alive(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
     // R19: a voter that has lost its log is another voter, or none yet.
     facts.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
         && seen.beat.phase != Phase::Behind
@@ -366,7 +369,7 @@ pub(super) fn without_withholding(facts: Facts<'_>, heard: Vec<Heard>) -> Vec<He
     let delivers = |h: &&Heard| !facts.slot.withholds(&h.voter.peer);
     let rest: Vec<Heard> = heard.iter().filter(delivers).copied().collect();
     let names = |v: &Voter| rest.iter().any(|heard| heard.voter == *v);
-    if facts.law.quorum.holds(facts.voters(), names) { rest } else { heard }
+    if facts.validator.quorum.holds(facts.voters(), names) { rest } else { heard }
 }
 
 /// The peers that committed an offence in the open epoch (G13).

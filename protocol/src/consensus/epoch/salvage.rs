@@ -38,7 +38,7 @@ pub(super) fn choose_keep(
     if attempt > KEEP_ATTEMPTS_MAX {
         return Vec::new();
     }
-    let elements = facts.law.elements;
+    let elements = facts.validator.elements;
     let mut candidates = keepable(facts, attempt, reports);
     candidates.sort_by_key(|(roster, kept)| (Reverse(kept.blocks.len()), *roster, kept.chunk));
     let (mut covered, mut chosen) = (Blocks::default(), Vec::new());
@@ -101,11 +101,11 @@ fn candidate(
         return None;
     }
     let known = ballot.roster.as_ref().filter(|known| known.series.is_beside(&facts.series()))?;
-    let layout = Layout::of(known, facts.law.elements)?;
+    let layout = Layout::of(known, facts.validator.elements)?;
     let index = usize::try_from(chunk).ok().filter(|c| *c < layout.cut().members())?;
     let blocks = layout.chunk(index);
     let owner = known.ring().nth(layout.cut().owner(index))?.peer;
-    let (key, run) = (&facts.law.key, &facts.law.run);
+    let (key, run) = (&facts.validator.key, &facts.validator.run);
     let mut good =
         claims.into_values().filter(|(seal, _)| seal.is_of(&owner, key, run, &roster, chunk));
     let (seal, mut holders) = good.next()?;
@@ -137,7 +137,7 @@ pub(super) fn fit(facts: Facts<'_>, roster: &mut Roster) {
 /// R32: whether a roster keeps only chunks of rings that opened, with the members and blocks that
 /// these had.
 pub(super) fn check_kept(facts: Facts<'_>, roster: &Roster) -> Result<(), Refusal> {
-    let elements = facts.law.elements;
+    let elements = facts.validator.elements;
     for keep in &roster.keep {
         if !has_opened(facts, &keep.roster) && facts.keeps(Rule::R32) {
             return Err(Refusal::Unproven);
@@ -165,5 +165,5 @@ pub(super) fn has_opened(facts: Facts<'_>, digest: &Digest) -> bool {
     let accepted = ballot.accepts.keys().copied().collect();
     let chain = facts.slot.chain();
     let voters = chain.iter().find(|(series, _)| *series == roster.series);
-    voters.is_some_and(|(_, voters)| facts.law.ring_opens(roster, voters, &accepted))
+    voters.is_some_and(|(_, voters)| facts.validator.ring_opens(roster, voters, &accepted))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::id::{Digest, PeerId};
 use crate::base::sign::Verified;
-use crate::history::lineage::{Law, Me};
+use crate::history::lineage::{LocalPeer, Validator};
 use crate::machine::event::Progress;
 use crate::machine::output::Output;
 use crate::machine::step::Step;
@@ -66,7 +66,7 @@ impl State {
     }
 
     pub(super) fn ready_message(&self, frozen: Frozen) -> Arc<Verified<Message>> {
-        let Me { incarnation, .. } = self.me;
+        let LocalPeer { incarnation, .. } = self.me;
         let Frozen { weight, norm, .. } = frozen;
         self.seal(Message::Ready(Ready { series: self.series(), incarnation, weight, norm }))
     }
@@ -95,7 +95,7 @@ impl State {
         }
         self.slot.series.repeat_at = step.now + self.facts(step).repeat_interval();
         if let Some(asking) = &self.slot.series.asking {
-            for (peer, _) in step.roll.live_in(self.series(), step.now) {
+            for (peer, _) in step.table.live_in(self.series(), step.now) {
                 if !asking.statuses.contains_key(peer) || !asking.reports.contains_key(peer) {
                     step.put(Output::Send(*peer, Arc::clone(&asking.query)));
                 }
@@ -152,7 +152,7 @@ impl State {
         let roster = self.slot.roster(&digest)?;
         let bound = self.votes.of(self.series());
         if let Some(voted) = bound.done(roster.attempt) {
-            return Some(self.seal(Message::Done(self.law.done(roster, &voted.receipt()))));
+            return Some(self.seal(Message::Done(self.validator.done(roster, &voted.receipt()))));
         }
         if let Some(update) = bound.prepared(roster.attempt) {
             let prepared = Prepared { series: self.series(), roster: digest, update };
@@ -180,7 +180,7 @@ impl State {
     }
 
     pub(super) fn seal(&self, message: Message) -> Arc<Verified<Message>> {
-        let Law { key, run, .. } = &self.law;
+        let Validator { key, run, .. } = &self.validator;
         Arc::new(wire::seal(key, run, message))
     }
 }

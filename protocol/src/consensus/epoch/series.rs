@@ -7,7 +7,7 @@ use crate::base::id::{Digest, PeerId};
 use crate::base::sign::{Signature, Verified};
 use crate::base::time::Time;
 use crate::machine::event::Progress;
-use crate::machine::table::Seen;
+use crate::machine::table::PeerRecord;
 use crate::message::{Heard, Link, Message, Report, Series, Status, Voter};
 
 use super::gathering::Gathering;
@@ -166,7 +166,7 @@ impl SeriesState {
         matches!(self.stage, Stage::Open { roster: open, progress: at, .. } if (open, at) == (roster, progress))
     }
 
-    pub(super) fn has_closed(&self, seen: &Seen, who: &Voter) -> bool {
+    pub(super) fn has_closed(&self, seen: &PeerRecord, who: &Voter) -> bool {
         seen.beat.joined.is_some() || seen.beat.closed || self.closed.contains(&who.peer)
     }
 }

@@ -117,7 +117,7 @@ impl State {
         for (index, Voter { peer, .. }) in voters.iter().enumerate() {
             // This runs at each input, and mostly all peers are linked.
             let linked = self.reach.is_linked(peer);
-            if !linked && self.reach.is_unlinked(step, peer) && step.roll.alive(peer, step.now) {
+            if !linked && self.reach.is_unlinked(step, peer) && step.table.alive(peer, step.now) {
                 bits.resize(voters.len().div_ceil(8), 0);
                 bits[index / 8] |= 1 << (index % 8);
             }

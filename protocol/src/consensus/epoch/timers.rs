@@ -69,7 +69,8 @@ impl Timer {
 
 /// The wait before our turn at attempt (or Regroup) `k`: rank · max(2·rtt, 50 ms).
 pub(super) fn turn(facts: Facts<'_>, k: u64) -> Duration {
-    let key = |peer: &PeerId| order(Order::Turn, &facts.law.run, &facts.series().parent, k, peer);
+    let key =
+        |peer: &PeerId| order(Order::Turn, &facts.validator.run, &facts.series().parent, k, peer);
     let mine = key(&facts.me.peer);
     // Peers that are on their way count as well: just after a Regroup opens, no peer has named its
     // series yet.
@@ -78,7 +79,7 @@ pub(super) fn turn(facts: Facts<'_>, k: u64) -> Duration {
     let may = |peer: &PeerId| {
         joined || facts.voters().is_empty() || facts.names_voter(peer) || !facts.keeps(Rule::G1)
     };
-    let here = facts.step.roll.live(facts.step.now).filter(|(peer, seen)| {
+    let here = facts.step.table.live(facts.step.now).filter(|(peer, seen)| {
         let counts = |status: PeerStatus| {
             status.counts(Question::TakesPart) || (joined && status.counts(Question::MayRegroup))
         };

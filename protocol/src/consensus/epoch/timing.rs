@@ -15,13 +15,13 @@ impl<'a> Facts<'a> {
     /// the live voters, or the longest, if that is shorter. If no voter is alive, all live peers
     /// count.
     pub(super) fn usual_trip(self) -> Duration {
-        let Step { roll, now, .. } = *self.step;
-        let voters = self.voters().iter().filter_map(|v| roll.peers.get_key_value(&v.peer));
-        let mut voters = voters.filter(|(peer, _)| roll.alive(peer, now)).peekable();
+        let Step { table, now, .. } = *self.step;
+        let voters = self.voters().iter().filter_map(|v| table.peers.get_key_value(&v.peer));
+        let mut voters = voters.filter(|(peer, _)| table.alive(peer, now)).peekable();
         let mut trips: Vec<u32> = if voters.peek().is_some() && self.keeps(Rule::G10) {
             voters.map(|(_, seen)| seen.rtt_ms).collect()
         } else {
-            roll.live(now).map(|(_, seen)| seen.rtt_ms).collect()
+            table.live(now).map(|(_, seen)| seen.rtt_ms).collect()
         };
         trips.sort_unstable();
         let Some(longest) = trips.last().copied() else { return Duration::ZERO };
@@ -36,7 +36,7 @@ impl<'a> Facts<'a> {
     /// position, within limits set by the usual one.
     fn slowest_trip(self, roster: &Roster) -> Duration {
         let usual = self.usual_trip();
-        let peers = roster.ring().filter_map(|m| self.step.roll.peers.get(&m.peer));
+        let peers = roster.ring().filter_map(|m| self.step.table.peers.get(&m.peer));
         let slowest = peers.map(|seen| seen.rtt_ms).max().unwrap_or(0);
         let slowest = Duration::from_millis(slowest.into());
         slowest.clamp(usual, (4 * usual).max(ROUND_TRIP_FAR))
@@ -69,7 +69,7 @@ impl<'a> Facts<'a> {
     }
 
     pub(super) fn ring_time(self, roster: &Roster) -> Duration {
-        let seen = roster.ring().filter_map(|m| self.step.roll.peers.get(&m.peer));
+        let seen = roster.ring().filter_map(|m| self.step.table.peers.get(&m.peer));
         let rate = seen.map(|seen| seen.beat.send_rate).map(known_rate).min();
         self.ring_time_of(roster.ring().count(), rate)
     }

@@ -18,7 +18,7 @@ use crate::history::log::Record;
 use crate::machine::event::Event;
 use crate::machine::output::{Apply, Output};
 use crate::machine::step::{Lead, Step};
-use crate::machine::table::Seen;
+use crate::machine::table::PeerRecord;
 use crate::message::{Ask, Attestation, Head, Link, Rank, Receipt};
 
 use super::catch_up::CatchUp;
@@ -116,7 +116,7 @@ impl State {
         if theirs != self.head.state {
             // The receipts up to here are ours too, so one of the machines has computed wrongly
             // (R26). Nobody has signed the state after the last of them.
-            if next.is_some() || !self.law.keeps(Rule::G12) {
+            if next.is_some() || !self.validator.keeps(Rule::G12) {
                 self.report_diverged(step, way.from, self.head.state, theirs);
             }
             self.remember(way.target.state);
@@ -125,7 +125,7 @@ impl State {
         }
         let Some(receipt) = next else { return self.enter_head(step) };
         let spent = self.spent(receipt);
-        let apply = Apply::of(&self.law.run, &self.head, receipt, spent);
+        let apply = Apply::of(&self.validator.run, &self.head, receipt, spent);
         step.put(Output::Apply(Arc::new(apply)));
         self.catch_up = Some(CatchUp::Replay(way));
     }
@@ -193,7 +193,7 @@ impl State {
             let from =
                 self.serving(step, &way).into_iter().find(|peer| !self.failed_lately(step, peer));
             let Some(from) = from else {
-                self.give_up(&way, step.now + step.roll.grace);
+                self.give_up(&way, step.now + step.table.grace);
                 return step.lead(Lead::Behind(self.awaits_attested()));
             };
             let from_epoch = way.base.saturating_add(way.copied as u64).saturating_add(1);
@@ -217,7 +217,7 @@ impl State {
     ) {
         let before = way.copied;
         for link in links.iter().take(way.without_link().saturating_sub(before)) {
-            let r = crate::message::wire::receipt_digest(&self.law.run, &link.receipt);
+            let r = crate::message::wire::receipt_digest(&self.validator.run, &link.receipt);
             let Some(entry) = way.entries.get(way.copied).filter(|entry| entry.r == r) else {
                 break;
             };
@@ -298,7 +298,7 @@ impl State {
         if donors.len() > FEW_DONORS {
             return None;
         }
-        let serves = |peer| step.roll.peers.get(peer).map(|seen| seen.beat.serves);
+        let serves = |peer| step.table.peers.get(peer).map(|seen| seen.beat.serves);
         let newest = donors.iter().filter_map(serves).max()?.min(way.target.epoch);
         usize::try_from(newest.checked_sub(way.base)?).ok()
     }
@@ -372,7 +372,7 @@ impl State {
     pub(super) fn on_load_failed(&mut self, step: &mut Step<'_>, head: Head) {
         let failed = |c: &mut CatchUp| matches!(c, CatchUp::Load(way) if way.target == head);
         let Some(CatchUp::Load(way)) = self.catch_up.take_if(failed) else { return };
-        let until = step.now + step.roll.grace;
+        let until = step.now + step.table.grace;
         if let Some(last) = way.entries.back()
             && self.ignored.unserved.len() < REMEMBERED_MAX
         {
@@ -386,16 +386,17 @@ impl State {
     /// later heartbeat shows another head; then live peers that are there, or have gone on from
     /// there.
     fn serving(&self, step: &Step<'_>, way: &Way) -> Vec<PeerId> {
-        let beyond = |seen: &Seen| {
+        let beyond = |seen: &PeerRecord| {
             seen.beat.head.epoch > way.target.epoch && self.claimed_by(seen) > way.rank
         };
         // Its answer may arrive before its earlier heartbeats.
-        let is_news = |seen: &Seen| seen.heard > way.since + step.roll.heartbeat;
-        let serves = |peer: &PeerId, seen: &Seen| {
+        let is_news = |seen: &PeerRecord| seen.heard > way.since + step.table.heartbeat;
+        let serves = |peer: &PeerId, seen: &PeerRecord| {
             (*peer == way.from && !is_news(seen)) || seen.beat.head == way.target || beyond(seen)
         };
-        let serving = step.roll.live(step.now).filter(|(peer, seen)| serves(peer, seen));
-        let key = |(p, seen): (&PeerId, &Seen)| (*p != way.from, seen.beat.head != way.target, *p);
+        let serving = step.table.live(step.now).filter(|(peer, seen)| serves(peer, seen));
+        let key =
+            |(p, seen): (&PeerId, &PeerRecord)| (*p != way.from, seen.beat.head != way.target, *p);
         let mut donors: Vec<(bool, bool, PeerId)> = serving.map(key).collect();
         donors.sort_unstable();
         donors.into_iter().map(|(.., peer)| peer).collect()

@@ -22,7 +22,7 @@ use crate::base::time::Time;
 use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::{Lead, Step};
-use crate::machine::table::Seen;
+use crate::machine::table::PeerRecord;
 use crate::message::wire;
 use crate::message::{Attestation, ChainLink, Head, Message, Notice, Rank};
 
@@ -65,7 +65,7 @@ impl State {
     }
 
     pub(super) fn highest(&self, lies: impl Fn(u64, &Attestation) -> bool) -> u64 {
-        let mut all = self.notices.attestations().filter(|_| self.law.keeps(Rule::G11));
+        let mut all = self.notices.attestations().filter(|_| self.validator.keeps(Rule::G11));
         all.find(|(number, attestation)| lies(*number, attestation)).map_or(0, |(number, _)| number)
     }
 
@@ -82,7 +82,7 @@ impl State {
     /// Whether we have no state yet and an attestation exists: then we follow no lineage that lacks
     /// the newest one, and found none.
     pub(super) fn awaits_attested(&self) -> bool {
-        self.head.epoch == 0 && self.attestation() > 0 && self.law.keeps(Rule::G11)
+        self.head.epoch == 0 && self.attestation() > 0 && self.validator.keeps(Rule::G11)
     }
 
     /// Whether a head of this rank is to be followed.
@@ -105,13 +105,13 @@ impl State {
     }
 
     /// The same, by the last heartbeat of a peer.
-    pub(super) fn claimed_by(&self, seen: &Seen) -> Rank {
+    pub(super) fn claimed_by(&self, seen: &PeerRecord) -> Rank {
         self.claimed(&seen.beat.head, seen.beat.attested)
     }
 
     /// The same of a head in an answer, by the attestation in its author's last heartbeat.
     pub(super) fn claimed_in(&self, step: &Step<'_>, from: &PeerId, head: &Head) -> Rank {
-        let said = step.roll.peers.get(from).map_or(0, |seen| seen.beat.attested);
+        let said = step.table.peers.get(from).map_or(0, |seen| seen.beat.attested);
         self.claimed(head, said)
     }
 
@@ -242,11 +242,11 @@ impl State {
     pub(super) fn pass_notices(&mut self, step: &mut Step<'_>) {
         self.reported.notices.sent.retain(|_, at| step.now < *at + SENT_GAP);
         let Some(newest) = self.notices.newest().cloned() else { return };
-        if step.now < self.reported.notices.since + step.roll.heartbeat * NOTICE_HEARTBEATS {
+        if step.now < self.reported.notices.since + step.table.heartbeat * NOTICE_HEARTBEATS {
             return;
         }
         let ours = self.attested();
-        for (peer, seen) in step.roll.live(step.now) {
+        for (peer, seen) in step.table.live(step.now) {
             let lacks = match seen.beat.notice < newest.number {
                 true => Some(newest.clone()),
                 false if seen.beat.attested < ours && ours < newest.number => {
@@ -264,6 +264,6 @@ impl State {
     }
 
     fn seal(&self, message: Message) -> Arc<Verified<Message>> {
-        Arc::new(wire::seal(&self.law.key, &self.law.run, message))
+        Arc::new(wire::seal(&self.validator.key, &self.validator.run, message))
     }
 }

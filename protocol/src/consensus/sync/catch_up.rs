@@ -135,7 +135,7 @@ impl Candidate {
     /// Whether it arrives so slowly that another peer is asked.
     pub(super) fn is_slow(&self, step: &Step<'_>) -> bool {
         let length = step.now.since(self.since);
-        length >= step.roll.grace && self.came < length.as_secs().saturating_mul(RATE_MIN)
+        length >= step.table.grace && self.came < length.as_secs().saturating_mul(RATE_MIN)
     }
 
     /// Sets the state after the last link, which no link proves.
@@ -359,7 +359,7 @@ impl State {
             candidate.end_at(target.state);
             return self.follow(step, reply, candidate);
         }
-        if candidate.is_slow(step) && self.law.keeps(Rule::G12) {
+        if candidate.is_slow(step) && self.validator.keeps(Rule::G12) {
             return self.note_failure(step, from);
         }
         self.ask_links(step, from, wanted, candidate);
@@ -386,7 +386,7 @@ impl State {
             return;
         }
         if self.is_outvoted(step, &target, &candidate) {
-            self.ignore(from, target.state, step.now + step.roll.grace);
+            self.ignore(from, target.state, step.now + step.table.grace);
             return;
         }
         if self.ignored.unserved.contains_key(&(target.state, last.r)) {
@@ -418,7 +418,7 @@ impl State {
     /// claimed. It is not followed if more of its voters claim another one.
     fn is_outvoted(&self, step: &Step<'_>, target: &Head, candidate: &Candidate) -> bool {
         let voters = candidate.next.iter().flat_map(|next| &next.voters);
-        let heads = voters.filter_map(|voter| step.roll.peers.get(&voter.peer));
+        let heads = voters.filter_map(|voter| step.table.peers.get(&voter.peer));
         let is_same = |head: &Head| (head.epoch, head.tokens) == (target.epoch, target.tokens);
         let same = heads.map(|seen| seen.beat.head).filter(is_same);
         let (for_it, against): (Vec<_>, Vec<_>) = same.partition(|head| head.state == target.state);

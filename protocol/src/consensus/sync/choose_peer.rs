@@ -8,7 +8,7 @@ use crate::base::time::Time;
 use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::{Ahead, Step};
-use crate::machine::table::Seen;
+use crate::machine::table::PeerRecord;
 use crate::message::{Head, Heartbeat, Phase, Rank, Voter};
 
 use super::{ASK_INTERVAL, Open, REMEMBERED_MAX, Request, State, USUAL_WAIT};
@@ -24,7 +24,7 @@ impl State {
     /// others.
     pub(super) fn note_failure(&mut self, step: &Step<'_>, peer: PeerId) {
         let failures = self.requests.get(&peer).map_or(0, |request| request.failures);
-        let until = step.now + step.roll.grace;
+        let until = step.now + step.table.grace;
         let failures = failures.saturating_add(1);
         self.requests.insert(peer, Request { until, failed: true, failures });
     }
@@ -33,7 +33,7 @@ impl State {
     /// while.
     pub(super) fn note_misleading(&mut self, step: &Step<'_>, peer: PeerId, head: Digest) {
         self.note_failure(step, peer);
-        self.ignore(peer, head, step.now + step.roll.grace);
+        self.ignore(peer, head, step.now + step.table.grace);
     }
 
     /// Notes that an answer of this peer was useful.
@@ -53,11 +53,11 @@ impl State {
     /// Forgets questions that are over. Failures of a peer are remembered as long as it is alive.
     fn forget_requests(&mut self, step: &Step<'_>) {
         let stays = |peer: &PeerId, request: &mut Request| {
-            step.now < request.until || (request.failures > 0 && step.roll.alive(peer, step.now))
+            step.now < request.until || (request.failures > 0 && step.table.alive(peer, step.now))
         };
         self.requests.retain(stays);
-        let pairs = self.law.keeps(Rule::G12);
-        let stays = |peer: &PeerId| !pairs || step.roll.alive(peer, step.now);
+        let pairs = self.validator.keeps(Rule::G12);
+        let stays = |peer: &PeerId| !pairs || step.table.alive(peer, step.now);
         self.ignored.heads.retain(|(peer, _), until| *until > step.now && stays(peer));
         self.ignored.unserved.retain(|_, until| *until > step.now);
     }
@@ -71,7 +71,7 @@ impl State {
         }
         self.rounds = 0;
         self.note_caught_up(step);
-        if !step.roll.live(step.now).any(|(peer, seen)| self.is_ahead(peer, seen)) {
+        if !step.table.live(step.now).any(|(peer, seen)| self.is_ahead(peer, seen)) {
             self.ahead_since = None;
         }
         let Some((peer, head)) = self.first_ahead(step, open) else {
@@ -85,11 +85,11 @@ impl State {
 
     /// Whether a peer that may be asked is one epoch ahead, which is waited for.
     fn awaits_next(&self, step: &Step<'_>) -> bool {
-        step.roll.live(step.now).any(|(peer, seen)| self.may_ask(step, peer, seen))
+        step.table.live(step.now).any(|(peer, seen)| self.may_ask(step, peer, seen))
     }
 
     /// Whether a peer claims a greater head and was not asked lately.
-    fn may_ask(&self, step: &Step<'_>, peer: &PeerId, seen: &Seen) -> bool {
+    fn may_ask(&self, step: &Step<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
         !self.asked_lately(step, peer) && self.is_ahead(peer, seen)
     }
 
@@ -98,8 +98,9 @@ impl State {
     /// chance decides; else a peer with a small name would always be asked first. A head one epoch
     /// ahead is given a moment to reach us by votes.
     fn first_ahead(&mut self, step: &Step<'_>, open: Open<'_>) -> Option<(PeerId, Head)> {
-        let ahead = step.roll.live(step.now).filter(|(peer, seen)| self.may_ask(step, peer, seen));
-        let claim = |(peer, seen): (&PeerId, &Seen)| (*peer, seen.beat.head, self.claimed_by(seen));
+        let ahead = step.table.live(step.now).filter(|(peer, seen)| self.may_ask(step, peer, seen));
+        let claim =
+            |(peer, seen): (&PeerId, &PeerRecord)| (*peer, seen.beat.head, self.claimed_by(seen));
         let mut candidates: Vec<(PeerId, Head, Rank)> = ahead.map(claim).collect();
         if candidates.is_empty() {
             return None;
@@ -116,13 +117,14 @@ impl State {
             let chance = self.draw(peer);
             (Reverse(is_named), failures, Reverse(*rank), chance)
         };
-        let first = candidates.iter().min_by_key(|candidate| match self.law.keeps(Rule::G12) {
-            true => key(candidate),
-            false => {
-                let (_, _, rank, _) = key(candidate);
-                (Reverse(false), 0, rank, Digest(candidate.0.0))
-            }
-        });
+        let first =
+            candidates.iter().min_by_key(|candidate| match self.validator.keeps(Rule::G12) {
+                true => key(candidate),
+                false => {
+                    let (_, _, rank, _) = key(candidate);
+                    (Reverse(false), 0, rank, Digest(candidate.0.0))
+                }
+            });
         let first = first.map(|(peer, head, _)| (*peer, *head));
         self.draws = self.draws.wrapping_add(1);
         first
@@ -140,14 +142,14 @@ impl State {
     /// next, and delay each Regroup (G12).
     #[must_use]
     pub fn sees_ahead(&self, step: &Step<'_>, open: Open<'_>) -> Ahead {
-        if self.law.keeps(Rule::R44) && self.is_passed_over(step, open) {
+        if self.validator.keeps(Rule::R44) && self.is_passed_over(step, open) {
             return Ahead::PassedOver;
         }
-        let wasted = |peer: &PeerId| match self.law.keeps(Rule::G12) {
+        let wasted = |peer: &PeerId| match self.validator.keeps(Rule::G12) {
             true => self.requests.get(peer).is_some_and(|request| request.failures > 0),
             false => self.failed_lately(step, peer),
         };
-        let mut live = step.roll.live(step.now);
+        let mut live = step.table.live(step.now);
         match live.any(|(peer, seen)| self.is_ahead(peer, seen) && !wasted(peer)) {
             true if self.has_verified() => Ahead::Proven,
             true => Ahead::Claimed,
@@ -167,7 +169,7 @@ impl State {
     pub fn is_passed_over(&self, step: &Step<'_>, open: Open<'_>) -> bool {
         let gone_on = |voter: &Voter| {
             let seen =
-                step.roll.peers.get(&voter.peer).filter(|seen| seen.beat.log == voter.log)?;
+                step.table.peers.get(&voter.peer).filter(|seen| seen.beat.log == voter.log)?;
             let head = seen.beat.head;
             let refused = || self.ignored.heads.get(&self.pair(voter.peer, head.state));
             let leads =
@@ -175,13 +177,14 @@ impl State {
             (head.epoch >= open.series.epoch && leads()).then_some(voter.peer)
         };
         let gone: Vec<PeerId> = open.voters.iter().filter_map(gone_on).collect();
-        let decided = || self.law.quorum.holds(open.voters, |voter| gone.contains(&voter.peer));
-        gone.iter().any(|peer| step.roll.alive(peer, step.now)) && decided()
+        let decided =
+            || self.validator.quorum.holds(open.voters, |voter| gone.contains(&voter.peer));
+        gone.iter().any(|peer| step.table.alive(peer, step.now)) && decided()
     }
 
     /// Whether a peer claims a head that is greater than ours. The claim is all that we have before
     /// its links arrive.
-    pub(super) fn is_ahead(&self, peer: &PeerId, seen: &Seen) -> bool {
+    pub(super) fn is_ahead(&self, peer: &PeerId, seen: &PeerRecord) -> bool {
         let Heartbeat { phase, head, .. } = &seen.beat;
         *phase != Phase::Behind
             && self.is_greater(&self.claimed_by(seen))
@@ -191,7 +194,7 @@ impl State {
     /// If no peer is ahead: looks for Regroups that we missed, and for lineages that parted from
     /// ours.
     fn look_for_parted(&mut self, step: &mut Step<'_>, open: Open<'_>) {
-        for (peer, seen) in step.roll.live(step.now) {
+        for (peer, seen) in step.table.live(step.now) {
             let beat = &seen.beat;
             if self.asked_lately(step, peer) {
                 continue;
@@ -218,7 +221,7 @@ impl State {
     /// which is decided here like any other.
     fn note_caught_up(&mut self, step: &mut Step<'_>) {
         let next = self.head.epoch.saturating_add(1);
-        let further = step.roll.live(step.now).any(|(peer, seen)| {
+        let further = step.table.live(step.now).any(|(peer, seen)| {
             seen.beat.head.epoch > next
                 && self.is_ahead(peer, seen)
                 && !self.failed_lately(step, peer)
@@ -241,6 +244,6 @@ impl State {
     }
 
     fn pair(&self, peer: PeerId, state: Digest) -> (PeerId, Digest) {
-        (if self.law.keeps(Rule::G12) { peer } else { PeerId([0; 32]) }, state)
+        (if self.validator.keeps(Rule::G12) { peer } else { PeerId([0; 32]) }, state)
     }
 }

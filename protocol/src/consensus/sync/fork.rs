@@ -64,7 +64,7 @@ impl State {
             return self.on_diverged(step, from, target, first_epoch, mine.state, state);
         }
         if self.reported.held.contains(&r)
-            && self.law.keeps(Rule::G11)
+            && self.validator.keeps(Rule::G11)
             && !self.follows(&target.state)
         {
             self.ignore(from, target.state, Time(u64::MAX));
@@ -92,7 +92,7 @@ impl State {
         let lately = reported.is_some_and(|at| self.head.epoch < *at + LINKS_KEPT as u64);
         let names = |link: &Arc<Link>| link.receipt.members.iter().any(|m| m.peer == from);
         let named = self.links.iter().any(names);
-        if parted && (named && !lately || !self.law.keeps(Rule::G12)) {
+        if parted && (named && !lately || !self.validator.keeps(Rule::G12)) {
             self.reported.withdrew.retain(|_, at| self.head.epoch < *at + LINKS_KEPT as u64);
             self.reported.withdrew.insert(from, self.head.epoch);
             self.report_fork(step, target.epoch, target, 0);
@@ -112,13 +112,13 @@ impl State {
         mine: Digest,
         theirs: Digest,
     ) {
-        if epoch < target.epoch && self.law.keeps(Rule::G12) {
+        if epoch < target.epoch && self.validator.keeps(Rule::G12) {
             let base = Head { state: theirs, ..self.head_at(epoch).unwrap_or(target) };
             return self.ask_parted(step, from, target, epoch, Some((base, mine)));
         }
         let names = |link: &Arc<Link>| link.receipt.members.iter().any(|m| m.peer == from);
         let named = self.link(epoch).is_some_and(names);
-        if named || !self.law.keeps(Rule::G12) {
+        if named || !self.validator.keeps(Rule::G12) {
             self.report_diverged(step, from, mine, theirs);
         }
         self.remember(target.state);
@@ -190,7 +190,7 @@ impl State {
             _ => candidate.is_signed() && (small || recent(DAY)),
         };
         let young = recent(self.config.undo_time);
-        if undone == 0 || young || signed || chosen || !self.law.keeps(Rule::G11) {
+        if undone == 0 || young || signed || chosen || !self.validator.keeps(Rule::G11) {
             return false;
         }
         let (mine, theirs, first_epoch) = (self.head, target, base.saturating_add(1));

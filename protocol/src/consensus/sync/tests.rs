@@ -36,9 +36,9 @@ fn lineage(genesis: Head) -> Vec<(Head, Link)> {
 
 fn state() -> (State, Vec<(Head, Link)>) {
     let key = Keypair::from_seed(&[1; 32]);
-    let me = Me { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 };
+    let me = LocalPeer { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 };
     let run = RunId([2; 32]);
-    let law = Law {
+    let validator = Validator {
         run,
         key,
         peers_min: 1,
@@ -60,7 +60,7 @@ fn state() -> (State, Vec<(Head, Link)>) {
         notices: Vec::new(),
     };
     let lineage = lineage(genesis(&config));
-    (State::new(Time::ZERO, law, me, config, lineage.clone(), Vec::new()), lineage)
+    (State::new(Time::ZERO, validator, me, config, lineage.clone(), Vec::new()), lineage)
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn an_answer_names_the_links_that_the_log_has() {
         assert!(links.is_empty() != logged.is_empty() && head.epoch == EPOCHS);
         let of = |(epoch, r): &(u64, Digest)| {
             let (_, link) = &lineage[usize::try_from(*epoch - 1).unwrap()];
-            assert_eq!(wire::receipt_digest(&state.law.run, &link.receipt), *r);
+            assert_eq!(wire::receipt_digest(&state.validator.run, &link.receipt), *r);
             link.clone()
         };
         told.extend(logged.iter().map(of).chain(links));

@@ -28,12 +28,12 @@ impl State {
         // The voters signed this; the first link is compared with the state of the base.
         let epoch = candidate.reached().saturating_add(1);
         let parent = if first { candidate.base.state } else { link.receipt.series.parent };
-        let weight_max = match self.law.keeps(Rule::G11) {
-            true => self.law.capacity.weight_max(next.median),
+        let weight_max = match self.validator.keeps(Rule::G11) {
+            true => self.validator.capacity.weight_max(next.median),
             false => u64::MAX,
         };
         let series = Series { epoch, parent, regroup: None };
-        self.law.check_link(series, &next.voters, next.ledger.as_ref(), weight_max, link)?;
+        self.validator.check_link(series, &next.voters, next.ledger.as_ref(), weight_max, link)?;
         let ledger = next.ledger.as_ref().map(|ledger| ledger.after(&link.receipt));
         let tokens = candidate.tokens().checked_add(link.receipt.tokens());
         let tokens = tokens.ok_or(Fault::Certificate(CertificateFault::TooManyTokens))?;
@@ -42,15 +42,17 @@ impl State {
         }
         if !candidate.is_signed() {
             let unsigned = candidate.unsigned.len();
-            candidate.unsigned.retain(|voter| !self.law.has_signed(voter, link));
+            candidate.unsigned.retain(|voter| !self.validator.has_signed(voter, link));
             candidate.signed_count += unsigned - candidate.unsigned.len();
         }
         let mine = self.link(epoch).map_or(ours, |mine| &mine.openings);
-        let known = |opening| mine.iter().any(|o| self.law.opened(o) == self.law.opened(opening));
+        let known = |opening| {
+            mine.iter().any(|o| self.validator.opened(o) == self.validator.opened(opening))
+        };
         candidate.is_regrouped |= !link.openings.iter().all(known);
         candidate.spent = candidate.spent.and(&self.spent(&link.receipt));
         candidate.end_at(parent);
-        let r = wire::receipt_digest(&self.law.run, &link.receipt);
+        let r = wire::receipt_digest(&self.validator.run, &link.receipt);
         candidate.entries.push_back(Entry { r, state: Digest::ZERO, tokens });
         candidate.admitting.extend(link.receipt.trust.is_some().then(|| link.receipt.clone()));
         candidate.next = Some(NextEpoch::of(&link.receipt, ledger));
@@ -66,7 +68,7 @@ impl State {
         candidate.links.push_back(link.clone());
         while candidate.bytes > LINKS_BYTES_MAX
             && candidate.links.len() > 1
-            && self.law.keeps(Rule::G12)
+            && self.validator.keeps(Rule::G12)
         {
             let first = candidate.links.pop_front();
             let bytes = first.map_or(0, |first| wire::canonical(&first).len());

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Law, rule};
+use super::{Validator, rule};
 use crate::access::ledger::Ledger;
 use crate::base::fault::AccessFault;
 use crate::base::id::PeerId;
 use crate::message::{Absence, Member, Receipt, Regroup, Roster, Voter};
 
-impl Law {
+impl Validator {
     /// T2, T6: whether a roster of these voters, whose value has this
     /// receipt, names only admitted peers.
     ///

@@ -20,7 +20,7 @@ use intellect_protocol::{
         sync,
     },
     history::{
-        lineage::{Capacity, Law, Me},
+        lineage::{Capacity, LocalPeer, Validator},
         log::Recovered,
     },
     message::{Message, QuorumRule, wire},
@@ -67,8 +67,8 @@ impl Rogue {
         let parameters = usize::try_from(started["parameters"].as_u64().unwrap()).unwrap();
         let key = stranger.key.clone();
         let config = Config {
-            me: Me { peer: key.peer(), log: LogId([seed; 16]), incarnation: 1 },
-            law: Law {
+            me: LocalPeer { peer: key.peer(), log: LogId([seed; 16]), incarnation: 1 },
+            validator: Validator {
                 run: stranger.run,
                 key,
                 peers_min: 3,

@@ -199,7 +199,7 @@ fn s1_one_of_five_makes_two_certificates() -> Played {
                     statuses.iter().map(|(peer, s)| signed(world, *peer, *s)).collect();
                 heard.push(signed(world, liars[0].name, vote(world, &liars[0], &receipt)));
                 let roster = propose(world, &[c, d], &liars[0], 2, heard, receipt.clone());
-                let done = Message::Done(world.law().done(&roster, &receipt));
+                let done = Message::Done(world.validator().done(&roster, &receipt));
                 world.say_as(&[c, d], liars[0].name, &done);
             }
         }
@@ -244,7 +244,7 @@ fn keep_what_never_was(world: &mut World, honest: &[usize], liar: &Liar, first: 
     let key = Keypair::simulated(liar.name);
     let ring: Vec<Member> = first.ring().copied().collect();
     let mine = ring.iter().position(|member| member.peer == liar.name).unwrap();
-    let elements = world.law().elements;
+    let elements = world.validator().elements;
     let keep = (0..ring.len() - 1).map(|chunk| {
         let mut members = ring.clone();
         // The liar owns this chunk in a ring of its own.

@@ -3,7 +3,7 @@
 use intellect_protocol::access::admit::Level;
 use intellect_protocol::base::rule::Rules;
 use intellect_protocol::base::sign::Keypair;
-use intellect_protocol::history::lineage::{Capacity, Law};
+use intellect_protocol::history::lineage::{Capacity, Validator};
 use intellect_protocol::message::{Answer, Certificate, Join, Link, Opening, QuorumRule, Regroup};
 
 use super::*;
@@ -59,7 +59,7 @@ fn a_forged_chain_is_believed_of_nobody() -> Played {
 fn a_minted_weight_is_no_link() {
     let (run, genesis) = (intellect_protocol::base::id::RunId([1; 32]), Digest([2; 32]));
     let keys = [1, 2].map(|seed| Keypair::from_seed(&[seed; 32]));
-    let law = Law {
+    let validator = Validator {
         run,
         key: Keypair::from_seed(&[99; 32]),
         peers_min: 2,
@@ -102,12 +102,13 @@ fn a_minted_weight_is_no_link() {
             keep: Vec::new(),
         };
         let receipt = roster.receipt(Digest([7; 32]));
-        let done = Message::Done(law.done(&roster, &receipt));
+        let done = Message::Done(validator.done(&roster, &receipt));
         let dones = keys.iter();
         let dones = dones.map(|k| (k.peer(), wire::seal(k, &run, done.clone()).signature()));
         let certificate = Certificate { roster, dones: dones.collect() };
         let link = Link { receipt, certificate, openings: openings.clone() };
-        let checked = law.check_link(base, &[], None, law.capacity.weight_max(None), &link);
+        let checked =
+            validator.check_link(base, &[], None, validator.capacity.weight_max(None), &link);
         assert!(checked.is_err(), "two keys mint {weight} tokens each: {checked:?}");
     }
 }
