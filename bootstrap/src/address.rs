@@ -1,9 +1,9 @@
-//! Addresses: what a person types, and which of a peer's addresses are worth dialling.
+//! Addresses: parsing what a person types, and choosing which addresses of a peer to dial.
 //!
-//! A peer announces every interface that it listens on. Seen over the internet its private and
-//! loopback addresses lead nowhere, or to somebody else; seen on the same machine all of them may
-//! work. [`Scope`] orders addresses by how far they reach, and the rule is one comparison: keep
-//! an address that reaches at least as far as the one that the peer was seen at.
+//! A peer announces every interface that it listens on. From the internet its private and loopback
+//! addresses lead nowhere, or to another machine; from the same machine all of them may work.
+//! [`Scope`] orders addresses by how far they reach, and the rule is one comparison: keep an
+//! address that reaches at least as far as the address at which the peer was seen.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use libp2p::{Multiaddr, PeerId, multiaddr::Protocol};
 /// How far an address reaches, nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// This machine only.
+    /// Reachable from this machine only.
     Loopback,
     /// A private network (RFC 1918, link-local, unique local).
     Private,
@@ -23,24 +23,24 @@ pub enum Scope {
 /// Why an address of an entry point cannot be used. The person who typed it is at fault.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// It is no multiaddress at all.
+    /// The text does not parse as a multiaddress.
     #[error(
         "'{text}' is not a multiaddress ({cause}); it looks like \
          /ip4/203.0.113.7/tcp/4001/p2p/12D3Koo…"
     )]
     Malformed {
-        /// What was typed.
+        /// The text that the person typed.
         text: String,
-        /// What the parser says.
+        /// The error of the multiaddress parser.
         cause: String,
     },
-    /// It does not say whom to expect there.
+    /// The address does not name the peer that is expected there.
     #[error(
         "'{text}' does not end in /p2p/<peer id>, so nobody could check who answers; copy the \
          whole address that the bootstrap printed at its start"
     )]
     NoPeer {
-        /// What was typed.
+        /// The text that the person typed.
         text: String,
     },
 }
@@ -59,7 +59,7 @@ pub fn entry(text: &str) -> Result<Multiaddr, AddressError> {
     }
 }
 
-/// The peer at the end of an address.
+/// The peer that the last component of an address names.
 #[must_use]
 pub fn peer(address: &Multiaddr) -> Option<PeerId> {
     match address.iter().last()? {
@@ -80,13 +80,13 @@ pub fn is_relayed(address: &Multiaddr) -> bool {
     address.iter().any(|part| part == Protocol::P2pCircuit)
 }
 
-/// Whether this is a TCP address: a killed process at its end is noticed at once.
+/// Whether this is a TCP address, at which the end of a killed process is noticed at once.
 #[must_use]
 pub fn is_tcp(address: &Multiaddr) -> bool {
     address.iter().any(|part| matches!(part, Protocol::Tcp(_)))
 }
 
-/// How far an address reaches; `None` where it has no host.
+/// How far an address reaches; `None` where it does not begin with a host.
 #[must_use]
 pub fn scope(address: &Multiaddr) -> Option<Scope> {
     match address.iter().next()? {
@@ -99,7 +99,7 @@ pub fn scope(address: &Multiaddr) -> Option<Scope> {
     }
 }
 
-/// How far an address of the internet protocol reaches.
+/// How far an IP address reaches; an IPv4 address mapped to IPv6 counts as IPv4.
 #[must_use]
 pub fn scope_of(ip: IpAddr) -> Scope {
     match ip.to_canonical() {
@@ -108,7 +108,7 @@ pub fn scope_of(ip: IpAddr) -> Scope {
     }
 }
 
-/// Whether `address` of a peer is worth dialling by someone who saw that peer at `seen`.
+/// Whether a program that saw a peer at `seen` can hope to reach it at `address`.
 #[must_use]
 pub fn plausible(address: &Multiaddr, seen: &Multiaddr) -> bool {
     match (scope(address), scope(seen)) {

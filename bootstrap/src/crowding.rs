@@ -1,13 +1,12 @@
-//! How many connections come from one address: an IPv4 address, or a network of IPv6 (/64), which is
-//! what one customer has. Keys cost nothing, addresses do.
+//! Limits the inbound connections from one address: an IPv4 address, or an IPv6 network (/64),
+//! which is what one customer has. Keys cost nothing, addresses do.
 //!
-//! Whoever is on this machine or in its private network is trusted with all that there is: there the
-//! processes of one owner meet. A connection through a relay is counted by the relay, in its limits.
+//! Peers on this machine or in its private network are not limited, because there the processes of
+//! one owner meet. The relay counts a connection through it against the relay's own limits.
 
 use std::{
     collections::HashMap,
     convert::Infallible,
-    fmt,
     net::{IpAddr, Ipv6Addr},
     task::{Context, Poll},
 };
@@ -24,29 +23,24 @@ use libp2p::{
 
 use crate::address::{self, Scope};
 
-/// Refuses a connection from an address that has enough of them.
+/// Refuses an inbound connection from a network that has [`CONNECTIONS_MAX`] already.
 #[derive(Debug, Default)]
 pub struct Crowding {
     open: HashMap<IpAddr, usize>,
 }
 
-/// Why a connection was refused.
-#[derive(Debug)]
+/// The network that has too many connections.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} has {max} connections", max = CONNECTIONS_MAX)]
 struct Crowded(IpAddr);
-
-impl fmt::Display for Crowded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} has {CONNECTIONS_MAX} connections", self.0)
-    }
-}
-
-impl std::error::Error for Crowded {}
 
 impl Crowding {
     fn admit(&self, remote: &Multiaddr) -> Result<(), ConnectionDenied> {
-        let crowded = network(remote)
-            .filter(|network| self.open.get(network).is_some_and(|open| *open >= CONNECTIONS_MAX));
-        crowded.map_or(Ok(()), |network| Err(ConnectionDenied::new(Crowded(network))))
+        let Some(network) = network(remote) else { return Ok(()) };
+        if self.open.get(&network).is_some_and(|open| *open >= CONNECTIONS_MAX) {
+            return Err(ConnectionDenied::new(Crowded(network)));
+        }
+        Ok(())
     }
 }
 
@@ -122,7 +116,7 @@ impl NetworkBehaviour for Crowding {
     }
 }
 
-/// What connections from an address count together with; `None` where they are not counted.
+/// The network that connections from an address are counted for; `None` where there is no limit.
 #[must_use]
 pub fn network(remote: &Multiaddr) -> Option<IpAddr> {
     if address::is_relayed(remote) || address::scope(remote) != Some(Scope::Public) {
@@ -138,7 +132,8 @@ pub fn network(remote: &Multiaddr) -> Option<IpAddr> {
     }
 }
 
-/// A computer room behind one router, whose machines have one connection each and a few for bulk.
+/// Enough for a computer room behind one router, whose machines have one connection each and a few
+/// more for bulk.
 const CONNECTIONS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -181,7 +176,7 @@ mod tests {
         }));
     }
 
-    /// One machine took all connections that there are.
+    /// Without the limit one machine took all connections that the program may have.
     #[test]
     fn an_address_has_so_many_connections_and_another_one_its_own() {
         let mut behaviour = Crowding::default();

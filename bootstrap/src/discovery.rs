@@ -1,13 +1,13 @@
 //! How peers find and reach one another: Kademlia, identify, ping, relay, AutoNAT v2, DCUtR, UPnP
-//! and the limits, as one behaviour. The entry point and the node run the same parts; they differ
-//! in which side of relay and AutoNAT they play ([`Role`]) and in how many connections they hold.
+//! and the limits, as one behaviour. The entry point and the node run the same parts. They differ
+//! in their side of relay and AutoNAT ([`Role`]) and in their number of connections.
 //!
-//! Kademlia (Maymounkov and Mazières 2002) holds provider records only: no values are stored for
-//! anybody. A node serves it at once where everybody can reach everybody, and else as soon as it
-//! is known to be reachable itself ([`Discovery::serve_table`]): a table full of unreachable
-//! servers answers nobody. A circuit through a relay does not count as reachable.
+//! Kademlia (Maymounkov and Mazières 2002) holds provider records only and stores no values for
+//! anyone. Where all peers can reach each other, a node serves the table at once; elsewhere only
+//! once it is known to be reachable itself ([`Discovery::serve_table`]), since a table of
+//! unreachable servers answers nobody. A circuit through a relay does not count as reachable.
 //!
-//! Ping only measures; whether a member lives is decided by its signed heartbeat.
+//! Ping only measures. Signed heartbeats, not pings, decide whether a member is alive.
 #![expect(missing_docs, reason = "the derived event has one variant per field, described there")]
 
 use std::{fmt, time::Duration};
@@ -30,31 +30,32 @@ use crate::{
 /// The id that identify announces; its number is the protocol's major version.
 pub const IDENTIFY: &str = "/intellect/1";
 
-/// Kademlia's protocol id: a table of our own, apart from everybody else's.
+/// Kademlia's protocol id, which keeps our table separate from all others.
 pub const KADEMLIA: StreamProtocol = StreamProtocol::new("/intellect/kad/1");
 
-/// Which side a program plays.
+/// Whether the program is an entry point or a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The public entry point: serves the table, relays circuits, tests others' addresses.
+    /// The public entry point: it serves the table, relays circuits, and tests others' addresses.
     Entry {
-        /// Whether a router may stand between it and others, so that UPnP is worth asking.
+        /// Whether a router may be between it and others, so that UPnP is worth trying.
         routed: bool,
     },
-    /// A node.
+    /// A node: it uses relays, asks whether it can be reached, and turns circuits into direct
+    /// connections.
     Node {
-        /// How far its entry points are. Where they are not on this machine a router may stand between
-        /// it and others elsewhere, so that UPnP is worth asking.
+        /// How far away its entry points are. Unless they are on this machine, a router may be
+        /// between it and others, so UPnP is worth trying.
         scope: Scope,
     },
 }
 
-/// Why the router of this network forwards no port. `Display` is half a sentence.
+/// Why the router of this network forwards no port. `Display` gives a clause for a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gateway {
-    /// None answers.
+    /// No router answers UPnP requests.
     Silent,
-    /// The one that answers is not on the internet itself.
+    /// The router that answers has no public address itself.
     Nested,
 }
 
@@ -70,37 +71,37 @@ impl fmt::Display for Gateway {
     }
 }
 
-/// All of discovery. The event type is derived: one variant per field.
+/// All behaviours of discovery. The event type is derived, with one variant per field.
 #[derive(NetworkBehaviour)]
 pub struct Discovery {
-    /// Peers that misbehaved. First, so that nothing else hears of them.
+    /// Blocks peers that misbehaved. The first field, so that no other behaviour hears of them.
     pub blocked: allow_block_list::Behaviour<allow_block_list::BlockedPeers>,
-    /// Refuses connections above the limits.
+    /// Limits all connections, and those of one peer.
     pub limits: connection_limits::Behaviour,
-    /// Refuses more connections from one address.
+    /// Limits inbound connections from one address.
     pub crowding: crowding::Crowding,
-    /// Who a peer is and where it listens.
+    /// Exchanges keys, protocols and addresses with each peer.
     pub identify: identify::Behaviour,
-    /// Round trip times, and life in an otherwise idle connection.
+    /// Measures round trip times, and notices when an idle connection has died.
     pub ping: ping::Behaviour,
-    /// The distributed table.
+    /// The distributed table of who takes part in which run.
     pub kademlia: kad::Behaviour<Providers>,
-    /// Reaches others, and is reached, through relays.
+    /// Connects to others, and accepts connections, through relays.
     pub relay_client: relay::client::Behaviour,
-    /// Is a relay for others.
+    /// Relays circuits for others; only at an entry point.
     pub relay: Toggle<relay::Behaviour>,
-    /// Asks others whether we can be reached.
+    /// Asks others whether they can reach us; only at a node.
     pub reach: Toggle<autonat::v2::client::Behaviour>,
-    /// Answers that question for others.
+    /// Answers that question by dialling back; only at an entry point.
     pub probe: Toggle<autonat::v2::server::Behaviour>,
-    /// Turns circuits into direct connections.
+    /// Turns circuits into direct connections; only at a node.
     pub punch: Toggle<dcutr::Behaviour>,
-    /// Asks the router for a port.
+    /// Asks the router to forward a port, where a router may be.
     pub upnp: Toggle<upnp::tokio::Behaviour>,
 }
 
 impl Discovery {
-    /// Builds all parts; `relay_client` comes from [`crate::transport::build`].
+    /// Builds all behaviours; `relay_client` comes from [`crate::transport::build`].
     #[must_use]
     pub fn new(key: &Keypair, relay_client: relay::client::Behaviour, role: Role) -> Self {
         let me = key.public().to_peer_id();
@@ -116,7 +117,7 @@ impl Discovery {
             identify: identify::Behaviour::new(
                 identify::Config::new(IDENTIFY.into(), key.public())
                     .with_agent_version(concat!("intellect/", env!("CARGO_PKG_VERSION")).into())
-                    // Its addresses would be dialled too, whatever the table says.
+                    // Cached addresses would be dialled too, whatever the table says.
                     .with_cache_size(0),
             ),
             ping: ping::Behaviour::new(ping::Config::new().with_interval(PING)),
@@ -132,7 +133,7 @@ impl Discovery {
         this
     }
 
-    /// Whether this peer answers questions about the table, or only asks them.
+    /// Sets whether this peer answers queries of the table, or only sends them.
     pub fn serve_table(&mut self, serve: bool) {
         let mode = if serve { kad::Mode::Server } else { kad::Mode::Client };
         if self.kademlia.mode() != mode {
@@ -140,20 +141,20 @@ impl Discovery {
         }
     }
 
-    /// A connection to a peer is there: it provides what it says, more likely than one that is not.
+    /// Records a connection to a peer: a connected provider is more credible than others.
     pub fn connected(&mut self, peer: PeerId) {
         self.kademlia.store_mut().up(peer);
     }
 
-    /// A connection to a peer has closed.
+    /// Records that a connection to a peer has closed.
     pub fn closed(&mut self, peer: &PeerId) {
         self.kademlia.store_mut().down(peer);
     }
 
-    /// Takes over what a peer said about itself, and returns those of its addresses that are worth
-    /// dialling from where it was seen, at most [`ADDRESSES_MAX`]. If it serves the table they go
-    /// there, only those for TCP if it has any: over QUIC a killed process is noticed seconds
-    /// later.
+    /// Takes over what a peer reported about itself. Returns those of its addresses that are worth
+    /// dialling from where it was seen, at most [`ADDRESSES_MAX`]. If the peer serves the table
+    /// they are entered there; if some are for TCP only those, since over QUIC a killed process is
+    /// noticed seconds later.
     pub fn learn(
         &mut self,
         peer: PeerId,
@@ -168,7 +169,7 @@ impl Discovery {
             .cloned()
             .collect();
         if info.protocols.contains(&KADEMLIA) {
-            // A peer that announces ever new addresses must not fill the table with them.
+            // A peer that keeps announcing new addresses must not fill the table with them.
             let known = self.kademlia.kbucket(peer).and_then(|bucket| {
                 let entry = bucket.iter().find(|entry| *entry.node.key.preimage() == peer)?;
                 Some(entry.node.value.len())
@@ -210,7 +211,7 @@ fn relay_config() -> relay::Config {
     }
 }
 
-/// Connections that come in are bounded before their handshake too, by [`crate::handshakes`].
+/// [`crate::handshakes`] limits inbound connections before their handshake.
 fn limits(role: Role) -> connection_limits::ConnectionLimits {
     let (incoming, total) = match role {
         Role::Entry { .. } => (900, 1_000),
@@ -223,25 +224,23 @@ fn limits(role: Role) -> connection_limits::ConnectionLimits {
         .with_max_established_per_peer(Some(PER_PEER_MAX))
 }
 
-/// Addresses of one peer that are remembered; the table may hold twice as many for a while.
+/// Addresses of one peer that are remembered. The table may hold twice as many for a while.
 pub const ADDRESSES_MAX: usize = 16;
 
-/// Often enough that a round trip that grows is known before much waits for it, and next to nothing
-/// on the wire.
+/// Often enough to notice a growing round trip early, at next to no cost on the wire.
 const PING: Duration = Duration::from_secs(5);
 
-/// Control, ring and fetch in both directions, one of each too many while duplicates are sorted
-/// out, and a circuit.
+/// Control, ring and fetch in both directions, a duplicate of each for a while, and a circuit.
 const PER_PEER_MAX: u32 = 8;
 
-/// 256 providers with two addresses each are about 30 KiB.
+/// 256 providers with two addresses each need about 30 KiB.
 const KADEMLIA_PACKET: usize = 64 * 1024;
 
-/// docs/FORMATS.md; a record lives as long as three renewals.
+/// Given by docs/FORMATS.md. A record lives as long as three renewals.
 const PROVIDER_RENEWAL: Duration = Duration::from_secs(10 * 60);
 const PROVIDER_TTL: Duration = Duration::from_secs(30 * 60);
 
-/// An hour of heartbeats and votes of 256 members, not of tensors.
+/// Enough for an hour of heartbeats and votes of 256 members, but not for tensors.
 const CIRCUIT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[cfg(test)]
@@ -249,8 +248,8 @@ mod tests {
     use super::*;
     use crate::transport;
 
-    /// A discovery, and what a peer says that listens at `addresses`.
-    fn told(addresses: &[&str]) -> (Discovery, PeerId, identify::Info) {
+    /// A discovery, and the identify record of a peer that listens at `addresses`.
+    fn identified(addresses: &[&str]) -> (Discovery, PeerId, identify::Info) {
         let key = Keypair::generate_ed25519();
         let (_, relay_client) = transport::build(&key, None).unwrap();
         let peer = Keypair::generate_ed25519();
@@ -267,7 +266,7 @@ mod tests {
         (discovery, peer.public().to_peer_id(), info)
     }
 
-    /// What the table holds for the only peer in it.
+    /// The addresses in the table of the only peer in it.
     fn table(discovery: &mut Discovery) -> Vec<String> {
         let mut buckets = discovery.kademlia.kbuckets();
         let bucket = buckets.next().unwrap();
@@ -280,17 +279,17 @@ mod tests {
         let quic = "/ip4/203.0.113.7/udp/1/quic-v1";
         let tcp = "/ip4/203.0.113.7/tcp/1";
         let seen: Multiaddr = "/ip4/203.0.113.7/tcp/999".parse().unwrap();
-        let (mut discovery, peer, info) = told(&["/ip4/10.0.0.1/tcp/1", quic, tcp]);
+        let (mut discovery, peer, info) = identified(&["/ip4/10.0.0.1/tcp/1", quic, tcp]);
         assert_eq!(discovery.learn(peer, &info, &seen).len(), 2);
         assert_eq!(table(&mut discovery), [format!("{tcp}/p2p/{peer}")]);
-        let (mut discovery, peer, info) = told(&["/ip4/10.0.0.1/tcp/1", quic]);
+        let (mut discovery, peer, info) = identified(&["/ip4/10.0.0.1/tcp/1", quic]);
         assert_eq!(discovery.learn(peer, &info, &seen).len(), 1);
         assert_eq!(table(&mut discovery), [format!("{quic}/p2p/{peer}")]);
     }
 
     #[tokio::test]
     async fn a_peer_with_ever_new_addresses_does_not_fill_the_table() {
-        let (mut discovery, peer, mut info) = told(&[]);
+        let (mut discovery, peer, mut info) = identified(&[]);
         let seen: Multiaddr = "/ip4/127.0.0.1/tcp/999".parse().unwrap();
         for port in 1..1_000 {
             info.listen_addrs = vec![format!("/ip4/127.0.0.1/tcp/{port}").parse().unwrap()];

@@ -1,13 +1,13 @@
 //! Length-prefixed frames on a byte stream: `length u32 LE ‖ bytes`.
 //!
-//! The length is compared with the caller's limit before a byte of the body is believed, and the
-//! buffer grows with what arrives, so a peer that lies about a length costs what it sends. The end
-//! of the stream is an answer only between two frames: inside one it is an error, since a relay
-//! that cuts a circuit looks like a clean end.
+//! The length is compared with the caller's limit before the body is read, and the buffer grows
+//! with the bytes that arrive, so a peer that lies about a length costs only what it sends. The end
+//! of the stream is valid only between two frames: inside one it is an error, since a relay that
+//! cuts a circuit looks like a clean end.
 //!
-//! A frame that has begun and does not end holds what was read of it. Whoever reads of many streams
-//! reads in a [`Room`]: it bounds the bytes of all such frames together, and the time that one may
-//! take.
+//! An unfinished frame occupies the memory of the bytes read so far. A program that reads many
+//! streams uses a [`Room`], which bounds the bytes of all such frames together and the time of
+//! each.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -17,49 +17,50 @@ use tokio::{
     time::timeout,
 };
 
-/// Why no frame could be read. The peer caused each of them but `Io`; the stream is of no more use.
+/// Why no frame could be read. The peer caused each of these except `Io`. The stream is out of step
+/// afterwards and must be dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The declared length is above the limit. Nothing was read of the body.
+    /// The declared length is above the limit. No byte of the body was read.
     #[error("a frame of {declared} bytes where at most {limit} are allowed")]
     TooLong {
-        /// What the peer declared.
+        /// The length that the peer declared, in bytes.
         declared: u32,
-        /// What this protocol allows.
+        /// The most bytes that this protocol allows.
         limit: u32,
     },
-    /// The stream ended inside a frame.
+    /// The stream ended inside the length or the body.
     #[error("the stream ended inside a frame")]
     Truncated,
-    /// The frame began, and was not there in time.
+    /// The frame began, but was not complete in time ([`Room::new`]).
     #[error("a frame that did not end in time")]
     Late,
-    /// The connection failed.
+    /// Reading failed, which is nobody's proven fault.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Where the frames of many streams are read: so many bytes of all together, in so much time each.
+/// Limits the frames of many streams: the bytes of all together, and the time of each.
 #[derive(Debug, Clone)]
 pub struct Room {
     free: Arc<Semaphore>,
     patience: Duration,
 }
 
-/// What a frame takes of a [`Room`], until it is dropped.
+/// The bytes of a [`Room`] that one frame occupies, freed when this is dropped.
 #[derive(Debug, Default)]
 pub struct Place(Option<OwnedSemaphorePermit>);
 
 impl Room {
-    /// Room for `bytes` bytes, where a frame may take `patience`.
+    /// Room for `bytes` bytes of long frames. A frame must end within `patience` of its first byte.
     #[must_use]
     pub fn new(bytes: usize, patience: Duration) -> Self {
         Self { free: Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS))), patience }
     }
 
-    /// Reads one frame, and what it takes of the room; `None` when the stream ended before it
-    /// began, for which it waits as long as that takes. A short frame takes nothing: it is not held
-    /// up by long ones.
+    /// Reads one frame, and reserves room for it; `None` when the stream ended before the frame
+    /// began. It waits without limit for the first byte. A short frame needs no room, so long ones
+    /// do not delay it.
     ///
     /// # Errors
     /// See [`FrameError`].
@@ -98,7 +99,8 @@ impl Room {
         let (mut body, mut place, mut left) = (Vec::new(), Place::default(), declared);
         while left > 0 {
             let part = left.min(PART_BYTES);
-            // Only for what comes: who announces a long frame and sends nothing of it holds nothing.
+            // Room is reserved part by part: a long frame that only announces itself occupies
+            // little.
             if declared > PART_BYTES {
                 self.grow(&mut place, part).await;
             }
@@ -112,7 +114,7 @@ impl Room {
     }
 
     async fn grow(&self, place: &mut Place, bytes: u32) {
-        // It is never closed.
+        // The semaphore is never closed.
         let Ok(more) = Arc::clone(&self.free).acquire_many_owned(bytes).await else { return };
         match &mut place.0 {
             Some(permit) => permit.merge(more),
@@ -153,7 +155,7 @@ pub async fn read<R: AsyncRead + Unpin>(
 /// Writes one frame and flushes it.
 ///
 /// # Errors
-/// Whatever the stream says; `InvalidInput` where the body does not fit a u32.
+/// The error of the stream, or `InvalidInput` if the length of the body does not fit in a u32.
 ///
 /// # Cancel safety
 /// Not cancel safe: a part of the frame may be written.
@@ -165,7 +167,7 @@ pub async fn write<W: AsyncWrite + Unpin>(stream: &mut W, body: &[u8]) -> io::Re
     stream.flush().await
 }
 
-/// Parts in which a long frame is read. Nearly every message is shorter.
+/// Bytes for which room is reserved at a time. Nearly every message is shorter.
 const PART_BYTES: u32 = 8 * 1024;
 
 #[cfg(test)]
@@ -209,7 +211,7 @@ mod tests {
         Room::new(bytes, Duration::from_millis(patience_ms))
     }
 
-    /// A stream that has `bytes` and then stays open.
+    /// A stream that yields `bytes` and then stays open.
     fn open(bytes: Vec<u8>) -> impl AsyncRead + Unpin {
         let never = futures::stream::pending::<io::Result<Vec<u8>>>();
         let first = futures::stream::iter([Ok(bytes)]);
@@ -217,7 +219,7 @@ mod tests {
         futures::TryStreamExt::into_async_read(stream)
     }
 
-    /// Half a frame of a megabyte was held for as long as its connection lived.
+    /// Half a frame of a megabyte must not stay in memory for as long as its connection lives.
     #[tokio::test]
     async fn a_frame_that_does_not_end_is_given_up_and_its_room_with_it() {
         let room = room(1 << 20, 100);

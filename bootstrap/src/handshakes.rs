@@ -1,15 +1,16 @@
-//! Connections that come in and have not shown a key yet: how many there may be, and for how long.
+//! Limits the number and duration of inbound connections that have not shown a key yet.
 //!
-//! Such a connection costs its maker nothing, and tells nothing about who made it but an address. So
-//! one address has [`PER_NETWORK_MAX`] of them, all together are [`HANDSHAKES_MAX`], and none lasts
-//! longer than [`TIMEOUT`]. Where there is no room for another one the oldest gives way: an honest
-//! peer is done after three round trips, while one that says nothing only grows older. Were the
-//! newest refused, as `libp2p::connection_limits` does, those that say nothing would close the door.
+//! Such a connection costs its maker nothing, and only its address is known. So one address may
+//! have [`PER_NETWORK_MAX`] of them, all addresses together [`HANDSHAKES_MAX`], and none may last
+//! longer than [`TIMEOUT`]. When there is no room for another one, the oldest is dropped: an honest
+//! peer has finished after three round trips, while a silent one only grows older. If the newest
+//! were refused, as `libp2p::connection_limits` does, silent connections would keep everyone else
+//! out.
 //!
-//! An address counts as in [`crate::crowding`]: one of IPv4, or a network of IPv6 (/64). Addresses
-//! of this machine and of private networks, where many honest peers may share one, have no bound of
-//! their own, nor have circuits; they count among all. How many connections an address has *after*
-//! the handshake is for [`crate::crowding`] to say.
+//! Addresses are counted as in [`crate::crowding`]: an IPv4 address, or an IPv6 network (/64).
+//! Addresses of this machine and of private networks, which many honest peers may share, and
+//! circuits count only towards the total. [`crate::crowding`] limits the connections *after* the
+//! handshake.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +37,7 @@ use tokio::time::timeout;
 
 use crate::crowding;
 
-/// The same transport, whose connections that come in are bounded until they have shown a key.
+/// Wraps a transport so that its inbound handshakes are limited.
 pub(crate) fn bounded<O: Send + 'static>(inner: Boxed<O>) -> Boxed<O> {
     Bounded { inner, handshakes: Arc::default() }.boxed()
 }
@@ -87,7 +88,7 @@ impl<O: Send + 'static> Transport for Bounded<O> {
     }
 }
 
-/// Shakes hands until it is done, late, or has to give way.
+/// Completes the handshake, unless it is late or has to give way.
 async fn shake<O>(
     upgrade: impl Future<Output = io::Result<O>>,
     _place: Place,
@@ -103,7 +104,7 @@ async fn shake<O>(
     }
 }
 
-/// The handshakes under way, by when they began.
+/// The handshakes under way, by number, which is the order in which they began.
 #[derive(Debug, Default)]
 struct Handshakes {
     begun: u64,
@@ -111,13 +112,13 @@ struct Handshakes {
 }
 
 impl Handshakes {
-    /// Another one from `network`. Returns its number, and what tells that it has to give way.
+    /// Adds a handshake from `network`. Returns its number, and the signal that it has to give way.
     fn begin(&mut self, network: Option<IpAddr>) -> (u64, AbortRegistration) {
         if network.is_some() {
-            let mut same = self.open.iter().filter(|(_, (other, _))| *other == network);
-            let oldest = same.next().map(|(number, _)| *number);
-            if let Some(oldest) = oldest.filter(|_| same.count() + 1 >= PER_NETWORK_MAX) {
-                self.give_up(oldest);
+            let same = self.open.iter().filter(|(_, (other, _))| *other == network);
+            let same: Vec<u64> = same.map(|(number, _)| *number).collect();
+            if same.len() >= PER_NETWORK_MAX {
+                self.give_up(same[0]);
             }
         }
         while self.open.len() >= HANDSHAKES_MAX {
@@ -137,7 +138,7 @@ impl Handshakes {
     }
 }
 
-/// A handshake's place among all; free again when this is dropped.
+/// A handshake's entry in [`Handshakes`], removed when this is dropped.
 struct Place {
     number: u64,
     among: Arc<Mutex<Handshakes>>,
@@ -157,13 +158,13 @@ impl Drop for Place {
     }
 }
 
-/// A few machines behind one router that start at once, and as many circuits.
+/// Enough for a few machines behind one router that start at once, and as many circuits.
 const PER_NETWORK_MAX: usize = 8;
 
-/// 64 addresses that do their worst; each costs a socket and a few kB.
+/// Room for 64 addresses at their limit; each handshake costs a socket and a few kB.
 const HANDSHAKES_MAX: usize = 512;
 
-/// Three round trips over a bad line.
+/// Long enough for three round trips over a bad line.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
@@ -183,7 +184,7 @@ mod tests {
         given_up.handle().is_aborted()
     }
 
-    /// 64 connections that said nothing, from one address, were a closed door.
+    /// Without the rule, 64 silent connections from one address kept everyone else out.
     #[test]
     fn the_oldest_of_an_address_gives_way_and_nobody_elses() {
         let among = Arc::default();
@@ -196,7 +197,7 @@ mod tests {
         let newest = take(&among, "/ip4/203.0.113.7/tcp/999");
         assert!(gave_way(&one[0]) && !one[1..].iter().any(gave_way));
         assert!(![&other, &v6, &newest].into_iter().any(gave_way));
-        // Whoever is done makes room.
+        // A handshake that is done makes room.
         drop(one.pop());
         let another = take(&among, "/ip4/203.0.113.7/udp/5/quic-v1");
         assert!(!one[1..].iter().chain([&another, &newest]).any(gave_way));

@@ -1,15 +1,15 @@
-//! The wish that a program ends: Ctrl-C, the polite `kill`, and a terminal that closes.
+//! Signals that ask the program to end: Ctrl-C, a plain `kill`, and the end of the terminal.
 //!
-//! Both programs hear all three alike, since a window that is closed or a line that drops is how
-//! most people leave. Whoever started the program with `nohup` does not want it to end with the
-//! terminal: there SIGHUP stays ignored.
+//! Both programs treat all three alike, since most people leave by closing a window or losing their
+//! connection. A program started with `nohup` must survive its terminal, so there SIGHUP stays
+//! ignored.
 
 use std::{fs, io};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT, SIGTERM and SIGHUP as one stream of wishes. From its creation on none of them ends the
-/// process by itself.
+/// SIGINT, SIGTERM and SIGHUP as one stream. Once this exists, none of them ends the process by
+/// itself.
 #[derive(Debug)]
 pub struct Interrupts {
     interrupt: Signal,
@@ -19,10 +19,10 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Starts to listen; needs a tokio runtime.
+    /// Installs the handlers; needs a tokio runtime.
     ///
     /// # Errors
-    /// The system takes no handler.
+    /// The operating system refuses a handler.
     pub fn new() -> io::Result<Self> {
         let hangup = (!is_hangup_ignored()).then(|| signal(SignalKind::hangup())).transpose()?;
         Ok(Self {
@@ -32,7 +32,7 @@ impl Interrupts {
         })
     }
 
-    /// Waits for the next wish.
+    /// Waits for the next of the signals.
     ///
     /// # Cancel safety
     /// No signal is lost when this future is dropped.
@@ -51,14 +51,14 @@ impl Interrupts {
     }
 }
 
-/// Whether this process ignores SIGHUP; the processes that it starts inherit that. Where the system
-/// does not tell, the answer is no.
+/// Whether this process ignores SIGHUP, which the processes that it starts inherit. Without
+/// `/proc` the answer is no.
 #[must_use]
 pub fn is_hangup_ignored() -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
 }
 
-/// What a `/proc/…/status` says about that: in its mask signal n is bit n − 1.
+/// Reads the mask of ignored signals in `/proc/…/status`, in which signal n is bit n − 1.
 fn ignores_hangup(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())

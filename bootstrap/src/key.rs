@@ -1,8 +1,8 @@
-//! The key of an entry point, kept in its data folder: every join line that was ever pasted names
-//! the peer id, so a restart must not change it.
+//! The key of an entry point, stored in its data folder. Every join line that was ever handed out
+//! names the peer id, so a restart must not change it.
 //!
-//! The file holds the ed25519 seed, 64 hex digits and a newline. Others must not be able to read
-//! it: whoever holds it can pretend to be this entry point.
+//! The file holds the ed25519 seed: 64 hex digits and a newline. Nobody else may be able to read
+//! it, because anyone who has the seed can impersonate this entry point.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -13,7 +13,7 @@ use std::{
 
 use libp2p::identity::Keypair;
 
-/// Why there is no key. The owner of the machine can mend each of these.
+/// Why the key cannot be used. The owner of the machine can repair each of these.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file or its folder cannot be read or written.
@@ -22,55 +22,55 @@ pub enum KeyError {
         path = path.display()
     )]
     Io {
-        /// What was tried.
+        /// The failed action, a verb that precedes the path.
         what: &'static str,
-        /// Where.
+        /// The file of the key, inside the data folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// Two programs with one peer id disturb each other.
+    /// Another process has locked the file: two programs with one peer id disturb each other.
     #[error(
         "another intellect-bootstrap uses {path}: stop it, or give this one a folder of its own \
          with --data-dir",
         path = path.display()
     )]
     Held {
-        /// Where.
+        /// The file of the key, inside the data folder.
         path: PathBuf,
     },
-    /// Others can read the file.
+    /// The permission bits let the group or others read the file.
     #[error(
         "{path} can be read by others (mode {mode:03o}); if nobody has read it, run: chmod 600 \
          {path}; else delete it and hand out new join lines",
         path = path.display()
     )]
     Exposed {
-        /// Where.
+        /// The file of the key, inside the data folder.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits of the file, shown in octal.
         mode: u32,
     },
-    /// The file holds something else.
+    /// The file does not hold 64 hex digits.
     #[error(
         "{path} is not a key (64 hex digits); restore it, or delete it and hand out new join lines",
         path = path.display()
     )]
     Malformed {
-        /// Where.
+        /// The file of the key, inside the data folder.
         path: PathBuf,
     },
 }
 
-/// The key of this process alone, until it is dropped.
+/// The key, with a lock on its file that keeps other processes out until this is dropped.
 #[derive(Debug)]
 pub struct Key {
-    /// Who the entry point is.
+    /// The key pair, from which the peer id of the entry point follows.
     pub pair: Keypair,
     _lock: File,
 }
 
-/// The key in `folder`, made on first use.
+/// Reads the key in `folder`, or creates it on first use.
 ///
 /// # Errors
 /// See [`KeyError`].

@@ -1,13 +1,16 @@
 //! How a peer enters the network: the libp2p transport, the discovery behaviours, and the public
-//! entry point that runs them for others. It knows no protocol and no model; what it carries for
-//! the node is opaque bytes with a limit.
+//! entry point that runs them for others. The crate knows neither the protocol nor the model; it
+//! carries opaque bytes of limited length for the node.
 //!
-//! Read in this order: [`address`] (what a person types and what is worth dialling), [`transport`]
-//! (how bytes get to a peer; [`shaper`] makes that bad for simulations), [`discovery`] (how peers
-//! find and reach one another; [`providers`], [`crowding`] and `handshakes` bound what one of them may
-//! take), [`streams`] and [`frame`] (our own protocols on a chosen connection), [`manifest`] (the one
-//! protocol that the entry point speaks itself), [`key`], [`interrupts`] and [`server`] (the entry
-//! point).
+//! Read the modules in this order:
+//!
+//! - [`address`]: what a person types, and what is worth dialling.
+//! - [`transport`]: how bytes get to a peer. [`shaper`] makes a line worse for simulations.
+//! - [`discovery`]: how peers find and reach one another. [`providers`], [`crowding`] and
+//!   `handshakes` limit what one peer may take.
+//! - [`streams`] and [`frame`]: our own protocols on a chosen connection.
+//! - [`manifest`]: the only protocol that the entry point itself answers.
+//! - [`key`], [`interrupts`] and [`server`]: the entry point.
 
 pub mod address;
 pub mod crowding;

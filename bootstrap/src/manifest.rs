@@ -1,13 +1,14 @@
-//! `/intellect/manifest/1`: the signed manifests that a peer can hand out; `/intellect/notices/1`: what
-//! the organiser of a run has signed since.
+//! `/intellect/manifest/1` hands out signed manifests; `/intellect/notices/1` hands out what the
+//! organiser of a run has signed since.
 //!
-//! Request: one frame, empty or a RunId (32 bytes); notices are always those of a run. Answer: at most
-//! 16 frames, each a signed file of at most 64 KiB, or 64 notices of at most 8 KiB and a little, then the end of the
-//! stream. To this module a file is opaque bytes: the asker checks its signature and derives the
-//! RunId itself, so who answers need not be trusted.
+//! Request: one frame, empty or a RunId (32 bytes); a request for notices always names a run.
+//! Answer: at most 16 frames, each a signed file of at most 64 KiB, or at most 64 notices of
+//! slightly over 8 KiB each, then the end of the stream. To this module a file is opaque bytes: the
+//! peer that asks checks the signature and derives the RunId itself, so it need not trust the peer
+//! that answers.
 //!
-//! A file of notices is a row of such frames, so that whoever has one can put it beside the manifest of
-//! an entry point.
+//! A file of notices is a sequence of such frames. Anyone who has one can put it next to the
+//! manifest of an entry point.
 
 use std::{
     fs::File as Disk,
@@ -23,40 +24,40 @@ use tokio::time::timeout;
 
 use crate::frame::{self, FrameError};
 
-/// The protocol id.
+/// The protocol id of a request for manifests.
 pub const PROTOCOL: StreamProtocol = StreamProtocol::new("/intellect/manifest/1");
 
-/// The protocol id of notices.
+/// The protocol id of a request for notices.
 pub const NOTICES: StreamProtocol = StreamProtocol::new("/intellect/notices/1");
 
-/// Most files in an answer.
+/// The most manifests in one answer.
 pub const FILES_MAX: usize = 16;
 
-/// Most bytes of one file.
+/// The most bytes of one manifest with its signature.
 pub const FILE_BYTES_MAX: u32 = 64 * 1024;
 
-/// Most notices of one run.
+/// The most notices of one run, in an answer and in a file.
 pub const NOTICES_MAX: usize = 64;
 
-/// Most bytes of one notice.
+/// The most bytes of one notice; a longer one ends the reading of a file.
 pub const NOTICE_BYTES_MAX: u32 = 8 * 1024 + 16;
 
-/// How long a whole exchange may take: 1 MiB over 1 Mbit/s is 8 s.
+/// The time limit of a whole exchange: 1 MiB over 1 Mbit/s takes 8 s.
 pub const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long the request may take, once its stream is there: it comes with the stream or right behind.
+/// The time limit of the request, which arrives with its stream or immediately after it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One signed file, shared by all who hand it out.
+/// One signed file, shared by all answers that contain it.
 pub type File = Arc<[u8]>;
 
-/// Why no manifests came.
+/// Why a request to a peer got no files.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// The answer cannot be read. The peer's fault.
+    /// The answer cannot be read, or the connection failed ([`FrameError::Io`]).
     #[error("a bad answer: {0}")]
     Frame(#[from] FrameError),
-    /// More files than an answer may hold. The peer's fault.
+    /// The answer has more files than allowed. The peer's fault.
     #[error("more than {0} files in one answer")]
     TooMany(usize),
 }
@@ -64,15 +65,15 @@ pub enum AskError {
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// It cannot be read, or the connection failed.
+    /// The request cannot be read, or the connection failed.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// It is neither empty nor a RunId. The peer's fault.
-    #[error("a request of {0} bytes, which means nothing")]
+    /// The request is neither empty nor 32 bytes. The peer's fault.
+    #[error("a request of {0} bytes, which is neither empty nor a RunId")]
     Meaningless(usize),
 }
 
-/// Asks for the manifests of `run`, or for all.
+/// Asks for the manifest of `run`, or for all manifests.
 ///
 /// # Errors
 /// See [`AskError`].
@@ -118,11 +119,11 @@ async fn ask_for<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(files)
 }
 
-/// The notices in a file; of one that ends inside a notice, or has a longer one, those before it. No
-/// file is no notices.
+/// Reads the notices in a file, up to the first that is cut off or too long. An absent file has no
+/// notices.
 ///
 /// # Errors
-/// What the system says.
+/// The file exists and cannot be read.
 pub fn read_notices(path: &Path) -> io::Result<Vec<File>> {
     let mut bytes = Vec::new();
     let limit = u64::from(NOTICE_BYTES_MAX + 4) * NOTICES_MAX as u64;
@@ -132,17 +133,17 @@ pub fn read_notices(path: &Path) -> io::Result<Vec<File>> {
         Err(error) => return Err(error),
     }
     let (mut notices, mut rest): (Vec<File>, _) = (Vec::new(), bytes.as_slice());
-    while let Some((length, after)) = rest.split_first_chunk::<4>() {
-        let length = u32::from_le_bytes(*length);
-        let split = usize::try_from(length).ok().and_then(|length| after.split_at_checked(length));
-        let Some((notice, after)) = split.filter(|_| length <= NOTICE_BYTES_MAX) else { break };
+    while let Some((length, after)) = rest.split_first_chunk::<4>()
+        && let length @ ..=NOTICE_BYTES_MAX = u32::from_le_bytes(*length)
+        && let Some((notice, after)) = after.split_at_checked(length as usize)
+    {
         notices.push(notice.into());
         rest = after;
     }
     Ok(notices)
 }
 
-/// The bytes of a file of notices.
+/// Encodes a file of notices, leaving out those that are too long or too many.
 #[must_use]
 pub fn notices_file<'a>(notices: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -155,7 +156,7 @@ pub fn notices_file<'a>(notices: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> 
     bytes
 }
 
-/// Answers one request with the files that `choose` picks for the RunId that was asked for.
+/// Answers one request with the files that `choose` returns for its RunId.
 ///
 /// # Errors
 /// See [`ServeError`].
@@ -199,7 +200,7 @@ mod tests {
         .await
         .unwrap();
         assert_eq!(asked, Some([7; 32]));
-        // What the server wrote stands behind the request.
+        // The server's answer follows the request.
         let mut answer = Cursor::new(wire.into_inner());
         answer.set_position(u64::try_from(request.len()).unwrap());
         let one = frame::read(&mut answer, FILE_BYTES_MAX).await.unwrap();
@@ -219,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_seventeenth_file_and_a_long_one_are_refused() {
-        // The request overwrites the first four bytes; the answer stands behind them.
+        // The request overwrites the first four bytes; the answer follows them.
         let asked = |answer: &[u8]| {
             let wire = [&[0; 4], answer].concat();
             block_on(ask(Cursor::new(wire), None))
@@ -244,7 +245,7 @@ mod tests {
         assert!(read.iter().zip(&notices).all(|(one, other)| **one == **other));
         std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
         assert_eq!(read_notices(&path).unwrap().len(), NOTICES_MAX - 1);
-        // A length that nobody writes, and what is too long for any notice.
+        // An absurd length, and a notice that is too long to be written.
         std::fs::write(&path, [0xff; 100]).unwrap();
         assert!(read_notices(&path).unwrap().is_empty());
         assert!(notices_file([vec![0; NOTICE_BYTES_MAX as usize + 1].as_slice()]).is_empty());

@@ -1,9 +1,10 @@
-//! Who provides what: the store of the distributed table. It holds provider records only, for a few
-//! runs of each peer.
+//! The store of the distributed table. It holds provider records only: which peers take part in
+//! which run.
 //!
-//! Anybody can make keys and announce each of them. So a peer that is connected is never replaced by
-//! another one, it is handed out before those that are not, and the order among equals changes from
-//! answer to answer, since the table hands out the first twenty. One peer announces a few runs only.
+//! Anyone can create keys and announce a record for each. Therefore a connected peer is never
+//! replaced by another, and connected peers are handed out before the others. The order among
+//! equals changes from answer to answer, since Kademlia hands out only the first twenty. One peer
+//! can announce only a few runs.
 
 use std::{
     borrow::Cow,
@@ -20,31 +21,31 @@ use libp2p::{
     },
 };
 
-/// The providers of all runs that were announced here.
+/// The providers of all runs that were announced to this peer.
 #[derive(Debug)]
 pub struct Providers {
     me: PeerId,
     by_key: HashMap<RecordKey, Vec<ProviderRecord>>,
-    /// Who is connected, and by how many connections. Bounded by the connection limits.
+    /// The number of connections to each connected peer. Bounded by the connection limits.
     connected: HashMap<PeerId, usize>,
-    /// Answers given, so that each begins elsewhere.
+    /// The number of answers given, by which the next one is rotated.
     turn: AtomicUsize,
 }
 
 impl Providers {
-    /// Of the peer `me`, which knows of nobody yet.
+    /// The empty store of the peer `me`.
     #[must_use]
     pub fn new(me: PeerId) -> Self {
         let turn = AtomicUsize::new(0);
         Self { me, by_key: HashMap::new(), connected: HashMap::new(), turn }
     }
 
-    /// A connection to a peer is there.
+    /// Records that a connection to a peer was established.
     pub fn up(&mut self, peer: PeerId) {
         *self.connected.entry(peer).or_default() += 1;
     }
 
-    /// A connection to a peer has closed.
+    /// Records that a connection to a peer has closed.
     pub fn down(&mut self, peer: &PeerId) {
         if let Some(count) = self.connected.get_mut(peer) {
             *count -= 1;
@@ -63,7 +64,7 @@ impl Providers {
         self.by_key.values().filter(provides).count()
     }
 
-    /// Makes room for one more run; false where somebody is here for each that is known.
+    /// Removes a run without a connected provider; false if every run has one.
     fn forget_a_run(&mut self) -> bool {
         let empty = |records: &Vec<ProviderRecord>| {
             !records.iter().any(|record| self.is_here(&record.provider))
@@ -115,8 +116,9 @@ impl RecordStore for Providers {
         }
         let (key, records) = (record.key.clone(), self.by_key.remove(&record.key));
         let mut records = records.unwrap_or_default();
-        let absent = records.iter().position(|known| !self.is_here(&known.provider));
-        if let Some(absent) = absent.filter(|_| records.len() >= PROVIDERS_MAX) {
+        if records.len() >= PROVIDERS_MAX
+            && let Some(absent) = records.iter().position(|known| !self.is_here(&known.provider))
+        {
             records.swap_remove(absent);
         }
         let room = records.len() < PROVIDERS_MAX;
@@ -159,10 +161,10 @@ impl RecordStore for Providers {
 /// A roster has 256 members at most (docs/FORMATS.md).
 const PROVIDERS_MAX: usize = 256;
 
-/// Runs that one server remembers providers of.
+/// The most runs whose providers one server remembers.
 const RUNS_MAX: usize = 256;
 
-/// A node is in one run at a time, and a record outlives it by half an hour.
+/// A node takes part in one run at a time, and a record outlives it by half an hour.
 const RUNS_PER_PEER: usize = 4;
 
 #[cfg(test)]
@@ -178,20 +180,20 @@ mod tests {
         store.providers(&RecordKey::new(&run.to_le_bytes()))[0].provider
     }
 
-    /// One peer fills the table with runs that nobody is in.
+    /// Without the limit one peer fills the table with runs in which nobody takes part.
     #[test]
     fn one_peer_announces_a_few_runs_and_not_256() {
         let mut store = Providers::new(PeerId::random());
         let (liar, honest) = (PeerId::random(), PeerId::random());
         let taken = (0..1_000).filter(|run| store.add_provider(record(*run, liar)).is_ok());
         assert_eq!(taken.count(), RUNS_PER_PEER);
-        // The same one again is no other one.
+        // Announcing the same run again does not count as another run.
         store.add_provider(record(0, liar)).unwrap();
         store.add_provider(record(2_000, honest)).unwrap();
         assert_eq!(first(&store, 2_000), honest);
     }
 
-    /// Made-up peers are heard of before those who are there.
+    /// Invented peers must not displace connected ones.
     #[test]
     fn who_is_connected_is_handed_out_first_and_not_replaced() {
         let mut store = Providers::new(PeerId::random());

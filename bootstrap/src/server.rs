@@ -1,8 +1,8 @@
-//! The public entry point: a Kademlia server, a relay, an AutoNAT server, and the signed manifests
-//! that it was given, handed out as opaque bytes, with the notices that lie beside each.
+//! The public entry point: a Kademlia server, a relay and an AutoNAT server. It also hands out
+//! signed manifests and the notices of their runs, as opaque bytes.
 //!
-//! It decides nothing and nobody needs it after entering: peers that know one another go on
-//! without it. So it keeps no state but its key, and a restart at the same address is unnoticed.
+//! It decides nothing, and peers that know one another continue without it. So it has no state but
+//! its key, and a restart at the same address goes unnoticed.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -36,52 +36,56 @@ use crate::{
     transport::{self, BuildError, ListenError},
 };
 
-/// What an entry point is given.
+/// The configuration of an entry point.
 pub struct Config {
-    /// Its identity.
+    /// The key pair, from which the peer id in every join line follows.
     pub key: Keypair,
-    /// Where it listens; at least one address.
+    /// Addresses to listen on, without `/p2p/…`. Without any, nobody can connect.
     pub listen: Vec<Multiaddr>,
-    /// Addresses under which others reach it, where it cannot see them itself (behind a router).
+    /// Further addresses at which others reach it and which it cannot find out itself, as behind a
+    /// router. They are announced unchecked: a wrong one costs a peer a failed dial.
     pub external: Vec<Multiaddr>,
-    /// At most [`manifest::FILES_MAX`] signed files of [`manifest::FILE_BYTES_MAX`] each.
+    /// The runs that it introduces, at most [`manifest::FILES_MAX`], with manifests of at most
+    /// [`manifest::FILE_BYTES_MAX`] each: a peer refuses an answer above these limits.
     pub offers: Vec<Offer>,
-    /// Whether a manifest is only for who names its run.
+    /// Whether a peer must name the RunId to get a manifest. Otherwise a peer that names none gets
+    /// all of them.
     pub unlisted: bool,
-    /// The line of a simulation ([`crate::shaper`]).
+    /// The file of a simulated line ([`crate::shaper`]); `None` outside simulations.
     pub line: Option<PathBuf>,
 }
 
-/// What is handed out of one run.
+/// The files of one run that are handed out.
 #[derive(Debug, Clone)]
 pub struct Offer {
-    /// Its RunId.
+    /// The RunId, by which peers ask for the files.
     pub run: [u8; 32],
-    /// Its signed manifest.
+    /// The signed manifest, as the organiser wrote it.
     pub manifest: manifest::File,
-    /// The file of its notices, read whenever somebody asks for them; there need not be one.
+    /// The file of the run's notices, read at every request; it may be absent.
     pub notices: PathBuf,
 }
 
-/// What an entry point tells of itself.
+/// What an entry point reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It can be entered here.
+    /// Nodes may enter at this address.
     Address {
-        /// `/p2p/…` included.
+        /// The address, `/p2p/…` included.
         address: Multiaddr,
-        /// Why.
+        /// Why it should lead to this entry point.
         way: Way,
     },
     /// The router no longer forwards a port to this address, `/p2p/…` included.
     Unmapped(Multiaddr),
     /// The router forwards no port.
     Gateway(Gateway),
-    /// A peer has come in over the internet, so that anybody can. At most [`REACHED_MAX`] times.
+    /// A peer has connected over the internet, so others can too. At most [`REACHED_MAX`] times.
     Reached {
-        /// Where that peer is.
+        /// The public address of that peer.
         from: IpAddr,
-        /// The address of this machine that it dialled, as it says, which nobody can check. Nothing where it dialled a name.
+        /// The address of this machine that the peer says it dialled, which cannot be verified.
+        /// `None` where it dialled a name.
         at: Option<Multiaddr>,
     },
 }
@@ -89,32 +93,33 @@ pub enum Event {
 /// Why an address leads to an entry point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// This machine has it, and it reaches so far where no firewall is in the way.
+    /// An interface of this machine has the address, which reaches this far unless a firewall
+    /// blocks it.
     Own(Scope),
-    /// The owner says so.
+    /// The owner configured it as an external address.
     Named,
-    /// The router forwards a port.
+    /// The router forwards a port to this machine (UPnP).
     Mapped,
 }
 
 /// Why an entry point could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// No transport.
+    /// The transport could not be set up.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// An address is not to be had.
+    /// The program cannot listen on one of the addresses.
     #[error(transparent)]
     Listen(#[from] ListenError),
 }
 
-/// Serves until `stop` is ready. `tell` hears where a node can enter, and what is known of the way.
+/// Serves until `stop` is ready. Calls `tell` with every [`Event`].
 ///
 /// # Errors
-/// Only before it serves; see [`ServerError`].
+/// Only while it starts; see [`ServerError`].
 ///
 /// # Cancel safety
-/// Cancel safe: dropping it ends the service, and it keeps no state.
+/// Cancel safe: dropping the future ends the service, which has no state to lose.
 pub async fn serve(
     config: Config,
     mut tell: impl FnMut(Event),
@@ -174,7 +179,7 @@ struct Server {
     seen: HashMap<ConnectionId, ConnectedPoint>,
     /// The addresses at which peers came in over the internet.
     reached: BTreeSet<Option<Multiaddr>>,
-    /// Why the router forwards no port, and when that is to be told.
+    /// Why the router forwards no port, and when to report it.
     gateway: Option<(Gateway, Instant)>,
     answers: JoinSet<PeerId>,
     /// How many answers are under way for each peer.
@@ -185,7 +190,7 @@ impl Server {
     fn on_event(&mut self, event: SwarmEvent<EntryEvent>, tell: &mut impl FnMut(Event)) {
         match event {
             SwarmEvent::NewListenAddr { address, .. } => {
-                // A relay that knows no address of its own hands out reservations of no use.
+                // A relay that knows no public address of its own hands out useless reservations.
                 let scope = address::scope(&address).unwrap_or(Scope::Loopback);
                 if scope == Scope::Public {
                     self.swarm.add_external_address(address.clone());
@@ -234,18 +239,19 @@ impl Server {
         }
     }
 
-    /// The router forwards no port. What that means depends on the addresses of this machine, which are
-    /// still being told where the system refuses to ask at once.
+    /// Schedules the report that the router forwards no port. What that means depends on this
+    /// machine's addresses, of which some are not known yet when UPnP fails at once.
     fn conclude(&mut self, gateway: Gateway) {
         self.gateway = Some((gateway, Instant::now() + SETTLING));
     }
 
-    /// How this machine is entered at an address of it.
+    /// An address of this machine as a join line names it.
     fn entry(&self, address: Multiaddr) -> Multiaddr {
         address::with_peer(address, *self.swarm.local_peer_id())
     }
 
-    /// Beyond a limit the stream is dropped, which resets it: the asker tries again or elsewhere.
+    /// Answers a request. Above a limit the stream is dropped, which resets it: the peer that asked
+    /// tries again, or elsewhere.
     fn on_stream(&mut self, Incoming { peer, protocol, stream, .. }: Incoming) {
         let asking = self.asking.get(&peer).copied().unwrap_or_default();
         if asking >= ANSWERS_PER_PEER || self.answers.len() >= ANSWERS_MAX {
@@ -268,7 +274,8 @@ impl Server {
         });
     }
 
-    /// An answer has ended; without a name if it panicked, and then its peer has one less for good.
+    /// Frees the slot of an answer that has ended. An answer that panicked does not return its
+    /// peer, which then has one slot less until the restart.
     fn on_answered(&mut self, peer: Option<PeerId>) {
         let Some(peer) = peer else { return };
         let left = self.asking.remove(&peer).unwrap_or_default().saturating_sub(1);
@@ -278,7 +285,7 @@ impl Server {
     }
 }
 
-/// The notices of a run, as they lie on the disk now. Those of no run that is named are none.
+/// The notices of a run, as they are on disk now; none if `run` is absent or unknown.
 async fn notices(offers: Arc<[Offer]>, run: Option<[u8; 32]>) -> Vec<manifest::File> {
     let Some(offer) = offers.iter().find(|offer| Some(offer.run) == run) else {
         return Vec::new();
@@ -290,11 +297,11 @@ async fn notices(offers: Arc<[Offer]>, run: Option<[u8; 32]>) -> Vec<manifest::F
             Vec::new()
         })
     });
-    // It ends early only with the program.
+    // The task ends early only with the program.
     read.await.unwrap_or_default()
 }
 
-/// Waits until it is time to tell of the router, if there is anything to tell.
+/// Waits until the router's failure is to be reported; never ready if there is none.
 async fn settled(gateway: Option<(Gateway, Instant)>) -> Gateway {
     match gateway {
         Some((gateway, at)) => {
@@ -305,20 +312,22 @@ async fn settled(gateway: Option<(Gateway, Instant)>) -> Gateway {
     }
 }
 
-/// Whether a router may stand before a machine that listens here.
+/// Whether a machine that listens at this address may be behind a router.
 fn is_routed(listen: &Multiaddr) -> bool {
     let all = matches!(listen.iter().next(), Some(Protocol::Ip4(ip)) if ip.is_unspecified());
     all || address::scope(listen) == Some(Scope::Private)
 }
 
-/// Who has come in over the internet, if the other end of the connection has, and at which of our
-/// addresses, as that peer says. From the address that it dialled itself comes who was turned round
-/// by our own router.
+/// If the peer came over the internet: its address, and the address of ours that it says it
+/// dialled. If these two are equal, our own router turned the connection round, so it is not
+/// counted.
 fn outsider(remote: &Multiaddr, dialled: &Multiaddr) -> Option<(IpAddr, Option<Multiaddr>)> {
-    let far = !address::is_relayed(remote) && address::scope(remote) == Some(Scope::Public);
-    let from = host(remote).filter(|_| far)?;
-    // A name is a stranger's text, and is not shown.
-    let at = host(dialled).filter(|_| address::scope(dialled) == Some(Scope::Public));
+    if address::is_relayed(remote) || address::scope(remote) != Some(Scope::Public) {
+        return None;
+    }
+    let from = host(remote)?;
+    // A DNS name is text chosen by an unknown peer, so it is not shown.
+    let at = if address::scope(dialled) == Some(Scope::Public) { host(dialled) } else { None };
     let transport = dialled
         .iter()
         .skip(1)
@@ -335,16 +344,16 @@ fn host(address: &Multiaddr) -> Option<IpAddr> {
     }
 }
 
-/// For the addresses of this machine to be told.
+/// Time for the system to report the addresses of this machine.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// Addresses at which peers came in that are told: more tell nobody more.
+/// The most addresses that are reported as reached; further ones add no information.
 pub const REACHED_MAX: usize = 4;
 
-/// Answers under way for one peer: one, and one that it has given up.
+/// Answers under way for one peer: one, and one that the peer has given up.
 const ANSWERS_PER_PEER: usize = 2;
 
-/// Answers under way at once: 512 times the window of a stream, 128 MiB, at the very most.
+/// Answers under way at once. Each buffers at most a stream's window, together 128 MiB.
 const ANSWERS_MAX: usize = 512;
 
 #[cfg(test)]
@@ -358,14 +367,14 @@ mod tests {
         let dialled = at("/ip4/203.0.113.9/udp/4001/quic-v1");
         let from = IpAddr::from([203, 0, 113, 7]);
         assert_eq!(outsider(&stranger, &dialled), Some((from, Some(dialled.clone()))));
-        // What a stranger says is shown to a person: numbers only.
+        // The text of an unknown peer is shown to a person, so only numbers pass.
         let named = at("/dns4/see.example/tcp/1");
         assert_eq!(outsider(&stranger, &named), Some((from, None)));
         let peer = PeerId::random();
         let whole = at(&format!("/ip4/203.0.113.9/tcp/4001/p2p/{peer}/p2p-circuit"));
         let (_, shown) = outsider(&stranger, &whole).unwrap();
         assert_eq!(shown, Some(at("/ip4/203.0.113.9/tcp/4001")));
-        // Turned round by the own router, near, or through a relay: that proves nothing.
+        // Turned round by our own router, from nearby, or through a relay: that proves nothing.
         let turned = at("/ip4/203.0.113.9/tcp/999");
         let near = at("/ip4/192.168.1.2/tcp/999");
         let circuit = at(&format!("/ip4/203.0.113.7/tcp/1/p2p/{peer}/p2p-circuit"));

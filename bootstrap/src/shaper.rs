@@ -1,25 +1,26 @@
-//! A bad line on a good machine: what a simulation gives to its processes where it has no right to
-//! emulate packets. Nothing else uses it.
+//! Simulates a bad line inside a process. Only simulations use it, on machines where they lack the
+//! right to emulate packets.
 //!
-//! All TCP streams of the process share one line. A chunk of b bytes waits until the line is free,
-//! takes b / rate, and travels for `delay`, in each direction:
+//! All TCP streams of the process share one line. In each direction a chunk of b bytes waits until
+//! the line is free, occupies it for b / rate, and arrives `delay` later:
 //!
 //! t₁ = max(t, free) + b / rate;   arrival = t₁ + delay
 //!
-//! A lost chunk cannot vanish from a stream, so it comes later, by the time after which TCP would
-//! have sent it again, and all behind it wait. What is cut off is held back, and the stream ends
-//! when that lasts as long as TCP's own patience. Acknowledgements are the kernel's: of a link that
-//! is cut one way, the other way stays whole. A connection can still be opened, and the end of a
-//! process closes its connections, through a cut too.
+//! A lost chunk cannot vanish from a stream, so it arrives later, by TCP's time until
+//! retransmission, and all later chunks wait. Bytes to or from an address that is cut off are
+//! held back, and the stream ends when that lasts longer than `TCP_USER_TIMEOUT`. The kernel sends
+//! the acknowledgements, so a cut in one direction leaves the other direction intact. A cut does
+//! not prevent new connections, nor does it hide the end of a process, which closes its
+//! connections.
 //!
-//! The line is described in a file, which is looked at again and again:
+//! A file describes the line, and is read again every 20 ms:
 //!
 //! ```text
 //! rate 24000          bytes per second; 0 is no limit
 //! delay 50            milliseconds
 //! loss 0.01           share of the chunks
-//! mute 127.77.0.2     nothing gets there
-//! deaf 127.77.0.3     nothing comes from there
+//! mute 127.77.0.2     an address to which no bytes get
+//! deaf 127.77.0.3     an address from which no bytes come
 //! ```
 
 use std::{
@@ -42,45 +43,43 @@ use tokio_util::compat::{Compat, TokioAsyncReadCompatExt as _};
 
 use crate::transport::TCP_USER_TIMEOUT;
 
-/// What a line does to bytes.
+/// The properties of a line. The default passes everything on at once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
-    /// Bytes per second each way; 0 is no limit.
+    /// Bytes per second in each direction, for all streams together; 0 is no limit.
     pub rate: u64,
-    /// Each way.
+    /// Time from the end of sending to the arrival, in each direction.
     pub delay: Duration,
-    /// Share of the chunks that come late, each way.
+    /// Share of the chunks that arrive late, in each direction; from 0 to 1.
     pub loss: f64,
-    /// The addresses to which nothing gets.
+    /// The addresses to which no bytes get.
     pub mute: BTreeSet<IpAddr>,
-    /// The addresses from which nothing comes.
+    /// The addresses from which no bytes come.
     pub deaf: BTreeSet<IpAddr>,
 }
 
-/// Why a file is no line.
+/// The text of a line of the file that does not parse.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("\"{0}\" says nothing about a line: write rate, delay, loss, mute or deaf, and a value")]
+#[error("\"{0}\" does not describe a line: write rate, delay, loss, mute or deaf, and a value")]
 pub struct LineError(String);
 
-/// Puts streams on the line of a file.
+/// Passes streams through the line that a file describes.
 #[derive(Clone, Debug)]
 pub(crate) struct Shaper {
     line: watch::Receiver<Line>,
-    /// Out and in.
+    /// Indexed by [`Direction`], shared by all streams.
     ways: Arc<[Mutex<Way>; 2]>,
     /// A stream ends when its bytes are held back for longer.
     patience: Duration,
 }
 
-/// One direction of the line.
 #[derive(Debug, Default)]
 struct Way {
     free_at: Option<Instant>,
-    /// The share of a chunk that is still to be lost.
+    /// Sum of `loss` over the chunks since the last late one; at 1 a chunk is late.
     owed: f64,
 }
 
-/// Where bytes go.
 #[derive(Clone, Copy, Debug)]
 enum Direction {
     Out,
@@ -88,11 +87,11 @@ enum Direction {
 }
 
 impl Shaper {
-    /// Reads the line from `file`, now and whenever it changes; a file that is no line leaves the
-    /// last one. To be called inside a runtime.
+    /// Reads the line from `file`, now and whenever it changes; a file that does not parse leaves
+    /// the last line in force. Must be called inside a runtime.
     ///
     /// # Errors
-    /// The file cannot be read or is no line.
+    /// The file cannot be read or does not parse.
     pub(crate) fn follow(file: &Path) -> io::Result<Self> {
         let (tell, line) = watch::channel(read(file)?);
         let file = file.to_owned();
@@ -111,7 +110,7 @@ impl Shaper {
         Ok(Self { line, ways: Arc::default(), patience: TCP_USER_TIMEOUT })
     }
 
-    /// The stream as it is at the other end of the line.
+    /// Returns the near end of the line, whose far end is `stream`.
     pub(crate) fn shape(&self, stream: TcpStream) -> Compat<DuplexStream> {
         let (near, far) = tokio::io::duplex(PIPE_BYTES);
         let this = self.clone();
@@ -119,7 +118,7 @@ impl Shaper {
             let remote = stream.peer_addr()?.ip();
             let ((socket_in, socket_out), (far_in, far_out)) =
                 (stream.into_split(), tokio::io::split(far));
-            // An end of one direction leaves the other one; a fault ends both.
+            // When one direction ends, the other continues; an error ends both.
             tokio::try_join!(
                 this.carry(Direction::Out, remote, far_in, socket_out),
                 this.carry(Direction::In, remote, socket_in, far_out),
@@ -164,13 +163,13 @@ impl Shaper {
         tokio::try_join!(send, arrive).map(drop)
     }
 
-    /// How many bytes travel together.
+    /// The most bytes of one chunk: a packet, except where chunks have no effect.
     fn chunk(&self) -> usize {
         let line = self.line.borrow();
         if line.rate == 0 && line.loss == 0.0 { PIPE_BYTES } else { PACKET_BYTES }
     }
 
-    /// Books the line for so many bytes. Returns when it is free for them, and when they arrive.
+    /// Reserves the line for `bytes`. Returns when it is free for them, and when they arrive.
     fn book(&self, direction: Direction, bytes: usize, now: Instant) -> (Instant, Instant) {
         let line = self.line.borrow();
         let mut way = self.ways[direction as usize].lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,22 +186,23 @@ impl Shaper {
         (start, arrival)
     }
 
-    /// Waits until bytes that go this way get there.
+    /// Waits until no cut holds back bytes in this direction.
     async fn whole(&self, direction: Direction, remote: IpAddr) {
         let passes = |line: &Line| match direction {
             Direction::Out => !line.mute.contains(&remote),
             Direction::In => !line.deaf.contains(&remote),
         };
-        // This fails when nobody looks at the file any more, and then nothing will change.
+        // This fails when the task that reads the file has ended: then nothing will change any
+        // more.
         let _ = self.line.clone().wait_for(passes).await;
     }
 }
 
 impl Line {
-    /// Writes it where a [`Shaper`] looks, at once.
+    /// Writes the file that a [`Shaper`] reads, by a rename, so that it never reads half of it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The file cannot be written or renamed.
     pub fn write(&self, file: &Path) -> io::Result<()> {
         let fresh = file.with_extension("new");
         fs::write(&fresh, self.to_string())?;
@@ -251,15 +251,14 @@ impl Line {
     }
 }
 
-/// How often the file is read.
 const LOOK: Duration = Duration::from_millis(20);
-/// The time after which TCP would send something again on a short line (the least RTO of Linux).
+/// The time after which TCP sends a segment again on a short line (the least RTO of Linux).
 const RETRANSMISSION: Duration = Duration::from_millis(200);
-/// Payload of a packet on Ethernet.
+/// Payload of a TCP segment on Ethernet.
 const PACKET_BYTES: usize = 1_448;
-/// Bytes between a stream and its user.
+/// Buffer between a stream and its user.
 const PIPE_BYTES: usize = 16 * 1_024;
-/// Chunks under way on one stream: what a window of TCP holds.
+/// Chunks under way on one stream, about what a TCP window holds.
 const FLYING_MAX: usize = 256;
 
 #[cfg(test)]
@@ -273,7 +272,7 @@ mod tests {
         (tell, Shaper { line, ways: Arc::default(), patience: Duration::from_secs(2) })
     }
 
-    /// Both ends of a connection, this one on the line.
+    /// Both ends of a connection; the first one passes through the line.
     async fn connection(shaper: &Shaper) -> (DuplexStream, TcpStream) {
         let listener = tokio::net::TcpListener::bind((HERE, 0)).await.unwrap();
         let there = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -310,7 +309,7 @@ mod tests {
             late += u32::from(arrival == start + second + delay + RETRANSMISSION);
             assert!(arrival >= start + second + delay);
         }
-        // 0.1 is no binary fraction: the last one may fall just short.
+        // 0.1 is not a binary fraction: the last one may fall just short.
         assert!((3..=4).contains(&late), "{late}");
         assert_eq!(shaper.book(Direction::In, 1_000, now).0, now, "the ways are independent");
     }

@@ -1,12 +1,11 @@
 //! Byte streams of our own protocols, opened on a connection that the caller chooses.
 //!
-//! Control and bulk must not share a TCP connection: a megabyte in its send buffer delays a
-//! heartbeat by the time the line needs for it. libp2p's generic stream behaviour picks any
-//! connection of the peer, so this one takes a [`ConnectionId`]. Each request carries its reply
+//! Control and bulk must not share a TCP connection: a megabyte in the send buffer delays a
+//! heartbeat by the time that it takes to send. libp2p's generic stream behaviour picks any
+//! connection to the peer, so this one takes a [`ConnectionId`]. Each request carries its reply
 //! channel through the negotiation, so requests run in parallel and need no table.
 //!
-//! It enforces no protocol: frames, limits and deadlines are the caller's. A stream that nobody
-//! takes is reset.
+//! Frames, limits and deadlines are left to the caller. A stream that is dropped unread is reset.
 
 use std::{
     collections::VecDeque,
@@ -34,48 +33,47 @@ use libp2p::{
 /// A stream that a peer opened to us.
 #[derive(Debug)]
 pub struct Incoming {
-    /// Who opened it: the owner of the connection.
+    /// The peer at the other end, authenticated by the connection.
     pub peer: PeerId,
-    /// The connection that it came on.
+    /// The connection that carries the stream.
     pub connection: ConnectionId,
-    /// One of the protocols that the behaviour was made for.
+    /// The negotiated protocol, one of those given to [`Behaviour::new`].
     pub protocol: StreamProtocol,
-    /// The stream.
+    /// The stream, from which no byte was read yet.
     pub stream: Stream,
 }
 
 /// Why a stream could not be opened.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
-    /// The connection is gone.
+    /// The connection closed before the request reached it.
     #[error("the connection is closed")]
     Closed,
     /// The peer does not speak this protocol.
     #[error("the peer does not speak {0}")]
     Unsupported(StreamProtocol),
-    /// No answer in time, or the connection failed meanwhile.
+    /// The negotiation took longer than 5 s, or the connection failed meanwhile.
     #[error("no stream: {0}")]
     Failed(String),
 }
 
-/// The answer to [`Behaviour::open`], once it is there.
+/// Receives the answer to [`Behaviour::open`]; cancelled when the connection has closed.
 pub type Opening = oneshot::Receiver<Result<Stream, OpenError>>;
 
-/// See the module.
+/// Opens streams on chosen connections, and reports the streams that peers open.
 pub struct Behaviour {
     protocols: Vec<StreamProtocol>,
     outbox: VecDeque<ToSwarm<Incoming, Request>>,
 }
 
 impl Behaviour {
-    /// Accepts the given protocols, and can open any.
+    /// Accepts streams of the given protocols; streams of any protocol can be opened.
     #[must_use]
     pub fn new(protocols: &[StreamProtocol]) -> Self {
         Self { protocols: protocols.to_vec(), outbox: VecDeque::new() }
     }
 
-    /// Asks for a stream on one connection. A receiver that is cancelled means that the connection
-    /// has closed. The caller bounds how many requests are open.
+    /// Requests a stream on one connection. The caller bounds the number of open requests.
     pub fn open(
         &mut self,
         peer: PeerId,
@@ -146,7 +144,7 @@ impl NetworkBehaviour for Behaviour {
     }
 }
 
-/// From the behaviour to the handler of one connection.
+/// A request for a stream, from the behaviour to the handler of one connection.
 #[derive(Debug)]
 pub struct Request {
     protocol: StreamProtocol,
@@ -155,7 +153,7 @@ pub struct Request {
 
 type Reply = oneshot::Sender<Result<Stream, OpenError>>;
 
-/// The part that lives in a connection.
+/// The part of the behaviour that belongs to one connection.
 pub struct Handler {
     protocols: Vec<StreamProtocol>,
     requests: VecDeque<Request>,
@@ -204,7 +202,7 @@ impl ConnectionHandler for Handler {
         &mut self,
         event: ConnectionEvent<'_, AnyOf, Self::OutboundProtocol, (), Self::OutboundOpenInfo>,
     ) {
-        // A failed send of a reply means that the asker has gone; its stream is reset by the drop.
+        // A reply cannot be sent if the caller has dropped the receiver; the stream is then reset.
         match event {
             ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound {
                 protocol: arrival,
@@ -228,7 +226,7 @@ impl ConnectionHandler for Handler {
     }
 }
 
-/// Accepts any protocol of a list, and says which it was.
+/// Accepts any protocol of a list, and returns the one that was negotiated.
 pub struct AnyOf(Vec<StreamProtocol>);
 
 impl UpgradeInfo for AnyOf {
@@ -250,10 +248,10 @@ impl InboundUpgrade<Stream> for AnyOf {
     }
 }
 
-/// Longer than a round trip over a busy home line (1.3 s were measured), shorter than a member's
-/// time to be declared lost.
+/// Longer than a round trip over a busy home line (1.3 s were measured), shorter than the silence
+/// after which a member is declared lost.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Streams of one connection that wait for the behaviour; what is above is reset. libp2p's own
-/// limit on negotiations in parallel (64, see `transport`) makes more of them impossible.
+/// Streams of one connection that wait for the behaviour; further ones are reset. libp2p's own
+/// limit on parallel negotiations (64, see `transport`) makes more of them impossible.
 const ARRIVALS_MAX: usize = 64;

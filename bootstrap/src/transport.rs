@@ -1,14 +1,15 @@
-//! How bytes get to a peer: TCP with noise and yamux, QUIC, names, and circuits through a relay.
+//! How bytes get to a peer: TCP with noise and yamux, QUIC, DNS names, and circuits through a
+//! relay.
 //!
-//! Libp2p's defaults carry the messages; three settings are ours. A TCP connection whose peer has
-//! vanished is given up after 8 s (`TCP_USER_TIMEOUT`; the kernel's own patience is 15 minutes).
-//! BBR is asked for where the kernel lets us: with 0.1 % loss it is worth 5 to 50 times cubic.
-//! QUIC streams get small windows: quinn ends a connection whose reassembly buffer has over 1,024
-//! gaps, which a burst of losses in a large window makes.
+//! The defaults of libp2p apply, with three exceptions. A TCP connection whose peer has vanished is
+//! closed after 8 s (`TCP_USER_TIMEOUT`; the kernel would wait 15 minutes). BBR is requested where
+//! the kernel allows it: at 0.1 % loss its throughput is 5 to 50 times that of cubic. QUIC streams
+//! get small windows: quinn closes a connection whose reassembly buffer has over 1,024 gaps, which
+//! a burst of losses in a large window causes.
 //!
-//! Streams are not negotiated lazily, though it would save a round trip: until the peer has
+//! Streams are not negotiated lazily, although that would save a round trip. Until the peer has
 //! confirmed, a read of a lazy stream flushes it and so steals the wake-up of a writer in another
-//! task, and a ring step in both directions stands still (3 of 12 runs, November 2026).
+//! task, and a ring step in both directions stalls (3 of 12 runs, November 2026).
 
 use std::{
     io,
@@ -36,53 +37,53 @@ use socket2::SockRef;
 
 use crate::{handshakes, shaper::Shaper};
 
-/// Why there is no transport. Our environment's fault.
+/// Why the transport cannot be set up. Our environment is at fault.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The key cannot sign.
+    /// The key cannot sign noise's static key.
     #[error("the noise handshake cannot be set up: {0}")]
     Noise(#[from] noise::Error),
-    /// The resolver's configuration was there and then was not.
+    /// The resolver's configuration disappeared between two reads.
     #[error("the resolver cannot be set up: {0}")]
     Names(#[from] io::Error),
-    /// The file of the simulated line.
+    /// The file of the simulated line is absent or does not parse.
     #[error("the simulated line cannot be read: {0}")]
     Line(#[source] io::Error),
 }
 
-/// Why nothing listens at an address. The person who chose it, or another program, is at fault.
+/// Why we cannot listen on an address. The person who chose it, or another program, is at fault.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Somebody listens there already.
+    /// Another program listens on the port already.
     #[error(
         "cannot listen on {address}: the port is in use; stop the program that uses it, or choose \
          another port (0 lets the system choose)"
     )]
     InUse {
-        /// What was asked for.
+        /// The address as it was configured.
         address: Multiaddr,
     },
-    /// The system refuses.
+    /// The operating system refuses, often because the address belongs to another machine.
     #[error("cannot listen on {address}: {cause}; choose an address of this machine")]
     Refused {
-        /// What was asked for.
+        /// The address as it was configured.
         address: Multiaddr,
-        /// What the system says.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// Not an address of a transport that we have.
+    /// The address is for none of our transports, TCP and QUIC.
     #[error(
         "cannot listen on {address}: neither /ip4/…/tcp/<port> nor /ip4/…/udp/<port>/quic-v1 (or \
          ip6)"
     )]
     Unsupported {
-        /// What was asked for.
+        /// The address as it was configured.
         address: Multiaddr,
     },
 }
 
-/// Everything that a swarm can dial and listen on, and the behaviour that belongs to the circuits.
-/// A file at `line` makes TCP as bad as it says, see [`crate::shaper`].
+/// The transport of a swarm, and the behaviour that the circuits need. If `line` is given, TCP
+/// passes through the simulated line that this file describes ([`crate::shaper`]).
 ///
 /// # Errors
 /// See [`BuildError`].
@@ -124,7 +125,7 @@ pub fn build(
     Ok((handshakes::bounded(all.boxed()), behaviour))
 }
 
-/// How a swarm of ours runs; the reasons stand at the constants.
+/// The configuration of our swarms; the constants give the reasons.
 #[must_use]
 pub fn swarm_config() -> swarm::Config {
     swarm::Config::with_tokio_executor()
@@ -135,10 +136,10 @@ pub fn swarm_config() -> swarm::Config {
         .with_dial_concurrency_factor(DIAL_CONCURRENCY)
 }
 
-/// Listens at an address.
+/// Listens on an address.
 ///
 /// libp2p sets `SO_REUSEPORT` on its sockets, with which two processes of one user would share a
-/// port without a word; so a TCP port is first taken once without it.
+/// port silently. So a TCP port is first bound once without it.
 ///
 /// # Errors
 /// See [`ListenError`].
@@ -159,7 +160,7 @@ pub fn listen<B: swarm::NetworkBehaviour>(
     })
 }
 
-/// The system's own error inside libp2p's layers of wrapping, for people to read.
+/// The operating system's error inside libp2p's layers of wrapping, for people to read.
 #[must_use]
 pub fn root_cause(error: io::Error) -> io::Error {
     let mut deepest: &(dyn std::error::Error + 'static) = &error;
@@ -184,8 +185,8 @@ pub fn root_cause(error: io::Error) -> io::Error {
     }
 }
 
-/// Resolves names as the system is configured to. Without a configuration names fail and numbers
-/// still work; the attempt on a transport that does nothing tells, as it consumes its argument.
+/// Adds the system's name resolution. Without a configuration, names fail and numbers still work.
+/// The first attempt is on a dummy transport, because `system` consumes its argument.
 fn named<T>(inner: T) -> io::Result<dns::tokio::Transport<T>> {
     match dns::tokio::Transport::system(DummyTransport::<()>::new()) {
         Ok(_) => dns::tokio::Transport::system(inner),
@@ -210,7 +211,7 @@ fn tcp_socket(address: &Multiaddr) -> Option<SocketAddr> {
     }
 }
 
-/// Best effort: where the kernel refuses, its defaults stay.
+/// Tunes a socket as far as the kernel permits; otherwise its defaults stay.
 #[cfg(target_os = "linux")]
 fn tune(stream: &tokio::net::TcpStream) {
     let socket = SockRef::from(stream);
@@ -230,24 +231,24 @@ fn tune(stream: &tokio::net::TcpStream) {
     }
 }
 
-/// Three round trips over a bad line, generously. A connection that comes in has less, see
+/// Ample for three round trips over a bad line. Inbound connections have less time, see
 /// [`crate::handshakes`].
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(8);
-/// A connection whose peer has taken nothing for so long is given up.
+/// The time without acknowledgement after which a TCP connection is closed.
 pub(crate) const TCP_USER_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Gossip and our own streams keep a connection open; this is for one that nothing uses. A ring
-/// connection is to stay for 60 s unused (docs/FORMATS.md).
+/// Gossip and our own streams keep a connection open, so this concerns only unused ones. A ring
+/// connection must survive 60 s without use (docs/FORMATS.md).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Back-pressure between behaviours and connections: Substrate runs 32 and 24.
+/// Back-pressure between behaviours and connections: Substrate uses 32 and 24.
 const NOTIFY_BUFFER: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
 const EVENT_BUFFER: usize = 32;
 
-/// Streams that a peer may be opening at once on one connection; what is above is reset.
+/// Streams that a peer may be negotiating at once on one connection; further ones are reset.
 const NEGOTIATIONS_MAX: usize = 64;
 
-/// Addresses of one peer that are tried at once.
+/// Addresses of one peer that are dialled at once.
 const DIAL_CONCURRENCY: NonZeroU8 = NonZeroU8::new(8).expect("not zero");
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The entry point from outside: a server that hands out manifests to a peer that knows nothing but
-//! its address, and what it refuses to serve at.
+//! The entry point from outside: it hands out manifests to a peer that knows only its address, and
+//! refuses addresses at which it cannot serve.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{
@@ -33,7 +33,7 @@ fn config(listen: &str) -> Config {
     }
 }
 
-/// The same for who names the run, with notices at `notices`.
+/// The same, but only for peers that name the run, with notices at `notices`.
 fn unlisted(notices: &Path) -> Config {
     let mut config = config("/ip4/127.0.0.1/tcp/0");
     config.unlisted = true;
@@ -72,7 +72,7 @@ async fn ask(address: Multiaddr) -> Vec<Vec<u8>> {
     ask_for(address, manifest::PROTOCOL, None).await
 }
 
-/// The same by name, for manifests or notices.
+/// Asks for the manifests or the notices of `run`.
 async fn ask_for(
     address: Multiaddr,
     protocol: StreamProtocol,
@@ -96,9 +96,11 @@ async fn ask_for(
     tokio::select! {
         files = async {
             let stream = opening.await.unwrap().unwrap();
-            match run.filter(|_| protocol == manifest::NOTICES) {
-                Some(run) => manifest::ask_notices(stream, run).await,
-                None => manifest::ask(stream, run).await,
+            match run {
+               Some(run) if protocol == manifest::NOTICES => {
+                   manifest::ask_notices(stream, run).await
+               }
+               run => manifest::ask(stream, run).await,
             }
         } => files.unwrap(),
         () = async { loop { swarm.select_next_some().await; } } => unreachable!(),
@@ -115,7 +117,7 @@ async fn a_peer_that_knows_only_the_announced_address_gets_the_manifests() {
 }
 
 #[tokio::test]
-async fn an_unlisted_run_is_for_who_names_it() {
+async fn an_unlisted_run_is_for_peers_that_name_it() {
     let (_server, address) = start_with(unlisted(Path::new("/absent"))).await;
     for (named, files) in [(None, 0), (Some([8; 32]), 0), (Some(RUN), 1)] {
         let asked = ask_for(address.clone(), manifest::PROTOCOL, named).await;
@@ -123,7 +125,7 @@ async fn an_unlisted_run_is_for_who_names_it() {
     }
 }
 
-/// Notices come later than the manifest: nobody starts the entry point again for them.
+/// Notices appear later than the manifest, and nobody restarts the entry point for them.
 #[tokio::test]
 async fn the_notices_beside_a_manifest_are_handed_out_as_they_are_now() {
     let folder = tempfile::tempdir().unwrap();
@@ -136,7 +138,7 @@ async fn the_notices_beside_a_manifest_are_handed_out_as_they_are_now() {
     assert!(asked([8; 32]).await.is_empty());
 }
 
-/// A peer that opens 100 streams to the entry at `address` and says nothing on them; ends when dropped.
+/// A peer that opens 100 streams to the entry at `address` and sends nothing on them.
 async fn occupy(address: Multiaddr) -> JoinHandle<()> {
     let (occupied, waiting) = tokio::sync::oneshot::channel();
     let task = tokio::spawn(async move {
@@ -146,21 +148,23 @@ async fn occupy(address: Multiaddr) -> JoinHandle<()> {
         let behaviour = streams::Behaviour::new(&[]);
         let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
         swarm.dial(address).unwrap();
-        let (mut occupied, mut openings, mut held) = (Some(occupied), Vec::new(), Vec::new());
+        let (mut occupied, mut openings, mut open) = (Some(occupied), Vec::new(), Vec::new());
         loop {
             match swarm.select_next_some().await {
                 SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } => {
                     let streams = swarm.behaviour_mut();
-                    let open = |_| streams.open(peer_id, connection_id, manifest::PROTOCOL);
-                    openings = (0..100).map(open).collect();
+                    let request = |_| streams.open(peer_id, connection_id, manifest::PROTOCOL);
+                    openings = (0..100).map(request).collect();
                 }
                 event => drop(event),
             }
             for opening in &mut openings {
-                held.extend(opening.try_recv().ok().flatten());
+                open.extend(opening.try_recv().ok().flatten());
             }
-            if held.len() >= 64 {
-                occupied.take().into_iter().for_each(|occupied| occupied.send(()).unwrap());
+            if open.len() >= 64
+                && let Some(occupied) = occupied.take()
+            {
+                occupied.send(()).unwrap();
             }
         }
     });
@@ -169,7 +173,7 @@ async fn occupy(address: Multiaddr) -> JoinHandle<()> {
     task
 }
 
-/// Who opens streams and is silent has its own places only.
+/// A silent peer uses up its own streams and nobody else's.
 #[tokio::test]
 async fn silent_streams_of_one_peer_keep_nobody_from_the_manifests() {
     let (_server, address) = start("/ip4/127.0.0.1/tcp/0").await;
@@ -185,7 +189,7 @@ async fn a_port_in_use_is_named_with_the_remedy() {
     let plain = format!("/ip4/127.0.0.1/tcp/{}", taken.local_addr().unwrap().port());
     let error = fails(&plain).await;
     assert!(error.contains(&plain) && error.contains("choose another port"), "{error}");
-    // Another libp2p program shares its port with whoever asks for it politely.
+    // Another libp2p program would share its port with any socket that sets `SO_REUSEPORT`.
     let (_server, address) = start("/ip4/127.0.0.1/tcp/0").await;
     let shared = address.to_string().split("/p2p").next().unwrap().to_owned();
     let error = fails(&shared).await;

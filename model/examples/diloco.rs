@@ -1,15 +1,16 @@
-//! The whole outer loop in one process: peers in turn, the exact mean of what they learnt, one outer
-//! step. It is where sizes and rates of a run are chosen before real nodes spend time on them.
+//! Runs the whole outer loop in one process: the peers train in turn, then one outer step applies
+//! the exact mean of their deltas. Use it to choose the sizes and rates of a run before real nodes
+//! spend time on them.
 //!
 //! ```text
 //! cargo run --release -p intellect-model --example diloco -- peers=4 epochs=10 amount=15
 //!     [file=TEXT] [seed=1] [outer.lr=0.7 outer.momentum=0.6 outer.ramp=10] [model.width=64]…
 //! ```
 //!
-//! Any key of `[model]`, `[data]` and `[train]` may be set. It sums in f32 and in order as a ring
-//! does, without its int8.
+//! Any key of `[model]`, `[data]` and `[train]` may be set. Deltas are summed in f32 and in order
+//! like in a ring, but without the int8 codec.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "an example prints for the person who runs it")]
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ use intellect_model::state::State;
 use intellect_model::train::Trainer;
 use intellect_model::{Device, arch, genesis, trainer};
 
-/// Everything that can be set.
+/// The settings from the command line.
 struct Settings {
     work: toml::Table,
     file: Option<PathBuf>,
@@ -79,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One peer's inner steps: adds its delta to `sum`, returns its mean loss.
+/// Takes the inner steps of one peer, adds its delta to `sum` and returns its mean loss.
 fn learn(
     peer: &mut dyn Trainer,
     state: &State,

@@ -5,14 +5,16 @@
 //! cargo run --release -p intellect-model --features cuda --example golden -- --on cuda FILE…
 //! ```
 //!
-//! `--on` takes `cpu`, `cuda` or, of a build with `--features wgpu`, `gpu`: the first device of that kind.
+//! `--on` takes `cpu`, `cuda` (in a build with `--features cuda`) or `gpu` (with `--features wgpu`)
+//! and uses the first device of that kind.
 //!
-//! A file is safetensors: `param/*`, `in/ids`, `in/targets`, `out/*`, `grad/*`, and in its metadata
-//! the family and the configuration, of any shape. Files beside it that bear its name are read too:
-//! `train.json`, a trace of training, and `NAME.groups.json`, the optimiser's groups. Prints one
-//! line per check; exits 1 when an error is past its bound or a file cannot be used.
+//! A file is in the safetensors format. It holds `param/*`, `in/ids`, `in/targets`, `out/*` and
+//! `grad/*`, and in its metadata the family and the configuration of the model, which may have any
+//! shape. Two files next to it are read if they exist: `train.json`, a trace of training, and
+//! `NAME.groups.json`, the groups of the optimiser. The example prints one line per check and exits
+//! with 1 if an error is beyond its bound or a file cannot be used.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "an example prints for the person who runs it")]
 
 #[path = "../tests/golden/checks.rs"]
 mod checks;
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
     }
     let files: Vec<PathBuf> = arguments.into_iter().map(PathBuf::from).collect();
     if files.is_empty() {
-        println!("name at least one file of vectors");
+        println!("usage: golden [--on cpu|cuda|gpu] FILE…");
         return ExitCode::from(2);
     }
     let mut failed = 0;
@@ -50,11 +52,11 @@ fn main() -> ExitCode {
             1
         });
     }
-    println!("{failed} of all checks FAIL");
+    println!("{failed} checks FAIL");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The number of checks that fail.
+/// Prints the checks of one file and returns how many fail.
 fn check(file: &Path, on: &str) -> Result<usize> {
     let checks = checks_on(on, &Vectors::read(file)?)?;
     for check @ Check { name, error, bound } in &checks {
@@ -72,7 +74,7 @@ fn checks_on(on: &str, vectors: &Vectors) -> Result<Vec<Check>> {
         #[cfg(feature = "wgpu")]
         "gpu" => checks::checks_of::<burn_autodiff::Autodiff<burn_wgpu::Wgpu<f32, i32>>>(vectors),
         _ => {
-            bail!("nothing is called {on} here: cpu, and of a build with these features cuda, gpu")
+            bail!("unknown device {on}: use cpu, or cuda or gpu in a build with that feature")
         }
     }
 }

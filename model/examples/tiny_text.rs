@@ -1,13 +1,13 @@
-//! Trains a small Llama on a page of text and writes how it would go on.
+//! Trains a small Llama on a page of text, then prints text that the model generates.
 //!
 //! ```text
 //! cargo run --release -p intellect-model --example tiny_text [FILE [STEPS]]
 //! ```
 //!
-//! One peer, no outer step, no network: the crate's public face in one screen. Without FILE it reads
-//! the repository's README.
+//! One peer, no outer step and no network: the public interface of the crate on one screen. Without
+//! FILE it reads the README of the repository.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "an example prints for the person who runs it")]
 
 use std::error::Error;
 use std::io::{self, Write};

@@ -1,14 +1,16 @@
-//! How long the recurrence of RWKV takes, forward and backward, beside the projections of a block.
+//! Measures how long the recurrence of RWKV takes, forward and backward, compared with the
+//! projections of a block.
 //!
 //! ```text
 //! cargo run --release -p intellect-model --example wkv
 //! ```
 //!
-//! One sequence of T tokens, D = 256, heads of 64; the projections are the five of time mixing, D × D
-//! each. Both are measured in turn, and the least of several rounds counts, since others may use the
-//! machine. The recurrence is linear in T when its time per token does not grow.
+//! There is one sequence of T tokens with D = 256 and heads of 64 channels; the projections are the
+//! five of time mixing, D × D each. Both are measured in turn, and the shortest of several rounds
+//! counts, since other programs may use the machine. The recurrence is linear in T when its time
+//! per token does not grow.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "an example prints for the person who runs it")]
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +42,7 @@ fn main() {
     }
 }
 
-/// Of the pass that `prepare` makes ready.
+/// The duration of the pass that `prepare` returns; the preparation does not count.
 fn time<F: FnOnce()>(prepare: impl FnOnce() -> F) -> Duration {
     let pass = prepare();
     let start = Instant::now();
@@ -48,7 +50,7 @@ fn time<F: FnOnce()>(prepare: impl FnOnce() -> F) -> Duration {
     start.elapsed()
 }
 
-/// Numbers between −1 and 1, with gradients.
+/// A tensor of numbers between −1 and 1 that requires a gradient.
 fn tensor(shape: &[usize], seed: usize) -> FloatTensor<A> {
     let count = shape.iter().product();
     let values: Vec<f32> =

@@ -1,11 +1,11 @@
 //! The closed list of architectures.
 //!
-//! A family is a file here and a line of the list in `config/model.rs`. Its file has the
-//! [`Facts`] about it (the list of its parameters with their names, shapes and starts,
-//! what a token costs, its words elsewhere) and its model, a [`Pass`]. The weights themselves are
-//! a plain list of tensors in canonical order, owned by whoever trains or evaluates them; for one
-//! pass the list becomes a typed model. So there is no other order of parameters than the one that
-//! is declared, and training, with its copy of the list that burn tracks, needs no second model.
+//! A family is a file here and a line of the list in `config/model.rs`. Its file has the [`Facts`]
+//! about it (its parameters with their names, shapes and initial values, the cost of a token, its
+//! names in other programs) and its model, a [`Pass`]. The weights themselves are a plain list of
+//! tensors in canonical order, owned by the trainer or evaluator; for one pass the list becomes a
+//! typed model. So the declared order of parameters is the only one, and training, which has a
+//! second list that burn tracks, needs no second model.
 
 pub mod eagle;
 mod family;
@@ -24,7 +24,7 @@ use crate::genesis::Spec;
 use crate::ops::FusedOps;
 use crate::optim::Group;
 
-/// Chooses the family's code.
+/// Dispatches a call to the family's code.
 macro_rules! families {
     ($($name:ident = $number:literal, $module:ident, $keys:tt;)*) => {
         impl Family {
@@ -35,10 +35,10 @@ macro_rules! families {
             }
         }
 
-        /// What a model keeps of the text before.
+        /// What a model keeps of the preceding text.
         #[derive(Clone, Debug)]
         pub enum State<B: FusedOps> {
-            $(#[doc = concat!("Of [`", stringify!($module), "`].")]
+            $(#[doc = concat!("The state of [`", stringify!($module), "`].")]
             $name(<$module::$name<B> as Pass<B>>::State),)*
         }
 
@@ -57,7 +57,7 @@ macro_rules! families {
                 }
             }
 
-            /// The state before the first token, of so many texts that are read side by side.
+            /// The state before the first token, for `sequences` texts that are read in parallel.
             #[must_use]
             pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> State<B> {
                 match self.model().family {
@@ -67,11 +67,11 @@ macro_rules! families {
                 }
             }
 
-            /// [`logits`](Self::logits) of what comes after the state, which moves on.
+            /// [`logits`](Self::logits) of tokens that follow the state, which is advanced.
             /// // tokens [B·T]; result [B·T, V]
             ///
             /// # Panics
-            /// When the state is another architecture's, or would hold more than its
+            /// If the state belongs to another architecture, or would exceed its
             /// [`reach`](Self::reach).
             #[must_use]
             pub fn extend<B: FusedOps>(
@@ -104,8 +104,8 @@ impl Arch {
         self.declare().specs
     }
 
-    /// The shapes of the tensors that hold them: the same numbers in the same order, but some
-    /// neighbours packed.
+    /// The shapes of the tensors that hold the parameters: the same numbers in the same order, but
+    /// some neighbours packed into one tensor.
     #[must_use]
     pub fn shapes(&self) -> Vec<Vec<usize>> {
         self.declare().shapes
@@ -114,7 +114,7 @@ impl Arch {
     /// How the optimiser treats each of the tensors, in the order of [`shapes`](Self::shapes).
     ///
     /// # Panics
-    /// When a tensor packs parameters of different groups: a mistake of the architecture.
+    /// If a tensor packs parameters of different groups, which is a mistake of the architecture.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
         let Declared { specs, shapes } = self.declare();
@@ -137,14 +137,14 @@ impl Arch {
         (self.model().family.facts().flops_per_token)(self.model(), &self.declare())
     }
 
-    /// Numbers that a training step holds for each token at its peak: what the backward pass needs
-    /// of the forward pass, and the largest gradients beside it.
+    /// Numbers in memory for each token at the peak of a training step: those that the backward
+    /// pass needs from the forward pass, and the largest gradients.
     #[must_use]
     pub fn held_per_token(&self) -> u64 {
         (self.model().family.facts().held_per_token)(self.model()) as u64
     }
 
-    /// Tokens of a text that a state holds at most; none where it holds any number.
+    /// The most tokens of a text that a state can hold; `None` where there is no limit.
     #[must_use]
     pub fn reach(&self) -> Option<usize> {
         (self.model().family.facts().reach)(self.model())
@@ -152,7 +152,7 @@ impl Arch {
 }
 
 impl Family {
-    /// The sizes with which `bench train` measures it: those of all families, and its own.
+    /// The sizes with which `bench train` measures the family: the common ones, and its own.
     #[must_use]
     pub fn bench_model(self) -> Model {
         let sizes = Model {
@@ -170,7 +170,7 @@ impl Family {
 }
 
 impl Model {
-    /// Parameters of the whole model.
+    /// The number of parameters of the whole model.
     #[must_use]
     pub fn parameter_count(&self) -> u64 {
         specs(self).iter().map(|spec| spec.len() as u64).sum()
@@ -178,14 +178,14 @@ impl Model {
 }
 
 impl Work {
-    /// Bytes of the agreed state, parameters and outer momentum: what a joiner fetches.
+    /// Bytes of the agreed state, parameters and outer momentum, which a joining peer downloads.
     #[must_use]
     pub fn state_bytes(&self) -> u64 {
         8 * self.model.parameter_count()
     }
 }
 
-/// The parameters of a model, as genesis makes them.
+/// The parameters of a model, as genesis creates them.
 #[must_use]
 pub fn specs(model: &Model) -> Vec<Spec> {
     Arch::new(model).specs()
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(specs as u64, model.parameter_count());
     }
 
-    /// 75.03 GFLOP per token at 8,192 tokens: INTELLECT-1's sizes and PRIME's formula.
+    /// INTELLECT-1's sizes and PRIME's formula give 75.03 GFLOP per token at 8,192 tokens.
     #[test]
     fn intellect_1_costs_75_gflop_per_token() {
         let mut model = Work::synthetic().model;

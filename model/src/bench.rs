@@ -1,8 +1,8 @@
-//! What a device computes and how fast: the measurements behind `bench device`, as plain numbers.
+//! Whether a device computes correctly, and how fast: the measurements behind `bench device`.
 //!
-//! [`check()`] is the check that each start on a GPU makes, with its distances; [`measure`] takes one operator at any size,
-//! forward and backward. Nothing here judges: whoever asks knows the bounds. What fails on the device is an error of the
-//! call in which it fails, and each call begins anew.
+//! [`check()`] is the check at each start on a GPU, with its distances; [`measure`] runs one
+//! operator at any size, forward and backward. The results are plain numbers, and the caller judges
+//! them. A failure on the device is an error only of the call in which it occurs.
 
 use std::iter;
 use std::time::{Duration, Instant};
@@ -21,17 +21,17 @@ use crate::{Device, Placed, place};
 /// The self-check of a device with a small model of one family.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The largest distance from the CPU over its bound: up to 1 is right. It may be no number, which is wrong.
+    /// The largest error over its bound: up to 1 is correct, above 1 or NaN is wrong.
     pub of_bound: f32,
-    /// What is that far off, and by how much.
+    /// The quantity with this error, and the error itself.
     pub what: String,
-    /// Time of the first step on the device, with the compilation of kernels that nobody has used before.
+    /// Time of the first step on the device, including the compilation of kernels.
     pub first: Duration,
-    /// Time of the same step once more.
+    /// Time of the same step, repeated.
     pub second: Duration,
-    /// Whether it gave the same bits both times.
+    /// Whether the repetition gave the same bits.
     pub same_again: bool,
-    /// Whether it gave them in memory that was full of NaN before.
+    /// Whether the step gives the same bits in memory that was full of NaN before.
     pub same_in_used_memory: bool,
 }
 
@@ -40,45 +40,45 @@ pub struct Checked {
 pub enum Subject {
     /// y = x·Wᵀ. // x [rows, ins], W [outs, ins], y [rows, outs]
     Product {
-        /// N
+        /// N, the number of inputs.
         rows: usize,
-        /// Width of an input.
+        /// Width of each input, the columns of W.
         ins: usize,
-        /// Width of an output.
+        /// Width of each output, the rows of W.
         outs: usize,
     },
     /// Causal attention, each sequence one document.
     Attention(Heads),
     /// The recurrence, with a decay for each token.
     Wkv {
-        /// B
+        /// B, the number of sequences.
         sequences: usize,
-        /// T
+        /// T, the tokens of each sequence.
         tokens: usize,
-        /// H
+        /// H, the number of heads.
         heads: usize,
-        /// K
+        /// K, the width of each head.
         size: usize,
     },
 }
 
-/// An operator, forward and backward.
+/// The measurement of an operator, forward and backward.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// Time of the first call, with the compilation of kernels that nobody has used before.
+    /// Time of the first call, including the compilation of kernels.
     pub first: Duration,
-    /// The median of the others.
+    /// Median time of the other calls.
     pub median: Duration,
-    /// How many others there were, at least one.
+    /// The number of the other calls, at least one.
     pub repeats: usize,
-    /// Whether all gave the same bits.
+    /// Whether all calls gave the same bits.
     pub same: bool,
-    /// The largest difference of an output or gradient over its largest value: of a product against sums of 64 bits, on a
-    /// random sample; of the others against the CPU. It may be no number.
+    /// The largest difference of an output or gradient over its largest value. A product is
+    /// compared with sums in f64 on a random sample, the others with the CPU. It may be NaN.
     pub error: f32,
 }
 
-/// Does the work on the place of a device, whatever backend that is.
+/// Runs `$work` on a device, whatever its backend.
 macro_rules! on {
     ($device:expr, $place:ident => $work:expr) => {
         match place($device)? {
@@ -99,7 +99,8 @@ pub fn check(device: Device, family: Family) -> Result<Checked, TrainError> {
     on!(device, place => check_on(&place, family))
 }
 
-/// Runs an operator `repeats` times after a first time; fewer, but at least once, where `limit` is over.
+/// Runs an operator once and then `repeats` times; fewer, but at least once, if `limit` is
+/// exceeded.
 ///
 /// # Errors
 /// [`TrainError::Device`], [`TrainError::Lost`]
@@ -112,7 +113,7 @@ pub fn measure(
     on!(device, place => measure_on(&place, subject, repeats, limit))
 }
 
-/// Gives the memory that this thread's computing keeps for later back to the driver.
+/// Returns the memory that this thread keeps for later computations to the driver.
 ///
 /// # Errors
 /// [`TrainError::Device`], [`TrainError::Lost`]
@@ -143,12 +144,12 @@ fn check_on<A: TrainBackend>(place: &Place<A>, family: Family) -> Result<Checked
     })
 }
 
-/// What is allocated later finds no zeros.
+/// Fills free memory with NaN, so that later allocations do not contain zeros.
 fn leave_dirt<A: TrainBackend>(place: &Place<A>) -> Result<(), TrainError> {
     let full = |size| Tensor::<Inner<A>, 1>::full([size], f32::NAN, &place.device);
     let sizes = (3..23).flat_map(|bits| iter::repeat_n(1_usize << bits, 6));
-    let held = place.over(|| Ok(sizes.map(full).collect::<Vec<_>>()))?;
-    drop(held);
+    let dirty = place.over(|| Ok(sizes.map(full).collect::<Vec<_>>()))?;
+    drop(dirty);
     Ok(())
 }
 
@@ -160,14 +161,13 @@ fn release_on<A: TrainBackend>(place: &Place<A>) -> Result<(), TrainError> {
 }
 
 impl Subject {
-    /// Bytes that a call holds: inputs, outputs, their gradients, and as much again of the output.
+    /// Bytes in memory during a call: inputs, outputs, their gradients, and the output once more.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let outputs = self.output().iter().product::<usize>();
         8 * (params::count(&self.inputs()) + 2 * outputs) as u64
     }
 
-    /// Shapes.
     fn inputs(&self) -> Vec<Vec<usize>> {
         match *self {
             Self::Product { rows, ins, outs } => vec![vec![rows, ins], vec![outs, ins]],
@@ -181,7 +181,6 @@ impl Subject {
         }
     }
 
-    /// A shape.
     fn output(&self) -> Vec<usize> {
         match *self {
             Self::Product { rows, outs, .. } => vec![rows, outs],
@@ -192,7 +191,7 @@ impl Subject {
         }
     }
 
-    /// One after the other: inputs in ±1, but a raw decay in −6..2.
+    /// The values of all inputs, within ±1, except that a raw decay is from −6 to 2.
     fn values(&self) -> Vec<f32> {
         let mut values = random(params::count(&self.inputs()), 1);
         if let Self::Wkv { .. } = self {
@@ -239,13 +238,13 @@ impl<A: TrainBackend> Loaded<A> {
         })
     }
 
-    /// The output, and the gradient of each input.
+    /// Computes the output, and the gradient of each input.
     fn forth_and_back(&self) -> Tensors<A> {
         let track =
             |x: &FloatTensor<Inner<A>>| A::float_set_require_grad(A::from_inner(x.clone()), true);
         let leaves: Vec<_> = self.inputs.iter().map(track).collect();
         let y = self.subject.run::<A>(&leaves);
-        // burn begins with a gradient of ones.
+        // burn starts the backward pass with a gradient of ones.
         let weighted = A::float_mul(y.clone(), A::from_inner(self.dy[0].clone()));
         let mut gradients = A::backward(weighted);
         #[expect(clippy::expect_used, reason = "every input takes part in the output")]
@@ -309,7 +308,7 @@ fn error(
     Ok(check::largest(expected.iter().zip(found).map(|(a, b)| check::distance(a, b))))
 }
 
-/// Of some random values of y, dx and dw.
+/// The largest error of some random values of y, dx and dw.
 fn error_of_product(
     [rows, ins, outs]: [usize; 3],
     [x, w, dy]: [&[f32]; 3],
@@ -325,10 +324,10 @@ fn error_of_product(
     };
     let mut draw = Draw::new(&[1; 32], 0, 0);
     check::largest(found.iter().enumerate().map(|(which, found)| {
-        let mut place = || draw.below(found.len() as u64) as usize;
-        let places: Vec<usize> = (0..SAMPLES).map(|_| place()).collect();
-        let expected: Vec<f32> = places.iter().map(|at| exact(which, *at)).collect();
-        let sample: Vec<f32> = places.iter().map(|at| found[*at]).collect();
+        let mut index = || draw.below(found.len() as u64) as usize;
+        let indices: Vec<usize> = (0..SAMPLES).map(|_| index()).collect();
+        let expected: Vec<f32> = indices.iter().map(|at| exact(which, *at)).collect();
+        let sample: Vec<f32> = indices.iter().map(|at| found[*at]).collect();
         check::distance(&expected, &sample)
     }))
 }
@@ -339,7 +338,7 @@ fn dot(a: (&[f32], usize, usize), b: (&[f32], usize, usize), count: usize) -> f6
     (0..count).map(|k| at(a, k) * at(b, k)).sum()
 }
 
-/// Numbers in ±1 from a small generator (Knuth's MMIX): a product of a large model has 10⁸ of them.
+/// Numbers within ±1 from a fast generator (Knuth's MMIX), since a large product has 10⁸ of them.
 fn random(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {
@@ -349,7 +348,7 @@ fn random(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Values of each output and gradient of a product that are computed anew.
+/// Values of each output and gradient of a product that are computed again in f64.
 const SAMPLES: usize = 256;
 
 #[cfg(test)]

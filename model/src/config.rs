@@ -2,27 +2,28 @@
 //! values.
 //!
 //! A manifest is written by a person and believed by every peer, so it is parsed once, here, into a
-//! type that cannot be wrong: each field has its bounds, a field that does not apply is refused, an
-//! unknown key is named together with the nearest known one. The same values become one byte string
-//! ([`Work::canonical`]) that the protocol hashes into the run's id without reading it.
+//! type that cannot be wrong: each field has its bounds, a field that does not apply is refused, and
+//! so is an unknown one. The same values become one byte string ([`Work::canonical`]) that the
+//! protocol hashes into the run's id without reading it.
 //!
 //! It also says what the work costs: tokens per step, parameters, memory. It does not know the rest
 //! of the manifest, files or devices.
 
+mod canonical;
 mod data;
-mod error;
+pub(crate) mod digest;
 mod hints;
 mod model;
-pub(crate) mod table;
 mod train;
 mod vocabulary;
 
+use intellect_table::{Description, Error, Table as _};
+
 pub use self::data::{Component, Data, Fingerprint, Source};
-pub use self::error::WorkError;
 pub use self::hints::Hints;
 pub(crate) use self::model::with_families;
 pub use self::model::{Family, Model};
-use self::table::{TOKENS_MAX, Table as _};
+use self::train::TOKENS_MAX;
 pub use self::train::{Decay, Train};
 pub use self::vocabulary::{Scheme, Vocabulary, Width};
 
@@ -31,9 +32,9 @@ pub use self::vocabulary::{Scheme, Vocabulary, Width};
 pub struct Work {
     /// The architecture and its sizes.
     pub model: Model,
-    /// Where tokens come from.
+    /// The source of the tokens, and the share of it that is held out.
     pub data: Data,
-    /// The inner optimisation.
+    /// The inner optimiser and its schedule.
     pub train: Train,
 }
 
@@ -59,7 +60,7 @@ impl Work {
         Self::proposed(Source::Tokens { file, vocabulary })
     }
 
-    /// What `manifest new` proposes for several token files: all have the same weight, to the end.
+    /// What `manifest new` proposes for several token files: all keep the same weight to the end.
     #[must_use]
     pub fn mix(vocabulary: Vocabulary, files: &[Fingerprint]) -> Self {
         let component = |&file| Component { file, weight: 1.0, anneal_weight: 1.0 };
@@ -67,11 +68,11 @@ impl Work {
         Self::proposed(Source::Mix { vocabulary, components, anneal_from: TOKENS_MAX })
     }
 
-    /// Reads `[model]`, `[data]` and `[train]` out of a manifest; its other keys are not ours.
+    /// Reads `[model]`, `[data]` and `[train]` out of a manifest, and no other key.
     ///
     /// # Errors
     /// The first thing that is wrong, with what to write instead.
-    pub fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
+    pub fn parse(manifest: &toml::Table) -> Result<Self, Error> {
         let work = Self {
             model: Model::parse(manifest)?,
             data: Data::parse(manifest)?,
@@ -80,7 +81,7 @@ impl Work {
         let tokens = work.data.tokens();
         if work.model.vocab < tokens {
             let need = format!("the data has {tokens} different tokens: choose at least {tokens}");
-            return Err(WorkError::value("model.vocab", work.model.vocab, need));
+            return Err(Error::value("model.vocab", work.model.vocab, need));
         }
         Ok(work)
     }
@@ -96,29 +97,22 @@ impl Work {
         tables.map(|(name, table)| (name.to_owned(), table.into())).into_iter().collect()
     }
 
-    /// The byte string that is hashed into the run's id: the tables one after the other, each key
-    /// in the order of its table.
+    /// The byte string that is hashed into the run's id: the tables one after another, each key in
+    /// the order of its table.
     #[must_use]
     pub fn canonical(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        self.model.hash_into(&mut bytes);
-        self.data.written().hash_into(&mut bytes);
-        self.train.hash_into(&mut bytes);
+        canonical::append(&self.model, &mut bytes);
+        canonical::append(&self.data.written(), &mut bytes);
+        canonical::append(&self.train, &mut bytes);
         bytes
     }
 
-    /// For each key of the three tables: its full name, the value that `manifest new` proposes, its
-    /// bounds and its meaning.
+    /// Describes each key of the three tables, with the value that `manifest new` proposes.
     #[must_use]
-    pub fn keys() -> Vec<[String; 4]> {
+    pub fn keys() -> Vec<Description> {
         let Self { model, data, train } = Self::synthetic();
-        let model = Model::described(&model.to_toml());
-        [
-            model,
-            data::Written::described(&data.written().to_toml()),
-            Train::described(&train.to_toml()),
-        ]
-        .concat()
+        [model.described(), data.written().described(), train.described()].concat()
     }
 
     /// Tokens that one inner step of one peer trains on.

@@ -1,17 +1,17 @@
-//! Where tokens come from: any batch of any peer as a pure function of (stream, step, row).
+//! The source of tokens: any batch of any peer as a pure function of (stream, step, row).
 //!
-//! A peer's stream has a seed of 32 bytes that others derive from (run, epoch, peer), and says what
-//! the run had committed when the epoch began; this file turns it into batches. Row i of step s
-//! depends on (seed, s, i) alone: no cursor, no shuffle buffer, nothing to save, and micro-batches
-//! of any size hold the same rows. One row has `context` tokens and for each the token that follows
-//! it.
+//! A peer's stream consists of a 32-byte seed, which other crates derive from (run, epoch, peer),
+//! and the tokens that the run had committed when the epoch began. This file turns it into batches.
+//! Row i of step s depends on (seed, s, i) alone: no cursor, no shuffle buffer, nothing to save,
+//! and micro-batches of any size contain the same rows. A row has `context` tokens, and for each
+//! the token that follows it.
 //!
-//! Some of the source is *held out*: a fixed set of rows, the same for every peer, that no stream
-//! contains. A [`Dataset`] also knows the entropies that its losses are to be compared with, those
-//! of the best predictors that look at no token and at one, and, where it is known, the entropy
-//! rate, below which nobody can get.
+//! Part of the source is *held out*: a fixed set of rows, the same for every peer, that no stream
+//! contains. A [`Dataset`] also knows the entropies to compare its losses with: those of the best
+//! predictors that look at no token and at one, and, where it is known, the entropy rate, which no
+//! predictor can beat.
 //!
-//! Who gets which stream and what is done with a batch is decided elsewhere.
+//! Other crates decide which peer gets which stream and what to do with a batch.
 
 mod chunks;
 pub mod documents;
@@ -41,44 +41,44 @@ use synthetic::Markov;
 use text::Text;
 use tokens::{Requirements, Tokens};
 
-/// An open source of tokens.
+/// An open source of tokens, whose files were checked.
 #[derive(Debug)]
 pub struct Dataset {
     kind: Kind,
     context: usize,
 }
 
-/// Where a peer's rows of one epoch are drawn from.
+/// What determines a peer's rows of one epoch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Stream {
-    /// Another one for every (run, epoch, peer).
+    /// A different seed for every (run, epoch, peer).
     pub seed: [u8; 32],
     /// Tokens that the run had committed when the epoch began.
     pub committed: u64,
 }
 
-/// Rows of tokens, one after the other. [B, T]
+/// Consecutive rows of tokens. [B, T]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     /// Tokens that the model reads, `sequences` times `context`.
     pub inputs: Vec<i32>,
     /// For each input the token that follows it.
     pub targets: Vec<i32>,
-    /// For each input the number of its document, where rows hold several: it changes where
-    /// another one begins. Empty where every row is one document.
+    /// For each input the number of its document, which changes where a document begins. Empty
+    /// where every row is one document.
     pub documents: Vec<i32>,
-    /// B, the number of rows.
+    /// B, the number of rows in the batch.
     pub sequences: usize,
-    /// T, tokens in a row.
+    /// T, the number of tokens in a row.
     pub context: usize,
 }
 
 impl Dataset {
-    /// Opens the source of `work` in the run with this seed; `named` are its files, where it needs
-    /// some, or the folders that hold them.
+    /// Opens the source of `work` in the run with this seed. `named` are the files that the source
+    /// needs, or folders that contain them.
     ///
     /// # Errors
-    /// If a file is needed, needless, unreadable, another one than the run's, or too small.
+    /// If a file is missing, not needed, unreadable, different from the run's, or too small.
     pub fn open(work: &Work, seed: u64, named: &[PathBuf]) -> Result<Self, DataError> {
         let (context, held_out) = (work.model.context, work.data.held_out);
         let hints = &work.data.hints;
@@ -105,7 +105,7 @@ impl Dataset {
         Ok(Self { kind, context })
     }
 
-    /// These rows of one step of a stream.
+    /// Returns the given rows of one step of a stream.
     ///
     /// # Errors
     /// If the file can no longer be read.
@@ -136,7 +136,7 @@ impl Dataset {
         Ok(batch)
     }
 
-    /// These rows of the held-out set, which has `of` rows in all; a file spreads them evenly.
+    /// Returns the given rows of the held-out set of `of` rows, which a file spreads evenly.
     ///
     /// # Errors
     /// If nothing is held out, or the file can no longer be read.
@@ -164,11 +164,11 @@ impl Dataset {
         Ok(batch)
     }
 
-    /// Fills `buffer` with what lies at `at` of the file of this number, in the order of
-    /// [`Source::files`]: the bytes of the file, as they were when it was opened and checked.
+    /// Fills `buffer` with the bytes at `at` of the file of this number, counted as in
+    /// [`Source::files`]. They are the bytes that were checked when the file was opened.
     ///
     /// # Errors
-    /// If it can no longer be read, was changed meanwhile, or ends before, or there is no such file.
+    /// If the file can no longer be read, was changed meanwhile, is too short, or does not exist.
     pub fn read_file(&self, file: usize, buffer: &mut [u8], at: u64) -> Result<(), DataError> {
         let file = match &self.kind {
             Kind::Text(text) if file == 0 => text.file(),
@@ -181,7 +181,7 @@ impl Dataset {
         file.read(buffer, at)
     }
 
-    /// What losses on this source are to be compared with.
+    /// The entropies to compare losses on this source with.
     #[must_use]
     pub fn entropies(&self) -> Entropies {
         match &self.kind {
@@ -192,8 +192,8 @@ impl Dataset {
         }
     }
 
-    /// The true probabilities of the token after `history`, where they are known: of a synthetic
-    /// source with a history of at least its order.
+    /// The true probabilities of the token after `history`. They are known only for a synthetic
+    /// source, and if the history is at least as long as its order.
     #[must_use]
     pub fn truth(&self, history: &[i32]) -> Option<Vec<f64>> {
         match &self.kind {

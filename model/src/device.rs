@@ -1,4 +1,4 @@
-//! Devices: what a person calls them, which of them are here, and what failed on one.
+//! Devices: their names, which of them this machine has, and how failures are noticed.
 
 #[cfg(feature = "wgpu")]
 pub(crate) mod adapters;
@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Where tensors live, as a person names it: `auto`, `cpu`, `cuda:0`, `gpu`, `gpu:0`.
+/// A device as a person names it: `auto`, `cpu`, `cuda:0`, `gpu`, `gpu:0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
     /// The first GPU where this build and this machine have one, else the CPU.
@@ -21,97 +21,97 @@ pub enum Device {
     Cpu,
     /// The NVIDIA GPU of this number, through CUDA.
     Cuda(usize),
-    /// The GPU of this number, whoever made it, through Vulkan or Metal; without a number the first that is no
-    /// software.
+    /// The GPU of this number, of any vendor, through Vulkan or Metal; without a number the first
+    /// that is not emulated by software.
     Gpu(Option<usize>),
 }
 
-/// What a driver says of a device, where it says anything.
+/// What a driver reports about a device; `None` where it reports nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// The name of the product.
+    /// The product name of the device.
     pub name: Option<String>,
-    /// The driver: of CUDA the version that it can run, else its own name and version.
+    /// The driver: for CUDA the CUDA version that it supports, else its own name and version.
     pub driver: Option<String>,
     /// The version of NVRTC, which compiles kernels for CUDA.
     pub compiler: Option<String>,
-    /// Its whole memory.
+    /// All memory of the device, in bytes.
     pub total_bytes: Option<u64>,
 }
 
-/// Why a device cannot be used; whoever started the program must act.
+/// Why a device cannot be used. The person who started the program must act.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DeviceError {
-    /// Not a name of a device.
+    /// The text does not name a device.
     #[error(
         "unknown device \"{given}\": choose auto, cpu, cuda:N or gpu:N, N the number of the GPU"
     )]
     Unknown {
-        /// What stands where a device should be named.
+        /// The text that was given instead.
         given: String,
     },
-    /// A GPU was asked for that this program cannot drive.
+    /// The requested GPU needs a backend that this build lacks.
     #[error(
         "this program was built without `{feature}`, so it cannot use {asked}: choose cpu, \
          or build it with `cargo build --release -p intellect-node --features {feature}`"
     )]
     NotBuilt {
-        /// The GPU asked for.
+        /// The device that was requested.
         asked: Device,
-        /// The feature of the build that it needs.
+        /// The Cargo feature of the missing backend.
         feature: &'static str,
     },
-    /// The build could use CUDA, the machine cannot.
+    /// The build supports CUDA, but the machine has no NVIDIA driver.
     #[error("this machine has no NVIDIA driver, so {asked} does not exist: choose cpu")]
     NoDriver {
-        /// The GPU asked for.
+        /// The device that was requested.
         asked: Device,
     },
-    /// Vulkan or Metal shows nothing at all.
+    /// Vulkan or Metal lists no device at all.
     #[error(
         "no driver shows a GPU here, so {asked} does not exist{hint}: install the Vulkan driver of the GPU \
          (Debian: mesa-vulkan-drivers), or choose cpu"
     )]
     NoAdapter {
-        /// The GPU asked for.
+        /// The device that was requested.
         asked: Device,
-        /// A setting that may be to blame.
+        /// An environment variable that may be the cause, or nothing.
         hint: String,
     },
-    /// What there is, is a program that plays a GPU on the CPU.
+    /// The only devices are emulated by software on the CPU.
     #[error(
-        "this machine has no GPU, only software that plays one ({found}): choose cpu, which is faster, \
+        "this machine has no GPU, only software that emulates one ({found}): choose cpu, which is faster, \
          or that software by its number"
     )]
     Software {
-        /// What there is.
+        /// The emulated devices.
         found: String,
     },
-    /// A number that no GPU has.
+    /// No GPU has the requested number.
     #[error("there is no {asked}: this machine has {found}")]
     NoSuch {
-        /// The GPU asked for.
+        /// The device that was requested.
         asked: Device,
-        /// What there is.
+        /// The devices that exist.
         found: String,
     },
-    /// The device is there and does not begin.
+    /// The device exists but cannot be initialised.
     #[error("{asked} cannot be used: {what}")]
     Refuses {
-        /// The GPU asked for.
+        /// The device that was requested.
         asked: Device,
-        /// What its driver says.
+        /// The error of its driver.
         what: String,
     },
-    /// A device that computes something else than the CPU.
+    /// The device computes other results than the CPU.
     #[error(
         "{asked} computes other numbers than the CPU: {what}. It would spoil the run for all: \
          update its driver, or choose cpu"
     )]
     Wrong {
-        /// The GPU asked for.
+        /// The device that was requested.
         asked: Device,
-        /// What differs, and by how much.
+        /// The quantity that differs most, and by how much.
         what: String,
     },
 }
@@ -148,7 +148,7 @@ impl fmt::Display for Device {
 }
 
 impl Device {
-    /// The device that this name means on this machine: never `Auto`, and a GPU by its number.
+    /// The device that this name denotes on this machine: never `Auto`, and a GPU with its number.
     ///
     /// # Errors
     /// Any of [`DeviceError`] but [`DeviceError::Unknown`] and [`DeviceError::Wrong`].
@@ -161,7 +161,7 @@ impl Device {
         }
     }
 
-    /// Bytes of a GPU's memory that nobody uses, where its driver says.
+    /// Unused bytes of a GPU's memory, if its driver reports them.
     ///
     /// # Errors
     /// [`DeviceError::Refuses`]
@@ -173,7 +173,7 @@ impl Device {
         }
     }
 
-    /// What its driver says of it; of the CPU nothing.
+    /// What its driver reports about it; nothing for the CPU.
     #[must_use]
     pub fn facts(self) -> DeviceFacts {
         match self {
@@ -185,7 +185,7 @@ impl Device {
         }
     }
 
-    /// Whether it has a memory and arithmetic of its own.
+    /// Whether it is a GPU, which has a memory of its own.
     #[must_use]
     pub fn is_gpu(self) -> bool {
         matches!(self, Self::Cuda(_) | Self::Gpu(_))
@@ -212,7 +212,7 @@ fn check_nvidia(number: usize) -> Result<(), DeviceError> {
     Err(DeviceError::NotBuilt { asked: Device::Cuda(number), feature: "cuda" })
 }
 
-/// The first that is no software.
+/// The first that is not emulated by software.
 #[cfg(feature = "wgpu")]
 fn first_gpu() -> Option<Device> {
     let first = adapters::all().iter().position(|adapter| !adapter.software)?;

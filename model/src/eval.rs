@@ -1,15 +1,15 @@
-//! How good a model is, on text that no peer trains on.
+//! Measures the quality of a model on text that no peer trains on.
 //!
-//! The held-out loss is the mean surprise ln 1/q(x) of the tokens that came. Of a synthetic source
-//! the true probabilities p are known, and the luck of which token came can be left out:
+//! The held-out loss is the mean surprise ln 1/q(x) of the actual tokens. For a synthetic source
+//! the true probabilities p are known, so the chance of which token came can be averaged out:
 //!
 //! ```text
 //! excess = mean over contexts of KL(p ‖ q) = Σ_x p(x) · (ln p(x) − ln q(x))
 //! ```
 //!
-//! It falls to 0, while a loss falls to the source's entropy H*. A predictor that looks at no
-//! token, or at one, cannot get below its own excess, its entropy minus H*: what a model must beat.
-//! Probabilities are made from the scores on the host, in f64.
+//! The excess can fall to 0, while a loss can fall to the source's entropy H*. A predictor that
+//! looks at no token, or at one, cannot get below its own excess, its entropy minus H*, which a
+//! model must beat. Probabilities are computed from the scores on the host, in f64.
 
 use thiserror::Error;
 
@@ -18,22 +18,22 @@ use crate::data::{Batch, DataError, Dataset, Entropies};
 use crate::tokenizer::Tokenizer;
 use crate::train::{Model, TrainError};
 
-/// Held-out tokens that are enough to see an epoch's progress, and cheap beside one.
+/// Held-out tokens that suffice to see an epoch's progress, and cost little compared with an epoch.
 pub const GLANCE_TOKENS: usize = 1 << 12;
 
-/// What was measured.
+/// The result of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
     /// Mean held-out loss in nats per token.
     pub loss: f64,
     /// Mean KL(source ‖ model) in nats, where the source is known.
     pub excess: Option<f64>,
-    /// Tokens that the loss is the mean of.
+    /// The number of tokens over which the loss is averaged.
     pub tokens: usize,
 }
 
 impl Evaluation {
-    /// e^loss: among how many equally likely tokens the model is as unsure.
+    /// e^loss: the number of equally likely tokens among which a guess has this loss.
     #[must_use]
     pub fn perplexity(&self) -> f64 {
         self.loss.exp()
@@ -46,33 +46,33 @@ impl Evaluation {
     }
 }
 
-/// The excess of predictors that have nothing to learn, in nats.
+/// The excess of trivial predictors, in nats, to compare a model with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Yardsticks {
-    /// The excess of equal probabilities.
+    /// The excess of equal probabilities for all tokens.
     pub uniform: f64,
-    /// That of the best predictor that looks at no token.
+    /// The excess of the best predictor that looks at no token.
     pub unigram: f64,
-    /// That of the best predictor that looks at the last token.
+    /// The excess of the best predictor that looks at the last token.
     pub bigram: f64,
 }
 
-/// Why nothing was measured.
+/// Why an evaluation failed.
 #[derive(Debug, Error)]
 pub enum EvalError {
-    /// The source cannot be read.
+    /// The held-out rows cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The model cannot be asked.
+    /// The model or its device failed.
     #[error(transparent)]
     Model(#[from] TrainError),
-    /// The model's scores are useless.
+    /// The model's scores are infinite or NaN.
     #[error("the model's scores are not finite: the training has diverged")]
     NotFinite,
 }
 
 impl Entropies {
-    /// What excesses on this source are to be compared with; none where H* is unknown.
+    /// The excesses to compare with on this source; `None` where H* is unknown.
     #[must_use]
     pub fn yardsticks(&self) -> Option<Yardsticks> {
         let floor = self.floor?;
@@ -101,7 +101,7 @@ pub fn evaluate(
             let scores = model.logits(&batch.inputs, batch.sequences)?;
             sums.add(&batch, &scores, source);
         } else {
-            // Each document by itself, as in training; the truth of such a source is unknown.
+            // Documents are separate, as in training; the true probabilities are unknown here.
             sums.surprise += model.loss(&batch)? * batch.targets.len() as f64;
             sums.tokens += batch.targets.len();
         }
@@ -114,7 +114,7 @@ pub fn evaluate(
     Ok(Evaluation { loss, excess, tokens: sums.tokens })
 }
 
-/// Bytes of text per token of the set that [`evaluate`] measures on; none where tokens are no text.
+/// Bytes of text per token of the set that [`evaluate`] uses; `None` where tokens are not text.
 ///
 /// # Errors
 /// If nothing is held out, or the source fails.
@@ -134,7 +134,7 @@ pub fn bytes_per_token(
     Ok(Some(bytes as f64 / count as f64))
 }
 
-/// The fixed set of at least `tokens` held-out tokens, a batch at a time.
+/// The fixed set of at least `tokens` held-out tokens, in batches.
 fn held_out(
     source: &Dataset,
     work: &Work,
@@ -154,12 +154,12 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds a batch and the model's scores of it. // scores [B·T, V]
+    /// Adds a batch and the model's scores for it. // scores [B·T, V]
     fn add(&mut self, batch: &Batch, scores: &[f32], source: &Dataset) {
         let vocab = scores.len() / batch.inputs.len();
         for (at, (scores, target)) in scores.chunks(vocab).zip(&batch.targets).enumerate() {
             let log = log_probabilities(scores);
-            // A token that has no score would be infinitely surprising.
+            // A token without a score is infinitely surprising.
             let target = usize::try_from(*target).ok().and_then(|target| log.get(target));
             self.surprise -= target.copied().unwrap_or(f64::NEG_INFINITY);
             self.tokens += 1;
@@ -172,7 +172,7 @@ impl Sums {
     }
 }
 
-/// ln q(x) = z(x) − ln Σ exp z, moved so that nothing overflows.
+/// ln q(x) = z(x) − ln Σ exp z, shifted so that nothing overflows.
 fn log_probabilities(scores: &[f32]) -> Vec<f64> {
     let scores = scores.iter().map(|score| f64::from(*score));
     let top = scores.clone().fold(f64::NEG_INFINITY, f64::max);
@@ -194,7 +194,7 @@ mod tests {
     use crate::data::tokens::{self, writer::Writer};
     use crate::train::Reader;
 
-    /// A model that knows the source, or believes in equal probabilities.
+    /// A model that knows the source, or assumes equal probabilities.
     struct Oracle<'a> {
         source: &'a Dataset,
         context: usize,
@@ -215,10 +215,12 @@ mod tests {
             assert_eq!(tokens.len(), sequences * self.context);
             let rows = tokens.chunks(self.context);
             let ends = rows.flat_map(|row| (1..=row.len()).map(move |end| &row[..end]));
-            let scores = |history| match self.source.truth(history).filter(|_| self.knows) {
-                // Scores have no zero point: any constant may be added.
-                Some(truth) => truth.iter().map(|p| p.ln().max(-60.0) as f32 + 300.0).collect(),
-                None => vec![-5.0; self.vocab],
+            let scores = |history| match self.source.truth(history) {
+                // Scores have no zero point, so any constant may be added.
+                Some(truth) if self.knows => {
+                    truth.iter().map(|p| p.ln().max(-60.0) as f32 + 300.0).collect()
+                }
+                _ => vec![-5.0; self.vocab],
             };
             Ok(ends.flat_map(scores).collect())
         }
@@ -242,18 +244,19 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_the_source_has_no_excess_and_the_loss_of_its_entropy() {
+    fn a_model_that_knows_the_source_has_no_excess_and_the_loss_of_its_entropy() {
         let (evaluation, entropies) = measure(true);
         let excess = evaluation.excess.expect("known");
         assert!(excess.abs() < 1e-5, "{excess}");
-        // The first tokens of each row have too short a history: a little above H*.
+        // The history of the first tokens of each row is too short, so the loss is slightly above
+        // H*.
         let floor = entropies.floor.expect("known");
         assert!((evaluation.loss - floor - 0.02).abs() < 0.03, "{} {floor}", evaluation.loss);
         assert!(evaluation.tokens >= 20_000);
     }
 
     #[test]
-    fn who_knows_nothing_has_the_excess_of_equal_probabilities() {
+    fn a_model_that_knows_nothing_has_the_excess_of_equal_probabilities() {
         let (evaluation, entropies) = measure(false);
         assert!((evaluation.loss - entropies.uniform).abs() < 1e-9);
         let uniform = entropies.yardsticks().expect("known").uniform;
@@ -261,7 +264,7 @@ mod tests {
         assert!((excess - uniform).abs() < 0.02, "{excess} {uniform}");
     }
 
-    /// Of rows that hold documents the model is asked for a loss that knows of them.
+    /// For rows with documents, the model itself computes the loss, which separates them.
     #[test]
     fn documents_are_measured_each_by_itself() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -278,14 +281,14 @@ mod tests {
         let (context, vocab) = (work.model.context, work.model.vocab);
         let oracle = Oracle { source: &source, context, vocab, knows: false };
         let evaluation = evaluate(&oracle, &source, &work, 1).expect("measured");
-        // A document begins at every other of 64 positions.
+        // A document begins at every second of 64 positions.
         let expected = Evaluation { loss: 32.0, excess: None, tokens: 64 };
         assert_eq!(evaluation, expected);
         let bytes = bytes_per_token(&source, &work, &Tokenizer::bytes(), 1).expect("read");
         assert_eq!(bytes, Some(0.5));
     }
 
-    /// A byte tokenizer has one byte per token: nats over ln 2. A perplexity of 2 is one bit.
+    /// With one byte per token, bits per byte are nats over ln 2. A perplexity of 2 is one bit.
     #[test]
     fn a_bit_is_a_perplexity_of_two() {
         let evaluation = Evaluation { loss: std::f64::consts::LN_2, excess: None, tokens: 1 };

@@ -1,8 +1,8 @@
 //! The first weights of a run: a pure function of the manifest's seed, equal on every machine.
 //!
-//! Nobody sends the first state around; every peer computes it, so it must be the same bits on any
+//! The first state is not sent. Every peer computes it, so it must be the same bits on any
 //! processor and operating system. Each parameter has a random stream of its own, keyed by its name
-//! and the seed, so that no parameter's weights depend on another's size or place:
+//! and the seed, so that no parameter's weights depend on another's size or position:
 //!
 //! ```text
 //! key    = BLAKE3::derive_key("intellect-node 1 genesis", seed as u64 LE ‖ name)
@@ -13,10 +13,10 @@
 //! ```
 //!
 //! All arithmetic is f64; `ln`, `cos`, `sin`, `pow` come from the crate `libm`, since std's call
-//! the platform's. A truncated normal skips what lies outside and takes the next number; a uniform
-//! number is 2u2 − 1 times its bound; an orthogonal matrix is in `orthogonal.rs`.
+//! the platform's. A truncated normal skips numbers outside the cut and takes the next; a uniform
+//! number is 2u2 − 1 times its bound; orthogonal matrices are in `orthogonal.rs`.
 //!
-//! Which parameter starts how is decided by the architecture, not here.
+//! The architecture decides how each parameter starts.
 
 mod orthogonal;
 
@@ -32,34 +32,34 @@ use crate::optim::Group;
 pub struct Spec {
     /// Unique in the model; keys the random stream.
     pub name: String,
-    /// Row-major sizes.
+    /// Size of each dimension, in row-major order.
     pub shape: Vec<usize>,
-    /// How it starts.
+    /// Where its first numbers come from.
     pub init: Init,
     /// How the optimiser treats it.
     pub group: Group,
 }
 
-/// How a parameter starts.
+/// Where the first numbers of a parameter come from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// The same number everywhere.
+    /// Every element is this number.
     Constant(f64),
-    /// Normal of mean 0.
+    /// Normal numbers of mean 0.
     Normal {
-        /// Standard deviation.
+        /// Standard deviation, above 0.
         std: f64,
     },
-    /// Normal of mean 0 without what lies beyond `cut` standard deviations.
+    /// Normal numbers of mean 0, without those beyond `cut` standard deviations.
     TruncatedNormal {
         /// Standard deviation before the cut.
         std: f64,
         /// Largest distance from 0, in standard deviations.
         cut: f64,
     },
-    /// Uniform between −bound and bound.
+    /// Numbers uniform between −bound and bound.
     Uniform {
-        /// Largest distance from 0.
+        /// Largest distance from 0, which the numbers approach.
         bound: f64,
     },
     /// A random matrix [out, in] whose rows, or columns where those are fewer, are orthogonal and
@@ -76,26 +76,26 @@ pub enum Init {
 /// The numbers of [`Init::Curve`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Curve {
-    /// Added to every element.
+    /// The number that is added to every element.
     pub offset: f64,
-    /// Factor of the power.
+    /// The factor by which the power is multiplied.
     pub scale: f64,
-    /// What an element's place in its tensor is divided by.
+    /// The divisor of an element's index in its tensor.
     pub over: f64,
     /// The power to which the quotient is raised.
     pub exponent: f64,
-    /// Factor of −1, 0 and 1, which take turns from element 2 on.
+    /// The factor of −1, 0 and 1, which alternate from element 2 on.
     pub zigzag: f64,
 }
 
 impl Spec {
-    /// Number of elements.
+    /// Number of elements, the product of the sizes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether it has no elements.
+    /// Whether a size is 0, so that there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -110,27 +110,26 @@ impl Curve {
     }
 }
 
-/// All parameters of a model, one after the other in the order of `specs`.
+/// All parameters of a model, concatenated in the order of `specs`.
 #[must_use]
 pub fn weights(seed: u64, specs: &[Spec]) -> Vec<f32> {
     let mut all = vec![0.0; specs.iter().map(Spec::len).sum()];
     let mut rest = all.as_mut_slice();
-    let place = |spec: &Spec| rest.split_off_mut(..spec.len()).unwrap_or_default();
-    let places: Vec<_> = specs.iter().map(place).collect();
-    specs.par_iter().zip(places).for_each(|(spec, place)| fill(seed, spec, place));
+    let slice = |spec: &Spec| rest.split_off_mut(..spec.len()).unwrap_or_default();
+    let slices: Vec<_> = specs.iter().map(slice).collect();
+    specs.par_iter().zip(slices).for_each(|(spec, slice)| fill(seed, spec, slice));
     all
 }
 
-/// The elements of one parameter.
-fn fill(seed: u64, spec: &Spec, place: &mut [f32]) {
+fn fill(seed: u64, spec: &Spec, slice: &mut [f32]) {
     let mut stream = stream(seed, &spec.name);
     let mut put = |numbers: &mut dyn Iterator<Item = f64>| {
-        for (place, number) in place.iter_mut().zip(numbers) {
-            *place = number as f32;
+        for (element, number) in slice.iter_mut().zip(numbers) {
+            *element = number as f32;
         }
     };
     match spec.init {
-        Init::Constant(number) => place.fill(number as f32),
+        Init::Constant(number) => slice.fill(number as f32),
         Init::Normal { std } => put(&mut normals(&mut stream).map(|z| std * z)),
         Init::TruncatedNormal { std, cut } => {
             put(&mut normals(&mut stream).filter(|z| z.abs() <= cut).map(|z| std * z));
@@ -154,7 +153,7 @@ fn stream(seed: u64, name: &str) -> Draw {
     Draw::keyed(&blake3::derive_key(CONTEXT, &material))
 }
 
-/// Standard normal numbers, two from each pair.
+/// Standard normal numbers, two from each pair of uniform ones.
 fn normals(stream: &mut Draw) -> impl Iterator<Item = f64> {
     let pair = || {
         // u1 lies above 0 and is at most 1; the sum is exact.
@@ -197,7 +196,7 @@ mod tests {
         assert!([1, 2].iter().all(|by| (lag(*by) / all.len() as f64).abs() < 0.04));
     }
 
-    /// Of a normal cut at one deviation the variance is 1 − 2φ(1)/(Φ(1) − Φ(−1)) = 0.29112.
+    /// A normal cut at one deviation has the variance 1 − 2φ(1)/(Φ(1) − Φ(−1)) = 0.29112.
     #[test]
     fn a_truncated_normal_is_cut_and_not_clamped() {
         let cut = Init::TruncatedNormal { std: 0.5, cut: 1.0 };
@@ -216,7 +215,7 @@ mod tests {
         assert_eq!(among[3..], alone);
         assert_ne!(among[..3], alone[..3]);
         assert_ne!(weights(8, &[spec("b", 5, normal)]), alone);
-        // A longer one begins with the shorter one, whatever its shape.
+        // A longer parameter begins with the numbers of a shorter one, whatever its shape.
         let square = Spec { shape: vec![2, 4], ..spec("b", 8, normal) };
         assert_eq!(weights(7, &[square])[..5], alone);
     }
@@ -244,8 +243,9 @@ mod tests {
         assert!(all.iter().all(|x| x.abs() <= 0.3) && all.iter().any(|x| x.abs() > 0.2999));
     }
 
-    /// Replicas begin with these bits on every machine for ever. The model is spelled out, so that
-    /// other defaults leave it alone. A program of 40 lines in Python gave the same digest.
+    /// Replicas begin with these bits on every machine, so they must never change. The model is
+    /// spelled out so that new defaults do not affect it. A 40-line Python program gave the same
+    /// digest.
     #[test]
     fn the_small_model_s_genesis_is_golden() {
         let mut model = Work::synthetic().model;

@@ -1,4 +1,4 @@
-//! Models as folders that other programs read: safetensors and JSON as Hugging Face lays them out.
+//! Models as folders that other programs read: safetensors and JSON in the layout of Hugging Face.
 //!
 //! | file | what |
 //! |---|---|
@@ -6,16 +6,16 @@
 //! | `model-00001-of-0000N.safetensors` | a share of them, and |
 //! | `model.safetensors.index.json` | which tensor is in which of these |
 //! | `config.json` | architecture and sizes |
-//! | `generation_config.json` | how `sample` draws unless told otherwise |
+//! | `generation_config.json` | the default options of `sample` |
 //! | `tokenizer.json`, `tokenizer_config.json` | the run's tokenizer, unless it is one of RWKV World: |
 //! | `rwkv_vocab_v20230424.txt` | its vocabulary, under the name by which RWKV's programs look for it |
 //!
 //! The names and shapes are those of [`Arch::specs`](crate::arch::Arch::specs): transformers' for
 //! Llama (whose rows of queries and keys are in Hugging Face's order already), RWKV-LM's for Eagle
 //! and Finch, the paper's program's for GoldFinch. So a tensor is a slice of the flat parameters,
-//! and one tensor at a time is all that is ever copied.
+//! and only one tensor at a time is copied.
 //!
-//! Momentum, epochs and whose run it was stay behind: a folder is a model and nothing else.
+//! A folder has only the model: no momentum, no epoch, and no reference to the run.
 
 pub mod config;
 pub mod conversion;
@@ -25,10 +25,10 @@ pub mod tokenizer;
 
 use burn_backend::bf16;
 
-/// How numbers are written.
+/// The format in which numbers are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// Unchanged: whoever reads them back has the same bits.
+    /// Unchanged f32, which is read back as the same bits.
     #[default]
     F32,
     /// The upper half of an f32, rounded to nearest, ties to even: half the size, 8 bits of
@@ -37,7 +37,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// The name that PyTorch has for it.
+    /// The name of this format in PyTorch.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Precision {
         }
     }
 
-    /// Bytes of one number.
+    /// Bytes that one number takes in a file.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
@@ -55,7 +55,7 @@ impl Precision {
         }
     }
 
-    /// Whether this number is finite once it is written: the largest f32 round up to infinity.
+    /// Whether this number is finite once written: in bf16 the largest f32 round to infinity.
     fn holds(self, number: f32) -> bool {
         match self {
             Self::F32 => number.is_finite(),
@@ -63,7 +63,7 @@ impl Precision {
         }
     }
 
-    /// These numbers, little endian.
+    /// Encodes these numbers in little endian order.
     fn encode(self, numbers: &[f32]) -> Vec<u8> {
         match self {
             Self::F32 => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
@@ -74,11 +74,11 @@ impl Precision {
     }
 }
 
-/// The one file of a model that needs no others.
+/// The file of tensors of a model that has only one.
 const WHOLE: &str = "model.safetensors";
-/// Where the tensors of a model of several files are.
+/// The file that maps tensors to files, of a model that has several.
 const INDEX: &str = "model.safetensors.index.json";
-/// Architecture and sizes.
+/// The file of architecture and sizes.
 const CONFIG: &str = "config.json";
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
         f32::from_bits(u32::from_le_bytes([0, 0, low, high]))
     }
 
-    /// 1 + 2^−8 lies between two neighbours, 1 + 3·2^−8 too: each goes to the even one.
+    /// 1 + 2^−8 and 1 + 3·2^−8 are halfway between two neighbours; each goes to the even one.
     #[test]
     fn bf16_rounds_to_nearest_even() {
         let step = 2.0_f32.powi(-7);

@@ -3,18 +3,18 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`config`] | the work of a run: model, data, training, as typed settings |
+//! | [`config`] | the work of a run as typed settings: model, data, training |
 //! | [`genesis`] | the first weights, a pure function of the seed |
 //! | [`data`] | batches, a pure function of (seed of a stream, step, row) |
 //! | [`tokenizer`] | text to tokens and back |
 //! | [`arch`] | architectures: parameters and tokens → logits |
 //! | [`ops`] | the fused operators that they are made of |
-//! | `device` | what computes: names, what is here, failures noticed |
-//! | [`bench`](mod@bench) | whether a device computes what it should, and how fast |
+//! | `device` | the devices that compute: names, presence, failures |
+//! | [`bench`](mod@bench) | whether a device computes correctly, and how fast |
 //! | [`params`] | tensors ↔ the flat parameters that peers agree on |
 //! | [`optim`], [`schedule`] | AdamW, and its learning rate |
 //! | [`train`] | the inner loop behind [`train::Trainer`] |
-//! | [`eval`], [`sample`] | what a model is worth, and text from it |
+//! | [`eval`], [`sample`] | the quality of a model, and text from it |
 //! | [`outer`], [`state`] | outer step and agreed state, the same bits everywhere |
 //! | [`hf`] | models as folders that other programs read |
 //!
@@ -60,8 +60,9 @@ pub fn threads() -> usize {
     rayon::current_num_threads()
 }
 
-/// Makes all computing of this process use so many threads, started by the caller's thread (and so
-/// with its priority). Only the first call, before anything is computed, has an effect.
+/// Sets the number of threads that compute in this process. They are started by the caller's
+/// thread, and so have its priority. Only the first call, before anything is computed, has an
+/// effect.
 pub fn use_threads(threads: usize) {
     // An error means that the pool exists already, as in a second call.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
@@ -77,10 +78,11 @@ type Cuda = Autodiff<burn_cuda::Cuda<f32, i32>>;
 type Gpu = Autodiff<burn_wgpu::Wgpu<f32, i32>>;
 
 /// A model that learns from `source`. Its weights are zero until some are loaded. `micro_batch` is
-/// how many sequences are in memory at once, the whole batch by default. A GPU is checked first: a second or two.
+/// the number of sequences in memory at once, the whole batch by default. A GPU is checked first,
+/// which takes a second or two.
 ///
 /// # Errors
-/// If the device cannot be used, or computes something else than the CPU, or there is nothing in a micro-batch.
+/// If the device cannot be used, or computes something else than the CPU, or `micro_batch` is 0.
 pub fn trainer(
     work: &config::Work,
     source: Arc<data::Dataset>,

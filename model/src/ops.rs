@@ -1,38 +1,39 @@
 //! The operators that models are made of, as an extension of burn's `Backend`.
 //!
-//! An operator is a file here, a `mod` line and a `pub use` line. Its file says what it is (the
-//! equation and its source), its *plain form* (a few lines of burn tensor code, which define it,
-//! and are the oracle of its tests), and the same by hand for CPUs: forward, backward and the
-//! kernels under them. On a GPU the plain form runs, or kernels of ours where an operator has some
-//! (`cube.rs` beside it). On a CPU plain tensor code loses most of the
-//! machine to strided copies; there each operator is one node of burn's autodiff graph over kernels
-//! on slices. Finer than a transformer block, coarser than an addition: a model written in these
-//! operators still reads as its equations, and coarser operators were measured to be no faster.
+//! An operator is a file here, a `mod` line and a `pub use` line. Its file has the equation and its
+//! source, a *plain form* and a hand-written form for CPUs. The plain form is a few lines of burn
+//! tensor code that define the operator and are the reference of its tests. The hand-written form
+//! has a forward and a backward pass, and the kernels that both use. On a GPU the plain form runs,
+//! or our own kernels where an operator has some (its `cube.rs`). On a CPU plain tensor code loses
+//! most of the performance to strided copies, so there each operator is one node of burn's autodiff
+//! graph over kernels on slices. An operator is smaller than a transformer block and larger than an
+//! addition: a model still reads as its equations, and larger operators were measured to be no
+//! faster.
 //!
-//! A model says `B::run(Project, [x, w])`; [`FusedOps`] decides which form runs. There are three
-//! kinds: an [`Operator`] has one output, one of [`MultiOutput`] several, and an [`Untracked`] one
-//! no gradient by hand.
+//! A model calls `B::run(Project, [x, w])`, and [`FusedOps`] decides which form runs. There are
+//! three kinds: an [`Operator`] has one output, a [`MultiOutput`] several, and an [`Untracked`] has
+//! no hand-written gradient.
 //!
-//! Matrices are rows first: activations [N, D] with N = B·T positions, weights [out, in]. A CPU
-//! operator is given contiguous tensors. Saving one for the backward pass keeps a reference. Some
-//! operators write over their input, because in a model nobody else holds it; where someone does,
-//! copy-on-write makes it merely slower.
+//! Matrices are row-major: activations [N, D] with N = B·T positions, weights [out, in]. A CPU
+//! operator gets contiguous tensors. Saving one for the backward pass keeps a reference. Some
+//! operators overwrite their input, because in a model it has no other owner; if it has one,
+//! copy-on-write makes the operator correct but slower.
 //!
-//! | file | holds, besides the operators |
+//! | file | owns, besides the operators |
 //! |---|---|
-//! | `operator.rs` | what an operator is |
-//! | `fused.rs` | which form a backend runs |
+//! | `operator.rs` | the traits of operators |
+//! | `fused.rs` | the choice of the form that a backend runs |
 //! | `node.rs` | one autodiff node for all operators |
 //! | `reduce.rs` | the sums and maxima of plain forms |
-//! | `rows.rs` | how rows are cut into tasks, copied and summed |
-//! | `lanes.rs` | what kernels are written in, so that they become vector code |
+//! | `rows.rs` | dividing rows into tasks, copying and summing them |
+//! | `lanes.rs` | the building blocks of kernels, which compile to vector code |
 //! | `gemm.rs` | matrix views and the matrix product |
 //! | `buf.rs` | tensors ↔ slices |
-//! | `cube.rs`, `cube/` | what kernels for GPUs share; sums over rows, and of many tensors |
+//! | `cube.rs`, `cube/` | the common part of GPU kernels; sums over rows, and of many tensors |
 //! | `clock.rs` | time per kernel |
 //!
-//! Not here: the embedding (burn's `select` is as fast), bf16 (a cast inside the plain projection,
-//! once a GPU runs it).
+//! Not here: the embedding (burn's `select` is as fast) and bf16 (it would be a cast inside the
+//! plain projection on a GPU).
 
 mod adamw;
 mod attend;
@@ -79,8 +80,8 @@ pub use self::shift::{ShiftMix, Weighs};
 pub use self::swiglu::SwiGlu;
 pub use self::wkv::{STATE_TOKENS, Wkv};
 
-/// Gives the memory that CPU operators keep for the next step back to the system: for whoever runs
-/// a pass whose shapes will not come again.
+/// Returns the memory that CPU operators keep for the next step to the system. For use after a pass
+/// whose shapes will not recur.
 pub(crate) fn release_memory() {
     buf::release();
 }

@@ -8,12 +8,12 @@
 //! θ ← θ − η·λ·θ − η · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 //! ```
 //!
-//! A parameter's [`Group`], which its architecture declares, multiplies η and may leave λ out. The
-//! moments live on the device, start at zero with the first step, and outlive any replacement of
-//! the parameters: an outer step changes θ and keeps m and v. A gradient that is not finite changes
+//! A parameter's [`Group`], which its architecture declares, multiplies η and may omit λ. The
+//! moments are on the device, start at zero with the first step, and survive any replacement of the
+//! parameters: an outer step changes θ and keeps m and v. A gradient that is not finite changes
 //! nothing and is an error.
 //!
-//! The learning rate is the caller's ([`schedule`](crate::schedule)).
+//! The caller chooses the learning rate ([`schedule`](crate::schedule)).
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{Device, FloatTensor};
@@ -23,46 +23,45 @@ use crate::config::Train;
 use crate::ops::{AdamW, FusedOps, SquareSum};
 use crate::params::{self, ParamsError};
 
-/// Adam's moments, and the settings that move them.
+/// Adam's moments, and the settings of their updates.
 #[derive(Debug)]
 pub struct Optimizer<B: FusedOps> {
     train: Train,
-    /// The group of each parameter.
     groups: Vec<Group>,
     /// m and v of each parameter; empty before the first step.
     moments: Vec<[FloatTensor<B>; 2]>,
     steps: u64,
 }
 
-/// How one parameter differs from the others.
+/// How the optimiser treats one parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// Factor of the learning rate.
+    /// Factor of the learning rate; 1 is the common rate.
     pub lr_factor: f64,
-    /// Whether the weight decay applies.
+    /// Whether the weight decay λ applies.
     pub decays: bool,
 }
 
 /// Why a step was not taken. Parameters and moments are as before.
 #[derive(Debug, Error)]
 pub enum OptimError {
-    /// The loss ran away: the learning rate is too high, or a batch is out of the ordinary.
+    /// The training has diverged: the learning rate is too high, or a batch is abnormal.
     #[error("the gradient is not finite (norm {norm}) in step {step} of this process")]
     NotFinite {
         /// √Σ g² over all parameters, before clipping.
         norm: f64,
-        /// Counted from 1.
+        /// The step of this process, counted from 1.
         step: u64,
     },
-    /// The device failed.
+    /// The device failed to return a number.
     #[error(transparent)]
     Params(#[from] ParamsError),
 }
 
 impl Group {
-    /// The common learning rate and weight decay: for a matrix.
+    /// The common learning rate and weight decay, as for a matrix.
     pub const DECAYED: Self = Self { lr_factor: 1.0, decays: true };
-    /// The common learning rate without weight decay: for a norm, or a vector of mixes.
+    /// The common learning rate without weight decay, as for a norm or a vector of mixes.
     pub const FREE: Self = Self { lr_factor: 1.0, decays: false };
 
     /// The update of a parameter of this group.
@@ -76,7 +75,7 @@ impl Group {
 }
 
 impl<B: FusedOps> Optimizer<B> {
-    /// An optimiser that has no moments yet. There is one group for each tensor of parameters.
+    /// An optimiser that has no moments yet, with one group for each tensor of parameters.
     #[must_use]
     pub fn new(train: &Train, groups: Vec<Group>) -> Self {
         Self { train: train.clone(), groups, moments: Vec::new(), steps: 0 }
@@ -88,8 +87,8 @@ impl<B: FusedOps> Optimizer<B> {
         self.steps
     }
 
-    /// Moves `parameters` along `gradients`, which are in the same order, and returns the norm
-    /// before clipping.
+    /// Updates `parameters` by `gradients`, which are in the same order, and returns the norm of
+    /// the gradients before clipping.
     ///
     /// # Errors
     /// Any of [`OptimError`].
@@ -110,7 +109,8 @@ impl<B: FusedOps> Optimizer<B> {
             self.moments = parameters.iter().map(zero_moments::<B>).collect();
         }
         let update = update(&self.train, norm, learning_rate, step);
-        // Out of their lists and back, so that nobody else holds what is updated in place.
+        // Moved out of their lists and back: only a tensor without other owners is updated in
+        // place.
         let old = std::mem::take(parameters).into_iter().zip(std::mem::take(&mut self.moments));
         for (((p, [m, v]), g), group) in old.zip(gradients).zip(&self.groups) {
             let [p, m, v] = B::untracked(group.of(update), [p, g, m, v]);
@@ -122,7 +122,7 @@ impl<B: FusedOps> Optimizer<B> {
     }
 }
 
-/// The update of step `step`, counted from 1, by gradients of this norm.
+/// The constants of step `step`, counted from 1, for gradients of this norm.
 fn update(train: &Train, norm: f64, learning_rate: f64, step: u64) -> AdamW {
     let clips = train.clip > 0.0 && norm > train.clip;
     let scale = if clips { train.clip / norm } else { 1.0 };
@@ -139,7 +139,7 @@ fn update(train: &Train, norm: f64, learning_rate: f64, step: u64) -> AdamW {
     }
 }
 
-/// √Σ g², read from the device once.
+/// √Σ g², with a single read from the device.
 fn global_norm<B: FusedOps>(gradients: &[FloatTensor<B>]) -> Result<f64, ParamsError> {
     let sums = gradients.iter().flat_map(|gradient| B::untracked(SquareSum, [gradient.clone()]));
     let sums = params::read::<B>(B::float_cat(sums.collect(), 0))?;
@@ -165,7 +165,7 @@ mod tests {
         Train { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, clip, ..train }
     }
 
-    /// Of the two tensors of the tests.
+    /// The groups of the two tensors of the tests.
     const GROUPS: [Group; 2] = [Group::DECAYED, Group { lr_factor: 2.0, decays: false }];
 
     fn tensors(values: &[f32]) -> Vec<FloatTensor<Flex>> {
@@ -178,7 +178,8 @@ mod tests {
         values
     }
 
-    /// The equations of the module in f64, next to the optimiser over three steps of changing size.
+    /// Compares the optimiser with the module's equations in f64, over three steps of changing
+    /// size.
     #[test]
     fn it_follows_the_equations() {
         let mut optimizer = Optimizer::<Flex>::new(&train(1.0), GROUPS.to_vec());

@@ -1,8 +1,8 @@
 //! The outer optimiser: what one agreed update does to the agreed parameters.
 //!
-//! DiLoCo (Douillard et al. 2023, arXiv 2311.08105): peers train apart, the mean of what each would
-//! subtract from the common parameters is treated as a gradient, and SGD with Nesterov momentum
-//! takes one step on it:
+//! DiLoCo (Douillard et al. 2023, arXiv 2311.08105): peers train independently. Each has a delta,
+//! which it would subtract from the common parameters. The mean delta is treated as a gradient, and
+//! SGD with Nesterov momentum takes one step on it:
 //!
 //! ```text
 //! v ← μ_e·v + Δ                    Δ  the mean of the peers' deltas, as everyone decoded it
@@ -10,21 +10,21 @@
 //! μ_e = μ · min(e, N) / N          e  the epoch, N the ramp; N = 0: μ_e = μ
 //! ```
 //!
-//! The ramp is there because v starts at zero and μ near 1 overshoots while few epochs have been
-//! averaged. Every peer computes this for itself and all must get the same bits on any hardware:
-//! f32, the operations in the written order, none fused, element by element. η = 1, μ = 0 is the
-//! identity on one peer: θ becomes its local parameters (to rounding).
+//! The ramp exists because v starts at zero, and a μ near 1 overshoots while few epochs have been
+//! averaged. Every peer computes the step itself, and all must get the same bits on any hardware:
+//! f32, the operations in the written order, none fused, element by element. With η = 1, μ = 0 and
+//! one peer, θ becomes that peer's local parameters (up to rounding).
 //!
-//! It does not average, and knows no peer and no device.
+//! This file does not average, and knows no peer and no device.
 
 /// The outer optimiser's settings, the manifest's `[outer]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outer {
-    /// η, the outer learning rate.
+    /// η, the outer learning rate; 1 applies the whole mean delta, 0 none of it.
     pub lr: f32,
-    /// μ, the outer momentum.
+    /// μ, the outer momentum, from 0 to below 1. At 1 no update ever fades.
     pub momentum: f32,
-    /// N, epochs over which the momentum rises to μ.
+    /// N, the epochs over which the momentum rises to μ; 0 means from the start.
     pub momentum_ramp_epochs: u64,
 }
 
@@ -38,17 +38,17 @@ impl Outer {
         self.momentum * epoch as f32 / self.momentum_ramp_epochs as f32
     }
 
-    /// η/(1 − μ), the steady gain: how far an epoch moves θ, once the ramp and the start are over, for
-    /// each unit that Δ has in one direction. Infinite where μ is 1.
+    /// η/(1 − μ), the steady gain: how far an epoch moves θ for each unit of a constant Δ, once the
+    /// ramp and the start are over. Infinite where μ is 1.
     #[must_use]
     pub fn gain(&self) -> f64 {
         f64::from(self.lr) / (1.0 - f64::from(self.momentum))
     }
 
-    /// One outer step in place: commits `delta` as `epoch`.
+    /// Takes one outer step in place: commits `delta` as `epoch`.
     ///
     /// # Panics
-    /// If the three slices differ in length; they belong to the same parameters.
+    /// If the three slices, which belong to the same parameters, differ in length.
     pub fn step(&self, epoch: u64, delta: &[f32], theta: &mut [f32], momentum: &mut [f32]) {
         assert_eq!(theta.len(), delta.len(), "a delta for every parameter");
         assert_eq!(theta.len(), momentum.len(), "a momentum for every parameter");
@@ -84,8 +84,8 @@ mod tests {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Three steps from fixed numbers, the same on every machine for ever: replicas depend on it.
-    /// Python, which rounds each operation by hand, gave the same digests.
+    /// Three steps from fixed numbers. Replicas depend on these bits, so they must never change.
+    /// A Python program that rounds each operation explicitly gave the same digests.
     #[test]
     fn three_outer_steps_are_golden() {
         let outer = Outer { lr: 0.7, momentum: 0.6, momentum_ramp_epochs: 10 };
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// Worked by hand in the same order: v = 0.5·2 + 4 = 5, θ = 10 − 0.25·(4 + 0.5·5) = 8.375.
+    /// Computed by hand in the same order: v = 0.5·2 + 4 = 5, θ = 10 − 0.25·(4 + 0.5·5) = 8.375.
     #[test]
     fn one_step_by_hand() {
         let outer = Outer { lr: 0.25, momentum: 0.5, momentum_ramp_epochs: 0 };
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!([0, 1].map(|e| none.momentum_in(e)), [0.6; 2]);
     }
 
-    /// A delta that is the same in every epoch moves θ by the gain; a plain computation gives 1.75, 7 and 1.
+    /// A delta that is the same in every epoch moves θ by the gain, here 1.75, 7 and 1.
     #[test]
     fn the_gain_is_what_a_steady_delta_leads_to() {
         for (lr, momentum, gain) in [(0.7, 0.6, 1.75), (0.7, 0.9, 7.0), (0.1, 0.9, 1.0)] {
@@ -152,7 +152,7 @@ mod tests {
             prop_assert_eq!((left, right), (theta, v));
         }
 
-        /// With η = 1 and μ = 0 one peer's outer step leads to its own local parameters.
+        /// With η = 1 and μ = 0 a single peer's outer step leads to its own local parameters.
         #[test]
         fn the_identity_step_leads_to_the_local_parameters(seed: u32) {
             let identity = Outer { lr: 1.0, momentum: 0.0, momentum_ramp_epochs: 0 };

@@ -1,7 +1,7 @@
-//! Between the flat parameters, which peers agree on, and the tensors of a device.
+//! Copies between the flat parameters, which peers agree on, and the tensors of a device.
 //!
-//! Canonical order is the order of [`Arch::specs`](crate::arch::Arch::specs); a tensor holds a run
-//! of neighbours. So both directions are copies, tensor after tensor. They happen once per epoch.
+//! Canonical order is the order of [`Arch::specs`](crate::arch::Arch::specs), and a tensor holds
+//! consecutive parameters. So both directions are copies, tensor after tensor, once per epoch.
 
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Backend, ExecutionError, TensorData, read_sync};
@@ -10,16 +10,16 @@ use thiserror::Error;
 /// Why parameters could not be moved.
 #[derive(Debug, Error)]
 pub enum ParamsError {
-    /// The slice is not as long as the model has parameters: the caller's mistake or another
-    /// model's state.
+    /// The slice does not have one number per parameter: the caller's mistake, or the state of
+    /// another model.
     #[error("{found} parameters given, the model has {expected}")]
     Length {
-        /// How many numbers were given.
+        /// How many numbers the caller gave.
         found: usize,
         /// How many parameters the model has.
         expected: usize,
     },
-    /// The device failed to hand a tensor out.
+    /// The device failed to return a tensor.
     #[error("cannot read parameters from the device: {0:?}")]
     Device(ExecutionError),
     /// A tensor is not made of f32.
@@ -27,13 +27,13 @@ pub enum ParamsError {
     Format,
 }
 
-/// How many numbers tensors of these shapes hold in all.
+/// The number of elements of all tensors of these shapes.
 #[must_use]
 pub fn count(shapes: &[Vec<usize>]) -> usize {
     shapes.iter().map(|shape| shape.iter().product::<usize>()).sum()
 }
 
-/// Tensors of these shapes with the values of `theta`, one after the other.
+/// Creates tensors of these shapes from consecutive values of `theta`.
 ///
 /// # Errors
 /// [`ParamsError::Length`]
@@ -52,7 +52,7 @@ pub fn upload<B: Backend>(
     Ok(tensors.collect())
 }
 
-/// The values of `tensors`, one after the other, into `theta`.
+/// Copies the values of `tensors` into `theta`, one tensor after the other.
 ///
 /// # Errors
 /// Any of [`ParamsError`]; `theta` may then be partly overwritten.

@@ -1,11 +1,10 @@
-//! Text from a model: one token after the other, each drawn from what the model expects.
+//! Generates text from a model: one token after the other, each drawn from the model's predictions.
 //!
 //! With scores z and temperature τ a token is drawn from softmax(z / τ); τ = 0 takes the likeliest.
-//! Of that distribution only the *nucleus* counts, the fewest tokens that have a share p of it
-//! together (Holtzman et al. 2020, arXiv 1904.09751): p = 1 is everything, a lower p leaves out
-//! what is improbable in every single case and yet too frequent in sum. The draws are a pure
-//! function of the seed. Each token is read once: what it means for those after it is in the
-//! reader's state.
+//! Only the *nucleus* of that distribution is used, the fewest tokens whose probabilities sum to p
+//! (Holtzman et al. 2020, arXiv 1904.09751). With p = 1 that is all of them; a lower p leaves out
+//! tokens that are each improbable, but together too frequent. The draws are a pure function of the
+//! seed. Each token is read once, and the reader's state carries its effect on later tokens.
 
 use std::ops::ControlFlow;
 
@@ -15,46 +14,46 @@ use crate::config::Work;
 use crate::data::draw::Draw;
 use crate::train::{Model, TrainError};
 
-/// How to draw.
+/// The options of drawing tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// τ, 0–100: above 1 more surprising, below 1 more likely text.
     pub temperature: f64,
-    /// p, above 0 to 1: share of the probability that the nucleus has.
+    /// p, above 0 and at most 1: the share of the probability that the nucleus has.
     pub top_p: f64,
-    /// Selects the draws.
+    /// Selects the draws: the same seed gives the same text.
     pub seed: u64,
-    /// Tokens to draw.
+    /// The number of tokens to draw.
     pub tokens: usize,
 }
 
 /// Why no token could be drawn.
 #[derive(Debug, Error)]
 pub enum SampleError {
-    /// There is nothing to go on from.
+    /// The prompt is empty, so there is nothing to continue.
     #[error("a sample needs at least one token to begin with")]
     NoPrompt,
-    /// A temperature that is none.
+    /// The temperature is outside 0 to 100.
     #[error("the temperature is {temperature}: choose 0 to 100")]
     Temperature {
         /// The temperature that was asked for.
         temperature: f64,
     },
-    /// A share that leaves no token, or is none.
+    /// The share of the nucleus leaves no token, or is above 1.
     #[error("top-p is {top_p}: choose more than 0, and 1 at most")]
     TopP {
         /// The share that was asked for.
         top_p: f64,
     },
-    /// The model cannot be asked.
+    /// The model or its device failed.
     #[error(transparent)]
     Model(#[from] TrainError),
-    /// The model's scores are useless.
+    /// The model's scores are infinite or NaN.
     #[error("the model's scores are not finite: the training has diverged")]
     NotFinite,
 }
 
-/// Draws tokens after `prompt` and hands each to `on_token` at once, until it breaks off.
+/// Draws tokens after `prompt` and passes each to `on_token` at once, until that breaks.
 ///
 /// # Errors
 /// An empty prompt, a wrong temperature, a model that fails or has diverged.
@@ -80,7 +79,7 @@ pub fn sample(
     let mut unread = prompt.to_vec();
     for _ in 0..tokens {
         let scores = reader.read(&unread)?;
-        // A vocabulary may have more rows than there are tokens; those are never drawn.
+        // A vocabulary may have more rows than there are tokens; the excess is never drawn.
         let known = scores.iter().take(work.data.tokens());
         let scores: Vec<_> = known.map(|score| f64::from(*score)).collect();
         let token = pick(&scores, sampling, draw.unit()).ok_or(SampleError::NotFinite)? as i32;
@@ -92,15 +91,15 @@ pub fn sample(
     Ok(())
 }
 
-/// The token at `place`, 0 to below 1, of the nucleus of softmax(scores / temperature), the
-/// likeliest first; none if a score is not finite.
-fn pick(scores: &[f64], sampling: Sampling, place: f64) -> Option<usize> {
+/// The token at `unit`, from 0 to below 1, of the nucleus of softmax(scores / temperature), the
+/// likeliest first; `None` if a score is not finite.
+fn pick(scores: &[f64], sampling: Sampling, unit: f64) -> Option<usize> {
     let Sampling { temperature, top_p, .. } = sampling;
     if scores.iter().any(|score| !score.is_finite()) {
         return None;
     }
     let mut order: Vec<usize> = (0..scores.len()).collect();
-    // Equal scores keep their order, so that a seed has one text.
+    // Equal scores keep their order, so that a seed always gives the same text.
     order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
     let top = *order.first()?;
     if temperature == 0.0 {
@@ -114,10 +113,10 @@ fn pick(scores: &[f64], sampling: Sampling, place: f64) -> Option<usize> {
     });
     let sums: Vec<f64> = sums.collect();
     let whole = sums.last()?;
-    // Rounding may leave a little after the last one.
+    // Rounding may leave a remainder after the last sum.
     let first_above = |share: f64| sums.partition_point(|sum| *sum <= share).min(sums.len() - 1);
     let nucleus = sums.partition_point(|sum| *sum < top_p * whole).min(sums.len() - 1);
-    Some(order[first_above(place * sums[nucleus])])
+    Some(order[first_above(unit * sums[nucleus])])
 }
 
 const CONTEXT: &str = "intellect-node 1 sample";
@@ -128,7 +127,7 @@ mod tests {
     use crate::data::Batch;
     use crate::train::Reader;
 
-    /// Expects the token after the newest one, counted in a circle of 8, by `certainty`.
+    /// Predicts the successor of the newest token, modulo 8, with a score of `certainty`.
     struct Counter {
         vocab: usize,
         certainty: f32,
@@ -163,7 +162,7 @@ mod tests {
             let mut scores = vec![0.0; self.0.vocab];
             let last = *tokens.last().expect("a token to go on from");
             scores[(last as usize + 1) % 8] = self.0.certainty;
-            // Beyond the source's tokens the scores are high, and must not count.
+            // Scores beyond the source's tokens are high, and must not count.
             scores[8..].fill(1e6);
             Ok(scores)
         }
@@ -193,8 +192,8 @@ mod tests {
         assert_eq!(drawn, counted);
     }
 
-    /// A score higher by ln 7 makes one token of 8 as likely as the others together; twice the
-    /// temperature takes its root.
+    /// A score higher by ln 7 makes one of 8 tokens as likely as the others together; doubling the
+    /// temperature takes the square root of its weight.
     #[test]
     fn tokens_come_as_often_as_expected() {
         for (temperature, expected) in [(1.0, 0.5), (2.0, 7_f64.sqrt() / (7.0 + 7_f64.sqrt()))] {
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_when_told() {
+    fn it_stops_when_asked() {
         let sampling = Sampling { temperature: 1.0, top_p: 1.0, seed: 1, tokens: 1000 };
         let mut count = 0;
         let mut stop = |_| {
@@ -248,14 +247,14 @@ mod tests {
         assert_eq!(pick(&[0.0, 0.0], sampling, 1.0), Some(1));
     }
 
-    /// Of shares 0.1, 0.6, 0.3 the nucleus of 0.6 has one token, that of 0.7 two, the likeliest
-    /// first.
+    /// With probabilities 0.1, 0.6, 0.3 the nucleus of 0.59 has one token and that of 0.7 two, the
+    /// likeliest first.
     #[test]
     fn only_the_nucleus_is_drawn_from() {
         let scores = [0.1_f64, 0.6, 0.3].map(f64::ln);
         let drawn = |top_p| {
             let sampling = Sampling { temperature: 1.0, top_p, seed: 0, tokens: 0 };
-            [0.0, 0.5, 0.65, 0.75, 0.95].map(|place| pick(&scores, sampling, place))
+            [0.0, 0.5, 0.65, 0.75, 0.95].map(|unit| pick(&scores, sampling, unit))
         };
         assert_eq!(drawn(0.59), [1; 5].map(Some));
         assert_eq!(drawn(0.7), [1, 1, 1, 2, 2].map(Some));

@@ -1,50 +1,51 @@
-//! The inner learning rate: warmup–stable–decay over the run's tokens, and a ramp for whoever
-//! joins.
+//! The inner learning rate: warmup–stable–decay over the run's tokens, and a ramp for peers that
+//! join.
 //!
-//! The schedule follows what the *run* has committed, not what one peer has done, so that a peer
-//! that joins late is where the others are. With t the committed tokens and those that this peer
-//! has trained since, and W, S, D the three lengths (Hu et al. 2024, arXiv 2404.06395):
+//! The schedule follows the tokens that the *run* has committed, not those of one peer, so that a
+//! late peer has the same rate as the others. Let t be the committed tokens plus those that this
+//! peer has trained since, and W, S, D the three lengths (Hu et al. 2024, arXiv 2404.06395):
 //!
 //! ```text
 //! f(t) = s + (1 − s)·t / W              t < W, s the share of the peak that it rises from
-//!        1                              t < W + S, and for ever when D = 0
+//!        1                              t < W + S, and always when D = 0
 //!        e + (1 − e)·g((t − W − S) / D) t < W + S + D, e the final learning rate over the peak
 //!        e                              then
 //! ```
 //!
-//! The curve g is the manifest's choice ([`Decay`]): INTELLECT-1 falls with the root (Jaghouar et
-//! al. 2024, arXiv 2412.01152), Eagle and Finch with a cosine from the end of the warmup on (S =
-//! 0), GoldFinch with a quarter of one.
+//! The manifest chooses the curve g ([`Decay`]): INTELLECT-1 falls with the root (Jaghouar et al.
+//! 2024, arXiv 2412.01152), Eagle and Finch with a cosine from the end of the warmup on (S = 0),
+//! GoldFinch with a quarter of one.
 //!
-//! A peer whose Adam moments are cold takes noisy steps of full length: its first k steps are held
-//! to n/k of the peak. The smaller of the two factors counts.
+//! A peer whose Adam moments are cold takes noisy steps of full length, so step n of its first k is
+//! limited to n/k of the peak. The smaller of the two factors counts.
 
 use std::f64::consts::{FRAC_PI_2, PI};
 
 use crate::config::{Decay, Train};
 
 /// The learning rate of the step that brings the run to `tokens` tokens and is the `steps`-th since
-/// this peer's Adam moments were cold. Both count the step itself, so that the first one already
-/// learns.
+/// this peer's Adam moments were cold. Both counts include the step itself, so that the first step
+/// already learns.
 #[must_use]
 pub fn lr(train: &Train, tokens: u64, steps: u64) -> f64 {
     train.lr * wsd(train, tokens).min(join(train.join_ramp_steps, steps))
 }
 
-/// What is left of the schedule after `tokens` committed ones, as a schedule of its own: f'(t) = f(tokens + t).
+/// The rest of the schedule after `tokens` committed tokens, as a schedule of its own:
+/// f'(t) = f(tokens + t).
 ///
-/// Nothing once the rate falls: of the curves only a line could be begun in its middle.
+/// `None` once the rate falls, since only a linear decay could start in its middle.
 #[must_use]
 pub fn after(train: &Train, tokens: u64) -> Option<Train> {
     let Train { warmup_tokens: warmup, warmup_start: start, stable_tokens, decay_tokens, .. } =
         *train;
     if tokens < warmup {
-        // Still the same line: s' = f(tokens), and W' ends where W did.
+        // The same line from a later point: s' = f(tokens), and W' ends where W did.
         let warmup_start = start + (1.0 - start) * tokens as f64 / warmup as f64;
         return Some(Train { warmup_tokens: warmup - tokens, warmup_start, ..train.clone() });
     }
     let over = tokens - warmup;
-    // Without a fall the peak has no end.
+    // Without a decay the peak never ends.
     let left =
         if decay_tokens == 0 { Some(stable_tokens) } else { stable_tokens.checked_sub(over) };
     Some(Train { warmup_tokens: 0, warmup_start: 0.0, stable_tokens: left?, ..train.clone() })
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!([500, 625, 800, 801, u64::MAX].map(lr), [0.25, 0.125, 0.0, 0.0, 0.0]);
     }
 
-    /// At a quarter and half of the way, and at the end, which is a fifth of the peak.
+    /// After a quarter and half of the decay, and at its end, which is a fifth of the peak.
     #[test]
     fn every_curve_falls_to_the_final_rate() {
         let (root, quarter) = (0.5_f64.sqrt(), (PI / 8.0).cos());
@@ -124,7 +125,7 @@ mod tests {
         }
     }
 
-    /// RWKV-LM: 0.01 + 0.99·step/warm.
+    /// RWKV-LM warms up by 0.01 + 0.99·step/warm.
     #[test]
     fn a_warmup_may_start_above_zero() {
         let train = Train { warmup_start: 0.01, ..train() };

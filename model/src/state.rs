@@ -1,12 +1,12 @@
 //! The agreed state as numbers (θ, v) and as pieces of bytes.
 //!
-//! Stored or sent, a state is a table of digests and then its pieces: consecutive slices of 1 MiB
-//! of the parameters θ, then of the outer momentum v, f32 little endian in the canonical order of
-//! the parameters; the last piece of each is short. This file is the map between the numbers and
-//! one piece, both ways. A number that is not finite is refused in both directions, so that a
-//! diverged run is never stored and never believed.
+//! On disk and on the wire, a state is a table of digests followed by its pieces. Pieces are
+//! consecutive slices of 1 MiB, first of the parameters θ, then of the outer momentum v; the last
+//! piece of each may be shorter. Numbers are f32, little endian, in the canonical order of the
+//! parameters. This file converts between the numbers and one piece. It refuses numbers that are
+//! not finite in both directions, so that a diverged run is never stored and never accepted.
 //!
-//! The header, the digests and files belong to others: nothing here names a run or an epoch.
+//! Other modules own the header, the digests and the files: nothing here names a run or an epoch.
 
 use std::ops::Range;
 
@@ -32,25 +32,25 @@ pub enum PieceError {
     NoSuchPiece {
         /// Number of the piece that was asked for, counted from 0.
         index: usize,
-        /// Number of pieces.
+        /// Number of pieces of this state.
         count: usize,
     },
-    /// The bytes cannot be this piece.
+    /// The bytes are too few or too many for this piece.
     #[error("piece {index} has {found} bytes instead of {expected}")]
     WrongLength {
         /// Number of the piece, counted from 0.
         index: usize,
-        /// Bytes that it must have.
+        /// Bytes that the piece must have.
         expected: usize,
-        /// Bytes that it has.
+        /// Bytes that the caller gave.
         found: usize,
     },
-    /// The run has diverged, or whoever made the piece lies.
+    /// The run has diverged, or the source of the piece lies.
     #[error("number {element} of piece {index} is not finite: the training has diverged")]
     NotFinite {
         /// Number of the piece, counted from 0.
         index: usize,
-        /// Place of the number in the piece, counted from 0.
+        /// Index of the number in the piece, counted from 0.
         element: usize,
     },
 }
@@ -63,7 +63,7 @@ impl State {
         Self { theta, momentum }
     }
 
-    /// A state that was stored.
+    /// A state from its stored numbers.
     ///
     /// # Panics
     /// If there is not one momentum per parameter.
@@ -85,7 +85,7 @@ impl State {
         self.theta
     }
 
-    /// v, the outer momentum.
+    /// v, the outer momentum in canonical order.
     #[must_use]
     pub fn momentum(&self) -> &[f32] {
         &self.momentum
@@ -134,7 +134,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether a piece is of θ (0) or of v (1), and which numbers of it.
+    /// Whether a piece is of θ (0) or of v (1), and the range of its numbers.
     fn place(&self, index: usize) -> Result<(usize, Range<usize>), PieceError> {
         let count = Self::piece_count(self.theta.len());
         if index >= count {

@@ -1,11 +1,11 @@
-//! Text to tokens and back.
+//! Converts text to tokens and back.
 //!
-//! Bytes: a token is a byte, so every text has tokens. RWKV World and Hugging Face: a file says
-//! what the tokens are. Symbols: the synthetic source has no text; so that a person can look at it,
-//! each symbol has a letter of its own.
+//! Bytes: a token is a byte, so every text has tokens. RWKV World and Hugging Face: a file defines
+//! the tokens. Symbols: the synthetic source has no text, so each symbol is shown as a letter, for
+//! people to look at.
 //!
-//! Where documents follow one another, one token, `bos`, begins each. A decoder holds back what is
-//! not yet a whole character of UTF-8.
+//! In sources of documents, one token, `bos`, begins each. A decoder holds back bytes that are not
+//! yet a complete character of UTF-8.
 
 mod decoder;
 mod file;
@@ -20,26 +20,26 @@ pub use self::decoder::Decoder;
 pub use self::file::{FILE_BYTES_MAX, File, FileError, OpenError};
 pub use self::unknown::{EncodeError, Unknown};
 
-use crate::config::table::hex;
+use crate::config::digest::hex;
 use crate::config::{self, Scheme, Source, Vocabulary};
 use hugging_face::HuggingFace;
 use rwkv::Trie;
 
-/// How a run's text becomes tokens. A copy shares what is large.
+/// The tokenizer of a run. Clones share the large tables.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     kind: Kind,
-    /// One more than the greatest token.
+    /// One more than the greatest token id.
     tokens: usize,
-    /// What begins a document, where there are documents.
+    /// The token that begins a document, in a source of documents.
     bos: Option<u32>,
 }
 
 impl Tokenizer {
-    /// The tokenizer of a run's data; `file` is its file, where it has one.
+    /// The tokenizer of a run's data; `file` is its file, if it has one.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::of_documents`].
+    /// The same as those of [`Tokenizer::of_documents`].
     pub fn of(data: &config::Data, file: Option<&Path>) -> Result<Self, OpenError> {
         let kind = match &data.source {
             Source::Synthetic { .. } => Kind::Symbols,
@@ -54,10 +54,10 @@ impl Tokenizer {
         }
     }
 
-    /// The tokenizer that token files were made with; `file` is its file, where it has one.
+    /// The tokenizer that made token files; `file` is its file, if it has one.
     ///
     /// # Errors
-    /// If a file is needed, needless, unreadable, or another one than it was.
+    /// If a file is missing, not needed, unreadable, or not the one that made the token files.
     pub fn of_documents(vocabulary: &Vocabulary, file: Option<&Path>) -> Result<Self, OpenError> {
         let path = match (vocabulary.scheme, file) {
             (Scheme::Bytes, None) => return Ok(Self::bytes()),
@@ -84,18 +84,18 @@ impl Tokenizer {
         }
     }
 
-    /// The tokenizer of documents that are bytes: token 256 begins each.
+    /// The tokenizer of documents by bytes, in which token 256 begins each document.
     #[must_use]
     pub fn bytes() -> Self {
         let Vocabulary { tokens, bos, .. } = Vocabulary::BYTES;
         Self { kind: Kind::Bytes, tokens, bos: Some(bos) }
     }
 
-    /// The tokenizer of documents that a file describes; the file also says which token begins a
+    /// The tokenizer of documents that a file describes, including the token that begins a
     /// document. For bytes, `file` is empty.
     ///
     /// # Errors
-    /// If the file is of another form, or does not say what begins a document.
+    /// If the file has another form, or does not say which token begins a document.
     pub fn read(scheme: Scheme, file: &[u8]) -> Result<Self, FileError> {
         match scheme {
             Scheme::Bytes => Ok(Self::bytes()),
@@ -112,10 +112,10 @@ impl Tokenizer {
         }
     }
 
-    /// The same tokenizer, but with documents that begin with the token of this name in its file.
+    /// The same tokenizer, except that the token of this name in its file begins documents.
     ///
     /// # Errors
-    /// [`FileError::NoSuchToken`], of any but a Hugging Face file.
+    /// [`FileError::NoSuchToken`], always if it is not a Hugging Face file.
     pub fn beginning_with(self, name: &str) -> Result<Self, FileError> {
         let id = match &self.kind {
             Kind::HuggingFace(inner) => inner.id(name),
@@ -127,19 +127,19 @@ impl Tokenizer {
         }
     }
 
-    /// How many different tokens there are: one more than the greatest.
+    /// The number of different tokens, which is one more than the greatest id.
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// The token that begins a document, where there are documents.
+    /// The token that begins a document, in a source of documents.
     #[must_use]
     pub fn bos(&self) -> Option<u32> {
         self.bos
     }
 
-    /// What becomes of a letter that it does not know.
+    /// How it encodes a character without a token.
     #[must_use]
     pub fn unknown(&self) -> Unknown {
         match &self.kind {
@@ -148,7 +148,7 @@ impl Tokenizer {
         }
     }
 
-    /// Whether a letter is dropped, where some are.
+    /// Whether it drops this character ([`Unknown::Dropped`]).
     #[must_use]
     pub fn drops(&self, letter: char) -> bool {
         match &self.kind {
@@ -157,11 +157,11 @@ impl Tokenizer {
         }
     }
 
-    /// The tokens of `text`, with what begins a document before them. Where nothing does, an empty
-    /// text is a line break, or the first symbol, so that there is something to go on from.
+    /// The tokens of `text`, with the token that begins a document before them. If there is none,
+    /// an empty text becomes a line break or the first symbol, since a sample needs a first token.
     ///
     /// # Errors
-    /// A letter that is no symbol, or something without a token.
+    /// If a character is not a symbol or has no token.
     pub fn encode(&self, text: &str) -> Result<Vec<i32>, EncodeError> {
         let mut tokens = Vec::new();
         match (self.bos, &self.kind) {
@@ -177,7 +177,7 @@ impl Tokenizer {
     /// Appends the tokens of `text`, and nothing else.
     ///
     /// # Errors
-    /// A letter that is no symbol, or something without a token.
+    /// If a character is not a symbol or has no token.
     pub fn append(&self, text: &str, tokens: &mut Vec<u32>) -> Result<(), EncodeError> {
         match &self.kind {
             Kind::Bytes => tokens.extend(text.bytes().map(u32::from)),
@@ -192,11 +192,11 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Appends the tokens of a text that goes on behind a line break, where it was cut off: what
-    /// the tokenizer adds at the begin of a text is not among them.
+    /// Appends the tokens of a text that was cut after a line break and continues here, without
+    /// those that the tokenizer adds at the begin of a text.
     ///
     /// # Errors
-    /// A letter that is no symbol, or something without a token.
+    /// If a character is not a symbol or has no token.
     pub fn append_on(&self, text: &str, tokens: &mut Vec<u32>) -> Result<(), EncodeError> {
         match &self.kind {
             Kind::HuggingFace(inner) => inner.encode_on(text, tokens),
@@ -204,7 +204,7 @@ impl Tokenizer {
         }
     }
 
-    /// How many bytes of text these tokens are; none where tokens are no text.
+    /// The bytes of text that these tokens represent; `None` for symbols, which are not text.
     #[must_use]
     pub fn text_bytes(&self, tokens: &[i32]) -> Option<usize> {
         let texts = || tokens.iter().filter_map(|token| self.text_token(*token));
@@ -222,7 +222,7 @@ impl Tokenizer {
         Decoder::new(self.clone())
     }
 
-    /// A decoder that goes on after these tokens, whose text is known.
+    /// A decoder that continues after these tokens, whose text is known already.
     #[must_use]
     pub fn decoder_behind(&self, tokens: &[i32]) -> Decoder {
         let mut decoder = self.decoder();
@@ -230,7 +230,7 @@ impl Tokenizer {
         decoder
     }
 
-    /// The token as an id, if it is one and stands for text.
+    /// The token as an id, if it exists and represents text.
     fn text_token(&self, token: i32) -> Option<u32> {
         let id = u32::try_from(token).ok().filter(|id| (*id as usize) < self.tokens)?;
         (Some(id) != self.bos).then_some(id)
@@ -254,12 +254,12 @@ enum Kind {
     HuggingFace(Arc<HuggingFace>),
 }
 
-/// 256 letters that a terminal can show: a–z, A–Z, 0–9, then Latin ones from U+0100.
+/// 256 letters that a terminal can show: a–z, A–Z, 0–9, then Latin letters from U+0100.
 fn letters() -> impl Iterator<Item = char> {
     ('a'..='z').chain('A'..='Z').chain('0'..='9').chain('\u{100}'..='\u{1c1}')
 }
 
-/// RWKV's models are trained with 0 between documents.
+/// RWKV's models are trained with token 0 between documents.
 const RWKV_BOS: u32 = 0;
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
-//! The inner loop: one AdamW step after the other on local weights, behind a trait without type
+//! The inner loop: consecutive AdamW steps on local weights, behind a trait without type
 //! parameters.
 //!
-//! burn's tensors are generic over a backend; whoever coordinates peers must not be. So everything
-//! that needs the backend's type is a `Session`, and the world sees it as [`Model`] (weights in and
-//! out, logits, loss) or [`Trainer`] (a model and a step).
+//! burn's tensors are generic over a backend, but the code that coordinates peers must not be. So
+//! everything that needs the backend's type is a `Session`, and other crates see it as [`Model`]
+//! (weights in and out, logits, loss) or [`Trainer`] (a model and a step).
 //!
-//! A step is a pure function of the weights, the moments, the stream's seed, the number of the step
-//! and the learning rate; it depends neither on the number of threads nor on which x86 with FMA
-//! takes it (docs/adr/0014). Its batch is cut into micro-batches where memory asks for it;
-//! gradients of the parts are weighted by their share, so that the sum is the gradient of the whole
-//! batch up to rounding.
+//! A step is a pure function of the weights, the moments, the seed of the stream, the number of the
+//! step and the learning rate. It depends neither on the number of threads nor on the x86
+//! processor, if that has FMA (docs/adr/0014). The batch is cut into micro-batches where memory
+//! requires it. The gradients of the parts are weighted by their share, so that the sum is the
+//! gradient of the whole batch up to rounding.
 //!
-//! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves the
-//! weights of a peer, not its sense of their scale.
+//! Adam's moments stay when the weights are replaced ([`Model::load`]): an outer step moves a
+//! peer's weights, but its estimate of their gradients' scale stays valid.
 
 pub(crate) mod check;
 mod memory;
@@ -37,7 +37,7 @@ use crate::optim::{OptimError, Optimizer};
 use crate::params::{self, ParamsError};
 use crate::schedule;
 
-/// A model on a device.
+/// A model on a device, whose backend this trait hides.
 pub trait Model: Send {
     /// Replaces the weights, in canonical order.
     ///
@@ -52,7 +52,7 @@ pub trait Model: Send {
     fn store(&self, theta: &mut [f32]) -> Result<(), TrainError>;
 
     /// Scores of the token after each of `tokens`, which are `sequences` rows of equal length, at
-    /// most the context.
+    /// most the context long.
     /// // tokens [B·T]; result [B·T, V]
     ///
     /// # Errors
@@ -69,34 +69,36 @@ pub trait Model: Send {
     fn reader(&self) -> Box<dyn Reader + '_>;
 }
 
-/// Reads one text, token after token, and keeps what the next one needs: a state instead of the
-/// text.
+/// Reads one text, token after token. It keeps a state instead of the text, where the family has
+/// one.
 pub trait Reader {
-    /// Scores of the token after the last of `tokens`, which follow those read before; none of no
-    /// tokens. // `[V]`
+    /// Scores of the token after the last of `tokens`, which continue those read before; empty if
+    /// there are no tokens. // `[V]`
     ///
     /// # Errors
-    /// [`TrainError::Tokens`], [`TrainError::Params`]; the text has to be begun again.
+    /// [`TrainError::Tokens`], [`TrainError::Params`]; the text must then be read again from its
+    /// start.
     fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError>;
 }
 
-/// A model that learns.
+/// A model with the data and the optimiser that train it.
 pub trait Trainer: Send {
     /// The model. Its weights may be replaced; Adam's moments stay.
     fn model(&mut self) -> &mut dyn Model;
 
-    /// Takes inner step number `step` of a stream. `tokens` is how many the run
-    /// has committed, and this peer has trained since, before the step: the place in the schedule.
+    /// Takes inner step number `step` of a stream. `tokens` is the position in the schedule before
+    /// the step: the tokens that the run has committed plus those that this peer has trained since.
     ///
     /// # Errors
-    /// Any of [`TrainError`]; the weights are as before, but after [`TrainError::Lost`] all further calls fail.
+    /// Any of [`TrainError`]; the weights are as before, but after [`TrainError::Lost`] all further
+    /// calls fail.
     fn step(&mut self, stream: &Stream, step: u64, tokens: u64) -> Result<Step, TrainError>;
 }
 
-/// What a step did.
+/// What an inner step measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// Tokens in its batch.
+    /// Tokens in the batch of the step.
     pub tokens: u64,
     /// Mean loss over the batch before the step, nats per token, with the z-loss.
     pub loss: f64,
@@ -106,56 +108,57 @@ pub struct Step {
     pub learning_rate: f64,
 }
 
-/// Why a model could not do what it was asked.
+/// Why a call to a model or trainer failed.
 #[derive(Debug, Error)]
 pub enum TrainError {
-    /// The device cannot be used.
+    /// The device cannot be used, or computes wrong numbers.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device failed while it computed: what it holds now is not to be trusted.
+    /// The device failed while it computed, so the contents of its memory cannot be trusted.
     #[error(
-        "{device} failed ({what}), and nothing that it computed since is used. If memory is what it lacks, \
+        "{device} failed ({what}), and nothing that it computed since is used. If it lacks memory, \
          choose a smaller --micro-batch, else --device cpu"
     )]
     Lost {
-        /// The device.
+        /// The device as it is named in `--device`.
         device: crate::Device,
-        /// What it said first.
+        /// The first error that it reported.
         what: String,
     },
-    /// A micro-batch of nothing: a local setting.
+    /// The local setting of the micro-batch is 0.
     #[error("a micro-batch has at least one sequence: choose 1 to {batch}")]
     MicroBatch {
-        /// Sequences of a whole batch.
+        /// Sequences of a whole batch, the largest useful value.
         batch: usize,
     },
-    /// Tokens that the model cannot read.
+    /// The model cannot read these tokens: rows that are empty, too long or unequal, or an unknown
+    /// token.
     #[error(
         "{tokens} tokens in {sequences} rows do not fit a model of {context} positions \
          and {vocab} symbols"
     )]
     Tokens {
-        /// How many tokens were given.
+        /// How many tokens the caller gave.
         tokens: usize,
-        /// In how many rows.
+        /// The number of rows that they make up.
         sequences: usize,
-        /// The longest row.
+        /// The most tokens of a row.
         context: usize,
-        /// Tokens are below this.
+        /// The number of symbols; every token is below it.
         vocab: usize,
     },
-    /// The batch could not be read.
+    /// The batch could not be read from its files.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The weights could not be moved.
+    /// The weights could not be copied to or from the device.
     #[error(transparent)]
     Params(#[from] ParamsError),
-    /// The step could not be taken.
+    /// The optimiser refused the step.
     #[error(transparent)]
     Optim(#[from] OptimError),
 }
 
-/// A backend that trains: fused operators with and without gradients.
+/// A backend that trains: it has the fused operators with and without gradients.
 pub(crate) trait TrainBackend:
     FusedOps + AutodiffBackend<InnerBackend: FusedOps, Gradients: Send>
 {
@@ -163,13 +166,13 @@ pub(crate) trait TrainBackend:
 
 impl<A: FusedOps + AutodiffBackend<InnerBackend: FusedOps>> TrainBackend for A {}
 
-/// The tensors of the weights, without gradients.
+/// The backend without gradients, which holds the weights.
 pub(crate) type Inner<A> = <A as AutodiffBackend>::InnerBackend;
 
 /// One tensor per parameter, in canonical order.
 pub(crate) type Tensors<A> = Vec<FloatTensor<Inner<A>>>;
 
-/// Where a session computes. Clones stand for the same device.
+/// The device on which a session computes. Clones refer to the same device.
 #[derive(Clone)]
 pub(crate) struct Place<A: TrainBackend> {
     pub(crate) device: Device<A>,
@@ -177,18 +180,17 @@ pub(crate) struct Place<A: TrainBackend> {
     watch: Arc<Watch>,
 }
 
-/// A device as burn names it.
 type Device<A> = burn_backend::tensor::Device<A>;
 
 impl<A: TrainBackend> Place<A> {
-    /// Failures are watched for on GPUs.
+    /// Only GPUs are watched for failures.
     pub(crate) fn new(device: Device<A>, name: crate::Device) -> Self {
         let watch = if name.is_gpu() { Watch::new() } else { Watch::idle() };
         Self { device, name, watch: Arc::new(watch) }
     }
 
-    /// Runs what computes here. Once something has failed here, nothing runs any more: what is in the device's
-    /// memory then is what happened to be there.
+    /// Runs `work` on the device. After a failure nothing runs any more, because the contents of
+    /// the device's memory are undefined then.
     pub(crate) fn over<T>(
         &self,
         work: impl FnOnce() -> Result<T, TrainError>,
@@ -199,7 +201,7 @@ impl<A: TrainBackend> Place<A> {
     }
 }
 
-/// A model on a device, with what it needs to learn.
+/// A model on a device, with its weights.
 pub(crate) struct Session<A: TrainBackend> {
     arch: Arch,
     work: Work,
@@ -207,7 +209,7 @@ pub(crate) struct Session<A: TrainBackend> {
     parameters: Tensors<A>,
 }
 
-/// A session that learns.
+/// A session with its optimiser and data.
 pub(crate) struct Learner<A: TrainBackend> {
     session: Session<A>,
     optimizer: Optimizer<Inner<A>>,
@@ -216,7 +218,7 @@ pub(crate) struct Learner<A: TrainBackend> {
 }
 
 impl<A: TrainBackend> Session<A> {
-    /// All weights zero, until some are loaded.
+    /// A session whose weights are zero until some are loaded.
     pub(crate) fn new(work: &Work, place: Place<A>) -> Result<Self, TrainError> {
         let arch = Arch::new(&work.model);
         let shapes = arch.shapes();
@@ -226,7 +228,7 @@ impl<A: TrainBackend> Session<A> {
         Ok(Self { arch, work: work.clone(), place, parameters })
     }
 
-    /// Loss and gradients of one micro-batch, which is this share of the batch.
+    /// Loss and gradients of one micro-batch, multiplied by its share of the batch.
     fn gradients(&self, batch: &Batch, share: f64) -> Result<(f64, Tensors<A>), TrainError> {
         let track = |parameter: &FloatTensor<Inner<A>>| {
             A::float_set_require_grad(A::from_inner(parameter.clone()), true)
@@ -271,7 +273,6 @@ impl<A: TrainBackend> Session<A> {
         Ok(B::int_from_data(data, &self.place.device))
     }
 
-    /// Whether the model can read these tokens.
     fn check(&self, tokens: &[i32], sequences: usize) -> Result<(), TrainError> {
         let (context, vocab) = (self.work.model.context, self.work.model.vocab);
         let whole = sequences > 0 && tokens.len().is_multiple_of(sequences);
@@ -317,7 +318,7 @@ impl<A: TrainBackend> Model for Session<A> {
 
     fn reader(&self) -> Box<dyn Reader + '_> {
         let state = self.arch.state::<Inner<A>>(1, &self.place.device);
-        Box::new(Reading { session: self, state, held: Vec::new() })
+        Box::new(Reading { session: self, state, kept: Vec::new() })
     }
 }
 
@@ -325,24 +326,24 @@ impl<A: TrainBackend> Model for Session<A> {
 struct Reading<'a, A: TrainBackend> {
     session: &'a Session<A>,
     state: State<Inner<A>>,
-    /// Tokens in the state, where they are limited.
-    held: Vec<i32>,
+    /// The tokens in the state, for families whose state is limited.
+    kept: Vec<i32>,
 }
 
 impl<A: TrainBackend> Reading<'_, A> {
-    /// What the state has to read so that `tokens` are the last in it. Where they do not all fit,
-    /// the state forgets the text, and begins anew with the newest three quarters of what fits: so
-    /// rarely that it costs little, and so late that much is left to go on from.
+    /// The tokens that the state must read so that `tokens` are its last. If they do not all fit,
+    /// the state is reset and reads the newest tokens again, three quarters of what fits: a
+    /// compromise between rare resets and a long memory.
     fn unread(&mut self, tokens: &[i32]) -> Vec<i32> {
         let Session { arch, place, .. } = self.session;
         let Some(reach) = arch.reach() else { return tokens.to_vec() };
-        self.held.extend_from_slice(tokens);
-        if self.held.len() <= reach {
+        self.kept.extend_from_slice(tokens);
+        if self.kept.len() <= reach {
             return tokens.to_vec();
         }
-        self.held.drain(..self.held.len() - (reach - reach / 4));
+        self.kept.drain(..self.kept.len() - (reach - reach / 4));
         self.state = arch.state::<Inner<A>>(1, &place.device);
-        self.held.clone()
+        self.kept.clone()
     }
 }
 
@@ -351,7 +352,7 @@ impl<A: TrainBackend> Reader for Reading<'_, A> {
         let tokens = self.unread(tokens);
         let Session { arch, parameters, work, place } = self.session;
         let mut last = Vec::new();
-        // A long text in parts of what the model was trained on, which bounds the memory.
+        // A long text is read in parts as long as the training context, which bounds the memory.
         for part in tokens.chunks(work.model.context) {
             let scores = place.over(|| {
                 let ids = self.session.tokens::<Inner<A>>(part, 1)?;
@@ -367,7 +368,7 @@ impl<A: TrainBackend> Reader for Reading<'_, A> {
 }
 
 impl<A: TrainBackend> Learner<A> {
-    /// A cold optimiser. Without `micro_batch` the batch is one.
+    /// A learner with cold moments. Without `micro_batch` the whole batch is one part.
     pub(crate) fn new(
         work: &Work,
         source: Arc<Dataset>,
@@ -417,7 +418,7 @@ impl<A: TrainBackend> Trainer for Learner<A> {
             let parameters = &mut self.session.parameters;
             Ok((loss, self.optimizer.step(parameters, gradients, learning_rate)?))
         })?;
-        // What a buffer that nothing was written to gives.
+        // Zeros are what a buffer without any writes yields.
         if place.name.is_gpu() && (loss <= 0.0 || grad_norm <= 0.0) {
             let what = format!("a step of loss {loss} and norm {grad_norm}");
             return Err(TrainError::Lost { device: place.name, what });
@@ -426,7 +427,7 @@ impl<A: TrainBackend> Trainer for Learner<A> {
     }
 }
 
-/// How the tokens of a batch lie.
+/// The rows and the documents of a batch.
 fn rows(batch: &Batch) -> Rows {
     let whole = Rows::whole(batch.sequences, batch.context);
     if batch.documents.is_empty() {

@@ -1,8 +1,8 @@
-//! The models on the CUDA backend: on a GPU of NVIDIA, or under `tests/emucuda/run.sh`, whose driver computes the very
-//! source that a GPU would get on the CPU, in memory that is full of what is no number.
+//! The models on the CUDA backend: on an NVIDIA GPU, or under `tests/emucuda/run.sh`, whose driver
+//! runs the same kernel source on the CPU, in memory filled with NaN.
 //!
-//! Of a build with `--features intellect-model/cuda`. Without a driver the tests say so and pass; with `CI` set they
-//! fail.
+//! The tests need a build with `--features intellect-model/cuda`. Without a driver they print that
+//! they are skipped and pass; with `CI` set they fail.
 
 #![cfg(feature = "cuda")]
 #![expect(clippy::print_stderr, reason = "a skipped test must say so")]
@@ -99,7 +99,7 @@ fn attention_on_tensor_cores_is_its_definition() {
     }
 }
 
-/// The driver of `tests/emucuda` has 4 GiB.
+/// The driver of `tests/emucuda` provides 4 GiB of memory.
 #[test]
 fn an_allocation_that_fails_is_an_error_and_ends_the_device() {
     if is_here() {
@@ -114,7 +114,7 @@ fn every_family_starts_and_learns() {
     }
 }
 
-/// Of `tests/emucuda/count.sh`, for it computes nothing.
+/// Runs only under `tests/emucuda/count.sh`, whose driver counts requests instead of computing.
 #[test]
 fn a_step_asks_no_more_of_a_gpu_than_it_did() {
     match std::env::var("EMUCUDA_PRESET") {

@@ -1,7 +1,9 @@
-//! The models on a device that CubeCL drives: every family's vectors, views that burn gets wrong, and what fails.
+//! The models on a device that CubeCL drives: the vectors of every family, views that burn reduces
+//! incorrectly, and failures of the device.
 //!
-//! Of a build with `--features intellect-model/wgpu`, on the GPU that Vulkan or Metal show first: in CI it is
-//! Mesa's llvmpipe, a program. Where there is none the tests say so and pass; with `CI` set they fail.
+//! The tests need a build with `--features intellect-model/wgpu` and run on the first GPU that
+//! Vulkan or Metal reports: in CI that is Mesa's llvmpipe, which emulates one. Without a GPU they
+//! print that they are skipped and pass; with `CI` set they fail.
 
 #![cfg(feature = "wgpu")]
 #![expect(clippy::print_stderr, reason = "a skipped test must say so")]
@@ -17,7 +19,7 @@ mod definition;
 mod kernels;
 #[path = "device/operators.rs"]
 mod operators;
-#[expect(dead_code, reason = "operators use more of it")]
+#[expect(dead_code, reason = "the tests of operators use more of it")]
 #[path = "../src/ops/reduce.rs"]
 mod reduce;
 #[path = "golden/llama.rs"]
@@ -41,7 +43,7 @@ fn device() -> Option<Device> {
     promises::usable(Device::Gpu(Some(0)))
 }
 
-/// In fresh memory, and in used.
+/// Checks the vectors of a family in fresh memory and in memory that was used before.
 fn assert_golden(name: &str) {
     if device().is_some() {
         promises::assert_golden::<Autodiff<Gpu>>(name, &[false, true]);
@@ -110,7 +112,7 @@ fn an_allocation_that_fails_is_an_error_and_ends_the_device() {
     }
 }
 
-/// The axes of a permuted tensor that are to be reduced, one after the other.
+/// All reductions of a permuted tensor along each axis.
 fn reduced<B: Backend>(shape: [usize; 4], order: [usize; 4]) -> Vec<Vec<f32>> {
     let count = shape.iter().product();
     let values: Vec<f32> = (0..count).map(|i| ((7 * i + 3) % 31) as f32 - 15.0).collect();
@@ -138,7 +140,7 @@ fn assert_same(shape: [usize; 4], order: [usize; 4]) {
     }
 }
 
-/// burn's own `sum_dim(0)` of this one is wrong.
+/// burn's own `sum_dim(0)` gives a wrong result for the first of these tensors.
 #[test]
 fn a_swapped_tensor_is_summed_along_every_axis() {
     if device().is_some() {
@@ -150,7 +152,7 @@ fn a_swapped_tensor_is_summed_along_every_axis() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Unit axes and multiples of four are what goes wrong.
+    /// Unit axes and multiples of four are the cases that burn gets wrong.
     #[test]
     fn every_permuted_tensor_is_reduced_as_on_the_cpu(
         shape in prop::array::uniform4(prop::sample::select(vec![1_usize, 1, 2, 3, 4, 8, 16])),

@@ -1,7 +1,7 @@
-//! The models and the tokenizers against trusted outputs: every check of `golden/checks.rs`, and the
-//! ids of `golden/tokenizers.rs`, on the vectors in
-//! `INTELLECT_SHARED` or in the folder `shared` beside the checkout. Where that is absent the tests
-//! say so and pass. `examples/golden.rs` makes the same checks of any file.
+//! The models and the tokenizers compared with trusted outputs: every check of `golden/checks.rs`,
+//! and the ids of `golden/tokenizers.rs`, on the vectors in the folder that `INTELLECT_SHARED`
+//! names, or in the folder `shared` next to the checkout. Without that folder the tests print that
+//! they are skipped and pass. `examples/golden.rs` makes the same checks for any file.
 
 #![expect(clippy::print_stderr, reason = "a skipped test must say so")]
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of a test are tests")]
@@ -32,7 +32,7 @@ fn folder() -> Option<PathBuf> {
     None
 }
 
-/// Everything that a file has is checked, and nothing is past its bound.
+/// Asserts that a file leads to checks of all `kinds`, and that every check is within its bound.
 fn assert_golden(name: &str, kinds: &[&str]) {
     let Some(folder) = folder() else { return };
     let checks = checks::checks(&Vectors::read(&folder.join(name)).unwrap()).unwrap();
@@ -49,7 +49,7 @@ fn llama_is_the_reference() {
     assert_golden("llama.safetensors", &kinds);
 }
 
-/// What every file of an RWKV family has.
+/// The checks of every RWKV family.
 const RWKV: [&str; 9] = [
     "logits",
     "loss",

@@ -1,8 +1,9 @@
-//! Exported models in the programs that their families are known by, and a model of such a program here:
-//! `tests/peers/logits.py` loads or makes the folder. Logits are at most 1e-4 apart.
+//! Exported models loaded by the original programs of their families, and a model saved by such a
+//! program loaded here: `tests/peers/logits.py` loads or makes the folder. Logits may differ by at
+//! most 1e-4.
 //!
-//! `INTELLECT_PYTHON` names a Python that has `tests/peers/requirements.txt`. Where it is not set the
-//! tests say so and pass.
+//! `INTELLECT_PYTHON` names a Python in which `tests/peers/requirements.txt` is installed. If it is
+//! not set, the tests print that they are skipped and pass.
 
 #![expect(clippy::print_stderr, reason = "a skipped test must say so")]
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of a test are tests")]
@@ -25,7 +26,7 @@ use intellect_model::hf::{
 use intellect_model::params;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-/// Three blocks on bytes, with every size different from every other.
+/// A model on bytes with three blocks, in which no two sizes are equal.
 fn work(family: Family) -> Work {
     let mut work = Work::text(Fingerprint { digest: [0; 32], bytes: 1 });
     let sizes = Model {
@@ -42,14 +43,14 @@ fn work(family: Family) -> Work {
         Family::Llama => Model {
             kv_heads: 2,
             rope_theta: 5e3,
-            // Some pairs turn often over 32 tokens, some seldom, some between.
+            // Over 32 tokens some pairs of channels turn often, some rarely and some in between.
             rope_factor: Some(4.0),
             rope_original_context: Some(32),
             norm_eps: 1e-6,
             ..sizes
         },
         Family::Eagle => sizes,
-        // The package `rwkv` takes ranks from shapes, of the mixes only 32 or 64.
+        // The package `rwkv` reads ranks from shapes; for the mixes it supports only 32 and 64.
         Family::Finch => Model { mix_rank: 32, decay_rank: 24, ..sizes },
         Family::GoldFinch => Model {
             mix_rank: 32,
@@ -63,7 +64,7 @@ fn work(family: Family) -> Work {
     work
 }
 
-/// Genesis and noise: what starts at zero or one would hide a parameter that went to a wrong place.
+/// Initial weights with noise: parameters that are all zero or one would hide a mix-up.
 fn theta(arch: &Arch) -> Vec<f32> {
     let mut specs = arch.specs();
     let mut theta = genesis::weights(11, &specs);
@@ -74,7 +75,7 @@ fn theta(arch: &Arch) -> Vec<f32> {
     theta
 }
 
-/// Ours. // [T, V]
+/// The logits of this crate. // [T, V]
 fn logits(arch: &Arch, theta: &[f32], tokens: &[i32]) -> Vec<f32> {
     let device = Default::default();
     let parameters = params::upload::<Flex>(&arch.shapes(), theta, &device).unwrap();
@@ -107,12 +108,12 @@ fn python() -> Option<OsString> {
     python
 }
 
-/// What the script says if it succeeds.
+/// Runs the script, which must succeed, and returns its output.
 fn script(python: &OsStr, arguments: &[&OsStr]) -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/logits.py");
-    let told = Command::new(python).arg(script).args(arguments).output().unwrap();
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.status.success(), "{text}{}", String::from_utf8_lossy(&told.stderr));
+    let output = Command::new(python).arg(script).args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     text
 }
 
@@ -142,7 +143,7 @@ fn transformers_computes_the_same_logits_of_a_llama() {
     assert_same_logits_elsewhere(Family::Llama, 1 << 40);
 }
 
-/// In a dozen files with an index.
+/// The model is written to a dozen files with an index.
 #[test]
 fn transformers_loads_a_llama_of_many_files() {
     assert_same_logits_elsewhere(Family::Llama, 50_000);

@@ -1,5 +1,5 @@
-//! The outer loop through the crate's public face: peers in turn, the mean of their deltas, one
-//! outer step. What holds here holds for real nodes as far as the mathematics goes.
+//! The outer loop through the public interface of the crate: the peers train in turn, then one
+//! outer step applies the mean of their deltas. The mathematics is that of real nodes.
 
 #![expect(clippy::expect_used, reason = "helpers of a test fail the test")]
 
@@ -13,8 +13,8 @@ use intellect_model::state::State;
 use intellect_model::train::Trainer;
 use intellect_model::{Device, arch, genesis, trainer};
 
-/// A work that a few hundred steps make a dent in, with a batch so small that its noise is what
-/// averaging takes away.
+/// A work that a few hundred steps make progress on, with a batch so small that averaging removes
+/// much of its noise.
 fn work() -> Work {
     let mut work = Work::synthetic();
     (work.model.layers, work.model.width, work.model.ffn, work.model.context) = (1, 32, 64, 32);
@@ -22,7 +22,8 @@ fn work() -> Work {
     work
 }
 
-/// What `peers` peers make of 8 epochs of 15 steps: the agreed parameters and their excess.
+/// The agreed parameters and their excess loss after `peers` peers trained for 8 epochs of 15
+/// steps.
 fn run(work: &Work, peers: u8, outer: Outer) -> (Vec<f32>, f64) {
     let source = Arc::new(Dataset::open(work, 1, &[]).expect("opens"));
     let mut state = State::genesis(genesis::weights(1, &arch::specs(&work.model)));
@@ -48,7 +49,7 @@ fn run(work: &Work, peers: u8, outer: Outer) -> (Vec<f32>, f64) {
     (state.theta().to_vec(), held_out.excess.expect("a known source"))
 }
 
-/// The local parameters after 15 inner steps from the agreed ones.
+/// The local parameters after 15 inner steps that begin with the agreed ones.
 fn learn(trainer: &mut dyn Trainer, state: &State, stream: &Stream, mut tokens: u64) -> Vec<f32> {
     trainer.model().load(state.theta()).expect("loaded");
     for step in 0..15 {
@@ -62,7 +63,7 @@ fn learn(trainer: &mut dyn Trainer, state: &State, stream: &Stream, mut tokens: 
 
 const OUTER: Outer = Outer { lr: 0.7, momentum: 0.6, momentum_ramp_epochs: 10 };
 
-/// Four peers that average know more than one alone after as many steps each.
+/// Four peers that average reach a lower loss than one alone with the same number of steps each.
 #[test]
 fn averaging_helps() {
     let work = work();
@@ -77,7 +78,7 @@ fn averaging_helps() {
     assert!(together < unigram);
 }
 
-/// With η = 1 and μ = 0 one peer's outer loop is AdamW without one, to rounding.
+/// With η = 1 and μ = 0 the outer loop of one peer equals plain AdamW up to rounding.
 #[test]
 fn the_identity_step_is_plain_training() {
     let work = work();

@@ -1,6 +1,7 @@
-//! A step is the same step on every x86 with FMA (docs/adr/0014): 15 of them by every family, with
-//! contractions longer than one slab of the matrix product, have a golden digest on 1, 2 and 7
-//! threads, and in a process that does not see the machine's AVX-512.
+//! A training step gives the same result on every x86 processor with FMA (docs/adr/0014). The tests
+//! take 15 steps of every family, with contractions longer than one slab of the matrix product.
+//! These have a golden digest on 1, 2 and 7 threads, and in a process that does not see the AVX-512
+//! of the machine.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![expect(clippy::expect_used, reason = "helpers of a test fail the test")]
@@ -17,7 +18,8 @@ use intellect_model::data::{Dataset, Stream};
 use intellect_model::{Device, arch, genesis, trainer};
 use rayon::ThreadPoolBuilder;
 
-/// The first bytes of BLAKE3 of losses, norms of gradients, and the weights after the last step.
+/// The first bytes of the BLAKE3 digest of the losses, the gradient norms, and the weights after
+/// the last step.
 const GOLDEN: [(Family, &str); 4] = [
     (Family::Llama, "4e34bfb05d47f804"),
     (Family::Eagle, "e2f7f1f34de11c5d"),
@@ -25,7 +27,7 @@ const GOLDEN: [(Family, &str); 4] = [
     (Family::GoldFinch, "0c913ea5e6f25c08"),
 ];
 
-/// A work whose products sum over 768 rows, and over 640 hidden elements.
+/// A work whose matrix products sum over 768 rows and over 640 hidden elements.
 fn work(family: Family) -> Work {
     let mut work = Work::synthetic();
     work.train.batch = 12;
@@ -42,7 +44,7 @@ fn work(family: Family) -> Work {
     work
 }
 
-/// What 15 steps come to.
+/// The digest of 15 steps.
 fn digest(family: Family) -> String {
     let work = work(family);
     assert!(work.tokens_per_step() > 512 && work.model.ffn > 512);
@@ -61,7 +63,7 @@ fn digest(family: Family) -> String {
     hasher.finalize().to_hex()[..16].to_owned()
 }
 
-/// All families on so many threads.
+/// Asserts the golden digests of all families on `threads` threads.
 fn assert_golden(threads: usize) {
     let pool = ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
     let found = pool.install(|| GOLDEN.map(|(family, _)| (family, digest(family))));
@@ -72,7 +74,8 @@ fn assert_golden(threads: usize) {
     );
 }
 
-/// Whether multiply and add are one instruction, as on every x86 since 2013; else steps differ.
+/// Whether the processor multiplies and adds in one instruction, as x86 processors since 2013 do;
+/// without it, steps differ.
 fn has_fma() -> bool {
     let has = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
     if !has {
@@ -84,12 +87,14 @@ fn has_fma() -> bool {
 #[test]
 fn fifteen_steps_are_golden_on_any_number_of_threads() {
     if has_fma() {
-        [1, 2, 7].into_iter().for_each(assert_golden);
+        for threads in [1, 2, 7] {
+            assert_golden(threads);
+        }
     }
 }
 
-/// The test runs itself again in a process whose processor says that it has no AVX-512, and whose C
-/// library does without its own fast variants.
+/// The test runs itself again in a process in which `cpuid` reports no AVX-512 and the C library
+/// does not use its fast variants.
 #[test]
 fn fifteen_steps_are_golden_without_avx_512() {
     const CHILD: &str = "INTELLECT_MASKED";
@@ -98,7 +103,7 @@ fn fifteen_steps_are_golden_without_avx_512() {
             assert!(!is_x86_feature_detected!("avx512f"), "AVX-512 was seen before it was hidden");
             assert_golden(2);
         } else {
-            eprintln!("skipped: this processor cannot hide what it has");
+            eprintln!("skipped: this processor cannot hide its features");
         }
         return;
     }

@@ -1,5 +1,5 @@
-//! Whole models against finite differences: the gradient of each parameter along itself is the slope
-//! of the loss. No reference program, no file needed.
+//! Whole models compared with finite differences: the gradient of each parameter, along its own
+//! direction, is the slope of the loss. No reference program and no file is needed.
 
 #![expect(clippy::unwrap_used, reason = "clippy does not see that helpers of a test are tests")]
 
@@ -16,7 +16,7 @@ type A = Autodiff<Flex>;
 
 const LENGTH: usize = 96;
 
-/// Loss and gradient of one row of tokens.
+/// The loss and the gradient of one row of tokens.
 fn run(arch: &Arch, theta: &[f32], rows: &Rows) -> (f64, Vec<f32>) {
     let parameters = params::upload::<Flex>(&arch.shapes(), theta, &Default::default()).unwrap();
     let leaves: Vec<_> = parameters
@@ -45,7 +45,7 @@ fn run(arch: &Arch, theta: &[f32], rows: &Rows) -> (f64, Vec<f32>) {
 fn assert_gradient_is_the_slope(model: &Model, rows: &Rows) {
     let arch = Arch::new(model);
     let specs = arch.specs();
-    // Large enough weights that no part of the model is nearly linear.
+    // The weights are large enough that no part of the model is nearly linear.
     let mut theta = genesis::weights(7, &specs);
     theta.iter_mut().for_each(|x| *x *= if x.abs() < 0.2 { 8.0 } else { 1.0 });
     let (_, gradient) = run(&arch, &theta, rows);

@@ -1,7 +1,7 @@
-//! A committed state in its file: `header ‖ piece digests ‖ pieces`, read back and checked.
+//! Reads a committed state from its file: `header ‖ piece digests ‖ pieces`, and checks it.
 //!
-//! Whoever asks gets a state only if every byte is the one that the table names and every number
-//! is finite. Writing, pruning and serving are the store's.
+//! A caller gets a state only if every byte matches the table and every number is finite. `store` writes, prunes and
+//! serves these files.
 
 use std::{
     fs::File,
@@ -20,73 +20,63 @@ use crate::{
     os::{PathError, cannot},
 };
 
-/// A state, whole and checked.
+/// A whole state, read and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Checkpoint {
-    /// What the state is besides its numbers.
+    /// Its run, epoch, tokens and size.
     pub(crate) header: Header,
-    /// Its digest.
+    /// The digest of the whole state.
     pub(crate) state: Digest,
-    /// θ, the agreed parameters.
+    /// θ, the parameters that all peers agree on.
     pub(crate) theta: Vec<f32>,
-    /// v, the outer momentum.
+    /// v, the momentum of the outer step.
     pub(crate) momentum: Vec<f32>,
 }
 
-/// Why a file is no state that can be used. It is left as it is.
+/// Why a file is no state that can be used. The file is not changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckpointError {
-    /// The system said no, or the file ends too early.
+    /// The system refused to read it, or the file ends too early.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The front of the file makes no sense.
+    /// Header or table of the file make no sense.
     #[error("{} is damaged, or no checkpoint", path.display())]
-    Table {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: TableError,
-    },
-    /// A part of it makes no sense.
+    Table { path: PathBuf, source: TableError },
+    /// A piece does not match its digest, or has a number that is not finite.
     #[error("{} is damaged", path.display())]
     Piece {
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with the piece.
         source: PieceError,
     },
-    /// A state of something else.
+    /// The state belongs to another run, or to a model of another size.
     #[error(
         "{} belongs to run {found} with {parameters} parameters, the manifest is of run {expected} \
          with {wanted}: name its own manifest with --manifest",
         path.display()
     )]
     Run {
-        /// The file.
         path: PathBuf,
-        /// Its run.
         found: RunId,
-        /// Parameters that it has.
+        /// Number of parameters in its header.
         parameters: u64,
-        /// The run that was asked for.
         expected: RunId,
-        /// Parameters of that run's model.
+        /// Number of parameters of that run's model.
         wanted: u64,
     },
 }
 
-/// The front of a file, checked: which state it says it holds.
+/// Header and table of a file, which say what state it contains.
 #[derive(Debug)]
 pub(crate) struct Front {
-    /// What the state is, and the digest of each piece.
+    /// The header, and the digest of each piece.
     pub(crate) table: Table,
     path: PathBuf,
     file: BufReader<File>,
 }
 
 impl Front {
-    /// Reads header and table in `path`, which must belong to `run` and have `parameters`
-    /// parameters.
+    /// Reads header and table of the file at `path`, which must belong to `run` and have that many `parameters`.
     pub(crate) fn read(path: &Path, run: RunId, parameters: u64) -> Result<Self, CheckpointError> {
         let unreadable = cannot(READ, path);
         let table_error = |source| CheckpointError::Table { path: path.to_owned(), source };
@@ -104,7 +94,7 @@ impl Front {
                 wanted: parameters,
             });
         }
-        // From here on every size follows from the manifest, not from the file.
+        // From here on every size follows from the manifest and not from the file.
         front.resize(HEADER_BYTES + 32 * header.piece_count().map_err(table_error)?, 0);
         let (_, digests) = front.split_at_mut(HEADER_BYTES);
         file.read_exact(digests).map_err(&unreadable)?;
@@ -113,8 +103,7 @@ impl Front {
         Ok(Self { table, path: path.to_owned(), file })
     }
 
-    /// Likewise of a state of the run of `manifest`, or of the published weights that it begins
-    /// with.
+    /// The same for a state of the run of `manifest`, or for the published weights that it begins with.
     pub(crate) fn of(path: &Path, manifest: &Manifest) -> Result<Self, CheckpointError> {
         let parameters = manifest.work.model.parameter_count();
         let no_run = Header::published(parameters).run;
@@ -126,7 +115,7 @@ impl Front {
         if Some(published.table.state()) == manifest.run.genesis { Ok(published) } else { read }
     }
 
-    /// Reads the rest, and tells of every piece that was good.
+    /// Reads the rest, and reports every piece that is good.
     pub(crate) fn whole(
         mut self,
         mut good: impl FnMut(usize),
@@ -140,7 +129,7 @@ impl Front {
         Ok(Checkpoint { header, state, theta, momentum })
     }
 
-    /// Reads the parameters alone: what comes behind them is neither read nor checked.
+    /// Reads the parameters alone; the momentum behind them is neither read nor checked.
     pub(crate) fn theta(mut self) -> Result<Vec<f32>, CheckpointError> {
         let half = 0..self.table.pieces().len() / 2;
         read_pieces(&mut self.file, &self.table, &self.path, half, |_| {})
@@ -148,7 +137,7 @@ impl Front {
 }
 
 impl CheckpointError {
-    /// Whether the bytes are wrong, whoever reads them: not so when the system only said no.
+    /// Whether the bytes are wrong. If the system refused to read them, they may be right.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             Self::Io(error) => error.source.kind() == io::ErrorKind::UnexpectedEof,
@@ -157,7 +146,7 @@ impl CheckpointError {
     }
 }
 
-/// The numbers of the next pieces.
+/// Reads the numbers of the next pieces.
 fn read_pieces(
     file: &mut impl Read,
     table: &Table,
@@ -181,7 +170,7 @@ fn read_pieces(
     Ok(values)
 }
 
-/// What is tried with a file of a state.
+/// What is tried with the file, for errors of the system.
 pub(crate) const READ: &str = "read the checkpoint";
 
 #[cfg(test)]
@@ -222,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_anywhere_is_noticed() {
+    fn damage_anywhere_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let (path, good) = stored(folder.path(), 100);
         for at in [0, 33, HEADER_BYTES - 8, HEADER_BYTES, HEADER_BYTES + 64, good.len() - 1] {
@@ -230,7 +219,7 @@ mod tests {
             bad[at] ^= 1;
             fs::write(&path, &bad).unwrap();
             let read = read(&path, RUN, 100);
-            // Byte 33 is the epoch: another state, whole in itself only if the table said so.
+            // Byte 33 is in the epoch: if that reads as a whole state, then as one of another epoch.
             let other = read.as_ref().is_ok_and(|state| state.header.epoch != 3);
             assert!(read.is_err() || (at == 33 && other), "byte {at}");
         }

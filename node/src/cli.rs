@@ -1,10 +1,10 @@
-//! What can be typed: the command line of `intellect-node`, as `clap` reads it.
+//! The command line of `intellect-node`, as `clap` reads it.
 //!
-//! `run` is the default: the line that an organiser hands out needs no word, only `--bootstrap`.
-//! Everything here is still text or a plain number; [`crate::config`] and the commands turn it into
-//! values that cannot be wrong. Only this file and `lib.rs` talk to the terminal.
+//! `run` is the default: the line that an organiser hands out needs no word, only `--bootstrap`. Everything here is
+//! still text or a plain number; [`crate::config`] and the commands turn it into values that cannot be wrong. Only
+//! this file and `lib.rs` use the terminal.
 
-pub(crate) mod admit;
+pub(crate) mod access;
 pub(crate) mod data;
 pub(crate) mod device;
 pub(crate) mod replay;
@@ -20,7 +20,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use intellect_model::{config::Family, hf::export::SHARD_BYTES};
 
 use crate::preset::Preset;
-use admit::{InviteCommand, VouchArgs};
+use access::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use device::DeviceArgs;
 use number::{bytes, file_bytes, from_one, peers};
@@ -33,7 +33,7 @@ use replay::ReplayArgs;
 ///   intellect-node --bootstrap /ip4/…/tcp/…/p2p/12D3KooW…
 ///
 /// This machine then finds the other peers, fetches the current weights, trains, and averages what
-/// it learnt with everyone alive. Ctrl-C leaves; `intellect-node` with the same --data-dir comes back.
+/// it learnt with all the others. Ctrl-C leaves; `intellect-node` with the same --data-dir comes back.
 #[derive(Debug, Parser)]
 #[command(
     name = "intellect-node",
@@ -50,131 +50,130 @@ pub(crate) struct Cli {
     pub(crate) run: RunArgs,
 }
 
-/// The subcommands.
+/// The subcommands of `intellect-node`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Takes part in a run (the default)
     Run(Box<RunArgs>),
-    /// Trains with several real nodes on this machine, and judges what they did
+    /// Trains with several real nodes on this machine, and judges the result
     Sim(Box<SimArgs>),
     /// Makes a key, for a node or for an organiser
     Keygen(KeygenArgs),
     /// Writes or explains the signed settings of a run
     #[command(subcommand)]
     Manifest(ManifestCommand),
-    /// Says who may take part in a run of invited peers
+    /// Decides who may take part in a run of invited peers
     #[command(subcommand)]
     Invite(InviteCommand),
-    /// Says, as the organiser, which lineage is the run's: whoever has another one gives it up
+    /// Attests, with the organiser's key, which lineage is the run's: nodes on another one give it up
     ///
-    /// A node that has been cut off, or deceived, follows the lineage that has the state that the organiser
-    /// attests, however many tokens another one has. Each attestation is of a later state of the same lineage
-    /// than the one before.
+    /// A node that was cut off, or deceived, follows the lineage that contains the attested state, however
+    /// many tokens another lineage has. Each attestation is of a later state of the same lineage than the
+    /// one before.
     Vouch(VouchArgs),
     /// Makes token files of documents, and explains them
     #[command(subcommand)]
     Data(DataCommand),
     /// Measures a checkpoint on held-out data
     Eval(EvalArgs),
-    /// Lets a checkpoint write
+    /// Writes text with a checkpoint
     Sample(SampleArgs),
     /// Writes a checkpoint as a folder that other programs load, in Hugging Face's layout
     Export(ExportArgs),
     /// Shows a run from the events that a node wrote: on a page, or in lines
     Replay(ReplayArgs),
-    /// Measures this machine
+    /// Measures the speed of this machine
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// The public entry point, for `sim`, which has no second program at hand
+    /// The public entry point, for `sim`, which may have no second program
     #[command(hide = true)]
     Bootstrap(BootstrapArgs),
 }
 
-/// Settings of one node; none of them changes what the run computes. What is typed of --bootstrap, --data,
-/// --listen, --rate and --threads is kept in the run's folder, and counts at the next start where it is not
+/// Settings of one node; none of them changes what the run computes. What is typed for --bootstrap, --data,
+/// --listen, --rate and --threads is kept in the run's folder, and used by the next start unless it is
 /// typed again.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunArgs {
-    /// Where to enter: the address of a peer, ending in /p2p/ and its id; may be given several
+    /// Entry point of the run: the address of a peer, ending in /p2p/ and its id; may be given several
     /// times
     #[arg(long, value_name = "MULTIADDR")]
     pub(crate) bootstrap: Vec<String>,
-    /// Which run, when several are offered: the beginning of its id
+    /// Which run, if several are offered: the beginning of its id
     #[arg(long, value_name = "PREFIX")]
     pub(crate) run: Option<String>,
     /// Join a run of invited peers by this invite: its code, or better a file that holds it, or - for
     /// standard input. `ps` shows command lines to everybody on this machine, so the variable
-    /// INTELLECT_INVITE is better too. Needed once: this node's own ticket is kept
+    /// INTELLECT_INVITE is better too. Needed once: this node then keeps a ticket of its own
     #[arg(long, value_name = "CODE")]
     pub(crate) invite: Option<String>,
     /// Folder of this node's key, votes and checkpoints [default: $XDG_DATA_HOME/intellect-node]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Where to listen [default: any free port, TCP and QUIC, IPv4 and IPv6]
+    /// Addresses to listen at [default: any free port, TCP and QUIC, IPv4 and IPv6]
     #[arg(long, value_name = "MULTIADDR", num_args = 1..)]
     pub(crate) listen: Vec<String>,
-    /// Where others reach this node, when a router forwards a port
+    /// Address at which others reach this node, if a router forwards a port
     #[arg(long, value_name = "MULTIADDR")]
     pub(crate) external: Vec<String>,
-    /// What trains: auto, cpu, cuda:N or gpu:N
+    /// Device that trains: auto, cpu, cuda:N or gpu:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
     /// Threads that compute [default: all cores]
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Sequences that the model takes at a time; less needs less memory [default: the whole batch]
+    /// Sequences that the model takes at a time; fewer need less memory [default: the whole batch]
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>)]
     pub(crate) micro_batch: Option<NonZeroUsize>,
     /// Most bulk bytes to send in a second, as in 500k or 10M [default: 0, no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) rate: Option<u64>,
-    /// The run's files, when it trains on some, or folders that hold them
+    /// The run's files, if it trains on some, or folders that hold them
     #[arg(long, value_name = "PATH", num_args = 1.., value_parser = path::data())]
     pub(crate) data: Vec<PathBuf>,
-    /// Most bytes of the run's data to fetch in all, from other peers that may hand it out or from where its
-    /// organiser says, if it is not here; 0 is never [default: 1G]
+    /// Most bytes of the run's data to fetch in all, if it is not here: from other peers that may hand it out, or
+    /// from the server that its organiser names; 0 for never [default: 1G]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) fetch_data: Option<u64>,
-    /// The weights that the run begins with, from `manifest new --from-hf`; without the file they
-    /// come from other peers
+    /// The weights that the run begins with, from `manifest new --from-hf` or --from-run; without the file
+    /// they come from other peers
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: Option<PathBuf>,
-    /// The file of the run's tokenizer, to be handed to its peers: one of them needs to have it
+    /// The file of the run's tokenizer, to hand it to the other peers: one of them needs to have it
     #[arg(long, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
-    /// Append what happens to this file, one JSON object a line
+    /// Append events to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
     /// Stop when the run has this many epochs
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
     pub(crate) epochs: Option<NonZeroU64>,
-    /// Follow the run's head with this state, however much of this node's own it undoes, as a `fork` that
-    /// is held names it: all 64 digits
+    /// Follow the run's head with this state, whatever it undoes here; an event `fork` that is held names it: all
+    /// 64 digits
     #[arg(long, value_name = "DIGEST")]
     pub(crate) follow: Option<String>,
-    /// How much to log on standard error, of the libraries too: error, warn, info, debug, trace, or a list by
+    /// How much to log on standard error, also of the libraries: error, warn, info, debug, trace, or a list by
     /// module [default: this program's own warnings]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<String>,
-    /// Say only what goes wrong
+    /// Print only what goes wrong, and no progress
     #[arg(long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) part: PartArgs,
 }
 
-/// What `sim` says to its processes.
+/// What `sim` tells its processes.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct PartArgs {
     /// A process of `sim`: takes its simulated key, and ends with its parent
     #[arg(long, hide = true)]
     pub(crate) simulated: bool,
-    /// The line of such a process
+    /// The file with the state of such a process's link
     #[arg(long, hide = true, requires = "simulated")]
     pub(crate) line: Option<PathBuf>,
 }
 
-/// What can be typed behind `sim`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SimArgs {
     /// Nodes to start [default: 4; with --virtual 16]
@@ -197,53 +196,53 @@ pub(crate) struct SimArgs {
     /// Change one setting of the built-in manifest; may be given several times
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "manifest")]
     pub(crate) set: Vec<String>,
-    /// What happens to whom and when (TOML; docs/STUDY.md shows one)
+    /// A file that says what happens to which peer and when (TOML; docs/STUDY.md shows one)
     #[arg(long, value_name = "FILE")]
     pub(crate) scenario: Option<PathBuf>,
-    /// Hurts peers at random: "kill every 5s for 5m", "kill each epoch"; also stop and cut
+    /// Disturb peers at random: "kill every 5s for 5m", "kill each epoch"; also stop and cut
     #[arg(long, value_name = "RULES")]
     pub(crate) chaos: Option<String>,
-    /// How links are made bad where a scenario or chaos wants it
+    /// How links are made bad if a scenario or chaos asks for it
     #[arg(long, value_enum, value_name = "KIND", default_value = "auto")]
     pub(crate) links: LinkKind,
-    /// Of keys, weights, data and chance
+    /// Seed of keys, weights, data and chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Keep report, events, logs and checkpoints here [default: nothing is kept, unless it fails]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// What the nodes train on, in turn: cpu, cuda:N or gpu:N, such as cpu,gpu:0
+    /// Devices that the nodes train on, in turn: cpu, cuda:N or gpu:N, such as cpu,gpu:0
     #[arg(long, value_name = "DEVICES", value_delimiter = ',', default_value = "cpu")]
     pub(crate) devices: Vec<String>,
     /// Most bulk bytes that each node sends in a second, as in 500k or 10M; 0 is no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = bytes)]
     pub(crate) rate: u64,
-    /// No processes: the same protocol in virtual time, over many seeds
+    /// Start no processes: run the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
         "epochs", "data", "manifest", "genesis", "preset", "set", "scenario", "chaos", "links", "seed", "out", "devices",
         "rate",
     ])]
     pub(crate) in_virtual_time: bool,
-    /// Seeds to try, half-open
+    /// Seeds to try, half-open: the second number is not tried
     #[arg(long, value_name = "A..B", requires = "in_virtual_time", default_value = "0..64")]
     pub(crate) seeds: String,
-    /// What goes wrong: clean, lossy, churn, blackhole, partition, mixed, nat, evening, liars or half [default: one after the
-    /// other]
+    /// Kind of faults: clean, lossy, churn, blackhole, partition, mixed, nat, evening, liars or half [default: one
+    /// after the other]
     #[arg(long, value_name = "CLASS", requires = "in_virtual_time")]
     pub(crate) faults: Option<String>,
-    /// Everything that was counted, instead of a table
+    /// Print everything that was counted, instead of a table
     #[arg(long, requires = "in_virtual_time")]
     pub(crate) details: bool,
 }
 
-/// Who makes the links of a simulation bad.
+/// What makes the links of a simulation bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LinkKind {
-    /// Emulated where that is possible, else shaped
+    /// Emulated if that is possible, else shaped
     Auto,
-    /// Every packet, between network namespaces: Linux, root and /dev/net/tun
+    /// Every packet is delayed, dropped or paced, between network namespaces: Linux, root and /dev/net/tun
     Emulated,
-    /// The nodes, each its own TCP streams
+    /// Each node delays and paces its own TCP streams
     Shaped,
 }
 
@@ -257,48 +256,46 @@ pub(crate) struct BootstrapArgs {
     /// Signed manifests to hand out, as `intellect-node manifest new` writes them
     #[arg(long = "manifest", value_name = "FILE", required = true, num_args = 1..)]
     pub(crate) manifests: Vec<PathBuf>,
-    /// Hand a manifest only to who names its run, by the whole id or an invite
+    /// Hand a manifest only to peers that name its run, by the whole id or by an invite
     #[arg(long)]
     pub(crate) unlisted: bool,
-    /// Where to listen, such as /ip4/0.0.0.0/tcp/4001; port 0 lets the system choose
+    /// Addresses to listen at, such as /ip4/0.0.0.0/tcp/4001; port 0 lets the system choose
     #[arg(long, value_name = "MULTIADDR", required = true, num_args = 1..)]
     pub(crate) listen: Vec<String>,
-    /// Addresses under which others reach this machine, if it cannot see them itself
+    /// Addresses at which others reach this machine, if it cannot see them itself
     #[arg(long, value_name = "MULTIADDR", num_args = 1..)]
     pub(crate) external: Vec<String>,
-    /// Where the key is kept [default: $XDG_DATA_HOME/intellect-bootstrap]
+    /// Folder of the bootstrap's key [default: $XDG_DATA_HOME/intellect-bootstrap]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// The line of a process of `sim`
+    /// The file with the state of the link of a process of `sim`
     #[arg(long, hide = true)]
     pub(crate) line: Option<PathBuf>,
 }
 
-/// What can be typed behind `keygen`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeygenArgs {
-    /// Where to write it; an existing file is never overwritten
+    /// The new file; an existing one is never overwritten
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
 }
 
-/// The commands behind `manifest`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ManifestCommand {
     /// Writes the settings of a new run, every one of them, and signs them
     New(Box<ManifestNewArgs>),
     /// Checks a manifest and says what it means
     Show {
-        /// The manifest
+        /// The signed manifest to explain
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
 }
 
-/// What can be typed behind `manifest new`.
+/// The arguments of `manifest new`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ManifestNewArgs {
-    /// Where to write it; an existing file is never overwritten
+    /// The new file; an existing one is never overwritten
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
     /// Key that signs it, from `keygen` [default: the key of this node's data folder]
@@ -324,11 +321,11 @@ pub(crate) struct ManifestNewArgs {
     /// needs the same
     #[arg(long, value_name = "PATH", num_args = 1.., value_parser = path::data())]
     pub(crate) data: Vec<PathBuf>,
-    /// Let peers hand these files to whoever lacks them: say so only if they may be passed on
+    /// Let peers hand these files to peers that lack them: only if they may be passed on
     #[arg(long, requires = "data")]
     pub(crate) share: bool,
-    /// Take only peers with an invite, as `intellect-node invite new` makes them with the key that signs the
-    /// manifest; else whoever comes is in
+    /// Admit only peers with an invite, as `intellect-node invite new` makes them with the key that signs the
+    /// manifest; without this, any peer may join
     #[arg(long)]
     pub(crate) invited: bool,
     /// Change one setting, as in `--set model.layers=6`; may be given several times
@@ -336,14 +333,13 @@ pub(crate) struct ManifestNewArgs {
     pub(crate) set: Vec<String>,
 }
 
-/// Which checkpoint, and what it belongs to.
+/// A checkpoint, and the run that it belongs to.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StateArgs {
     /// The checkpoint [default: the newest one of the data folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) checkpoint: Option<PathBuf>,
-    /// Its manifest [default: the one of its own name, else run.toml of the folder in which it
-    /// lies]
+    /// Its manifest [default: the one of its own name, else run.toml of the folder that holds it]
     #[arg(long, value_name = "FILE", requires = "checkpoint")]
     pub(crate) manifest: Option<PathBuf>,
     /// Folder of a node [default: $XDG_DATA_HOME/intellect-node]
@@ -354,31 +350,30 @@ pub(crate) struct StateArgs {
     pub(crate) run: Option<String>,
 }
 
-/// A checkpoint that is computed with.
+/// A checkpoint, and the device that computes with it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CheckpointArgs {
     #[command(flatten)]
     pub(crate) state: StateArgs,
-    /// The run's tokenizer, when it has a file [default: the one of the checkpoint's folder]
+    /// The run's tokenizer, if it has a file [default: the one in the checkpoint's folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
-    /// What computes: auto, cpu, cuda:N or gpu:N
+    /// Device that computes: auto, cpu, cuda:N or gpu:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
 }
 
-/// What can be typed behind `export`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     pub(crate) state: StateArgs,
-    /// Where to write it: a folder that is empty, or is made
+    /// The new folder; an existing one must be empty
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
-    /// The run's tokenizer, when it has a file [default: the one of the checkpoint's folder]
+    /// The run's tokenizer, if it has a file [default: the one in the checkpoint's folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
-    /// How numbers are written
+    /// How the numbers of the model are written
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "f32")]
     pub(crate) format: NumberFormat,
     /// Most bytes of tensors in one file, as in 2G
@@ -386,52 +381,49 @@ pub(crate) struct ExportArgs {
     pub(crate) shard_bytes: u64,
 }
 
-/// How numbers are written.
+/// How the numbers of a model are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NumberFormat {
-    /// As they are
+    /// 32 bits for each number, exact
     F32,
-    /// Rounded to half the size
+    /// 16 bits for each number, rounded
     Bf16,
 }
 
-/// What can be typed behind `eval`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EvalArgs {
     #[command(flatten)]
     pub(crate) checkpoint: CheckpointArgs,
-    /// The run's files, when it trains on some, or folders that hold them [default: those that a node of
-    /// the checkpoint's folder was given or has fetched]
+    /// The run's files, if it trains on some, or folders that hold them [default: those that a node of the
+    /// checkpoint's folder was given or has fetched]
     #[arg(long, value_name = "PATH", num_args = 1.., value_parser = path::data())]
     pub(crate) data: Vec<PathBuf>,
 }
 
-/// What can be typed behind `sample`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SampleArgs {
     #[command(flatten)]
     pub(crate) checkpoint: CheckpointArgs,
-    /// What the text begins with [default: a new line]
+    /// Beginning of the text [default: a new line]
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) prompt: String,
-    /// Tokens to write
+    /// How many tokens to write
     #[arg(long, value_name = "N", default_value = "200", value_parser = from_one::<NonZeroUsize>)]
     pub(crate) tokens: NonZeroUsize,
-    /// How bold: 0 always takes the likeliest token, 1 draws as the model believes
+    /// 0 always takes the likeliest token, 1 draws by the model's probabilities
     #[arg(long, value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
     pub(crate) temperature: f64,
     /// Draw from the fewest tokens that have this share of the probability together; 1: from all
     #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
     pub(crate) top_p: f64,
-    /// Of the drawing
+    /// Seed of the random numbers that draw tokens
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 }
 
-/// The commands behind `bench`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Speed and error of the codecs, beside this core's own copying
+    /// Speed and error of the codecs, compared with copying memory
     Codec {
         /// One JSON object instead of a table
         #[arg(long)]
@@ -447,14 +439,14 @@ pub(crate) enum BenchCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Whether a device computes what it should, and how fast: of a GPU in under eight minutes
+    /// Checks whether a device computes correctly, and how fast: a GPU in under eight minutes
     Device(DeviceArgs),
-    /// Megabytes of a text that one core turns into tokens in a second
+    /// Megabytes of text that one core turns into tokens in a second
     Tokenizer {
-        /// A vocabulary of RWKV World, or a tokenizer.json [default: bytes]
+        /// A vocabulary of RWKV World, or a tokenizer.json [default: the bytes themselves]
         #[arg(long, value_name = "FILE")]
         tokenizer: Option<PathBuf>,
-        /// The text [default: a built-in one]
+        /// The text to measure with [default: a built-in one]
         #[arg(long, value_name = "FILE")]
         data: Option<PathBuf>,
         /// One JSON object instead of a table

@@ -1,8 +1,7 @@
-//! What this node was told: [`Local`], every setting of `intellect-node run` that is mine and not
-//! the run's.
+//! [`Local`]: every setting of `intellect-node run` that belongs to this node and not to the run.
 //!
-//! Parsed once, before anything starts, into values that cannot be wrong. Nothing here changes
-//! what the run computes; what peers must share is in the manifest, and no setting is in both.
+//! It is parsed once, before anything starts, into values that cannot be wrong. Nothing here changes what the run
+//! computes; what peers must share is in the manifest, and no setting is in both.
 
 pub(crate) mod code;
 pub(crate) mod options;
@@ -34,53 +33,51 @@ use crate::{
 use code::GivenError;
 use options::Options;
 
-/// The settings of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Local {
-    /// What was typed of that which is kept for the next start; [`Local::with`] adds what an earlier one kept.
+    /// The typed options that are stored for the next start; [`Local::with`] adds those that an earlier start stored.
     pub(crate) options: Options,
-    /// Which run, when several are offered.
+    /// Which run to join, if several are offered.
     pub(crate) run: Option<RunPrefix>,
-    /// What lets this node into a run of invited peers, if it has not come in before.
+    /// The invite to a run of invited peers, needed until the node has its ticket.
     pub(crate) invite: Option<Code>,
-    /// Folder of everything that this node keeps.
+    /// Folder of everything that this node stores.
     pub(crate) data_dir: PathBuf,
-    /// Where others reach this node, if the user knows.
+    /// Addresses at which others reach this node, if the user knows them.
     pub(crate) external: Vec<Address>,
-    /// What trains.
     pub(crate) device: Device,
-    /// Sequences that one pass of the model takes; absent: as many as the manifest's batch.
+    /// Sequences that the model takes at a time. Absent: as many as fit, up to the manifest's batch.
     pub(crate) micro_batch: Option<NonZeroUsize>,
-    /// Most bytes of the run's files that are fetched in all, where they may be; 0 is never.
+    /// Most bytes of the run's files to fetch in all, if they may be fetched; 0 for never.
     pub(crate) fetch_data: u64,
-    /// The weights that the run begins with, where its manifest names published ones.
+    /// The file with the weights that the run begins with, if its manifest names published ones.
     pub(crate) genesis: Option<PathBuf>,
-    /// The file of the run's tokenizer, from whoever has it.
+    /// The file of the run's tokenizer, for this node and the others.
     pub(crate) tokenizer: Option<PathBuf>,
-    /// Where events are appended.
+    /// The file that events are appended to.
     pub(crate) events: Option<PathBuf>,
-    /// Stop at this head or a later one.
+    /// The epoch at which the node stops, or at a later one if the run is past it.
     pub(crate) epochs: Option<NonZeroU64>,
-    /// The head that is followed whatever it undoes.
+    /// The state whose lineage is followed, whatever that undoes.
     pub(crate) follow: Option<Digest>,
-    /// How much is logged, as `tracing` filters it; unless it is said, what libraries log is nobody's business.
+    /// What is logged, as a filter of `tracing`. Absent: warnings of this program, and none of libraries.
     pub(crate) log: Option<String>,
-    /// Whether sentences about progress are left out.
+    /// Whether sentences about progress are printed.
     pub(crate) voice: Voice,
-    /// What a simulation says to its processes; their line is `intellect_bootstrap::shaper`'s.
+    /// Settings of a simulated process; its link is shaped by `intellect_bootstrap::shaper`.
     pub(crate) part: PartArgs,
 }
 
-/// Whether the node tells a person what it does.
+/// How much the node prints on standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Voice {
-    /// In sentences on standard output.
+    /// Sentences about what it does.
     Sentences,
-    /// Only what goes wrong.
+    /// Nothing; errors go to standard error.
     Quiet,
 }
 
-/// The beginning of a RunId: 4 to 64 hex digits, kept in lower case.
+/// The beginning of a RunId: 4 to 64 hex digits, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunPrefix(String);
 
@@ -90,47 +87,40 @@ impl RunPrefix {
         run.hex().starts_with(&self.0)
     }
 
-    /// The run, where all of its id was typed.
+    /// The run, if its whole id was typed.
     pub(crate) fn whole(&self) -> Option<RunId> {
         RunId::from_hex(&self.0)
     }
 
-    /// As typed, in lower case.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// What is wrong with what the user typed. Nothing has been started.
+/// Why a command line makes no sense. Nothing has been started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LocalError {
-    /// No address to enter at is named, and the data folder holds no run.
+    /// No entry point was typed, and the data folder holds no run.
     #[error(
         "which run? Paste the whole line that its organiser gave you \
          (intellect-node --bootstrap /ip4/…/p2p/…), or try `intellect-node sim` on this machine"
     )]
     NoBootstrap,
-    /// An address that cannot be used.
+    /// A typed address cannot be used.
     #[error("--{flag}: {why}")]
     Address {
         /// The flag, without its dashes.
         flag: &'static str,
-        /// What is wrong.
+        /// What is wrong with the address.
         why: AddressError,
     },
-    /// No hex, or too short to be sure.
+    /// The argument of `--run` is not hex, too short or too long.
     #[error("--run {text}: give 4 to 64 hex digits, the beginning of the run's id")]
-    Run {
-        /// What was typed.
-        text: String,
-    },
-    /// No digest of a state.
+    Run { text: String },
+    /// The argument of `--follow` is no digest.
     #[error("--follow {text}: give all 64 hex digits of the state, as the event `fork` has them")]
-    Follow {
-        /// What was typed.
-        text: String,
-    },
-    /// No name of a peer, and no key.
+    Follow { text: String },
+    /// The argument is neither the name of a peer nor a key.
     #[error(
         "--{flag} {text}: give a peer as its node names itself (12D3KooW…, 52 characters), or the 64 hex \
          digits of a key"
@@ -138,53 +128,43 @@ pub(crate) enum LocalError {
     Peer {
         /// The flag, without its dashes.
         flag: &'static str,
-        /// What was typed.
         text: String,
     },
-    /// There is no invite in what was given for one.
+    /// `--invite`, its file or its variable holds no invite that can be used.
     #[error(transparent)]
     Invite(#[from] GivenError),
-    /// An invite for another run than the one that is named.
+    /// The invite is for another run than the one that `--run` names.
     #[error(
         "--run {prefix}: the invite is for run {run}: leave --run out, or ask for another invite"
     )]
     InviteRun {
-        /// What was typed.
         prefix: String,
-        /// The run of the invite.
+        /// The run that the invite is for.
         run: RunId,
     },
-    /// No such device, or none that this build can use.
+    /// This machine has no such device, or this build cannot use it.
     #[error("--device: {0}")]
     Device(DeviceError),
-    /// No such preset.
+    /// There is no preset of this name.
     #[error("--preset {text}: choose one of {}", Preset::names())]
-    Preset {
-        /// What was typed.
-        text: String,
-    },
-    /// Far more threads than cores.
+    Preset { text: String },
+    /// More threads than four for each core.
     #[error(
         "--threads {threads}: this machine has {cores} cores: choose 1 to {most}, or leave it out"
     )]
     Threads {
-        /// What was typed.
         threads: NonZeroUsize,
-        /// The cores of this machine.
         cores: NonZeroUsize,
         /// The greatest number that is accepted.
         most: NonZeroUsize,
     },
-    /// A logging directive that `tracing` does not understand.
+    /// The argument of `--log` is no filter that `tracing` understands.
     #[error(
         "--log {text}: choose error, warn, info, debug or trace, or a list like info,libp2p=debug"
     )]
-    Log {
-        /// What was typed.
-        text: String,
-    },
+    Log { text: String },
     /// Neither `XDG_DATA_HOME` nor `HOME` is set.
-    #[error("no home folder is known: say with --data-dir where this node may keep its files")]
+    #[error("no home folder is known: name a folder for this node's files with --data-dir")]
     NoHome,
 }
 
@@ -221,20 +201,20 @@ impl Local {
             voice: if args.quiet { Voice::Quiet } else { Voice::Sentences },
             part: args.part,
         };
-        // This comes last, so that it hides no other mistake. A folder that cannot be read is named
-        // where it is used.
+        // This check comes last, so that it hides no other mistake. Where the folder is used, an error reports that it
+        // cannot be read.
         if no_bootstrap && store::runs(&local.data_dir).is_ok_and(|runs| runs.is_empty()) {
             return Err(LocalError::NoBootstrap);
         }
         Ok(local)
     }
 
-    /// Which kind of key is acceptable.
+    /// Which kind of key this node accepts as its own.
     pub(crate) fn origin(&self) -> Origin {
         if self.part.simulated { Origin::Simulated } else { Origin::Random }
     }
 
-    /// The same, with what an earlier start kept where nothing was typed.
+    /// These settings, with what an earlier start stored where nothing was typed.
     #[must_use]
     pub(crate) fn with(&self, kept: &Options) -> Self {
         Self { options: self.options.or(kept), ..self.clone() }
@@ -270,7 +250,7 @@ pub(crate) fn parse_peer(flag: &'static str, text: &str) -> Result<PeerId, Local
     peer.ok_or_else(|| LocalError::Peer { flag, text: text.to_owned() })
 }
 
-/// What is typed, or else what the variable holds; simulated nodes are not who set that.
+/// The invite that was typed, or else the one in the variable, which simulated nodes ignore.
 fn given_invite(typed: Option<String>, simulated: bool) -> Result<Option<Code>, LocalError> {
     if let Some(text) = typed {
         return Ok(Some(code::read("--invite", &text)?));
@@ -279,7 +259,7 @@ fn given_invite(typed: Option<String>, simulated: bool) -> Result<Option<Code>, 
     Ok(set.map(|text| code::read(INVITE_VARIABLE, &text)).transpose()?)
 }
 
-/// Which run is meant: that of the invite, where nothing else is said.
+/// Which run is meant: the typed one, or that of the invite.
 fn run_of(typed: Option<&str>, invite: Option<&Code>) -> Result<Option<RunPrefix>, LocalError> {
     let typed: Option<RunPrefix> = typed.map(str::parse).transpose()?;
     let invited = invite.map(Code::run);
@@ -292,7 +272,7 @@ fn run_of(typed: Option<&str>, invite: Option<&Code>) -> Result<Option<RunPrefix
     }
 }
 
-/// Threads that were asked for: some more than there are cores are harmless, thousands are not.
+/// Checks a number of threads: a few more than cores are harmless, thousands are not.
 fn threads(threads: NonZeroUsize) -> Result<NonZeroUsize, LocalError> {
     let most = cores().saturating_mul(THREADS_PER_CORE_MAX);
     if threads > most {
@@ -305,25 +285,25 @@ fn cores() -> NonZeroUsize {
     NonZeroUsize::new(os::cores()).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Whether `tracing` understands it: levels, and modules with a level. To `tracing` a word that is
-/// no level is a module of any name, and then nothing is ever logged.
+/// Whether the text is a filter of levels, and of modules with a level. `tracing` itself takes any other word for a
+/// module, and then nothing is ever logged.
 fn is_filter(text: &str) -> bool {
     let is_level = |part: &str| part.parse::<tracing_subscriber::filter::LevelFilter>().is_ok();
     text.parse::<tracing_subscriber::EnvFilter>().is_ok()
         && text.split(',').all(|part| part.contains(['=', '[']) || is_level(part.trim()))
 }
 
-/// A device that this build and this machine have.
+/// Parses a device that this build and this machine have.
 pub(crate) fn parse_device(text: &str) -> Result<Device, LocalError> {
     text.parse::<Device>().and_then(Device::resolve).map_err(LocalError::Device)
 }
 
-/// A preset that this program has.
+/// The built-in preset of this name.
 pub(crate) fn parse_preset(text: &str) -> Result<Preset, LocalError> {
     Preset::find(text).ok_or_else(|| LocalError::Preset { text: text.to_owned() })
 }
 
-/// Addresses that were typed behind a flag.
+/// Parses the addresses that were typed behind a flag.
 pub(crate) fn addresses(
     flag: &'static str,
     texts: &[String],
@@ -333,18 +313,17 @@ pub(crate) fn addresses(
     texts.iter().map(parse).collect()
 }
 
-/// Where a node keeps its files unless it is told.
+/// The folder of a node's files, unless `--data-dir` names another one.
 pub(crate) fn data_dir() -> Result<PathBuf, LocalError> {
     default_folder("intellect-node")
 }
 
-/// Where a program keeps its files unless it is told.
 pub(crate) fn default_folder(program: &str) -> Result<PathBuf, LocalError> {
     xdg_folder(program, env::var_os("XDG_DATA_HOME"), env::var_os("HOME"))
 }
 
-/// The folder of `program` in `$XDG_DATA_HOME`, by its specification `~/.local/share` where it is
-/// not set to an absolute path.
+/// The folder of `program` in `$XDG_DATA_HOME`, or in `~/.local/share` if that is not an absolute path, as its
+/// specification says.
 fn xdg_folder(
     program: &str,
     xdg: Option<std::ffi::OsString>,
@@ -357,17 +336,17 @@ fn xdg_folder(
         .ok_or(LocalError::NoHome)
 }
 
-/// What to type so that the node of this folder goes on.
+/// The command that starts the node of this folder again.
 pub(crate) fn command_for(folder: &Path) -> String {
     format!("intellect-node{}", folder_flag(folder))
 }
 
-/// What to type so that another command is about this folder.
+/// Another command about this folder.
 pub(crate) fn command_of(verb: &str, folder: &Path) -> String {
     format!("intellect-node {verb}{}", folder_flag(folder))
 }
 
-/// What a line says of a data folder, with a space before it.
+/// The flag that names a data folder, with a space before it; nothing for the default folder.
 fn folder_flag(folder: &Path) -> String {
     if data_dir().is_ok_and(|default| default == folder) {
         return String::new();
@@ -378,13 +357,13 @@ fn folder_flag(folder: &Path) -> String {
     format!(" --data-dir {quote}{folder}{quote}")
 }
 
-/// What is fetched of a run's data unless told: a text that a home line brings in a quarter of an hour.
+/// Default of `--fetch-data`: a home connection brings it in a quarter of an hour.
 pub(crate) const FETCH_DATA_BYTES: u64 = 1_000_000_000;
 
-/// Holds an invite, where a command line would show it.
+/// The variable that may hold an invite, since `ps` shows a command line.
 const INVITE_VARIABLE: &str = "INTELLECT_INVITE";
 
-/// Some threads wait while others compute; more only take turns.
+/// Some threads wait while others compute; beyond this number they only take turns.
 const THREADS_PER_CORE_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
 /// Any free port of every interface, TCP and QUIC.

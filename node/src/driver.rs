@@ -1,25 +1,21 @@
-//! The loop of a node. Clock, network, worker and signals give inputs; [`holdings::State`] decides;
-//! its outputs are applied, in order, before the next input.
+//! The loop of a node. Clock, network, worker and signals give inputs, and [`holdings::State`] decides.
+//! Its outputs are applied in order before the next input.
 //!
-//! The driver owns the bytes that are decided about ([`Bulk`]). Nothing here waits: what takes long
-//! is a job, and its end is an input. Whatever a peer sent is verified before the state sees it
-//! (D2).
+//! The driver owns the bytes that the state decides about ([`Buffers`]). Nothing here waits: what takes
+//! long is a job, and its end is an input. Everything that a peer sends is verified before the state sees
+//! it (D2).
 //!
-//! What this does not do: compute (`worker`), write (`store`), carry bytes (`net`, `ring`), decide.
+//! Left to others: computing (`worker`), writing (`store`), carrying bytes (`net`, `ring`), deciding.
 
+mod access;
 mod apply;
-mod budget;
-mod bulk;
+mod buffers;
+mod config;
 mod contacts;
 mod disk;
 mod finish;
-mod forward;
-mod gate;
-mod hear;
 mod leave;
-mod lobby;
-mod parts;
-mod questions;
+mod receive;
 mod serve;
 mod shared;
 mod twins;
@@ -35,7 +31,7 @@ use intellect_protocol::base::sign::Keypair;
 use intellect_protocol::base::time::Time;
 use intellect_protocol::history::checkpoint::Table;
 use intellect_protocol::holdings::{self, Buffer, Input, Name};
-use intellect_protocol::machine::table::Seen;
+use intellect_protocol::machine::table::PeerRecord;
 use intellect_protocol::peer;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -44,149 +40,127 @@ use tokio_util::sync::CancellationToken;
 use crate::manifest::Manifest;
 use crate::net::{self, Net};
 use crate::os::Interrupts;
-use crate::rings;
+use crate::ring::pairing;
 use crate::store::{Journal, Saved, Store, StoreError};
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::wake::Turns;
 use crate::worker::{self, Report, Snapshot};
 
-pub(crate) use parts::Parts;
+pub(crate) use config::Config;
 
-use budget::Budgets;
-use bulk::Bulk;
+use access::Access;
+use buffers::{Buffers, PendingRequests};
 use finish::Finish;
-use gate::Gate;
-use questions::Questions;
+use receive::budget::Budgets;
 use twins::Twins;
 
-/// A running node.
 pub(crate) struct Driver {
     manifest: Arc<Manifest>,
     key: Keypair,
     holdings: holdings::State,
     clock: Clock,
-    /// When this node last said that it is Ready, in whichever epoch.
+    /// When this node was last Ready, in any epoch.
     readied: Option<Instant>,
     net: net::Handle,
     worker: worker::Orders,
     store: Arc<Store>,
-    rings: rings::Rings,
-    tell: Teller,
-    bulk: Bulk,
-    questions: Questions,
-    /// Who may serve the state that is being fetched.
+    rings: pairing::Rings,
+    tell: Console,
+    buffers: Buffers,
+    requests: PendingRequests,
+    /// The peers that may serve the state that is being fetched.
     donors: watch::Sender<Vec<PeerId>>,
     jobs: JoinSet<Done>,
-    /// Counts repeats, so that gossip does not drop them.
+    /// Counts repeats, which makes them distinct: gossip drops duplicates.
     repeats: u32,
     budgets: Budgets,
-    gate: Gate,
+    access: Access,
     twins: Twins,
     finish: Finish,
     stop: CancellationToken,
 }
 
-/// How a node ended that has nothing to complain of.
+/// How a node ended without an error.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// As its user wanted, and it has said so.
-    Told,
-    /// The run has its last epoch.
-    Complete {
-        /// The last state.
-        newest: Arc<Snapshot>,
-        /// Whether it was here before this start.
-        before: bool,
-    },
+    /// As its user wanted, which has been reported.
+    Reported,
+    /// The run has reached its last epoch, with the state `newest`; `before`: an earlier start had reached it.
+    Complete { newest: Arc<Snapshot>, before: bool },
 }
 
-/// Why a node that ran cannot go on.
+/// Why a running node cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DriverError {
     /// The network ended by itself.
     #[error("the network has stopped: start the node again, it will catch up")]
     Network,
-    /// A copy of the key is in use.
+    /// Another program uses a copy of the key, since this time of day.
     #[error(
         "another program runs with this node's key since {since}, from a copy of identity.key or of \
          the whole data folder: stop one of the two; if both are to take part, delete identity.key \
          in one folder, and runs too if it was copied, and that one becomes a peer of its own"
     )]
-    Twin {
-        /// The time of day at which it was started.
-        since: String,
-    },
-    /// Nobody lets it in.
+    Twin { since: String },
+    /// No member of the run admits this node.
     #[error("{0}")]
     Refused(String),
-    /// Nothing more can be computed.
+    /// The worker has failed for good.
     #[error("training cannot go on: {0}")]
     Worker(String),
-    /// A decided update was not kept, and nobody else has it any more.
+    /// A decided update was not stored here, and no other peer has it any more.
     #[error(
         "the update of epoch {epoch} was lost, and nobody serves it: start the node again, it \
          fetches the state"
     )]
-    UpdateLost {
-        /// The epoch.
-        epoch: u64,
-    },
-    /// What this node has said is not kept: it must say nothing more.
+    UpdateLost { epoch: u64 },
+    /// The record of its votes is gone, so this node must not send another message.
     #[error(
         "{} was removed while this node ran: it cannot keep its word without it; start it again, it \
          fetches the state and votes as another voter", .0.display()
     )]
     Removed(PathBuf),
-    /// A job of this program has failed in a way that nobody has thought of.
+    /// A job has panicked: an error of this program.
     #[error("a part of this program has failed ({0}): start the node again, and report this")]
     Job(String),
 }
 
-/// A job that has ended.
 enum Done {
-    /// What the state has to hear.
+    /// The result is an input for the state.
     Input(Box<Input>),
-    /// Bytes are here, and the state has to hear it.
-    Came {
-        bytes: Buffer,
-        content: Arc<Vec<u8>>,
-        input: Box<Input>,
-    },
-    /// Records are on the disk, or are not.
+    /// Bytes that have come, and the input that reports them.
+    Came { bytes: Buffer, content: Arc<Vec<u8>>, input: Box<Input> },
+    /// The result of writing records.
     Written(Box<Journal>, Result<(), StoreError>),
-    /// An update is on the disk, or is not.
+    /// The result of storing an update.
     Kept(Name, Result<(), StoreError>),
-    /// Notices have come.
+    /// Notices that a peer has served.
     Notices(Vec<Vec<u8>>),
-    /// Notices are on the disk, or are not.
+    /// The result of storing notices.
     NoticesKept(Result<(), StoreError>),
-    /// A state is on the disk, or is not.
+    /// The result of storing a state.
     Saved(Result<Saved, StoreError>),
-    /// A state was fetched; it contains our work in these blocks.
+    /// A fetched state, which contains our work in these blocks.
     Loaded(Table, Box<State>, Blocks),
-    /// An epoch that was trained within [`EPOCH_MIN`] of the Ready before has waited for the rest of it.
-    Trained {
-        epoch: u64,
-        tokens: u64,
-        loss: f64,
-        norm: f32,
-    },
+    /// An epoch is trained, and [`EPOCH_MIN`] has passed since the last Ready.
+    Trained { epoch: u64, tokens: u64, loss: f64, norm: f32 },
+    /// A job without a result for the loop.
     Nothing,
 }
 
 impl Driver {
-    /// Runs until the last epoch, Ctrl-C, or something that cannot be mended.
+    /// Runs until the last epoch, Ctrl-C, or an error that cannot be repaired.
     pub(crate) async fn run(
         mut self,
         mut net: Net,
         mut reports: mpsc::Receiver<Report>,
-        mut ring_events: mpsc::Receiver<rings::Event>,
+        mut ring_events: mpsc::Receiver<pairing::Event>,
         mut interrupts: Interrupts,
     ) -> Result<Ended, DriverError> {
         if let Some(state) = self.store.partial() {
             self.input(Input::Peer(peer::Input::Partial(state)));
         }
-        self.admit()?;
+        self.resume_admission()?;
         self.begin();
         loop {
             if self.finish.is_over(Instant::now()) {
@@ -214,12 +188,12 @@ impl Driver {
                     Some(event) => self.on_net(event),
                     None => return Err(DriverError::Network),
                 },
-                () = tokio::time::sleep_until(deadline.into()) => self.hear(peer::Input::Tick),
+                () = tokio::time::sleep_until(deadline.into()) => self.peer_input(peer::Input::Tick),
             }
             if let Some(epoch) = self.finish.lost {
                 return Err(DriverError::UpdateLost { epoch });
             }
-            self.attend()?;
+            self.update_admission()?;
             self.consider_finishing();
             self.tell_waiting();
             if let Some(since) = self.twins.since() {
@@ -229,7 +203,7 @@ impl Driver {
         Ok(self.close(net).await)
     }
 
-    /// Goes on from the head, which is genesis or what an earlier start left.
+    /// Goes on from the head, which is genesis or the head of an earlier start.
     fn begin(&mut self) {
         let head = self.holdings.peer().head();
         self.reach(true);
@@ -242,29 +216,28 @@ impl Driver {
         self.clock.now()
     }
 
-    /// Lets the state look at the time where that is due. Before each thing that happens: of two that
-    /// are ready the loop takes the first, so whoever sends without pause would keep it from its
-    /// timers.
+    /// Fires the timers of the state that are due, before each event of the loop: the loop takes the first
+    /// event that is ready, so a peer that sends without pause would keep it from its timers.
     fn keep_time(&mut self) {
         if let Some(slept) = self.clock.turn() {
             self.tell.woke(slept);
         }
         let due = self.holdings.deadline().is_some_and(|at| at <= self.now());
         if due && self.clock.moves() {
-            self.hear(peer::Input::Tick);
+            self.peer_input(peer::Input::Tick);
             self.note_who_lives();
         }
     }
 
-    /// Tells the network who are the members, and to whom it is to say nothing but that we live.
+    /// Gives the network the members, and the silent peers, to which only heartbeats are sent.
     fn note_who_lives(&self) {
         let (peer, now) = (self.holdings.peer(), self.now());
         self.net.note_members(peer.members().collect());
-        let roll = peer.roll();
-        let silent = |(who, seen): (&PeerId, &Seen)| {
-            (!seen.has_left() && !roll.alive(who, now)).then_some(*who)
+        let table = peer.table();
+        let silent = |(who, seen): (&PeerId, &PeerRecord)| {
+            (!seen.has_left() && !table.alive(who, now)).then_some(*who)
         };
-        self.net.note_silent(roll.peers.iter().filter_map(silent).collect());
+        self.net.note_silent(table.peers.iter().filter_map(silent).collect());
     }
 
     fn next_deadline(&self) -> Instant {
@@ -279,11 +252,13 @@ impl Driver {
     fn input(&mut self, input: Input) {
         let mut out = Vec::new();
         self.holdings.handle(self.now(), input, &mut out);
-        out.into_iter().for_each(|output| self.apply(output));
+        for output in out {
+            self.apply(output);
+        }
     }
 
-    /// Lets the peer hear something.
-    fn hear(&mut self, input: peer::Input) {
+    /// Gives one input to the peer of the state.
+    fn peer_input(&mut self, input: peer::Input) {
         self.input(Input::Peer(input));
     }
 
@@ -296,28 +271,30 @@ impl Driver {
             net::Event::Fetch { from, request, reply } => self.on_request(from, &request, reply),
             net::Event::Disconnected { peer, cause } => {
                 self.tell.disconnected(peer, &cause);
-                if let Some(admission) = &mut self.gate.admission {
+                if let Some(admission) = &mut self.access.admission {
                     admission.unlinked(&peer);
                 }
-                self.hear(peer::Input::Unlinked(peer));
+                self.peer_input(peer::Input::Unlinked(peer));
             }
             net::Event::RoundTrip { peer, length } => {
                 let ms = u32::try_from(length.as_millis()).unwrap_or(u32::MAX).max(1);
-                self.hear(peer::Input::RoundTrip(peer, ms));
+                self.peer_input(peer::Input::RoundTrip(peer, ms));
             }
             net::Event::Connected { peer, link } => {
                 self.tell.connected(peer, link);
-                self.hear(peer::Input::Linked(peer, link == net::Link::Direct));
+                self.peer_input(peer::Input::Linked(peer, link == net::Link::Direct));
                 if link == net::Link::Direct {
                     self.ask_notices(Some(peer));
                 }
             }
-            net::Event::Visit { from, visit, reply } => self.on_visit(from, *visit, reply),
-            net::Event::Received { peer, reception } => self.on_received(peer, reception),
+            net::Event::AdmitRequest { from, request, reply } => {
+                self.on_admit_request(from, *request, reply)
+            }
+            net::Event::AdmitReply { peer, reply } => self.on_admit_reply(peer, reply),
             net::Event::Listening => self.tell.listening(&self.net.addresses()),
             net::Event::Reachability(state) => {
                 self.tell.reachability(&state);
-                self.hear(peer::Input::Reachable(state.is_direct()));
+                self.peer_input(peer::Input::Reachable(state.is_direct()));
             }
             net::Event::Path(path) => self.tell.path(&path),
             net::Event::Incompatible { peer, version } => self.incompatible(peer, version),
@@ -333,7 +310,7 @@ impl Driver {
                 if epoch != self.holdings.peer().head().epoch + 1 {
                     return Ok(());
                 }
-                self.bulk.delta = Some(delta);
+                self.buffers.delta = Some(delta);
                 let early = self.early();
                 self.jobs.spawn(async move {
                     tokio::time::sleep(early).await;
@@ -347,41 +324,40 @@ impl Driver {
         Ok(())
     }
 
-    /// How long the next Ready must wait for [`EPOCH_MIN`]: whatever came between the two, the ring
-    /// included, counts.
+    /// How long the next Ready must wait for [`EPOCH_MIN`], which includes the ring between the two.
     fn early(&self) -> Duration {
         self.readied.map_or(Duration::ZERO, |at| EPOCH_MIN.saturating_sub(at.elapsed()))
     }
 
     fn on_state(&mut self, snapshot: Arc<Snapshot>, origin: Option<holdings::Origin>) {
         let head = snapshot.head();
-        (self.bulk.newest, self.bulk.delta) = (snapshot, None);
+        (self.buffers.newest, self.buffers.delta) = (snapshot, None);
         if let Some(origin) = origin {
             self.input(Input::State(head, origin));
         }
     }
 
-    fn on_ring(&mut self, event: rings::Event) {
+    fn on_ring(&mut self, event: pairing::Event) {
         match event {
-            rings::Event::Sealed(finished) => self.input(Input::Sealed(finished)),
-            rings::Event::Remains(roster, bytes) => {
-                self.bulk.bytes.insert(Buffer::Ring(roster), bytes);
+            pairing::Event::Sealed(finished) => self.input(Input::Sealed(finished)),
+            pairing::Event::Salvaged(roster, bytes) => {
+                self.buffers.bytes.insert(Buffer::Ring(roster), bytes);
                 self.input(Input::RingEnded(roster));
             }
-            rings::Event::Held(roster, held) => {
+            pairing::Event::Held(roster, held) => {
                 self.tell.ring(held.sent_bytes, held.received_bytes);
                 let (update, send_rate) = (held.digest, held.send_rate());
-                self.bulk.bytes.insert(Buffer::Ring(roster), Arc::clone(&held.update));
-                self.bulk.bytes.insert(Buffer::Update(update), held.update);
+                self.buffers.bytes.insert(Buffer::Ring(roster), Arc::clone(&held.update));
+                self.buffers.bytes.insert(Buffer::Update(update), held.update);
                 self.input(Input::RingHeld { roster, update, send_rate });
             }
-            rings::Event::Lost { roster, neighbour } => {
-                self.hear(peer::Input::RingLost { roster, neighbour });
+            pairing::Event::Lost { roster, neighbour } => {
+                self.peer_input(peer::Input::RingLost { roster, neighbour });
             }
-            rings::Event::Fault { roster, who, fault } => {
+            pairing::Event::Fault { roster, who, fault } => {
                 self.tell.fault(who, &fault.to_string());
                 self.net.drop_peer(who, fault.to_string());
-                self.hear(peer::Input::RingLost { roster, neighbour: who });
+                self.peer_input(peer::Input::RingLost { roster, neighbour: who });
             }
         }
     }
@@ -390,7 +366,7 @@ impl Driver {
         match done {
             Done::Input(input) => self.input(*input),
             Done::Came { bytes, content, input } => {
-                self.bulk.bytes.insert(bytes, content);
+                self.buffers.bytes.insert(bytes, content);
                 self.input(*input);
             }
             Done::Written(_, Err(StoreError::Removed { path })) => {
@@ -405,12 +381,12 @@ impl Driver {
                 self.command(worker::Command::Load { table, state, spent });
             }
             Done::Trained { epoch, tokens, loss, norm } => {
-                // Who catches up with the last epoch has begun to train before it knows.
-                let wanted = !self.finish.is_reached() && self.bulk.delta.is_some();
+                // A node that catches up with the last epoch has begun to train before it knows.
+                let wanted = !self.finish.is_reached() && self.buffers.delta.is_some();
                 if wanted && epoch == self.holdings.peer().head().epoch + 1 {
                     self.readied = Some(Instant::now());
                     self.tell.ready(epoch, tokens, loss, norm);
-                    self.hear(peer::Input::Trained { tokens, norm });
+                    self.peer_input(peer::Input::Trained { tokens, norm });
                 }
             }
             Done::Nothing => {}
@@ -419,14 +395,14 @@ impl Driver {
     }
 }
 
-/// The time of the state: milliseconds since the driver was made, but for those in which it did not run. A
-/// clock that jumped would show everybody else silent who was only not heard.
+/// The time of the state: the milliseconds since the driver was made in which it ran. A clock that jumped
+/// would make all peers seem silent after a sleep.
 struct Clock {
-    /// What it showed at the last turn of the loop.
+    /// Its value at the last turn of the loop.
     shown: Duration,
     turned: Instant,
     turns: Turns,
-    /// When the state looked at it last.
+    /// Its value when timers were last fired.
     looked: Time,
 }
 
@@ -444,35 +420,36 @@ impl Clock {
         Time(u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// The loop turns: how long this process was asleep, if it was.
+    /// Notes a turn of the loop. Returns how long this process has slept, if it has.
     fn turn(&mut self) -> Option<Duration> {
         (self.shown, self.turned) = (self.elapsed(), Instant::now());
         self.turns.turn()
     }
 
-    /// Whether it shows another time than when the state looked last; it has looked then.
+    /// Whether the time has moved since timers were last fired, which the caller then does.
     fn moves(&mut self) -> bool {
         let now = self.now();
-        std::mem::replace(&mut self.looked, now) < now
+        let moves = self.looked < now;
+        self.looked = now;
+        moves
     }
 }
 
-/// What a job came to. A job that has panicked ends the node, which says what it was: after a write
-/// that was swallowed the node would train on and never vote again.
+/// The result of a job. A panic ends the node with its message: after a write that was lost the node would
+/// train on and never vote again.
 fn ended(job: Result<Done, JoinError>) -> Result<Done, DriverError> {
     job.map_err(|error| DriverError::Job(error.to_string()))
 }
 
-/// From one Ready of this node to its next one at least so much time passes: a peer's messages of one
-/// epoch, times two a second, stay well below [`budget::MESSAGES_PER_S`], so that no honest peer looks
-/// like a flood, however small its model. An epoch is decided by a majority of those who are Ready, and
-/// two majorities share a peer, so the run as a whole goes no faster either.
+/// The least time between two Readys of this node. A peer's messages of two epochs a second stay well below
+/// [`receive::budget::MESSAGES_PER_S`], so no honest peer looks like a flood, however small its model. A
+/// majority of the Ready peers decides an epoch, and two majorities share a peer, so the run is no faster.
 const EPOCH_MIN: Duration = Duration::from_millis(500);
 
 /// The longest time between two turns of the loop.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// What the clock of the state shows of it at most.
+/// The most that one turn adds to the clock of the state.
 const TURN_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! From a command line to a running node: manifest, what this machine can do, genesis, the loop.
+//! From a command line to a running node: the manifest, what this machine can do, the first weights, the loop.
 //!
-//! Everything that can be refused is refused here, before anything is downloaded or trained, with
-//! the number that is missing.
+//! Everything that can be refused is refused here, before anything is downloaded or trained. The error names the
+//! number that is missing.
 
 mod choose;
 mod complete;
@@ -29,9 +29,8 @@ use intellect_protocol::access::notices::Notices;
 use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::base::id::{Digest, LogId};
 use intellect_protocol::history::checkpoint::Table;
-use intellect_protocol::history::lineage::{Law, Me};
+use intellect_protocol::history::lineage::{LocalPeer, Validator};
 use intellect_protocol::holdings::Origin;
-use intellect_protocol::manifest::Quorum;
 use intellect_protocol::message::{Clause, Notice, Ticket, Voter};
 use intellect_protocol::{
     base::rule,
@@ -41,19 +40,19 @@ use intellect_protocol::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Admission, unix_seconds};
+use crate::access::{Admission, unix_seconds};
 use crate::config::Local;
-use crate::driver::{Driver, DriverError, Ended, Parts};
+use crate::driver::{self, Driver, DriverError, Ended};
 use crate::figures;
 use crate::identity::{self, Home, Identity};
 use crate::manifest::Manifest;
 use crate::name::PeerName;
 use crate::net::address::Address;
 use crate::net::{self, Net};
-use crate::os::Interrupts;
+use crate::os::{self, Interrupts};
 use crate::store::{Begun, Store};
 use crate::tell::events::Sink;
-use crate::tell::{Means, Teller};
+use crate::tell::{Console, Means};
 use crate::worker::{self, Report, Snapshot};
 pub(crate) use error::EnterError;
 use genesis::{Early, Found};
@@ -61,15 +60,11 @@ use machine::Machine;
 use recover::{Recovery, Rules};
 use remember::{Earlier, known_peers, listen, remember};
 
-/// Runs a node until it is done.
+/// Runs a node until it is done, or ends with the error that stops it.
 pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(EnterError::Runtime)?;
+    let runtime = os::runtime().map_err(EnterError::Runtime)?;
     let result = runtime.block_on(enter(local, home, events));
-    // Jobs that still run are nobody's any more.
+    // Nobody waits for the jobs that still run.
     runtime.shutdown_background();
     result
 }
@@ -77,67 +72,71 @@ pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<()
 async fn enter(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
     let interrupts = Interrupts::new().map_err(EnterError::Runtime)?;
     let sink = Sink::new(events, PeerName::from(home.identity.peer()));
-    let mut tell = Teller::new(sink, local.voice, local.data_dir.clone());
+    let mut console = Console::new(sink, local.voice, local.data_dir.clone());
     let stop = CancellationToken::new();
-    let result = join(local, home, &mut tell, interrupts, &stop).await;
+    let result = join(local, home, &mut console, interrupts, &stop).await;
     stop.cancel();
-    tell.stopped(u8::from(result.is_err()));
+    console.stopped(u8::from(result.is_err()));
     result
 }
 
 async fn join(
     local: &Local,
     home: &Home,
-    tell: &mut Teller,
+    console: &mut Console,
     mut interrupts: Interrupts,
     stop: &CancellationToken,
 ) -> Result<(), EnterError> {
-    let known = known_peers(local, tell);
-    let before = Earlier::read(local, tell);
-    let with = local.with(&before.kept.options);
+    let known = known_peers(local, console);
+    let before = Earlier::read(local, console);
+    let with = local.with(&before.stored.options);
     if known.is_empty() && with.options.bootstrap.is_empty() {
-        tell.say("nobody else is known: waiting to be found; --bootstrap names an entry point");
+        console.say(
+            "no other peer is known: waiting to be found; name an entry point with --bootstrap",
+        );
     }
-    let config = net_config(&with, home, known, tell);
+    let config = net_config(&with, home, known, console);
     let mut net = net::start(config, stop.clone())?;
-    let (parts, source, reports, bring) = tokio::select! {
-        prepared = prepare((local, before), home, &mut net, tell, stop) => prepared?,
+    let (config, source, reports, tokenizer) = tokio::select! {
+        prepared = prepare(local, before, home, &mut net, console, stop) => prepared?,
         () = interrupts.next() => return Ok(()),
     };
-    let manifest = Arc::clone(&parts.manifest);
-    let (driver, ring_events) = Driver::new(parts);
+    let manifest = Arc::clone(&config.manifest);
+    let (driver, ring_events) = Driver::new(config);
     let ended = tokio::select! {
         ended = driver.run(net, reports, ring_events, interrupts) => ended?,
-        never = async { bring.await; pending::<Infallible>().await } => match never {},
+        never = async { tokenizer.await; pending::<Infallible>().await } => match never {},
     };
     if let Ended::Complete { newest, before } = ended {
         let run = complete::Complete { manifest, source, newest, before };
-        run.tell(local, tell).await;
+        run.report(local, console).await;
     }
     Ok(())
 }
 
-/// What [`prepare`] leaves to be run: the driver's parts, the data, what the worker reports, and who fetches
-/// the run's tokenizer meanwhile.
-type Prepared<B> = (Parts, Arc<Dataset>, mpsc::Receiver<Report>, B);
+/// What [`prepare`] leaves to be run: the driver's config, the data, the worker's reports, and the future that
+/// fetches the run's tokenizer meanwhile.
+type Prepared<B> = (driver::Config, Arc<Dataset>, mpsc::Receiver<Report>, B);
 
-/// Does everything up to the loop: the run, what this machine can do, the files, the weights, the
-/// device. Where it is dropped on the way, the next start mends what it leaves.
+/// Does everything before the loop: the run, what this machine can do, the files, the weights, the device.
+/// If it is dropped on the way, the next start repairs what it leaves.
 async fn prepare(
-    (typed, before): (&Local, Earlier),
+    typed: &Local,
+    before: Earlier,
     home: &Home,
     net: &mut Net,
-    tell: &mut Teller,
+    console: &mut Console,
     stop: &CancellationToken,
 ) -> Result<Prepared<impl Future<Output = ()> + use<>>, EnterError> {
-    tell.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
-    let known = before.run.filter(|_| !before.kept.options.bootstrap.is_empty());
-    let (manifest, reached) = choose::manifest(net, typed, known, tell).await?;
+    console.say(&format!("I am {}; looking for the run", PeerName::from(home.identity.peer())));
+    let has_entries = !before.stored.options.bootstrap.is_empty();
+    let known = if has_entries { before.run } else { None };
+    let (manifest, reached) = choose::manifest(net, typed, known, console).await?;
     let manifest = Arc::new(manifest);
-    tell.set_run(manifest.id);
-    let kept = before.of(typed, manifest.id, tell);
-    let local = &typed.with(&kept.options);
-    let machine = Machine::check(local, &manifest, tell)?;
+    console.set_run(manifest.id);
+    let stored = before.of(typed, manifest.id, console);
+    let local = &typed.with(&stored.options);
+    let machine = Machine::check(local, &manifest, console)?;
     let store = Arc::new(Store::open(&local.data_dir, manifest.id)?);
     store.save_manifest(&manifest.text)?;
     let wanted = tokenizer::wanted(manifest.vocabulary(), local.tokenizer.as_deref(), &store)?;
@@ -147,67 +146,75 @@ async fn prepare(
     let mut admission = Admission::new(&manifest, identity.peer(), ticket);
     if let Some(admission) = &admission {
         if !store.has_receipts() {
-            check_ticket(admission, &manifest, home, (net, &store)).await?;
+            check_ticket(admission, &manifest, home, net, &store).await?;
         }
-        net.handle.let_in(admission.let_in());
-        net.handle.show(&admission.visit()).await.map_err(|_| DriverError::Network)?;
+        net.handle.allow(admission.allowed());
+        net.handle
+            .set_admit_request(&admission.request())
+            .await
+            .map_err(|_| DriverError::Network)?;
     }
     let mut early = Early {
         net: &mut *net,
         manifest: &manifest,
         admission: &mut admission,
-        tell,
+        console,
         reachability: None,
         linked: std::collections::BTreeSet::new(),
     };
     let source = match data {
         data::Files::All(source) => source,
-        data::Files::But(lacking) => {
+        data::Files::Missing(missing) => {
             let handle = early.net.handle.clone();
-            early.among_peers(data::bring(&handle, local, &manifest, &store, lacking, tell)).await?
+            early
+                .among_peers(data::fetch_missing(
+                    &handle, local, &manifest, &store, missing, console,
+                ))
+                .await?
         }
     };
     let found = early.find_weights(local, &store).await?;
     let begun = store.begin(first_log(identity, &manifest), identity.origin, unix_ms()?)?;
     let measured = Arc::clone(&source);
     let opened = Opened { local, home, machine, manifest, store: Arc::clone(&store), source };
-    let (parts, reports) =
-        opened.load(begun, (found, admission), net.handle.clone(), tell, stop).await?;
-    let mut parts = parts;
+    let (mut config, reports) =
+        opened.load(begun, found, admission, net.handle.clone(), console, stop).await?;
     let Machine { device, micro_batch } = machine;
     let means = Means { device: device.to_string(), micro_batch: micro_batch as u64 };
-    parts.tell.started(&parts.newest, means, parts.journal.start());
-    let manifest = &parts.manifest;
+    config.tell.started(&config.newest, means, config.journal.start());
+    let manifest = &config.manifest;
     let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
     joined.map_err(|_| DriverError::Network)?;
-    tell.say(&format!(
+    console.say(&format!(
         "ready to train {} parameters on {device} with {}",
         figures::count(manifest.work.model.parameter_count()),
         figures::number_of(local.options.threads().get(), "thread")
     ));
     let mut options = typed.options.clone();
-    if reached == choose::Reached::None && !kept.options.bootstrap.is_empty() {
-        // Those that were kept may be good.
+    if reached == choose::Reached::None && !stored.options.bootstrap.is_empty() {
+        // The entry points that an earlier start stored may be good.
         options.bootstrap.clear();
     }
-    remember(&options, &kept, &store, tell);
+    remember(&options, &stored, &store, console);
     let first = home.identity.peer().as_bytes()[0];
-    let bring = tokenizer::bring(wanted, net.handle.clone(), store, tell.clone(), first);
-    Ok((parts, measured, reports, bring))
+    let tokenizer =
+        tokenizer::fetch_wanted(wanted, net.handle.clone(), store, console.clone(), first);
+    Ok((config, measured, reports, tokenizer))
 }
 
-/// Whether somebody can let in this node, which has not taken part yet.
+/// Whether a peer can admit this node, which has not taken part yet.
 async fn check_ticket(
     admission: &Admission,
     manifest: &Manifest,
     home: &Home,
-    (net, store): (&Net, &Store),
+    net: &Net,
+    store: &Store,
 ) -> Result<(), EnterError> {
     let denied = match admission.check() {
         Err(denied) if admission.ticket().is_none() => denied,
         checked => return Ok(checked?),
     };
-    // A notice may have.
+    // Without a ticket, a notice may still admit this peer.
     let offers = net.handle.entry_notices(manifest.id).await.unwrap_or_default();
     let offered: Vec<_> =
         offers.iter().filter_map(|offer| Notice::from_bytes(&offer.bytes)).collect();
@@ -220,13 +227,13 @@ async fn check_ticket(
     Ok(store.save_notices(&bytes)?)
 }
 
-/// The notices of a run, none of which is known yet.
+/// An empty chain of the run's notices.
 fn notices(manifest: &Manifest) -> Notices {
     Notices::new(manifest.id, manifest.run.organiser, manifest.run.trust.level)
 }
 
-/// What lets this node into a run of invited peers: made of the invite that was given, and kept, or what an
-/// earlier start has kept.
+/// What admits this node to a run of invited peers: a ticket that is made from the given invite and stored, or the
+/// one that an earlier start stored.
 fn ticket(
     local: &Local,
     identity: &Identity,
@@ -243,7 +250,7 @@ fn ticket(
     Ok(Some(ticket))
 }
 
-/// What was opened on this machine for the run.
+/// What this start has opened for the run on this machine.
 pub(crate) struct Opened<'a> {
     pub(crate) local: &'a Local,
     pub(crate) home: &'a Home,
@@ -258,17 +265,18 @@ impl Opened<'_> {
     pub(crate) async fn load(
         self,
         begun: Begun,
-        (found, admission): (Found, Option<Admission>),
+        found: Found,
+        admission: Option<Admission>,
         net: net::Handle,
-        tell: &Teller,
+        console: &Console,
         stop: &CancellationToken,
-    ) -> Result<(Parts, mpsc::Receiver<Report>), EnterError> {
+    ) -> Result<(driver::Config, mpsc::Receiver<Report>), EnterError> {
         let Self { local, home, machine, manifest, store, source } = self;
         let (theta, published) = found.published.map(|found| (found.theta, found.saved)).unzip();
         let files = Arc::clone(&source);
-        let (worker, mut reports) = start_worker((local, machine), home, &manifest, source, theta)?;
+        let (worker, mut reports) = start_worker(local, machine, home, &manifest, source, theta)?;
         let genesis = state_of(&mut reports).await?;
-        let recovery = recover(&store, &manifest, &genesis, begun, tell).await?;
+        let recovery = recover(&store, &manifest, &genesis, begun, console).await?;
         let newest = resume(&worker, &mut reports, &recovery.snapshot).await?;
         let kept = store.notices()?;
         let kept = kept.iter().filter_map(|bytes| Notice::from_bytes(bytes)).collect();
@@ -276,14 +284,15 @@ impl Opened<'_> {
             ticket: admission.as_ref().and_then(Admission::ticket).cloned(),
             unix: unix_seconds(),
         };
-        let parts = Parts {
+        let config = driver::Config {
             peer: peer_config(
                 home,
                 &manifest,
                 &genesis,
                 &recovery,
                 local.follow,
-                (kept, credentials),
+                kept,
+                credentials,
             ),
             manifest,
             source: files,
@@ -301,17 +310,22 @@ impl Opened<'_> {
             published,
             admission,
             epochs: local.epochs,
-            tell: tell.clone(),
+            tell: console.clone(),
             stop: stop.clone(),
         };
-        Ok((parts, reports))
+        Ok((config, reports))
     }
 }
 
-fn net_config(local: &Local, home: &Home, contacts: Vec<Address>, tell: &Teller) -> net::Config {
+fn net_config(
+    local: &Local,
+    home: &Home,
+    contacts: Vec<Address>,
+    console: &Console,
+) -> net::Config {
     net::Config {
         key_seed: home.identity.seed,
-        listen: listen(local, tell),
+        listen: listen(local, console),
         external: local.external.clone(),
         bootstrap: local.options.bootstrap.clone(),
         contacts,
@@ -320,7 +334,7 @@ fn net_config(local: &Local, home: &Home, contacts: Vec<Address>, tell: &Teller)
     }
 }
 
-/// Does what takes long on a thread of its own.
+/// Does slow work on a thread of its own, so that the loop of events goes on.
 async fn off_loop<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, DriverError> {
@@ -329,7 +343,8 @@ async fn off_loop<T: Send + 'static>(
 }
 
 fn start_worker(
-    (local, machine): (&Local, Machine),
+    local: &Local,
+    machine: Machine,
     home: &Home,
     manifest: &Manifest,
     source: Arc<Dataset>,
@@ -341,7 +356,7 @@ fn start_worker(
         me: home.identity.peer(),
         epoch: manifest.run.epoch,
         weight_max: weight_max(manifest),
-        codec: manifest.run.codec,
+        codec: manifest.run.ring.codec,
         outer: manifest.outer(),
     };
     let (work, threads) = (manifest.work.clone(), local.options.threads().get());
@@ -356,41 +371,38 @@ fn start_worker(
     worker::start(config, make).map_err(EnterError::Runtime)
 }
 
-/// The id of this node's first log, where somebody knows it before there is one: the simulation of
-/// which the key is, or the manifest, which names its founders with their logs.
+/// The id of this node's first log, where it is fixed before there is one: by the simulation that made the key,
+/// or by the manifest, which names its founders with their logs.
 fn first_log(identity: &Identity, manifest: &Manifest) -> Option<LogId> {
     let (peer, log) = (identity.peer(), identity.log_id);
-    let named = match &manifest.run.members.quorum {
-        Quorum::Available => false,
-        Quorum::Majority { founders } => founders.contains(&Voter { peer, log }),
-    };
+    let named = manifest.run.members.founders.contains(&Voter { peer, log });
     (named || identity.origin == identity::Origin::Simulated).then_some(log)
 }
 
-/// What no weight of this run is above, in any epoch.
+/// Upper bound of a peer's weight in any epoch of this run.
 fn weight_max(manifest: &Manifest) -> u64 {
     manifest.run.capacity(manifest.work.tokens_per_step()).weight_max(Some(u64::MAX))
 }
 
-/// What an earlier start left, read off the loop.
+/// Reads what an earlier start left, on a thread of its own.
 async fn recover(
     store: &Arc<Store>,
     manifest: &Manifest,
     genesis: &Arc<Snapshot>,
     begun: Begun,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<Recovery, EnterError> {
     let rules = Rules {
         run: manifest.id,
-        codec: manifest.run.codec,
+        codec: manifest.run.ring.codec,
         outer: manifest.outer(),
         genesis: Arc::clone(genesis),
     };
-    let (store, tell) = (Arc::clone(store), tell.clone());
-    Ok(off_loop(move || recover::recover(&store, &rules, begun, &tell)).await??)
+    let (store, console) = (Arc::clone(store), console.clone());
+    Ok(off_loop(move || recover::recover(&store, &rules, begun, &console)).await??)
 }
 
-/// Has the worker go on from a state that was recovered.
+/// Loads a recovered state into the worker.
 async fn resume(
     worker: &worker::Orders,
     reports: &mut mpsc::Receiver<Report>,
@@ -408,7 +420,7 @@ async fn resume(
     Ok(Arc::new(snapshot.clone()))
 }
 
-/// The state that the worker reports.
+/// The next state that the worker reports.
 async fn state_of(reports: &mut mpsc::Receiver<Report>) -> Result<Arc<Snapshot>, EnterError> {
     match reports.recv().await {
         Some(Report::State(snapshot, None | Some(Origin::Loaded))) => Ok(snapshot),
@@ -422,28 +434,25 @@ fn unix_ms() -> Result<u64, EnterError> {
     u64::try_from(since.as_millis()).map_err(|_| EnterError::Clock)
 }
 
-/// What the protocol's state begins with.
+/// The configuration of the protocol's state machine.
 fn peer_config(
     home: &Home,
     manifest: &Manifest,
     genesis: &Snapshot,
     recovery: &Recovery,
     follow: Option<Digest>,
-    (notices, credentials): (Vec<Notice>, epoch::Credentials),
+    notices: Vec<Notice>,
+    credentials: epoch::Credentials,
 ) -> peer::Config {
     let run = &manifest.run;
     let members = &run.members;
-    let founders = match &members.quorum {
-        Quorum::Available => Vec::new(),
-        Quorum::Majority { founders } => founders.clone(),
-    };
     let unix = credentials.unix;
     let elements = genesis.state.theta().len();
     let start = recovery.journal.start();
     let key = home.identity.keypair();
     peer::Config {
-        me: Me { peer: key.peer(), log: start.log, incarnation: start.incarnation },
-        law: Law {
+        me: LocalPeer { peer: key.peer(), log: start.log, incarnation: start.incarnation },
+        validator: Validator {
             run: manifest.id,
             key,
             peers_min: usize::try_from(members.min_peers).unwrap_or(usize::MAX),
@@ -456,13 +465,13 @@ fn peer_config(
         },
         epoch: epoch::Config {
             ready_grace: members.ready_grace,
-            update_bytes: run.codec.encoded_bytes(elements) as u64,
+            update_bytes: run.ring.codec.encoded_bytes(elements) as u64,
             credentials,
         },
         sync: sync::Config {
             genesis: genesis.table.state(),
-            founders,
-            replay_max: 8 * elements / run.codec.encoded_bytes(elements),
+            founders: members.founders.clone(),
+            replay_max: 8 * elements / run.ring.codec.encoded_bytes(elements),
             undo_max: run.trust.undo_max,
             undo_time: sync::UNDO_TIME,
             unix,

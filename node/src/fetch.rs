@@ -1,14 +1,13 @@
-//! What is fetched from other peers: lineages, updates, chunks, checkpoints, published weights,
-//! tokenizers and files of data, each believed only by what it hashes to; and what a web server has of the
-//! last (`web`).
+//! Fetches lineages, updates, chunks, checkpoints, published weights, tokenizers and files of data from other peers.
+//! Each is believed only by its digest. Files of data may also come from a web server (`web`).
 //!
-//! [`intellect_protocol::download`] decides whom to ask for which bytes, and whom to believe; this
-//! module carries its requests over the net. An answer has at most 1 MiB (docs/FORMATS.md), and
-//! every answer but the last one of a thing is that long. Of a checkpoint the table comes first.
-//! Then every piece is kept on disk as it arrives, so that a restart goes on where it was.
+//! [`intellect_protocol::download`] decides which peer to ask for which bytes, and which answers to believe; this module
+//! sends its requests. An answer has at most 1 MiB (docs/FORMATS.md), and every answer but the last one has that
+//! length. The table of a checkpoint comes first. Then every piece is stored on disk as it arrives, so that a restart
+//! resumes where it was.
 
-mod asked;
 mod data;
+mod peer_download;
 mod web;
 
 use std::collections::BTreeSet;
@@ -32,35 +31,35 @@ use crate::store::incoming::Incoming;
 use crate::store::{Store, StoreError};
 use crate::tell::{Meter, Progress};
 
-use asked::Asked;
-pub(crate) use data::{Came, data_at_last, data_soon};
+pub(crate) use data::{Fetched, data_at_last, data_soon};
+use peer_download::PeerDownload;
 pub(crate) use web::{WebError, data_from_web};
 
 /// Most bytes of an update, a chunk, a table or a file in one answer, and of a piece.
 pub(crate) const PART_BYTES: usize = 1 << 20;
 const _: () = assert!(PIECE_BYTES <= PART_BYTES);
 
-/// Between two tries, while nobody who is there has the whole: they are fetching it too.
+/// Time between two tries while no connected peer has the whole: they are fetching it too.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Why a checkpoint is not to be had.
+/// Why a checkpoint cannot be fetched.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Lack {
-    /// Of those who were asked nobody has all of it.
+pub(crate) enum FetchError {
+    /// None of the peers that were asked has all of it.
     Nobody,
-    /// Everybody has the same, and it is of no use.
+    /// All peers have the same state, and it cannot be used.
     Useless(Useless),
 }
 
-/// A question about another peer's lineage; `None` if there is no good answer in time.
+/// Asks a peer about its lineage; `None` if no good answer comes in time.
 pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> {
     let request = wire::request(&Request::Ask(ask));
     let bytes = timeout(ASK_TIMEOUT, net.fetch(peer, request)).await.ok()?.ok()?;
     wire::open_answer(&bytes)
 }
 
-/// The bytes of this digest and length, from as many of `donors` as it takes; who sends other bytes
-/// is named by the network. `part` asks for those that begin at an offset.
+/// Fetches the bytes of this digest and length from as many of `donors` as it takes. A peer that sends other bytes is
+/// reported to the network. `part` makes the request for the bytes from an offset on.
 pub(crate) async fn bytes(
     net: &Handle,
     digest: Digest,
@@ -68,18 +67,18 @@ pub(crate) async fn bytes(
     donors: Vec<PeerId>,
     part: impl Fn(u64) -> Request,
 ) -> Option<Vec<u8>> {
-    let mut asked = Asked::new(net, || donors.clone());
+    let mut download = PeerDownload::new(net, || donors.clone());
     let part = |_, offset| part(offset);
     let fault = |peer, why: AnswerFault| net.fault(peer, why.to_string());
-    whole(&mut asked, digest, Length::Exactly(length as u64), &part, blake3_of, fault).await
+    whole(&mut download, digest, Length::Exactly(length as u64), &part, blake3_of, fault).await
 }
 
-/// The file of this digest, of at most `most` bytes, from whichever peer has it: asks until one
-/// does, less often after each try in vain. Who sends another file is dropped. Those are asked
-/// first whose place follows `first`, so that not everybody asks the same one.
+/// Fetches the file of this digest, of at most `most` bytes, from whichever peer has it. It asks until one has it,
+/// less often after each failed try. A peer that sends another file is dropped. The order of the peers begins at
+/// `first`, so that not all nodes ask the same peer first.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come of it is lost.
+/// Cancel safe; what has arrived of it is lost.
 pub(crate) async fn file(net: &Handle, file: Digest, most: usize, first: u8) -> Vec<u8> {
     let part = |_, offset| Request::File { file, offset };
     let members = || {
@@ -92,24 +91,24 @@ pub(crate) async fn file(net: &Handle, file: Digest, most: usize, first: u8) -> 
     let mut pause = RETRY;
     loop {
         tokio::time::sleep(pause).await;
-        let mut asked = Asked::new(net, members);
-        if let Some(found) = whole(&mut asked, file, length, &part, blake3_of, fault).await {
+        let mut download = PeerDownload::new(net, members);
+        if let Some(found) = whole(&mut download, file, length, &part, blake3_of, fault).await {
             return found;
         }
         pause = (pause + pause / 2).min(FILE_RETRY_MAX);
     }
 }
 
-/// An answer that does not come in time costs a whole line, and nobody waits for a file.
+/// The longest pause: an answer that does not come in time occupies a whole connection, and nothing waits for a file.
 const FILE_RETRY_MAX: Duration = Duration::from_secs(600);
 
 fn blake3_of(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }
 
-/// What has this digest as a whole.
+/// Fetches the bytes of this digest as a whole.
 async fn whole<D: Fn() -> Vec<PeerId>>(
-    asked: &mut Asked<'_, D>,
+    download: &mut PeerDownload<'_, D>,
     digest: Digest,
     length: Length,
     request: &impl Fn(usize, u64) -> Request,
@@ -117,13 +116,13 @@ async fn whole<D: Fn() -> Vec<PeerId>>(
     mut fault: impl FnMut(PeerId, AnswerFault),
 ) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
-    asked.input(Input::Fetch(Want::Whole(digest, length)));
+    download.input(Input::Fetch(Want::Whole(digest, length)));
     loop {
-        match asked.next(request).await {
-            Output::Keep { offset, .. } => put(&mut whole, offset, asked.answer())?,
+        match download.next(request).await {
+            Output::Keep { offset, .. } => put(&mut whole, offset, download.answer())?,
             Output::Hash { length } => {
                 whole.truncate(usize::try_from(length).ok()?);
-                asked.input(Input::Hashed(hash(&whole)));
+                download.input(Input::Hashed(hash(&whole)));
             }
             Output::Fault(peer, why) => fault(peer, why),
             Output::Done => return Some(whole),
@@ -133,7 +132,7 @@ async fn whole<D: Fn() -> Vec<PeerId>>(
     }
 }
 
-/// Puts a part at its place. Parts come in any order, and of a second donor once more.
+/// Puts a part where it belongs. Parts come in any order, and from a second donor again.
 fn put(whole: &mut Vec<u8>, offset: u64, part: &[u8]) -> Option<()> {
     let begin = usize::try_from(offset).ok()?;
     let end = begin.checked_add(part.len())?;
@@ -144,11 +143,11 @@ fn put(whole: &mut Vec<u8>, offset: u64, part: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// The checkpoint with this header and digest, from the `donors` that are known by then; what
-/// `store` has of it already is not fetched again.
+/// Fetches the checkpoint with this header and digest from the `donors` that are known at each moment. Pieces that
+/// `store` has are not fetched again.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
+/// Cancel safe; what has arrived is kept.
 pub(crate) async fn checkpoint(
     net: &Handle,
     store: &Arc<Store>,
@@ -156,97 +155,99 @@ pub(crate) async fn checkpoint(
     state: Digest,
     donors: impl Fn() -> Vec<PeerId>,
     meter: &mut Meter,
-) -> Result<(Table, State), Lack> {
-    let mut asked = Asked::new(net, donors);
-    let table = match kept_table(store, header, state).await {
+) -> Result<(Table, State), FetchError> {
+    let mut download = PeerDownload::new(net, donors);
+    let table = match stored_table(store, header, state).await {
         Some(table) => Some(table),
-        None => table_of(net, &mut asked, header, state).await,
+        None => table_of(net, &mut download, header, state).await,
     };
-    let table = table.ok_or(Lack::Nobody)?;
+    let table = table.ok_or(FetchError::Nobody)?;
     if header == Header::published(header.parameters) && table.has_momentum() {
-        return Err(Lack::Useless(Useless::Momentum));
+        return Err(FetchError::Useless(Useless::Momentum));
     }
     let mut incoming = match open_incoming(store, &table).await {
         Ok(incoming) => Some(incoming),
         Err(error) => {
-            meter.tell.disk(&error);
+            meter.console.disk(&error);
             None
         }
     };
-    let kept = kept_pieces(&table, incoming.clone()).await;
-    let (mut fetched, held) = kept.ok_or(Lack::Nobody)?;
+    let stored = stored_pieces(&table, incoming.clone()).await;
+    let (mut fetched, present) = stored.ok_or(FetchError::Nobody)?;
     let pieces = pieces(&table);
     let want_bytes = header.parameters.saturating_mul(8);
-    let mut have_bytes = held
+    let mut have_bytes = present
         .iter()
         .filter_map(|piece| pieces.get(*piece))
         .map(|piece| u64::from(piece.length))
         .sum();
-    meter.show(Progress { have_bytes, want_bytes, donors: asked.donors() });
-    asked.input(Input::Fetch(Want::Pieces(pieces, held)));
+    meter.show(Progress { have_bytes, want_bytes, donors: download.donors() });
+    download.input(Input::Fetch(Want::Pieces(pieces, present)));
     let request =
         |part, _| Request::Piece { state, index: u32::try_from(part).unwrap_or(u32::MAX) };
     loop {
-        match asked.next(&request).await {
+        match download.next(&request).await {
             Output::Keep { part, .. } => {
-                let bytes = asked.answer();
-                // The right digest, and still no numbers.
-                fetched.put_piece(part, bytes).map_err(|_| Lack::Useless(Useless::NotFinite))?;
+                let bytes = download.answer();
+                // The digest is right, but the numbers are not finite.
+                fetched
+                    .put_piece(part, bytes)
+                    .map_err(|_| FetchError::Useless(Useless::NotFinite))?;
                 have_bytes += bytes.len() as u64;
                 let bytes = bytes.to_vec();
-                if let Some(error) = keep(&mut incoming, &table, part, bytes).await {
-                    meter.tell.disk(&error);
+                if let Some(error) = store_piece(&mut incoming, &table, part, bytes).await {
+                    meter.console.disk(&error);
                 }
-                meter.show(Progress { have_bytes, want_bytes, donors: asked.active() });
+                meter.show(Progress { have_bytes, want_bytes, donors: download.active() });
             }
             Output::Fault(peer, why) => net.fault(peer, why.to_string()),
             Output::Done => return Ok((table, fetched)),
-            Output::Nobody => return Err(Lack::Nobody),
+            Output::Nobody => return Err(FetchError::Nobody),
             Output::Ask { .. } | Output::Hash { .. } => {}
         }
     }
 }
 
-/// The same, until somebody who is there has all of it; `in_vain` is told of the first try that is.
-/// What has come is read again each time, so the pause becomes longer, up to a minute.
+/// The same, until a connected peer has all of it. `unanswered` is called after the first try without success, and
+/// then once a minute. Each try reads what is stored again, so the pauses become longer, up to a minute.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
+/// Cancel safe; what has arrived is kept.
 pub(crate) async fn checkpoint_at_last(
     net: &Handle,
     store: &Arc<Store>,
     header: Header,
     state: Digest,
     meter: &mut Meter,
-    in_vain: impl Fn(),
+    unanswered: impl Fn(),
 ) -> Result<(Table, State), Useless> {
-    let (mut pause, mut told) = (RETRY, Instant::now());
+    let (mut pause, mut reported) = (RETRY, Instant::now());
     loop {
         while net.members().is_empty() {
             tokio::time::sleep(ALONE).await;
-            if told.elapsed() >= RETRY_MAX {
-                in_vain();
-                told = Instant::now();
+            if reported.elapsed() >= RETRY_MAX {
+                unanswered();
+                reported = Instant::now();
             }
         }
         match checkpoint(net, store, header, state, || net.members(), meter).await {
             Ok(found) => return Ok(found),
-            Err(Lack::Useless(why)) => return Err(why),
-            Err(Lack::Nobody) => {}
+            Err(FetchError::Useless(why)) => return Err(why),
+            Err(FetchError::Nobody) => {}
         }
         if pause == RETRY || pause == RETRY_MAX {
-            in_vain();
-            told = Instant::now();
+            unanswered();
+            reported = Instant::now();
         }
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(RETRY_MAX);
     }
 }
 
-/// The longest pause between two tries to fetch what a node cannot begin without.
+/// The longest pause between two tries to fetch what a node needs before it can begin.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether somebody is there.
+/// How often it checks whether a member is connected.
 const ALONE: Duration = Duration::from_millis(250);
 
 fn pieces(table: &Table) -> Vec<Piece> {
@@ -261,7 +262,7 @@ fn pieces(table: &Table) -> Vec<Piece> {
     table.pieces().iter().enumerate().map(piece).collect()
 }
 
-async fn kept_table(store: &Arc<Store>, header: Header, state: Digest) -> Option<Table> {
+async fn stored_table(store: &Arc<Store>, header: Header, state: Digest) -> Option<Table> {
     let store = Arc::clone(store);
     let table = spawn_blocking(move || store.partial_table(&state)).await.ok()??;
     (*table.header() == header).then_some(table)
@@ -269,7 +270,7 @@ async fn kept_table(store: &Arc<Store>, header: Header, state: Digest) -> Option
 
 async fn table_of<D: Fn() -> Vec<PeerId>>(
     net: &Handle,
-    asked: &mut Asked<'_, D>,
+    download: &mut PeerDownload<'_, D>,
     header: Header,
     state: Digest,
 ) -> Option<Table> {
@@ -277,7 +278,7 @@ async fn table_of<D: Fn() -> Vec<PeerId>>(
     let part = |_, offset| Request::Table { state, offset };
     let fault = |peer, why: AnswerFault| net.fault(peer, why.to_string());
     let length = Length::Exactly(length as u64);
-    let bytes = whole(asked, state, length, &part, Table::digest_of, fault).await?;
+    let bytes = whole(download, state, length, &part, Table::digest_of, fault).await?;
     let table = Table::from_bytes(&bytes, &state).ok()?;
     (*table.header() == header).then_some(table)
 }
@@ -287,10 +288,9 @@ async fn open_incoming(store: &Arc<Store>, table: &Table) -> Result<Arc<Incoming
     Ok(Arc::new(spawn_blocking(move || store.receive(&table)).await??))
 }
 
-/// The pieces that need not come, as far as they are known, and which those are: those that came
-/// before a restart are verified again, those of zeros are known by their digest (the momentum of
-/// published weights).
-async fn kept_pieces(
+/// The pieces that need not be fetched, as numbers in a state and as a set. Those that came before a restart are
+/// verified again; those of zeros are recognised by their digest (the momentum of published weights).
+async fn stored_pieces(
     table: &Table,
     kept: Option<Arc<Incoming>>,
 ) -> Option<(State, BTreeSet<usize>)> {
@@ -298,20 +298,20 @@ async fn kept_pieces(
     let read = move || {
         let parameters = usize::try_from(table.header().parameters).ok()?;
         let mut state = State::genesis(vec![0.0; parameters]);
-        let mut held = BTreeSet::new();
+        let mut present = BTreeSet::new();
         for (piece, is_zero) in table.zeros().enumerate() {
             let bytes = || kept.as_ref().and_then(|kept| kept.get(&table, piece));
             if is_zero || bytes().is_some_and(|bytes| state.put_piece(piece, &bytes).is_ok()) {
-                held.insert(piece);
+                present.insert(piece);
             }
         }
-        Some((state, held))
+        Some((state, present))
     };
     spawn_blocking(read).await.ok()?
 }
 
-/// Keeps a piece on disk; after an error none any more.
-async fn keep(
+/// Stores a piece on disk; after an error it stores no more pieces.
+async fn store_piece(
     incoming: &mut Option<Arc<Incoming>>,
     table: &Table,
     index: usize,
@@ -324,7 +324,7 @@ async fn keep(
     Some(error)
 }
 
-/// The part of `bytes` that begins at `offset`, as it is served.
+/// The part of `bytes` that is served for a request at `offset`.
 pub(crate) fn part_of(bytes: &[u8], offset: u64) -> Option<Vec<u8>> {
     let rest = bytes.get(usize::try_from(offset).ok()?..)?;
     Some(rest.get(..rest.len().min(PART_BYTES))?.to_vec())

@@ -1,8 +1,8 @@
-//! How numbers and errors are written where a person reads them.
+//! How numbers and errors are written for a person to read.
 
 use intellect_protocol::ring::codec::Codec;
 
-/// As a manifest writes it.
+/// The name of a codec in a manifest.
 pub(crate) fn codec_name(codec: Codec) -> &'static str {
     match codec {
         Codec::F32 => "f32",
@@ -10,7 +10,7 @@ pub(crate) fn codec_name(codec: Codec) -> &'static str {
     }
 }
 
-/// A number with thin groups of three: 1 234 567.
+/// A number in groups of three digits: 1 234 567.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -23,7 +23,7 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// Things and how many: 1 peer, 2 peers.
+/// A number with its noun: 1 peer, 2 peers.
 pub(crate) fn number_of(number: impl TryInto<u64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);
     let plural = if number == 1 { "" } else { "s" };
@@ -43,10 +43,10 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{value:.1} TB")
 }
 
-/// A time in Unix seconds: 2026-11-30 18:13 UTC.
+/// A time in Unix seconds as a date: 2026-11-30 18:13 UTC.
 pub(crate) fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March, so that the leap day is the last one; 400 of them are an era. (H. Hinnant,
+    // Years begin in March, so that the leap day is the last one; 400 of them are an era. (H. Hinnant,
     // "chrono-compatible low-level date algorithms", 2021.)
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
@@ -59,8 +59,7 @@ pub(crate) fn utc(seconds: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3_600, rest / 60 % 60)
 }
 
-/// An error and what lies behind it, joined by `joint`; what has been said already is not said
-/// again.
+/// An error and its causes, joined by `joint`. A cause that the text contains already is not repeated.
 pub(crate) fn explain(error: &dyn std::error::Error, joint: &str) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

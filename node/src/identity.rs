@@ -1,15 +1,15 @@
-//! Who this node is: the file `identity.key`.
+//! The identity of this node: the file `identity.key`.
 //!
-//! It holds the 32-byte seed of the peer's ed25519 key and the id of the vote log that a manifest may
-//! name it with as a founder, as a small TOML file that nobody but its owner may read:
+//! It contains the 32-byte seed of the peer's ed25519 key, and the id of the vote log by which a manifest may name the
+//! peer as a founder. It is a small TOML file that only its owner may read:
 //!
 //! ```toml
 //! seed = "…64 hex digits…"
 //! log_id = "…32 hex digits…"
 //! ```
 //!
-//! It is made on first use. Keys of simulated peers follow from the seed of the simulation, so they
-//! are no secret: their files say `simulated = true`, and nothing but `sim` accepts such a file.
+//! It is made on first use. The keys of simulated peers follow from the seed of the simulation, so they are not secret:
+//! their files say `simulated = true`, and only `sim` accepts such a file.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -29,19 +29,17 @@ use crate::{
     os::{self, LockError, PathError, cannot},
 };
 
-/// The key of one peer, and what founders are named with.
+/// The key of one peer, and what names it as a founder.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// The secret seed, of which the transport makes its own key.
+    /// The secret seed; the transport derives its own key from it.
     pub(crate) seed: [u8; 32],
-    /// The id of the first vote log in a run that names this peer with it, or that is simulated. In
-    /// every other run it is drawn for the data folder, since a key may be copied.
+    /// The id of the first vote log in a run whose manifest names this peer with it, or that is simulated. In every
+    /// other run the id is drawn for the data folder, since a key may be copied.
     pub(crate) log_id: LogId,
-    /// Where the key comes from.
     pub(crate) origin: Origin,
 }
 
-/// Where a key comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// From the system's random numbers: a secret.
@@ -50,78 +48,57 @@ pub(crate) enum Origin {
     Simulated,
 }
 
-/// Why there is no identity. Nothing on disk has been changed, or, when one is made, nothing is
-/// left of it.
+/// Why there is no identity. Nothing on disk has changed; if one was to be made, nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityError {
-    /// Others may have copied it.
+    /// Other users can read the file, and may have copied it.
     #[error(
-        "{} can be read by others (mode {mode:03o}), and whoever has it can act as this peer: \
-         if nobody has, type `chmod 600 {}`; else delete it",
+        "{} can be read by others (mode {mode:03o}), and with it anyone can act as this peer: \
+         if nobody has copied it, type `chmod 600 {}`; else delete it",
         path.display(), path.display()
     )]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// Not what this program writes.
+    Exposed { path: PathBuf, mode: u32 },
+    /// The file is not in the form that this program writes.
     #[error(
         "{} is not an identity ({reason}): restore it from a copy, or delete it to become a new \
          peer",
         path.display()
     )]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong in it.
-        reason: String,
-    },
-    /// The public settings of a run, for which `--manifest` or nothing was meant.
+    Malformed { path: PathBuf, reason: String },
+    /// The file is a manifest; `--manifest` or nothing was meant.
     #[error(
         "{} is a manifest, not a key: name the file that `intellect-node keygen` wrote", path.display()
     )]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The key of a simulated peer on a real network.
+    Manifest { path: PathBuf },
+    /// The key of a simulated peer was to be used on a real network.
     #[error(
         "{} belongs to a simulated peer, whose key anybody can compute: use another --data-dir",
         path.display()
     )]
-    Simulated {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A key is never overwritten.
+    Simulated { path: PathBuf },
+    /// A file of that name exists, and a key is never overwritten.
     #[error(
         "{} exists and is not overwritten: choose another name, or move it away", path.display()
     )]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The folder is another process's.
+    Exists { path: PathBuf },
+    /// Another process uses the folder.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The system said no.
+    /// The system refused to read or write a file.
     #[error(transparent)]
     Io(#[from] PathError),
 }
 
-/// A data folder that this process alone uses, and who it is there.
+/// A data folder that only this process uses, and the identity in it.
 #[derive(Debug)]
 pub(crate) struct Home {
-    /// Who this node is.
     pub(crate) identity: Identity,
-    /// Held as long as the node lives.
+    /// The lock on the folder, for as long as the node lives.
     _lock: File,
 }
 
 impl Home {
-    /// Creates `folder` if need be, locks it, and reads or makes the identity in it.
+    /// Creates `folder` if it is missing, locks it, and reads or makes the identity in it.
     pub(crate) fn open(folder: &Path, origin: Origin) -> Result<Self, IdentityError> {
         os::create_folder(folder).map_err(cannot("create", folder))?;
         let lock = os::lock_folder(folder)?;
@@ -130,7 +107,7 @@ impl Home {
     }
 }
 
-/// The file, before its fields are looked at.
+/// The file, before its fields are checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeyFile {
@@ -162,7 +139,7 @@ impl Identity {
     pub(crate) fn load(path: &Path) -> Result<Self, IdentityError> {
         let unreadable = cannot("read", path);
         let file = File::open(path).map_err(&unreadable)?;
-        // The mode of what was opened, not of what the name may mean a moment later.
+        // The mode of the opened file, not of the file that has the name a moment later.
         let mode = file.metadata().map_err(&unreadable)?.mode() & 0o777;
         let mut text = String::new();
         match file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text) {
@@ -170,7 +147,7 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => text.clear(),
             Err(error) => return Err(unreadable(error).into()),
         }
-        // What it is comes first: nobody shall delete a manifest that everybody may read.
+        // This comes first: no error may advise to delete a manifest, which everybody may read.
         if is_manifest(&text) {
             return Err(IdentityError::Manifest { path: path.to_owned() });
         }
@@ -181,10 +158,10 @@ impl Identity {
             .map_err(|reason| IdentityError::Malformed { path: path.to_owned(), reason })
     }
 
-    /// Reads the identity of `folder`; makes one where there is none.
+    /// Reads the identity of `folder`, or makes one if there is none.
     ///
-    /// `expected` is the origin that the caller can use; a simulated key in a real network is
-    /// refused, and so is a real one in a simulation.
+    /// `expected` is the origin that the caller can use. A simulated key is refused on a real network, but a simulation
+    /// takes a real one.
     pub(crate) fn load_or_create(folder: &Path, expected: Origin) -> Result<Self, IdentityError> {
         let path = folder.join(FILE_NAME);
         let identity = match (Self::load(&path), expected) {
@@ -203,8 +180,8 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Writes the identity to `path`, which must not exist, readable by nobody else: whole or not
-    /// at all, after a power cut too.
+    /// Writes the identity to `path`, which must not exist and which only the owner may read. It is written whole or not
+    /// at all, also in a power cut.
     pub(crate) fn create(&self, path: &Path) -> Result<(), IdentityError> {
         if path.symlink_metadata().is_ok() {
             return Err(IdentityError::Exists { path: path.to_owned() });
@@ -213,8 +190,8 @@ impl Identity {
         temporary.push(".tmp");
         let temporary = PathBuf::from(temporary);
         let written = self.write(&temporary).and_then(|()| {
-            // Unlike a rename it takes no name away that another process has just given; but not
-            // every file system has links.
+            // Unlike a rename, a link never replaces a file that another process has just made; but not every file system
+            // has links.
             match fs::hard_link(&temporary, path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     fs::rename(&temporary, path)
@@ -223,7 +200,7 @@ impl Identity {
             }
             .and_then(|()| os::sync_parent(path))
         });
-        // Ours or a crash's; the key has its name, or there is none.
+        // The temporary file is ours, or left by a crash; the key has its own name, or there is none.
         let _ = fs::remove_file(&temporary);
         match written {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -240,12 +217,12 @@ impl Identity {
         file.sync_all()
     }
 
-    /// The keys that sign for this peer.
+    /// The key pair that signs for this peer.
     pub(crate) fn keypair(&self) -> Keypair {
         Keypair::from_seed(&self.seed)
     }
 
-    /// The peer that this is.
+    /// The id of this peer: its public key.
     pub(crate) fn peer(&self) -> PeerId {
         self.keypair().peer()
     }
@@ -255,14 +232,14 @@ impl Identity {
         format!("{}/{}", PeerName::from(self.peer()), self.log_id.hex())
     }
 
-    /// Whether a text holds a secret key, whole or damaged: that of a node, or of a bootstrap.
+    /// Whether a text is a secret key, whole or damaged: that of a node or of a bootstrap.
     pub(crate) fn is_meant(text: &str) -> bool {
         begins(text, "log_id") && begins(text, "seed")
             || blake3::Hash::from_hex(text.trim()).is_ok()
     }
 
-    /// Whether a file holds a secret key, as far as it can be read. What is no plain file is left alone: to
-    /// read from a pipe is to take from it.
+    /// Whether a file contains a secret key, as far as it can be read. Only plain files are read, since reading from a
+    /// pipe would take its bytes away.
     pub(crate) fn is_in(path: &Path) -> bool {
         let about = fs::metadata(path).ok();
         let small = about.is_some_and(|about| about.is_file() && about.len() <= KEY_FILE_BYTES_MAX);
@@ -282,11 +259,11 @@ impl Identity {
     fn to_text(&self) -> String {
         let note = match self.origin {
             Origin::Random => {
-                "# The identity of an intellect-node. Whoever has this file can act as this peer:\n\
-                 # keep a copy, share it with nobody.\n"
+                "# The identity of an intellect-node. With this file anyone can act as this peer:\n\
+                 # keep a copy, and give it to nobody.\n"
             }
             Origin::Simulated => {
-                "# The identity of a simulated peer: no secret.\nsimulated = true\n"
+                "# The identity of a simulated peer, which is not secret.\nsimulated = true\n"
             }
         };
         let seed = blake3::Hash::from_bytes(self.seed).to_hex();
@@ -296,7 +273,7 @@ impl Identity {
 }
 
 impl std::fmt::Debug for Identity {
-    /// Without the seed: this may end up in a log.
+    /// Leaves out the seed, since this may end up in a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Identity")
             .field("peer", &PeerName::from(self.peer()).as_str())
@@ -305,12 +282,12 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-/// Whether a text is a manifest, or the begin of one: a key of a run that no key file has.
+/// Whether a text is a manifest, or the beginning of one: it has a key of a run that no key file has.
 fn is_manifest(text: &str) -> bool {
     begins(text, "organiser") && !begins(text, "log_id")
 }
 
-/// Whether a line begins so.
+/// Whether a line of the text begins with the word.
 fn begins(text: &str, word: &str) -> bool {
     text.lines().any(|line| line.trim_start().starts_with(word))
 }
@@ -318,7 +295,7 @@ fn begins(text: &str, word: &str) -> bool {
 /// Name of the key in a data folder.
 pub(crate) const FILE_NAME: &str = "identity.key";
 
-/// Ours has about 300 bytes.
+/// A file that we write has about 300 bytes.
 const KEY_FILE_BYTES_MAX: u64 = 4_096;
 
 #[cfg(test)]

@@ -6,19 +6,19 @@
 //! | net (tokio) | swarm, streams | commands of the driver, bounded | when the driver drops its handle |
 //! | worker (thread) | device, model, optimiser | commands of the driver, bounded | abandoned at exit: it may be inside a long step |
 //!
-//! No state is shared: each task owns its own and hears of the others by bounded channels. `events`
-//! is a sink that changes no behaviour. `sim` starts other processes of this very program and reads
-//! their events. Printing happens here and nowhere else.
+//! No state is shared: each task owns its own and learns of the others' through bounded channels. `events` is a sink that
+//! changes no behaviour. `sim` starts other processes of this program and reads their events. Printing happens
+//! here and nowhere else.
 
-mod admission;
+mod access;
 mod checkpoint;
 mod cli;
 mod config;
 mod driver;
 mod enter;
+mod evaluation;
 mod fetch;
 mod figures;
-mod gauge;
 mod identity;
 mod manifest;
 mod name;
@@ -26,7 +26,6 @@ mod net;
 mod os;
 mod preset;
 mod ring;
-mod rings;
 mod sim;
 mod store;
 mod tell;
@@ -49,7 +48,7 @@ use enter::EnterError;
 use identity::IdentityError;
 use sim::SimError;
 use tools::{
-    admit::{self, AdmitError},
+    access::AccessError,
     bench::{self, BenchError},
     bootstrap::{self, BootstrapError},
     data::{self, DataCommandError},
@@ -65,35 +64,35 @@ pub fn main() -> ExitCode {
     ended(dispatch(cli, &mut io::stdout()))
 }
 
-/// Runs `intellect-bootstrap` likewise.
+/// Runs `intellect-bootstrap` with the arguments of this process; the exit codes are the same.
 pub fn bootstrap_main() -> ExitCode {
     let args = BootstrapArgs::parse();
     log_to_stderr(Some(&env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned())));
     ended(bootstrap::run(&args, &mut io::stdout()).map_err(Error::from))
 }
 
-/// Tells what went wrong, if something did.
+/// Prints the error, if there is one, and returns the exit code.
 fn ended(done: Result<(), Error>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to tell if standard error is closed too.
+            // Standard error may be closed too; then nobody can read it.
             let _ = writeln!(io::stderr(), "error: {}", error.explain());
             ExitCode::from(error.exit_code())
         }
     }
 }
 
-/// Hands each command to the module that does it.
+/// Passes each command to the module that carries it out.
 fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
     match cli.command.unwrap_or_else(|| Verb::Run(Box::new(cli.run))) {
         Verb::Run(args) => run(*args)?,
         Verb::Sim(args) => sim::run(&args, out)?,
         Verb::Keygen(args) => tools::manifest::keygen(&args.out, out)?,
         Verb::Manifest(command) => tools::manifest::run(command, out)?,
-        Verb::Invite(command) => admit::run(&command, out)?,
-        Verb::Vouch(args) => admit::vouch::vouch(&args, out)?,
+        Verb::Invite(command) => tools::access::run(&command, out)?,
+        Verb::Vouch(args) => tools::access::vouch::vouch(&args, out)?,
         Verb::Data(command) => data::run(&command, out)?,
         Verb::Eval(args) => stored::eval(&args, out)?,
         Verb::Sample(args) => stored::sample(&args, out)?,
@@ -115,14 +114,14 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
     Ok(out.flush()?)
 }
 
-/// Prepares what a node needs before it speaks to anybody, then runs it.
+/// Opens what a node needs before it uses the network, then runs it.
 fn run(args: cli::RunArgs) -> Result<(), Error> {
     let local = config::Local::new(args)?;
     log_to_stderr(local.log.as_deref());
     if local.origin() == identity::Origin::Simulated {
         os::die_with_parent();
     }
-    // Before anything is made, so that a wrong name leaves nothing behind.
+    // The file of events comes first: a wrong name must leave nothing behind.
     let events = match &local.events {
         Some(path) => Some(tell::events::append_to(path).map_err(|source| {
             let path = path.clone();
@@ -134,20 +133,20 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
     Ok(enter::run(&local, &home, events)?)
 }
 
-/// Sends what is logged to standard error, so that standard output stays readable. What libraries warn of is told
-/// in sentences of our own, or helps nobody who did not ask for it.
+/// Sends log lines to standard error, so that standard output stays readable. Warnings of libraries are left out
+/// unless the user asks for them: what matters of them is reported in sentences of our own.
 fn log_to_stderr(asked: Option<&str>) {
-    // That nobody is known yet is told in a sentence; it is no warning.
+    // Kademlia warns while no peer is known yet, which a sentence reports already.
     let asked = asked.map(|directives| format!("libp2p_kad=error,{directives}"));
     let filter =
         asked.unwrap_or_else(|| "error,intellect_node=warn,intellect_bootstrap=warn".into());
     let filter = tracing_subscriber::EnvFilter::new(filter);
-    // A second call, in a test, changes nothing.
+    // A second call, as in a test, changes nothing.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
-        // Its own complaint about a closed terminal would be a panic.
+        // Otherwise a closed terminal would make it panic.
         .log_internal_errors(false)
         .try_init();
 }
@@ -155,57 +154,49 @@ fn log_to_stderr(asked: Option<&str>) {
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// Something on the command line cannot be meant. Nothing has been started.
+    /// The command line makes no sense; nothing has been started.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// The key of this node.
+    /// The key of this node cannot be made or read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// A command that needs no network.
+    /// `keygen` or `manifest` failed.
     #[error(transparent)]
     Offline(#[from] OfflineError),
-    /// A command on who may take part.
+    /// `invite` or `vouch` failed: no notice took effect.
     #[error(transparent)]
-    Admit(#[from] AdmitError),
-    /// A command on a stored state.
+    Access(#[from] AccessError),
+    /// `eval` or `sample` failed: the state is unchanged.
     #[error(transparent)]
     Stored(#[from] StoredError),
-    /// A model for other programs.
     #[error(transparent)]
     Export(#[from] ExportError),
-    /// A command on files of documents or tokens.
     #[error(transparent)]
     Data(#[from] DataCommandError),
-    /// A look at stored events.
+    /// `replay` has nothing to show, or no place for its page.
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    /// The public entry point of runs.
+    /// The bootstrap cannot start, or cannot go on.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    /// A benchmark.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// A simulation.
+    /// The simulation failed, or could not start.
     #[error(transparent)]
     Sim(#[from] SimError),
     /// This node cannot take part in the run, or no longer can.
     #[error(transparent)]
     Enter(#[from] EnterError),
-    /// The events file.
+    /// The events file cannot be opened.
     #[error("cannot write events to {}: name another file with --events", path.display())]
-    Events {
-        /// As typed.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Standard output is gone or full.
+    Events { path: PathBuf, source: io::Error },
+    /// Standard output is closed, or its disk is full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }
 
 impl Error {
-    /// 1 failed, 2 wrong usage, 130 interrupted where that is no success.
+    /// 1 for a failure, 2 for wrong usage, 130 for a simulation that Ctrl-C ended.
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_)
@@ -219,7 +210,7 @@ impl Error {
                 | OfflineError::WeightsName { .. }
                 | OfflineError::Draft(_),
             )
-            | Self::Admit(AdmitError::Usage(_) | AdmitError::Label { .. })
+            | Self::Access(AccessError::Usage(_) | AccessError::Label { .. })
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
             | Self::Export(ExportError::Find(StoredError::Usage(_)))
             | Self::Bench(BenchError::Usage(_))
@@ -235,7 +226,7 @@ impl Error {
             Self::Sim(SimError::Interrupted { .. }) => INTERRUPTED,
             Self::Identity(_)
             | Self::Offline(_)
-            | Self::Admit(_)
+            | Self::Access(_)
             | Self::Stored(_)
             | Self::Export(_)
             | Self::Data(_)
@@ -249,7 +240,7 @@ impl Error {
         }
     }
 
-    /// Whether whoever read our output has seen enough, as in `… | head`.
+    /// Whether the reader of our output has closed it, as in `… | head`.
     fn is_broken_pipe(&self) -> bool {
         let mut cause: Option<&dyn std::error::Error> = Some(self);
         while let Some(error) = cause {
@@ -261,7 +252,7 @@ impl Error {
         false
     }
 
-    /// The error and what lies behind it, each on a line of its own.
+    /// The error and its causes, each on a line of its own.
     fn explain(&self) -> String {
         figures::explain(self, "\n  because: ")
     }
@@ -277,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_told_once() {
+    fn a_cause_is_named_once() {
         let cause = || io::Error::other("the disk is full");
         let plain = Error::Output(cause());
         assert_eq!(plain.explain(), "cannot write to standard output\n  because: the disk is full");

@@ -12,7 +12,7 @@ use std::{
 };
 
 use intellect_model::{
-    config::{Vocabulary, Work, WorkError},
+    config::{Vocabulary, Work},
     outer::Outer,
 };
 use intellect_protocol::{
@@ -33,29 +33,29 @@ use crate::{
 /// A verified manifest.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
-    /// What the protocol reads.
+    /// The settings that the protocol reads.
     pub(crate) run: Run,
-    /// What the model reads.
+    /// The settings that the model reads.
     pub(crate) work: Work,
-    /// The id that all of it makes.
+    /// The run's id, made of all settings.
     pub(crate) id: RunId,
     /// The signed text, as it is served and stored.
     pub(crate) text: String,
 }
 
-/// A manifest that is being made.
+/// A manifest that is being written and is not signed yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     table: Table,
 }
 
-/// Why a file is not a manifest that can be used. Whoever named it can name another one.
+/// Why a file is not a manifest that can be used. The user who named it can name another one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    /// The system refuses.
+    /// The system cannot read the file.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// Nothing is in it, or something else than text.
+    /// The file is empty, or is not text.
     #[error(
         "{} is not a manifest, for it {what}: make one with `intellect-node manifest new`",
         path.display()
@@ -63,38 +63,38 @@ pub(crate) enum LoadError {
     NoText {
         /// The file.
         path: PathBuf,
-        /// "is empty" or "is no text".
+        /// Either "is empty" or "is no text".
         what: &'static str,
     },
-    /// The secret that lies beside the manifest. Nothing of it is told.
+    /// The file is the organiser's secret key, which lies beside the manifest. Nothing of it is printed.
     #[error("{} is a key, not a manifest: keep it secret", path.display())]
     Key {
         /// The file.
         path: PathBuf,
     },
-    /// What it says is wrong, or nobody has signed it.
+    /// The text is wrong, or its signature is missing or wrong.
     #[error("{} is not a manifest that can be used: {why}", path.display())]
     Wrong {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// What its author must change.
         why: Box<ReadError>,
     },
 }
 
-/// Why a manifest cannot be used. Whoever made it must change it.
+/// Why a manifest cannot be used. Its author must change it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// Something is wrong in what the protocol reads, or with the signature.
+    /// The text as a whole, or the signature, is wrong.
     #[error(transparent)]
     Run(ManifestError),
-    /// Something is wrong in what the model reads.
+    /// A key is missing, does not apply, or has a wrong value.
     #[error(transparent)]
-    Work(WorkError),
-    /// A key that nobody knows.
+    Table(intellect_table::Error),
+    /// A key that no table has.
     #[error("unknown key {key}: {}", suggestion(key))]
     UnknownKey {
-        /// The key as written.
+        /// The key as written, behind its table.
         key: String,
     },
 }
@@ -102,19 +102,17 @@ pub(crate) enum ReadError {
 impl From<ManifestError> for ReadError {
     fn from(error: ManifestError) -> Self {
         match error {
-            ManifestError::UnknownKey { key } => Self::UnknownKey { key },
+            ManifestError::Table(error) => error.into(),
             error => Self::Run(error),
         }
     }
 }
 
-impl From<WorkError> for ReadError {
-    fn from(error: WorkError) -> Self {
+impl From<intellect_table::Error> for ReadError {
+    fn from(error: intellect_table::Error) -> Self {
         match error {
-            WorkError::UnknownKey { table, key } => {
-                Self::UnknownKey { key: format!("{table}.{key}") }
-            }
-            error => Self::Work(error),
+            intellect_table::Error::UnknownKey { key } => Self::UnknownKey { key },
+            error => Self::Table(error),
         }
     }
 }
@@ -122,21 +120,21 @@ impl From<WorkError> for ReadError {
 /// Why a draft cannot become a manifest. Nothing has been written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DraftError {
-    /// Not of the form key=value.
+    /// The argument does not have the form key=value.
     #[error("--set {text}: write it as key=value, as in --set model.layers=6")]
     Assignment {
         /// As typed.
         text: String,
     },
-    /// A key below something that is no table.
+    /// The key stands below something that is not a table.
     #[error("--set {text}: {part} has no keys below it")]
     NoTable {
         /// As typed.
         text: String,
-        /// The part of the key.
+        /// The part of the key that is not a table.
         part: String,
     },
-    /// A manifest says who signs it.
+    /// The manifest names another organiser than the owner of the key.
     #[error("the manifest names another organiser than {peer}, whose key is to sign it")]
     Organiser {
         /// The key's owner, as a manifest writes it.
@@ -163,7 +161,7 @@ impl Manifest {
         Ok(Self { run, work, id, text: text.to_owned() })
     }
 
-    /// What the run's token files were made with; nothing where it has none.
+    /// The tokenizer that the run's token files were made with; `None` where it has no such files.
     pub(crate) fn vocabulary(&self) -> Option<&Vocabulary> {
         self.work.data.vocabulary()
     }
@@ -172,7 +170,7 @@ impl Manifest {
     pub(crate) fn load(path: &Path) -> Result<Self, LoadError> {
         let path = path.to_owned();
         let mut bytes = Vec::new();
-        // One byte more than a manifest may have, whatever the name leads to.
+        // One byte more than a manifest may have: the name may lead to an endless file.
         let limit = manifest::TEXT_BYTES_MAX as u64 + 1;
         let read = File::open(&path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
         match read.map_err(cannot("read the manifest", &path))? {
@@ -186,7 +184,7 @@ impl Manifest {
         let Ok(text) = String::from_utf8(bytes) else {
             return Err(LoadError::NoText { path, what: "is no text" });
         };
-        // Before anything quotes a value of it.
+        // This comes before any message that quotes a value of the file.
         if Identity::is_meant(&text) {
             return Err(LoadError::Key { path });
         }
@@ -195,7 +193,7 @@ impl Manifest {
 }
 
 impl Draft {
-    /// All fields of `run` and `work`.
+    /// A draft with all fields of `run` and `work`.
     pub(crate) fn new(run: &Run, work: &Work) -> Result<Self, ReadError> {
         let text = run.to_toml(&work.to_toml(), None);
         Ok(Self { table: manifest::parse(&text)?.table().clone() })
@@ -226,8 +224,8 @@ impl Draft {
         self.table.extend(model.map(|model| ("model".to_owned(), model)));
     }
 
-    /// Sets one field from `key=value`, where `key` is written with dots and `value` as TOML; what
-    /// is no TOML is text. Whether the field exists and the value fits is seen when it is signed.
+    /// Sets one field from `key=value`, where `key` is written with dots and `value` as TOML; a value that
+    /// is not TOML is text. Signing checks whether the field exists and the value fits.
     pub(crate) fn set(&mut self, assignment: &str) -> Result<(), DraftError> {
         let wrong = || DraftError::Assignment { text: assignment.to_owned() };
         let (key, value) = assignment.split_once('=').ok_or_else(wrong)?;
@@ -267,12 +265,14 @@ impl Draft {
     }
 }
 
-/// What may have been meant by a key that nobody knows: the nearest one, of which the last part
-/// counts first, so that `layers` finds `model.layers`.
+/// What the author of an unknown key may have meant: the nearest known one. The last part counts first, so that
+/// `layers` finds `model.layers`.
 fn suggestion(key: &str) -> String {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
-    let away = |known: &String| (distance(&last(known), &last(key)), distance(known, key));
-    let keys = manifest::keys().into_iter().chain(Work::keys()).map(|[name, ..]| name);
+    let away = |known: &String| {
+        (strsim::levenshtein(&last(known), &last(key)), strsim::levenshtein(known, key))
+    };
+    let keys = manifest::keys().into_iter().chain(Work::keys()).map(|known| known.key);
     let known = keys.chain(manifest::TABLES.map(str::to_owned));
     match known.min_by_key(away) {
         Some(near) if 2 * away(&near).0 <= last(key).len() => format!("did you mean {near}?"),
@@ -280,22 +280,7 @@ fn suggestion(key: &str) -> String {
     }
 }
 
-/// Levenshtein distance: insertions, deletions and substitutions of bytes.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
-/// A value as TOML reads it; else it is text, so that `--set ring.codec=f32` needs no quotes.
+/// Reads a value as TOML, or else as text, so that `--set ring.codec=f32` needs no quotes.
 fn read_value(text: &str) -> Value {
     let line = format!("value = {text}");
     let read = line.parse::<Table>().ok().and_then(|mut table| table.remove("value"));

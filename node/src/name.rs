@@ -1,5 +1,4 @@
-//! How things are called where a person or a program reads them: peers as libp2p prints them,
-//! digests as hex.
+//! The names of peers and digests in output: peers as libp2p prints them, digests as hex.
 
 use std::fmt;
 
@@ -15,13 +14,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct PeerName(String);
 
 impl PeerName {
-    /// The name as text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The last six characters: enough to tell the peers of one screen apart (the first eight are
-    /// the same for everyone).
+    /// The last six characters, which tell the peers of one screen apart. The first eight are the same for every peer.
     pub(crate) fn short(&self) -> &str {
         self.0.get(self.0.len().saturating_sub(6)..).unwrap_or(&self.0)
     }
@@ -45,7 +42,7 @@ impl fmt::Display for PeerName {
 pub(crate) struct Hex(String);
 
 impl Hex {
-    /// The first eight, as shown on a screen.
+    /// The first eight digits, as sentences show them.
     pub(crate) fn short(&self) -> &str {
         self.0.get(..8).unwrap_or(&self.0)
     }
@@ -64,7 +61,7 @@ impl From<RunId> for Hex {
 }
 
 impl From<PeerId> for Hex {
-    /// The key itself, as `organiser` is written in a manifest.
+    /// The key itself, as a manifest writes its `organiser`.
     fn from(peer: PeerId) -> Self {
         Self(peer.hex())
     }

@@ -1,9 +1,8 @@
-//! What the node asks of the operating system: signals, the lock on the data folder, thread
-//! priority, free memory and disk, random bytes, networks for `sim`.
+//! What the node asks of the operating system: signals, the lock on the data folder, thread priority, free memory
+//! and disk, random bytes, network namespaces for `sim`.
 //!
-//! It exists so that nothing else in the crate needs to know which system it runs on. All but two
-//! calls have a safe wrapper (`std`, `rustix`, `tokio`). Answers that a system does not give are
-//! `None`, never a guess.
+//! Nothing else in the crate needs to know which system it runs on. All but two calls have a safe wrapper (`std`,
+//! `rustix`, `tokio`). What a system does not report is `None`, never a guess.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -14,19 +13,27 @@ use std::{
     time::Duration,
 };
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    runtime::Runtime,
+    signal::unix::{Signal, SignalKind, signal},
+};
 
-/// Ctrl-C and its like, for a node.
+/// The tokio runtime of a program: two threads, since what computes has threads of its own.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
+/// Ctrl-C and the signals like it, for a node.
 ///
-/// From its creation on none of them ends the process by itself, and neither does a file that
-/// meets the user's size limit: the write fails instead, like one on a full disk.
+/// While it exists none of them ends the process by itself. Nor does a file that reaches the user's size limit:
+/// the write fails instead, as on a full disk.
 pub(crate) struct Interrupts {
     wishes: intellect_bootstrap::interrupts::Interrupts,
     _file_size: Signal,
 }
 
 impl Interrupts {
-    /// Starts to listen; needs a tokio runtime.
+    /// Starts to listen for signals; needs a tokio runtime.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             wishes: intellect_bootstrap::interrupts::Interrupts::new()?,
@@ -34,7 +41,7 @@ impl Interrupts {
         })
     }
 
-    /// Waits for the next wish that the node ends.
+    /// Waits for the next signal that asks the node to end.
     ///
     /// # Cancel safety
     /// No signal is lost when this future is dropped.
@@ -43,23 +50,22 @@ impl Interrupts {
     }
 }
 
-/// What the system refused to do with a file or a folder.
+/// A file or folder that the system refused to read, write, create, …
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {}", path.display())]
 pub(crate) struct PathError {
-    /// "read", "write" …
+    /// What was tried: "read", "write" …
     what: &'static str,
     path: PathBuf,
-    /// What the system said.
     pub(crate) source: io::Error,
 }
 
-/// Says of an error what was tried, and with which file or folder.
+/// Turns an error of the system into one that says what was tried with which path.
 pub(crate) fn cannot(what: &'static str, path: &Path) -> impl Fn(io::Error) -> PathError {
     move |source| PathError { what, path: path.to_owned(), source }
 }
 
-/// Nothing, where the answer is that there is no such file.
+/// `None` if the error is that there is no such file.
 pub(crate) fn unless_missing<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
     match answer {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -67,8 +73,7 @@ pub(crate) fn unless_missing<T>(answer: io::Result<T>) -> io::Result<Option<T>> 
     }
 }
 
-/// Makes a folder and those above it that are missing, for this user alone, so that it is still
-/// there after a power cut.
+/// Makes a folder, with its missing parents, for this user alone, so that it survives a power cut.
 pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     if folder.as_os_str().is_empty() || folder.is_dir() {
         return Ok(());
@@ -80,12 +85,12 @@ pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the names in a folder durable.
+/// Makes the entries of a folder durable.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Makes the name of a file or folder durable.
+/// Makes the entry of a file or folder in its parent durable.
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     sync_folder(parent.unwrap_or_else(|| Path::new(".")))
@@ -94,7 +99,7 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
 /// Why a folder could not be locked. Nothing has been changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LockError {
-    /// The user started two nodes on one folder.
+    /// Another node uses this folder.
     #[error(
         "another intellect-node{} uses {}: two would vote with one key; \
          stop it, or give this one a folder of its own with --data-dir",
@@ -102,23 +107,18 @@ pub(crate) enum LockError {
         folder.display()
     )]
     Held {
-        /// The folder that both want.
+        /// The folder that both were given.
         folder: PathBuf,
-        /// Who has it, when its lock file says so.
+        /// The process that has locked it, if its lock file says so.
         holder: Option<u32>,
     },
     /// The file system refused the file or the lock.
     #[error("cannot lock {}: choose a folder that you may write with --data-dir", path.display())]
-    Io {
-        /// The lock file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
-/// Locks `folder` for this process, through the file `lock` in it: until that is dropped, or the
-/// process ends, however it ends.
+/// Locks `folder` for this process, by the file `lock` in it. The lock ends when that file is dropped, or the process
+/// ends in whatever way.
 pub(crate) fn lock_folder(folder: &Path) -> Result<File, LockError> {
     let path = folder.join("lock");
     let io_error = |source| LockError::Io { path: path.clone(), source };
@@ -133,14 +133,14 @@ pub(crate) fn lock_folder(folder: &Path) -> Result<File, LockError> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
-            // The number only makes the message better: unreadable is as good as absent.
+            // The number only improves the message; the error is the same without it.
             let _ = file.take(32).read_to_string(&mut holder);
             let holder = holder.trim().parse().ok();
             return Err(LockError::Held { folder: folder.to_owned(), holder });
         }
         Err(TryLockError::Error(source)) => return Err(io_error(source)),
     }
-    // A full disk must not keep a node from starting for the sake of a nicer message.
+    // A full disk must not stop a node from starting for the sake of that message.
     let _ = file
         .set_len(0)
         .and_then(|()| file.rewind())
@@ -148,25 +148,24 @@ pub(crate) fn lock_folder(folder: &Path) -> Result<File, LockError> {
     Ok(file)
 }
 
-/// To whom a thread gives way.
+/// How far a thread yields to others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Priority {
-    /// What trains: to threads of normal priority, so that heartbeats and votes are served although
-    /// every core computes.
+    /// For training: yields to threads of normal priority, so that heartbeats and votes are served although every
+    /// core computes.
     Compute,
-    /// What only watches: to what trains as well.
+    /// For observing: yields to training as well.
     Watch,
 }
 
-/// Lowers the priority of the calling thread and of those that it starts from now on.
-///
-/// Only Linux has a priority per thread that a plain user may lower; elsewhere nothing happens.
+/// Lowers the priority of the calling thread and of threads that it starts later. Only Linux lets a plain user do
+/// that for one thread; elsewhere nothing happens.
 pub(crate) fn lower_thread_priority(to: Priority) {
     #[cfg(target_os = "linux")]
     {
         let nice = match to {
-            // About a tenth of a core's share against a thread of normal priority, and still above
-            // what users start with `nice -n 19`.
+            // Against a thread of normal priority it gets about a tenth of a core, and still more than what users start
+            // with `nice -n 19`.
             Priority::Compute => 10,
             Priority::Watch => 19,
         };
@@ -178,8 +177,8 @@ pub(crate) fn lower_thread_priority(to: Priority) {
     let _ = to;
 }
 
-/// Makes the system kill this process when the one that started it is gone: a simulated peer must
-/// not outlive its simulation, even if that is killed.
+/// Makes the system kill this process when its parent is gone: a simulated peer must not outlive its simulation,
+/// even if that is killed.
 pub(crate) fn die_with_parent() {
     #[cfg(target_os = "linux")]
     {
@@ -195,7 +194,7 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
 }
 
-/// The time since the machine started, in which its sleep counts; `None` where the system does not tell.
+/// The time since the machine started, including its sleep; `None` if the system does not report it.
 pub(crate) fn since_boot() -> Option<Duration> {
     #[cfg(target_os = "linux")]
     {
@@ -206,8 +205,8 @@ pub(crate) fn since_boot() -> Option<Duration> {
     None
 }
 
-/// Bytes of memory that this process can still take without driving others out, if known: the
-/// smaller of what the machine has and what a control group leaves.
+/// Bytes of memory that this process can still take without forcing others out, if known: the smaller of what the
+/// machine has free and what the control group allows.
 pub(crate) fn memory_available_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok();
     let machine = machine.and_then(|text| bytes_of("MemAvailable:", &text));
@@ -222,14 +221,14 @@ pub(crate) fn memory_available_bytes() -> Option<u64> {
     }
 }
 
-/// The bytes that `/proc/meminfo` or `/proc/…/status` tells behind `key`, in units of 1,024.
+/// The bytes that `/proc/meminfo` or `/proc/…/status` states behind `key`, in units of 1,024.
 fn bytes_of(key: &str, text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// The most memory that this process has held so far, in bytes, if known.
+/// The most memory that this process has had so far, in bytes, if known.
 pub(crate) fn memory_peak_bytes() -> Option<u64> {
     bytes_of("VmHWM:", &fs::read_to_string("/proc/self/status").ok()?)
 }
@@ -240,39 +239,39 @@ pub(crate) fn disk_available_bytes(folder: &Path) -> Option<u64> {
     stat.f_bavail.checked_mul(stat.f_frsize)
 }
 
-/// Characters of a line of the terminal that standard output is, if it is one.
+/// Width of the terminal in characters, if standard output is one.
 pub(crate) fn columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// Fresh random bytes from the system.
+/// Random bytes from the system, for keys.
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes)
 }
 
-/// A network of its own: devices, addresses, ports. It vanishes with the last process and the last
-/// handle. Linux only; elsewhere every call fails.
+/// A network namespace, with devices, addresses and ports of its own. It vanishes with its last process and handle.
+/// It exists on Linux only; elsewhere every call fails.
 #[derive(Debug)]
 pub(crate) struct NetworkSpace {
     handle: File,
 }
 
 impl NetworkSpace {
-    /// The one that the calling thread is in.
+    /// The namespace of the calling thread.
     pub(crate) fn current() -> io::Result<Self> {
         File::open("/proc/thread-self/ns/net").map(|handle| Self { handle })
     }
 
-    /// A new one without any way out; the calling thread moves in.
+    /// A new namespace, connected to nothing; the calling thread moves in.
     pub(crate) fn enter_new() -> io::Result<Self> {
         unshare_network()?;
         Self::current()
     }
 
-    /// Moves the calling thread, and what it starts from now on, in here.
+    /// Moves the calling thread into this namespace, with the threads and processes that it starts later.
     pub(crate) fn enter(&self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         {
@@ -289,7 +288,7 @@ fn unshare_network() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         #[expect(unsafe_code, reason = "unsafe only for the flag that unshares the table of files")]
-        // SAFETY: that flag is not set, so no thread loses sight of a file of another one.
+        // SAFETY: that flag is not set, so no thread loses the file descriptors of another one.
         unsafe {
             rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET)?;
         }
@@ -299,9 +298,9 @@ fn unshare_network() -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Makes a TUN device in the network of the calling thread, gives it `address` in a network of so
-/// many bits, and brings it and the loopback up. Reading takes whole IP packets from it, at once or
-/// never; it is gone when the file is closed.
+/// Makes a TUN device in the calling thread's network, gives it `address` with a prefix of so many bits, and brings it
+/// and the loopback up. Reading takes whole IP packets from it without blocking. The device is gone when the file
+/// is closed.
 pub(crate) fn open_tun(
     name: &str,
     address: Ipv4Addr,
@@ -314,7 +313,7 @@ pub(crate) fn open_tun(
     let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
     let tun = OpenOptions::new().read(true).write(true).custom_flags(flags).open("/dev/net/tun")?;
     interface_request::<TUNSETIFF>(&tun, name, &TUN_FLAGS.to_ne_bytes())?;
-    // Any socket of this network will do to ask with.
+    // The requests need some socket of this network, whichever.
     let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let mask = Ipv4Addr::from(u32::MAX.checked_shl(32 - prefix_bits).unwrap_or(0));
     let bytes = i32::try_from(packet_bytes).map_err(io::Error::other)?.to_ne_bytes();
@@ -332,7 +331,7 @@ fn socket_address(address: Ipv4Addr) -> [u8; 8] {
     [f0, f1, 0, 0, a, b, c, d]
 }
 
-/// One of the requests below, whose argument is a `struct ifreq`: a name of 16 bytes, then a value.
+/// Sends a request whose argument is a `struct ifreq`: a name of 16 bytes, then a value.
 fn interface_request<const REQUEST: rustix::ioctl::Opcode>(
     asked: impl std::os::fd::AsFd,
     name: &str,
@@ -344,11 +343,11 @@ fn interface_request<const REQUEST: rustix::ioctl::Opcode>(
     if !fits {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    head.iter_mut().zip(name.as_bytes()).for_each(|(to, from)| *to = *from);
-    tail.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
+    head[..name.len()].copy_from_slice(name.as_bytes());
+    tail[..value.len()].copy_from_slice(value);
     #[expect(unsafe_code, reason = "no safe wrapper configures interfaces")]
-    // SAFETY: each request below reads and writes one ifreq, which is at most these 40 bytes long
-    // and may lie anywhere: the kernel copies it.
+    // SAFETY: each request reads and writes one ifreq, which is at most these 40 bytes long and may lie
+    // anywhere: the kernel copies it.
     unsafe {
         let request = rustix::ioctl::Updater::<REQUEST, _>::new(&mut request);
         rustix::ioctl::ioctl(asked, request)?;

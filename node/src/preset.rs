@@ -1,12 +1,10 @@
-//! Settings to begin with, by name: the files in `node/presets`.
+//! Named settings to begin a manifest with: the files in `node/presets`.
 //!
-//! A preset is part of a manifest. Each table that it has replaces that table whole, so that a
-//! preset says everything about what it touches; the rest stays as `manifest new` proposes it. So a
-//! preset is data: a new one is a file and a line here.
+//! A preset is a part of a manifest. Each of its tables replaces that whole table, so that a preset says everything
+//! about what it changes; the rest is what `manifest new` proposes. A new preset is a file and a line here.
 
 use toml::Table;
 
-/// A preset of `manifest new`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preset {
     pub(crate) name: &'static str,
@@ -14,7 +12,7 @@ pub(crate) struct Preset {
 }
 
 impl Preset {
-    /// All of them, the default first.
+    /// All presets, the default first.
     pub(crate) const ALL: &[Self] = &[
         Self { name: "small", text: "" },
         Self { name: "llama-1m", text: include_str!("../presets/llama-1m.toml") },
@@ -30,17 +28,15 @@ impl Preset {
         Self { name: "goldfinch-1b5", text: include_str!("../presets/goldfinch-1b5.toml") },
     ];
 
-    /// The preset of this name.
     pub(crate) fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|preset| preset.name == name)
     }
 
-    /// Their names, for a person.
+    /// The names of all presets, for a message.
     pub(crate) fn names() -> String {
         Self::ALL.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// What it sets.
     pub(crate) fn table(self) -> Result<Table, toml::de::Error> {
         self.text.parse()
     }

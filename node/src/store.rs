@@ -1,13 +1,12 @@
 //! Every file of a run in the data folder: `runs/<RunId>/{run.toml, node.toml, notices, ticket, votes.log,
 //! receipts.log, checkpoints/<epoch>.ckpt, genesis.ckpt, data/, damaged/}`.
 //!
-//! A file that is replaced is written under another name, flushed, and renamed, so that whoever
-//! looks finds the old one or the new one, whole, after a power cut too. Votes and receipts are
-//! appended to logs (`log`, `journal`), states are checkpoints (`checkpoints`), and beside the runs
-//! lie lists of addresses (`contacts`).
+//! A file that is replaced is written under another name, flushed, and renamed. So a reader finds the old file or the
+//! new one, whole, after a power cut too. Votes and receipts are appended to logs (`log`, `journal`), states are
+//! checkpoints (`checkpoints`), and beside the runs are lists of addresses (`contacts`).
 //!
-//! What makes no sense is moved into `damaged/`, where the last [`DAMAGED`] files lie for a person
-//! to look at. No name of a file comes from a peer. Reading a checkpoint for use is `checkpoint`'s.
+//! A file that makes no sense is moved into `damaged/`, which keeps the last [`DAMAGED`] files for a person to look at.
+//! No file name comes from a peer. `checkpoint` reads checkpoints for use.
 
 mod checkpoints;
 pub(crate) mod contacts;
@@ -38,53 +37,50 @@ mod updates;
 pub(crate) use checkpoints::{Look, Saved};
 pub(crate) use journal::{Begun, Journal, Start};
 
-/// The folder of one run.
+/// The folder of one run, with everything that this node stores of it.
 #[derive(Debug)]
 pub(crate) struct Store {
     folder: PathBuf,
-    /// Exists if the identity's own log id was used in this run.
+    /// The file that exists if the identity's own log id was used in this run.
     used: PathBuf,
-    /// Where links lie in `receipts.log`, as far as it was asked for them.
-    places: Mutex<links::Places>,
+    /// Where links are in `receipts.log`, as far as they were asked for.
+    index: Mutex<links::LinkIndex>,
 }
 
-/// Files that are kept in `damaged/`.
+/// How many files `damaged/` keeps.
 const DAMAGED: usize = 4;
 
-/// Why a file could not be kept. The one before it is still there.
+/// Why a file could not be stored. An earlier version of it is still there.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
-    /// The system said no.
+    /// The system refused to read, write or remove a file.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// Somebody has removed it while the node ran.
+    /// A file was removed from outside while the node ran.
     #[error("{} was removed while this node ran", path.display())]
-    Removed {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The state has diverged.
+    Removed { path: PathBuf },
+    /// A number of the state is not finite: the state has diverged.
     #[error("the state is not stored")]
     NotFinite(#[from] EncodeError),
-    /// What was read back is not what was written.
+    /// The bytes that were read back are not those that were written.
     #[error(
         "{} does not read back as it was written: the disk or the memory is faulty", path.display()
     )]
     ReadBack {
-        /// The file that was not renamed.
+        /// The file, which is not taken into use.
         path: PathBuf,
     },
-    /// A job on the disk was given up.
+    /// A job on the disk panicked or was cancelled.
     #[error("a job on the disk has ended: {0}")]
     Ended(#[from] JoinError),
 }
 
 impl Store {
-    /// Makes the folder of `run` if need be, and removes what a crash left half written.
+    /// Makes the folder of `run` if it is missing, and removes files that a crash left half written.
     pub(crate) fn open(data_dir: &Path, run: RunId) -> Result<Self, StoreError> {
         let folder = run_folder(data_dir, run);
         let used = data_dir.join("used").join(run.hex());
-        let store = Self { folder, used, places: Mutex::default() };
+        let store = Self { folder, used, index: Mutex::default() };
         let (checkpoints, updates) = (store.checkpoints_folder(), store.updates_folder());
         for folder in [&checkpoints, &updates] {
             os::create_folder(folder).map_err(cannot("create", folder))?;
@@ -99,35 +95,31 @@ impl Store {
         Ok(store)
     }
 
-    /// Keeps what was typed for the next start (`config::options`).
+    /// Stores the typed options for the next start (`config::options`).
     pub(crate) fn save_options(&self, text: &str) -> Result<(), StoreError> {
-        let path = self.options_path();
-        Ok(replace(&path, text.as_bytes()).map_err(cannot("write", &path))?)
+        write(&self.options_path(), text.as_bytes())
     }
 
-    /// Where that is kept.
+    /// Path of the file of options.
     pub(crate) fn options_path(&self) -> PathBuf {
         self.folder.join(OPTIONS)
     }
 
-    /// Keeps the signed manifest.
     pub(crate) fn save_manifest(&self, text: &str) -> Result<(), StoreError> {
-        let path = self.folder.join("run.toml");
-        Ok(replace(&path, text.as_bytes()).map_err(cannot("write", &path))?)
+        write(&self.folder.join("run.toml"), text.as_bytes())
     }
 
-    /// Keeps the file of the run's tokenizer.
+    /// Stores the file of the run's tokenizer.
     pub(crate) fn save_tokenizer(&self, bytes: &[u8]) -> Result<(), StoreError> {
-        let path = self.tokenizer_path();
-        Ok(replace(&path, bytes).map_err(cannot("write", &path))?)
+        write(&self.tokenizer_path(), bytes)
     }
 
-    /// At most `most` bytes of it, from `offset` on.
+    /// At most `most` bytes of the tokenizer's file, from `offset` on.
     pub(crate) fn tokenizer_part(&self, offset: u64, most: usize) -> io::Result<Vec<u8>> {
         part_of(&self.tokenizer_path(), offset, most)
     }
 
-    /// Where it is kept.
+    /// Path of the tokenizer's file.
     pub(crate) fn tokenizer_path(&self) -> PathBuf {
         self.folder.join(TOKENIZER)
     }
@@ -137,7 +129,7 @@ impl Store {
         fs::metadata(self.folder.join("receipts.log")).is_ok_and(|file| file.len() > 0)
     }
 
-    /// Moves a file that makes no sense out of the way, for a person to look at.
+    /// Moves a file that makes no sense into `damaged/`, for a person to look at.
     pub(crate) fn set_aside(&self, path: &Path) -> Result<(), StoreError> {
         let folder = self.folder.join("damaged");
         let error = cannot("set aside", path);
@@ -158,8 +150,8 @@ impl Store {
     }
 }
 
-/// What the file of options of the run in `folder` holds, if there is one; a byte more than
-/// [`OPTIONS_BYTES_MAX`] stands for all that are too many.
+/// The contents of the file of options in a run's `folder`, if there is one. A longer file than [`OPTIONS_BYTES_MAX`] is
+/// cut off one byte beyond that length.
 pub(crate) fn options(folder: &Path) -> io::Result<Option<Vec<u8>>> {
     let Some(file) = os::unless_missing(File::open(folder.join(OPTIONS)))? else { return Ok(None) };
     let mut bytes = Vec::new();
@@ -167,7 +159,7 @@ pub(crate) fn options(folder: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// The runs that a data folder holds.
+/// The runs in a data folder, sorted.
 pub(crate) fn runs(data_dir: &Path) -> io::Result<Vec<RunId>> {
     let runs = os::unless_missing(fs::read_dir(data_dir.join("runs")))?.into_iter().flatten();
     let names: io::Result<Vec<_>> = runs.map(|run| run.map(|run| run.file_name())).collect();
@@ -177,26 +169,30 @@ pub(crate) fn runs(data_dir: &Path) -> io::Result<Vec<RunId>> {
     Ok(runs)
 }
 
-/// Bytes that the states, updates and fetched data of a run take already.
+/// Bytes on disk that the states, updates and fetched data of a run take already.
 pub(crate) fn kept_bytes(data_dir: &Path, run: RunId) -> u64 {
     let data = data::paths(data_dir, run);
     let run = run_folder(data_dir, run);
     let folders = ["checkpoints", "updates"].map(|name| files(&run.join(name)));
     let paths = folders.into_iter().flat_map(Result::unwrap_or_default);
-    // Published weights, and what a crash left of them: their momentum takes no room.
+    // Published weights, whole or left half written by a crash; their momentum takes no room.
     let genesis = ["genesis.ckpt", "genesis.tmp"].map(|name| run.join(name));
     let taken = |path: PathBuf| Some(512 * fs::metadata(path).ok()?.blocks());
     paths.chain(genesis).chain(data).filter_map(taken).sum()
 }
 
-/// The folder of a run.
 pub(crate) fn run_folder(data_dir: &Path, run: RunId) -> PathBuf {
     data_dir.join("runs").join(run.hex())
 }
 
-/// Where the signed manifest of a run lies.
+/// Path of the signed manifest of a run.
 pub(crate) fn manifest_path(data_dir: &Path, run: RunId) -> PathBuf {
     run_folder(data_dir, run).join("run.toml")
+}
+
+/// The same as [`replace`], with an error that names the file.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    Ok(replace(path, bytes).map_err(cannot("write", path))?)
 }
 
 /// Writes a small file under another name, flushes it, and renames it.
@@ -204,8 +200,8 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_by(&path.with_extension(TEMPORARY), path, bytes)
 }
 
-/// The same by way of the file `temporary`.
-fn write_by(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// The same, with `temporary` as the other name.
+pub(crate) fn write_by(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     finish(File::create(temporary)?, temporary, path, bytes)
 }
 
@@ -216,7 +212,6 @@ fn finish(mut file: File, temporary: &Path, path: &Path, bytes: &[u8]) -> io::Re
     os::sync_parent(path)
 }
 
-/// The files in a folder.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let paths = |entries: ReadDir| entries.map(|entry| Ok(entry?.path())).collect();
     Ok(fs::read_dir(folder).and_then(paths).map_err(cannot("read", folder))?)

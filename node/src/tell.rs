@@ -1,16 +1,16 @@
-//! What people and programs are told: sentences on standard output, events in the file.
+//! What people and programs learn of a node: sentences on standard output, events in the file.
 
-mod admission;
+mod arrivals;
 mod asleep;
+mod connections;
 mod disk;
 pub(crate) mod ending;
 pub(crate) mod events;
 mod forks;
+mod membership;
 mod meter;
 mod reason;
-mod strangers;
 mod waiting;
-mod way;
 mod work;
 
 use std::io::Write as _;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::machine::event::{Committed, Event};
-use intellect_protocol::machine::table::{Roll, Seen};
+use intellect_protocol::machine::table::{PeerRecord, PeerTable};
 use intellect_protocol::message::{Head, Receipt};
 use intellect_protocol::peer;
 
@@ -30,22 +30,22 @@ use crate::figures::{self, number_of};
 use crate::name::PeerName;
 use crate::store::{self, Start};
 use crate::worker::Snapshot;
+use arrivals::Here;
 use events::Sink;
 use forks::Forks;
-use meter::Standing;
-use strangers::Here;
+use meter::OpenLine;
 use waiting::Waiting;
-use work::{Brought, Trained};
+use work::{Contributed, Trained};
 
 pub(crate) use meter::{Meter, Progress};
 pub(crate) use reason::Reason;
 
-/// Said once, on standard error.
-const UNREAD: &str = "warning: nobody reads what this node says any more; it goes on (Ctrl-C, or \
+/// Printed once, on standard error.
+const UNREAD: &str = "warning: standard output is closed; the node goes on without it (Ctrl-C, or \
     `kill`, makes it leave)";
 
-/// The members of the roster that formed a receipt, then those whose work is in kept parts only;
-/// each with the weight that counts.
+/// The members of the roster that formed a receipt, then the peers of which only kept chunks count; each with the
+/// weight that counts.
 fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
     let mut rest = receipt.contributors();
     let members = receipt.members.iter().map(|member| {
@@ -57,25 +57,25 @@ fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
     all
 }
 
-/// What trains. The same steps by another device, or in other parts, have other bits.
+/// What a node trains with. Another device or micro batch computes the same steps with other bits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Means {
-    /// As `--device` names it.
+    /// The device in the form of `--device`.
     pub(crate) device: String,
-    /// Sequences at a time.
+    /// Sequences that the model takes at a time.
     pub(crate) micro_batch: u64,
 }
 
-/// Writes events and says sentences; counts what they need.
+/// Prints sentences, writes events, and counts what both need.
 #[derive(Clone)]
-pub(crate) struct Teller {
+pub(crate) struct Console {
     sink: Arc<Mutex<Sink>>,
     voice: Voice,
-    line: Standing,
-    /// Whether it was told that nobody reads standard output any more.
+    line: OpenLine,
+    /// Whether it was reported that standard output is closed.
     unread: Arc<AtomicBool>,
     data_dir: PathBuf,
-    /// The folder of the run, whose long name hides what happened there.
+    /// The run's folder, which is cut from the paths in sentences.
     folder: String,
     means: Means,
     epoch: u64,
@@ -86,19 +86,19 @@ pub(crate) struct Teller {
     received_bytes: u64,
     spent: bool,
     trained: Trained,
-    brought: Brought,
+    contributed: Contributed,
     waiting: Waiting,
     here: Here,
     forks: Forks,
     asleep: Option<Duration>,
 }
 
-impl Teller {
+impl Console {
     pub(crate) fn new(sink: Sink, voice: Voice, data_dir: PathBuf) -> Self {
         Self {
             sink: Arc::new(Mutex::new(sink)),
             voice,
-            line: Standing::default(),
+            line: OpenLine::default(),
             unread: Arc::default(),
             data_dir,
             folder: String::new(),
@@ -111,7 +111,7 @@ impl Teller {
             received_bytes: 0,
             spent: false,
             trained: Trained::new(0),
-            brought: Brought::default(),
+            contributed: Contributed::default(),
             waiting: Waiting::default(),
             here: Here::new(Instant::now()),
             forks: Forks::default(),
@@ -124,7 +124,6 @@ impl Teller {
         self.sink.lock().unwrap_or_else(PoisonError::into_inner).set_run(run.into());
     }
 
-    /// One sentence on standard output.
     pub(crate) fn say(&self, sentence: &str) {
         if self.voice == Voice::Sentences {
             let said = writeln!(std::io::stdout(), "{}{sentence}", meter::clear(&self.line));
@@ -135,7 +134,7 @@ impl Teller {
         }
     }
 
-    /// A sentence that the next one replaces.
+    /// Prints a sentence that the next one replaces, on a terminal.
     pub(crate) fn say_over(&self, sentence: &str) {
         if self.voice == Voice::Sentences {
             let mut out = std::io::stdout().lock();
@@ -143,14 +142,17 @@ impl Teller {
         }
     }
 
-    /// What this start goes on from, and with what.
+    /// Reports the state that this start resumes from, and what it trains with.
     pub(crate) fn started(&mut self, newest: &Snapshot, means: Means, start: Start) {
         let header = newest.table.header();
         self.epoch = header.epoch;
         self.means = means.clone();
         if header.epoch > 0 {
             let state = newest.table.state();
-            self.say(&format!("going on from epoch {}, state {state}, as on disk", header.epoch));
+            self.say(&format!(
+                "resuming at epoch {} with state {state} from the disk",
+                header.epoch
+            ));
         }
         let event = events::Event::Started {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -167,7 +169,7 @@ impl Teller {
     pub(crate) fn emit(&self, epoch: Option<u64>, event: events::Event) {
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = sink.emit(epoch, event) {
-            // Told once; every later event is tried again.
+            // Only the first failure is an error; every later event is tried again.
             let _ = writeln!(std::io::stderr(), "warning: events are not written: {error}");
         }
     }
@@ -175,22 +177,22 @@ impl Teller {
     pub(crate) fn incompatible(&self, peer: PeerId, version: String) {
         let who = PeerName::from(peer);
         let remedy = "update the older of the two programs".to_owned();
-        self.say(&format!("{} speaks protocol version {version}: {remedy}", who.short()));
+        self.say(&format!("peer {} speaks protocol version {version}: {remedy}", who.short()));
         self.emit(None, events::Event::Incompatible { who, version, remedy });
     }
 
-    /// A peer came to the lobby and is not let in.
+    /// A peer asked for admission and is refused.
     pub(crate) fn refused(&self, peer: PeerId, why: &str) {
         let who = PeerName::from(peer);
-        self.say(&format!("peer {} is not let in: {why}", who.short()));
+        self.say(&format!("peer {} is not admitted: {why}", who.short()));
         self.emit(None, events::Event::Refused { who, why: why.to_owned() });
     }
 
-    /// Somebody else answers where an entry point was named.
+    /// Another key than the one that was typed answers at the address of an entry point.
     pub(crate) fn impostor(&self, address: &str, found: &str) {
         self.say(&format!(
-            "at {address} somebody else answers, {found}: that entry point is an old one; type --bootstrap with \
-             the new address, or take it out of {}",
+            "at {address} another peer answers, {found}: the entry point's address or key has changed; give the new \
+             one with --bootstrap, or remove the old one from {}",
             store::OPTIONS
         ));
     }
@@ -199,7 +201,7 @@ impl Teller {
     pub(crate) fn twin(&self, peer: PeerId) {
         let who = PeerName::from(peer);
         let peer = who.short();
-        self.say(&format!("peer {peer}: two programs run with its key; the earlier one is told"));
+        self.say(&format!("peer {peer}: two programs run with its key; the one that was started first is notified and ends"));
         self.emit(None, events::Event::DuplicateIdentity { who });
     }
 
@@ -209,7 +211,7 @@ impl Teller {
         self.emit(None, events::Event::Fault { who, why: why.to_owned() });
     }
 
-    /// One inner step; where an epoch lasts, a sentence about its steps every few seconds.
+    /// Counts an inner step. A long epoch gets a sentence about its steps every few seconds.
     pub(crate) fn step(&mut self, loss: f64, tokens: u64) {
         if let Some(sentence) = self.trained.step(self.epoch + 1, loss, tokens) {
             self.say(&sentence);
@@ -229,7 +231,7 @@ impl Teller {
 
     pub(crate) fn training_diverged(&self, epoch: u64, why: &str) {
         self.say(&format!(
-            "epoch {epoch}: training gave no finite number ({why}); once more, with other data"
+            "epoch {epoch}: training gave no finite number ({why}); it is repeated with other data"
         ));
         let reason = why.to_owned();
         let phase = "train".to_owned();
@@ -249,7 +251,7 @@ impl Teller {
         self.spent = spent;
     }
 
-    /// What the node waits for, if it does.
+    /// Reports what the node waits for, if it waits.
     pub(crate) fn waiting(&mut self, reason: Option<Reason>) {
         if let Some(reason) = self.waiting.note(Instant::now(), reason) {
             self.say(&format!("{reason}; {}", reason.cure()));
@@ -258,7 +260,7 @@ impl Teller {
         }
     }
 
-    /// An error and its cause on one line, files of the run without their folder.
+    /// An error and its cause on one line, with the run's files named without their folder.
     fn explain(&self, error: &dyn std::error::Error) -> String {
         self.without_folder(figures::explain(error, ": "))
     }
@@ -273,19 +275,20 @@ impl Teller {
 
     fn committed(&mut self, committed: &Committed) {
         let head = committed.head;
-        let place = committed.receipt.members.iter().filter(|m| m.weight > 0);
+        let ranked = committed.receipt.members.iter().filter(|m| m.weight > 0);
         let sync = self.ready_at.take().map_or(Duration::ZERO, |at| at.elapsed());
         self.epoch = head.epoch;
         if self.spent {
-            self.brought.epochs += 1;
-            self.brought.tokens += self.tokens;
+            self.contributed.epochs += 1;
+            self.contributed.tokens += self.tokens;
         }
-        let loss = self.loss.take().filter(|_| self.spent);
+        let trained = self.loss.take();
+        let loss = if self.spent { trained } else { None };
         let shown = loss.map_or_else(|| "without us".to_owned(), |loss| format!("loss {loss:.3}"));
         self.say(&format!(
             "epoch {}: ring of {}, {shown}, sync {:.1} s, state {}",
             head.epoch,
-            place.count(),
+            ranked.count(),
             sync.as_secs_f64(),
             head.state
         ));
@@ -311,11 +314,13 @@ impl Teller {
     fn regroup(
         &self,
         epoch: u64,
-        (number, proposer): (u64, PeerId),
-        (members, absent): (Vec<PeerId>, Vec<PeerId>),
-        roll: &Roll,
+        number: u64,
+        proposer: PeerId,
+        members: Vec<PeerId>,
+        absent: Vec<PeerId>,
+        table: &PeerTable,
     ) {
-        let has_left = |who: &&PeerId| roll.peers.get(who).is_some_and(Seen::has_left);
+        let has_left = |who: &&PeerId| table.peers.get(who).is_some_and(PeerRecord::has_left);
         let left = absent.iter().filter(has_left).count();
         self.say(&regrouped(epoch, members.len(), left, absent.len() - left));
         let (members, absent, proposer) = (names(members), names(absent), proposer.into());
@@ -328,7 +333,7 @@ fn names(peers: Vec<PeerId>) -> Vec<PeerName> {
     peers.into_iter().map(Into::into).collect()
 }
 
-/// How a Regroup of so many members is told, without voters that left and others that are silent.
+/// The sentence about a Regroup: how many members it has, and how many voters left or are silent.
 fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
     let members = number_of(members, "peer");
     let gone = |number: usize, how| (number > 0).then(|| format!("{number} that {how}"));
@@ -341,7 +346,7 @@ fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
     }
 }
 
-impl Teller {
+impl Console {
     fn caught_up(&mut self, head: Head) {
         self.epoch = head.epoch;
         self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
@@ -350,12 +355,12 @@ impl Teller {
         self.awake(head.epoch);
     }
 
-    /// Tells of what the protocol reports, as far as `peer` knows those that it is about.
+    /// Reports an event of the protocol. `peer` says what is known of the peers that it names.
     pub(crate) fn event(&mut self, event: Event, peer: &peer::State) {
         match event {
             Event::Committed(committed) => {
                 self.committed(&committed);
-                self.greet(&committed.receipt, peer.roll());
+                self.greet(&committed.receipt, peer.table());
             }
             Event::CaughtUp { head } => self.caught_up(head),
             Event::PeerFound { who } => self.peer_came(who, peer),
@@ -385,7 +390,7 @@ impl Teller {
                 self.emit(Some(epoch), event);
             }
             Event::Regroup { epoch, number, proposer, members, absent } => {
-                self.regroup(epoch, (number, proposer), (members, absent), peer.roll());
+                self.regroup(epoch, number, proposer, members, absent, peer.table());
             }
             Event::Aborted { epoch, attempt, phase, reason } => {
                 let (phase, reason) = (phase.to_string(), reason.to_string());
@@ -393,7 +398,7 @@ impl Teller {
             }
             Event::Diverged { who, mine, theirs } => {
                 let who = PeerName::from(who);
-                self.say(&format!("peer {} has another state of the same epoch", who.short()));
+                self.say(&format!("peer {} has a different state of the same epoch", who.short()));
                 let (mine, theirs) = (mine.into(), theirs.into());
                 self.emit(None, events::Event::Diverged { who, mine, theirs });
             }
@@ -422,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_said_goodbye_is_not_called_silent() {
+    fn a_peer_that_said_goodbye_is_not_called_silent() {
         assert_eq!(regrouped(7, 1, 1, 0), "regrouped: 1 peer without 1 that left");
         assert_eq!(
             regrouped(7, 3, 1, 2),

@@ -1,7 +1,7 @@
-//! The commands beside the node itself. Most of them take files, or the cores of this machine,
-//! write something and end; the public entry point serves until it is stopped.
+//! The commands apart from the node itself. Most read files or use the cores of this machine, write something and end;
+//! the bootstrap serves until it is stopped.
 
-pub(crate) mod admit;
+pub(crate) mod access;
 pub(crate) mod bench;
 pub(crate) mod bootstrap;
 pub(crate) mod data;

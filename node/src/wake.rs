@@ -1,23 +1,23 @@
-//! Notices that this process did not run for a while: somebody stopped it, or the machine slept.
+//! Detects that this process did not run for a while: it was stopped, or the machine slept.
 //!
-//! A loop that turns twice a second asks at each turn. The clock of the process goes on while it is stopped and stands
-//! still while the machine sleeps; the one that counts from the machine's start goes on in both. The
-//! time of day is not looked at, since it may be set meanwhile.
+//! A loop that turns twice a second asks at each turn. The clock of the process runs on while the process is stopped and
+//! stands still while the machine sleeps; the clock since the machine's start runs in both cases. The time of day is
+//! ignored, since it may be set meanwhile.
 
 use std::time::{Duration, Instant};
 
 use crate::os;
 
-/// Whoever did not turn for longer was asleep: a machine that is only busy lets every program run sooner.
+/// A loop that did not turn for longer was asleep: even a busy machine lets every program run sooner.
 const ASLEEP: Duration = Duration::from_secs(2);
 
-/// The turns of a loop.
+/// Counts the turns of a loop by the time between them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
     last: Moment,
 }
 
-/// A moment, by two clocks.
+/// A moment on the clocks of the process and of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     process: Instant,
@@ -36,18 +36,18 @@ impl Moment {
 }
 
 impl Turns {
-    /// The loop begins.
     pub(crate) fn new() -> Self {
         Self { last: Moment::now() }
     }
 
-    /// Another turn: how long the process slept before it, if it did.
+    /// Notes a turn. Returns how long the process slept before it, if it did.
     pub(crate) fn turn(&mut self) -> Option<Duration> {
         self.turn_at(Moment::now())
     }
 
     fn turn_at(&mut self, now: Moment) -> Option<Duration> {
-        let passed = now.since(std::mem::replace(&mut self.last, now));
+        let passed = now.since(self.last);
+        self.last = now;
         (passed > ASLEEP).then_some(passed)
     }
 }

@@ -1,12 +1,12 @@
-//! The thread that owns device, model and agreed state, and does nothing but compute.
+//! The thread that owns the device, the model and the agreed state, and does nothing but compute.
 //!
 //! It trains inner steps until the epoch's budget is used up, and freezes the delta
-//! Δ = θ_anchor − θ_local (R31). It takes the outer step of a committed epoch, and moves the local
-//! weights by the additive rule θ_local ← θ_new + (θ_local − what was spent) (docs/MATH.md): what
-//! no receipt has spent stays in them and is offered again.
+//! Δ = θ_anchor − θ_local (R31). It takes the outer step of a committed epoch, and moves the local weights by
+//! the additive rule θ_local ← θ_new + (θ_local − what was spent) (docs/MATH.md): work that no receipt has
+//! spent stays in them and is offered again.
 //!
-//! Between two inner steps it looks at its inbox, so a command waits for one step at most. It is
-//! never joined: at exit it is abandoned, wherever it is.
+//! It reads its inbox between two inner steps, so a command waits for one step at most. The thread is never
+//! joined: at exit it is abandoned, perhaps inside a step.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
@@ -29,110 +29,67 @@ use tokio::sync::mpsc as tasks;
 
 use crate::os::{self, Priority};
 
-/// Commands that may wait: the driver never has more than one of each kind under way.
+/// Commands that may wait: the driver has at most one of each kind under way.
 const COMMANDS: usize = 8;
 
-/// How often in a row training may give no finite number: a bad batch does it once, a learning rate
-/// that is too high does it for ever.
+/// How often in a row training may give no finite number: a bad batch does so once, too high a learning rate
+/// every time.
 const FAILURES_MAX: u32 = 3;
 
 /// Reports that may wait. The worker stops while the driver is this far behind.
 const REPORTS: usize = 64;
 
-/// What never changes during a run.
+/// The settings of a worker, which are the same for the whole run.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// The run.
     pub(crate) run: RunId,
-    /// This peer.
     pub(crate) me: PeerId,
     /// When an epoch's training ends.
     pub(crate) epoch: Epoch,
-    /// The greatest weight that others accept.
+    /// The greatest weight that other peers accept, in tokens.
     pub(crate) weight_max: u64,
-    /// How updates are encoded.
     pub(crate) codec: Codec,
-    /// The outer optimiser.
     pub(crate) outer: Outer,
 }
 
-/// What to compute.
+/// What the driver asks the worker to compute.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Train this epoch until its budget is used up.
-    Train {
-        /// The epoch.
-        epoch: u64,
-        /// Tokens that the run has committed.
-        tokens: u64,
-    },
-    /// Take the outer step.
-    Apply {
-        /// Epoch, tokens and receipt of the state that it leads to.
-        header: Header,
-        /// The update, encoded.
-        update: Arc<Vec<u8>>,
-        /// The blocks in which the frozen delta is in it.
-        spent: Blocks,
-    },
-    /// Go on from a fetched state.
-    Load {
-        /// Its table.
-        table: Table,
-        /// θ and v.
-        state: Box<State>,
-        /// The blocks in which some of what is unspent here is in it.
-        spent: Blocks,
-    },
+    /// Train this epoch until its budget is used up; the run has committed so many tokens.
+    Train { epoch: u64, tokens: u64 },
+    /// Take the outer step that leads to the state of `header`. The update is encoded; `spent` are the blocks
+    /// in which it contains the frozen delta.
+    Apply { header: Header, update: Arc<Vec<u8>>, spent: Blocks },
+    /// Go on from a fetched state (θ and v); `spent` are the blocks in which it contains pending work of this
+    /// peer.
+    Load { table: Table, state: Box<State>, spent: Blocks },
 }
 
-/// What was computed.
+/// What the worker reports to the driver.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// A step was taken.
-    Step {
-        /// Loss of its batch.
-        loss: f64,
-        /// Tokens of its batch.
-        tokens: u64,
-    },
-    /// The delta is frozen.
-    Trained {
-        /// The epoch.
-        epoch: u64,
-        /// Tokens behind the delta, carried ones included.
-        tokens: u64,
-        /// Mean loss over them.
-        loss: f64,
-        /// Norm of the delta.
-        norm: f32,
-        /// The delta.
-        delta: Arc<Vec<f32>>,
-    },
-    /// The outer step is taken, or the fetched state loaded; without an origin it is genesis.
+    /// An inner step is done, with the loss and the tokens of its batch.
+    Step { loss: f64, tokens: u64 },
+    /// The delta is frozen. `tokens` are those behind it, carried ones included; `loss` is their mean loss.
+    Trained { epoch: u64, tokens: u64, loss: f64, norm: f32, delta: Arc<Vec<f32>> },
+    /// The outer step is taken, or the fetched state is loaded; without an origin it is genesis.
     State(Arc<Snapshot>, Option<Origin>),
-    /// Training gave no finite number; it begins anew at the agreed weights.
-    Diverged {
-        /// The epoch.
-        epoch: u64,
-        /// Why.
-        why: String,
-    },
-    /// Nothing more can be computed.
+    /// Training gave no finite number, and restarts from the agreed weights.
+    Diverged { epoch: u64, why: String },
+    /// The worker has ended with this error.
     Failed(String),
 }
 
-/// A committed state, to write and to serve.
+/// A committed state, to be stored and served.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
-    /// Header and piece digests.
     pub(crate) table: Arc<Table>,
-    /// θ and v; the worker's own, which it never writes to.
+    /// θ and v, shared with the worker, which never writes to them.
     pub(crate) state: Arc<State>,
 }
 
 impl Snapshot {
-    /// The head that it is the state of.
+    /// The head that has this state.
     pub(crate) fn head(&self) -> Head {
         self.table.head()
     }
@@ -149,18 +106,18 @@ enum ApplyError {
     Train(#[from] TrainError),
 }
 
-/// Where commands go. Dropping it ends the thread.
+/// The end of the worker to which commands go. Dropping it ends the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders(SyncSender<Command>);
 
 impl Orders {
-    /// Gives a command; false if the worker is gone, or so far behind that it must be.
+    /// Sends a command; false where the worker has ended, or has a full inbox, which amounts to that.
     pub(crate) fn command(&self, command: Command) -> bool {
         self.0.try_send(command).is_ok()
     }
 }
 
-/// Starts the thread. `make` builds trainer and genesis there, since that takes long.
+/// Starts the thread, in which `make` builds trainer and genesis, since that takes long.
 pub(crate) fn start<F>(
     config: Config,
     make: F,
@@ -188,16 +145,16 @@ struct Worker {
     trainer: Box<dyn Trainer>,
     agreed: Arc<State>,
     local: Vec<f32>,
-    /// θ_local when the delta was frozen.
+    /// The value of θ_local when the delta was frozen.
     at_ready: Option<Vec<f32>>,
     training: Option<Training>,
-    /// What an epoch that was committed without us had done of its budget: the next one goes on
-    /// from there, or a slow peer would begin anew for ever.
+    /// The part of the budget that was done when an epoch was committed without us. The next epoch goes on
+    /// from there, or a slow peer would never complete one.
     carried: Done,
-    /// Tokens trained that no receipt has spent, and their losses' sum.
+    /// Tokens that no receipt has spent, and the sum of their losses.
     unspent: u64,
     unspent_loss: f64,
-    /// How often in a row training gave no finite number.
+    /// How often in a row training has given no finite number.
     failures: u32,
     reports: tasks::Sender<Report>,
 }
@@ -205,7 +162,7 @@ struct Worker {
 struct Training {
     epoch: u64,
     stream: Stream,
-    /// Of this epoch's stream: the next step, and the first one that counts.
+    /// The next step of this epoch's stream, and the first one that counts.
     step: u64,
     first: u64,
     before: Done,
@@ -213,7 +170,7 @@ struct Training {
     began: Instant,
 }
 
-/// Work that counts towards a budget.
+/// Work that counts towards the budget of an epoch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     steps: u64,
@@ -271,7 +228,7 @@ impl Worker {
                 None => inbox.recv().map_err(TryRecvError::from),
             };
             let done = match received {
-                Ok(command) => self.obey(command).map_err(|error| error.to_string()),
+                Ok(command) => self.execute(command).map_err(|error| error.to_string()),
                 Err(TryRecvError::Empty) => self.step(),
                 Err(TryRecvError::Disconnected) => return,
             };
@@ -283,11 +240,11 @@ impl Worker {
     }
 
     fn report(&self, report: Report) {
-        // A driver that is gone needs no report.
+        // Fails only where the driver has ended.
         drop(self.reports.blocking_send(report));
     }
 
-    fn obey(&mut self, command: Command) -> Result<(), ApplyError> {
+    fn execute(&mut self, command: Command) -> Result<(), ApplyError> {
         match command {
             Command::Train { epoch, tokens } => {
                 let seed = stream_seed(&self.config.run, epoch, &self.config.me);
@@ -307,11 +264,11 @@ impl Worker {
         }
     }
 
-    /// One inner step; freezes the delta after the last of the epoch.
+    /// Takes one inner step, and freezes the delta after the last one of the epoch.
     fn step(&mut self) -> Result<(), String> {
         let Some(training) = &mut self.training else { return Ok(()) };
-        let place = training.stream.committed.saturating_add(self.unspent);
-        match self.trainer.step(&training.stream, training.step, place) {
+        let position = training.stream.committed.saturating_add(self.unspent);
+        match self.trainer.step(&training.stream, training.step, position) {
             Ok(step) => {
                 training.step += 1;
                 training.tokens += step.tokens;
@@ -329,7 +286,7 @@ impl Worker {
                 self.report(Report::Step { loss: step.loss, tokens: step.tokens });
                 if full { self.freeze() } else { Ok(()) }
             }
-            Err(TrainError::Optim(error)) => self.begin_anew(&error.to_string()),
+            Err(TrainError::Optim(error)) => self.restart_epoch(&error.to_string()),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -346,7 +303,7 @@ impl Worker {
         let sent = norm * tokens as f64;
         // In a ring the delta travels times its weight.
         if !sent.is_finite() || sent > f64::from(f32::MAX) / 2.0 {
-            return self.begin_anew("the delta is not finite");
+            return self.restart_epoch("the delta is not finite");
         }
         (self.training, self.failures) = (None, 0);
         self.at_ready = Some(self.local.clone());
@@ -358,9 +315,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Throws away what was learnt since the anchor and trains the epoch again, from the next step
-    /// of its stream on: the data may be to blame. A run that diverges ends here.
-    fn begin_anew(&mut self, why: &str) -> Result<(), String> {
+    /// Discards the training since the anchor, and trains the epoch again from the next step of its stream on,
+    /// since the data may be the cause. After too many restarts it ends the node.
+    fn restart_epoch(&mut self, why: &str) -> Result<(), String> {
         let Some(training) = &mut self.training else { return Ok(()) };
         let epoch = training.epoch;
         self.failures += 1;
@@ -391,8 +348,7 @@ impl Worker {
         self.publish(header, Some(Origin::Applied))
     }
 
-    /// The additive rule, block by block (R34): local weights keep what the new state has not
-    /// spent.
+    /// The additive rule, block by block (R34): local weights keep the work that the new state has not spent.
     fn move_to(&mut self, state: State, spent: &Blocks) -> Result<(), TrainError> {
         self.trainer.model().store(&mut self.local)?;
         let elements = self.local.len() as u64;
@@ -401,8 +357,8 @@ impl Worker {
             let local = &mut self.local[range.clone()];
             match &at_ready {
                 Some(at_ready) => advance(local, &at_ready[range.clone()], &state.theta()[range]),
-                // Where a part was spent on another lineage, and more was learnt on it since,
-                // nothing tells the two apart: all of it goes, rather than that some counts twice.
+                // A part was spent on another lineage, and training has gone on since. The two cannot be
+                // separated, and losing all of it is better than counting some twice.
                 None => local.copy_from_slice(&state.theta()[range]),
             }
         }

@@ -1,11 +1,12 @@
-//! Two peers found a run and commit two epochs, driven by hand: how this crate is used.
+//! Two peers found a run and commit two epochs, driven by hand: an
+//! example of how to use this crate.
 //!
 //!     cargo run --release -p intellect-protocol --example two_peers
 //!
-//! A peer is a [`State`] without clock, socket or thread. Whoever drives it calls `handle` with what
-//! happened, does what comes out, in order, and calls again at `deadline`. Here the clock is a
-//! number, the network a queue of bytes, and the model four numbers: one peer wants them to be 1, the
-//! other −1, with three times the tokens. What they agree on moves towards −0.5.
+//! A peer is a [`State`] without clock, socket or thread. Its caller calls `handle` with what
+//! happened, carries out the outputs in order, and calls again at `deadline`. Here the clock is a
+//! number, the network a queue of bytes, and the model four numbers: one peer trains them towards
+//! 1, the other towards −1, with three times the tokens. Their agreed average moves towards −0.5.
 #![expect(clippy::print_stdout, reason = "a reader wants to see what happens")]
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use intellect_protocol::base::sign::Keypair;
 use intellect_protocol::base::time::Time;
 use intellect_protocol::consensus::epoch::{self, Ring};
 use intellect_protocol::consensus::sync;
-use intellect_protocol::history::lineage::{Capacity, Law, Me};
+use intellect_protocol::history::lineage::{Capacity, LocalPeer, Validator};
 use intellect_protocol::history::log::Recovered;
 use intellect_protocol::machine::event::Event;
 use intellect_protocol::message::wire::{self, GOSSIP_BYTES_MAX};
@@ -30,18 +31,18 @@ const RUN: RunId = RunId([7; 32]);
 const NUMBERS: usize = 4;
 const TOKENS: [u64; 2] = [100, 300];
 
-/// One peer, and what its node would keep for it.
+/// One peer, and what its node would store for it.
 struct Peer {
     name: PeerId,
     machine: State,
     /// The agreed parameters θ, and the delta frozen for the open epoch.
     theta: [f32; NUMBERS],
     delta: [f32; NUMBERS],
-    /// Bytes of updates, by digest.
+    /// The bytes of updates, by digest.
     updates: BTreeMap<Digest, Vec<u8>>,
 }
 
-/// What is on its way to a peer: bytes from the other one, or news from its own node.
+/// What is on its way to a peer: bytes from the other peer, or an input from its own node.
 enum Due {
     Bytes(Vec<u8>),
     News(Input),
@@ -50,10 +51,10 @@ enum Due {
 struct World {
     now_ms: u64,
     peers: Vec<Peer>,
-    /// By time, and in the order in which it was sent.
+    /// Ordered by time, and then by the order of sending.
     queue: BTreeMap<(u64, usize), (usize, Due)>,
     sent: usize,
-    /// Who has opened the ring of a roster.
+    /// The peers that have opened the ring of a roster.
     rings: BTreeMap<Digest, Vec<usize>>,
 }
 
@@ -61,7 +62,7 @@ fn peer(index: u8) -> Peer {
     let key = Keypair::from_seed(&[index; 32]);
     let (name, theta) = (key.peer(), [0.0; NUMBERS]);
     let config = Config {
-        law: Law {
+        validator: Validator {
             run: RUN,
             key,
             peers_min: 2,
@@ -72,7 +73,7 @@ fn peer(index: u8) -> Peer {
             organiser: PeerId([9; 32]),
             rules: Rules::ALL,
         },
-        me: Me { peer: name, log: LogId([index; 16]), incarnation: 1 },
+        me: LocalPeer { peer: name, log: LogId([index; 16]), incarnation: 1 },
         epoch: epoch::Config {
             ready_grace: Duration::from_secs(30),
             update_bytes: Codec::F32.encoded_bytes(NUMBERS) as u64,
@@ -96,7 +97,7 @@ fn peer(index: u8) -> Peer {
     Peer { name, machine, theta, delta: theta, updates: BTreeMap::new() }
 }
 
-/// What both must come to: the parameters, and the receipt that led there.
+/// The digest on which both must agree: of the parameters, and of the receipt that led there.
 fn state_digest(theta: &[f32], r: &Digest) -> Digest {
     let numbers = theta.iter().flat_map(|value| value.to_le_bytes());
     Digest::derive("two_peers state", &numbers.chain(r.0).collect::<Vec<u8>>())
@@ -108,7 +109,7 @@ impl World {
         self.queue.insert((self.now_ms + delay_ms, self.sent), (to, due));
     }
 
-    /// Trains for a tenth of a second: half the way to the number that this peer likes.
+    /// Trains for a tenth of a second: half the way to this peer's own target.
     fn train(&mut self, who: usize) {
         let liked = [1.0, -1.0][who];
         let peer = &mut self.peers[who];
@@ -117,17 +118,19 @@ impl World {
         self.send(100, who, Due::News(trained));
     }
 
-    /// Calls a machine with one input, and does what it says.
+    /// Gives one input to a machine, and carries out its outputs.
     fn handle(&mut self, who: usize, input: Input) {
         let mut out = Vec::new();
         self.peers[who].machine.handle(Time(self.now_ms), input, &mut out);
-        out.into_iter().for_each(|output| self.apply(who, output));
+        for output in out {
+            self.apply(who, output);
+        }
     }
 
     fn apply(&mut self, who: usize, output: Output) {
         let other = 1 - who;
         match output {
-            // Of two, gossip reaches the same one as a direct message.
+            // With two peers, gossip reaches the same one as a direct message.
             Output::Gossip(message) | Output::Send(_, message) => {
                 self.send(1, other, Due::Bytes(wire::envelope(&message)));
             }
@@ -151,14 +154,15 @@ impl World {
             }
             Output::Event(event) => self.tell(who, &event),
             Output::Fault(peer, fault) => println!("peer {who} says of {peer}: {fault}"),
-            // Nothing is missed, given up or left in this story; a node does these too.
+            // Nothing is fetched, given up or left in this example; a node carries these out too.
             Output::Abandon(_) | Output::Left => {}
             Output::Log(_) | Output::FetchUpdate(..) | Output::Ask(..) => {}
             Output::Fetch { .. } | Output::Replay { .. } => {}
         }
     }
 
-    /// The ring: Σ w·Δ / Σ w over its members, which all hold in the end. A node sends frames.
+    /// The ring: Σ w·Δ / Σ w over its members, which all get the result.
+    /// A node sends frames instead.
     fn reduce(&mut self, ring: &Ring) {
         let total: u64 = ring.members.iter().map(|member| member.weight).sum();
         let mut mean = [0.0; NUMBERS];
@@ -197,16 +201,17 @@ impl World {
         }
     }
 
-    /// Lets one millisecond pass: what is due arrives, and who wanted to be called is called.
+    /// Lets one millisecond pass: what is due arrives, and a peer whose
+    /// deadline has come is called.
     fn step(&mut self) {
-        // A deadline lies in the future: it is asked for before time passes.
+        // A deadline lies in the future, so it is read before time passes.
         let deadlines = |peer: &Peer| peer.machine.deadline();
         let deadlines: Vec<Option<Time>> = self.peers.iter().map(deadlines).collect();
         self.now_ms += 1;
         while let Some(next) = self.queue.first_entry().filter(|e| e.key().0 <= self.now_ms) {
             match next.remove() {
                 (who, Due::News(input)) => self.handle(who, input),
-                // Nothing is believed that is not signed: `open` verifies, and says whose it is.
+                // No unsigned message is accepted: `open` verifies it and returns its author.
                 (who, Due::Bytes(bytes)) => match wire::open(&RUN, &bytes, GOSSIP_BYTES_MAX) {
                     Ok(message) => self.handle(who, Input::Message(message.into())),
                     Err(why) => println!("peer {who} drops a message: {why}"),

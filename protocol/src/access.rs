@@ -1,4 +1,4 @@
-//! Which peers may take part, and by which signature of the organiser.
+//! Which peers may take part, and which signature of the organiser admits them.
 
 pub mod admit;
 pub mod notices;

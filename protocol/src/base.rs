@@ -1,4 +1,4 @@
-//! Values that every other module is written in. Nothing here imports a module of another folder.
+//! Values in which every other module is written. Nothing here imports a module of another folder.
 
 pub mod id;
 pub mod base58;

@@ -1,26 +1,28 @@
-//! Bytes by digest, of many donors at once: whom to ask for which part, and whom to believe.
+//! Bytes by digest, from many donors at once: which donor is asked for
+//! which part, and which to believe.
 //!
-//! What is wanted is cut into parts, and each part is asked of whoever is free, so that a fast
-//! donor does more and a slow one less. Pieces have a digest each and are checked as they come. A
-//! whole has one digest for all of it: where the parts of many donors do not have that digest
-//! together, all of it is fetched from one donor after the other, and the right bytes show which
-//! donor had lied. A whole whose length nobody knows is asked of one donor, from its first byte on.
-//! A donor that breaks off is asked again for what follows; another donor is asked for all of it.
+//! What is wanted is cut into parts, and each part is requested from a donor that is free, so a
+//! fast donor does more and a slow one less. Pieces have a digest each and are checked on arrival.
+//! A whole has one digest for all of it: if the parts of many donors together do not have it, the
+//! whole is fetched from one donor after another, and the right bytes show which donor lied. A
+//! whole of unknown length is requested from one donor, from its first byte on. A donor that breaks
+//! off is asked again for the rest; another donor is asked for all of it.
 //!
-//! How many requests are open follows from how fast answers come: one more for each quick answer, half
-//! as many after a slow one, as in the congestion control of TCP (Jacobson 1988), for all donors
-//! together and, within narrower bounds, for each. When nothing is left to ask for, what is late is
-//! asked of a second donor; not while our line is busy with what is on its way, for on a slow line it
-//! would halve what the first one brings.
+//! The number of open requests follows the speed of the answers: one more for each quick answer,
+//! half as many after a slow one, as in the congestion control of TCP (Jacobson 1988), for all
+//! donors together and, within narrower bounds, for each. When nothing is left to request, a late
+//! part is requested from a second donor as well. That is not done while our link is busy with
+//! transfers: on a slow link it would halve what the first donor brings.
 //!
-//! A donor that has nothing to give is asked again after a pause, longer each time, since it may be
-//! fetching the same thing; but nobody waits for it: when no request is open and all donors have had
-//! nothing since anything came, or are left out, the transfer ends. A donor that sends something else than it was asked for is
-//! left out and named. A donor that says nothing, or refuses after a long time, holds up nobody,
-//! and is left out after two requests; one that only refuses is left out after six. So whatever
-//! donors do, a transfer ends.
+//! A donor that has nothing to give may be fetching the same thing, so it is asked again after a
+//! pause, longer each time. No transfer waits for that: it ends when no request is open and every
+//! donor is excluded, or has had nothing since the last bytes came. A donor that sends other bytes
+//! than it was asked for is excluded and reported. A donor that does not answer, or refuses only
+//! after a long time, holds up nothing and is excluded after two requests; one that only refuses is
+//! excluded after six. So every transfer ends, whatever donors do.
 //!
-//! What this does not do: carry bytes or hash them (the caller's), decide what is wanted (`sync`, `epoch`).
+//! What this does not do: carry bytes or hash them (the caller), decide what
+//! is wanted (`sync`, `epoch`).
 
 mod donor;
 mod task;
@@ -35,164 +37,165 @@ use crate::base::time::Time;
 use donor::Donor;
 use task::{Taken, Task};
 
-/// An answer within this time says that more can be asked for: a line of 4 Mbit/s brings a part of
-/// 1 MiB in it. A donor that has nothing to give is put aside for as long at first.
+/// An answer within this time allows one more request: a link of 4 Mbit/s brings a part of 1 MiB in
+/// it. It is also the first pause of a donor that has nothing to give.
 const QUICK: Duration = Duration::from_secs(2);
 
-/// After this time others are asked although as many requests are open as should be.
+/// After this time other donors are asked, even if the limit of open requests is reached.
 const SLOW: Duration = Duration::from_secs(10);
 
-/// After this time no answer will come: a line of 0.5 Mbit/s brings a part of 1 MiB in half of it.
-/// No donor is put aside for longer.
+/// After this time a request counts as unanswered: a link of 0.5 Mbit/s brings a part of 1 MiB in
+/// half of it. No pause of a donor is longer.
 const END: Duration = Duration::from_secs(30);
 
-/// What a transfer must know.
+/// What a transfer must know about the run.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Bytes of every part of a whole but the last one, which is shorter.
     pub part_bytes: u32,
-    /// Which rules hold: [`Rules::ALL`] in every program.
+    /// Which rules are in force: [`Rules::ALL`] in every program.
     pub rules: Rules,
 }
 
-/// A piece that has a digest of its own.
+/// A piece with a digest of its own, which can be checked by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// The place of its first byte in what it is a piece of.
+    /// Offset of its first byte in the file that it is a piece of.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Length of the piece in bytes.
     pub length: u32,
-    /// BLAKE3 of them.
+    /// BLAKE3 of the bytes of the piece.
     pub digest: Digest,
 }
 
-/// How many bytes a whole has.
+/// The length of a whole, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
-    /// Exactly this many.
+    /// Exactly this many bytes, from a manifest or receipt.
     Exactly(u64),
-    /// Nobody knows it before a part comes that is shorter than the others. It is not more than
-    /// this.
+    /// Unknown until a part comes that is shorter than the others. At most this many bytes; a donor
+    /// that sends more is at fault.
     AtMost(u64),
 }
 
-/// What is to be fetched.
+/// What a transfer is to fetch.
 #[derive(Clone, Debug)]
 pub enum Want {
-    /// These pieces, except those that are here already, which are named by their numbers.
+    /// These pieces, except for those that are here already, which are given by their index.
     Pieces(Vec<Piece>, BTreeSet<usize>),
     /// The bytes that have this digest together.
     Whole(Digest, Length),
 }
 
-/// Why a request got no bytes.
+/// Why a request brought no bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The donor has nothing to give, or cannot be reached.
     Refused,
-    /// The donor says nothing.
+    /// The donor does not answer in time.
     Silent,
-    /// The donor sends without an end.
+    /// The donor sends more than it was asked for.
     TooLong,
-    /// Our own side had no room for the request.
+    /// Our own side had no room for the request; the donor is not blamed.
     Busy,
 }
 
-/// The bytes of an answer, named.
+/// The bytes of an answer, by name. The caller holds them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bytes {
-    /// How many.
+    /// Number of bytes that came.
     pub length: u64,
-    /// BLAKE3 of them.
+    /// BLAKE3 of the bytes that came.
     pub digest: Digest,
 }
 
-/// What happened.
+/// What happened to the transfer.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// This is wanted now, and nothing else any more.
+    /// This is wanted now, and whatever was wanted before no longer is.
     Fetch(Want),
-    /// These peers may have it. New ones are asked too; a donor that was left out stays left out.
+    /// These peers may have it. New ones are asked too; a donor that was excluded stays excluded.
     Donors(Vec<PeerId>),
     /// The request with this number has ended.
     Answer(u64, Result<Bytes, Failure>),
-    /// The digest of all that was kept, as [`Output::Hash`] asked.
+    /// The digest of all bytes that were stored, as [`Output::Hash`] asked for it.
     Hashed(Digest),
-    /// Time has passed.
+    /// Time has passed: the caller gives this at [`State::deadline`].
     Tick {
-        /// Whether our line is busy with what is on its way, in this transfer and all others.
+        /// Whether our link is busy with what is being received, in this transfer and all others.
         line_full: bool,
     },
 }
 
-/// What the caller has to do.
+/// What the caller has to do, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Ask a donor for bytes, and say what becomes of it under this number.
+    /// Request bytes from a donor, and report the end of the request under this number.
     Ask {
-        /// Names the request.
+        /// The number of the request, never used twice.
         number: u64,
-        /// Who is asked.
+        /// The donor to which the request goes.
         peer: PeerId,
-        /// Which part or piece.
+        /// Index of the part or piece wanted.
         part: usize,
-        /// The first byte wanted.
+        /// Offset of the first byte wanted.
         offset: u64,
         /// Bytes wanted; only the last part of a whole of unknown length may be shorter.
         length: u32,
     },
-    /// The bytes of the answer that was just given are those of this part, which begins at `offset`.
+    /// Store the bytes of the answer that was just given: they are this
+    /// part, which begins at `offset`.
     Keep {
-        /// Which part or piece.
+        /// Index of the part or piece stored.
         part: usize,
-        /// Where it belongs.
+        /// Offset at which the bytes belong.
         offset: u64,
     },
-    /// Hash all that was kept: the first `length` bytes.
+    /// Hash the first `length` bytes of what was stored, and give [`Input::Hashed`].
     Hash {
-        /// How many.
+        /// Number of bytes to hash, from the first on.
         length: u64,
     },
     /// A donor sent something else than it was asked for.
     Fault(PeerId, AnswerFault),
-    /// All that was wanted is here.
+    /// Everything that was wanted is here.
     Done,
-    /// None of the donors that were asked has all of it.
+    /// None of the donors has all of it.
     Nobody,
 }
 
-/// Donors, and what they are asked for. [`Self::handle`] is the only mutator; the caller applies every
+/// Donors and their open requests. Only [`Self::handle`] changes it; the caller carries out every
 /// output, in order, before the next input.
 #[derive(Clone, Debug)]
 pub struct State {
     config: Config,
     donors: Vec<Donor>,
-    /// Requests that may be open.
+    /// Requests that may be open at all donors together.
     limit: usize,
-    /// How long an answer takes; zero before the first.
+    /// Smoothed duration of an answer; zero before the first.
     usual: Duration,
-    /// Requests so far.
+    /// Requests so far; the last one has this number.
     count: u64,
     open: BTreeMap<u64, Request>,
     /// The time until which our own side has no room.
-    busy: Time,
+    busy_until: Time,
     line_full: bool,
-    /// When it was last looked who is late.
-    looked: Time,
+    /// The time of the last tick, for the next deadline.
+    ticked_at: Time,
     task: Option<Task>,
 }
 
-/// A request that is open.
+/// A request that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// Its index among the donors.
+    /// Index of the donor in `donors`.
     donor: usize,
     part: usize,
     at: Time,
 }
 
 impl State {
-    /// Nobody is known, and nothing wanted.
+    /// A transfer without donors, which wants nothing.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -202,26 +205,26 @@ impl State {
             usual: Duration::ZERO,
             count: 0,
             open: BTreeMap::new(),
-            busy: Time::ZERO,
+            busy_until: Time::ZERO,
             line_full: false,
-            looked: Time::ZERO,
+            ticked_at: Time::ZERO,
             task: None,
         }
     }
 
-    /// When it is time to look who is late; `None` while nothing is wanted.
+    /// When the next tick is due, to find late requests; `None` while nothing is wanted.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.task.as_ref().map(|_| self.looked + QUICK / 4)
+        self.task.as_ref().map(|_| self.ticked_at + QUICK / 4)
     }
 
-    /// The donors that have delivered something and are not left out.
+    /// The donors that have delivered something and are not excluded.
     pub fn active(&self) -> impl Iterator<Item = PeerId> {
-        let active = self.donors.iter().filter(|donor| donor.delivered > 0 && !donor.out);
+        let active = self.donors.iter().filter(|donor| donor.delivered > 0 && !donor.excluded);
         active.map(|donor| donor.peer)
     }
 
-    /// Takes one input.
+    /// Takes one input, and requests whatever may be requested after it.
     pub fn handle(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
         match input {
             Input::Fetch(want) => self.on_fetch(now, want, out),
@@ -233,17 +236,19 @@ impl State {
         self.advance(now, out);
     }
 
+    /// Begins a transfer. An older one that has not ended is dropped without an output.
     fn on_fetch(&mut self, now: Time, want: Want, out: &mut Vec<Output>) {
         let is_open = matches!(want, Want::Whole(_, Length::AtMost(_)));
         let task = Task::new(want, self.config.part_bytes, self.config.rules.keeps(Rule::Resumed));
         self.open.clear();
-        (self.looked, self.task) = (now, Some(task));
+        (self.ticked_at, self.task) = (now, Some(task));
         if is_open {
-            self.turn_to_one(out);
+            self.fetch_from_next(out);
         }
         self.conclude(out);
     }
 
+    /// Adds donors to those that are known; one that was excluded stays so.
     fn on_donors(&mut self, peers: &[PeerId]) {
         for peer in peers {
             if !self.donors.iter().any(|donor| donor.peer == *peer) {
@@ -252,8 +257,9 @@ impl State {
         }
     }
 
+    /// Ends the requests that no donor has answered for [`END`], as silent ones.
     fn on_tick(&mut self, now: Time, line_full: bool, out: &mut Vec<Output>) {
-        (self.looked, self.line_full) = (now, line_full);
+        (self.ticked_at, self.line_full) = (now, line_full);
         let over = self.open.iter().filter(|(_, request)| now.since(request.at) >= END);
         let over: Vec<u64> = over.map(|(number, _)| *number).collect();
         for number in over {
@@ -261,6 +267,7 @@ impl State {
         }
     }
 
+    /// Ends a request. An answer to one that is no longer open is ignored.
     fn on_answer(
         &mut self,
         now: Time,
@@ -270,7 +277,7 @@ impl State {
     ) {
         let Some(Request { donor, part, at }) = self.open.remove(&number) else { return };
         let Some(task) = &mut self.task else { return };
-        // What a second donor has delivered is not waited for.
+        // A second donor has delivered this part meanwhile.
         if !task.lacks(part) {
             return;
         }
@@ -290,20 +297,21 @@ impl State {
             Err(Failure::TooLong) => {
                 self.blame(donor, AnswerFault::Endless, out);
             }
-            Err(Failure::Busy) => self.busy = now + BUSY_PAUSE,
-            Err(Failure::Refused) if took < SLOW => self.donors[donor].put_aside(now),
-            // A donor that holds a request for so long and then refuses it has been silent too.
+            Err(Failure::Busy) => self.busy_until = now + BUSY_PAUSE,
+            Err(Failure::Refused) if took < SLOW => self.donors[donor].note_refusal(now),
+            // A donor that holds a request for this long and then refuses it has been silent too.
             Err(Failure::Refused | Failure::Silent) => {
                 self.donors[donor].note_silence();
                 self.limit = 1;
             }
         }
         let asked_still = self.open.values().any(|request| request.part == part);
-        if let Some(task) = self.task.as_mut().filter(|_| !asked_still) {
+        if !asked_still && let Some(task) = &mut self.task {
             task.ask_again(part);
         }
     }
 
+    /// Adapts the usual time and the number of open requests to a good answer.
     fn note_answer(&mut self, donor: usize, took: Duration) {
         self.usual = if self.usual.is_zero() { took } else { (self.usual * 7 + took) / 8 };
         self.donors[donor].note_answer(took);
@@ -315,8 +323,8 @@ impl State {
         }
     }
 
-    /// Once no part is lacking: has a whole hashed, and ends a transfer of pieces, which were
-    /// checked one by one.
+    /// Once no part is missing: has a whole hashed, or ends a transfer of pieces,
+    /// which were checked one by one.
     fn conclude(&mut self, out: &mut Vec<Output>) {
         let Some(task) = self.task.as_ref().filter(|task| task.is_complete()) else { return };
         self.open.clear();
@@ -326,23 +334,27 @@ impl State {
         }
     }
 
+    /// Compares the digest of a whole. On a mismatch nobody can tell which of several donors lied, so
+    /// the whole is requested again from one donor alone, who then answers for all of it.
     fn on_hashed(&mut self, found: Digest, out: &mut Vec<Output>) {
         let checks = self.config.rules.keeps(Rule::Checked);
         let Some(task) = self.task.as_ref().filter(|task| task.is_complete()) else { return };
         let Some((wanted, _)) = task.whole() else { return };
         let good = found == wanted || !checks;
         for liar in if good { task.liars() } else { task.author().into_iter().collect() } {
-            let known = self.donors.iter().position(|donor| donor.peer == liar && !donor.out);
-            known.into_iter().for_each(|donor| self.blame(donor, AnswerFault::OtherBytes, out));
+            let known = self.donors.iter().position(|donor| donor.peer == liar && !donor.excluded);
+            if let Some(donor) = known {
+                self.blame(donor, AnswerFault::OtherBytes, out);
+            }
         }
-        if good { self.end(Output::Done, out) } else { self.turn_to_one(out) }
+        if good { self.end(Output::Done, out) } else { self.fetch_from_next(out) }
     }
 
-    /// Asks the next donor alone for all of it.
-    fn turn_to_one(&mut self, out: &mut Vec<Output>) {
+    /// Requests the whole from the next donor alone.
+    fn fetch_from_next(&mut self, out: &mut Vec<Output>) {
         let Some(task) = &mut self.task else { return };
         let free =
-            |(number, donor): &(usize, &mut Donor)| !donor.out && !task.tried.contains(number);
+            |(number, donor): &(usize, &mut Donor)| !donor.excluded && !task.tried.contains(number);
         match self.donors.iter_mut().enumerate().find(free) {
             Some((number, donor)) => {
                 *donor = Donor::new(donor.peer);
@@ -353,40 +365,42 @@ impl State {
         }
     }
 
+    /// Excludes a donor whose bytes cannot be honest, and reports it.
     fn blame(&mut self, donor: usize, why: AnswerFault, out: &mut Vec<Output>) {
-        self.donors[donor].out = true;
+        self.donors[donor].excluded = true;
         out.push(Output::Fault(self.donors[donor].peer, why));
     }
 
+    /// Ends the transfer with its one last output.
     fn end(&mut self, how: Output, out: &mut Vec<Output>) {
         self.task = None;
         out.push(how);
     }
 
-    /// Asks for as much as may be asked for, and notices when nobody is left to ask.
+    /// Requests as much as may be requested, and ends the transfer if no donor is left to ask.
     fn advance(&mut self, now: Time, out: &mut Vec<Output>) {
-        while self.task.as_ref().is_some_and(|task| !task.is_complete()) && self.busy <= now {
-            let in_vain = self.open.is_empty() && self.donors.iter().all(|d| d.empty || d.out);
-            while !in_vain && let Some((donor, part)) = self.choose(now) {
+        while self.task.as_ref().is_some_and(|task| !task.is_complete()) && self.busy_until <= now {
+            let stuck = self.open.is_empty() && self.donors.iter().all(|d| d.empty || d.excluded);
+            while !stuck && let Some((donor, part)) = self.choose(now) {
                 self.ask(now, donor, part, out);
             }
-            let Some(task) = self.task.as_ref().filter(|_| self.open.is_empty()) else { return };
+            let (Some(task), true) = (&self.task, self.open.is_empty()) else { return };
             match task.one {
                 None => self.end(Output::Nobody, out),
-                // A donor that has begun is waited for.
+                // A donor that has begun to deliver is waited for.
                 Some(one) if self.waits_for(one) => return,
-                Some(_) => self.turn_to_one(out),
+                Some(_) => self.fetch_from_next(out),
             }
         }
     }
 
-    /// Whether what `one` has sent is worth waiting for what follows.
+    /// Whether `one` has sent a part, and may still send the rest.
     fn waits_for(&self, one: usize) -> bool {
         let begun = self.task.as_ref().is_some_and(Task::has_begun);
-        begun && !self.donors[one].out && self.config.rules.keeps(Rule::Resumed)
+        begun && !self.donors[one].excluded && self.config.rules.keeps(Rule::Resumed)
     }
 
-    /// Whom to ask next, and for which part.
+    /// The donor to ask next, and for which part.
     fn choose(&mut self, now: Time) -> Option<(usize, usize)> {
         let task = self.task.as_mut()?;
         let open_of = |donor| self.open.values().filter(|open| open.donor == donor).count();
@@ -397,8 +411,8 @@ impl State {
             .map(|(number, donor)| (open_of(number), number, donor))
             .filter(|(open, _, donor)| donor.is_free(now, *open))
             .collect();
-        // Those that have delivered come before those of which nothing is known: near the end of a transfer most of
-        // the latter have come late, and have nothing yet.
+        // Donors that have delivered come before unknown ones: near the end of a transfer most
+        // unknown donors have joined late, and have nothing yet.
         free.sort_by_key(|(open, _, Donor { unanswered, delivered, .. })| {
             (*open, *unanswered, *delivered == 0, *delivered)
         });
@@ -410,8 +424,8 @@ impl State {
             let (_, donor, _) = free.first()?;
             return Some((*donor, task.waiting.pop_front()?));
         }
-        // The last ones: what is late is asked of somebody else as well. The first byte may take as long
-        // as all that is queued on a line.
+        // Nothing is left to request: a late part is requested from a second donor as well. The
+        // first byte may take as long as all that is queued on a link.
         let late = self.usual * 2 + QUICK;
         let is_late = |open: &&Request| !self.line_full && now.since(open.at) >= late;
         let once =
@@ -422,6 +436,7 @@ impl State {
         })
     }
 
+    /// Requests one part from one donor.
     fn ask(&mut self, now: Time, donor: usize, part: usize, out: &mut Vec<Output>) {
         let Some(task) = &self.task else { return };
         let (offset, length) = task.range(part);
@@ -432,7 +447,7 @@ impl State {
     }
 }
 
-/// Requests that are open at once, at all donors.
+/// Requests that are open at once, at all donors together.
 const OPEN_MAX: usize = 32;
 
 /// The pause after our own side had no room for a request.

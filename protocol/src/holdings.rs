@@ -1,15 +1,16 @@
-//! What a peer holds: which updates, chunks and states are here, safe, served, owed, and may go; and the
-//! peer itself, since all that it decides rests on what is on its disk.
+//! What a peer holds: which updates, chunks and states are here, on disk, served, unflushed or
+//! obsolete. It also owns the peer, whose every decision rests on what is on its disk.
 //!
-//! The caller owns clock, network, files, worker and bytes, and does what each [`Output`] says, in
-//! order: send, write, read, fetch, compute. Bytes are named, never carried: the caller keeps those that
-//! come in memory under a name ([`Buffer`]) until [`Output::Release`] or [`Output::Drop`].
+//! The caller owns clock, network, files, worker and bytes, and carries out each
+//! [`Output`] in order: send, write, read, fetch, compute. Bytes are named, never carried:
+//! the caller keeps incoming bytes in memory under a name ([`Buffer`]) until
+//! [`Output::Release`] or [`Output::Drop`].
 //!
-//! An update comes out of our ring, or from other peers. It is flushed to disk before the peer hears
-//! that it is held, because it votes for what it holds (R5). Where the disk takes no more, room is made
-//! by giving up updates that a checkpoint holds, and it is tried again. Until it succeeds the peer gives
-//! no vote for that update, but it is served from memory and, once others have decided it, the outer
-//! step is taken, silently (`outbox`).
+//! An update comes from our ring or from other peers. It is flushed to disk before the peer is
+//! informed of it, because a peer votes for an update that it holds (R5). If the disk is full, room
+//! is made by dropping updates that a checkpoint contains, and the write is tried again. Until it
+//! succeeds the peer does not vote for the update. It serves the update from memory and, once
+//! others have decided it, takes the outer step without sending anything (`outbox`).
 
 mod checkpoints;
 mod interface;
@@ -50,26 +51,26 @@ pub struct State {
     codec: Codec,
     elements: u64,
     rules: Rules,
-    /// The run's tokenizer, if there is one; it is on disk.
+    /// The run's tokenizer, if it has one; it is on disk.
     file: Option<Digest>,
     /// The files of the run's data that are handed out; they are on disk.
     data: Vec<Digest>,
     outbox: Outbox,
     updates: Updates,
-    /// Updates that go to disk.
+    /// Updates that are being written to disk.
     writing: BTreeMap<Digest, Writing>,
     steps: Steps,
     repairs: Repairs,
     checkpoints: Checkpoints,
-    /// When a checkpoint that was refused is tried again.
+    /// When the disk is tried again after it refused a checkpoint.
     resave_at: Option<Time>,
     /// Updates of the open epoch that an earlier start has voted for.
     held: Vec<Digest>,
-    /// What the peer hears next.
+    /// What the peer takes next, in order.
     inbox: VecDeque<peer::Input>,
-    /// When the peer began to stand still, if it does.
-    stuck_since: Option<Time>,
-    /// Who may serve the state that is being fetched.
+    /// When the peer was suspended because of its disk, if it is.
+    suspended_since: Option<Time>,
+    /// The peers that may serve the state that is being fetched.
     donors: Vec<PeerId>,
 }
 
@@ -81,7 +82,7 @@ impl State {
     #[must_use]
     pub fn new(now: Time, config: Config) -> Self {
         let Config { peer, codec, newest, saved, published, file, data, updates, held } = config;
-        let (elements, rules) = (peer.law.elements, peer.law.rules);
+        let (elements, rules) = (peer.validator.elements, peer.validator.rules);
         Self {
             peer: peer::State::new(now, peer),
             codec,
@@ -98,24 +99,24 @@ impl State {
             resave_at: None,
             held,
             inbox: VecDeque::new(),
-            stuck_since: None,
+            suspended_since: None,
             donors: Vec::new(),
         }
     }
 
-    /// The peer, to look at.
+    /// The peer inside, for reading only.
     #[must_use]
     pub fn peer(&self) -> &peer::State {
         &self.peer
     }
 
-    /// Whether a state is being written.
+    /// Whether a checkpoint is being written.
     #[must_use]
     pub fn is_saving(&self) -> bool {
         self.checkpoints.saving.is_some()
     }
 
-    /// Whether records are being written, by a disk that takes them.
+    /// Whether records are being written, by a disk that accepts them.
     #[must_use]
     pub fn is_logging(&self) -> bool {
         self.outbox.is_open()
@@ -126,10 +127,10 @@ impl State {
         self.outbox.records()
     }
 
-    /// When to call with a tick if nothing happens before.
+    /// When the caller has to give a tick if nothing happens before.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let peer = self.peer.deadline().filter(|_| !self.outbox.is_stuck());
+        let peer = if self.outbox.is_stuck() { None } else { self.peer.deadline() };
         let kept = self.writing.values().filter_map(|writing| writing.retry_at).min();
         let steps = self.steps.refetch_at;
         let all =
@@ -137,7 +138,7 @@ impl State {
         all.into_iter().flatten().min()
     }
 
-    /// Takes one input. The caller does what every output says, in order, before the next.
+    /// Takes one input. The caller carries out every output, in order, before the next.
     pub fn handle(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
         self.on_time(now, out);
         match input {
@@ -171,16 +172,17 @@ impl State {
         self.drain(now, out);
     }
 
-    /// Gives the peer what it has to hear, and does what it decides, until nothing is left. While the
-    /// disk takes nothing, and as much waits for it as may, what others say is not heard and time does
-    /// not pass: the peer stands still, like a process that was stopped.
+    /// Gives the peer its inputs and carries out its decisions, until nothing is left. While the
+    /// disk is full and the bound of waiting records is reached, messages are dropped and time does
+    /// not pass: the peer is suspended, like a process that was stopped.
     fn drain(&mut self, now: Time, out: &mut Vec<Output>) {
         let mut decided = Vec::new();
         while let Some(input) = self.inbox.pop_front() {
-            self.stuck_since = self.stuck_since.or(Some(now)).filter(|_| self.outbox.is_stuck());
+            let since = self.suspended_since.unwrap_or(now);
+            self.suspended_since = self.outbox.is_stuck().then_some(since);
             let from_outside = matches!(input, peer::Input::Message(_) | peer::Input::Tick);
-            if self.stuck_since.is_none() || !from_outside {
-                self.peer.handle(self.stuck_since.unwrap_or(now), input, &mut decided);
+            if self.suspended_since.is_none() || !from_outside {
+                self.peer.handle(self.suspended_since.unwrap_or(now), input, &mut decided);
             }
             decided.drain(..).for_each(|decision| self.decide(now, decision, out));
         }
@@ -203,7 +205,7 @@ impl State {
         self.save(out);
     }
 
-    /// Does what was put off and is due now.
+    /// Carries out what was postponed and is due now.
     fn on_time(&mut self, now: Time, out: &mut Vec<Output>) {
         let due = |at: &mut Option<Time>| at.take_if(|at| *at <= now).is_some();
         if due(&mut self.steps.refetch_at) {
@@ -215,7 +217,7 @@ impl State {
         let refused =
             self.writing.values_mut().filter_map(|w| due(&mut w.retry_at).then_some(w.name));
         for name in refused.collect::<Vec<_>>() {
-            self.keep_again(name, out);
+            self.retry_keep(name, out);
         }
         for (ticket, part) in self.repairs.answered(now, self.codec) {
             out.push(answer(ticket, part.map(Location::Memory)));
@@ -223,7 +225,7 @@ impl State {
         out.extend(self.checkpoints.forget(now).into_iter().map(Output::Retire));
     }
 
-    /// Does what the peer decided, once the disk has what it rests on.
+    /// Carries out a decision, once its records are on disk.
     fn decide(&mut self, now: Time, decision: peer::Output, out: &mut Vec<Output>) {
         match decision {
             peer::Output::Log(record) => self.log(record),
@@ -231,7 +233,7 @@ impl State {
         }
     }
 
-    /// A vote pins its update; a decision whose update is not on the disk binds nobody until it is.
+    /// Logs a record. A vote pins its update; a decision binds nobody until its update is on disk.
     fn log(&mut self, record: Record) {
         if let Record::Voted { voted } = &record
             && self.rules.keeps(Rule::Bound)
@@ -243,12 +245,13 @@ impl State {
         {
             let (epoch, update) = (link.receipt.series.epoch, link.receipt.update);
             if epoch > self.checkpoints.whole() && self.updates.is_unflushed(&update) {
-                self.outbox.owe(epoch, update);
+                self.outbox.await_flush(epoch, update);
             }
         }
         self.outbox.log(record);
     }
 
+    /// Performs an effect now, holds it back until the records before it are flushed, or drops it (R19).
     fn admit(&mut self, now: Time, item: Effect, out: &mut Vec<Output>) {
         if !self.rules.keeps(Rule::Durable) {
             return self.perform(now, item, out);
@@ -260,6 +263,8 @@ impl State {
         }
     }
 
+    /// The disk has taken or refused a batch. What waited for it is performed, or dropped if it never
+    /// can be; a question that is dropped is refused.
     fn on_written(&mut self, now: Time, disk: Disk, out: &mut Vec<Output>) {
         let (ready, never) = self.outbox.written(now, disk);
         ready.into_iter().for_each(|item| self.perform(now, item, out));
@@ -315,19 +320,17 @@ impl State {
         }
     }
 
-    /// The epoch after the head.
     fn open_epoch(&self) -> u64 {
         self.peer.head().epoch + 1
     }
 
-    /// Puts the donors first that are alive: each dead one costs the time that it is waited for.
+    /// Sorts living donors first: each dead one costs the time of a request.
     fn living_first(&self, now: Time, mut donors: Vec<PeerId>) -> Vec<PeerId> {
-        donors.sort_by_key(|donor| !self.peer.roll().alive(donor, now));
+        donors.sort_by_key(|donor| !self.peer.table().alive(donor, now));
         donors
     }
 }
 
-/// Rings.
 impl State {
     fn concerns(&self, roster: &Digest) -> bool {
         self.repairs.concerns(roster, self.open_epoch())
@@ -346,6 +349,7 @@ impl State {
         }));
     }
 
+    /// A ring is over. Its finished chunks stay for a later attempt if its epoch is still open.
     fn on_ring_ended(&mut self, now: Time, roster: Digest, out: &mut Vec<Output>) {
         if !self.concerns(&roster) {
             return out.push(Output::Release(Buffer::Ring(roster)));
@@ -358,7 +362,7 @@ impl State {
         }
     }
 
-    /// A ring has computed what it had to.
+    /// A ring has computed its part.
     fn on_ring_held(
         &mut self,
         now: Time,
@@ -377,14 +381,14 @@ impl State {
         self.conclude_repair(out);
     }
 
-    /// Releases an update that is not to be kept, unless the very same bytes are held.
+    /// Releases an update that is not kept, unless the same bytes are held already.
     fn release_update(&self, update: Digest, out: &mut Vec<Output>) {
         if !self.updates.is_in_memory(&update) {
             out.push(Output::Release(Buffer::Update(update)));
         }
     }
 
-    /// A kept chunk has come. The attempt may be over: then it matters to the next one.
+    /// A kept chunk has arrived. If the attempt is over, the next one may use it.
     fn on_chunk(&mut self, ring: Digest, finished: Finished, out: &mut Vec<Output>) {
         let chunk = (finished.roster, finished.chunk);
         if !self.concerns(&ring) {
@@ -409,7 +413,7 @@ impl State {
                 self.keep(name, Some((roster, send_rate)), out);
             }
             Some(update) => self.release_update(update, out),
-            // What we hold of a ring is not what its owner sealed: our memory, or the program.
+            // Our copy of a ring is not what its owner sealed: a fault of our memory or program.
             None => {
                 let (rings, bytes) = self.repairs.distrust();
                 self.inbox.extend(rings.into_iter().map(peer::Input::ChunksGone));
@@ -419,7 +423,6 @@ impl State {
     }
 }
 
-/// States, and what others ask for.
 impl State {
     fn on_state(&mut self, head: Head, origin: Origin, out: &mut Vec<Output>) {
         self.checkpoints.newest = head;
@@ -434,7 +437,7 @@ impl State {
         self.save(out);
     }
 
-    /// A fetched state is our head once it is on the disk.
+    /// A fetched state becomes our head once it is on disk.
     fn note_loaded(&mut self) {
         self.inbox.extend(self.checkpoints.take_loaded().map(peer::Input::Loaded));
     }
@@ -443,8 +446,8 @@ impl State {
         out.extend(self.checkpoints.due().map(Output::Save));
     }
 
-    /// A checkpoint is on disk, or is not: training goes on either way. Only a state that was fetched
-    /// is no head of ours before.
+    /// A checkpoint is on disk, or was refused: training goes on either way. Only a fetched state
+    /// cannot become our head before.
     fn on_saved(&mut self, now: Time, disk: Disk, out: &mut Vec<Output>) {
         match disk {
             Disk::Took => {
@@ -458,16 +461,18 @@ impl State {
             Disk::Refused => {
                 self.checkpoints.saving = None;
                 self.make_room(out);
-                let needed = self.checkpoints.loaded.is_some() || self.outbox.is_owing();
-                self.resave_at = self.resave_at.or(Some(now + DISK_PAUSE)).filter(|_| needed);
+                let needed = self.checkpoints.loaded.is_some() || self.outbox.awaits_any_flush();
+                self.resave_at = needed.then_some(self.resave_at.unwrap_or(now + DISK_PAUSE));
             }
         }
     }
 
+    /// Answers the request of a peer, or says at once that it cannot be answered. One for a chunk may
+    /// wait, since our ring may be about to finish it.
     fn on_asked(&mut self, now: Time, ticket: Inquiry, request: &Request, out: &mut Vec<Output>) {
         let place = match *request {
             Request::Ask(_) => return self.admit(now, Effect::Answer(ticket), out),
-            Request::Update { update, .. } => self.updates.place(&update),
+            Request::Update { update, .. } => self.updates.location(&update),
             Request::Chunk { roster, chunk, .. } => {
                 let part = self.repairs.part(self.codec, (roster, chunk));
                 if part.is_none() && self.repairs.wait(now, ticket, (roster, chunk)) {

@@ -1,8 +1,8 @@
-//! What peers say to each other: every control message, and the records that messages are about.
+//! Every control message that peers exchange, and the records that messages are about.
 //!
-//! Words as in `docs/PROTOCOL.md`. A record that others refer to has a digest, made in `wire`, the
-//! one place that knows its bytes: [`Roster`], [`Receipt`], [`Regroup`]. Every message names its
-//! [`Series`], or the head of its author.
+//! `docs/PROTOCOL.md` defines the words, and names each message of Paxos that one of these is. A record that
+//! others refer to has a digest: [`Roster`], [`Receipt`], [`Regroup`]. It is made in `wire`, the one file that
+//! knows its bytes. Every message names its [`Series`], or the head of its author.
 
 mod kept;
 mod proof;
@@ -26,285 +26,282 @@ pub use record::{
 pub use regroup::{Absence, Regroup};
 pub use trust::{Admissions, Attestation, Body, Clause, Invite, Notice, Terms, Ticket};
 
-/// Where a peer stands in its epoch, for people and for the ready count.
+/// How far a peer is in its epoch. Only `Behind` affects decisions; the others are for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Phase {
-    /// A greater head is being fetched.
+    /// It fetches a greater head, and takes part in nothing.
     Behind,
-    /// Inner steps.
+    /// It takes inner steps, until the budget is used.
     Train,
-    /// Delta and weight are frozen.
+    /// Its delta and weight are frozen.
     Ready,
-    /// A roster was accepted.
+    /// It has accepted a roster, and waits for the other members.
     Accepted,
-    /// The ring runs.
+    /// Its ring runs, or it fetches the update.
     Reduce,
-    /// The whole update is held.
+    /// It holds the whole update, and waits for votes.
     Finished,
-    /// Waits for, or asks for, a higher attempt.
+    /// It waits for a higher attempt, or asks for one.
     Recover,
-    /// Joined a Regroup that has not opened.
+    /// It has joined a Regroup that has not opened.
     Regrouping,
 }
 
-/// "I live, and this is where I stand." Repeats what a lost Ready would have said.
+/// "I am alive, and this is my state." It repeats what a lost `Ready` would have said.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Rises by one with each, from 1 at each start.
+    /// Rises by one with each heartbeat, from 1 at each start.
     pub count: u64,
-    /// The author's head.
+    /// What the author committed last.
     pub head: Head,
-    /// The series that the author is in.
+    /// The open series of the author.
     pub series: Series,
     /// A Regroup of that series which the author has joined and which has not opened.
     pub joined: Option<Digest>,
-    /// Whether a goodbye of the author has closed this very series for it, and it has joined no Regroup of it since
-    /// (R29).
+    /// Whether a goodbye of the author closed this very series, and it has joined no Regroup of it since (R29).
     pub closed: bool,
-    /// The log that binds it.
+    /// The log of votes that binds the author (R19).
     pub log: LogId,
-    /// Which start of the author this is.
+    /// The start of the author; rises with each.
     pub incarnation: u64,
-    /// Phase of its epoch.
+    /// How far the author is in its epoch.
     pub phase: Phase,
-    /// Attempt of that phase; 0 before the first.
+    /// The attempt of that phase; 0 before the first one.
     pub attempt: u64,
-    /// Weight of its frozen delta; 0 is not Ready.
+    /// The weight of the author's frozen delta; 0 while it is not Ready.
     pub ready: u64,
-    /// Whether a ring can lead through it: anybody can dial it, or a direct connection joins it with somebody (R41).
+    /// Whether a ring can pass through it: anybody can dial it, or it has a direct connection with somebody (R41).
     pub direct: bool,
-    /// A bit for each voter of `series`, in their order, the first one in the lowest bit of the first byte: set
-    /// where that voter is alive and no direct connection joins it with the author. Of another length than these
-    /// voters need, or longer than [`UNLINKED_BYTES_MAX`], it says nothing.
+    /// A bit for each voter of `series`, in their order, the first one in the lowest bit of the first byte. It is
+    /// set if that voter is alive and unlinked with the author (R42). Empty if no bit is set. It is ignored if its
+    /// length is not that of these voters, or above [`UNLINKED_BYTES_MAX`].
     pub unlinked: Vec<u8>,
-    /// Smoothed round-trip times in milliseconds, at most 16.
+    /// Smoothed round trips to peers in milliseconds, at most 16.
     pub round_trips: Vec<(PeerId, u32)>,
-    /// Bytes per second of its last ring; 0 is unknown.
+    /// Bytes per second that it sent in its last ring; 0 is unknown.
     pub send_rate: u64,
-    /// The newest epoch whose checkpoint it serves; 0 is genesis, which needs no donor.
+    /// The newest epoch whose checkpoint it serves; 0 is genesis, which needs no source.
     pub serves: u64,
-    /// The number of the newest notice that the author knows; 0 is none. Who knows a newer one tells it.
+    /// The number of the newest notice that the author knows; 0 is none. A peer that knows a newer one sends it.
     pub notice: u64,
-    /// The number of the highest attestation that its head lies on, as it says; 0 is none.
+    /// The number of the highest attestation that its head lies on, as the author claims; 0 is none.
     pub attested: u64,
-    /// Why the author may take part, until the ledger of its head says so.
+    /// The author's ticket, until the ledger of its head admits it.
     pub ticket: Option<Box<Ticket>>,
 }
 
-/// Delta and weight are frozen (R31).
+/// "My delta and its weight are frozen" (R31).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Ready {
-    /// The series that the author is in.
+    /// The open series of the author.
     pub series: Series,
-    /// Which start of the author froze it.
+    /// The start of the author that froze the delta.
     pub incarnation: u64,
-    /// Tokens behind the delta.
+    /// The number of tokens that the delta was trained on.
     pub weight: u64,
-    /// Norm of the delta, for people.
+    /// The norm of the delta, for people only.
     pub norm: f32,
 }
 
-/// Asks a majority of voters before an attempt from the second on (R7).
+/// Paxos' prepare: asks the voters what they voted for, before an attempt from the second on (R7).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Query {
-    /// The series.
+    /// The series that the attempt is in.
     pub series: Series,
-    /// The attempt that the author wants to propose.
+    /// The attempt (ballot number) that the author wants to propose.
     pub attempt: u64,
-    /// Peers reported lost.
+    /// Peers that the author knows as reported lost.
     pub lost: Vec<PeerId>,
 }
 
-/// The promise of a voter, or where a peer without a vote stands (R2). It is gossiped, so that everybody
-/// sees who answers (G9), and rosters show those that they rest on (G14).
+/// Paxos' promise: the answer of a voter to a [`Query`], or the state of a peer without a vote (R2). It is
+/// gossiped, so that everybody sees who answers (G9). Rosters show those that they rest on (G14).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// The series.
+    /// The series that the attempt is in.
     pub series: Series,
     /// The log that binds the author: a peer that lost its log is another voter (R19).
     pub log: LogId,
-    /// The attempt that was asked for, and now is promised.
+    /// The attempt that was asked for and is promised now.
     pub attempt: u64,
-    /// Its highest Done in this series.
+    /// The highest `Done` of the author in this series.
     pub done: Option<Ranked>,
-    /// Whether it holds the bytes of the series' forced value.
+    /// Whether it holds the bytes of the value that the series is forced to (R13).
     pub holds_forced: bool,
 }
 
-/// What goes with a [`Status`] to whoever asked: what is too long to be gossiped.
+/// The payload of Paxos' promise that is too long to gossip: sent with a [`Status`] to the peer that asked.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// The series.
+    /// The series that the attempt is in.
     pub series: Series,
     /// The attempt that was asked for.
     pub attempt: u64,
-    /// Finished chunks of rings of this epoch that it holds (R10).
+    /// Finished chunks of rings of this epoch that the author holds (R10).
     pub chunks: Vec<Finished>,
-    /// Its own Ready, if any: incarnation and weight.
+    /// Incarnation and weight of the author's `Ready`, if it is Ready.
     pub ready: Option<(u64, u64)>,
-    /// Voters present to it.
+    /// The voters that are present to the author.
     pub present: Vec<PeerId>,
 }
 
-/// "I take part in this roster" (R3).
+/// Joining the ballot, in Paxos: "I take part in this roster" (R3).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Accept {
-    /// The series.
+    /// The series that the roster is in.
     pub series: Series,
-    /// Digest of the roster.
+    /// The digest of the accepted roster.
     pub roster: Digest,
 }
 
-/// Why a roster or Regroup was refused.
+/// The reason for which a roster or Regroup was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Refusal {
     /// A higher attempt was promised, or another roster accepted at this one.
     Promised,
-    /// The roster names another weight or incarnation of mine than I froze.
+    /// The roster names a weight or incarnation of mine that I did not freeze.
     Weight,
     /// The roster breaks another rule.
     Rule,
-    /// The Regroup leaves out a voter that is present to me, or somebody present at the founding.
+    /// The Regroup leaves out this voter, which is present to me, or a peer present at the founding.
     Present(PeerId),
-    /// A member of the Regroup is not present to me.
+    /// This member of the Regroup is not present to me.
     Absent(PeerId),
-    /// The roster leaves out a voter that is alive to me (G6).
+    /// The roster leaves out this voter, which is alive to me (G6).
     Lacks(PeerId),
-    /// The roster gives too few of those a place whose work is frozen (G6).
+    /// The roster gives too few positions to voters that are Ready (G6).
     Places,
-    /// The roster does not wait for everybody alive, and my patience lasts so many milliseconds still
-    /// (G6).
+    /// The roster does not wait for everybody alive. My patience lasts this many milliseconds more (G6).
     Early(u32),
-    /// The roster lacks a notice that follows on the ledger (T5): its number and digest. The notice itself goes
-    /// with this.
+    /// The roster lacks the notice that follows on the ledger: its number and digest. The notice is sent too (T5).
     Notice(u64, Digest),
-    /// The ticket of that member has expired, by my clock (T4).
+    /// The ticket of this member has expired, by my clock (T4).
     Expired(PeerId),
-    /// The highest vote that the roster rests on is not proven to me: its ground has not come.
+    /// The highest vote that the roster rests on, or a ring that it keeps chunks of, is not proven to me (R8, R32).
     Unproven,
 }
 
-/// The answer to a roster or Regroup that cannot be accepted.
+/// A rejection: the answer to a roster, Regroup or question that the author cannot accept.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Refuse {
-    /// The series.
+    /// The series of what is refused.
     pub series: Series,
-    /// Digest of the roster or Regroup.
+    /// The digest of the roster or Regroup; zero for a question.
     pub what: Digest,
-    /// The attempt promised.
+    /// The promise of the author; `u64::MAX` once it has left the series (R13).
     pub promised: u64,
-    /// The author's head.
+    /// What the author committed last.
     pub head: Head,
-    /// Why.
+    /// The reason, which decides what it costs (G4).
     pub reason: Refusal,
 }
 
-/// A ring neighbour was lost.
+/// "My neighbour in this ring is gone" (R35).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Lost {
-    /// The series.
+    /// The series that the roster is in.
     pub series: Series,
-    /// Digest of the roster.
+    /// The digest of the ring's roster.
     pub roster: Digest,
-    /// The neighbour.
+    /// The neighbour that the author has lost.
     pub who: PeerId,
 }
 
-/// A vote: the author holds the whole update (R5). A majority of them is the certificate.
+/// Paxos' accepted, a vote: the author holds the whole update (R5). Those of a majority are the certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Done {
-    /// The series.
+    /// The series that the roster is in.
     pub series: Series,
-    /// Digest of the roster.
+    /// The digest of the roster that is voted on.
     pub roster: Digest,
-    /// Digest of the receipt.
+    /// The digest of the receipt that is voted for.
     pub r: Digest,
-    /// Digest of the update, so that a voter without a place knows what to fetch.
+    /// The digest of the update, so that a voter without a position knows what to fetch.
     pub update: Digest,
 }
 
-/// Who decided a value: Dones for one roster from a majority of the voters of its series.
+/// The proof that a value is decided: `Done`s for one roster of a majority of its series' voters.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Certificate {
-    /// The roster that was voted on; its series is the receipt's or descends from it (R14).
+    /// The roster that was voted on. Its series is the receipt's, or descends from that (R14).
     pub roster: Roster,
-    /// Who voted, with the signature over its `Done`.
+    /// Each voter, with the signature over its `Done`.
     pub dones: Vec<(PeerId, Signature)>,
 }
 
-/// "I leave the series for ever" (R13).
+/// "I leave this series for good, for the one that a Regroup opens" (R13).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Join {
-    /// The series that is left.
+    /// The series that the author leaves.
     pub series: Series,
-    /// Digest of the Regroup.
+    /// The digest of the joined Regroup.
     pub regroup: Digest,
-    /// The log that binds the author.
+    /// The log of votes that binds the author.
     pub log: LogId,
-    /// Its highest Done in that series and those that it descends from.
+    /// The author's highest `Done` in that series and those that it descends from.
     pub done: Option<Ranked>,
 }
 
-/// A Regroup with all its members' Joins: the root of a series.
+/// A Regroup with the Joins of all its members: what opens a series.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Opening {
-    /// The Regroup.
+    /// The Regroup that all members joined.
     pub regroup: Regroup,
-    /// Each member's Join, with its signature.
+    /// The Join of each member, with its signature, in the order of the members.
     pub joins: Vec<(PeerId, Join, Signature)>,
-    /// The highest vote that they name, with what proves it.
+    /// The highest vote that the Joins name, with its proof.
     pub ground: Option<Box<Voted>>,
 }
 
 impl Opening {
-    /// The highest vote that the Joins name.
+    /// The highest vote that the Joins name, if any.
     #[must_use]
     pub fn highest_done(&self) -> Option<Ranked> {
         self.joins.iter().filter_map(|(_, join, _)| join.done).max()
     }
 }
 
-/// One committed epoch with all that proves it.
+/// One committed epoch with everything that proves it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Link {
-    /// The result.
+    /// The result, by which the next voters are known.
     pub receipt: Receipt,
-    /// Who decided it.
+    /// The votes of a majority that decided it.
     pub certificate: Certificate,
-    /// The Regroups of this epoch and parent that it came through, in order.
+    /// The Regroups of this epoch and parent that led to its series, in order.
     pub openings: Vec<Opening>,
 }
 
-/// "This epoch is decided" (R16).
+/// Paxos' learn: "this epoch is decided" (R16).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Commit {
-    /// The whole link: sent directly to a peer that lacks it.
+    /// The whole link, sent directly to a peer that lacks it.
     Whole(Box<Link>),
-    /// For peers that hold roster and update: gossiped.
+    /// Gossiped, for peers that know the roster.
     Short {
-        /// The series of the roster.
+        /// The series that the roster is in.
         series: Series,
-        /// Digest of the roster.
+        /// The digest of the roster that was voted on.
         roster: Digest,
-        /// Digest of the receipt.
+        /// The digest of the decided receipt.
         r: Digest,
-        /// Digest of the update.
+        /// The digest of the decided update.
         update: Digest,
-        /// Who voted, with the signature over its `Done`.
+        /// Each voter, with the signature over its `Done`.
         dones: Vec<(PeerId, Signature)>,
     },
 }
 
-/// The author's last message (R29).
+/// "I leave the run", the last message of its author (R29).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Leaving {
-    /// The author's head.
+    /// What the author committed last.
     pub head: Head,
-    /// Void once the author is heard with a higher one.
+    /// The start that leaves; the message is void once a higher one is heard.
     pub incarnation: u64,
 }
 
-/// Every control message.
+/// Every control message, as it is signed and sent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each variant is documented at its struct")]
 pub enum Message {
@@ -324,14 +321,14 @@ pub enum Message {
     Leaving(Leaving),
     Notice(Notice),
     Ground(Ground),
-    /// See [`Opened`].
+    /// The proof that a ring started, see [`Opened`].
     Opened(Opened),
-    /// See [`Prepared`].
+    /// A voter holds a whole update, see [`Prepared`].
     Prepared(Prepared),
 }
 
 impl Message {
-    /// The domain tag under which it is signed.
+    /// The domain under which the message is signed. Peers of one version must agree on it.
     #[must_use]
     pub fn tag(&self) -> &'static str {
         match self {
@@ -352,12 +349,12 @@ impl Message {
             Self::Regroup(_) => "regroup",
             Self::Join(_) => "join",
             Self::Leaving(_) => "leaving",
-            // What the organiser signs is "notice".
+            // The organiser's own signature has the domain "notice".
             Self::Notice(_) => "pass-notice",
         }
     }
 
-    /// The series that it speaks about; `None` where it speaks about its author's head only, or about none.
+    /// The series that the message is about; `None` if it is about a head only, or about no series.
     #[must_use]
     pub fn series(&self) -> Option<Series> {
         match self {
@@ -382,117 +379,117 @@ impl Message {
     }
 }
 
-/// What one peer asks another about lineages; believed by what its answer proves, not by who says it.
+/// A question about lineages. An answer is believed by what it proves, not by its author.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ask {
-    /// Links from this epoch on, and the open epoch's Regroups.
+    /// Asks for links from an epoch on, and for the Regroups of the open epoch.
     Lineage {
-        /// The first epoch wanted.
+        /// The first epoch that is wanted.
         from_epoch: u64,
     },
-    /// The chain from this epoch on, to find where two lineages part.
+    /// Asks for the chain from an epoch on, to find where two lineages part.
     Chain {
-        /// The first epoch wanted.
+        /// The first epoch that is wanted.
         from_epoch: u64,
     },
 }
 
-/// Everything that is fetched from a peer.
+/// Everything that a peer can be asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Answered with an [`Answer`].
+    /// A question about lineages, which an [`Answer`] answers.
     Ask(Ask),
     /// Bytes of an update from `offset` on, also of the open epoch.
     Update {
-        /// BLAKE3 of the whole.
+        /// BLAKE3 of all bytes of the update.
         update: Digest,
-        /// The first byte wanted.
+        /// The first byte that is wanted.
         offset: u64,
     },
     /// Bytes of a checkpoint's header and piece table from `offset` on.
     Table {
-        /// State digest.
+        /// The digest of the state that is stored.
         state: Digest,
-        /// The first byte wanted.
+        /// The first byte that is wanted.
         offset: u64,
     },
-    /// One piece of a checkpoint.
+    /// The bytes of one piece of a checkpoint.
     Piece {
-        /// State digest.
+        /// The digest of the state that is stored.
         state: Digest,
-        /// Which piece.
+        /// The number of the piece, from 0.
         index: u32,
     },
     /// Bytes of a finished chunk from `offset` on (R32).
     Chunk {
-        /// The roster whose ring computed it.
+        /// The digest of the roster whose ring computed it.
         roster: Digest,
-        /// Its number there.
+        /// The number of the chunk in that ring.
         chunk: u32,
-        /// The first byte wanted.
+        /// The first byte that is wanted.
         offset: u64,
     },
-    /// Bytes of the file of the run's tokenizer from `offset` on.
+    /// Bytes of the run's tokenizer file from `offset` on.
     File {
-        /// BLAKE3 of the whole.
+        /// BLAKE3 of all bytes of the file.
         file: Digest,
-        /// The first byte wanted.
+        /// The first byte that is wanted.
         offset: u64,
     },
     /// Bytes of the chaining values of a file of the run's data from `offset` on.
     Tree {
-        /// BLAKE3 of the whole file.
+        /// BLAKE3 of all bytes of the file.
         file: Digest,
-        /// The first byte wanted.
+        /// The first byte that is wanted.
         offset: u64,
     },
     /// One piece of a file of the run's data.
     Data {
-        /// BLAKE3 of the whole file.
+        /// BLAKE3 of all bytes of the file.
         file: Digest,
-        /// Which piece.
+        /// The number of the piece, from 0.
         index: u32,
     },
 }
 
-/// One epoch of a chain.
+/// One epoch of a chain, which nobody has signed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainLink {
-    /// The epoch.
+    /// The number of the epoch, from 1.
     pub epoch: u64,
-    /// State digest after it.
+    /// The digest of the state after it.
     pub state: Digest,
-    /// Digest of its receipt.
+    /// The digest of the epoch's receipt.
     pub r: Digest,
 }
 
-/// The answer to an [`Ask`].
+/// The answer to an [`Ask`], believed by what it proves.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// At most [`LINKS_MAX`] links, oldest first.
     Lineage {
-        /// The links.
+        /// The links, as many as fit one answer.
         links: Vec<Link>,
-        /// The answering peer's head.
+        /// The head of the peer that answers.
         head: Head,
-        /// Regroups of its open epoch, in order.
+        /// The Regroups of its open epoch, in order.
         openings: Vec<Opening>,
     },
     /// At most [`CHAIN_MAX`] entries, oldest first.
     Chain(Vec<ChainLink>),
 }
 
-/// Bytes of [`Heartbeat::unlinked`]: a bit for each member that a roster may have.
+/// Longest [`Heartbeat::unlinked`], in bytes: a bit for each member that a roster may have.
 pub const UNLINKED_BYTES_MAX: usize = MEMBERS_MAX.div_ceil(8);
 
-/// Finished chunks in one `Report`: those of a ring of as many members as a roster may have.
+/// Most finished chunks in one `Report`: those of a ring of as many members as a roster may have.
 pub const CHUNKS_MAX: usize = MEMBERS_MAX;
 
-/// Peers named as holders of one kept chunk.
+/// Most peers that a roster names as holders of one kept chunk.
 pub const HOLDERS_MAX: usize = 3;
 
-/// Links in one answer.
+/// Most links that one answer may have.
 pub const LINKS_MAX: usize = 64;
 
-/// Chain entries in one answer: 80 bytes each.
+/// Most chain entries in one answer, of 80 bytes each.
 pub const CHAIN_MAX: usize = 4_096;

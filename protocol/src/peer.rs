@@ -1,9 +1,13 @@
-//! One peer of a run: routes inputs to the machines and what they decide to the outside.
+//! One peer of a run: routes inputs to the machines, and their decisions to the outside.
 //!
 //! The caller owns clock, network, files, worker and bytes. It calls [`State::handle`] with what
 //! happened, applies every [`Output`] in order, and calls again with [`Input::Tick`] at
 //! [`State::deadline`]. Time never goes back. Nothing here can fail: what a peer did wrong comes
-//! out as [`Output::Fault`], what a person may want to see as [`Output::Event`].
+//! out as [`Output::Fault`], what the user may want to see as [`Output::Event`].
+//!
+//! Three machines decide: `view` which peers are alive, `epoch` what this epoch's update is, `sync`
+//! which lineage to follow. None calls another. What one decides for another goes through the queue
+//! of [`State::run`].
 
 mod interface;
 
@@ -18,11 +22,11 @@ use crate::base::sign::Verified;
 use crate::base::time::Time;
 use crate::consensus::epoch;
 use crate::consensus::sync;
-use crate::history::lineage::{Law, Me};
+use crate::history::lineage::{LocalPeer, Validator};
 use crate::history::log::{Recovered, Votes};
 use crate::machine::event::Event;
 use crate::machine::step::{Ahead, Decision, Step};
-use crate::machine::table::Roll;
+use crate::machine::table::PeerTable;
 use crate::message::wire;
 use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
 use crate::view;
@@ -31,11 +35,11 @@ pub use crate::consensus::sync::UPDATES_KEPT;
 pub use crate::machine::output::Output;
 pub use interface::{ASK_TIMEOUT, Config, Input};
 
-/// One peer.
+/// One peer: its three machines, and what its next heartbeat says.
 #[derive(Clone, Debug)]
 pub struct State {
-    law: Law,
-    me: Me,
+    validator: Validator,
+    me: LocalPeer,
     view: view::State,
     epoch: epoch::State,
     sync: sync::State,
@@ -46,10 +50,10 @@ pub struct State {
     last_beat: Option<News>,
     /// The series for whose voters the view keeps room.
     named_for: Option<Series>,
-    /// Whether somebody alive has a greater head that may be had.
+    /// Whether a live peer has a greater head that may be fetched.
     ahead: Ahead,
     send_rate: u64,
-    /// The epoch of the newest checkpoint on disk.
+    /// The epoch of the newest checkpoint on disk, which others may fetch.
     serves: u64,
     /// When each author was last answered with a `Commit`.
     replied: BTreeMap<PeerId, Time>,
@@ -57,7 +61,7 @@ pub struct State {
     left: bool,
 }
 
-/// Something that is still to be done.
+/// Something that is still to be done for the present input.
 #[derive(Clone, Debug)]
 enum Next {
     Epoch(epoch::Input),
@@ -65,7 +69,7 @@ enum Next {
     Out(Output),
 }
 
-/// Where the open epoch stands.
+/// What the epoch machine shows to `sync`.
 fn open(epoch: &epoch::State) -> sync::Open<'_> {
     sync::Open {
         series: epoch.series(),
@@ -76,36 +80,44 @@ fn open(epoch: &epoch::State) -> sync::Open<'_> {
     }
 }
 
-/// The part of a heartbeat that others act on: head, series, the Regroup that we have joined, our goodbye,
-/// whether we are behind, the weight that is ready, the notice that we know and the attestation that we lie on, and whom we are joined with.
+/// The part of a heartbeat that others act on: head, series, the Regroup that we have joined, our
+/// goodbye; whether we are behind; the weight that is ready; the newest notice that we know and the
+/// attestation that our head lies on; and our direct connections.
 type News = ((Head, Series, Option<Digest>, bool), bool, u64, (u64, u64), (bool, Vec<u8>));
 
-/// The shortest interval between two heartbeats on news.
+/// The shortest interval between two heartbeats that bring news.
 const BEAT_GAP: Duration = Duration::from_millis(50);
 
 /// The shortest interval between two answers with `Commit` to one peer.
 const COMMIT_GAP: Duration = Duration::from_millis(300);
 
 impl State {
-    /// A peer at genesis, or at the head that it recovered, bound by the votes of its log (R20). The
-    /// caller starts to train the epoch after it at once, and says which updates are held still.
+    /// A peer at genesis, or at the head that it recovered, bound by the votes of its log (R20).
+    /// The caller starts to train the epoch after it at once, and reports which updates are still
+    /// stored.
     #[must_use]
     pub fn new(now: Time, config: Config) -> Self {
-        let Config { law, me, epoch, sync, heartbeat, minority_grace, recovered } = config;
-        assert!(law.key.peer() == me.peer, "D2: who we are is whose key we sign with");
-        let roll = Roll::new(heartbeat, minority_grace);
+        let Config { validator, me, epoch, sync, heartbeat, minority_grace, recovered } = config;
+        assert!(validator.key.peer() == me.peer, "D2: who we are is whose key we sign with");
+        let table = PeerTable::new(heartbeat, minority_grace);
         let Recovered { lineage, marks, votes } = recovered;
-        let votes = Votes::replay(&law.run, &votes);
-        let sync = sync::State::new(now, law.clone(), me, sync, (lineage, marks));
+        let votes = Votes::replay(&validator.run, &votes);
+        let sync = sync::State::new(now, validator.clone(), me, sync, lineage, marks);
         let (head, voters, median) = sync.tip();
         let ledger = sync.ledger().cloned();
-        let epoch =
-            epoch::State::new(now, law.clone(), me, epoch, (head, voters, ledger), sync.notices());
-        let step = &Step { now, roll: &roll, out: &mut Vec::new() };
+        let epoch = epoch::State::new(
+            now,
+            validator.clone(),
+            me,
+            epoch,
+            (head, voters, ledger),
+            sync.notices(),
+        );
+        let step = &Step { now, table: &table, out: &mut Vec::new() };
         Self {
             epoch: epoch.bound_by(step, votes, median),
-            view: view::State::new(me.peer, roll),
-            law,
+            view: view::State::new(me.peer, table),
+            validator,
             me,
             sync,
             queue: VecDeque::new(),
@@ -122,7 +134,7 @@ impl State {
         }
     }
 
-    /// Takes one input. The caller applies every output, in order, before the next.
+    /// Takes one input. The caller applies every output, in order, before the next input.
     pub fn handle(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
         if self.left {
             return;
@@ -139,10 +151,10 @@ impl State {
         self.run(now, Next::Epoch(heard.map_or(epoch::Input::Tick, epoch::Input::Heard)), out);
         self.run(now, Next::Sync(sync::Input::Tick), out);
         self.beat(now, out);
-        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         let (epoch, sync) = (self.epoch.deadline(step), self.sync.deadline(step));
         let all = [Some(self.beat_at), self.view.deadline(), epoch, sync];
-        self.due = all.into_iter().flatten().min().filter(|_| !self.left);
+        self.due = if self.left { None } else { all.into_iter().flatten().min() };
     }
 
     /// Hands an input to the machine that it is for. Returns whether anything may follow from it.
@@ -187,13 +199,14 @@ impl State {
                 Next::Sync(sync::Input::UpdateMissing(update))
             }
             Input::UpdateMissing(update) => Next::Epoch(epoch::Input::UpdateMissing(update)),
-            // One outer step is under way at a time: of an epoch that was decided here, or of a replay.
+            // Only one outer step is under way at a time: that of an epoch decided here, or of a
+            // replay.
             Input::Applied { state } if self.sync.is_replaying() => {
                 Next::Sync(sync::Input::Applied(state))
             }
             Input::Applied { state } => Next::Epoch(epoch::Input::Applied(state)),
             Input::Answer(from, answer) => {
-                let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+                let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
                 let majority = self.epoch.decides(step);
                 Next::Sync(sync::Input::Answer { from, answer, majority })
             }
@@ -210,14 +223,14 @@ impl State {
         true
     }
 
-    /// Does one thing and all that follows from it, each before what was decided after it: so the outputs
-    /// are in the order of the decisions, whichever machine takes them.
+    /// Does one thing and all that follows from it, before anything that was decided later. So the
+    /// outputs are in the order of the decisions, whichever machine takes them.
     fn run(&mut self, now: Time, first: Next, out: &mut Vec<Output>) {
         assert!(self.queue.is_empty(), "nothing is left of what was done before");
         self.queue.push_back(first);
         while let Some(next) = self.queue.pop_front() {
             let mut decided = Vec::new();
-            let step = &mut Step { now, roll: self.view.roll(), out: &mut decided };
+            let step = &mut Step { now, table: self.view.table(), out: &mut decided };
             match next {
                 Next::Epoch(input) => self.epoch.handle(step, input),
                 Next::Sync(input) => self.sync.handle(step, open(&self.epoch), input),
@@ -243,27 +256,27 @@ impl State {
         self.due
     }
 
-    /// What we answer to another peer's question about our lineage, and which links the caller puts into
-    /// it: those that its log has, of these epochs, with receipts of these digests. Where it cannot be
-    /// read, no answer is the answer.
+    /// Our answer to another peer's question about our lineage, and the links that the caller puts
+    /// into it from the log: their epochs, and the digests of their receipts. If the log cannot be
+    /// read, the caller must not answer.
     #[must_use]
     pub fn answer(&self, ask: &Ask) -> (Answer, Vec<(u64, Digest)>) {
         self.sync.answer(ask, self.epoch.openings())
     }
 
-    /// What we last committed.
+    /// The head that we last committed.
     #[must_use]
     pub fn head(&self) -> Head {
         self.epoch.head()
     }
 
-    /// The series that we are in, and who decides it.
+    /// The series that we are in, and the voters that decide it.
     #[must_use]
     pub fn series(&self) -> (Series, &[Voter]) {
         (self.epoch.series(), self.epoch.voters())
     }
 
-    /// The members of the last receipt, and who votes on the open epoch.
+    /// The members of the last receipt, and the voters of the open epoch.
     pub fn members(&self) -> impl Iterator<Item = PeerId> {
         let last = self.sync.link(self.head().epoch);
         let last = last.into_iter().flat_map(|link| link.receipt.members.iter().map(|m| m.peer));
@@ -282,40 +295,41 @@ impl State {
         self.sync.notices()
     }
 
-    /// Who is in before the open epoch; `None` in open runs.
+    /// The ledger before the open epoch; `None` in open runs.
     #[must_use]
     pub fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.epoch.ledger()
     }
 
-    /// Where we stand in the open epoch.
+    /// Phase and attempt of the open epoch, for people.
     #[must_use]
     pub fn phase(&self) -> (Phase, u64) {
         self.epoch.phase()
     }
 
-    /// Who was heard, and where they stand.
+    /// The table of peers: when each was heard, and what it said.
     #[must_use]
-    pub fn roll(&self) -> &Roll {
-        self.view.roll()
+    pub fn table(&self) -> &PeerTable {
+        self.view.table()
     }
 
-    /// Who may serve the checkpoint that is being fetched, as far as we have heard.
+    /// The peers that may serve the checkpoint being fetched, as far as we have heard.
     #[must_use]
     pub fn donors(&self, now: Time) -> Option<Vec<PeerId>> {
-        self.sync.donors(&Step { now, roll: self.view.roll(), out: &mut Vec::new() })
+        self.sync.donors(&Step { now, table: self.view.table(), out: &mut Vec::new() })
     }
 
-    /// Bytes of the links in memory of a lineage that is being judged.
+    /// Bytes of the links in memory of a lineage that is being verified.
     #[must_use]
     pub fn judged_bytes(&self) -> usize {
         self.sync.judged_bytes()
     }
 
-    /// R44: whether others have decided the open epoch, by what they say, and nobody has handed it out yet.
+    /// R44: whether others have decided the open epoch, by their heartbeats, and none has served
+    /// the decision yet.
     #[must_use]
     pub fn is_passed_over(&self, now: Time) -> bool {
-        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         self.sync.is_passed_over(step, open(&self.epoch))
     }
 
@@ -325,7 +339,7 @@ impl State {
         self.sync.link(epoch)
     }
 
-    /// Tells the view for whom to keep room: that changes with each head, and with each Regroup.
+    /// Gives the view the peers for which to keep room, after each new head and each Regroup.
     fn note_named(&mut self) {
         let series = self.epoch.series();
         if self.named_for.replace(series) != Some(series) {
@@ -335,15 +349,16 @@ impl State {
     }
 
     fn note_ahead(&mut self, now: Time, out: &mut Vec<Output>) {
-        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         let ahead = self.sync.sees_ahead(step, open(&self.epoch));
-        if ahead != std::mem::replace(&mut self.ahead, ahead) {
+        if ahead != self.ahead {
+            self.ahead = ahead;
             self.run(now, Next::Epoch(epoch::Input::Ahead(ahead)), out);
         }
     }
 
     /// Takes a message. Returns whether anything may follow from it: most heartbeats only say that
-    /// their author lives.
+    /// their author is alive.
     fn on_message(
         &mut self,
         now: Time,
@@ -370,7 +385,7 @@ impl State {
         }
     }
 
-    /// R16, R26: whoever still works on what is decided here is told.
+    /// R16, R26: answers with `Commit` a peer that still works on what is decided here.
     fn reply_with_commit(&mut self, now: Time, message: &Verified<Message>, out: &mut Vec<Output>) {
         let asks = matches!(
             message.body(),
@@ -381,7 +396,7 @@ impl State {
                 | Message::Regroup(_)
                 | Message::Join(_)
         );
-        let Some(series) = message.body().series().filter(|_| asks) else { return };
+        let (true, Some(series)) = (asks, message.body().series()) else { return };
         let open =
             self.epoch.decided_for_good().filter(|link| link.receipt.series.is_beside(&series));
         let past = self.sync.link(series.epoch).map(Arc::as_ref);
@@ -404,7 +419,7 @@ impl State {
         news
     }
 
-    /// A heartbeat when it is due, and soon when it brings news.
+    /// Sends a heartbeat when it is due, and soon when it brings news.
     fn beat(&mut self, now: Time, out: &mut Vec<Output>) {
         if self.left {
             return;
@@ -413,23 +428,23 @@ impl State {
         let (head, series) = (self.epoch.head(), self.epoch.series());
         let ready = self.epoch.ready_weight();
         let (notice, attested) = (self.sync.notices().last().0, self.sync.attested());
-        let step = &Step { now, roll: self.view.roll(), out: &mut Vec::new() };
+        let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         let (direct, unlinked) = (self.epoch.is_direct(step), self.epoch.unlinked(step));
         let (joined, closed) = (self.epoch.joined(), self.epoch.said_goodbye());
         let (standing, links) = ((head, series, joined, closed), (direct, unlinked.clone()));
         let news = (standing, phase == Phase::Behind, ready, (notice, attested), links);
         if self.last_beat.as_ref() != Some(&news) {
-            let last = self.beat_at - self.view.roll().heartbeat;
+            let last = self.beat_at - self.view.table().heartbeat;
             self.beat_at = self.beat_at.min((last + BEAT_GAP).max(now));
         }
         if now < self.beat_at {
             return;
         }
         self.last_beat = Some(news);
-        self.beat_at = now + self.view.roll().heartbeat;
+        self.beat_at = now + self.view.table().heartbeat;
         self.count += 1;
-        let roll = self.view.roll();
-        let measured = roll.live(now).filter(|(_, seen)| seen.rtt_ms > 0);
+        let table = self.view.table();
+        let measured = table.live(now).filter(|(_, seen)| seen.rtt_ms > 0);
         let round_trips = measured.map(|(peer, seen)| (*peer, seen.rtt_ms));
         let heartbeat = Heartbeat {
             count: self.count,
@@ -455,6 +470,6 @@ impl State {
     }
 
     fn seal(&self, message: Message) -> Arc<Verified<Message>> {
-        Arc::new(wire::seal(&self.law.key, &self.law.run, message))
+        Arc::new(wire::seal(&self.validator.key, &self.validator.run, message))
     }
 }

@@ -1,5 +1,5 @@
-//! Who sends what in a ring all-reduce: the cut of a fragment into chunks and frames, the hops, and
-//! the orders that decide places and turns.
+//! The order of a ring all-reduce: the cut of a fragment into chunks and frames, the hops, and the
+//! orders that decide positions and turns.
 //!
 //! ```text
 //! chunk c of n       blocks ⌊cB/n⌋ … ⌊(c+1)B/n⌋ of B = ⌈elements/256⌉
@@ -8,17 +8,19 @@
 //! owner of chunk c   position (c + n − 1) mod n
 //! ```
 //!
-//! (Patarasuk & Yuan 2009, bandwidth-optimal ring.) In the reduce half chunk c starts at position c
-//! and meets every other position once; the last of them, its owner, finishes it. In the gather half
-//! the finished bytes go round from the owner, unchanged. Each peer sends 2(n − 1)/n of the fragment.
+//! (Patarasuk & Yuan 2009, bandwidth-optimal ring.) In the reduce half, chunk c starts at
+//! position c and meets every other position once; the last of them, its owner, finishes
+//! it. In the gather half the finished bytes go round from the owner, unchanged. Each peer
+//! sends 2(n − 1)/n of the fragment.
 //!
 //! A chunk travels in frames of 262,144 elements, so that a frame goes on while the next one is still
 //! on its way: the ring costs its bytes once and the latency of the hops once.
 //!
-//! Invariant D3: the chunks partition the fragment, and every position with a place adds to each
-//! chunk exactly once. Chunks and frames may be empty of elements, but never straddle a block.
+//! Invariant D3: the chunks partition the fragment, and every position adds to each chunk exactly
+//! once. Chunks and frames may be empty of elements, but never cut a block.
 //!
-//! What this does not do: bytes (`codec`), arithmetic (`reduce`), what arrives when (`exchange`).
+//! What this does not do: bytes (`codec`), arithmetic (`codec::reduce`),
+//! frame by frame (`exchange`).
 
 pub mod codec;
 pub mod exchange;
@@ -30,19 +32,19 @@ use crate::base::blocks::{BLOCK, Blocks};
 use crate::base::id::{Digest, PeerId, RunId};
 use crate::message::Roster;
 
-/// Elements of a frame; the last one of a chunk is shorter.
+/// Elements of a frame; the last frame of a chunk is shorter.
 pub const FRAME: usize = 1024 * BLOCK;
 
 /// Which half of the all-reduce a frame belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Half {
-    /// Sums travel and grow.
+    /// Partial sums travel, and each position adds its share.
     Reduce,
-    /// Finished bytes travel unchanged.
+    /// Finished bytes travel unchanged from the chunk's owner.
     Gather,
 }
 
-/// How a fragment is cut for a ring.
+/// How a fragment is cut into one chunk for each position of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
     elements: usize,
@@ -53,14 +55,14 @@ impl Cut {
     /// Cuts `elements` elements for a ring of `members` positions.
     ///
     /// # Panics
-    /// A ring has a member: the caller counted them.
+    /// If `members` is 0: the caller has counted them (D3).
     #[must_use]
     pub fn new(elements: usize, members: usize) -> Self {
         assert!(members > 0, "D3: a ring has a member");
         Self { elements, members }
     }
 
-    /// Elements of the fragment.
+    /// Elements of the whole fragment.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.elements
@@ -72,19 +74,20 @@ impl Cut {
         self.members
     }
 
-    /// The elements of chunk `chunk`, which is below `members`; empty when there are fewer blocks than members.
+    /// The elements of chunk `chunk`, which is below `members`; none if there
+    /// are fewer blocks than members.
     #[must_use]
     pub fn chunk(&self, chunk: usize) -> Range<usize> {
         self.start(chunk)..self.start(chunk.saturating_add(1))
     }
 
-    /// Frames of chunk `chunk`.
+    /// Frames of chunk `chunk`; 0 if it has no elements.
     #[must_use]
     pub fn frame_count(&self, chunk: usize) -> usize {
         self.chunk(chunk).len().div_ceil(FRAME)
     }
 
-    /// The elements of frame `frame` of chunk `chunk`; empty beyond the last one.
+    /// The elements of frame `frame` of chunk `chunk`; none beyond the last frame.
     #[must_use]
     pub fn frame(&self, chunk: usize, frame: usize) -> Range<usize> {
         let chunk = self.chunk(chunk);
@@ -92,23 +95,24 @@ impl Cut {
         start..start.saturating_add(FRAME).min(chunk.end)
     }
 
-    /// The position that finishes chunk `chunk`.
+    /// The position that finishes chunk `chunk` and seals it.
     #[must_use]
     pub fn owner(&self, chunk: usize) -> usize {
         (chunk + self.members - 1) % self.members
     }
 
-    /// The first element of chunk `chunk`: that of block ⌊cB/n⌋.
+    /// The first element of chunk `chunk`, which is that of block ⌊cB/n⌋.
     fn start(&self, chunk: usize) -> usize {
         let (blocks, chunk) = (self.elements.div_ceil(BLOCK) as u128, chunk as u128);
         let block = chunk * blocks / self.members as u128;
-        // Not above the number of blocks as long as chunk ≤ members; the last block is short.
+        // At most the number of blocks as long as chunk ≤ members; the last block is short.
         usize::try_from(block * BLOCK as u128).unwrap_or(usize::MAX).min(self.elements)
     }
 }
 
-/// How the ring of a roster lies in the fragment: the blocks that it computes, laid side by side, are
-/// the smaller fragment that is cut. Where nothing is kept they are all blocks.
+/// Which part of the fragment a roster's ring computes, and how that is cut. The
+/// computed blocks, laid side by side, are the smaller fragment that is cut. Without
+/// kept chunks they are all blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
     redone: Blocks,
@@ -116,7 +120,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of a roster's ring; `None` where nobody has a place.
+    /// The layout of a roster's ring; `None` if no member has a position.
     #[must_use]
     pub fn of(roster: &Roster, elements: u64) -> Option<Self> {
         let members = roster.ring().count();
@@ -125,19 +129,19 @@ impl Layout {
         Some(Self { redone, cut })
     }
 
-    /// The blocks that the ring computes.
+    /// The blocks that the ring computes, those that the roster does not keep.
     #[must_use]
     pub fn redone(&self) -> &Blocks {
         &self.redone
     }
 
-    /// How they are cut.
+    /// How these blocks are cut into chunks and frames.
     #[must_use]
     pub fn cut(&self) -> Cut {
         self.cut
     }
 
-    /// The blocks of the fragment that chunk `chunk`, which is below the number of members, takes.
+    /// The blocks of the fragment in chunk `chunk`, which is below the number of members.
     #[must_use]
     pub fn chunk(&self, chunk: usize) -> Blocks {
         let elements = self.cut.chunk(chunk);
@@ -146,19 +150,20 @@ impl Layout {
     }
 }
 
-/// What an order decides.
+/// Which decision an order is for; each one has a domain of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Whose turn it is to propose (R36).
+    /// Which peer proposes next (R36).
     Turn,
-    /// The places in the ring.
+    /// The positions of members in the ring.
     Ring,
-    /// Who serves a kept chunk (R32).
+    /// Which holder serves a kept chunk first (R32).
     Serve,
 }
 
-/// The key by which `peer` is ordered for attempt (or Regroup) `k` of the epoch after `parent`;
-/// compared as bytes. A different order for each attempt and epoch, known to all without a word.
+/// The key of `peer` in the order for attempt (or Regroup) `k` of the epoch after
+/// `parent`, compared as bytes. Each attempt and epoch has another order, which every
+/// peer computes without a message.
 #[must_use]
 pub fn order(which: Order, run: &RunId, parent: &Digest, k: u64, peer: &PeerId) -> Digest {
     let domain = match which {
@@ -201,7 +206,8 @@ mod tests {
         assert!(cut.frame(1, usize::MAX).is_empty());
     }
 
-    /// The order is part of the protocol: two peers with other bytes here would never agree on turns.
+    /// The order is part of the protocol: two peers with other bytes
+    /// here would never agree on turns.
     #[test]
     fn orders_are_golden() {
         let key = |which| order(which, &RunId([1; 32]), &Digest([2; 32]), 3, &PeerId([4; 32]));

@@ -1,12 +1,13 @@
-//! Membership: who lives, from signed heartbeats.
+//! Membership: which peers are alive, by their signed heartbeats.
 //!
-//! A heartbeat counts when its (incarnation, count) is above the last one seen of its author, so
-//! that a replayed or reordered one revives nobody. A closed connection ages a peer, so that one
-//! missing heartbeat more declares it lost; another peer's word, relayed by gossip, keeps it.
+//! A heartbeat counts if its (incarnation, count) is above the last one seen of its author, so that
+//! a replayed or reordered one revives nobody. A closed connection ages a peer, so that one more
+//! missing heartbeat makes it lost; a heartbeat that reaches us through other peers keeps it alive.
 //!
-//! Bounds: [`PEERS_MAX`] peers. Anybody can make a key, so only who is named in one of the last receipts, or votes, is
-//! remembered for [`FORGET_AFTER`] of silence; any other one is forgotten as soon as it counts as silent. Of a full
-//! table whoever is not named, and was silent longest, gives way.
+//! Bounds: [`PEERS_MAX`] peers. Anybody can make a key, so only voters and peers that one of the
+//! last receipts names are remembered for [`FORGET_AFTER`] of silence; any other peer is forgotten
+//! as soon as it counts as silent. In a full table the peer that is not named and was silent
+//! longest gives way.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -16,85 +17,88 @@ use crate::access::admit::TICKET_BYTES_MAX;
 use crate::base::id::PeerId;
 use crate::base::time::Time;
 use crate::machine::event::{Cause, Event};
-use crate::machine::table::{Roll, Seen};
+use crate::machine::table::{PeerRecord, PeerTable};
 use crate::message::{Heartbeat, Leaving, Phase, Ticket, UNLINKED_BYTES_MAX};
 
-/// Peers kept in the table: four times what a roster holds.
+/// Peers in the table: four times the members of a roster. More cost memory; fewer let keys of
+/// strangers displace newcomers.
 pub const PEERS_MAX: usize = 1024;
 
-/// After this long in silence a peer that is named is forgotten; guess: longer than any pause worth remembering.
+/// How long a named peer may be silent before it is forgotten; guess: longer than any pause worth
+/// remembering.
 pub const FORGET_AFTER: Duration = Duration::from_secs(600);
 
-/// Round-trip times in one heartbeat.
+/// Round-trip times that one heartbeat may carry; more are cut off.
 pub const ROUND_TRIPS_MAX: usize = 16;
 
-/// A measured round trip is the other side's claim: it answers as late as it likes (G10). Nothing on
-/// earth is farther.
+/// The longest round trip that counts: the other side answers as late as it likes, so a measured
+/// one is its claim (G10). Nothing on earth is farther away.
 const ROUND_TRIP_MAX_MS: u32 = 4_000;
 
-/// What the view is told.
+/// What happened, as `peer` reports it.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// Time has passed.
+    /// Time has passed, and some peers may have become silent.
     Tick,
-    /// A verified heartbeat.
+    /// A heartbeat whose signature was verified.
     Heartbeat(PeerId, &'a Heartbeat),
-    /// A verified farewell.
+    /// A farewell whose signature was verified.
     Leaving(PeerId, &'a Leaving),
-    /// The last direct connection closed.
+    /// The last direct connection to this peer closed.
     Unlinked(PeerId),
-    /// A round trip was measured, in milliseconds.
+    /// A round trip to this peer was measured, in milliseconds.
     RoundTrip(PeerId, u32),
 }
 
-/// The membership view of one peer.
+/// The membership view of one peer: the only writer of the peer table.
 #[derive(Clone, Debug)]
 pub struct State {
     me: PeerId,
-    roll: Roll,
-    /// The peers that the last receipts name, and the voters.
+    table: PeerTable,
+    /// The voters, and the peers that the last receipts name.
     named: BTreeSet<PeerId>,
-    /// The peers that count as alive, as far as people were told.
-    told: BTreeSet<PeerId>,
+    /// The peers that were last reported as found.
+    reported: BTreeSet<PeerId>,
     /// The peers whose connection has closed since they were last found.
     closed: BTreeSet<PeerId>,
-    /// When everybody was looked at last.
-    looked: Time,
+    /// When all peers were last checked.
+    checked_at: Time,
 }
 
 impl State {
-    /// A view of nobody.
+    /// A view in which no peer is known yet.
     #[must_use]
-    pub fn new(me: PeerId, roll: Roll) -> Self {
-        let (named, told, closed) = Default::default();
-        Self { me, roll, named, told, closed, looked: Time::ZERO }
+    pub fn new(me: PeerId, table: PeerTable) -> Self {
+        let (named, reported, closed) = Default::default();
+        Self { me, table, named, reported, closed, checked_at: Time::ZERO }
     }
 
-    /// For whom room is kept from now on: those whom the last receipts name, and the voters.
+    /// Sets for which peers room is kept from now on: the voters, and those that the last receipts
+    /// name.
     pub fn set_named(&mut self, named: BTreeSet<PeerId>) {
         self.named = named;
     }
 
-    /// Whether a peer is one of those.
+    /// Whether room is kept for a peer.
     #[must_use]
     pub fn is_named(&self, peer: &PeerId) -> bool {
         self.named.contains(peer)
     }
 
-    /// The table itself.
+    /// The table of peers that were heard.
     #[must_use]
-    pub fn roll(&self) -> &Roll {
-        &self.roll
+    pub fn table(&self) -> &PeerTable {
+        &self.table
     }
 
-    /// Takes one input, and tells who came or went. Returns whether the input changed anything that others
-    /// decide by: most heartbeats do not.
+    /// Takes one input, and reports peers that came or went. Returns whether the input changed
+    /// anything that decisions depend on: most heartbeats do not.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Event>) -> bool {
-        let told = out.len();
+        let before = out.len();
         let mut news = true;
         let about = match input {
             Input::Tick => {
-                self.look_at_all(now, out);
+                self.check_all(now, out);
                 return true;
             }
             Input::Heartbeat(author, beat) => {
@@ -102,7 +106,7 @@ impl State {
                 author
             }
             Input::Leaving(author, leaving) => {
-                if let Some(seen) = self.roll.peers.get_mut(&author) {
+                if let Some(seen) = self.table.peers.get_mut(&author) {
                     seen.left = seen.left.max(Some(leaving.incarnation));
                 }
                 author
@@ -112,22 +116,22 @@ impl State {
                 peer
             }
             Input::RoundTrip(peer, sample) => {
-                if let Some(seen) = self.roll.peers.get_mut(&peer) {
+                if let Some(seen) = self.table.peers.get_mut(&peer) {
                     seen.rtt_ms = smoothed(seen.rtt_ms, sample.min(ROUND_TRIP_MAX_MS));
                 }
                 peer
             }
         };
-        self.look_at(now, about, out);
-        news || out.len() > told
+        self.check(now, about, out);
+        news || out.len() > before
     }
 
-    /// When somebody falls silent next.
+    /// When the next peer becomes silent, for the caller to send a tick.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let silent = |seen: &Seen| seen.heard + self.roll.silent_after(seen);
-        // Of a peer that had fallen silent by the last look people were told then.
-        self.roll.peers.values().map(silent).filter(|at| *at > self.looked).min()
+        let silent = |seen: &PeerRecord| seen.heard + self.table.silent_after(seen);
+        // Peers that had fallen silent by the last check were reported then.
+        self.table.peers.values().map(silent).filter(|at| *at > self.checked_at).min()
     }
 
     fn on_heartbeat(
@@ -141,11 +145,11 @@ impl State {
             return false;
         }
         let beat = &*bounded(beat);
-        let heartbeat = self.roll.heartbeat;
-        let peers = &mut self.roll.peers;
+        let heartbeat = self.table.heartbeat;
+        let peers = &mut self.table.peers;
         if let Some(seen) = peers.get_mut(&author) {
             let newer = (beat.incarnation, beat.count) > (seen.beat.incarnation, seen.beat.count);
-            let news = newer && stand(beat) != stand(&seen.beat);
+            let news = newer && relevant(beat) != relevant(&seen.beat);
             if newer {
                 seen.hear(beat, now, heartbeat);
             }
@@ -153,60 +157,63 @@ impl State {
         }
         let room = self.has_room_for(now, &author, out);
         if room {
-            self.roll.peers.insert(author, Seen::new(beat, now));
+            self.table.peers.insert(author, PeerRecord::new(beat, now));
         }
         room
     }
 
-    /// Whether there is room for one more peer; in a full table somebody else may give way.
+    /// Whether there is room for one more peer; in a full table another one may give way.
     fn has_room_for(&mut self, now: Time, peer: &PeerId, out: &mut Vec<Event>) -> bool {
-        if self.roll.peers.len() < PEERS_MAX {
+        if self.table.peers.len() < PEERS_MAX {
             return true;
         }
-        let rank = |(other, seen): &(&PeerId, &Seen)| (self.named.contains(*other), seen.heard);
-        let last = self.roll.peers.iter().min_by_key(rank).map(|(other, _)| *other);
+        let rank =
+            |(other, seen): &(&PeerId, &PeerRecord)| (self.named.contains(*other), seen.heard);
+        let last = self.table.peers.iter().min_by_key(rank).map(|(other, _)| *other);
         let last = last.filter(|last| !self.is_named(last) || self.is_named(peer));
         let Some(last) = last else { return false };
-        self.roll.peers.remove(&last);
-        self.look_at(now, last, out);
+        self.table.peers.remove(&last);
+        self.check(now, last, out);
         true
     }
 
-    /// Ages the peer so that the next missing heartbeat declares it lost.
+    /// Ages the peer so that the next missing heartbeat makes it lost.
     fn on_closed(&mut self, now: Time, peer: PeerId) {
-        let heartbeat = self.roll.heartbeat;
-        let Some(seen) = self.roll.peers.get(&peer) else { return };
-        let aged = now - self.roll.silent_after(seen) + heartbeat * 3 / 2;
-        if let Some(seen) = self.roll.peers.get_mut(&peer) {
+        let heartbeat = self.table.heartbeat;
+        let Some(seen) = self.table.peers.get(&peer) else { return };
+        let aged = now - self.table.silent_after(seen) + heartbeat * 3 / 2;
+        if let Some(seen) = self.table.peers.get_mut(&peer) {
             seen.heard = seen.heard.min(aged);
         }
         self.closed.insert(peer);
     }
 
-    fn look_at_all(&mut self, now: Time, out: &mut Vec<Event>) {
-        self.looked = now;
-        let (roll, told) = (&self.roll, &self.told);
-        let changed = |peer: &&PeerId| roll.alive(peer, now) != told.contains(peer);
-        let changed: Vec<PeerId> = roll.peers.keys().filter(changed).copied().collect();
-        changed.into_iter().for_each(|peer| self.look_at(now, peer, out));
-        let (named, heartbeat) = (&self.named, self.roll.heartbeat);
-        self.roll.peers.retain(|peer, seen| {
+    fn check_all(&mut self, now: Time, out: &mut Vec<Event>) {
+        self.checked_at = now;
+        let (table, reported) = (&self.table, &self.reported);
+        let changed = |peer: &&PeerId| table.alive(peer, now) != reported.contains(peer);
+        let changed: Vec<PeerId> = table.peers.keys().filter(changed).copied().collect();
+        for peer in changed {
+            self.check(now, peer, out);
+        }
+        let (named, heartbeat) = (&self.named, self.table.heartbeat);
+        self.table.peers.retain(|peer, seen| {
             let named = named.contains(peer);
             let forget_after = if named { FORGET_AFTER } else { seen.silent_after(heartbeat) };
             now.since(seen.heard) < forget_after
         });
     }
 
-    /// Tells of a peer that came or went.
-    fn look_at(&mut self, now: Time, who: PeerId, out: &mut Vec<Event>) {
-        if self.roll.alive(&who, now) {
-            if self.told.insert(who) {
+    /// Reports a peer that came or went.
+    fn check(&mut self, now: Time, who: PeerId, out: &mut Vec<Event>) {
+        if self.table.alive(&who, now) {
+            if self.reported.insert(who) {
                 self.closed.remove(&who);
                 out.push(Event::PeerFound { who });
             }
-        } else if self.told.remove(&who) {
+        } else if self.reported.remove(&who) {
             let closed = self.closed.remove(&who);
-            let cause = match self.roll.peers.get(&who) {
+            let cause = match self.table.peers.get(&who) {
                 Some(seen) if seen.has_left() => Cause::Left,
                 _ if closed => Cause::Closed,
                 _ => Cause::Silent,
@@ -216,7 +223,8 @@ impl State {
     }
 }
 
-/// A heartbeat without what is longer than it may be: it is kept for each of so many peers.
+/// A heartbeat without the parts that are longer than they may be: it is stored for each of many
+/// peers.
 fn bounded(beat: &Heartbeat) -> Cow<'_, Heartbeat> {
     let long = |ticket: &Ticket| ticket.bytes() > TICKET_BYTES_MAX;
     let mut beat = Cow::Borrowed(beat);
@@ -232,8 +240,8 @@ fn bounded(beat: &Heartbeat) -> Cow<'_, Heartbeat> {
     beat
 }
 
-/// What a heartbeat says that a decision may depend on.
-fn stand(beat: &Heartbeat) -> impl PartialEq + use<> {
+/// The parts of a heartbeat that a decision may depend on.
+fn relevant(beat: &Heartbeat) -> impl PartialEq + use<> {
     let Heartbeat { log, incarnation, head, series, joined, closed, phase, ready, .. } = *beat;
     let shows = beat.ticket.is_some();
     let says = (head, series, joined, closed, phase == Phase::Behind, ready, shows);

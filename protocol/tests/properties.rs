@@ -1,4 +1,4 @@
-//! Properties of the values and functions, over drawn inputs.
+//! Properties of values and functions, over random inputs.
 #![allow(clippy::unwrap_used, reason = "a test helper is a test too")]
 
 use intellect_protocol::base::blocks::BLOCK;
@@ -9,7 +9,7 @@ use intellect_protocol::ring::{Cut, FRAME};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-/// What was once found stays tested: the seeds lie beside this file.
+/// Failures that were found once are tested again: their seeds are in a file next to this one.
 fn config() -> ProptestConfig {
     let beside = FileFailurePersistence::WithSource("regressions");
     ProptestConfig { failure_persistence: Some(Box::new(beside)), ..ProptestConfig::default() }
@@ -70,7 +70,7 @@ proptest! {
         prop_assert_eq!(parts, encoded(codec, &values));
     }
 
-    /// Whatever a peer sends: an error, or finite numbers.
+    /// Whatever a peer sends decodes to an error or to finite numbers.
     #[test]
     fn garbage_decodes_to_finite_numbers_or_not_at_all(
         codec in codecs(),
@@ -117,12 +117,13 @@ proptest! {
         prop_assert!(most - least <= 1, "unequal chunks: {:?}", blocks);
     }
 
-    /// D3: on its way a chunk meets every position once, ends at its owner, and from there meets every
-    /// other position once more. What one sends is what its successor must have by the next hop.
+    /// D3: on its way a chunk meets every position once, ends at its owner, and from there
+    /// meets every other position once more. What one position sends must reach its
+    /// successor before the next hop.
     #[test]
     fn d3_every_member_adds_to_each_chunk_once(members in 1..40_usize) {
         let cut = Cut::new(members * BLOCK, members);
-        // The chunk that `first` sends at hop 0 is the one that is `first` of; at each hop the one before.
+        // At hop 0 position `first` sends chunk `first`, and at each hop the chunk before.
         let sent = |first: usize, hop: usize| (first + members - hop) % members;
         for chunk in 0..members {
             let mut added = vec![0; members];
@@ -146,7 +147,7 @@ proptest! {
     }
 }
 
-/// The mean that a ring of `members` computes, through the real cut and schedule.
+/// The mean that a ring of `members` computes, by the real cut and schedule.
 fn ring_mean(codec: Codec, deltas: &[Vec<f32>], weights: &[u64]) -> Vec<f32> {
     let (elements, members) = (deltas[0].len(), deltas.len());
     let cut = Cut::new(elements, members);

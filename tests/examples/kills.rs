@@ -1,14 +1,16 @@
-//! Kills one of six peers in the middle of an epoch, many times, and says what it cost the others.
+//! Kills one of six peers in the middle of an epoch, many times, and
+//! measures the cost to the others.
 //!
 //!     cargo build --release && cargo run --release -p e2e --example kills [runs] [first seed]
 //!
-//! In each run the rings of two epochs are measured; then one peer, drawn from the seed, is killed as
-//! by kill -9 at an instant drawn uniformly between its roster and the usual commit. Every survivor
+//! In each run the rings of two epochs are measured. Then one peer, drawn from the seed, is killed
+//! as by kill -9, at a time drawn uniformly between its roster and the usual commit. Every survivor
 //! must commit that epoch, with one state, and lose no work:
 //!
-//! Σ weights of a survivor in the receipts + what it carries at the end = what it was Ready with anew.
+//! Σ weights of a survivor in the receipts + its carried work at the end =
+//! the new work of its Readies.
 //!
-//! The phase that the instant hit is told from the time that the ring sends, which is what it sent
+//! The phase at that time follows from the time that the ring sends, which is the bytes it sent
 //! divided by its rate; cost = (last commit − kill) − (bytes sent after the kill) / rate.
 
 #![allow(clippy::print_stdout, reason = "a campaign prints its results")]
@@ -20,18 +22,16 @@ use e2e::{Programs, SMALL, Sim, Story};
 use intellect_protocol::base::rng::Rng;
 use serde_json::Value;
 
-/// Peers.
 const PEERS: usize = 6;
-/// The epoch of the death; those before it are the measure.
+/// The epoch of the death; the epochs before it are the measure.
 const EPOCH: u64 = 4;
-/// Epochs of a run.
 const EPOCHS: u64 = 6;
 /// Bytes per second that each peer may send: a ring of the model below takes some 2 s.
 const RATE: u64 = 36_000;
-/// A model of about 30,000 parameters, which trains in no time.
+/// A model of about 30,000 parameters, which trains in almost no time.
 const MODEL: [&str; 4] =
     ["model.width=64", "model.ffn=160", "epoch.amount=4", "members.min_peers=6"];
-/// After which a run hangs.
+/// A run that takes longer counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn main() -> Result<()> {
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
     conclude(&results, runs)
 }
 
-/// What one death cost.
+/// The cost of one death to the others.
 struct Death {
     peer: usize,
     at_s: f64,
@@ -61,7 +61,7 @@ struct Death {
     kept_chunks: u64,
     commit_s: f64,
     cost_s: f64,
-    /// Absent: what the survivors did is as it should be.
+    /// `None` if the survivors behaved as they must.
     complaint: Option<String>,
 }
 
@@ -150,11 +150,11 @@ fn judge(sim: &Sim, peer: usize) -> Result<Death> {
     })
 }
 
-/// How the rings before the death went, at one peer.
+/// The duration of the rings before the death, at one peer.
 struct Ring {
     /// From the roster to the first frame.
     before_ms: u64,
-    /// What the ring sends, at the rate.
+    /// The bytes of the ring divided by the rate.
     sending_ms: u64,
 }
 
@@ -177,7 +177,7 @@ impl Ring {
         of(events, "roster", epoch).next()?["t_ms"].as_u64()
     }
 
-    /// What so long after the roster hits; both halves send as much.
+    /// The phase at this time after the roster; both halves send the same number of bytes.
     fn phase(&self, at_ms: u64) -> &'static str {
         match at_ms.checked_sub(self.before_ms) {
             None => "before",

@@ -1,14 +1,16 @@
-//! What one liar costs six honest nodes: each way to lie for a while, after as long a calm.
+//! The cost of one liar to six honest nodes: each way to lie for a
+//! while, after an equally long calm.
 //!
 //!     cargo build --release && cargo run --release -p e2e --example liars [seconds] [words of a way …]
 //!
-//! The liar is a stranger on a real connection to every node, which says that it is Ready and lies as in the
-//! simulator (`protocol/sim/src/liars.rs`), or floods. For each way a new run is founded. The table has
+//! The liar is a stranger with a real connection to every node. It says that it is
+//! Ready and lies as in the simulator (`protocol/sim/src/liars.rs`), or floods. Each
+//! way gets a new run. The table has
 //!
 //! - pace: epochs committed under attack / epochs committed in the calm before;
-//! - CPU: what the six processes used under attack − in the calm, for each of them and second;
-//! - named: how many of the six told of a fault of the liar;
-//! - harmed: faults and losses that an honest node told of an honest one. There must be none.
+//! - CPU: use of the six processes under attack − in the calm, per process and second;
+//! - named: how many of the six reported a fault of the liar;
+//! - harmed: faults and losses that an honest node reported of an honest one. There must be none.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a campaign prints its results")]
 #![allow(clippy::expect_used, clippy::panic, reason = "as in the stories, whose stranger this is")]
@@ -35,15 +37,14 @@ use intellect_protocol::{
 use intellect_protocol_sim::liars::{self, Cue, Facts, Liar, Lie, Stand};
 use stranger::Stranger;
 
-/// Honest nodes.
 const PEERS: usize = 6;
-/// How often a liar looks up.
+/// How often a liar acts without a message.
 const LOOK: Duration = Duration::from_millis(250);
-/// What must be left of the pace.
+/// The least pace, as a share of the calm one.
 const PACE_MIN: f64 = 0.8;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the floods are called.
+/// The names of the floods in the table.
 const FLOODS: [&str; 2] = ["floods with heartbeats", "floods with long messages"];
 
 fn main() -> Result<()> {
@@ -81,7 +82,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What came of one way to lie.
+/// The result of one way to lie.
 struct Cost {
     calm: u64,
     attack: u64,
@@ -149,7 +150,7 @@ struct Attacker {
     liar: Option<Liar>,
     read: usize,
     repeats: u32,
-    /// Where the honest nodes stand, as their heartbeats say.
+    /// The positions of the honest nodes, by their heartbeats.
     stands: BTreeMap<PeerId, Stand>,
     newest: Option<Heartbeat>,
     voters: Vec<Voter>,
@@ -205,14 +206,13 @@ impl Attacker {
                 }
             }
             let now = Instant::now();
-            let (due, later) = self.later.drain(..).partition(|(at, _)| *at <= now);
-            self.later = later;
-            let due: Vec<(Instant, Lie)> = due;
-            due.into_iter().for_each(|(_, lie)| self.say(lie.author, lie.message));
+            for (_, lie) in self.later.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+                self.say(lie.author, lie.message);
+            }
         }
     }
 
-    /// What was gossiped since; it notes where everybody stands.
+    /// The messages gossiped since the last call; also records the positions of their authors.
     fn hear(&mut self) -> Vec<Message> {
         let run = self.stranger.run;
         let new = self.stranger.side.heard.iter().skip(self.read);
@@ -257,7 +257,7 @@ impl Attacker {
         let facts = Facts { run: self.stranger.run, me, is_stranger: true, stands: &stands };
         let (lies, _) = liar.act(&facts, cue);
         let now = Instant::now();
-        // A heartbeat goes to everybody here: one is enough.
+        // A heartbeat goes to all peers here, so one is enough.
         let mut beating = BTreeSet::new();
         for lie in lies {
             let beats = matches!(lie.message, Message::Heartbeat(_));
@@ -276,7 +276,7 @@ impl Attacker {
         self.stranger.gossip(beat, wire::gossip(self.repeats, &sealed));
     }
 
-    /// As much as its line carries, of many keys that all say that they are Ready.
+    /// Sends as much as its link carries, from many keys that all say that they are Ready.
     fn flood(&mut self) {
         let Some(newest) = self.newest.clone() else { return };
         let run = self.stranger.run;

@@ -2,10 +2,10 @@
 //!
 //!     cargo build --release && cargo run --release -p e2e --example resumes [kills] [seed]
 //!
-//! One node trains alone, on a model whose checkpoint takes a good part of an epoch to write. Again and
-//! again it is killed as by kill -9 at an instant drawn from the seed. While it is dead, `eval` must read
-//! the newest checkpoint of its data folder; when it is back, it must go on from an epoch no lower than
-//! that one, with one state per epoch, and its incarnation must rise.
+//! One node trains alone, on a model whose checkpoint takes a good part of an epoch to write. It is
+//! killed again and again, as by kill -9, at a time drawn from the seed. While it is dead, `eval`
+//! must read the newest checkpoint of its data folder. When it is back, it must go on from that
+//! epoch or a later one, with one state per epoch, and its incarnation must rise.
 
 #![allow(clippy::print_stdout, reason = "a campaign prints its results")]
 
@@ -21,7 +21,7 @@ use e2e::{Process, Programs, SMALL, Story};
 use intellect_protocol::base::rng::Rng;
 use serde_json::Value;
 
-/// About two million parameters, 16 MB of state an epoch, which a step barely trains.
+/// About two million parameters, 16 MB of state an epoch, which a step hardly trains.
 const MODEL: [&str; 5] = [
     "model.width=256",
     "model.ffn=1024",
@@ -29,11 +29,11 @@ const MODEL: [&str; 5] = [
     "epoch.amount=1",
     "members.min_peers=1",
 ];
-/// Short timers: alone, it waits for nobody.
+/// Short timers: it is alone and waits for no peer.
 const QUICK: [&str; 2] = ["members.heartbeat_ms=100", "members.minority_grace_ms=1200"];
-/// For whatever is waited for.
+/// How long anything is awaited.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The kill comes so long after the first new commit, at most.
+/// The kill comes at most this long after the first new commit.
 const SPREAD: Duration = Duration::from_millis(800);
 
 fn main() -> Result<()> {
@@ -78,7 +78,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Waits for a new event, told from the old ones by its place in the file.
+/// Waits for a new event, which its index in the file tells from old ones.
 fn wait(node: &mut Process, accepts: impl Fn((usize, &Value)) -> bool) -> Result<Value> {
     let start = Instant::now();
     loop {
@@ -95,7 +95,7 @@ fn wait(node: &mut Process, accepts: impl Fn((usize, &Value)) -> bool) -> Result
     }
 }
 
-/// The greatest epoch of a whole checkpoint in the one run of this folder.
+/// The greatest epoch of a complete checkpoint in the one run of this folder.
 fn newest_checkpoint(runs: &Path) -> Result<u64> {
     let run = fs::read_dir(runs)?.next().context("no run")??.path();
     let files = fs::read_dir(run.join("checkpoints"))?.collect::<Result<Vec<_>, _>>()?;
@@ -104,7 +104,7 @@ fn newest_checkpoint(runs: &Path) -> Result<u64> {
     Ok(epochs.max().unwrap_or(0))
 }
 
-/// One state per epoch, over all lives; incarnations rise.
+/// One state per epoch over all starts, and rising incarnations.
 fn check(events: &[Value]) -> Result<()> {
     let mut states: BTreeMap<u64, &Value> = BTreeMap::new();
     let mut incarnation = 0;

@@ -1,10 +1,10 @@
-//! One random peer is killed and started again in every epoch of 50: what that costs the model.
+//! Kills and restarts one random peer in every epoch of 50, and measures the cost to the model.
 //!
 //!     cargo build --release && cargo run --release -p e2e --example storm [seeds] [epochs]
 //!
-//! For each seed a run under `--chaos "kill each epoch"` is followed by a calm one with the same
-//! identities, which stops at the same number of tokens, to the nearest epoch. Both are measured by
-//! the simulation on the same held-out tokens;
+//! For each seed, a run under `--chaos "kill each epoch"` is followed by a calm one with the same
+//! identities, which stops at the same number of tokens, to the nearest epoch. The simulation
+//! measures both on the same held-out tokens;
 //!
 //! difference = loss(stormy) / loss(calm) − 1.
 
@@ -16,15 +16,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use e2e::{Programs, Story};
 use serde_json::Value;
 
-/// Peers.
 const PEERS: &str = "6";
 /// Calm epochs around the storm: two before, three after.
 const CALM: u64 = 5;
-/// Of the built-in model, so slow that a peer is back before the next epoch ends.
+/// Bytes per second, so slow for the built-in model that a peer is back before the next epoch ends.
 const RATE: &str = "100000";
-/// What it may cost at the mean, as a share of the loss.
+/// The mean cost that is allowed, as a share of the loss.
 const LOSS_MAX: f64 = 0.01;
-/// After which a run hangs.
+/// A run that takes longer counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(3_000);
 
 fn main() -> Result<()> {
@@ -55,12 +54,12 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The report of one run. Its story ends here, for they take turns.
+/// The report of one run. The story ends here, since the runs take turns.
 fn run(seed: u64, epochs: u64, more: &[&str]) -> Result<Value> {
     let story = Story::begin(Programs::built()?)?;
     let (seed, epochs) = (seed.to_string(), epochs.to_string());
     let mut all = vec!["--peers", PEERS, "--epochs", &epochs, "--seed", &seed, "--rate", RATE];
-    // A budget in steps: an epoch has as many tokens as members, however slow it is.
+    // The budget is in steps: an epoch has as many tokens as members, however slow it is.
     all.extend(["--set", "epoch.amount=10", "--set", "members.min_peers=6"]);
     all.extend(more);
     let sim = story.sim("out", &all, PATIENCE)?;

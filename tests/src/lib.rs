@@ -1,8 +1,10 @@
-//! Harness of the cross-process stories: starts real programs, reads what they write, and ends.
+//! Harness of the stories over several processes: it starts real programs, reads
+//! what they write, and ends them.
 //!
-//! Everything waits with a deadline, and every process is killed when its handle is dropped. As many
-//! stories run at once as the machine has cores, since they mostly wait. What a node does is read from its `--events` file as plain JSON, so that a renamed key is noticed; log text is only shown
-//! when a story fails.
+//! Every wait has a deadline, and every process is killed when its handle is dropped. As many
+//! stories run at once as the machine has cores, since they mostly wait. What a node does is
+//! read from its `--events` file as plain JSON, so that a renamed key is noticed; log text is
+//! shown only when a story fails.
 
 pub mod process;
 
@@ -16,13 +18,13 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-/// The folder in a story's folder that its programs take for the system's temporary one.
+/// The folder in a story's folder that its programs use as the system's temporary one.
 const TEMPORARY: &str = "temporary";
 
-/// How often anything is looked at.
+/// How often a file or process is polled.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long a command that talks to nobody may take.
+/// How long a command without a network may take.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
 
 /// One story, in a folder of its own.
@@ -32,20 +34,20 @@ pub struct Story {
     folder: tempfile::TempDir,
 }
 
-/// Where the programs lie, as `env!("CARGO_BIN_EXE_…")` says in a test.
+/// The paths of the programs, as `env!("CARGO_BIN_EXE_…")` gives them in a test.
 #[derive(Clone, Copy, Debug)]
 pub struct Programs {
-    /// `intellect-node`.
+    /// The path of `intellect-node`.
     pub node: &'static str,
-    /// `intellect-bootstrap`.
+    /// Path of `intellect-bootstrap`.
     pub bootstrap: &'static str,
 }
 
 impl Programs {
-    /// Those that `cargo build --release` left beside the folder of the running example.
+    /// The programs that `cargo build --release` left in the folder above the running example's.
     ///
     /// # Errors
-    /// They are not there.
+    /// They are not built.
     pub fn built() -> Result<Self> {
         let example = std::env::current_exe()?;
         let folder = example.ancestors().nth(2).context("an example lies two folders deep")?;
@@ -54,26 +56,26 @@ impl Programs {
             if !path.exists() {
                 bail!("no {}: run cargo build --release first", path.display());
             }
-            // An example makes one of these and ends.
+            // An example makes one of these and ends, so the leak is bounded.
             Ok(Box::leak(path.to_string_lossy().into_owned().into_boxed_str()))
         };
         Ok(Self { node: find("intellect-node")?, bootstrap: find("intellect-bootstrap")? })
     }
 }
 
-/// What a command that ended by itself left.
+/// The result of a command that ended by itself.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// Its exit code; `None` after a signal.
     pub code: Option<i32>,
-    /// Standard output.
+    /// Everything that it wrote to standard output.
     pub out: String,
-    /// Standard error.
+    /// Everything that it wrote to standard error.
     pub err: String,
 }
 
 impl Story {
-    /// Makes a folder.
+    /// Begins a story in a new temporary folder.
     ///
     /// # Errors
     /// The system gives no folder.
@@ -89,7 +91,7 @@ impl Story {
         self.folder.path().join(name)
     }
 
-    /// The same as text, for a command line.
+    /// The same path as text, for a command line.
     #[must_use]
     pub fn text(&self, name: &str) -> String {
         self.path(name).to_string_lossy().into_owned()
@@ -98,7 +100,7 @@ impl Story {
     /// Runs `intellect-node` to its end.
     ///
     /// # Errors
-    /// It does not end in a minute.
+    /// It does not end within a minute.
     pub fn node(&self, arguments: &[&str]) -> Result<Done> {
         self.node_within(arguments, COMMAND_PATIENCE)
     }
@@ -111,7 +113,7 @@ impl Story {
         self.start("command", self.programs.node, arguments)?.wait(patience)
     }
 
-    /// Starts `intellect-node` with a command that lasts; `name` is the folder of what it says.
+    /// Starts `intellect-node` with a command that lasts; `name` is the folder for its output.
     ///
     /// # Errors
     /// It cannot be started.
@@ -130,7 +132,7 @@ impl Story {
         self.resume_node(name, &all)
     }
 
-    /// The same without an entry point: it has to find the others by what its folder knows.
+    /// The same without an entry point: it has to find the others by what its data folder knows.
     ///
     /// # Errors
     /// It cannot be started.
@@ -152,7 +154,7 @@ impl Story {
         self.start(name, self.programs.node, &all)
     }
 
-    /// Starts the node `name` by the line that it printed as its last word, and nothing else.
+    /// Starts the node `name` with the line that it printed last, and nothing else.
     ///
     /// # Errors
     /// There is no such line, or it cannot be started.
@@ -166,8 +168,8 @@ impl Story {
         self.start(name, self.programs.node, &words)
     }
 
-    /// Starts `intellect-node run` as the node `name` under another command, as in `ip netns exec …`, where it
-    /// listens as it does by default.
+    /// Starts `intellect-node run` as the node `name` under another command, such as `ip netns exec
+    /// …`. It listens at its default addresses.
     ///
     /// # Errors
     /// It cannot be started.
@@ -202,23 +204,23 @@ impl Story {
     /// Runs `intellect-bootstrap` to its end.
     ///
     /// # Errors
-    /// It does not end in a minute.
+    /// It does not end within a minute.
     pub fn bootstrap(&self, arguments: &[&str]) -> Result<Done> {
         self.start("command", self.programs.bootstrap, arguments)?.wait(COMMAND_PATIENCE)
     }
 
-    /// Starts `intellect-bootstrap`, and waits until it says where to enter.
+    /// Starts `intellect-bootstrap`, and waits until it prints its entry address.
     ///
     /// # Errors
-    /// It says nothing for half a minute.
+    /// It prints no address within half a minute.
     pub fn start_bootstrap(&self, manifests: &[PathBuf]) -> Result<(Process, String)> {
         self.start_bootstrap_under(&[], manifests)
     }
 
-    /// The same under another command, as in `nohup intellect-bootstrap …`.
+    /// The same under another command, such as `nohup intellect-bootstrap …`.
     ///
     /// # Errors
-    /// It says nothing for half a minute.
+    /// It prints no address within half a minute.
     pub fn start_bootstrap_under(
         &self,
         command: &[&str],
@@ -227,10 +229,11 @@ impl Story {
         self.start_bootstrap_at("bootstrap", command, &["/ip4/127.0.0.1/tcp/0"], manifests)
     }
 
-    /// The same as `name`, at other addresses: in a network namespace, say, whose `ip netns exec …` is the command.
+    /// The same as `name`, at other addresses, say in a network namespace with
+    /// the command `ip netns exec …`.
     ///
     /// # Errors
-    /// It says nothing for half a minute.
+    /// It prints no address within half a minute.
     pub fn start_bootstrap_at(
         &self,
         name: &str,
@@ -284,7 +287,7 @@ impl Story {
         fs::create_dir_all(&folder)?;
         let (out, err) = (folder.join("out.txt"), folder.join("err.txt"));
         let append = |path: &Path| File::options().create(true).append(true).open(path);
-        // One command after the other has its own output.
+        // Each command has an output of its own.
         if name == "command" {
             fs::write(&out, "")?;
             fs::write(&err, "")?;
@@ -303,7 +306,7 @@ impl Story {
     }
 }
 
-/// A model so small that an epoch takes a moment, and that still learns from the first one on.
+/// A model so small that an epoch takes a moment, and that still learns from the first epoch on.
 pub const SMALL: [&str; 9] = [
     "model.layers=1",
     "model.width=16",
@@ -317,10 +320,10 @@ pub const SMALL: [&str; 9] = [
 ];
 
 impl Done {
-    /// The same, if it ended with 0.
+    /// Returns itself if it ended with exit code 0.
     ///
     /// # Errors
-    /// It did not; with all that it said.
+    /// It did not; the error has all its output.
     pub fn expect_success(self) -> Result<Self> {
         if self.code != Some(0) {
             bail!("exit {:?}: {}{}", self.code, self.out, self.err);
@@ -328,10 +331,10 @@ impl Done {
         Ok(self)
     }
 
-    /// The same, if it ended with `code` and an error that has all `words`.
+    /// Returns itself if it ended with `code` and an error text that contains all `words`.
     ///
     /// # Errors
-    /// It did not; with all that it said.
+    /// It did not; the error has all its output.
     pub fn expect_failure(self, code: i32, words: &[&str]) -> Result<Self> {
         let missing: Vec<_> = words.iter().filter(|word| !self.err.contains(**word)).collect();
         if self.code != Some(code) || !missing.is_empty() {
@@ -341,39 +344,39 @@ impl Done {
     }
 }
 
-/// A finished simulation.
+/// A finished simulation and its files.
 #[derive(Debug)]
 pub struct Sim {
-    /// How the program ended, and what it said.
+    /// The exit code and output of the program.
     pub done: Done,
-    /// `report.json`.
+    /// The content of `report.json`.
     pub report: Value,
     folder: PathBuf,
-    /// Its files are read while this lives.
+    /// The files can be read while this lives.
     _story: Story,
 }
 
 impl Sim {
-    /// All events of one peer.
+    /// All events of one peer, in order.
     ///
     /// # Errors
-    /// There is no such file, or it has a line that is no JSON.
+    /// There is no such file, or it has a line that is not JSON.
     pub fn events(&self, peer: usize) -> Result<Vec<Value>> {
         read_events(&self.folder.join(format!("peer-{peer}/events.jsonl")))
     }
 
-    /// What the simulation itself measured, `sim.jsonl`.
+    /// The measurements of the simulation itself, `sim.jsonl`.
     ///
     /// # Errors
-    /// There is no such file, or it has a line that is no JSON.
+    /// There is no such file, or it has a line that is not JSON.
     pub fn journal(&self) -> Result<Vec<Value>> {
         read_events(&self.folder.join("sim.jsonl"))
     }
 
-    /// The state that each epoch was committed with, if `peers` agree on all that any of them has.
+    /// The state of each committed epoch, if `peers` agree on every epoch that any of them has.
     ///
     /// # Errors
-    /// Two committed one epoch with different states.
+    /// Two of them committed one epoch with different states.
     pub fn states(&self, peers: &[usize]) -> Result<Vec<(u64, String)>> {
         let mut states: Vec<(u64, String)> = Vec::new();
         for peer in peers {
@@ -394,7 +397,7 @@ impl Sim {
     }
 }
 
-/// A running program; killed when dropped.
+/// A running program; it is killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -405,13 +408,13 @@ pub struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails only for a process that is gone already.
+        // Fails only for a process that has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Whole lines of an events file; one that is being written is left for the next call.
+/// The complete lines of an events file; one that is being written is left for the next call.
 fn read_events(path: &Path) -> Result<Vec<Value>> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

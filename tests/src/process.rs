@@ -1,4 +1,4 @@
-//! What a story does to a running program, and hears of it.
+//! What a story does to a running program, and reads of it.
 
 use std::{
     fs,
@@ -15,42 +15,42 @@ use super::{Done, POLL, Process, read_events};
 /// What one thread of a process has done.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    /// Its number; of the first one, that of the process.
+    /// Its number; that of the first thread is the process id.
     pub id: u64,
-    /// Its name; threads of a pool have that of who made the pool.
+    /// Its name; threads of a pool have the name of the thread that made the pool.
     pub name: String,
-    /// The lower, the sooner it is served: 0 unless it gives way, 19 is the last.
+    /// Its priority: 0 by default, 19 is the lowest.
     pub nice: i64,
-    /// CPU seconds so far.
+    /// CPU seconds that it has used so far.
     pub cpu: f64,
 }
 
 impl Thread {
-    /// Of a line of `/proc/…/stat`.
+    /// Reads a line of `/proc/…/stat`.
     fn read(stat: &str) -> Result<Self> {
-        // The name may hold blanks; after it come state, …, and as 12th, 13th and 17th utime, stime
-        // and nice.
+        // The name may contain blanks. After it come the state and, as 12th, 13th and 17th
+        // field, utime, stime and nice.
         let (start, rest) = stat.rsplit_once(')').context("a name")?;
         let (id, name) = start.split_once(" (").context("a number and a name")?;
         let rest: Vec<&str> = rest.split_whitespace().collect();
         let field = |at: usize| rest.get(at).copied().context("a longer line");
         let ticks = field(11)?.parse::<f64>()? + field(12)?.parse::<f64>()?;
-        // Linux counts hundredths of a second everywhere.
+        // Linux counts hundredths of a second on every machine.
         let cpu = ticks / 100.0;
         Ok(Self { id: id.parse()?, name: name.to_owned(), nice: field(16)?.parse()?, cpu })
     }
 }
 
 impl Process {
-    /// How it ended, if it has.
+    /// How it has ended; `None` while it runs.
     ///
     /// # Errors
-    /// The system cannot tell.
+    /// The system does not say.
     pub fn exit(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// Waits for its end.
+    /// Waits until it ends by itself.
     ///
     /// # Errors
     /// It does not end within `patience`, and has been killed.
@@ -68,35 +68,35 @@ impl Process {
         }
     }
 
-    /// As Ctrl-C.
+    /// Interrupts it, as Ctrl-C does.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process has ended.
     pub fn interrupt(&self) -> Result<()> {
         self.signal(Signal::INT)
     }
 
-    /// As when its terminal is closed.
+    /// Sends it a hang-up, as when its terminal is closed.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process has ended.
     pub fn hang_up(&self) -> Result<()> {
         self.signal(Signal::HUP)
     }
 
-    /// Sends it a signal.
+    /// Sends the process this signal.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         Ok(kill_process(pid.context("a process id")?, signal)?)
     }
 
-    /// Lets no file of it grow beyond `bytes` from now on, as on a disk that is full; `None` frees it.
+    /// Lets none of its files grow beyond `bytes` from now on, as on a full disk; `None` frees it.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process has ended.
     pub fn limit_files(&self, bytes: Option<u64>) -> Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let limit = Rlimit { current: bytes, maximum: None };
@@ -104,31 +104,31 @@ impl Process {
         Ok(())
     }
 
-    /// CPU seconds that it has used so far, also in threads that have ended.
+    /// CPU seconds that it has used so far, including threads that have ended.
     ///
     /// # Errors
-    /// It is gone, or the system has no `/proc`.
+    /// It has ended, or the system has no `/proc`.
     pub fn cpu_seconds(&self) -> Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         Ok(Thread::read(&stat)?.cpu)
     }
 
-    /// Its threads, as `/proc` tells.
+    /// Its threads, as `/proc` lists them.
     ///
     /// # Errors
-    /// It is gone, or the system has no `/proc`.
+    /// It has ended, or the system has no `/proc`.
     pub fn threads(&self) -> Result<Vec<Thread>> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
-        // One may have ended meanwhile.
+        // A thread may have ended meanwhile.
         let stats =
             threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
         stats.map(|stat| Thread::read(&stat)).collect()
     }
 
-    /// As kill -9.
+    /// Kills the process, as kill -9 does.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process has ended.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -138,13 +138,13 @@ impl Process {
     /// The events that it has written.
     ///
     /// # Errors
-    /// A line is no JSON.
+    /// A line is not JSON.
     pub fn events(&self) -> Result<Vec<Value>> {
         let path = self.folder.join("events.jsonl");
         if path.exists() { read_events(&path) } else { Ok(Vec::new()) }
     }
 
-    /// Waits for an event that `accepts` does.
+    /// Waits for an event for which `accepts` is true.
     ///
     /// # Errors
     /// None comes within `patience`, or the process ends before.
@@ -188,12 +188,12 @@ impl Process {
     /// Waits until it has committed `epoch`.
     ///
     /// # Errors
-    /// As [`Self::wait_for`].
+    /// The same as [`Self::wait_for`] has.
     pub fn wait_for_commit(&mut self, epoch: u64, patience: Duration) -> Result<Value> {
         self.wait_for(patience, |event| event["event"] == "committed" && event["epoch"] == epoch)
     }
 
-    /// All that it printed, of earlier starts too.
+    /// Everything that it has printed, including earlier starts.
     #[must_use]
     pub fn said(&self) -> String {
         let read = |path| fs::read_to_string(path).unwrap_or_default();

@@ -10,8 +10,8 @@
 //! logits = ln_out(x)·Wheadᵀ
 //! ```
 //!
-//! What a token knows of the past is in the state, whose size does not depend on how long the past
-//! is. Documents that share a row are not kept apart.
+//! A token sees the past through the state, whose size does not depend on the length of the past.
+//! Documents that share a row are not separated.
 
 use burn_backend::tensor::FloatTensor;
 
@@ -22,10 +22,10 @@ use super::rwkv::{
 use crate::config;
 use crate::ops::{FusedOps, Project, ShiftMix, Weighs};
 
-/// An Eagle with its weights.
+/// An Eagle with its weights, for one pass.
 pub type Eagle<B> = Rwkv<B, TimeMix<B>>;
 
-/// Time mixing of a block.
+/// The weights of time mixing in one block.
 #[derive(Clone, Debug)]
 pub struct TimeMix<B: FusedOps> {
     norm: Norm<B>,
@@ -52,7 +52,7 @@ pub(super) const FACTS: Facts = Facts {
     read: rwkv::read,
 };
 
-/// Its parameters, under their names in RWKV-LM.
+/// The parameters of an Eagle, under their names in RWKV-LM.
 fn declare(m: &config::Model) -> Declared {
     let time_mix = |d: &mut Declare, att: &str, depth: rwkv::Depth| {
         for (name, power, more) in
@@ -65,11 +65,11 @@ fn declare(m: &config::Model) -> Declared {
             d.orthogonal(&format!("{att}.{name}"), [m.width; 2], gain);
         }
     };
-    rwkv::declare(m, time_mix, ("time_mix", |d, b| d.present(b, 0.0)), |_| ())
+    rwkv::declare(m, time_mix, "time_mix", |d, b| d.present(b, 0.0), |_| ())
 }
 
-/// Numbers that a training step holds for each token. Time mixing holds the norm and its input,
-/// four mixes and what they become, the recurrence's output, and its norm.
+/// Numbers in memory for each token of a training step. Time mixing needs the norm and its input,
+/// four mixes and their projections, the recurrence's output, and its norm.
 fn held_per_token(m: &config::Model) -> usize {
     m.layers * (12 * m.width + held_states(m)) + rwkv::held_per_token(m)
 }

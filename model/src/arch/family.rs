@@ -1,4 +1,4 @@
-//! What a family of architectures is: the facts about it, and its model.
+//! What defines a family of architectures: the facts about it, and its model.
 
 use std::fmt::Debug;
 use std::sync::OnceLock;
@@ -11,50 +11,49 @@ use crate::genesis::Spec;
 use crate::hf::conversion::Conversion;
 use crate::ops::{Documents, FusedOps, Rope};
 
-/// What others need to know of a family, apart from its model.
+/// What other modules need to know about a family, apart from its model.
 pub(crate) struct Facts {
-    /// Its parameters.
     pub(super) declare: fn(&config::Model) -> Declared,
     /// Floating-point operations that one token costs in training, forward and backward.
     pub(super) flops_per_token: fn(&config::Model, &Declared) -> u64,
-    /// Numbers that a training step holds for each token at its peak.
+    /// Numbers in memory for each token at the peak of a training step.
     pub(super) held_per_token: fn(&config::Model) -> usize,
-    /// The most tokens that a state holds; none if it holds any number.
+    /// The most tokens that a state can hold; `None` where there is no limit.
     pub(super) reach: fn(&config::Model) -> Option<usize>,
-    /// Completes the sizes with which every family is measured: adds those that only it has, and
-    /// changes those that it wants otherwise.
+    /// Completes the sizes with which every family is measured: adds those that only this family
+    /// has, and changes those that do not suit it.
     pub(super) bench: fn(config::Model) -> config::Model,
-    /// How others name it, in `config.json`.
+    /// The name of the family in `config.json`.
     pub(crate) model_type: &'static str,
-    /// Its sizes: each key of `[model]`, and its name in `config.json`.
+    /// The sizes of the family: each key of `[model]`, and its name in `config.json`.
     pub(crate) words: &'static [(&'static str, &'static str)],
-    /// What else `config.json` says of it.
+    /// The other entries of `config.json`.
     pub(crate) describe: fn(&config::Model) -> Value,
-    /// Reads what `describe` writes, and refuses what is not built here.
+    /// Reads what `describe` writes, and refuses variants that are not implemented here.
     pub(crate) read: fn(&mut Conversion<'_>),
 }
 
 /// A model with its weights, for one pass.
 pub trait Pass<B: FusedOps>: Sized {
-    /// What it keeps of the text before, so that it need not be read again.
+    /// What the model keeps of the preceding text, so that it need not be read again.
     type State: Clone + Debug;
 
-    /// The model that these tensors make, in the order in which its family declares them.
+    /// Assembles the model from these tensors, in the order in which its family declares them.
     ///
     /// # Panics
-    /// When there are fewer tensors than that.
+    /// If there are fewer tensors than declared.
     fn new(arch: &Arch, parameters: &[FloatTensor<B>]) -> Self;
 
     /// The state before the first token.
     fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self::State;
 
-    /// Scores of every next token; the state moves on. // tokens [B·T]; result [B·T, V]
+    /// Scores of every next token; advances the state. // tokens [B·T]; result [B·T, V]
     ///
     /// # Panics
-    /// When the state would hold more than it can.
+    /// If the state would hold more tokens than it can.
     fn extend(&self, tokens: IntTensor<B>, state: &mut Self::State) -> FloatTensor<B>;
 
-    /// The same of whole rows.
+    /// The same for whole rows, without a preceding text.
     fn logits(&self, model: &config::Model, tokens: IntTensor<B>, rows: &Rows) -> FloatTensor<B> {
         let mut state = Self::start(model, rows.sequences, &B::int_device(&tokens));
         self.extend(tokens, &mut state)
@@ -65,7 +64,7 @@ pub trait Pass<B: FusedOps>: Sized {
 #[derive(Clone, Debug)]
 pub struct Arch {
     model: config::Model,
-    /// Made with the first pass: it may be large, and counting parameters does not need it.
+    /// Computed at the first pass: it may be large, and counting parameters does not need it.
     rope: OnceLock<Rope>,
 }
 
@@ -74,24 +73,24 @@ pub struct Arch {
 pub(crate) struct Declared {
     /// Every parameter under its public name, in canonical order.
     pub(super) specs: Vec<Spec>,
-    /// The same numbers in the same order, but some neighbours packed.
+    /// The same numbers in the same order, but some neighbours packed into one tensor.
     pub(super) shapes: Vec<Vec<usize>>,
 }
 
 impl Arch {
-    /// The architecture that a manifest asks for.
+    /// The architecture that a manifest describes.
     #[must_use]
     pub fn new(model: &config::Model) -> Self {
         Self { model: model.clone(), rope: OnceLock::new() }
     }
 
-    /// Its sizes.
+    /// The sizes of the architecture.
     #[must_use]
     pub fn model(&self) -> &config::Model {
         &self.model
     }
 
-    /// The angles of all positions, for a family that rotates by them.
+    /// The angles of all positions, for a family with rotary positions.
     pub(super) fn rope(&self) -> Rope {
         let model = &self.model;
         let make =
@@ -100,26 +99,26 @@ impl Arch {
     }
 }
 
-/// How tokens lie in rows.
+/// How a list of tokens is divided into rows.
 #[derive(Clone, Debug)]
 pub struct Rows {
-    /// B
+    /// B, the number of rows in the list.
     pub sequences: usize,
-    /// T
+    /// T, the number of tokens of each row.
     pub length: usize,
-    /// The documents of each row.
+    /// Which tokens of a row belong to the same document.
     pub documents: Documents,
 }
 
 impl Rows {
-    /// `sequences` rows of one document each.
+    /// `sequences` rows that consist of one document each.
     #[must_use]
     pub fn whole(sequences: usize, length: usize) -> Self {
         Self { sequences, length, documents: Documents::whole(sequences * length) }
     }
 }
 
-/// The next tensor of a list that is as long as it was declared.
+/// Returns the tensors one after the other; the list must be as long as declared.
 pub(super) fn taker<B: FusedOps>(parameters: &[FloatTensor<B>]) -> impl FnMut() -> FloatTensor<B> {
     let mut tensors = parameters.iter().cloned();
     #[expect(clippy::expect_used, reason = "the caller counted by `declare`")]

@@ -10,8 +10,8 @@
 //! x  += (norm_by_head(y)∘silu(h_g·Wgᵀ))·Woᵀ
 //! ```
 //!
-//! The rest is Eagle, with shifts by the weight of the past. Documents that share a row are not
-//! kept apart.
+//! The rest is Eagle, except that the weights of its shifts weigh the past. Documents that share a
+//! row are not separated.
 
 use burn_backend::tensor::FloatTensor;
 
@@ -24,7 +24,7 @@ use crate::config;
 use crate::genesis::Curve;
 use crate::ops::{DataMix, FusedOps, Project, ShiftMix, TanhProject, Weighs};
 
-/// A Finch with its weights.
+/// A Finch with its weights, for one pass.
 pub type Finch<B> = Rwkv<B, DynamicTimeMix<B>>;
 
 /// The data-dependent token shift: M mixes of each row and the one before it.
@@ -37,7 +37,7 @@ pub(super) struct Mixes<B: FusedOps> {
     pub(super) features: LowRank<B>,
 }
 
-/// Time mixing of a block.
+/// The weights of time mixing in one block.
 #[derive(Clone, Debug)]
 pub struct DynamicTimeMix<B: FusedOps> {
     norm: Norm<B>,
@@ -85,7 +85,7 @@ pub(super) const FACTS: Facts = Facts {
     read: rwkv::read,
 };
 
-/// Its parameters, under their names in RWKV-LM.
+/// The parameters of a Finch, under their names in RWKV-LM.
 fn declare(m: &config::Model) -> Declared {
     let time_mix = |d: &mut Declare, att: &str, depth @ Depth { a, b, .. }: Depth| {
         let mixes = [
@@ -102,10 +102,10 @@ fn declare(m: &config::Model) -> Declared {
             d.orthogonal(&format!("{att}.{name}"), [m.width; 2], gain);
         }
     };
-    rwkv::declare(m, time_mix, ("time_maa", |d, b| d.past(b * b * b, 0.0)), |_| ())
+    rwkv::declare(m, time_mix, "time_maa", |d, b| d.past(b * b * b, 0.0), |_| ())
 }
 
-/// The data-dependent token shift, as [`Mixes`] takes it.
+/// Declares the data-dependent token shift, in the order of [`Mixes`].
 pub(super) fn declare_mixes(
     d: &mut Declare,
     m: &config::Model,
@@ -118,8 +118,8 @@ pub(super) fn declare_mixes(
     d.low_rank(&format!("{att}.time_maa"), 5, m.mix_rank);
 }
 
-/// Numbers that a training step holds for each token. Time mixing holds the norm and its input, six
-/// mixes, what they become, the recurrence's output, and its norm.
+/// Numbers in memory for each token of a training step. Time mixing needs the norm and its input,
+/// six mixes, their projections, the recurrence's output, and its norm.
 fn held_per_token(m: &config::Model) -> usize {
     let low_rank = 5 * m.mix_rank + m.decay_rank;
     m.layers * (15 * m.width + low_rank + held_states(m)) + rwkv::held_per_token(m)

@@ -1,21 +1,21 @@
-//! GoldFinch (Goldstein et al. 2024, arXiv 2407.12077): a Finch below, attention above it, and
-//! between the two a cache of a few numbers per token that all attending blocks share.
+//! GoldFinch (Goldstein et al. 2024, arXiv 2407.12077): Finch blocks below, attention blocks above,
+//! and between the two a cache of a few numbers per token that all attention blocks share.
 //!
 //! ```text
 //! x0 = ln0(emb[tokens])
 //! Finch-C2 blocks, mixes r, k, v, w, v2 of h = ln1(x) as in Finch:
 //!   k  = (h_k·Wkᵀ)∘(1 − exp(−exp w)),  v2 = h_v2·Wvᵀ + tanh(h_v2·V₁)·V₂
 //!   x += ln_x(WKV(h_r·Wrᵀ, k, h_v·Wvᵀ, w, 0) + v2)·Woᵀ
-//! c  = x·Waᵀ,  K = rms([x0 | c]·Wbᵀ),  E = rms(x0)     c and the token are all that is kept
+//! c  = x·Waᵀ,  K = rms([x0 | c]·Wbᵀ),  E = rms(x0)     only c and the token are kept
 //! GOLD blocks:
 //!   q  = ln_q(mix(h)·Wqᵀ),  k = ln_k(low_rank(mix(K))),  v = ln_v(low_rank(mix(E)))
 //!   x += ln_x(attention(q, k, v))·Woᵀ
 //! ```
 //!
-//! Keys and values depend on tokens and c alone, so they are made anew from the cache for every new
-//! token: time for memory. There are no positions. Channel mixing is Finch's. The bonus
-//! `time_faaaa` is a parameter of the reference that takes no part; its gradient is zero. Documents
-//! that share a row are not kept apart.
+//! Keys and values depend only on the tokens and c, so they are recomputed from the cache for every
+//! new token, which trades time for memory. There are no positions. Channel mixing is Finch's. The
+//! bonus `time_faaaa` is a parameter of the reference that is not used; its gradient is zero.
+//! Documents that share a row are not separated.
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
@@ -35,13 +35,13 @@ use crate::ops::{
 /// What a GoldFinch keeps of a text.
 #[derive(Clone, Debug)]
 pub struct State<B: FusedOps> {
-    /// The state of every block; the attending ones have shifts only.
+    /// The state of every block; attention blocks have shifts only.
     pub blocks: Vec<BlockState<B>>,
-    /// None before the first token.
+    /// `None` before the first token was read.
     pub cache: Option<Cache<B>>,
 }
 
-/// What is kept of each token.
+/// What a GoldFinch keeps of each token.
 #[derive(Clone, Debug)]
 pub struct Cache<B: FusedOps> {
     /// [B, T]
@@ -50,7 +50,7 @@ pub struct Cache<B: FusedOps> {
     pub compressed: FloatTensor<B>,
 }
 
-/// A GoldFinch with its weights.
+/// A GoldFinch with its weights, for one pass.
 #[derive(Clone, Debug)]
 pub struct GoldFinch<B: FusedOps> {
     model: config::Model,
@@ -92,7 +92,7 @@ struct Attend<B: FusedOps> {
     /// [1, D]
     mu: [FloatTensor<B>; 5],
     query_mix: LowRank<B>,
-    /// Two pieces, k and v.
+    /// One map in two pieces, for k and v.
     cache_mix: LowRank<B>,
     key_map: LowRank<B>,
     value_map: LowRank<B>,
@@ -130,7 +130,7 @@ pub(super) const FACTS: Facts = Facts {
     read: rwkv::read,
 };
 
-/// Its parameters, under their names in the reference.
+/// The parameters of a GoldFinch, under their names in the reference.
 fn declare(m: &config::Model) -> Declared {
     let time_mix = |d: &mut Declare, att: &str, depth: Depth| {
         if depth.layer < m.layers - m.gold_layers {
@@ -139,11 +139,12 @@ fn declare(m: &config::Model) -> Declared {
             declare_attend(m, d, att, depth);
         }
     };
-    rwkv::declare(m, time_mix, ("time_maa", |d, b| d.past(b, 0.0)), |d| {
+    let cache = |d: &mut Declare| {
         let compressed = m.width / m.compression;
         d.orthogonal("w_kv_cache_a", [compressed, m.width], 1.0);
         d.orthogonal("w_kv_cache_b", [m.width, m.width + compressed], 1.0);
-    })
+    };
+    rwkv::declare(m, time_mix, "time_maa", |d, b| d.past(b, 0.0), cache)
 }
 
 fn declare_recur(m: &config::Model, d: &mut Declare, att: &str, depth: Depth) {
@@ -180,9 +181,9 @@ fn declare_attend(m: &config::Model, d: &mut Declare, att: &str, Depth { a, b, .
     }
 }
 
-/// Floating-point operations that one token costs in training: as of the other families, but values
-/// of a Finch-C2 block twice, and 12·D·T for each attention, without a discount for the causal
-/// half.
+/// Floating-point operations that one token costs in training: as in the other families, but the
+/// values of a Finch-C2 block count twice, and each attention adds 12·D·T, without a discount for
+/// the causal half.
 fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
     let below = m.layers - m.gold_layers;
     let twice = 6 * below * m.width * m.width;
@@ -190,8 +191,8 @@ fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
     rwkv::flops_per_token(m, declared, below) + (twice + attention) as u64
 }
 
-/// Numbers that a training step holds for each token. A block below holds what one of Finch does,
-/// with second values in place of the gate; an attending block holds its two sides.
+/// Numbers in memory for each token of a training step. A block below needs those of a Finch block,
+/// with second values instead of the gate; an attention block needs those of its two sides.
 fn held_per_token(m: &config::Model) -> usize {
     let below = 16 * m.width + 5 * m.mix_rank + 2 * m.decay_rank + held_states(m);
     let above = 14 * m.width + 3 * m.mix_rank + 2 * m.value_rank + m.heads;
@@ -201,7 +202,6 @@ fn held_per_token(m: &config::Model) -> usize {
 }
 
 impl<B: FusedOps> Cache<B> {
-    /// Appends this to `past`.
     fn after(self, past: Option<Self>) -> Self {
         let Some(past) = past else { return self };
         Self {
@@ -230,7 +230,7 @@ impl<B: FusedOps> Pass<B> for GoldFinch<B> {
     fn start(m: &config::Model, sequences: usize, device: &Device<B>) -> State<B> {
         let block = |layer| {
             let state = BlockState::start(m, sequences, device);
-            let kv = state.kv.filter(|_| layer < m.layers - m.gold_layers);
+            let kv = if layer < m.layers - m.gold_layers { state.kv } else { None };
             BlockState { kv, ..state }
         };
         State { blocks: (0..m.layers).map(block).collect(), cache: None }
@@ -264,7 +264,7 @@ impl<B: FusedOps> Pass<B> for GoldFinch<B> {
 }
 
 impl<B: FusedOps> GoldFinch<B> {
-    /// K of every token, from what is kept of it. // [B·T, D]
+    /// K of every token, from its cache entry. // [B·T, D]
     #[must_use]
     pub fn shared_keys(&self, cache: &Cache<B>) -> FloatTensor<B> {
         let [sequences, length, width] = cache.compressed.shape().dims();
@@ -289,7 +289,8 @@ impl<B: FusedOps> GoldFinch<B> {
         self.first_norm.apply(B::float_select(self.embedding.clone(), 0, tokens))
     }
 
-    /// x over its root mean square. The reference adds 1e-8 to the root, this its square inside.
+    /// x over its root mean square. The reference adds 1e-8 to the root; this adds its square
+    /// inside.
     fn unit(&self, x: FloatTensor<B>) -> FloatTensor<B> {
         let shape = [self.model.width].into();
         let ones = B::float_ones(shape, &B::float_device(&x), burn_backend::FloatDType::F32);
@@ -331,7 +332,7 @@ impl<B: FusedOps> Recur<B> {
 
 impl<B: FusedOps> Attend<B> {
     fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
-        // The fields stand in the order of the tensors.
+        // The fields are in the order of the tensors.
         Self {
             norm: Norm::take(next),
             mu: [next(), next(), next(), next(), next()],
@@ -382,7 +383,7 @@ impl<B: FusedOps> Attend<B> {
         self.query_norm.apply(B::run(Project, [mixed, self.query.clone()]))
     }
 
-    /// [B·S, D] each; `row` is a tensor [B, D], whose shape and device count
+    /// [B·S, D] each; `row` is a tensor [B, D], of which only shape and device are used
     fn keys_and_values(
         &self,
         keys: &FloatTensor<B>,
@@ -407,5 +408,5 @@ impl<B: FusedOps> Attend<B> {
     }
 }
 
-/// The square of what the reference adds to a root mean square.
+/// The square of the number that the reference adds to a root mean square.
 const UNIT_EPS: f32 = 1e-16;

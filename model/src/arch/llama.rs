@@ -8,9 +8,10 @@
 //! ```
 //!
 //! Positions enter by rotation alone (Su et al. 2021, "half" layout: pairs (i, i + K/2)); no layer
-//! has a bias. Queries, keys and values are one matrix, and so are gate and up: the products are
-//! larger and the operators read the packed rows by stride. Hugging Face's tensors are adjacent row
-//! ranges of these, in canonical order, so that the flat parameters are the same either way.
+//! has a bias. Queries, keys and values are one matrix, and so are gate and up, because larger
+//! products are faster; the operators read the packed rows by stride. Hugging Face's tensors are
+//! adjacent row ranges of these, in canonical order, so the flat parameters are the same either
+//! way.
 //!
 //! Initial weights are those of INTELLECT-1 (PRIME, which took them from torchtitan). B sequences,
 //! T tokens, N = B·T positions, D width, H query heads, G key-value heads, K head width, F hidden
@@ -36,22 +37,22 @@ use crate::optim::Group;
 #[derive(Clone, Debug)]
 pub struct State<B: FusedOps> {
     sequences: usize,
-    /// Tokens of each sequence.
+    /// The number of tokens read in each sequence.
     length: usize,
-    /// The cache of each block; none before the first token.
+    /// The cache of each block; `None` before the first token.
     blocks: Vec<Option<Cache<B>>>,
 }
 
-/// What one block keeps.
+/// The keys and values of one block.
 #[derive(Clone, Debug)]
 struct Cache<B: FusedOps> {
-    /// Turned. // [B, T, G·K]
+    /// Rotated by their positions. // [B, T, G·K]
     keys: FloatTensor<B>,
     /// [B, T, G·K]
     values: FloatTensor<B>,
 }
 
-/// A Llama with its weights.
+/// A Llama with its weights, for one pass.
 #[derive(Clone, Debug)]
 pub struct Llama<B: FusedOps> {
     model: config::Model,
@@ -100,10 +101,10 @@ pub(super) const FACTS: Facts = Facts {
     read,
 };
 
-/// Its parameters, under their Hugging Face names.
+/// The parameters of a Llama, under their Hugging Face names.
 fn specs(m: &config::Model) -> Vec<Spec> {
     let small = |std: f64| Init::Normal { std };
-    // INTELLECT-1 decays every parameter, norms and embeddings too.
+    // INTELLECT-1 decays every parameter, including norms and embeddings.
     let group = Group::DECAYED;
     let spec =
         |name: String, shape: &[usize], init| Spec { name, shape: shape.to_vec(), init, group };
@@ -147,19 +148,20 @@ fn shapes(m: &config::Model) -> Vec<Vec<usize>> {
     shapes
 }
 
-/// Floating-point operations that one token costs in training, forward and backward: 6 per weight
-/// of a matrix, and 12·L·D·T for the scores and mixtures of attention, without a discount for the
-/// causal half (PRIME's count).
+/// Floating-point operations that one token costs in training, forward and backward. A weight of a
+/// matrix costs 6. The scores and mixtures of attention cost 12·L·D·T, without a discount for the
+/// causal half (as PRIME counts).
 fn flops_per_token(m: &config::Model, declared: &Declared) -> u64 {
     let matrices = declared.specs.iter().skip(1).filter(|spec| spec.shape.len() == 2);
     let weights: usize = matrices.map(Spec::len).sum();
     6 * weights as u64 + 12 * (m.layers * m.width * m.context) as u64
 }
 
-/// Numbers that a training step holds for each token. Of a block the backward pass needs both sums
-/// of the residual stream and their norms, packed queries, keys and values, their mixture and
-/// normaliser, gate and up, and the product of both; of the ends the embedding, the last norm and
-/// the scores, which become their own gradient. Gradients come once more in each of these sizes.
+/// Numbers in memory for each token of a training step. From each block the backward pass needs
+/// both sums of the residual stream and their norms, packed queries, keys and values, their mixture
+/// and normaliser, gate and up, and the product of both. From the ends it needs the embedding, the
+/// last norm and the scores, which become their own gradient. Each of the sizes occurs once more
+/// for a gradient.
 fn held_per_token(m: &config::Model) -> usize {
     let packed = m.width + 2 * m.kv_width() + 3 * m.ffn;
     let block = 5 * m.width + packed + m.heads + 2;
@@ -197,8 +199,8 @@ fn describe(m: &config::Model) -> Value {
     config
 }
 
-/// Reads what [`describe`] writes. Where older configurations lack a key, it means what
-/// transformers takes it for.
+/// Reads what [`describe`] writes. A key that older configurations lack has the default of
+/// transformers.
 fn read(config: &mut Conversion<'_>) {
     match &config.config["num_key_value_heads"] {
         Value::Null => config.count("kv_heads", "num_attention_heads"),
@@ -208,9 +210,9 @@ fn read(config: &mut Conversion<'_>) {
         Some(eps) => config.put("norm_eps", eps),
         None => config.wrong("rms_norm_eps", "a number"),
     }
-    // Within `rope_parameters` since transformers 5.
-    let places = [&config.config["rope_theta"], &config.config["rope_parameters"]["rope_theta"]];
-    match places.into_iter().find(|place| !place.is_null()).map(Value::as_f64) {
+    // Since transformers 5 the key is within `rope_parameters`.
+    let found = [&config.config["rope_theta"], &config.config["rope_parameters"]["rope_theta"]];
+    match found.into_iter().find(|theta| !theta.is_null()).map(Value::as_f64) {
         None => config.put("rope_theta", 10_000.0),
         Some(Some(theta)) => config.put("rope_theta", theta),
         Some(None) => config.wrong("rope_theta", "a number"),
@@ -226,7 +228,7 @@ fn read(config: &mut Conversion<'_>) {
     }
 }
 
-/// Reads how frequencies are scaled, if they are.
+/// Reads the scaling of the frequencies, if there is any.
 fn read_scaling(config: &mut Conversion<'_>, key: &'static str) {
     let found = &config.config[key];
     let kind = [&found["rope_type"], &found["type"]].into_iter().find(|kind| !kind.is_null());
@@ -301,7 +303,7 @@ impl<B: FusedOps> Pass<B> for Llama<B> {
 }
 
 impl<B: FusedOps> Llama<B> {
-    /// `mix` turns the packed queries, keys and values of a block into what its attention gives.
+    /// `mix` maps a block's packed queries, keys and values to the output of its attention.
     fn forward(
         &self,
         tokens: IntTensor<B>,
@@ -323,7 +325,7 @@ impl<B: FusedOps> Llama<B> {
 }
 
 impl<B: FusedOps> Cache<B> {
-    /// Attention of the newest tokens, whose keys and values move into the cache.
+    /// Attention of the newest tokens, whose keys and values are appended to the cache.
     /// // qkv [B·S, (H + 2G)·K], result [B·S, H·K]
     fn attend(cache: &mut Option<Self>, qkv: FloatTensor<B>, new: Heads) -> FloatTensor<B> {
         let Heads { sequences, tokens, query, kv, size } = new;
@@ -381,5 +383,5 @@ impl<B: FusedOps> Block<B> {
 
 /// Standard deviation of projections that do not write to the residual stream (torchtitan; PRIME).
 const STD: f64 = 0.02;
-/// transformers' name of the one way to scale frequencies that is read.
+/// transformers' name of the only scaling of frequencies that is supported here.
 const LLAMA3: &str = "llama3";

@@ -1,10 +1,10 @@
 //! What Eagle, Finch and GoldFinch share: the model around the blocks, the state of a block, norms
-//! with a bias, channel mixing, and how their parameters start.
+//! with a bias, channel mixing, and the initial values of their parameters.
 //!
-//! With l the block of L, a = l/(L − 1), b = 1 − l/L and d_i = i/D for channel i (RWKV-LM): the
-//! token shift of channel i starts at d_i to a power of b, so that early channels look back and
-//! late ones at the present, and deeper blocks less far. Matrices that write to the residual stream
-//! start at zero: every block starts as the identity.
+//! Let l be the index of one of L blocks, a = l/(L − 1), b = 1 − l/L and d_i = i/D for channel i
+//! (RWKV-LM). The token shift of channel i starts at d_i to a power of b, so that early channels
+//! look back and late ones at the present, and deeper blocks look back less far. Matrices that
+//! write to the residual stream start at zero, so every block starts as the identity.
 //!
 //! The parameters have the names and the layout of RWKV-LM: projections are [out, in], the low-rank
 //! maps `_w1`, `_w2` are [in, out].
@@ -39,13 +39,13 @@ pub struct Rwkv<B: FusedOps, T> {
 
 /// Time mixing of a block with a recurrence.
 pub trait TimeMixing<B: FusedOps> {
-    /// What the weights of token shifts weigh.
+    /// Whether the weights of token shifts weigh the present or the past.
     const WEIGHS: Weighs;
 
     /// Takes the next of the model's tensors.
     fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self;
 
-    /// Returns x with what time mixing adds to it; the state moves on. // x [N, D]
+    /// Returns x plus the output of time mixing; advances the state. // x [N, D]
     fn forward(
         &self,
         x: FloatTensor<B>,
@@ -85,24 +85,24 @@ impl<B: FusedOps, T: TimeMixing<B>> Pass<B> for Rwkv<B, T> {
 pub struct BlockState<B: FusedOps> {
     /// The last normed input of time mixing. // [B, D]
     pub time: FloatTensor<B>,
-    /// The recurrence, where the block has one. // [B, H, K, K], key × value
+    /// The state of the recurrence, where the block has one. // [B, H, K, K], key × value
     pub kv: Option<FloatTensor<B>>,
     /// The last normed input of channel mixing. // [B, D]
     pub channel: FloatTensor<B>,
 }
 
 impl<B: FusedOps> BlockState<B> {
-    /// The state of a block with a recurrence before the first token: zeros.
+    /// The state of a block with a recurrence before the first token, all zeros.
     pub(super) fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self {
         let (row, size) = ([sequences, model.width], model.head_size());
         let kv = zeros::<B>(&[sequences, model.heads, size, size], device);
         Self { time: zeros::<B>(&row, device), kv: Some(kv), channel: zeros::<B>(&row, device) }
     }
 
-    /// Runs the recurrence on from this state.
+    /// Continues the recurrence from this state.
     ///
     /// # Panics
-    /// When the block has none.
+    /// If the block has no recurrence.
     pub(super) fn wkv(
         &mut self,
         [r, k, v]: [FloatTensor<B>; 3],
@@ -137,7 +137,7 @@ pub(super) fn flops_of_all(model: &config::Model, declared: &Declared) -> u64 {
     flops_per_token(model, declared, model.layers)
 }
 
-/// What `config.json` says of it besides its own sizes, in the words of RWKV-LM.
+/// The entries of `config.json` besides the family's own sizes, under their names in RWKV-LM.
 pub(super) fn describe(model: &config::Model) -> Value {
     json!({ "head_size": model.head_size() })
 }
@@ -151,9 +151,10 @@ pub(super) fn read(config: &mut Conversion<'_>) {
     }
 }
 
-/// Numbers that a training step holds for each token besides time mixing: of a block's channel
-/// mixing the norm and its input, two mixes, what goes into the gate, and the squared hidden
-/// channels; of the ends the embedding, the norms and the scores; and the largest gradients.
+/// Numbers in memory for each token of a training step, without time mixing. The channel mixing of
+/// each block keeps the norm and its input, two mixes, the inputs of the gate, and the squared
+/// hidden channels. The ends keep the embedding, the norms and the logits. The largest gradients
+/// are added.
 pub(super) fn held_per_token(model: &config::Model) -> usize {
     let channel_mix = 6 * model.width + model.ffn;
     let ends = 3 * model.width + model.vocab;
@@ -166,12 +167,12 @@ pub(super) fn held_states(model: &config::Model) -> usize {
     model.width * model.head_size() / STATE_TOKENS
 }
 
-/// Zeros of any shape.
 pub(super) fn zeros<B: FusedOps>(shape: &[usize], device: &Device<B>) -> FloatTensor<B> {
     B::float_zeros(shape.to_vec().into(), device, burn_backend::FloatDType::F32)
 }
 
-/// Exchanges what stood before a sequence for its last row. // x [B·T, D], before [B, D]
+/// Replaces the row before each sequence by the sequence's last row, and returns the old one.
+/// // x [B·T, D], before [B, D]
 pub(super) fn step<B: FusedOps>(before: &mut FloatTensor<B>, x: &FloatTensor<B>) -> FloatTensor<B> {
     let [sequences, width] = before.shape().dims();
     let tokens = x.shape().num_elements() / (sequences * width);
@@ -285,18 +286,20 @@ impl<B: FusedOps> TimeOutput<B> {
         Self { norm: Norm::take(next), matrix: next() }
     }
 
-    /// x + y·Wᵀ of a normed y. // x, y [N, D]
+    /// x + y·Wᵀ, where y is normed. // x, y [N, D]
     pub(super) fn write(&self, y: FloatTensor<B>, x: FloatTensor<B>) -> FloatTensor<B> {
         B::run(ProjectAdd, [y, self.matrix.clone(), x])
     }
 }
 
-/// A model's parameters: the ends, and of each block the norm before time mixing, what `time_mix`
-/// declares under the name it is given, its output, and channel mixing, whose shifts are `shift`'s.
+/// A model's parameters: the ends, and for each block the norm before time mixing, the parameters
+/// that `time_mix` declares under the given name, its output, and channel mixing. The shifts of
+/// channel mixing are called `mu` and start at `shift`.
 pub(super) fn declare(
     m: &config::Model,
     time_mix: impl Fn(&mut Declare, &str, Depth),
-    (mu, shift): (&str, fn(&Declare, f64) -> Curve),
+    mu: &str,
+    shift: fn(&Declare, f64) -> Curve,
     last: impl FnOnce(&mut Declare),
 ) -> Declared {
     let mut d = Declare { specs: Vec::new(), shapes: Vec::new(), width: m.width };
@@ -317,15 +320,14 @@ pub(super) fn declare(
     Declared { specs: d.specs, shapes: d.shapes }
 }
 
-/// The parameters of a model in canonical order, as they are declared, and the tensors that hold
-/// them.
+/// The parameters declared so far, in canonical order, and the tensors that hold them.
 pub(super) struct Declare {
     specs: Vec<Spec>,
     shapes: Vec<Vec<usize>>,
     width: usize,
 }
 
-/// Where a block stands: the numbers that starts depend on.
+/// The numbers on which the initial values of a block depend.
 #[derive(Clone, Copy)]
 pub(super) struct Depth {
     pub(super) layer: usize,
@@ -361,30 +363,29 @@ impl Declare {
         &mut self.shapes[last]
     }
 
-    /// A projection [out, in].
+    /// Declares a projection [out, in], with weight decay.
     pub(super) fn matrix(&mut self, name: &str, shape: [usize; 2], init: Init) {
         self.add(format!("{name}.weight"), shape.to_vec(), init, Group::DECAYED);
     }
 
-    /// An orthogonal projection.
     pub(super) fn orthogonal(&mut self, name: &str, shape: [usize; 2], gain: f64) {
         self.matrix(name, shape, Init::Orthogonal { gain });
     }
 
-    /// Weight and bias of a norm, its weight all `gain`.
+    /// Declares a norm, whose weights start at `gain` and its biases at 0.
     pub(super) fn norm(&mut self, name: &str, gain: f64) {
         let [weight, bias] = [gain, 0.0].map(Init::Constant);
         self.add(format!("{name}.weight"), vec![self.width], weight, Group::FREE);
         self.add(format!("{name}.bias"), vec![self.width], bias, Group::FREE);
     }
 
-    /// Weights of a token shift.
+    /// Declares the weights of one token shift.
     pub(super) fn shift(&mut self, name: String, curve: Curve) {
         let width = self.width;
         *self.add(name, vec![1, 1, width], Init::Curve(curve), Group::FREE) = vec![width];
     }
 
-    /// Weights of several token shifts, which one tensor holds. // [M, D]
+    /// Declares the weights of several token shifts, which one tensor holds. // [M, D]
     pub(super) fn shifts<const M: usize>(&mut self, att: &str, shifts: [(&str, Curve); M]) {
         for (name, curve) in shifts {
             let shape = vec![1, 1, self.width];
@@ -394,7 +395,7 @@ impl Declare {
         self.shapes.push(vec![M, self.width]);
     }
 
-    /// A low-rank map in `pieces` of `rank`; it starts as nothing.
+    /// Declares a low-rank map in `pieces` of `rank`, which starts as the zero map.
     pub(super) fn low_rank(&mut self, name: &str, pieces: usize, rank: usize) {
         let (features, width) = (pieces * rank, self.width);
         self.add(format!("{name}_w1"), vec![width, features], Init::Constant(0.0), Group::FREE);
@@ -404,7 +405,7 @@ impl Declare {
         *self.add(format!("{name}_w2"), shape, init, Group::FREE) = tensor;
     }
 
-    /// The decay, slow channels first, and the bonus of the present token.
+    /// Declares the decay, slow channels first, and the bonus of the present token.
     pub(super) fn recurrence(&mut self, att: &str, shape: Vec<usize>, heads: usize, depth: Depth) {
         let (width, over) = (self.width, (self.width - 1) as f64);
         let exponent = 0.7 + 1.3 * depth.a;
@@ -417,17 +418,16 @@ impl Declare {
         *self.add(format!("{att}.time_faaaa"), by_head, bonus, Group::FREE) = vec![width];
     }
 
-    /// d_i^exponent + more, where the weight is the present's.
+    /// d_i^exponent + more, for weights that weigh the present.
     pub(super) fn present(&self, exponent: f64, more: f64) -> Curve {
         Curve { offset: more, scale: 1.0, over: self.width as f64, exponent, zigzag: 0.0 }
     }
 
-    /// 1 − (d_i^exponent + more), where the weight is the past's.
+    /// 1 − (d_i^exponent + more), for weights that weigh the past.
     pub(super) fn past(&self, exponent: f64, more: f64) -> Curve {
         Curve { offset: 1.0 - more, scale: -1.0, ..self.present(exponent, 0.0) }
     }
 
-    /// Channel mixing with its norm.
     fn channel_mix(&mut self, depth: Depth, mu: &str, curve: Curve, ffn: usize) {
         let (width, block) = (self.width, format!("blocks.{}", depth.layer));
         self.norm(&format!("{block}.ln2"), 1.0);

@@ -1,8 +1,10 @@
 //! `[data]`: where tokens come from.
 
-use super::error::WorkError;
+use intellect_table::{Error, Fields, Keys, List, Named, Table, table};
+
+use super::digest::{DIGEST, digest_of, hex};
 use super::hints::{Hints, NAME, URL};
-use super::table::{DIGEST, Fields, Keys, Named, TOKENS_MAX, Table, digest_of, hex, table};
+use super::train::TOKENS_MAX;
 use super::vocabulary::{Scheme, Vocabulary, Width};
 
 table! {
@@ -15,56 +17,56 @@ table! {
         digest: String, DIGEST, "BLAKE3 of the file; another file is refused";
         bytes: u64, 1..=TOKENS_MAX, "its length";
         held_out: f64, 0.0..=0.5, "share that is never trained on: the end of a file; a synthetic source has a stream of its own for it";
-        tokenizer_digest: Option<String>, DIGEST, "BLAKE3 of the tokenizer's file; not of \"bytes\"";
-        tokens: Option<usize>, 2..=1 << 20, "how many different tokens there are: one more than the greatest; of \"bytes\" 257";
-        bos: Option<u64>, 0..=1 << 20, "the token that begins each document; of \"bytes\" 256";
-        digests: Option<Vec<String>>, DIGEST, "BLAKE3 of each token file, none twice; other files are refused";
-        sizes: Option<Vec<u64>>, 1..=TOKENS_MAX, "their lengths";
-        weights: Option<Vec<f64>>, 0.0..=1e6, "how often each file is drawn beside the others, not all 0";
-        anneal_weights: Option<Vec<f64>>, 0.0..=1e6, "likewise from `anneal_from` on";
-        anneal_from: Option<u64>, 0..=TOKENS_MAX, "committed tokens; in every epoch that begins with as many the second weights hold";
-        names: Option<Vec<String>>, NAME, "what the files are called, one name for each, or absent; for people: a file is known by its digest";
-        url: Option<String>, URL, "where nodes fetch the file, or absent; with a '/' at its end a folder, in which each file lies under its name; with `names`";
-        share: bool, (), "or absent: peers hand the files to whoever lacks them; the organiser says that this is allowed";
+        tokenizer_digest: String, DIGEST, "BLAKE3 of the tokenizer's file";
+        tokens: usize, 2..=1 << 20, "how many different tokens there are: one more than the greatest; of \"bytes\" 257";
+        bos: u64, 0..=1 << 20, "the token that begins each document; of \"bytes\" 256";
+        digests: Vec<String>, List(FILES_MAX, DIGEST), "BLAKE3 of each token file, none twice; other files are refused";
+        sizes: Vec<u64>, List(FILES_MAX, 1..=TOKENS_MAX), "their lengths";
+        weights: Vec<f64>, List(FILES_MAX, 0.0..=1e6), "how often each file is drawn relative to the others, not all 0";
+        anneal_weights: Vec<f64>, List(FILES_MAX, 0.0..=1e6), "likewise from `anneal_from` on";
+        anneal_from: u64, 0..=TOKENS_MAX, "committed tokens; in every epoch that begins with as many the second weights hold";
+        names: Option<Vec<String>>, List(FILES_MAX, NAME), "what the files are called, one name for each; for people: a file is known by its digest";
+        url: Option<String>, URL, "where nodes fetch the file; with a '/' at its end a folder, in which each file lies under its name";
+        share: bool, (), "peers hand the files to peers that lack them; the organiser says that this is allowed";
     }
 }
 
-/// Where tokens come from.
+/// The source of the tokens, and how a peer gets its files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Data {
-    /// The source, with what only it needs.
+    /// The kind of source, with the settings that only this kind has.
     pub source: Source,
     /// Share of the source that is never trained on, 0–0.5: the end of a file. A synthetic source
     /// has a stream of its own for it and ignores the size.
     pub held_out: f64,
-    /// Where whoever joins finds the files.
+    /// The names of the files, and where a new peer can fetch them.
     pub hints: Hints,
-    /// Whether peers hand the files to whoever lacks them.
+    /// Whether peers hand the files to peers that lack them.
     pub share: bool,
 }
 
-/// The kinds of source.
+/// Where the tokens of a run come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// A seeded Markov source of known entropy.
     Synthetic {
-        /// Size of its alphabet, 2–256.
+        /// Number of different symbols, 2–256.
         symbols: usize,
         /// Symbols that the next one depends on, 1–3.
         order: usize,
     },
-    /// One file that every peer has; another file is refused.
+    /// One file of text that every peer has; another file is refused.
     Text(Fingerprint),
     /// One file of tokens, made by `data tokenize`, that every peer has; another one is refused.
     Tokens {
-        /// Which file it is.
+        /// The digest and the length of the file.
         file: Fingerprint,
-        /// What it was made with.
+        /// The tokenizer that the file was made with.
         vocabulary: Vocabulary,
     },
     /// Several token files that every peer has, drawn from by weights.
     Mix {
-        /// What all of them were made with.
+        /// The tokenizer that all files were made with.
         vocabulary: Vocabulary,
         /// The files, 1–64, none twice.
         components: Vec<Component>,
@@ -74,34 +76,34 @@ pub enum Source {
     },
 }
 
-/// What a manifest says of a file: whoever has one with this digest and length has the same file.
+/// Identifies a file of the run: a file with this digest and length is the same file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Fingerprint {
-    /// BLAKE3 of its bytes.
+    /// BLAKE3 of the whole file.
     pub digest: [u8; 32],
-    /// Their number.
+    /// The length of the file in bytes, 1–2^53.
     pub bytes: u64,
 }
 
 /// A file of a mix, and how often it is drawn from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Component {
-    /// Which file it is.
+    /// The digest and the length of the file.
     pub file: Fingerprint,
-    /// How often it is drawn beside the others, 0–1e6.
+    /// How often it is drawn relative to the others, 0–1e6.
     pub weight: f64,
-    /// The same from `anneal_from` on.
+    /// The weight that replaces `weight` from `anneal_from` on.
     pub anneal_weight: f64,
 }
 
 impl Data {
-    /// Whether a node that lacks the files fetches them, if it may: from peers, or where they are to be had.
+    /// Whether a node can fetch files that it lacks: from peers, or from the organiser's address.
     #[must_use]
     pub fn is_fetched(&self) -> bool {
         self.share || self.hints.url.is_some()
     }
 
-    /// How many different tokens there are.
+    /// How many different tokens the source has.
     #[must_use]
     pub fn tokens(&self) -> usize {
         match &self.source {
@@ -111,7 +113,7 @@ impl Data {
         }
     }
 
-    /// What the token files were made with, where there are some.
+    /// The tokenizer that the token files were made with; `None` for a source without such files.
     #[must_use]
     pub fn vocabulary(&self) -> Option<&Vocabulary> {
         match &self.source {
@@ -120,7 +122,7 @@ impl Data {
         }
     }
 
-    /// About how many tokens are trained on; nothing where their number is not bounded.
+    /// About how many tokens are trained on; `None` where their number has no bound.
     #[must_use]
     pub fn train_tokens(&self) -> Option<u64> {
         let width = |vocabulary: &Vocabulary| Width::of(vocabulary.tokens) as u64;
@@ -135,24 +137,11 @@ impl Data {
         Some((all as f64 * (1.0 - self.held_out)) as u64)
     }
 
-    pub(super) fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
-        let mut fields = Fields::of::<Written>(manifest)?;
-        let kind: Kind = fields.read("source", &())?;
-        fields.restrict::<Written>(|key| kind.has(key))?;
-        let form = Form::read(kind, &fields)?;
-        if kind.has("tokenizer_digest") && form == Form::Of(Scheme::Bytes) {
-            fields.refuse("tokenizer_digest", "a tokenizer with a file")?;
-        }
-        if !fields.has("names") {
-            // It is told where names are, so that no two manifests have the same bytes.
-            fields.refuse("names", "")?;
-            fields.refuse("url", "data.names")?;
-        } else if !fields.has("url") {
-            fields.refuse("url", "")?;
-        }
-        if !fields.has("share") {
-            fields.refuse("share", "")?;
-        }
+    pub(super) fn parse(manifest: &toml::Table) -> Result<Self, Error> {
+        let fields = Fields::of::<Written>(manifest)?;
+        let kind = fields.entry::<Written>("source")?.choose(Kind::NAMES)?;
+        // The source decides which tokenizers there are, so it is read first.
+        fields.entry::<Written>("tokenizer")?.choose(kind.forms())?;
         let written = Written::read(&fields)?;
         let file = || Fingerprint { digest: digest_of(&written.digest), bytes: written.bytes };
         let source = match kind {
@@ -165,7 +154,7 @@ impl Data {
             Kind::Mix => Source::Mix {
                 vocabulary: written.vocabulary()?,
                 components: written.components()?,
-                anneal_from: written.anneal_from.unwrap_or_default(),
+                anneal_from: written.anneal_from,
             },
         };
         let hints = Hints::read(written.names, written.url, source.file_count())?;
@@ -194,11 +183,11 @@ impl Data {
             },
             Source::Mix { vocabulary, components: parts, anneal_from } => Written {
                 source: Kind::Mix,
-                digests: Some(parts.iter().map(|part| hex(&part.file.digest)).collect()),
-                sizes: Some(parts.iter().map(|part| part.file.bytes).collect()),
-                weights: Some(parts.iter().map(|part| part.weight).collect()),
-                anneal_weights: Some(parts.iter().map(|part| part.anneal_weight).collect()),
-                anneal_from: Some(*anneal_from),
+                digests: parts.iter().map(|part| hex(&part.file.digest)).collect(),
+                sizes: parts.iter().map(|part| part.file.bytes).collect(),
+                weights: parts.iter().map(|part| part.weight).collect(),
+                anneal_weights: parts.iter().map(|part| part.anneal_weight).collect(),
+                anneal_from: *anneal_from,
                 ..none.with(vocabulary)
             },
         }
@@ -207,14 +196,22 @@ impl Data {
 
 impl Written {
     /// The files of a mix and their weights.
-    fn components(&self) -> Result<Vec<Component>, WorkError> {
-        let digests = self.digests.as_deref().unwrap_or_default();
-        let sizes = one_each("data.sizes", &self.sizes, digests)?;
-        let weights = one_each("data.weights", &self.weights, digests)?;
-        let anneal_weights = one_each("data.anneal_weights", &self.anneal_weights, digests)?;
+    fn components(&self) -> Result<Vec<Component>, Error> {
+        let Self { digests, sizes, weights, anneal_weights, .. } = self;
+        for (key, length) in [
+            ("data.sizes", sizes.len()),
+            ("data.weights", weights.len()),
+            ("data.anneal_weights", anneal_weights.len()),
+        ] {
+            if length != digests.len() {
+                let need =
+                    format!("data.digests names {} files: write one for each", digests.len());
+                return Err(Error::value(key, format!("a list of {length}"), need));
+            }
+        }
         if let Some(at) = (1..digests.len()).find(|at| digests[..*at].contains(&digests[*at])) {
             let need = "it stands there twice: name a file once, with a greater weight";
-            return Err(WorkError::value("data.digests", &digests[at], need));
+            return Err(Error::value("data.digests", &digests[at], need));
         }
         drawn("data.weights", weights)?;
         drawn("data.anneal_weights", anneal_weights)?;
@@ -226,46 +223,47 @@ impl Written {
         Ok((0..digests.len()).map(component).collect())
     }
 
-    /// What the token files were made with.
-    fn vocabulary(&self) -> Result<Vocabulary, WorkError> {
-        let (tokens, bos) = (self.tokens.unwrap_or_default(), self.bos.unwrap_or_default());
+    /// The tokenizer that the token files were made with.
+    fn vocabulary(&self) -> Result<Vocabulary, Error> {
+        let (tokens, bos) = (self.tokens, self.bos);
         let scheme = self.tokenizer.scheme();
         let (sizes, first) = match scheme {
             Scheme::Bytes => (257..=257, 256..=256),
             Scheme::Rwkv | Scheme::HuggingFace => (2..=1 << 20, 0..=tokens as u64 - 1),
         };
         if !sizes.contains(&tokens) {
-            return Err(WorkError::outside("data.tokens", tokens, &sizes));
+            return Err(Error::outside("data.tokens", tokens, &sizes));
         }
         if !first.contains(&bos) {
-            return Err(WorkError::outside("data.bos", bos, &first));
+            return Err(Error::outside("data.bos", bos, &first));
         }
-        let digest = self.tokenizer_digest.as_deref().map_or([0; 32], digest_of);
-        // Below 2^20.
+        let digest = digest_of(&self.tokenizer_digest);
+        // A `bos` is below 2^20.
         Ok(Vocabulary { scheme, digest, tokens, bos: bos as u32 })
     }
 
-    /// Adds the keys that say what the token files were made with.
+    /// Adds the keys of the tokenizer that the token files were made with.
     fn with(self, vocabulary: &Vocabulary) -> Self {
-        let file = vocabulary.scheme != Scheme::Bytes;
+        let has_file = vocabulary.scheme != Scheme::Bytes;
+        let tokenizer_digest = if has_file { hex(&vocabulary.digest) } else { String::new() };
         Self {
             tokenizer: Form::Of(vocabulary.scheme),
-            tokenizer_digest: file.then(|| hex(&vocabulary.digest)),
-            tokens: Some(vocabulary.tokens),
-            bos: Some(vocabulary.bos.into()),
+            tokenizer_digest,
+            tokens: vocabulary.tokens,
+            bos: vocabulary.bos.into(),
             ..self
         }
     }
 }
 
 impl Source {
-    /// How many files every peer needs.
+    /// How many files a peer needs to train.
     #[must_use]
     pub fn file_count(&self) -> usize {
         self.files().len()
     }
 
-    /// The files that every peer needs, 64 at most.
+    /// The files that a peer needs to train, 64 at most.
     #[must_use]
     pub fn files(&self) -> Vec<Fingerprint> {
         match self {
@@ -274,20 +272,6 @@ impl Source {
             Self::Mix { components, .. } => components.iter().map(|part| part.file).collect(),
         }
     }
-}
-
-/// Checks that a list has one entry for each file.
-fn one_each<'a, T>(
-    key: &'static str,
-    list: &'a Option<Vec<T>>,
-    digests: &[String],
-) -> Result<&'a [T], WorkError> {
-    let list = list.as_deref().unwrap_or_default();
-    if list.len() == digests.len() {
-        return Ok(list);
-    }
-    let need = format!("data.digests names {} files: write one for each", digests.len());
-    Err(WorkError::value(key, format!("a list of {}", list.len()), need))
 }
 
 impl Scheme {
@@ -320,16 +304,35 @@ impl Kind {
     fn has(self, key: &str) -> bool {
         owners(key).is_none_or(|kinds| kinds.contains(&self))
     }
+
+    /// The tokenizers that go with this source.
+    fn forms(self) -> &'static [(Form, &'static str, u64)] {
+        match self {
+            Self::Synthetic => &Form::NAMES[..1],
+            Self::Text => &Form::NAMES[1..2],
+            Self::Tokens | Self::Mix => &Form::NAMES[1..],
+        }
+    }
 }
 
 impl Table for Written {
     fn only(key: &str) -> Option<String> {
         let names: Vec<_> = owners(key)?.iter().map(|kind| kind.entry().0).collect();
-        Some(format!("source = \"{}\"", names.join("\" or \"")))
+        let with = match key {
+            "tokenizer_digest" => " with a tokenizer that has a file",
+            "url" => " with data.names",
+            _ => "",
+        };
+        Some(format!("source = \"{}\"{with}", names.join("\" or \"")))
     }
 
     fn applies(&self, key: &str) -> bool {
         self.source.has(key)
+            && match key {
+                "tokenizer_digest" => self.tokenizer != Form::Of(Scheme::Bytes),
+                "url" => self.names.is_some(),
+                _ => true,
+            }
     }
 }
 
@@ -345,7 +348,7 @@ fn owners(key: &str) -> Option<&'static [Kind]> {
     }
 }
 
-/// What tokens are.
+/// What one token stands for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Form {
     Symbols,
@@ -362,16 +365,6 @@ impl Named for Form {
 }
 
 impl Form {
-    /// Reads the form, which must go with the source.
-    fn read(kind: Kind, fields: &Fields<'_>) -> Result<Self, WorkError> {
-        let known = match kind {
-            Kind::Synthetic => &Self::NAMES[..1],
-            Kind::Text => &Self::NAMES[1..2],
-            Kind::Tokens | Kind::Mix => &Self::NAMES[1..],
-        };
-        fields.choose("tokenizer", known)
-    }
-
     fn scheme(self) -> Scheme {
         match self {
             Self::Symbols => Scheme::Bytes,
@@ -382,7 +375,7 @@ impl Form {
 
 /// Checks that the source's table of counts, one for each string of `order` + 1 symbols, is not too
 /// large.
-fn check_strings(symbols: usize, order: usize) -> Result<(), WorkError> {
+fn check_strings(symbols: usize, order: usize) -> Result<(), Error> {
     let strings = (0..=order).fold(1, |strings: usize, _| strings.saturating_mul(symbols));
     if strings <= STRINGS_MAX {
         return Ok(());
@@ -391,17 +384,20 @@ fn check_strings(symbols: usize, order: usize) -> Result<(), WorkError> {
         "data.symbols = {symbols} to the power of order + 1 must be at most {STRINGS_MAX}: \
          choose fewer symbols or a lower order"
     );
-    Err(WorkError::value("data.order", order, need))
+    Err(Error::value("data.order", order, need))
 }
 
 /// Checks that one of these weights is above 0.
-fn drawn(key: &'static str, weights: &[f64]) -> Result<(), WorkError> {
+fn drawn(key: &'static str, weights: &[f64]) -> Result<(), Error> {
     if weights.iter().sum::<f64>() > 0.0 {
         return Ok(());
     }
     let need = "nothing would be drawn: make one of them greater than 0";
-    Err(WorkError::value(key, format!("{weights:?}"), need))
+    Err(Error::value(key, format!("{weights:?}"), need))
 }
+
+/// The most files of a mix: so many fit into a manifest along with everything else.
+const FILES_MAX: usize = 64;
 
 /// A table of 64 MiB, counted in about a second.
 const STRINGS_MAX: usize = 1 << 24;

@@ -1,23 +1,24 @@
-//! What an organiser says of a run's files: their names, and where they are to be had.
+//! What an organiser says about a run's files: their names, and where they can be fetched.
 
 use std::path::PathBuf;
 
-use super::data::Fingerprint;
-use super::error::WorkError;
-use super::table::{Pattern, hex};
+use intellect_table::{Error, Pattern};
 
-/// What an organiser tells those who join about the files. A file is believed by its digest alone.
+use super::data::Fingerprint;
+use super::digest::hex;
+
+/// What an organiser says about the files to peers that join. Only its digest proves a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hints {
-    /// A name for each file, in their order; none if there are none.
+    /// A name for each file, in their order; empty where the manifest has no `names`.
     pub names: Vec<String>,
-    /// Where they are to be had over https: the one file, or, with a '/' at its end, the folder in which
-    /// each lies under its name.
+    /// The https address of the one file, or, with a '/' at its end, of the folder in which each file
+    /// lies under its name.
     pub url: Option<String>,
 }
 
 impl Hints {
-    /// The names of these files, as a line of a shell can take them.
+    /// The names of these files, in letters that a shell takes without quoting trouble.
     #[must_use]
     pub fn of(paths: &[PathBuf]) -> Self {
         let name = |path: &PathBuf| {
@@ -29,23 +30,23 @@ impl Hints {
         Self { names: paths.iter().map(name).collect(), url: None }
     }
 
-    /// Reads what a manifest says of so many files.
+    /// Checks the two keys of a manifest for so many files.
     pub(super) fn read(
         names: Option<Vec<String>>,
         url: Option<String>,
         files: usize,
-    ) -> Result<Self, WorkError> {
+    ) -> Result<Self, Error> {
         let Some(names) = names else { return Ok(Self::default()) };
         if names.len() != files {
             let value = format!("a list of {}", names.len());
             let need = format!("the run has {files} files: write a name for each");
-            return Err(WorkError::value("data.names", value, need));
+            return Err(Error::value("data.names", value, need));
         }
         if let Some(url) = url.as_ref().filter(|url| files > 1 && !url.ends_with('/')) {
             let need = format!(
                 "the run has {files} files: name the folder that holds all of them, with a '/' at its end"
             );
-            return Err(WorkError::value("data.url", url, need));
+            return Err(Error::value("data.url", url, need));
         }
         Ok(Self { names, url })
     }
@@ -55,21 +56,21 @@ impl Hints {
         ((!self.names.is_empty()).then(|| self.names.clone()), self.url.clone())
     }
 
-    /// Where file `index` is to be had.
+    /// The address of file `index`, where the manifest has one.
     #[must_use]
     pub fn address(&self, index: usize) -> Option<String> {
         let (url, name) = (self.url.as_ref()?, self.names.get(index)?);
         Some(if url.ends_with('/') { format!("{url}{}", escaped(name)) } else { url.clone() })
     }
 
-    /// File `index` for a person, by its name or else its kind: "text.txt (311 688 bytes, BLAKE3 …)".
+    /// Describes file `index` by its name or else its kind: "text.txt (311 688 bytes, BLAKE3 …)".
     #[must_use]
     pub fn described(&self, index: usize, kind: &str, file: Fingerprint) -> String {
         let name = self.names.get(index).cloned().unwrap_or_else(|| format!("a {kind} file"));
         format!("{name} ({} bytes, BLAKE3 {})", spaced(file.bytes), hex(&file.digest))
     }
 
-    /// Where the files are to be had, as the begin of what to do about one that is missing.
+    /// The first half of what to do about a file that is missing: where to get it.
     pub(crate) fn remedy(&self) -> String {
         match &self.url {
             Some(url) => format!("get it: {url}, then"),
@@ -85,7 +86,7 @@ fn spaced(number: u64) -> String {
     groups.collect::<Vec<_>>().join(" ")
 }
 
-/// A name as an address has it.
+/// A name with the escapes that an address needs.
 fn escaped(name: &str) -> String {
     let letter = |byte: u8| match byte {
         b'.' | b'_' | b'-' => char::from(byte).to_string(),
@@ -106,7 +107,7 @@ fn fits_name(letter: char) -> bool {
     letter.is_alphanumeric() || "._-+ ".contains(letter)
 }
 
-/// Whether this is an address of https with a host, maybe a port, and no more before its path.
+/// Whether this is an https address whose part before the path is a host, with or without a port.
 fn is_url(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_graphic() && !b"\"'`\\<>#".contains(&byte);
     let Some(rest) = text.strip_prefix("https://") else { return false };
@@ -118,16 +119,14 @@ fn is_url(text: &str) -> bool {
         && host.starts_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '[')
 }
 
-/// What a file may be called.
+/// The form of a file's name.
 pub(super) const NAME: Pattern = Pattern {
-    told: "a file's name of letters, digits, '.', '_', '-', '+' and spaces",
-    wanted: "a file's name of letters, digits, '.', '_', '-', '+' and spaces",
+    form: "a file's name of letters, digits, '.', '_', '-', '+' and spaces",
     fits: is_name,
 };
-/// Where files are to be had.
+/// The form of an address of files.
 pub(super) const URL: Pattern = Pattern {
-    told: "an address like https://example.org/corpus.tokens, of at most 500 bytes",
-    wanted: "an address like https://example.org/corpus.tokens, of https and at most 500 bytes",
+    form: "an address like https://example.org/corpus.tokens, of https and at most 500 bytes",
     fits: is_url,
 };
 const NAME_LETTERS_MAX: usize = 100;

@@ -2,12 +2,12 @@
 //!
 //! Families share most keys; the list of them says which others each has.
 
-use super::error::WorkError;
-use super::table::{Fields, Keys, Named, Table, table};
+use intellect_table::{Error, Keys, Named, Table, table};
+
 use crate::ops::RopeScaling;
 
 /// The families: name, number in the hash, which is never reused, file in `arch/` and name in a
-/// manifest, and the keys of `[model]` that it has beside those of all.
+/// manifest, and the keys of `[model]` that it has besides those of all.
 macro_rules! with_families {
     ($then:ident) => {
         $then! {
@@ -33,7 +33,7 @@ macro_rules! family {
             /// Every family, in the order of their numbers.
             pub const ALL: [Self; [$($number),*].len()] = [$(Self::$name),*];
 
-            /// The keys of `[model]` that it has, and not every family.
+            /// The keys of `[model]` that this family has and not every other.
             fn keys(self) -> &'static [&'static str] {
                 match self {
                     $(Self::$name => &[$(stringify!($key)),*],)*
@@ -68,7 +68,7 @@ table! {
         gold_layers: usize, 1..=511, "blocks that attend, behind the others, fewer than `layers` (published: a third)";
         value_rank: usize, 1..=RANK_MAX, "rank of the maps that make an attending block's keys and values (published: the greater of 64 and width/16)";
         compression: usize, 1..=65_536, "channels per number that the cache keeps of a token; divides `width` (published: 16)";
-        rope_factor: Option<f64>, 1.0..=1e3, "frequencies scaled as in Llama 3.1; with the next key, or neither";
+        rope_factor: Option<f64>, 1.0..=1e3, "frequencies scaled as in Llama 3.1; the next key goes with it";
         rope_original_context: Option<usize>, 8..=1 << 20, "tokens of the context before";
     }
 }
@@ -83,50 +83,10 @@ impl Table for Model {
     fn applies(&self, key: &str) -> bool {
         self.family.has(key)
     }
-}
 
-impl Model {
-    /// No sizes at all: what does not apply is zero.
-    pub const NONE: Self = <Self as Keys>::NONE;
-
-    /// K, channels of one head.
-    #[must_use]
-    pub fn head_size(&self) -> usize {
-        self.width / self.heads
-    }
-
-    /// G·K, channels of all keys, and of all values.
-    #[must_use]
-    pub fn kv_width(&self) -> usize {
-        self.head_size() * self.kv_heads
-    }
-
-    /// Rotary frequencies for a longer context than that of the first training.
-    #[must_use]
-    pub fn rope_scaling(&self) -> Option<RopeScaling> {
-        let (factor, original) = self.rope_factor.zip(self.rope_original_context)?;
-        Some(RopeScaling { factor, original })
-    }
-
-    /// Reads the table `[model]` out of a manifest, or of what has the form of one.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with what to write instead.
-    pub fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
-        let mut fields = Fields::of::<Self>(manifest)?;
-        let family: Family = fields.read("family", &())?;
-        fields.restrict::<Self>(|key| family.has(key))?;
-        if !SCALING.iter().any(|key| fields.has(key)) {
-            SCALING.iter().try_for_each(|key| fields.refuse(key, ""))?;
-        }
-        let model = Self::read(&fields)?;
-        model.check()?;
-        Ok(model)
-    }
-
-    /// Sizes that must go together; what does not apply is zero.
-    fn check(&self) -> Result<(), WorkError> {
-        let wrong = |key, value: usize, need: String| Err(WorkError::value(key, value, need));
+    /// Checks sizes that must go together; what does not apply is zero.
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |key, value: usize, need: String| Err(Error::value(key, value, need));
         let width = self.width;
         if !width.is_multiple_of(2 * self.heads) {
             let need = format!("heads must divide model.width = {width} into heads of even size");
@@ -144,18 +104,46 @@ impl Model {
             let need = format!("it must be below model.layers = {}", self.layers);
             return wrong("model.gold_layers", self.gold_layers, need);
         }
-        Ok(())
+        match (self.rope_factor, self.rope_original_context) {
+            (Some(_), None) => Err(Self::missing("rope_original_context")),
+            (None, Some(_)) => Err(Self::missing("rope_factor")),
+            (Some(_), Some(_)) | (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Model {
+    /// A model without sizes, from which a literal takes those that do not apply: zero.
+    pub const NONE: Self = <Self as Keys>::NONE;
+
+    /// K, channels of one head.
+    #[must_use]
+    pub fn head_size(&self) -> usize {
+        self.width / self.heads
+    }
+
+    /// G·K, channels of all keys, and of all values.
+    #[must_use]
+    pub fn kv_width(&self) -> usize {
+        self.head_size() * self.kv_heads
+    }
+
+    /// The scaling of rotary frequencies to a longer context than that of the first training.
+    #[must_use]
+    pub fn rope_scaling(&self) -> Option<RopeScaling> {
+        let (factor, original) = self.rope_factor.zip(self.rope_original_context)?;
+        Some(RopeScaling { factor, original })
     }
 }
 
 impl Family {
-    /// Its name in a manifest.
+    /// The name of this family in a manifest.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.entry().0
     }
 
-    /// Whether it has a key of `[model]`.
+    /// Whether this family has `key` in `[model]`.
     fn has(self, key: &str) -> bool {
         self.keys().contains(&key) || Model::only(key).is_none()
     }
@@ -171,7 +159,5 @@ impl std::str::FromStr for Family {
     }
 }
 
-/// Both or neither stand in a manifest.
-const SCALING: [&str; 2] = ["rope_factor", "rope_original_context"];
 /// Far above any rank in use.
 const RANK_MAX: usize = 4096;

@@ -1,7 +1,6 @@
 //! `[train]`: the inner optimisation.
 
-use super::error::WorkError;
-use super::table::{Fields, Keys, Named, TOKENS_MAX, Table, table};
+use intellect_table::{Error, Named, Table, table};
 
 table! {
     /// The inner optimisation: AdamW under a warmup–stable–decay schedule.
@@ -38,7 +37,7 @@ pub enum Decay {
 }
 
 impl Decay {
-    /// Its name in a manifest.
+    /// The name of this curve in a manifest.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.entry().0
@@ -54,17 +53,17 @@ impl Named for Decay {
     ];
 }
 
-impl Table for Train {}
-
-impl Train {
-    pub(super) fn parse(manifest: &toml::Table) -> Result<Self, WorkError> {
-        let train = Self::read(&Fields::of::<Self>(manifest)?)?;
-        if train.lr_final > train.lr {
-            return Err(WorkError::outside("train.lr_final", train.lr_final, &(0.0..=train.lr)));
+impl Table for Train {
+    fn check(&self) -> Result<(), Error> {
+        if self.lr_final > self.lr {
+            return Err(Error::outside("train.lr_final", self.lr_final, &(0.0..=self.lr)));
         }
-        Ok(train)
+        Ok(())
     }
 }
 
 /// A mean over ten million steps; at 1 the moment would never move.
 const BETA_MAX: f64 = 0.999_999_9;
+
+/// The most tokens of a run: 2^53. Every whole number up to here is also a float, and TOML can write it.
+pub(super) const TOKENS_MAX: u64 = 1 << 53;

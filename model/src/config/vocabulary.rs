@@ -1,11 +1,11 @@
-//! What a token file was made with: a tokenizer, by its form and its file.
+//! The tokenizer that a token file was made with, by its form and its file.
 
-/// What a token file was made with.
+/// The tokenizer that a token file was made with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Vocabulary {
-    /// The form of the tokenizer.
+    /// The form of the tokenizer's file, if it has one.
     pub scheme: Scheme,
-    /// BLAKE3 of its file; zeros where there is none.
+    /// BLAKE3 of the tokenizer's file; zeros where there is none.
     pub digest: [u8; 32],
     /// How many different tokens it has, 2–2^20: one more than the greatest.
     pub tokens: usize,
@@ -27,9 +27,9 @@ pub enum Scheme {
 /// How many bytes a token takes in a token file.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Width {
-    /// Tokens up to 65,535.
+    /// Two bytes, for tokens up to 65,535.
     Two = 2,
-    /// Tokens up to 2^32 − 1.
+    /// Four bytes, for tokens up to 2^32 − 1.
     Four = 4,
 }
 
@@ -57,8 +57,8 @@ impl Width {
         if tokens <= 1 << 16 { Self::Two } else { Self::Four }
     }
 
-    /// Reads tokens of this width, little endian. Bytes at the end that make no whole token are
-    /// left out.
+    /// Reads tokens of this width, little endian. Bytes at the end that do not make a whole token
+    /// are left out.
     pub(crate) fn tokens(self, bytes: &[u8]) -> impl Iterator<Item = u32> {
         let token =
             |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u32::from(*byte));

@@ -1,12 +1,12 @@
-//! Reads the rest of a file, a buffer of fixed size at a time: the file may be larger than memory.
+//! Reads the rest of a file in chunks of fixed size, so that it may be larger than memory.
 
 use std::io::Read;
 use std::path::Path;
 
 use super::documents::sink::ReadError;
 
-/// Hands all that is left in the file of this path to `take`, every piece but the last of
-/// [`CHUNK_BYTES`] bytes.
+/// Passes the rest of the file of this path to `take`, in pieces of [`CHUNK_BYTES`] bytes, of which
+/// only the last may be shorter.
 pub(super) fn each<E: From<ReadError>>(
     file: &mut impl Read,
     path: &Path,
@@ -22,7 +22,7 @@ pub(super) fn each<E: From<ReadError>>(
     }
 }
 
-/// Appends the next `most` bytes of the file of this path, or as many as are left; says how many.
+/// Appends the next `most` bytes of the file of this path, or all that are left; returns how many.
 pub(super) fn begin(
     file: &mut impl Read,
     path: &Path,

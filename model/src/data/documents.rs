@@ -1,14 +1,14 @@
-//! Documents as they lie in files: texts, JSON lines, Parquet, tokens that somebody made elsewhere.
+//! Reads documents from files: texts, JSON lines, Parquet, and tokens that another program made.
 //!
-//! A reader hands one part after the other to its caller and keeps none, so a file may be larger
-//! than memory. A document is one string of JSON lines or of a Parquet column, or a whole text; a
-//! long text comes in several parts, each cut behind a line break.
+//! A reader passes one part after the other to its caller and keeps none, so a file may be larger
+//! than memory. A document is one string of JSON lines or of a Parquet column, or a whole text. A
+//! long text comes in several parts, each cut after a line break.
 //!
-//! A record that is no document (a line that is no JSON, an empty place of a column) is handed over
-//! as [`Record`], and the caller decides; a file that is damaged as a whole is an error.
+//! A record that is not a document (a line that is not JSON, an empty cell of a column) is passed
+//! on as [`Record`], and the caller decides. A file that is damaged as a whole is an error.
 //!
-//! All but Parquet is read once, from begin to end, and may be a pipe. Of Parquet all bytes are
-//! read before its column is, and a file that is changed meanwhile is refused.
+//! All formats but Parquet are read once, from begin to end, and may come from a pipe. Parquet is
+//! read twice, all bytes before the column, and a file that changes meanwhile is refused.
 
 mod bin;
 mod jsonl;
@@ -24,7 +24,7 @@ pub use self::sink::{ReadError, Record};
 use self::sink::{ReadOptions, Sink, open};
 use crate::config::Width;
 
-/// How documents lie in a file.
+/// The format of a file of documents.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Format {
     /// The whole file is one document of UTF-8.
@@ -38,7 +38,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What a file's name says.
+    /// The format that a file's name indicates.
     ///
     /// # Errors
     /// [`ReadError::Format`], [`ReadError::Compressed`]
@@ -71,25 +71,25 @@ impl FromStr for Format {
     }
 }
 
-/// Sees that a file is there, has something in it, and may be read, long before its turn comes.
+/// Checks that a file exists, is not empty and may be read, long before its turn comes.
 ///
 /// # Errors
-/// If one of these does not hold.
+/// If one of these conditions does not hold.
 pub(super) fn check(path: &Path, format: Format) -> Result<(), ReadError> {
     let about = path.metadata().map_err(ReadError::unreadable(path))?;
     match format {
         _ if about.is_file() && about.len() == 0 => Err(ReadError::Empty(path.to_owned())),
         _ if about.is_file() => open(path).map(drop),
         Format::Parquet => Err(ReadError::NoFile(path.to_owned())),
-        // What is in a pipe is there when it is read.
+        // The contents of a pipe are known only when it is read.
         Format::Text | Format::JsonLines | Format::Tokens(_) => Ok(()),
     }
 }
 
-/// Hands everything in a file to `sink`, until it takes no more.
+/// Passes everything in a file to `sink`, until that refuses.
 ///
 /// # Errors
-/// If the file cannot be read to its end, or what `sink` says.
+/// If the file cannot be read to its end, or the error of `sink`.
 pub(super) fn read<S: Sink>(
     path: &Path,
     format: Format,

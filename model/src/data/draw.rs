@@ -1,9 +1,9 @@
-//! Random numbers of everything that is drawn here, as a pure function of a key and two numbers.
+//! Random numbers for genesis and data, a pure function of a key and two numbers.
 //!
-//! BLAKE3 keyed with 32 bytes over the two numbers, in its counter mode: no state to save, any row
-//! at once, equal on every machine.
+//! They are the output of BLAKE3, keyed with 32 bytes, over the two numbers in its counter mode:
+//! there is no state to save, any row can be drawn directly, and all machines agree.
 
-/// Uniform numbers without end.
+/// An endless stream of uniform numbers.
 pub(crate) struct Draw {
     stream: blake3::OutputReader,
 }
@@ -16,13 +16,13 @@ impl Draw {
         Self { stream: hasher.finalize_xof() }
     }
 
-    /// The stream of `key` alone.
+    /// The stream that `key` alone selects.
     pub(crate) fn keyed(key: &[u8; 32]) -> Self {
         Self { stream: blake3::Hasher::new_keyed(key).finalize_xof() }
     }
 
-    /// A whole number below `bound`, which is not 0. Some come up more often than others by less
-    /// than `bound` / 2^64.
+    /// A whole number below `bound`, which is not 0. The probabilities differ by less than
+    /// `bound` / 2^64.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         let product = u128::from(self.word()) * u128::from(bound);
         // The upper half of a product of two words is one word.

@@ -1,24 +1,24 @@
-//! Entropies of counted strings, in nats per symbol: what losses are compared with.
+//! Entropies of counted strings, in nats per symbol, with which losses are compared.
 //!
-//! `counts` holds, for every context, a row of how often each of `symbols` symbols followed it:
+//! For every context, `counts` has a row of how often each of `symbols` symbols followed it:
 //!
 //! ```text
 //! H(next | context) = Σ N(c, s)/M · ln(N(c)/N(c, s))        M = Σ N(c, s)
 //! ```
 //!
-//! It is the loss of the best predictor that looks at that context alone.
+//! It is the loss of the best predictor that looks only at that context.
 
-/// What a loss is to be compared with, in nats per token.
+/// The references for a loss, in nats per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entropies {
     /// The loss of a predictor that knows only how many different tokens there are.
     pub uniform: f64,
-    /// That of the best predictor that looks at no token, but knows the file of a mix.
+    /// The loss of the best predictor that looks at no token, but knows the file of a mix.
     pub unigram: f64,
-    /// That of the best predictor that looks at the last token; none where there are too many
-    /// different tokens to count pairs.
+    /// The loss of the best predictor that looks at the last token; `None` where there are too
+    /// many different tokens to count pairs.
     pub bigram: Option<f64>,
-    /// The entropy rate H*, which no predictor beats; known of a synthetic source only.
+    /// The entropy rate H*, which no predictor beats; known only for a synthetic source.
     pub floor: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ fn log_share(count: u64, total: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Of 8 pairs, 4 begin with each symbol: one row is even, the other certain.
+    /// Each symbol begins 4 of 8 pairs: one row is even, the other certain.
     #[test]
     fn by_hand() {
         let pairs = [2, 2, 0, 4];

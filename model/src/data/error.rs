@@ -7,58 +7,60 @@ use thiserror::Error;
 use super::documents::sink::ReadError;
 use super::tokens::header::HeaderError;
 use crate::config::Fingerprint;
-use crate::config::table::hex;
+use crate::config::digest::hex;
 
-/// Why a source cannot be opened or read; whoever runs this peer must act.
+/// Why a source cannot be opened or read. Each error names what the operator of this peer must do.
 #[derive(Debug, Error)]
 pub enum DataError {
-    /// The run needs a file and none was given, or what was given holds none that can be it.
+    /// The run needs a file, and none of the given files and folders can be it or contain it.
     #[error(
         "this run trains on {described}: {get} name it with --data FILE, or the folder that holds it"
     )]
     NoFile {
         /// Digest and length of the file.
         file: Fingerprint,
-        /// The same with its name, as [`Hints::described`](crate::config::Hints::described) has it.
+        /// Name, length and digest, as [`Hints::described`](crate::config::Hints::described) gives
+        /// it.
         described: String,
-        /// Where it is to be had, as an order.
+        /// Where to get the file, as an instruction.
         get: String,
     },
-    /// The file that was named is not there.
+    /// The file that was named does not exist.
     #[error(
         "this run trains on {described}, which is not in {}; {get} type the line again, or --data FOLDER",
-        place(path)
+        folder(path)
     )]
     Missing {
-        /// The path that was given.
+        /// The path that the operator gave.
         path: PathBuf,
         /// Digest and length of the run's file.
         file: Fingerprint,
-        /// The same with its name, as [`Hints::described`](crate::config::Hints::described) has it.
+        /// Name, length and digest, as [`Hints::described`](crate::config::Hints::described) gives
+        /// it.
         described: String,
-        /// Where it is to be had, as an order.
+        /// Where to get the file, as an instruction.
         get: String,
     },
-    /// A file was given and the run needs none.
+    /// A file was given, but the run needs none.
     #[error("this run's data is synthetic: leave --data {} out", .0.display())]
     NeedlessFile(PathBuf),
-    /// A file cannot be read, or is no text although a new run is to train on it as one.
+    /// A file cannot be read, or is not text although a new run is to train on it as text.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Its documents lie in records.
+    /// The documents of the file are in records, so it cannot be a plain text.
     #[error(
-        "{} holds records and is no plain text: make a token file of it first, with `intellect-node data \
+        "{} holds records and is not plain text: make a token file of it first, with `intellect-node data \
          tokenize {} --out {}`",
         .0.display(), .0.display(), .0.with_extension("tokens").display()
     )]
     NotPlain(PathBuf),
-    /// Somebody wrote to it.
+    /// Another program changed the file during the run.
     #[error(
         "{} was changed after it had been opened and checked: put the run's file back, and start again",
         .0.display()
     )]
     Changed(PathBuf),
-    /// It is another file than the run's.
+    /// The digest or length differs from the run's file.
     #[error(
         "{} is not this run's file: it has {} bytes and BLAKE3 {}, the run's has {} bytes and BLAKE3 {}",
         path.display(), found.bytes, hex(&found.digest), expected.bytes, hex(&expected.digest)
@@ -71,7 +73,7 @@ pub enum DataError {
         /// Digest and length of the run's file.
         expected: Fingerprint,
     },
-    /// One part of the file holds no row.
+    /// One part of the file is shorter than a row.
     #[error(
         "{} is too small: its {part} part has {size} {unit}, one row needs {needed}; \
          take a longer file, a shorter model.context or another data.held_out",
@@ -80,56 +82,56 @@ pub enum DataError {
     TooSmall {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// Which part of it: "training" or "held-out".
+        /// Which part of the file: "training" or "held-out".
         part: &'static str,
         /// Length of that part, in `unit`.
         size: u64,
-        /// What lengths are counted in: "bytes" or "tokens".
+        /// The unit of the lengths: "bytes" or "tokens".
         unit: &'static str,
-        /// What one row takes, in `unit`.
+        /// The length of one row, in `unit`.
         needed: u64,
     },
-    /// It is no token file, or a part of one.
+    /// The file is not a token file, or only a part of one.
     #[error("{}: {why}", path.display())]
     NoTokens {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with its header.
         #[source]
         why: HeaderError,
     },
-    /// A number in a token file that its tokenizer does not have.
+    /// A token file contains a number that its tokenizer does not have.
     #[error("{} is damaged: token {at} is {token}, and its tokenizer has {tokens}", path.display())]
     NoToken {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// Place of the token in the file, counted from 0.
+        /// Index of the token in the file, counted from 0.
         at: u64,
-        /// The number that stands there.
+        /// The number at this index.
         token: u32,
         /// How many different tokens its tokenizer has.
         tokens: usize,
     },
-    /// The organiser's manifest says another thing than the file that it names.
+    /// The organiser's manifest contradicts the file that it names.
     #[error(
         "the manifest names another tokenizer than {} was made with: its organiser must change \
          data.tokenizer, tokenizer_digest, tokens or bos",
         .0.display()
     )]
     AnotherVocabulary(PathBuf),
-    /// A folder without a token file.
+    /// None of the given paths is a token file or contains one.
     #[error("there is no token file in {}: `intellect-node data tokenize` makes one", list(.0))]
     NoTokenFile(Vec<PathBuf>),
-    /// Files that cannot be mixed.
+    /// The files have different tokenizers, so they cannot be mixed.
     #[error(
         "{} was made with another tokenizer than the files before it: mix files of one",
         .0.display()
     )]
     Vocabularies(PathBuf),
-    /// A file was named that is none of the run's.
+    /// A file was named that is not one of the run's.
     #[error(
         "{} is none of the {count} token files that this run mixes: it has {bytes} bytes, and \
-         `manifest show` says which they are",
+         `manifest show` lists them",
         path.display()
     )]
     NotOfMix {
@@ -140,7 +142,7 @@ pub enum DataError {
         /// Length of the file in bytes.
         bytes: u64,
     },
-    /// Not all files of a mix were named, or some of those are not there.
+    /// Not all files of a mix were named, or some of them do not exist.
     #[error(
         "this run mixes {count} token files and {} of them were not found, among them {described}: {get} \
          name each with --data, or the folder that holds them",
@@ -149,23 +151,23 @@ pub enum DataError {
     MissingOfMix {
         /// How many files the run has.
         count: usize,
-        /// Digests and lengths of those that are missing.
+        /// Digests and lengths of the missing files.
         lacking: Vec<Fingerprint>,
-        /// The first of them, as [`Hints::described`](crate::config::Hints::described) has it.
+        /// The first of them, as [`Hints::described`](crate::config::Hints::described) gives it.
         described: String,
-        /// Where it is to be had, as an order.
+        /// Where to get the files, as an instruction.
         get: String,
     },
-    /// A number behind the last file.
+    /// The index of a file is beyond the run's files.
     #[error("the run has no file of this number")]
     NoSuchFile,
-    /// The manifest holds nothing out.
+    /// The manifest holds nothing out, so there is nothing to evaluate on.
     #[error("nothing is held out to measure on: data.held_out is 0")]
     NothingHeldOut,
 }
 
 impl DataError {
-    /// The files that are not here, where that is what is wrong.
+    /// The missing files, if that is the error.
     #[must_use]
     pub fn lacking(&self) -> Vec<Fingerprint> {
         match self {
@@ -176,8 +178,8 @@ impl DataError {
     }
 }
 
-/// Where a path leads that has nothing at its end.
-fn place(path: &Path) -> String {
+/// The folder in which a missing file was expected.
+fn folder(path: &Path) -> String {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.display().to_string(),
         _ => "this folder".to_owned(),

@@ -1,7 +1,7 @@
-//! Which of the files and folders that somebody names are the run's.
+//! Finds the run's files among the files and folders that a person names.
 //!
-//! A run names its files by digest and length; whoever takes part names files, or folders that hold
-//! them. A folder may hold anything else: only its files of the right length are looked into.
+//! A run names its files by digest and length; the person names files, or folders that contain
+//! them. A folder may contain anything else: only its files of the right length are read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,20 @@ use super::error::DataError;
 use super::text;
 use crate::config::{Fingerprint, Hints};
 
-/// A file that was named, by itself or by its folder.
+/// A file that was named, directly or through its folder.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Candidate {
-    /// Where it lies.
     pub(super) path: PathBuf,
     /// Length of the file in bytes.
     pub(super) bytes: u64,
-    /// Whether somebody meant this very file.
+    /// Whether this very file was named, and not its folder.
     pub(super) by_itself: bool,
 }
 
-/// All files in what is named, those of a folder by name, without its folders.
+/// All named files, and the files in named folders in the order of their names, without subfolders.
 ///
 /// # Errors
-/// If something is not there, or cannot be read.
+/// If a path does not exist or cannot be read.
 pub(super) fn all(named: &[PathBuf]) -> Result<Vec<Candidate>, DataError> {
     let mut files = Vec::new();
     for path in named {
@@ -38,13 +37,11 @@ pub(super) fn all(named: &[PathBuf]) -> Result<Vec<Candidate>, DataError> {
         let mut inside = Vec::new();
         for entry in fs::read_dir(path).map_err(&unreadable)? {
             let path = entry.map_err(&unreadable)?.path();
-            // What vanishes meanwhile, or leads nowhere, is no file.
+            // An entry that vanishes meanwhile, or a dangling link, is skipped.
             let about = fs::metadata(&path).ok().filter(fs::Metadata::is_file);
-            inside.extend(about.map(|about| about.len()).map(|bytes| Candidate {
-                path,
-                bytes,
-                by_itself: false,
-            }));
+            if let Some(about) = about {
+                inside.push(Candidate { path, bytes: about.len(), by_itself: false });
+            }
         }
         inside.sort();
         files.extend(inside);
@@ -52,10 +49,10 @@ pub(super) fn all(named: &[PathBuf]) -> Result<Vec<Candidate>, DataError> {
     Ok(files)
 }
 
-/// The one file of a run.
+/// Finds the only file of a run.
 ///
 /// # Errors
-/// If nothing that is named can be it.
+/// If none of the named files can be it.
 pub(super) fn one(
     named: &[PathBuf],
     kind: &'static str,
@@ -67,7 +64,7 @@ pub(super) fn one(
         [path] if is_absent(path) => {
             return Err(DataError::Missing { path: path.clone(), file: expected, described, get });
         }
-        // Whatever it is: whoever opens it says what is wrong.
+        // Whatever it is, the attempt to open it reports what is wrong.
         [path] if !path.is_dir() => return Ok(path.clone()),
         _ => {}
     }
@@ -79,7 +76,7 @@ pub(super) fn one(
     Err(DataError::NoFile { file: expected, described, get })
 }
 
-/// Whether nothing lies at the end of this path, as far as that can be known.
+/// Whether this path does not exist, as far as that can be known.
 pub(super) fn is_absent(path: &Path) -> bool {
     matches!(path.try_exists(), Ok(false))
 }

@@ -1,19 +1,19 @@
-//! Several token files as one source: weights say how often each is drawn from.
+//! Several token files as one source: weights give the frequency of each.
 //!
-//! A row draws its file and then its place in it, both from (stream, step, row), so that nobody has
-//! to remember where a file was left off:
+//! A row draws its file and then its start in it, both from (stream, step, row), so that no
+//! position in a file has to be remembered:
 //!
 //! ```text
 //! P(a row is of file k) = w(k) / Σ w(j)
 //! ```
 //!
-//! There are two sets of weights, for runs whose end trains on better texts while the learning rate
-//! falls (Hu et al. 2024, arXiv 2404.06395, §4): the second one holds in every epoch that begins
-//! with `anneal_from` or more committed tokens. What is committed when an epoch begins is the same
-//! for all its peers, so all of them draw by the same weights.
+//! There are two sets of weights, for runs that train on better texts at the end, while the
+//! learning rate falls (Hu et al. 2024, arXiv 2404.06395, §4). The second set applies in every
+//! epoch that begins with `anneal_from` or more committed tokens. That count is the same for all
+//! peers of an epoch, so all of them draw by the same weights.
 //!
-//! Every file holds out its own end. The held-out set takes rows of each file by the first weights,
-//! all the run, so that its losses can be compared.
+//! Every file holds out its own end. The held-out set always takes rows of each file by the first
+//! weights, so that its losses are comparable throughout the run.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ use super::steady::Steady;
 use super::tokens::{self, Requirements, Tokens};
 use crate::config::{Component, Hints};
 
-/// Open files and how they are mixed.
+/// Open files, and the weights of both phases.
 #[derive(Debug)]
 pub(super) struct Mix {
     files: Vec<Tokens>,
@@ -44,7 +44,8 @@ impl Mix {
         requirements: Requirements,
     ) -> Result<Self, DataError> {
         let mut found: Vec<Option<Tokens>> = parts.iter().map(|_| None).collect();
-        // One that is not there is one of the run's that is missing, or a slip that is told last.
+        // A path that does not exist may be a missing file of the run, or a typing error, which is
+        // reported last.
         let (absent, here): (Vec<_>, Vec<_>) =
             named.iter().cloned().partition(|path| files::is_absent(path));
         for candidate in files::all(&here)? {
@@ -59,7 +60,7 @@ impl Mix {
                 }
                 continue;
             }
-            // A folder may hold anything else, also of this length.
+            // A folder may contain other files of this length.
             let file = match tokens::scan(&path) {
                 Err(_) if !candidate.by_itself => continue,
                 file => file?,
@@ -86,20 +87,20 @@ impl Mix {
         })
     }
 
-    /// The file of this number.
     pub(super) fn file(&self, number: usize) -> Option<&Steady> {
         self.files.get(number).map(Tokens::file)
     }
 
-    /// The file of a row in an epoch that began with so many committed tokens.
+    /// Draws the file of a row, in an epoch that began with `committed` tokens.
     pub(super) fn draw(&self, draw: &mut Draw, committed: u64) -> &Tokens {
         let shares = if committed < self.anneal_from { &self.stable } else { &self.anneal };
         &self.files[shares.at(draw.unit())]
     }
 
-    /// The file of row `row` of `of` that are held out, which of its rows that is, and of how many.
+    /// The file of held-out row `row` of `of`, the row's index among the rows of that file, and
+    /// their number.
     pub(super) fn held_out(&self, row: u64, of: u64) -> (&Tokens, u64, u64) {
-        // Row r stands in the middle of its share of the whole, at (r + ½) / of.
+        // Row r is in the middle of its share of the whole, at (r + ½) / of.
         let before = |share: f64| (share * of as f64 - 0.5).ceil().max(0.0) as u64;
         let file = self.stable.at((row as f64 + 0.5) / of as f64);
         let (begin, end) = self.stable.range(file);
@@ -107,7 +108,7 @@ impl Mix {
         (&self.files[file], row.saturating_sub(begin), end.saturating_sub(begin))
     }
 
-    /// The entropies of predictors that know which file a row is of, averaged by the first weights.
+    /// The entropies of predictors that know the file of a row, averaged by the first weights.
     pub(super) fn entropies(&self) -> Entropies {
         let mean = |of: fn(Entropies) -> Option<f64>| {
             let terms = self.files.iter().enumerate().map(|(file, tokens)| {
@@ -125,12 +126,12 @@ impl Mix {
     }
 }
 
-/// Σ w(j) over j ≤ k for every file k.
+/// For every file k the sum of the weights w(j) over j ≤ k.
 #[derive(Clone, Debug)]
 struct Shares(Vec<f64>);
 
 impl Shares {
-    /// The sums of these weights, one of which is above 0.
+    /// The cumulative sums of these weights, of which at least one is above 0.
     fn new(weights: impl Iterator<Item = f64>) -> Self {
         let add = |sum: &mut f64, weight| {
             *sum += weight;
@@ -143,7 +144,7 @@ impl Shares {
         self.0.last().copied().unwrap_or_default()
     }
 
-    /// The file that a number from 0 to below 1 falls on; never one of weight 0.
+    /// The file that a number from 0 to below 1 selects; never one of weight 0.
     fn at(&self, unit: f64) -> usize {
         let (point, total) = (unit * self.total(), self.total());
         // The product may be rounded up to the total.
@@ -151,7 +152,7 @@ impl Shares {
         self.0.partition_point(|end| *end <= point).min(last)
     }
 
-    /// Where a file's share of 0 to 1 begins and ends.
+    /// The beginning and the end of a file's share of 0 to 1.
     fn range(&self, file: usize) -> (f64, f64) {
         let begin = file.checked_sub(1).map_or(0.0, |before| self.0[before]);
         (begin / self.total(), self.0[file] / self.total())

@@ -1,14 +1,14 @@
-//! Which places of a file are trained on and which are held out.
+//! Divides a file into a part for training and a held-out part.
 //!
-//! The held-out part is the end of the file. A row starts anywhere in its part; the held-out rows
-//! are spread evenly over theirs, so that a short set still covers it.
+//! The held-out part is the end of the file. A training row starts anywhere in the first part; the
+//! held-out rows are spread evenly over theirs, so that a small set still covers it.
 
 use std::path::Path;
 
 use super::draw::Draw;
 use super::error::DataError;
 
-/// A file of so many units, bytes or tokens, cut in two.
+/// The length of a file and of its training part, in bytes or tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
     whole: u64,
@@ -18,10 +18,11 @@ pub(super) struct Split {
 
 impl Split {
     /// Holds out a share of the file `path`, which has `whole` units of this name. A row takes
-    /// `context` units and the one that follows.
+    /// `context` + 1 units.
     pub(super) fn new(
         path: &Path,
-        (whole, unit): (u64, &'static str),
+        whole: u64,
+        unit: &'static str,
         held_out: f64,
         context: usize,
     ) -> Result<Self, DataError> {
@@ -29,7 +30,7 @@ impl Split {
         let training = whole.saturating_sub(end);
         let needed = context as u64 + 1;
         for (part, size) in [("training", training), ("held-out", end)] {
-            // Holding nothing out is a choice; holding too little out is a mistake.
+            // Holding out nothing is a choice; holding out too little is a mistake.
             if size < needed && (part == "training" || held_out > 0.0) {
                 return Err(DataError::TooSmall {
                     path: path.to_owned(),
@@ -48,7 +49,7 @@ impl Split {
         draw.below(self.training - length as u64 + 1)
     }
 
-    /// Where row `row` of the `of` rows that are held out starts; none if nothing is.
+    /// Where row `row` of `of` held-out rows starts; `None` if nothing is held out.
     pub(super) fn held_out(self, row: u64, of: u64, length: usize) -> Option<u64> {
         if self.training == self.whole {
             return None;

@@ -1,8 +1,8 @@
-//! A file that stays as it was while a run trains on it.
+//! A file that must not change while a run trains on it.
 //!
-//! Its digest is checked when it is opened; to read all of it again would take too long. Whoever
-//! writes to it or cuts it off changes its length or its time, which are compared after each row
-//! that is read. A file that takes its name is another one: the open one is still the run's.
+//! Its digest is checked when it is opened; reading all of it again would take too long. A write or
+//! a truncation changes its length or its time, which are compared after each row that is read. If
+//! another file takes its name, the open file is still the run's.
 
 use std::fs;
 use std::io;
@@ -13,20 +13,20 @@ use std::time::SystemTime;
 use super::documents::sink::ReadError;
 use super::error::DataError;
 
-/// An open file, and what it was like when it was opened.
+/// An open file, with its length and time when it was opened.
 #[derive(Debug)]
 pub(super) struct Steady {
-    /// May be read from its begin to its end once, to be checked; after that [`Steady::read`]
-    /// reads.
+    /// Its cursor serves one pass from begin to end, to check the file; afterwards use
+    /// [`Steady::read`].
     pub(super) file: fs::File,
     pub(super) path: PathBuf,
-    /// Length in bytes, as it was when the file was opened.
+    /// Length in bytes when the file was opened.
     pub(super) bytes: u64,
     modified: SystemTime,
 }
 
 impl Steady {
-    /// Opens a file, before it is checked.
+    /// Opens a file that is still to be checked.
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
         let open = || {
             let file = fs::File::open(path)?;
@@ -36,7 +36,7 @@ impl Steady {
         Ok(open().map_err(ReadError::unreadable(path))?)
     }
 
-    /// Fills `buffer` with what lies at `at`.
+    /// Fills `buffer` with the bytes at `at`.
     pub(super) fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), DataError> {
         let unreadable = ReadError::unreadable(&self.path);
         let read = self.file.read_exact_at(buffer, at);
@@ -47,7 +47,7 @@ impl Steady {
     }
 }
 
-/// The length and the time of a file; every change of the file changes one of them.
+/// The length and the modification time of a file, one of which changes with every write.
 pub(super) fn look(file: &fs::File) -> io::Result<(u64, SystemTime)> {
     let about = file.metadata()?;
     Ok((about.len(), about.modified()?))

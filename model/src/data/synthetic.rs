@@ -1,8 +1,9 @@
 //! A Markov source whose entropy rate is known exactly.
 //!
-//! Draw a long *cyclic* word over S symbols and count how often each string of k + 1 symbols stands
-//! in it. Call the counts N(c, s), c the first k symbols. Since the word is a cycle, as many
-//! strings lead into a context as out of it, so with N(c) = Σ_s N(c, s) and M the word's length
+//! Draw a long *cyclic* word over S symbols and count how often each string of k + 1 symbols occurs
+//! in it. Call the counts N(c, s), where c is the first k symbols. Since the word is a cycle, as
+//! many strings lead into a context as out of it, so with N(c) = Σ_s N(c, s) and M the word's
+//! length
 //!
 //! ```text
 //! P(s | c) = N(c, s) / N(c)                       a k-th order Markov chain
@@ -10,31 +11,32 @@
 //! H*       = Σ_c π(c) · Σ_s P(s | c) · ln 1/P(s | c)
 //! ```
 //!
-//! No eigenvector, no rounding: the source *is* a table of integers (Shannon 1948 has the entropy
-//! of such a source). The counts of shorter strings give the best unigram and bigram predictors.
+//! This needs no eigenvector and no rounding: the source *is* a table of integers (Shannon 1948
+//! gives the entropy of such a source). The counts of shorter strings give the best unigram and
+//! bigram predictors.
 //!
-//! So that there is something to learn at each depth, the word is made of habits: every symbol
-//! comes from the habits of all, of the last symbol, or of the last k, in fixed shares. A share
-//! from the habits of all makes some symbols commoner.
+//! The word has preferences ("habits") of three depths, so that there is something to learn at
+//! each. In fixed shares, a symbol follows the habits of the whole source, of the last symbol, or
+//! of the last k symbols. The habits of the whole source make some symbols more frequent than
+//! others.
 
 use super::draw::Draw;
 use super::entropy::{self, Entropies};
 
-/// The source: its table of counts.
+/// The source, represented by its table of counts.
 #[derive(Debug)]
 pub(super) struct Markov {
     seed: u64,
     symbols: usize,
-    /// k, how many symbols the next one depends on.
+    /// k, the number of symbols on which the next one depends.
     order: usize,
-    /// N(c, s) at c · S + s, c read as a number with k digits of base S, the oldest first.
+    /// N(c, s) at index c · S + s; c is a number of k digits in base S, the oldest symbol first.
     counts: Vec<u32>,
-    /// Σ N(c') over c' ≤ c.
+    /// For every context c the sum of N(c') over c' ≤ c.
     ends: Vec<u64>,
 }
 
 impl Markov {
-    /// The source of a run's seed.
     pub(super) fn new(seed: u64, symbols: usize, order: usize) -> Self {
         let contexts = symbols.pow(u32::try_from(order).unwrap_or(u32::MAX));
         let word = word(seed, symbols, order, contexts * VISITS);
@@ -51,7 +53,7 @@ impl Markov {
         Self { seed, symbols, order, counts, ends }
     }
 
-    /// `length` symbols from the stationary source.
+    /// Draws `length` symbols from the stationary source.
     pub(super) fn walk(&self, draw: &mut Draw, length: usize) -> Vec<i32> {
         let at = draw.below(self.length());
         let mut context = self.ends.partition_point(|end| *end <= at);
@@ -65,7 +67,7 @@ impl Markov {
                 left = left.saturating_sub(u64::from(count));
                 hit
             });
-            // `left` starts below the row's sum, so one symbol is hit.
+            // `left` starts below the row's sum, so a symbol is found.
             let next = next.unwrap_or_default();
             tokens.push(next as i32);
             context = (context * self.symbols + next) % self.ends.len();
@@ -80,7 +82,8 @@ impl Markov {
         self.walk(&mut Draw::new(&key, 0, row), length)
     }
 
-    /// P(s | the end of `history`) for every s, if the history is long enough and can occur.
+    /// P(s | `history`) for every s, if the history is long enough and its last k symbols can
+    /// occur.
     pub(super) fn truth(&self, history: &[i32]) -> Option<Vec<f64>> {
         let start = history.len().checked_sub(self.order)?;
         let mut context = 0;
@@ -97,7 +100,7 @@ impl Markov {
     pub(super) fn entropies(&self) -> Entropies {
         let mut pairs = vec![0_u64; self.symbols * self.symbols];
         for (string, count) in self.counts.iter().enumerate() {
-            // The last two digits; of order 1 that is the whole string.
+            // The last two digits, which for order 1 are the whole string.
             pairs[string % (self.symbols * self.symbols)] += u64::from(*count);
         }
         let counts: Vec<_> = self.counts.iter().map(|count| u64::from(*count)).collect();
@@ -113,7 +116,7 @@ impl Markov {
         &self.counts[context * self.symbols..(context + 1) * self.symbols]
     }
 
-    /// M, the length of the word.
+    /// M, the length of the cyclic word.
     fn length(&self) -> u64 {
         self.ends.last().copied().unwrap_or_default()
     }
@@ -128,10 +131,10 @@ impl Markov {
     }
 }
 
-/// A cyclic word in which habits of three depths can be found.
+/// Draws a cyclic word with habits of three depths.
 fn word(seed: u64, symbols: usize, order: usize, length: usize) -> Vec<usize> {
     let key = blake3::derive_key(WORD, &seed.to_le_bytes());
-    // The smaller of two numbers: low symbols are commoner.
+    // The smaller of two draws, so that low symbols are more frequent.
     let common = |draw: &mut Draw| draw.below(symbols as u64).min(draw.below(symbols as u64));
     let habits = |depth, contexts: usize| -> Vec<usize> {
         let mut draw = Draw::new(&key, 1, depth);
@@ -157,8 +160,8 @@ fn word(seed: u64, symbols: usize, order: usize, length: usize) -> Vec<usize> {
     (0..length).map(|_| next()).collect()
 }
 
-/// Every string of `order` + 1 symbols of a cyclic word: the number of its first `order` symbols,
-/// and its last symbol.
+/// Every string of `order` + 1 symbols of a cyclic word, as the number that its first `order`
+/// symbols form, and its last symbol.
 fn strings(word: &[usize], symbols: usize, order: usize) -> impl Iterator<Item = (usize, usize)> {
     let contexts = symbols.pow(u32::try_from(order).unwrap_or(u32::MAX));
     let push = move |context: usize, symbol: &usize| (context * symbols + symbol) % contexts;
@@ -170,12 +173,12 @@ fn strings(word: &[usize], symbols: usize, order: usize) -> impl Iterator<Item =
     })
 }
 
-/// The word is so many times longer than there are contexts: a row's mean count.
+/// The length of the word over the number of contexts, which is the mean sum of a row.
 const VISITS: usize = 64;
-/// Symbols that a context prefers.
+/// The number of symbols that a context prefers.
 const HABITS: usize = 3;
-/// One of these shares is drawn for each symbol: below the first bound it follows the habits of the
-/// whole source, below the second those of the last symbol, else those of the last k.
+/// A number below this is drawn for each symbol. Below the first bound the symbol follows the
+/// habits of the whole source, below the second those of the last symbol, else those of the last k.
 const SHARES: u64 = 16;
 const SHARE_OF_LAST: u64 = 2;
 const SHARE_OF_ALL: u64 = 9;
@@ -186,7 +189,7 @@ const HELD_OUT: &str = "intellect-node 1 synthetic held-out";
 mod tests {
     use super::*;
 
-    /// a b a a b c in a circle: every count by hand.
+    /// Every count of the cyclic word "abaabc", computed by hand.
     #[test]
     fn strings_of_a_cyclic_word_are_counted() {
         let word = [0, 1, 0, 0, 1, 2];
@@ -197,7 +200,7 @@ mod tests {
         assert_eq!(triples, [(1, 0), (3, 0), (0, 1), (1, 2), (5, 0), (6, 1)]);
     }
 
-    /// As many strings lead into a context as out of it: the condition for π to be exact.
+    /// As many strings lead into a context as out of it, which is the condition for π to be exact.
     #[test]
     fn the_counts_are_a_circulation() {
         for (symbols, order) in [(2, 1), (5, 2), (4, 3), (32, 2)] {
@@ -258,7 +261,7 @@ mod tests {
             let floor = floor.expect("known");
             let bigram = bigram.expect("known");
             assert!(uniform > unigram + 0.1 && unigram > bigram + 0.3 && bigram > floor + 0.3);
-            // Of order 1 the bigram is all there is.
+            // With order 1 the bigram predictor is the best possible.
             let first = Markov::new(seed, 32, 1).entropies();
             let both = first.bigram.zip(first.floor).expect("known");
             assert!((both.0 - both.1).abs() < 1e-12);

@@ -15,7 +15,7 @@ fn stream(seed: u8) -> Stream {
     Stream { seed: [seed; 32], committed: 0 }
 }
 
-/// A file whose byte i tells i, and a work for it.
+/// A file whose byte i is i mod 251, and a work for it.
 fn text(bytes: usize, context: usize, held_out: f64) -> (NamedTempFile, Work) {
     let mut file = NamedTempFile::new().expect("a temporary file");
     let all: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
@@ -33,7 +33,7 @@ fn small() -> (NamedTempFile, Work, Dataset) {
     (file, work, source)
 }
 
-/// Where a row of [`text`] starts, up to the period of its bytes.
+/// Whether a row consists of consecutive bytes of [`text`].
 fn is_consecutive(row: &[i32]) -> bool {
     row.windows(2).all(|pair| (pair[0] + 1) % 251 == pair[1])
 }
@@ -69,7 +69,7 @@ fn targets_are_the_tokens_that_follow() {
 fn training_never_sees_the_held_out_end() {
     let (file, work) = text(1000, 16, 0.5);
     let source = Dataset::open(&work, 1, &[file.path().to_owned()]).expect("opens");
-    // Here a byte's value tells its place: 499 is the last training byte, 0..249 repeat.
+    // 499 is the last training byte, and the bytes repeat after 251.
     let mut starts: Vec<_> = (0..4000)
         .map(|step| {
             let batch = source.batch(&stream(0), step, 0..1).expect("a batch");
@@ -93,9 +93,9 @@ fn training_never_sees_the_held_out_end() {
     assert_eq!(starts, [100, 120, 141, 162, 183]);
 }
 
-/// Streams differ by peer, and the held-out set is one for all.
+/// Streams differ between peers, but all have the same held-out set.
 #[test]
-fn the_held_out_set_is_the_same_whoever_asks() {
+fn the_held_out_set_is_the_same_for_every_peer() {
     let open = |seed| Dataset::open(&Work::synthetic(), seed, &[]).expect("opens");
     let rows = |source: &Dataset| source.held_out(2..6, 64).expect("rows");
     assert_eq!(rows(&open(1)), rows(&open(1)));
@@ -105,15 +105,15 @@ fn the_held_out_set_is_the_same_whoever_asks() {
 }
 
 #[test]
-fn an_absent_needless_or_unreadable_file_is_told() {
+fn an_absent_needless_or_unreadable_file_is_reported() {
     let (file, work, _) = small();
-    let told = |work, named: &[&Path]| {
+    let message = |work, named: &[&Path]| {
         let named: Vec<_> = named.iter().map(|path| path.to_path_buf()).collect();
         Dataset::open(work, 1, &named).expect_err("refused").to_string()
     };
     let digest = blake3::hash(&fs::read(file.path()).expect("readable")).to_hex();
     assert_eq!(
-        told(&work, &[]),
+        message(&work, &[]),
         format!(
             "this run trains on a text file (1 000 bytes, BLAKE3 {digest}): get it from where its \
              organiser says, then name it with --data FILE, or the folder that holds it"
@@ -122,30 +122,30 @@ fn an_absent_needless_or_unreadable_file_is_told() {
     let mut known = work.clone();
     known.data.hints = crate::config::Hints::of(&["my.txt".into()]);
     known.data.hints.url = Some("https://example.org/".to_owned());
-    let hinted = told(&known, &[]);
+    let hinted = message(&known, &[]);
     let words = "get it: https://example.org/, then name it with --data FILE";
     assert!(hinted.starts_with("this run trains on my.txt (1 000 bytes,"), "{hinted}");
     assert!(hinted.contains(words), "{hinted}");
     assert_eq!(
-        told(&known, &[Path::new("my.txt")]),
+        message(&known, &[Path::new("my.txt")]),
         format!(
             "this run trains on my.txt (1 000 bytes, BLAKE3 {digest}), which is not in this folder; \
              get it: https://example.org/, then type the line again, or --data FOLDER"
         )
     );
     let synthetic = Work::synthetic();
-    let needless = told(&synthetic, &[file.path()]);
+    let needless = message(&synthetic, &[file.path()]);
     assert!(needless.starts_with("this run's data is synthetic: leave --data "), "{needless}");
 
     let folder = TempDir::new().expect("a folder");
     let missing = folder.path().join("missing.txt");
-    let missing = told(&work, &[&missing]);
+    let missing = message(&work, &[&missing]);
     let place = format!("which is not in {}; get it from where", folder.path().display());
     assert!(missing.contains(&place), "{missing}");
-    let nothing = told(&work, &[folder.path()]);
+    let nothing = message(&work, &[folder.path()]);
     assert!(nothing.starts_with("this run trains on a text file (1 000 bytes,"), "{nothing}");
     assert!(text::describe(folder.path()).is_err());
-    // A folder may hold it, beside others of its length.
+    // A folder may contain the file, among others of its length.
     fs::write(folder.path().join("a"), [1; 1000]).expect("written");
     fs::copy(file.path(), folder.path().join("b")).expect("copied");
     assert!(Dataset::open(&work, 1, &[folder.path().to_owned()]).is_ok());
@@ -155,11 +155,12 @@ fn an_absent_needless_or_unreadable_file_is_told() {
 fn another_file_is_refused_by_name() {
     let (mut file, work, source) = small();
     file.write_all(b"!").expect("written");
-    let told = Dataset::open(&work, 1, &[file.path().to_owned()]).expect_err("refused").to_string();
+    let message =
+        Dataset::open(&work, 1, &[file.path().to_owned()]).expect_err("refused").to_string();
     let (name, digest) = (file.path().display().to_string(), blake3_of(&file));
-    assert!(told.starts_with(&format!("{name} is not this run's file: it has 1001 bytes")));
-    assert!(told.contains(&digest), "{told}");
-    // The same length and another byte.
+    assert!(message.starts_with(&format!("{name} is not this run's file: it has 1001 bytes")));
+    assert!(message.contains(&digest), "{message}");
+    // The file has the same length and a different byte.
     let mut bytes = fs::read(file.path()).expect("readable");
     bytes.truncate(1000);
     bytes[500] ^= 1;
@@ -168,23 +169,23 @@ fn another_file_is_refused_by_name() {
         Dataset::open(&work, 1, &[file.path().to_owned()]),
         Err(DataError::AnotherFile { found: Fingerprint { bytes: 1000, .. }, .. })
     ));
-    // It shrinks under our feet.
+    // The file is truncated while it is open.
     fs::write(file.path(), b"").expect("written");
     assert!(matches!(source.batch(&stream(0), 0, 0..1), Err(DataError::Changed(_))));
 }
 
-/// The digest is checked once; after that a change shows by the file's length or time.
+/// The digest is checked once; later changes are detected by the file's length or time.
 #[test]
-fn a_text_that_is_changed_meanwhile_is_told() {
+fn a_text_that_is_changed_meanwhile_is_refused() {
     let (mut file, _, source) = small();
     let row = || source.batch(&stream(1), 0, 0..1).map_err(|error| error.to_string());
     assert!(row().is_ok());
     file.write_all(b"more").expect("written");
-    let told = row().expect_err("changed");
-    assert!(told.contains("was changed after it had been opened"), "{told}");
-    assert!(told.contains(file.path().to_str().expect("UTF-8")), "{told}");
+    let message = row().expect_err("changed");
+    assert!(message.contains("was changed after it had been opened"), "{message}");
+    assert!(message.contains(file.path().to_str().expect("UTF-8")), "{message}");
     file.as_file().set_len(10).expect("cut off");
-    assert_eq!(row().expect_err("changed"), told);
+    assert_eq!(row().expect_err("changed"), message);
 }
 
 fn blake3_of(file: &NamedTempFile) -> String {
@@ -193,33 +194,33 @@ fn blake3_of(file: &NamedTempFile) -> String {
 
 #[test]
 fn a_file_that_holds_no_row_is_too_small() {
-    let told = |bytes, held_out| {
+    let message = |bytes, held_out| {
         let (file, work) = text(bytes, 16, held_out);
         Dataset::open(&work, 1, &[file.path().to_owned()]).map(|_| ()).map_err(|e| e.to_string())
     };
-    let part = |bytes, held_out| told(bytes, held_out).expect_err("refused");
+    let part = |bytes, held_out| message(bytes, held_out).expect_err("refused");
     assert!(part(16, 0.0).contains("its training part has 16 bytes, one row needs 17"));
-    assert_eq!(told(17, 0.0), Ok(()));
+    assert_eq!(message(17, 0.0), Ok(()));
     assert!(part(169, 0.1).contains("its held-out part has 16 bytes, one row needs 17"));
-    assert_eq!(told(170, 0.1), Ok(()));
+    assert_eq!(message(170, 0.1), Ok(()));
     assert!(part(33, 0.5).contains("its held-out part has 16 bytes"));
-    assert_eq!(told(34, 0.5), Ok(()));
+    assert_eq!(message(34, 0.5), Ok(()));
     assert!(part(0, 0.0).contains("its training part has 0 bytes"));
 }
 
 #[test]
-fn nothing_held_out_is_told_when_it_is_asked_for() {
+fn nothing_held_out_is_an_error_when_it_is_asked_for() {
     let (file, work) = text(100, 16, 0.0);
     let source = Dataset::open(&work, 1, &[file.path().to_owned()]).expect("opens");
     assert!(matches!(source.held_out(0..1, 1), Err(DataError::NothingHeldOut)));
-    // A synthetic source has a stream of its own for it.
+    // A synthetic source has a separate stream for the held-out set.
     let mut work = Work::synthetic();
     work.data.held_out = 0.0;
     let source = Dataset::open(&work, 1, &[]).expect("opens");
     assert!(source.held_out(0..1, 1).is_ok());
 }
 
-/// `text`'s bytes run through 0..250, so the last byte tells the next one.
+/// The bytes of [`text`] are consecutive, so each byte determines the next one.
 #[test]
 fn entropies_of_a_text() {
     let (file, work) = text(251 * 40, 16, 0.1);
@@ -230,7 +231,7 @@ fn entropies_of_a_text() {
     assert_eq!(entropies.floor, None);
 }
 
-/// The figure is known from elsewhere: 2.45 nats for the bigrams of this text.
+/// The published value is 2.45 nats for the bigrams of this text.
 #[test]
 fn entropies_of_shakespeare() {
     let shared = std::env::var("INTELLECT_SHARED")
@@ -268,7 +269,7 @@ proptest! {
         }
     }
 
-    /// Every token is one of the source's.
+    /// Every token is one of the source's symbols.
     #[test]
     fn tokens_are_in_the_alphabet(
         seed: u64, symbols in 2_usize..40, order in 1_usize..3, key: [u8; 32],

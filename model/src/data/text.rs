@@ -1,11 +1,9 @@
 //! A text file as a source: one token per byte, rows cut from anywhere, its end held out.
 //!
-//! Every peer must train on the same text, so the manifest names the file by BLAKE3 and length, and
-//! it is read through once when it is opened, with a buffer of fixed size, to be checked and
-//! counted. After that rows are read where they lie: a file may be larger than memory.
-//!
-//! A row starts at any byte of the part before the held-out end. The held-out rows are spread
-//! evenly over the end, so that a short set still covers it.
+//! Every peer must train on the same text, so the manifest names the file by BLAKE3 and length.
+//! When the file is opened, one pass with a buffer of fixed size checks it and counts its bytes.
+//! After that rows are read from the disk, so a file may be larger than memory. `split.rs` says
+//! where rows start.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,27 +17,27 @@ use super::split::Split;
 use super::steady::Steady;
 use crate::config::{Fingerprint, Vocabulary};
 
-/// An open file that was checked.
+/// An open text whose digest was checked.
 #[derive(Debug)]
 pub(super) struct Text {
     file: Steady,
-    /// What is trained on and what is held out.
+    /// The training part and the held-out part.
     pub(super) split: Split,
     pub(super) entropies: Entropies,
 }
 
-/// Reads the whole of a file, on which a new run is to train as a plain text, and returns what a
-/// manifest says of it.
+/// Reads a whole file on which a new run is to train as plain text, and returns its entry in the
+/// manifest.
 ///
 /// # Errors
-/// If it cannot be read, is empty, is no text of UTF-8, or its name says that its documents have to
-/// be taken out of it first.
+/// If it cannot be read, is empty, is not UTF-8, or its name indicates a format from which
+/// documents must be extracted first.
 pub fn propose(path: &Path) -> Result<Fingerprint, DataError> {
     match Format::of(path) {
         Ok(Format::JsonLines | Format::Parquet) => {
             return Err(DataError::NotPlain(path.to_owned()));
         }
-        // Any other name may be a text's.
+        // Any other name may be that of a text.
         Ok(Format::Text | Format::Tokens(_)) | Err(ReadError::Format(_)) => {}
         Err(error) => return Err(error.into()),
     }
@@ -49,7 +47,7 @@ pub fn propose(path: &Path) -> Result<Fingerprint, DataError> {
     Ok(Fingerprint { digest: *hasher.finalize().as_bytes(), bytes: hasher.count() })
 }
 
-/// Takes the digest and the length of what is read, whatever it is.
+/// Computes the digest and the length of what is read.
 impl Sink for blake3::Hasher {
     type Error = ReadError;
 
@@ -62,16 +60,16 @@ impl Sink for blake3::Hasher {
     }
 }
 
-/// Reads the whole of a file, whatever is in it, and returns what a manifest says of it.
+/// Reads a whole file, whatever it contains, and returns its entry in a manifest.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the file cannot be read.
 pub fn describe(path: &Path) -> Result<Fingerprint, DataError> {
     read_through(&open(path)?, path).map(|(fingerprint, _)| fingerprint)
 }
 
 impl Text {
-    /// Opens and checks the run's file.
+    /// Opens the run's file and checks its digest.
     pub(super) fn open(
         path: &Path,
         expected: Fingerprint,
@@ -83,16 +81,15 @@ impl Text {
         if found != expected {
             return Err(DataError::AnotherFile { path: path.to_owned(), found, expected });
         }
-        let split = Split::new(path, (found.bytes, "bytes"), held_out, context)?;
+        let split = Split::new(path, found.bytes, "bytes", held_out, context)?;
         Ok(Self { file, split, entropies })
     }
 
-    /// The file itself.
     pub(super) fn file(&self) -> &Steady {
         &self.file
     }
 
-    /// `length` bytes from `start` on.
+    /// Reads `length` bytes from `start` on.
     pub(super) fn read(&self, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
         let mut bytes = vec![0; length];
         self.file.read(&mut bytes, start)?;
@@ -100,7 +97,7 @@ impl Text {
     }
 }
 
-/// Fingerprint and entropies of a file in one pass.
+/// Computes the fingerprint and the entropies of a file in one pass.
 fn read_through(mut file: &File, path: &Path) -> Result<(Fingerprint, Entropies), DataError> {
     let mut hasher = blake3::Hasher::new();
     let mut pairs = vec![0_u64; 256 * 256];

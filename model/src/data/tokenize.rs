@@ -1,8 +1,8 @@
-//! From documents to a token file: what `data tokenize` does.
+//! Makes a token file from documents, for the command `data tokenize`.
 //!
-//! Files are read one after the other, Parquet twice and all else once; a few megabytes of
-//! documents at a time become tokens on all cores, and are written in the order in which they were
-//! read: the same files give the same bytes, whatever the machine.
+//! Files are read one after the other, Parquet twice and all others once. A few megabytes of
+//! documents at a time are tokenized on all cores, and are written in the order in which they were
+//! read, so the same files give the same bytes on every machine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,51 +18,51 @@ use super::tokens::writer::{WriteError, Writer};
 use crate::config::Vocabulary;
 use crate::tokenizer::{EncodeError, FileError, Tokenizer, Unknown};
 
-/// Which files of documents become which token file, and how.
+/// The input, the output and the options of one token file.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    /// Files of documents, in this order.
+    /// Files of documents, which are read in this order.
     pub inputs: &'a [PathBuf],
-    /// Their format; where it is none, the name of each file says it.
+    /// The format of all files; `None` if the name of each indicates it.
     pub format: Option<Format>,
-    /// Name of the JSON field or of the Parquet column.
+    /// Name of the JSON field or the Parquet column with the documents.
     pub field: &'a str,
-    /// What to do about a record that is no document, and a letter without a token.
+    /// How to treat a record that is not a document, and a character without a token.
     pub damage: Damage,
-    /// The token file.
+    /// Path of the token file, which must not exist.
     pub out: &'a Path,
 }
 
-/// What to do about a record that is no document, or a letter without a token.
+/// How to treat a record that is not a document, or a character without a token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Damage {
-    /// Leave it out, and count it.
+    /// The record or character is left out and counted.
     Skip,
-    /// Refuse the whole.
+    /// The whole job fails, and there is no token file.
     Refuse,
 }
 
-/// What became of the documents.
+/// The outcome of a job: the header, and everything that was left out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The header of the token file that was made.
     pub header: Header,
-    /// Documents without a letter, which were left out.
+    /// Empty documents, which were left out.
     pub empty: u64,
-    /// Records that were left out.
+    /// Records that are not documents, which were left out.
     pub skipped: u64,
     /// The first few of the records that were left out.
     pub examples: Vec<Record>,
-    /// What of the texts is not in the tokens.
+    /// The characters that the tokens do not represent.
     pub lost: Lost,
 }
 
-/// What a tokenizer does not know of the texts.
+/// The characters of the texts that a tokenizer cannot represent.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Lost {
-    /// Letters, or, where a token stands for the unknown, such tokens.
+    /// The number of such characters, or of unknown tokens, if the tokenizer has one.
     pub count: u64,
-    /// The most frequent letters of them, where they are known.
+    /// The most frequent of these characters; empty if the tokenizer has an unknown token.
     pub letters: Vec<char>,
 }
 
@@ -70,57 +70,57 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { count, letters } = self;
         if letters.is_empty() {
-            return write!(f, "{count} letters or words became the token of what is unknown");
+            return write!(f, "{count} letters or words became the token for unknown text");
         }
-        write!(f, "{count} letters have no token and are not there; such as {letters:?}")
+        write!(f, "{count} letters have no token and are left out, such as {letters:?}")
     }
 }
 
-/// Why there is no token file.
+/// Why a job made no token file.
 #[derive(Debug, Error)]
 pub enum TokenizeError {
-    /// A file cannot be read.
+    /// A file of documents cannot be read to its end.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A record is no document, and was to be refused.
+    /// A record is not a document ([`Damage::Refuse`]).
     #[error("{0}")]
     Damaged(Record),
-    /// The tokenizer does not know all of the texts, and that was to be refused.
-    #[error("the tokenizer is not for these texts: {0}")]
+    /// The tokenizer cannot represent all characters ([`Damage::Refuse`]).
+    #[error("the tokenizer does not suit these texts: {0}")]
     Lost(Lost),
-    /// The tokenizer has no tokens for a document.
+    /// The tokenizer refuses a document.
     #[error("{}: {why}", path.display())]
     Encode {
-        /// Path of the file that is read.
+        /// The file that holds the document.
         path: PathBuf,
-        /// What is wrong.
+        /// Why the tokenizer refuses it.
         #[source]
         why: EncodeError,
     },
-    /// The tokenizer cannot be used for documents.
+    /// The tokenizer has no token that begins documents.
     #[error("the tokenizer cannot be used: {0}")]
     Tokenizer(#[from] FileError),
-    /// The file cannot be written.
+    /// The token file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
     /// Every document was empty or skipped.
-    #[error("there is no document in what was given{skipped}")]
+    #[error("the given files contain no document{skipped}")]
     Nothing {
-        /// How many were skipped, if some were, and the first of them.
+        /// The number of skipped records, if there are any, and the first of them.
         skipped: String,
     },
 }
 
-/// Makes a token file with `tokenizer`, which was read from `file`. Now and then `tell` is given
-/// how many bytes of documents are done.
+/// Makes a token file with `tokenizer`, which was read from `file`. `progress` is called repeatedly
+/// with the number of bytes of documents that are done.
 ///
 /// # Errors
-/// Any of [`TokenizeError`]; there is no file then.
+/// Any of [`TokenizeError`], after which there is no token file.
 pub fn tokenize(
     job: Job<'_>,
     tokenizer: &Tokenizer,
     file: &crate::tokenizer::File,
-    tell: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64),
 ) -> Result<Report, TokenizeError> {
     let bos = tokenizer.bos().ok_or(FileError::NoBos)?;
     let tokens = tokenizer.tokens();
@@ -141,7 +141,7 @@ pub fn tokenize(
         waiting: Vec::new(),
         bytes: 0,
         done: 0,
-        tell,
+        progress,
         left_out: LeftOut::default(),
     };
     for (path, format) in job.inputs.iter().zip(formats) {
@@ -153,24 +153,22 @@ pub fn tokenize(
     run.finish()
 }
 
-/// A file that is being made.
 struct Run<'a> {
     tokenizer: &'a Tokenizer,
     bos: u32,
     damage: Damage,
     writer: Writer,
-    /// The file that is read now.
+    /// The file of documents that is being read.
     path: &'a Path,
-    /// The digest of all that has been read.
+    /// The digest of all bytes that have been read.
     source: blake3::Hasher,
-    /// What was read and not yet written, and whether it begins a document.
+    /// Parts that were read but not yet written, and whether each begins a document.
     waiting: Vec<(bool, Fragment)>,
-    /// Bytes of text and tokens that wait.
+    /// Bytes of text and tokens in `waiting`.
     bytes: usize,
     /// Bytes of text and tokens that were written.
     done: u64,
-    /// Is told of them.
-    tell: &'a mut dyn FnMut(u64),
+    progress: &'a mut dyn FnMut(u64),
     left_out: LeftOut,
 }
 
@@ -179,9 +177,9 @@ struct LeftOut {
     empty: u64,
     skipped: u64,
     examples: Vec<Record>,
-    /// Tokens that stand for the unknown.
+    /// The number of unknown tokens in the output.
     unknown: u64,
-    /// How often each letter was there; counted where some are dropped.
+    /// The frequency of each character, counted only if the tokenizer may drop some.
     letters: BTreeMap<char, u64>,
 }
 
@@ -190,7 +188,7 @@ impl Sink for Run<'_> {
 
     fn bytes(&mut self, bytes: &[u8]) {
         self.source.update(bytes);
-        (self.tell)(self.done);
+        (self.progress)(self.done);
     }
 
     fn found(&mut self, found: Found) -> Result<(), TokenizeError> {
@@ -222,13 +220,13 @@ impl Sink for Run<'_> {
             Fragment::Tokens(tokens) => size_of_val(tokens.as_slice()),
         };
         self.waiting.push((begins, part));
-        let held = self.bytes + self.waiting.len() * ENTRY_BYTES;
-        if held < WAITING_BYTES { Ok(()) } else { self.write() }
+        let used = self.bytes + self.waiting.len() * ENTRY_BYTES;
+        if used < WAITING_BYTES { Ok(()) } else { self.write() }
     }
 }
 
 impl Run<'_> {
-    /// Turns what waits into tokens, and writes them.
+    /// Tokenizes and writes the parts that are waiting.
     fn write(&mut self) -> Result<(), TokenizeError> {
         self.done += std::mem::take(&mut self.bytes) as u64;
         let waiting = std::mem::take(&mut self.waiting);
@@ -246,7 +244,7 @@ impl Run<'_> {
             }
             self.writer.tokens(&tokens, bytes)?;
         }
-        (self.tell)(self.done);
+        (self.progress)(self.done);
         Ok(())
     }
 
@@ -272,8 +270,8 @@ impl LeftOut {
         *self.letters.entry(letter).or_default() += 1;
     }
 
-    /// What the tokenizer does not know. A space between words is no loss: where it has no token,
-    /// it comes back with the next word.
+    /// The characters that the tokenizer cannot represent. A space between words is no loss:
+    /// without a token of its own, it is restored with the next word.
     fn lost(&self, tokenizer: &Tokenizer) -> Lost {
         let dropped = |letter| letter != ' ' && tokenizer.drops(letter);
         let letters = self.letters.iter().filter(|(letter, _)| dropped(**letter));
@@ -286,8 +284,8 @@ impl LeftOut {
     }
 }
 
-/// Tokens of a part, and how many bytes of text they stand for. A text that spells the begin of a
-/// document begins none.
+/// Tokens of a part, and the bytes of text that they represent. Text that spells the token which
+/// begins documents does not begin one.
 fn encode(
     tokenizer: &Tokenizer,
     bos: u32,
@@ -306,7 +304,7 @@ fn encode(
             Ok((begins, tokens, text.len() as u64))
         }
         Fragment::Tokens(tokens) => {
-            // Below 2^20.
+            // The cast is exact, since tokens are below 2^20.
             let ids: Vec<_> = tokens.iter().map(|token| *token as i32).collect();
             let bytes = tokenizer.text_bytes(&ids).unwrap_or_default();
             Ok((begins, tokens, bytes as u64))
@@ -314,11 +312,11 @@ fn encode(
     }
 }
 
-/// So many bytes of documents wait at most: enough for all cores, little beside a tokenizer.
+/// The most bytes of documents that wait: enough for all cores, little compared with a tokenizer.
 const WAITING_BYTES: usize = 1 << 23;
-/// What a part takes beside its text or tokens, with what the allocator adds to a small one.
+/// Memory of a part besides its text or tokens, including the allocator's overhead.
 const ENTRY_BYTES: usize = size_of::<(bool, Fragment)>() + 32;
-/// So many records that were left out are told.
+/// The number of left-out records, and of lost characters, that are reported.
 const EXAMPLES: usize = 5;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! A token file as a source: tokens side by side, one of which begins each document.
+//! A token file as a source: consecutive tokens, with a special one at the begin of each document.
 //!
-//! Like a text it is named by BLAKE3 and length, read through once when it is opened, to be checked
-//! and counted, and after that read where it lies: it may be larger than memory. A row starts at
-//! any token of the part before the held-out end and takes what lies there, documents and parts of
-//! them, so no position is filled up with nothing. A document's number in a row is how many begin
-//! up to there; a Llama reads each by itself.
+//! As with a text, the manifest names it by BLAKE3 and length; one pass at its opening checks and
+//! counts it, and later rows are read from the disk, so it may be larger than memory. A row starts
+//! at any token before the held-out end and contains documents and parts of them, so there is no
+//! padding. The number of a document in a row is the count of begin tokens so far; a Llama reads
+//! each document separately.
 //!
-//! Entropies of pairs are counted where a table of all pairs is small, of at most 1,024 tokens.
+//! Pairs are counted only if their table is small, for at most 1,024 different tokens.
 
 pub mod header;
 pub mod writer;
@@ -23,49 +23,49 @@ use super::steady::Steady;
 use crate::config::{Fingerprint, Vocabulary};
 use header::{HEADER_BYTES, Header, HeaderError};
 
-/// An open file that was checked.
+/// An open token file whose digest was checked.
 #[derive(Debug)]
 pub(super) struct Tokens {
     file: Steady,
     header: Header,
-    /// What is trained on and what is held out.
+    /// The training part and the held-out part.
     pub(super) split: Split,
     pub(super) entropies: Entropies,
 }
 
-/// What a run asks of each of its token files.
+/// What a run requires of each of its token files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Requirements {
-    /// What it was made with.
+    /// The tokenizer with which it must have been made.
     pub(super) vocabulary: Vocabulary,
-    /// Share that is held out, 0–0.5.
+    /// Share that is held out, from 0 to 0.5.
     pub(super) held_out: f64,
-    /// T, tokens in a row.
+    /// T, the number of tokens in a row.
     pub(super) context: usize,
 }
 
-/// Reads the whole of a token file and returns what a manifest needs to know.
+/// Reads a whole token file and returns what a manifest needs to know.
 ///
 /// # Errors
-/// If it cannot be read, is no token file, or holds what its tokenizer does not have.
+/// If it cannot be read, is not a token file, or has tokens that its tokenizer does not have.
 pub fn describe(path: &Path) -> Result<(Header, Fingerprint), DataError> {
     scan(path).map(|scanned| (scanned.header, scanned.fingerprint))
 }
 
-/// Whether a file is meant to be a token file.
+/// Whether a file begins like a token file.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the file cannot be read.
 pub fn is_meant(path: &Path) -> Result<bool, DataError> {
     let mut begin = Vec::new();
     chunks::begin(&mut sink::open(path)?, path, HEADER_BYTES, &mut begin)?;
     Ok(header::is_token_file(&begin))
 }
 
-/// What a manifest needs to know of several files, or of all token files in a folder.
+/// What a manifest needs to know about several files, or about all token files in a folder.
 ///
 /// # Errors
-/// If one of them cannot be read or is no token file, if there is none, or they have different
+/// If a file cannot be read or is not a token file, if there is none, or if they have different
 /// tokenizers.
 pub fn describe_all(
     named: &[PathBuf],
@@ -87,10 +87,10 @@ pub fn describe_all(
     found.ok_or_else(|| DataError::NoTokenFile(named.to_vec()))
 }
 
-/// The first tokens of a file, `most` of them at most.
+/// The first tokens of a file, at most `most`.
 ///
 /// # Errors
-/// If it cannot be read or is no token file.
+/// If it cannot be read or is not a token file.
 pub fn begin(path: &Path, most: usize) -> Result<Vec<i32>, DataError> {
     let (file, header, _) = open(path)?;
     let mut bytes = Vec::new();
@@ -98,7 +98,7 @@ pub fn begin(path: &Path, most: usize) -> Result<Vec<i32>, DataError> {
     Ok(header.width.tokens(&bytes).map(|token| token as i32).collect())
 }
 
-/// A whole token file that was read through; it need not be the run's.
+/// An intact token file, which need not be one of the run's.
 #[derive(Debug)]
 pub(super) struct Scanned {
     file: Steady,
@@ -108,20 +108,20 @@ pub(super) struct Scanned {
 }
 
 impl Scanned {
-    /// The file as a source, if its tokenizer is the run's and both its parts hold a row.
+    /// Converts it to a source, if its tokenizer is the run's and both parts have room for a row.
     pub(super) fn accept(self, required: Requirements) -> Result<Tokens, DataError> {
         let Self { file, header, entropies, .. } = self;
         if header.vocabulary != required.vocabulary {
             return Err(DataError::AnotherVocabulary(file.path));
         }
-        let size = (header.count, "tokens");
-        let split = Split::new(&file.path, size, required.held_out, required.context)?;
+        let Requirements { held_out, context, .. } = required;
+        let split = Split::new(&file.path, header.count, "tokens", held_out, context)?;
         Ok(Tokens { file, header, split, entropies })
     }
 }
 
 impl Tokens {
-    /// Opens and checks the run's file.
+    /// Opens the run's file and checks its digest.
     pub(super) fn open(
         path: &Path,
         expected: Fingerprint,
@@ -135,24 +135,23 @@ impl Tokens {
         scanned.accept(required)
     }
 
-    /// The file itself.
     pub(super) fn file(&self) -> &Steady {
         &self.file
     }
 
     /// The token that begins each document.
     pub(super) fn bos(&self) -> i32 {
-        // Below 2^20.
+        // The cast is exact, since tokens are below 2^20.
         self.header.vocabulary.bos as i32
     }
 
-    /// `length` tokens from `start` on.
+    /// Reads `length` tokens from `start` on.
     pub(super) fn read(&self, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
         let width = self.header.width;
         let mut bytes = vec![0; length * width as usize];
         let at = HEADER_BYTES as u64 + start * width as u64;
         self.file.read(&mut bytes, at)?;
-        // Below 2^20, as was checked when the file was opened.
+        // The casts are exact: the tokens were checked to be below 2^20 when the file was opened.
         Ok(width.tokens(&bytes).map(|token| token as i32).collect())
     }
 }
@@ -166,7 +165,7 @@ fn open(path: &Path) -> Result<(Steady, Header, Vec<u8>), DataError> {
     Ok((file, header, begin))
 }
 
-/// Reads the whole of a token file, and keeps it open.
+/// Reads a whole token file, and leaves it open.
 pub(super) fn scan(path: &Path) -> Result<Scanned, DataError> {
     let (file, header, begin) = open(path)?;
     let (vocabulary, width) = (header.vocabulary, header.width);
@@ -196,7 +195,7 @@ pub(super) fn scan(path: &Path) -> Result<Scanned, DataError> {
     Ok(Scanned { file, header, fingerprint, entropies: counts.entropies() })
 }
 
-/// How often each token came, and each pair where that is a small table.
+/// The frequency of each token, and of each pair if that table is small.
 struct Counts {
     tokens: usize,
     singles: Vec<u64>,
@@ -212,23 +211,24 @@ impl Counts {
 
     fn add(&mut self, token: usize) {
         self.singles[token] += 1;
-        if let Some(last) = self.last.replace(token).filter(|_| !self.pairs.is_empty()) {
-            self.pairs[last * self.tokens + token] += 1;
+        let pair = self.last.replace(token).map(|last| last * self.tokens + token);
+        if let Some(count) = pair.and_then(|pair| self.pairs.get_mut(pair)) {
+            *count += 1;
         }
     }
 
     fn entropies(&self) -> Entropies {
-        let pairs = Some(&self.pairs).filter(|pairs| !pairs.is_empty());
+        let bigram = || entropy::of_the_next(&self.pairs, self.tokens);
         Entropies {
             uniform: (self.tokens as f64).ln(),
             unigram: entropy::of_the_next(&self.singles, self.tokens),
-            bigram: pairs.map(|pairs| entropy::of_the_next(pairs, self.tokens)),
+            bigram: (!self.pairs.is_empty()).then(bigram),
             floor: None,
         }
     }
 }
 
-/// Pairs of so many tokens are counted in a table of 8 MiB.
+/// The pairs of this many tokens need a table of 8 MiB.
 const PAIRS_TOKENS_MAX: usize = 1 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The GPUs that Vulkan or Metal show, in their order.
+//! The GPUs that Vulkan or Metal list, in their order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,18 +9,18 @@ use futures::executor::block_on;
 
 use super::{Device, DeviceError, DeviceFacts, watch};
 
-/// What can compute shaders.
+/// A device that can run compute shaders.
 #[derive(Debug)]
 pub(crate) struct Adapter {
-    /// As its driver calls it.
+    /// The name that its driver reports.
     pub(crate) name: String,
     /// The driver's own name and version.
     driver: String,
-    /// Whether it is a program on the CPU.
+    /// Whether it is emulated on the CPU.
     pub(crate) software: bool,
 }
 
-/// All of them, by number.
+/// All devices; the index is their number.
 pub(crate) fn all() -> Vec<Adapter> {
     let named = |adapter: &wgpu::Adapter| {
         let info = adapter.get_info();
@@ -31,12 +31,12 @@ pub(crate) fn all() -> Vec<Adapter> {
     found().1.iter().map(named).collect()
 }
 
-/// What the driver of this one says.
+/// What the driver of this device reports.
 pub(crate) fn facts(number: usize) -> DeviceFacts {
     let adapter = all().into_iter().nth(number);
     let facts = adapter.map(|Adapter { name, driver, .. }| DeviceFacts {
         name: Some(name),
-        driver: Some(driver.trim().to_owned()).filter(|driver| !driver.is_empty()),
+        driver: (!driver.trim().is_empty()).then(|| driver.trim().to_owned()),
         ..DeviceFacts::default()
     });
     facts.unwrap_or_default()
@@ -52,11 +52,11 @@ fn found() -> (wgpu::Instance, Vec<wgpu::Adapter>) {
     (instance, adapters)
 }
 
-/// Those that this process has opened: CubeCL wants each at most once.
+/// The devices that this process has opened, because CubeCL allows each only once.
 static OPENED: Mutex<BTreeMap<usize, WgpuDevice>> = Mutex::new(BTreeMap::new());
 
-/// The device of this number, as burn names it. What goes wrong on it later is noted by [`watch`]; CubeCL's own
-/// way to open one panics, then and now.
+/// Opens the device of this number, as burn names it, so that [`watch`] notes its later errors.
+/// CubeCL's own function panics on errors, at opening and later.
 pub(crate) fn open(number: usize) -> Result<WgpuDevice, DeviceError> {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(device) = opened.get(&number) {
@@ -69,7 +69,7 @@ pub(crate) fn open(number: usize) -> Result<WgpuDevice, DeviceError> {
         return Err(refuses("it is not there any more".to_owned()));
     }
     let adapter = adapters.swap_remove(number);
-    // Everything that it has: kernels are written for that.
+    // All features and limits of the device, which the kernels expect.
     let wanted = wgpu::DeviceDescriptor {
         required_features: adapter.features()
             - wgpu::Features::MAPPABLE_PRIMARY_BUFFERS

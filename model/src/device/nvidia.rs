@@ -1,4 +1,4 @@
-//! NVIDIA's GPUs: which are here, whether their driver runs what their compiler makes, and what memory they have free.
+//! NVIDIA's GPUs: how many there are, whether driver and compiler match, and the free memory.
 
 use cudarc::driver::{CudaContext, sys};
 use cudarc::nvrtc;
@@ -6,18 +6,18 @@ use cudarc::nvrtc;
 use super::watch::Watch;
 use super::{Device, DeviceError, DeviceFacts};
 
-/// What a library of NVIDIA says. cudarc panics where the library is not there.
+/// Calls a library of NVIDIA. cudarc panics if the library is missing, which becomes an error here.
 fn ask<T>(question: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     Watch::new().over(|| Ok(()), question)?
 }
 
-/// How many there are; none without a driver.
+/// The number of GPUs; 0 without a driver.
 pub(crate) fn count() -> usize {
     let count = ask(|| CudaContext::device_count().map_err(|error| error.to_string()));
     count.map_or(0, |count| usize::try_from(count).unwrap_or(0))
 }
 
-/// Whether the one of this number can be used.
+/// Checks that the GPU of this number can be used.
 pub(crate) fn check(number: usize) -> Result<(), DeviceError> {
     let asked = Device::Cuda(number);
     match count() {
@@ -45,13 +45,13 @@ pub(crate) fn check(number: usize) -> Result<(), DeviceError> {
     }
 }
 
-/// Bytes of memory that nobody uses.
+/// Unused bytes of the GPU's memory.
 pub(crate) fn free_bytes(number: usize) -> Result<u64, DeviceError> {
     let refused = |what| DeviceError::Refuses { asked: Device::Cuda(number), what };
     memory(number).map(|(free, _)| free as u64).map_err(refused)
 }
 
-/// Free and total bytes.
+/// Free and total bytes of the GPU's memory.
 fn memory(number: usize) -> Result<(usize, usize), String> {
     ask(|| {
         let context = CudaContext::new(number).map_err(|error| error.to_string())?;
@@ -59,7 +59,7 @@ fn memory(number: usize) -> Result<(usize, usize), String> {
     })
 }
 
-/// What the driver says of this one, and NVRTC of itself.
+/// What the driver reports about this GPU, and the version of NVRTC.
 pub(crate) fn facts(number: usize) -> DeviceFacts {
     let name = ask(|| {
         let context = CudaContext::new(number).map_err(|error| error.to_string())?;
@@ -73,12 +73,12 @@ pub(crate) fn facts(number: usize) -> DeviceFacts {
     }
 }
 
-/// Major and minor.
+/// A major and a minor version number.
 type Version = (i32, i32);
 
 fn driver_version() -> Result<Version, String> {
     let mut version = 0;
-    #[expect(unsafe_code, reason = "the driver writes one number where it is told to")]
+    #[expect(unsafe_code, reason = "the driver writes one number to the pointer")]
     let result = unsafe { sys::cuDriverGetVersion(&raw mut version) };
     result.result().map_err(|error| error.to_string())?;
     Ok((version / 1000, version % 1000 / 10))
@@ -86,7 +86,7 @@ fn driver_version() -> Result<Version, String> {
 
 fn compiler_version() -> Result<Version, String> {
     let (mut major, mut minor) = (0, 0);
-    #[expect(unsafe_code, reason = "NVRTC writes two numbers where it is told to")]
+    #[expect(unsafe_code, reason = "NVRTC writes two numbers to the pointers")]
     let result = unsafe { nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) };
     result.result().map_err(|error| format!("{error:?}"))?;
     Ok((major, minor))

@@ -1,9 +1,10 @@
-//! What fails on a device, noticed.
+//! Detects failures on a device.
 //!
-//! CubeCL computes on threads of its own. A step that fails there (an allocation, a launch, a kernel that the
-//! driver refuses) panics on such a thread; CubeCL catches that, logs a warning and goes on with what is in the
-//! buffers, and burn's `sync` says that all is well. So panics of those threads are counted, and what was
-//! computed while one came is thrown away, with all that the device holds.
+//! CubeCL computes on threads of its own. An operation that fails there (an allocation, a launch, a
+//! kernel that the driver refuses) panics on such a thread. CubeCL catches the panic, logs a
+//! warning and continues with undefined buffers, and burn's `sync` reports success. So panics of
+//! those threads are counted, and results that were computed during one are discarded, with the
+//! whole state of the device.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
@@ -12,12 +13,12 @@ use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 /// Failures on all devices of this process so far.
 static FAILURES: AtomicU64 = AtomicU64::new(0);
-/// What the first of the step under way said.
+/// The message of the first failure in the current step.
 static FIRST: Mutex<Option<String>> = Mutex::new(None);
 static HOOK: Once = Once::new();
 
 thread_local! {
-    /// Whether this thread is in [`Watch::over`], which says itself what failed.
+    /// Whether this thread is in [`Watch::over`], which reports failures itself.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -27,7 +28,7 @@ pub(crate) fn note(what: &str) {
     FAILURES.fetch_add(1, Ordering::Release);
 }
 
-/// From now on panics on CubeCL's threads are noted, and printed no more; all others as before.
+/// From now on panics on CubeCL's threads are noted and not printed; others are printed as before.
 fn install() {
     HOOK.call_once(|| {
         let others = panic::take_hook();
@@ -36,7 +37,7 @@ fn install() {
             if thread.name().is_some_and(is_of_a_device) {
                 note(&text(info));
             } else if WATCHED.get() {
-                // The one who watches has it as an error.
+                // `Watch::over` returns it as an error.
             } else {
                 others(info);
             }
@@ -44,7 +45,7 @@ fn install() {
     });
 }
 
-/// CubeCL's threads: DSU-0-0, DSD-0-0, by stage, kind and number of the device.
+/// Whether a thread is CubeCL's: DSU-0-0, DSD-0-0, by stage, kind and number of the device.
 fn is_of_a_device(thread: &str) -> bool {
     thread.starts_with("DSU-") || thread.starts_with("DSD-")
 }
@@ -53,7 +54,7 @@ fn text(info: &PanicHookInfo<'_>) -> String {
     in_short(info.payload_as_str().unwrap_or(NO_WORDS))
 }
 
-/// What a result that was unwrapped holds, or the innermost cause of an error, on one line.
+/// The error in an unwrapped result, or the innermost cause of an error, on one line.
 fn in_short(text: &str) -> String {
     let text = text.strip_prefix("called `Result::unwrap()` on an `Err` value: ").unwrap_or(text);
     let text = text.split("\nNo backtrace").next().unwrap_or(text);
@@ -64,16 +65,16 @@ fn in_short(text: &str) -> String {
 
 const NO_WORDS: &str = "a panic without words";
 
-/// Watches one device. After the first failure it lets nothing through.
+/// Watches one device. After the first failure all further work fails.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The CPU's kernels are ours: a panic there is a mistake of ours, and ends the program.
+    /// Set for the CPU, whose kernels are ours: a panic there is our bug and ends the program.
     idle: bool,
     failed: OnceLock<String>,
 }
 
 impl Watch {
-    /// Of the CPU.
+    /// A watch for the CPU, which does nothing.
     pub(crate) fn idle() -> Self {
         Self { idle: true, failed: OnceLock::new() }
     }
@@ -83,11 +84,11 @@ impl Watch {
         Self::default()
     }
 
-    /// Runs `work`, then `sync`, which waits until the device has computed it.
+    /// Runs `work`, then `sync`, which waits until the device has finished.
     ///
     /// # Errors
-    /// What failed on a device of this process meanwhile, or on this one before. What `work` returned is
-    /// then nothing that was computed.
+    /// What failed on any device of this process meanwhile, or on this device before. The result of
+    /// `work` is then invalid.
     pub(crate) fn over<T>(
         &self,
         sync: impl FnOnce() -> Result<(), String>,
@@ -121,7 +122,7 @@ fn said(panicked: &(dyn std::any::Any + Send)) -> String {
     in_short(text.unwrap_or(NO_WORDS))
 }
 
-/// What the first failure said.
+/// The message of the first failure.
 fn first() -> String {
     let first = FIRST.lock().unwrap_or_else(PoisonError::into_inner).clone();
     first.unwrap_or_else(|| NO_WORDS.to_owned())
@@ -148,7 +149,7 @@ mod tests {
         };
         assert_eq!(watch.over(well, fails), Err("no room for 17 GB".to_owned()));
         assert_eq!(watch.over(well, || 7), Err("no room for 17 GB".to_owned()));
-        assert_eq!(other.over(well, || 7), Ok(7), "what failed before it began is not its own");
+        assert_eq!(other.over(well, || 7), Ok(7), "earlier failures elsewhere do not count");
         let panics = || -> u64 { panic!("lost") };
         assert_eq!(other.over(well, panics), Err("lost".to_owned()));
         let late = || Err("it failed\nCaused by:\n  it is away\nBacktrace:\nnone".to_owned());

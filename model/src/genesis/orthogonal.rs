@@ -1,18 +1,18 @@
 //! A random matrix with orthonormal rows or columns, the same bits on every machine.
 //!
-//! Normal vectors are made orthonormal one after the other (Gram and Schmidt; of independent normal
-//! vectors the result is uniform over all such matrices):
+//! Normal vectors are made orthonormal one after the other (Gram and Schmidt; for independent
+//! normal vectors the result is uniform over all such matrices):
 //!
 //! ```text
 //! q_j = v_j / ‖v_j‖,   v_i ← v_i − ⟨q_j, v_i⟩ q_j   for all i > j
 //! ```
 //!
 //! [`PANEL`] vectors are finished before they are subtracted from all later ones, a stretch of
-//! [`STRETCH`] elements at a time, so that what is read lies in a cache. That costs 2·k²·n
-//! operations for k vectors of length n. All of it is f64; a scalar product is [`LANES`] partial
-//! sums in a fixed order, nothing is fused, and threads share vectors, never a sum: so no processor
-//! and no number of threads changes a bit. What rounding leaves of orthogonality is far below one
-//! unit of f32.
+//! [`STRETCH`] elements at a time, so that the data stays in a cache. That costs 2·k²·n operations
+//! for k vectors of length n. All arithmetic is f64; a scalar product is [`LANES`] partial sums in
+//! a fixed order, no operation is fused, and threads divide vectors among them, never a sum. So the
+//! result depends neither on the processor nor on the number of threads. The error that rounding
+//! leaves in the orthogonality is far below one unit of f32.
 
 use rayon::prelude::*;
 
@@ -49,7 +49,7 @@ fn orthonormalise(vectors: &mut [f64], length: usize) {
     }
 }
 
-/// Subtracts from `vectors` what lies in the space of `basis`, which is orthonormal.
+/// Subtracts from `vectors` their projection onto the orthonormal `basis`.
 fn project_out(vectors: &mut [f64], basis: &[f64], length: usize) {
     let stretches = || (0..length).step_by(STRETCH).map(|at| at..length.min(at + STRETCH));
     let count = basis.len() / length;
@@ -109,10 +109,10 @@ simd! {
 const LANES: usize = 32;
 /// Vectors that are finished together.
 const PANEL: usize = 32;
-/// Elements of each vector that are worked on at a time: a panel's are 256 KiB, a share of the L2
-/// cache.
+/// Elements of each vector that are processed at a time: those of a panel take 256 KiB, a share of
+/// the L2 cache.
 const STRETCH: usize = 1024;
-/// Later vectors that one task takes, so that a panel is read for several.
+/// Later vectors that one task takes, so that one read of a panel serves several.
 const GROUP: usize = 8;
 
 #[cfg(test)]
@@ -152,8 +152,8 @@ mod tests {
         }
     }
 
-    /// Replicas begin with these bits on every machine, for ever. Householder reflections of the
-    /// same draws (numpy, LAPACK) gave the same digest.
+    /// Replicas begin with these bits on every machine, so they must never change. Householder
+    /// reflections of the same draws (numpy, LAPACK) gave the same digest.
     #[test]
     fn an_orthogonal_matrix_is_golden_on_any_number_of_threads() {
         let digest = |threads: usize| {

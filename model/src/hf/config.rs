@@ -1,29 +1,29 @@
-//! `config.json` and `generation_config.json`: a model's sizes in the words of those who load it,
-//! both ways.
+//! Writes and reads `config.json` and `generation_config.json`: a model's sizes, under the names of
+//! the programs that load it.
 //!
-//! A Llama is written in the words of transformers' `LlamaConfig`. The others carry RWKV-LM's names
-//! of their architectures (x052, x060) and no class of transformers: their tensors have RWKV-LM's
-//! names, and a loader that expected others would fill in random ones.
+//! A Llama is described by the keys of transformers' `LlamaConfig`. The other families carry
+//! RWKV-LM's names of their architectures (x052, x060) and no class of transformers: their tensors
+//! have RWKV-LM's names, and a loader that expected other names would fill in random tensors.
 
+use intellect_table::Table as _;
 use serde_json::{Value, json};
 
 use super::Precision;
 use super::conversion::{Conversion, Problem};
-use crate::config::table::Table as _;
 use crate::config::{Family, Model, Work};
 
-/// What `config.json` says of the model of this work.
+/// The `config.json` of the model of this work.
 #[must_use]
 pub fn describe(work: &Work, precision: Precision) -> Value {
     let model = &work.model;
     let mut config = json!({
         "model_type": model.family.facts().model_type,
         "tie_word_embeddings": false,
-        // Null where there is none, so that no reader takes its own default for a token of ours.
+        // Null where there is none, so that no reader assumes its own default.
         "bos_token_id": work.data.vocabulary().map(|vocabulary| vocabulary.bos),
         "eos_token_id": null,
         "pad_token_id": null,
-        // The older name and the newer one.
+        // The older and the newer name of the same key.
         "torch_dtype": precision.name(),
         "dtype": precision.name(),
     });
@@ -39,7 +39,7 @@ pub fn describe(work: &Work, precision: Precision) -> Value {
     config
 }
 
-/// What `generation_config.json` says: how `sample` draws, and that no token ends a text.
+/// The `generation_config.json`: the options of `sample`, and that no token ends a text.
 #[must_use]
 pub fn generation(work: &Work) -> Value {
     json!({
@@ -53,18 +53,18 @@ pub fn generation(work: &Work) -> Value {
     })
 }
 
-/// What a `config.json` describes.
+/// The model that a `config.json` describes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Described {
     pub(super) model: Model,
-    /// Its head has no tensor: it is the embedding.
+    /// Whether the head has no tensor of its own, but is the embedding.
     pub(super) tied: bool,
 }
 
 /// Reads a `config.json`.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems of the file.
 pub(super) fn parse(config: &Value) -> Result<Described, Vec<Problem>> {
     let named = |family: &Family| config["model_type"] == family.facts().model_type;
     let Some(family) = Family::ALL.into_iter().find(named) else {
@@ -90,7 +90,7 @@ pub(super) fn parse(config: &Value) -> Result<Described, Vec<Problem>> {
     Ok(Described { model, tied })
 }
 
-/// Sizes that every family has: in a manifest, and in a `config.json`.
+/// Sizes that every family has: the key in a manifest, and that in a `config.json`.
 const COMMON: [(&str, &str); 4] = [
     ("layers", "num_hidden_layers"),
     ("width", "hidden_size"),
@@ -98,7 +98,7 @@ const COMMON: [(&str, &str); 4] = [
     ("vocab", "vocab_size"),
 ];
 
-/// What tells that a model's head is its embedding.
+/// The key that says whether a model's head is its embedding.
 const TIED: &str = "tie_word_embeddings";
 
 #[cfg(test)]

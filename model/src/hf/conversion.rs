@@ -1,39 +1,37 @@
-//! A `config.json` as it is read, key by key, and what is wrong with it.
+//! The conversion of a `config.json`, key by key, and the problems that it finds.
 
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::config::WorkError;
-
-/// What is wrong with a `config.json`.
+/// A problem of a `config.json`.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Problem {
-    /// A key without which there is no model, or of another type.
+    /// A required key is missing or has the wrong type.
     #[error("{key} is {found}: it must be {expected}")]
     Key {
-        /// The key.
+        /// The key in `config.json`.
         key: &'static str,
-        /// The value that stands there, `null` if none does.
+        /// The value of the key, `null` if it is missing.
         found: Value,
-        /// What it must be.
+        /// The type that is required.
         expected: &'static str,
     },
-    /// A feature that is not built here; without it the model would compute something else.
+    /// A feature that is not implemented here; without it the model would compute other results.
     #[error("{key} is {found}: only {supported} is supported")]
     Unsupported {
-        /// The key.
+        /// The key in `config.json`.
         key: &'static str,
-        /// The value that stands there.
+        /// The value of the key.
         found: Value,
-        /// What would be read.
+        /// The values that are supported.
         supported: String,
     },
-    /// Sizes that no manifest may have.
+    /// A size is outside the bounds of a manifest.
     #[error(transparent)]
-    Bounds(WorkError),
+    Bounds(intellect_table::Error),
 }
 
-/// A `config.json` on its way into the table `[model]` of a manifest.
+/// The state of converting a `config.json` to the table `[model]` of a manifest.
 pub(crate) struct Conversion<'a> {
     pub(crate) config: &'a Value,
     pub(super) table: toml::Table,
@@ -49,7 +47,7 @@ impl Conversion<'_> {
         self.problems.push(Problem::Key { key, found: self.config[key].clone(), expected });
     }
 
-    /// Takes over a whole number, whose name is `theirs` in `config.json` and `key` in `[model]`.
+    /// Copies a whole number from the key `theirs` of `config.json` to `key` of `[model]`.
     pub(crate) fn count(&mut self, key: &str, theirs: &'static str) {
         match self.config[theirs].as_i64() {
             Some(count) => self.put(key, count),
@@ -57,7 +55,7 @@ impl Conversion<'_> {
         }
     }
 
-    /// Refuses what is neither absent nor one of `allowed`.
+    /// Refuses a value that is neither absent nor one of `allowed`.
     pub(crate) fn expect(&mut self, key: &'static str, allowed: &[Value]) {
         let found = &self.config[key];
         if !found.is_null() && !allowed.contains(found) {
@@ -66,7 +64,7 @@ impl Conversion<'_> {
         }
     }
 
-    /// Refuses what is written under a key.
+    /// Refuses the value of a key.
     pub(crate) fn refuse(&mut self, key: &'static str, supported: String) {
         self.problems.push(Problem::Unsupported {
             key,

@@ -1,4 +1,4 @@
-//! Writes a model into a folder.
+//! Writes a model into a folder that other programs can load.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,76 +16,76 @@ use crate::config::{Scheme, Source, Vocabulary, Work};
 use crate::genesis::Spec;
 use crate::tokenizer::File;
 
-/// A model that is to be written.
+/// The model to write, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Export<'a> {
     /// Architecture, sizes and data of its run.
     pub work: &'a Work,
-    /// Its parameters in canonical order.
+    /// The parameters in canonical order.
     pub theta: &'a [f32],
-    /// The file of its tokenizer, where there is one and it is at hand.
+    /// The file of the tokenizer, if it has one that is available. Without it, none is written.
     pub tokenizer: Option<&'a File>,
-    /// How its numbers are written; an f32 loses nothing.
+    /// The format of the numbers; f32 loses nothing, bf16 takes half the space.
     pub precision: Precision,
-    /// Most bytes of tensors in one file; a larger tensor has a file of its own.
+    /// The most bytes of tensors in one file; a larger tensor has a file of its own.
     pub shard_bytes: u64,
 }
 
-/// What has been written.
+/// The result of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Names of the files, tensors first.
+    /// Names of the written files, those of tensors first.
     pub files: Vec<String>,
-    /// Bytes of all tensors.
+    /// Bytes of all tensors together.
     pub bytes: u64,
 }
 
-/// Why a model was not written. The folder may hold some of its files, never `config.json`, without
-/// which nothing loads it.
+/// Why a model was not written. The folder may contain some of its files, but not `config.json`,
+/// without which no program loads it.
 #[derive(Debug, Error)]
 pub enum ExportError {
-    /// The parameters are another model's.
+    /// The number of parameters does not fit the model.
     #[error("{found} parameters given, the model has {expected}")]
     Length {
-        /// How many numbers were given.
+        /// How many numbers the caller gave.
         found: usize,
         /// How many parameters the model has.
         expected: usize,
     },
-    /// Numbers that no reader could use.
+    /// Some tensors have numbers that are infinite or NaN in the chosen format.
     #[error("not finite as {}: {}", precision.name(), tensors.join(", "))]
     NotFinite {
-        /// How the numbers were to be written.
+        /// The format in which the numbers were to be written.
         precision: Precision,
         /// Names of all tensors with such a number.
         tensors: Vec<String>,
     },
-    /// The folder is in use.
+    /// The folder contains files, which are not overwritten.
     #[error("{} is not empty: nothing is overwritten, name another folder", .0.display())]
     NotEmpty(PathBuf),
-    /// The system said no.
+    /// The operating system refuses to create or write a file or folder.
     #[error("cannot write {}", path.display())]
     Io {
-        /// File or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The tensors cannot be written.
+    /// A file of tensors cannot be written.
     #[error("cannot write {}", path.display())]
     Tensors {
-        /// Path of the file.
+        /// Path of the file of tensors.
         path: PathBuf,
-        /// What the format's writer said.
+        /// The error of the crate `safetensors`.
         source: SafeTensorError,
     },
 }
 
-/// Files of 5 GB, as transformers cuts them.
+/// The size at which transformers starts a new file: 5 GB.
 pub const SHARD_BYTES: u64 = 5_000_000_000;
 
 impl Export<'_> {
-    /// Writes every file into `folder`, which is made, or is empty.
+    /// Writes all files into `folder`, which is created, or must be empty.
     ///
     /// # Errors
     /// Any of [`ExportError`].
@@ -108,8 +108,7 @@ impl Export<'_> {
         }
         let bytes = (self.theta.len() * self.precision.bytes()) as u64;
         let index = json!({ "metadata": { "total_size": bytes }, "weight_map": places });
-        let several = shards.len() > 1;
-        let index = several.then(|| (INDEX, text(&index)));
+        let index = (shards.len() > 1).then(|| (INDEX, text(&index)));
         for (file, bytes) in index.into_iter().chain(self.settings()) {
             let path = folder.join(file);
             fs::write(&path, bytes).map_err(|source| ExportError::Io { path, source })?;
@@ -118,7 +117,7 @@ impl Export<'_> {
         Ok(Written { files, bytes })
     }
 
-    /// Every parameter, once all are known to be finite.
+    /// All parameters as tensors, if they are finite.
     fn tensors<'a>(&'a self, specs: &'a [Spec]) -> Result<Vec<(&'a str, Tensor<'a>)>, ExportError> {
         let (found, expected) = (self.theta.len(), specs.iter().map(Spec::len).sum());
         if found != expected {
@@ -141,7 +140,7 @@ impl Export<'_> {
         }
     }
 
-    /// Neighbours together, as many as fit into a file.
+    /// Divides the tensors into files, with as many neighbours in each as fit.
     fn shards<'a>(&self, tensors: &[(&'a str, Tensor<'a>)]) -> Vec<Vec<(&'a str, Tensor<'a>)>> {
         let mut shards = vec![Vec::new()];
         let mut room = self.shard_bytes;
@@ -159,7 +158,7 @@ impl Export<'_> {
         shards
     }
 
-    /// The small files; the one that makes a folder a model comes last.
+    /// The small files. `config.json`, without which no program loads the folder, comes last.
     fn settings(&self) -> Vec<(&'static str, Cow<'_, [u8]>)> {
         let mut files = vec![("generation_config.json", text(&config::generation(self.work)))];
         files.extend(self.tokenizer());
@@ -167,7 +166,8 @@ impl Export<'_> {
         files
     }
 
-    /// The files of the tokenizer: none of symbols, which are no text, or where its own is missing.
+    /// The files of the tokenizer. There are none for symbols, which are not text, or if the
+    /// tokenizer's file is missing.
     fn tokenizer(&self) -> Vec<(&'static str, Cow<'_, [u8]>)> {
         let bytes = |bos| (text(&tokenizer::describe(bos)), bos);
         let (json, bos) = match (&self.work.data.source, self.tokenizer) {
@@ -189,7 +189,7 @@ impl Export<'_> {
     }
 }
 
-/// A tensor that becomes bytes when it is its turn.
+/// A tensor that is converted to bytes only when it is written.
 #[derive(Clone, Copy, Debug)]
 struct Tensor<'a> {
     shape: &'a [usize],
@@ -218,7 +218,7 @@ impl View for Tensor<'_> {
     }
 }
 
-/// Makes the folder, or sees that it is empty.
+/// Creates the folder, or checks that it is empty.
 fn open(folder: &Path) -> Result<(), ExportError> {
     let io_error = |source| ExportError::Io { path: folder.to_owned(), source };
     fs::create_dir_all(folder).map_err(io_error)?;
@@ -228,7 +228,7 @@ fn open(folder: &Path) -> Result<(), ExportError> {
     }
 }
 
-/// What transformers calls file `index` of `count`.
+/// The name of file `index` of `count` in transformers.
 fn shard_name(index: usize, count: usize) -> String {
     match count {
         0 | 1 => WHOLE.to_owned(),
@@ -236,12 +236,11 @@ fn shard_name(index: usize, count: usize) -> String {
     }
 }
 
-/// A value as a file.
 fn text(value: &Value) -> Cow<'static, [u8]> {
     Cow::Owned(format!("{value:#}\n").into_bytes())
 }
 
-/// The one vocabulary of RWKV World, by whose name its programs look for it.
+/// The name under which RWKV's programs look for the vocabulary of RWKV World.
 const RWKV_VOCABULARY: &str = "rwkv_vocab_v20230424.txt";
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Reads a model out of a folder.
+//! Reads a model from a folder.
 //!
-//! The folder is believed in nothing: sizes have the bounds of a manifest, a header must describe
-//! its file to the last byte, and every parameter must be there once, in its shape, with finite
-//! numbers. What is wrong with the tensors is told of all of them at once, so that a conversion is
-//! mended in one go.
+//! Nothing in the folder is trusted: sizes have the bounds of a manifest, a header must describe
+//! its file to the last byte, and every parameter must occur once, in its shape, with finite
+//! numbers. All problems of the tensors are reported at once, so that a conversion can be repaired
+//! in one go.
 //!
-//! Numbers may be f32, bf16 or f16; each of these is an f32 exactly.
+//! Numbers may be f32, bf16 or f16, which convert to f32 exactly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,91 +27,91 @@ use crate::arch::llama::layout::{self, Pairs};
 use crate::config::{Family, Model};
 use crate::genesis::Spec;
 
-/// A model, whole and checked.
+/// A complete model that was checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
-    /// Its architecture and sizes.
+    /// The architecture and its sizes.
     pub model: Model,
-    /// Its parameters in canonical order, all finite.
+    /// The parameters in canonical order, all finite.
     pub theta: Vec<f32>,
-    /// Its head was its embedding, and is a copy of it now: they are trained apart.
+    /// Whether the head was tied to the embedding. It is a copy now, and is trained separately.
     pub untied: bool,
 }
 
-/// Why a folder is no model that can be trained here. Whoever made the folder must change it.
+/// Why a folder is not a model that can be trained here. Its maker must change it.
 #[derive(Debug, Error)]
 pub enum ImportError {
-    /// The system said no.
+    /// The operating system refuses to read a file or folder.
     #[error("cannot read {}", path.display())]
     Io {
-        /// File or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file that is no JSON.
-    #[error("{} is no JSON", path.display())]
+    /// A configuration or an index does not parse.
+    #[error("{} is not JSON", path.display())]
     Json {
-        /// Path of the file.
+        /// Path of the configuration or index.
         path: PathBuf,
-        /// What is wrong.
+        /// The error of the JSON parser.
         source: serde_json::Error,
     },
-    /// Sizes that are absent, wrong, or of a model that is not built here.
+    /// The configuration is wrong, incomplete, or of a model that is not implemented here.
     #[error("{} cannot be used:{}", path.display(), lines(problems))]
     Config {
-        /// Path of the file.
+        /// Path of the configuration.
         path: PathBuf,
-        /// Everything that is wrong with it.
+        /// All problems of the configuration.
         problems: Vec<Problem>,
     },
-    /// There are no tensors.
+    /// The folder has no file of tensors.
     #[error("{} holds neither {WHOLE} nor {INDEX}", .0.display())]
     NoTensors(PathBuf),
-    /// An index that does not list files of its own folder.
-    #[error("{} does not say which file beside it holds {tensor}", path.display())]
+    /// The index does not name a file of its own folder.
+    #[error("{} does not name the file in its folder that holds {tensor}", path.display())]
     Index {
-        /// The index.
+        /// Path of the index.
         path: PathBuf,
-        /// The entry.
+        /// Name of the tensor without a valid file.
         tensor: String,
     },
-    /// The front of a file of tensors makes no sense.
-    #[error("{} is damaged, or no safetensors: {why}", path.display())]
+    /// The header of a file of tensors is wrong.
+    #[error("{} is damaged or not a safetensors file: {why}", path.display())]
     Header {
-        /// Path of the file.
+        /// Path of the file of tensors.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with the header.
         why: String,
     },
-    /// Tensors that are not this model's.
+    /// The tensors are not those of the configured model.
     #[error("{} does not hold this model:{}", folder.display(), lines(problems))]
     Tensors {
-        /// The folder.
+        /// Path of the folder that was read.
         folder: PathBuf,
-        /// All of them: of each parameter in canonical order, then what is too much.
+        /// All problems: those of parameters in canonical order, then superfluous tensors.
         problems: Vec<TensorProblem>,
     },
-    /// A model for a larger machine.
+    /// The model needs more memory than this machine can allocate.
     #[error("{parameters} parameters do not fit into the memory of this machine")]
     Memory {
-        /// How many there are.
+        /// Number of parameters, each of 4 bytes.
         parameters: usize,
     },
 }
 
-/// What is wrong with one tensor.
+/// A problem of one tensor.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum TensorProblem {
-    /// No file has it.
+    /// No file has a tensor that the model needs.
     #[error("missing: {name} {shape:?}")]
     Missing {
-        /// Name of the parameter.
+        /// Name of the missing parameter.
         name: String,
         /// The shape that the model needs.
         shape: Vec<usize>,
     },
-    /// The model has no such parameter.
+    /// A file has a tensor that the model does not need.
     #[error("not of this model: {name} in {file}")]
     Extra {
         /// Name of the tensor in the folder.
@@ -119,17 +119,17 @@ pub enum TensorProblem {
         /// Name of the file that holds it.
         file: String,
     },
-    /// Two files have it.
+    /// Two files have a tensor of the same name.
     #[error("twice: {name} in {first} and {second}")]
     Twice {
         /// Name of the tensor in the folder.
         name: String,
-        /// Name of the one file.
+        /// Name of the first file with it.
         first: String,
-        /// Name of the other.
+        /// Name of the second file with it.
         second: String,
     },
-    /// It has another shape.
+    /// A tensor has another shape than the model needs.
     #[error("wrong shape: {name} is {found:?} instead of {expected:?}")]
     Shape {
         /// Name of the parameter.
@@ -139,22 +139,22 @@ pub enum TensorProblem {
         /// The shape that the model needs.
         expected: Vec<usize>,
     },
-    /// Its numbers are of a kind that is not read.
+    /// A tensor has numbers of an unsupported type.
     #[error("wrong numbers: {name} is made of {found:?} instead of F32, BF16 or F16")]
     Kind {
-        /// Name of the parameter.
+        /// Name of the parameter in this folder.
         name: String,
-        /// The kind of its numbers.
+        /// The type of the numbers in the file.
         found: Dtype,
     },
-    /// Some of its numbers are infinite or none.
+    /// Some numbers of a tensor are infinite or NaN.
     #[error("not finite: {name}, {count} of its numbers, the first at {first}")]
     NotFinite {
         /// Name of the parameter.
         name: String,
         /// How many of its numbers are not finite.
         count: usize,
-        /// Place of the first of them in the tensor, counted from 0.
+        /// Index of the first of them in the tensor, counted from 0.
         first: usize,
     },
 }
@@ -194,17 +194,17 @@ pub fn read(folder: &Path) -> Result<Imported, ImportError> {
     Ok(Imported { model, theta, untied: tied })
 }
 
-/// In whose words the tensors of a folder are named.
+/// The convention by which the tensors of a folder are named.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
-    /// Those of [`Arch::specs`].
+    /// The names of [`Arch::specs`].
     Public,
-    /// Meta's and PRIME's, who pair other rows of queries and keys too.
+    /// Those of Meta and PRIME, which also pair other rows of queries and keys.
     Meta,
 }
 
 impl Dialect {
-    /// How it says a parameter's public name.
+    /// The name of the parameter with this public name.
     fn name(self, public: &str) -> String {
         match self {
             Self::Public => public.to_owned(),
@@ -216,28 +216,28 @@ impl Dialect {
 /// The files of tensors of one folder.
 struct Tensors {
     files: Vec<Shard>,
-    /// Of each name that was not taken yet: its file, and what it is.
-    places: BTreeMap<String, (usize, TensorInfo)>,
+    /// The file and the description of each tensor that was not taken yet, by name.
+    found: BTreeMap<String, (usize, TensorInfo)>,
 }
 
-/// One file, its header read.
+/// A file of tensors whose header was read.
 struct Shard {
     name: String,
     path: PathBuf,
     file: File,
-    /// Where the numbers begin.
+    /// Offset of the numbers in the file.
     begin: u64,
 }
 
 impl Tensors {
     /// Reads the header of every file.
     fn open(folder: &Path, problems: &mut Vec<TensorProblem>) -> Result<Self, ImportError> {
-        let mut tensors = Self { files: Vec::new(), places: BTreeMap::new() };
+        let mut tensors = Self { files: Vec::new(), found: BTreeMap::new() };
         for name in file_names(folder)? {
             let (shard, metadata) = Shard::open(folder, name)?;
             for (name, info) in metadata.tensors() {
                 let here = (tensors.files.len(), info.clone());
-                if let Some((first, _)) = tensors.places.insert(name.clone(), here) {
+                if let Some((first, _)) = tensors.found.insert(name.clone(), here) {
                     let first = tensors.files[first].name.clone();
                     let second = shard.name.clone();
                     problems.push(TensorProblem::Twice { name, first, second });
@@ -249,37 +249,37 @@ impl Tensors {
         Ok(tensors)
     }
 
-    /// Gives a tensor a second name, whatever had that name.
+    /// Gives a tensor a second name, replacing the tensor that had it.
     fn share(&mut self, name: &str, second: String) {
-        if let Some(place) = self.places.get(name).cloned() {
-            self.places.insert(second, place);
+        if let Some(tensor) = self.found.get(name).cloned() {
+            self.found.insert(second, tensor);
         }
     }
 
     fn dialect(&self, family: Family) -> Dialect {
-        let meta = self.places.contains_key(&Dialect::Meta.name(EMBEDDING));
+        let meta = self.found.contains_key(&Dialect::Meta.name(EMBEDDING));
         if meta && family == Family::Llama { Dialect::Meta } else { Dialect::Public }
     }
 
-    /// Takes the parameter `spec`, which has this name here, and puts its numbers behind `theta`.
+    /// Takes the parameter `spec`, which has this name here, and appends its numbers to `theta`.
     fn append(
         &mut self,
         name: String,
         spec: &Spec,
         theta: &mut Vec<f32>,
     ) -> Result<Result<(), TensorProblem>, ImportError> {
-        let Some((file, info)) = self.places.remove(&name) else {
+        let Some((file, info)) = self.found.remove(&name) else {
             return Ok(Err(TensorProblem::Missing { name, shape: spec.shape.clone() }));
         };
         if info.shape != spec.shape {
             let (found, expected) = (info.shape, spec.shape.clone());
             return Ok(Err(TensorProblem::Shape { name, found, expected }));
         }
-        let Some(kind) = decoder(info.dtype) else {
+        let Some((size, decode)) = decoder(info.dtype) else {
             return Ok(Err(TensorProblem::Kind { name, found: info.dtype }));
         };
         let begin = theta.len();
-        self.files[file].read(info.data_offsets.0, kind, spec.len(), theta)?;
+        self.files[file].read(info.data_offsets.0, size, decode, spec.len(), theta)?;
         let bad = || theta[begin..].iter().enumerate().filter(|(_, x)| !x.is_finite());
         Ok(match bad().next() {
             None => Ok(()),
@@ -287,11 +287,11 @@ impl Tensors {
         })
     }
 
-    /// What no parameter has taken. Angles of positions, which some Llamas carry, follow from the
-    /// sizes.
+    /// The superfluous tensors. Angles of positions, which some Llamas carry, are ignored, since
+    /// they follow from the sizes.
     fn rest(self) -> impl Iterator<Item = TensorProblem> {
-        let Self { files, places } = self;
-        let too_many = places
+        let Self { files, found } = self;
+        let too_many = found
             .into_iter()
             .filter(|(name, _)| !ANGLES.iter().any(|angles| name.ends_with(angles)));
         too_many.map(move |(name, (file, _))| TensorProblem::Extra {
@@ -327,11 +327,12 @@ impl Shard {
         Ok((Self { name, path: path.clone(), file, begin }, metadata))
     }
 
-    /// Puts `count` numbers from byte `offset` on behind `theta`.
+    /// Appends `count` numbers from byte `offset` on to `theta`.
     fn read(
         &mut self,
         offset: usize,
-        (size, decode): (usize, Decode),
+        size: usize,
+        decode: Decode,
         count: usize,
         theta: &mut Vec<f32>,
     ) -> Result<(), ImportError> {
@@ -349,10 +350,10 @@ impl Shard {
     }
 }
 
-/// Reads one number of some bytes, little endian.
+/// Decodes one number from its bytes, little endian.
 type Decode = fn(&[u8]) -> f32;
 
-/// How many bytes a number of this kind has and how it is read, if it is.
+/// The bytes of a number of this type and its decoder; `None` if the type is not supported.
 fn decoder(dtype: Dtype) -> Option<(usize, Decode)> {
     match dtype {
         Dtype::F32 => {
@@ -377,14 +378,14 @@ fn file_names(folder: &Path) -> Result<BTreeSet<String>, ImportError> {
     let wrong = |tensor: &str| ImportError::Index { path: path.clone(), tensor: tensor.to_owned() };
     let places = index["weight_map"].as_object().ok_or_else(|| wrong("weight_map"))?;
     let name = |(tensor, file): (&String, &Value)| {
-        let file = file.as_str().filter(|file| is_beside(file));
+        let file = file.as_str().filter(|file| is_plain_name(file));
         file.map(ToOwned::to_owned).ok_or_else(|| wrong(tensor))
     };
     places.iter().map(name).collect()
 }
 
-/// Whether this names a file of the same folder.
-fn is_beside(file: &str) -> bool {
+/// Whether this is the name of a file in the same folder, without any path.
+fn is_plain_name(file: &str) -> bool {
     Path::new(file).file_name().is_some_and(|name| name == file)
 }
 
@@ -395,19 +396,19 @@ fn read_json(path: &Path) -> Result<Value, ImportError> {
         .map_err(|source| ImportError::Json { path: path.to_owned(), source })
 }
 
-/// Each on a line of its own.
+/// Lists problems, each on a line of its own.
 fn lines(problems: &[impl fmt::Display]) -> String {
     problems.iter().map(|problem| format!("\n  {problem}")).collect()
 }
 
-/// A Llama's first matrix and its last.
+/// Names of a Llama's first and last matrix.
 const EMBEDDING: &str = "model.embed_tokens.weight";
 const HEAD: &str = "lm_head.weight";
 /// Ends of the names of buffers that Llamas had before transformers 4.32, and have at PRIME.
 const ANGLES: [&str; 2] = ["rotary_emb.inv_freq", "freqs_cis"];
-/// Longest header that the format allows.
+/// The longest header that the format allows.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
-/// What is read at a time.
+/// The most bytes that are read at a time.
 const BUFFER_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

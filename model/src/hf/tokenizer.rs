@@ -1,13 +1,13 @@
-//! `tokenizer.json` where a token is a byte: the number of a token is the byte's value. Of
-//! documents one token more begins each.
+//! The `tokenizer.json` of a tokenizer of bytes, in which the id of a token is the byte's value. In
+//! a source of documents one more token begins each document.
 //!
-//! The tokenizers library writes a byte as a letter: itself where it is a printable one of Latin-1,
-//! else the next unused one from U+0100 on (GPT-2, Radford et al. 2019, whose table `byte_letters`
-//! is). A vocabulary of these 256 letters without a single merge leaves every byte a token.
+//! The tokenizers library writes a byte as a letter: as itself if it is a printable letter of
+//! Latin-1, else as the next unused letter from U+0100 on. `byte_letters` is this table, from GPT-2
+//! (Radford et al. 2019). With these 256 letters and no merges, every byte is a token.
 
 use serde_json::{Map, Value, json};
 
-/// What `tokenizer.json` says; `bos` is the token that begins a document, where there are
+/// The contents of `tokenizer.json`; `bos` is the token that begins a document, if there are
 /// documents.
 #[must_use]
 pub fn describe(bos: Option<u32>) -> Value {
@@ -67,8 +67,8 @@ pub fn describe(bos: Option<u32>) -> Value {
     })
 }
 
-/// What `tokenizer_config.json` says of a model that reads `context` tokens, and of [`describe`]'s
-/// files.
+/// The contents of `tokenizer_config.json` for a model that reads `context` tokens, and for the
+/// tokenizer of [`describe`].
 #[must_use]
 pub fn settings(context: usize, bos: Option<u32>) -> Value {
     json!({
@@ -80,10 +80,10 @@ pub fn settings(context: usize, bos: Option<u32>) -> Value {
     })
 }
 
-/// How what begins a document is written.
+/// The name of the token that begins a document.
 const BOS: &str = "<s>";
 
-/// The letter of each byte.
+/// The letter of each byte, in the order of bytes.
 fn byte_letters() -> impl Iterator<Item = char> {
     let mut unused = '\u{100}'..='\u{200}';
     (0..=u8::MAX).map(move |byte| match byte {
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// Values of GPT-2's published vocabulary: a space is Ġ, a line break Ċ, a zero Ā.
+    /// In GPT-2's published vocabulary a space is Ġ, a line break Ċ, and a zero Ā.
     #[test]
     fn bytes_have_the_letters_of_gpt_2() {
         let letters: Vec<_> = byte_letters().collect();

@@ -27,7 +27,7 @@ impl Untracked<1, 1> for SquareSum {
         [primitive(reduce::sum(x.clone() * x))]
     }
 
-    /// The same for every number of threads.
+    /// The result does not depend on the number of threads.
     fn forward(&self, [x]: [FlexTensor; 1]) -> [FlexTensor; 1] {
         let _timer = clock::start("gradient norm");
         let chunks = floats(&x).par_chunks(ELEMENTS);
@@ -36,25 +36,25 @@ impl Untracked<1, 1> for SquareSum {
     }
 }
 
-/// One update of a parameter p by its gradient g and its moments m, v: gives p, m, v anew.
+/// One update of a parameter p by its gradient g and its moments m, v; returns the new p, m, v.
 /// // all of the parameter's shape
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// η
+    /// η, the learning rate of this step.
     pub learning_rate: f32,
-    /// β₁, decay of the first moment
+    /// β₁, the decay of the first moment.
     pub beta1: f32,
-    /// β₂, decay of the second moment
+    /// β₂, the decay of the second moment.
     pub beta2: f32,
-    /// Added to √v̂
+    /// ε, which is added to √v̂.
     pub eps: f32,
-    /// λ; the parameter shrinks by η·λ of itself
+    /// λ; the parameter shrinks by a share of η·λ.
     pub weight_decay: f32,
-    /// 1 − β₁ᵗ
+    /// 1 − β₁ᵗ, the bias of the first moment.
     pub correction1: f32,
-    /// 1 − β₂ᵗ
+    /// 1 − β₂ᵗ, the bias of the second moment.
     pub correction2: f32,
-    /// Multiplies the gradient first: clipping, and the mean over micro-batches
+    /// The factor of the gradient, below 1 where its norm is clipped.
     pub gradient_scale: f32,
 }
 
@@ -85,7 +85,7 @@ impl Untracked<4, 3> for AdamW {
     }
 }
 
-/// The elements in one dimension.
+/// Reshapes a tensor to one dimension.
 fn flat<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let count = x.shape().num_elements();
     B::float_reshape(x, [count].into())
@@ -110,7 +110,7 @@ simd! {
     }
 }
 
-/// Elements per task.
+/// Elements that one task updates.
 const ELEMENTS: usize = 1 << 15;
 
 #[cfg(test)]

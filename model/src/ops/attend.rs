@@ -1,4 +1,4 @@
-//! Attention of the newest tokens from a cache of keys and values, for going on with a text.
+//! Attention of the newest tokens to a cache of keys and values, for continuing a text.
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
@@ -15,12 +15,11 @@ use super::operator::{FusedOps, Untracked, primitive, tensor};
 use super::project::matmul;
 use super::reduce;
 
-/// Causal attention of the newest S of the `heads.tokens` positions of each sequence; of q, k and
-/// v.
-/// // q, y [B·S, H·K]; k, v [B·T, G·K]
+/// Causal attention of q, k and v for the newest S of the `heads.tokens` positions of each
+/// sequence. // q, y [B·S, H·K]; k, v [B·T, G·K]
 #[derive(Clone, Copy, Debug)]
 pub struct Attend {
-    /// T tokens.
+    /// The shape, with the T tokens of the cache.
     pub heads: Heads,
 }
 
@@ -41,7 +40,7 @@ impl Untracked<3, 1> for Attend {
         [primitive(matmul(weights, v).swap_dims(1, 2).reshape([rows, width]))]
     }
 
-    /// Works on one query of one head at a time.
+    /// Processes one query of one head at a time.
     fn forward(&self, inputs: [FlexTensor; 3]) -> [FlexTensor; 1] {
         let _timer = clock::start("attention");
         let heads @ Heads { sequences, tokens, query, kv, size } = self.heads;
@@ -53,7 +52,7 @@ impl Untracked<3, 1> for Attend {
                 || vec![0.0; tokens],
                 |scores, (index, (y, q))| {
                     let (row, head) = (index / query, index % query);
-                    // The newest sees all, the one before it all but one.
+                    // The newest token sees all T, the one before it all but one.
                     let seen = tokens - new + row % new + 1;
                     let first = row / new * tokens * step + head / heads.group() * size;
                     let kv = [&k[first..], &v[first..]];
@@ -74,8 +73,8 @@ fn add_scaled<S: Simd>(c: f32, x: &[f32], y: &mut [f32]) {
 }
 
 simd! {
-    /// o = softmax(scale·k·q)·v, of keys and values one row every `step` elements, as many as
-    /// scores.
+    /// o = softmax(scale·k·q)·v, for as many keys and values as there are scores, one row every
+    /// `step` elements.
     /// // `q, o [K]`
     fn attend_one<S>(
         q: &[f32], kv: [&[f32]; 2], step: usize, scale: f32, scores: &mut [f32], o: &mut [f32],
@@ -104,7 +103,7 @@ mod tests {
     use super::super::tests::{BOUND, distance, heads, random};
     use super::*;
 
-    /// Of one new token and of several, with heads that share keys.
+    /// With one new token and several, and with heads that share keys.
     #[test]
     fn attention_from_a_cache_is_the_plain_form() {
         for ([sequences, tokens, query, kv, size], new) in [

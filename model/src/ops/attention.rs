@@ -10,19 +10,19 @@
 //! dq_t = Σ_j dS_tj k_j,  dk_j = Σ_{t≥j} dS_tj q_t,  dv_j = Σ_{t≥j} P_tj do_t
 //! ```
 //!
-//! Where rows hold several documents, "all earlier keys" (j ≤ t) means those of the query's own
-//! document (b_t ≤ j ≤ t): a block of queries leaves out the keys before its first document, and
-//! hides those of a document from the queries of the next.
+//! In rows with several documents, "all earlier keys" (j ≤ t) means those of the query's own
+//! document (b_t ≤ j ≤ t). A block of queries skips the keys before its first document, and masks
+//! the keys of a document for queries of the next.
 //!
-//! One task owns one (sequence, key-value head) and works through blocks of [`BLOCK`] queries:
-//! their scores against all earlier keys fit into a cache, a plain softmax normalises them, and
-//! only lse is kept for the backward pass, which recomputes P. Memory is O(BLOCK·T) per thread.
-//! Query heads that share a key-value head run in the same task, one after the other, so that their
-//! gradients add up in a fixed order without locks.
+//! One task processes one (sequence, key-value head) in blocks of [`BLOCK`] queries. Their scores
+//! against all earlier keys fit into a cache, and a plain softmax normalises them. Only lse is
+//! saved for the backward pass, which recomputes P. Memory is O(BLOCK·T) per thread. Query heads
+//! that share a key-value head run in the same task, one after the other, so that their gradients
+//! are added in a fixed order without locks.
 //!
-//! Scores are kept with one row per *key*, so that the queries of a block lie side by side in
-//! vector registers: maximum and sum need no reduction across lanes, and rows have one length
-//! wherever the causal edge is.
+//! Scores have one row per *key*, so that the queries of a block are adjacent in vector registers.
+//! Maximum and sum then need no reduction across lanes, and all rows have the same length,
+//! independent of the causal mask.
 
 #[cfg(feature = "cube")]
 mod cube;
@@ -47,19 +47,19 @@ use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::project::matmul;
 use super::reduce;
 
-/// The shape of one attention. A packed row is [H query heads | G key heads | G value heads], each
-/// K wide.
+/// The shape of an attention. A packed row is [H query heads | G key heads | G value heads], each K
+/// wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    /// B
+    /// B, the number of sequences.
     pub sequences: usize,
-    /// T
+    /// T, the tokens of each sequence.
     pub tokens: usize,
-    /// H, a multiple of G
+    /// H, the number of query heads, a multiple of G.
     pub query: usize,
-    /// G; query head j reads key-value head ⌊j·G/H⌋
+    /// G, the number of key-value heads; query head j reads ⌊j·G/H⌋.
     pub kv: usize,
-    /// K
+    /// K, the width of each head.
     pub size: usize,
 }
 
@@ -90,7 +90,8 @@ impl Heads {
         columns.reshape([self.sequences, self.tokens, count, self.size])
     }
 
-    /// Each key-value head once for every query head of its group. // x [B, T, G, K] → [B, H, T, K]
+    /// Repeats each key-value head for every query head of its group. // x [B, T, G, K] → [B, H, T,
+    /// K]
     pub(super) fn shared<B: Backend>(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let Self { sequences, tokens, query, kv, size } = *self;
         let x = x.swap_dims(1, 2);
@@ -102,10 +103,10 @@ impl Heads {
     }
 }
 
-/// Where the document of each position begins in its row: attention does not look further back.
+/// The start of each position's document in its row, which attention does not look beyond.
 ///
-/// Several documents in one row are *packed*; positions run on over the row, which a rotation does
-/// not notice.
+/// Several documents in one row are *packed*. Positions count through the whole row, which does not
+/// matter, since rotary positions are relative.
 #[derive(Clone, Debug)]
 pub struct Documents {
     starts: Arc<Starts>,
@@ -115,7 +116,7 @@ pub struct Documents {
 struct Starts {
     /// [B·T], rising within a row
     numbers: Vec<u32>,
-    /// The same in the memory of the GPU that works on these rows, once it has asked.
+    /// The same in the memory of the GPU, uploaded at first use.
     #[cfg(feature = "cube")]
     on_gpu: OnceLock<cubecl::server::Handle>,
 }
@@ -130,13 +131,13 @@ impl Documents {
         Self { starts: Arc::new(starts) }
     }
 
-    /// Rows of one document each. `positions` is B·T.
+    /// Rows that consist of one document each. `positions` is B·T.
     pub fn whole(positions: usize) -> Self {
         Self::new(vec![0; positions])
     }
 
-    /// Made from the number of each position's document, in rows of `length`: it changes where
-    /// another one begins. // numbers [B·T]
+    /// Built from the document number of each position, in rows of `length`; the number changes
+    /// where a document begins. // numbers [B·T]
     pub fn packed(numbers: &[i32], length: usize) -> Self {
         let row = |row: &[i32]| {
             let mut start = 0;
@@ -156,9 +157,9 @@ impl Documents {
 /// // qkv [B·T, (H + 2G)·K], y [B·T, H·K]
 #[derive(Clone, Debug)]
 pub struct Attention {
-    /// What the rows hold.
+    /// The shape of the packed rows.
     pub heads: Heads,
-    /// Where documents begin.
+    /// The documents, beyond which no query looks.
     pub documents: Documents,
 }
 
@@ -214,21 +215,20 @@ impl Attention {
 /// Queries per block: the scores of a block at T = 256 are 64 KiB, a share of the L2 cache.
 const BLOCK: usize = 64;
 
-/// Scores of a block of queries with one key each, or anything else of that shape.
+/// One number for each query of a block, such as its score with one key.
 type Row = [f32; BLOCK];
 
-/// What attention reads.
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
     /// [B·T, (H + 2G)·K]
     qkv: &'a [f32],
-    /// Where each position's document begins. // [B·T]
+    /// The start of each position's document. // [B·T]
     starts: &'a [u32],
     heads: Heads,
 }
 
 impl<'a> Inputs<'a> {
-    /// One sequence after the other, each with one key-value head after the other.
+    /// Iterates over the sequences, and for each over its key-value heads.
     fn sequences(self) -> impl Iterator<Item = impl Iterator<Item = Packed<'a>>> {
         let Self { qkv, starts, heads } = self;
         let rows = qkv.chunks(heads.tokens * heads.row()).zip(starts.chunks(heads.tokens));
@@ -238,7 +238,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// The packed rows of one sequence, from which one key-value head and its queries are read.
+/// One key-value head in the packed rows of one sequence, with its queries.
 #[derive(Clone, Copy)]
 struct Packed<'a> {
     rows: &'a [f32],
@@ -247,18 +247,18 @@ struct Packed<'a> {
     kv_head: usize,
 }
 
-/// Queries at `start..end`, and the keys from `first` that one of them at least sees.
+/// Queries `start..end`, and the keys from `first` on, which at least one of them sees.
 #[derive(Clone, Copy)]
 struct Block<'a> {
     first: usize,
     start: usize,
     end: usize,
-    /// Where each query's document begins.
+    /// The start of each query's document.
     starts: &'a [u32],
 }
 
 impl<'a> Packed<'a> {
-    /// The K columns of one head in rows `start..end`.
+    /// The K columns of a head in rows `start..end`.
     fn head(&self, head: usize, start: usize, end: usize) -> Mat<'a> {
         let (row, size) = (self.heads.row(), self.heads.size);
         Mat::strided(&self.rows[start * row + head * size..], end - start, size, row)
@@ -269,17 +269,17 @@ impl<'a> Packed<'a> {
         self.head(self.kv_head * self.heads.group() + member, start, end)
     }
 
-    /// Keys that a block sees. // [end − first, K]
+    /// The keys that a block sees. // [end − first, K]
     fn keys(&self, block: Block<'_>) -> Mat<'a> {
         self.head(self.heads.query + self.kv_head, block.first, block.end)
     }
 
-    /// The values that belong to these keys. // [end − first, K]
+    /// The values of these keys. // [end − first, K]
     fn values(&self, block: Block<'_>) -> Mat<'a> {
         self.head(self.heads.query + self.heads.kv + self.kv_head, block.first, block.end)
     }
 
-    /// The blocks of queries, in order.
+    /// All blocks of queries, in order.
     fn blocks(&self) -> impl DoubleEndedIterator<Item = Block<'a>> {
         let (tokens, starts) = (self.heads.tokens, self.starts);
         (0..tokens.div_ceil(BLOCK)).map(move |index| {
@@ -336,7 +336,7 @@ fn writable(scores: &mut [Row], queries: usize) -> MatMut<'_> {
     MatMut::strided(scores.as_flattened_mut(), keys, queries, BLOCK)
 }
 
-/// One task of the backward pass: a key-value head of a sequence and the windows of its gradients.
+/// One task of the backward pass: a key-value head of a sequence, and views of its gradients.
 struct Task<'a> {
     packed: Packed<'a>,
     /// Outputs, statistics and incoming gradients of the sequence.
@@ -376,8 +376,8 @@ fn backward(inputs: Inputs<'_>, [o, lse, d_o]: [&[f32]; 3], dqkv: &mut [f32]) {
 fn backward_head(task: Task<'_>, s: &mut [Row], dp: &mut [Row]) {
     let Task { packed, o, d_o, lse, dq, mut dk, mut dv } = task;
     let heads @ Heads { tokens, size, query, .. } = packed.heads;
-    // The last block writes dK and dV of every key that it sees; the others add to them, and to the
-    // zeros of keys in earlier documents.
+    // The last block overwrites dK and dV of every key that it sees; keys in earlier documents
+    // start at zero. The other blocks add to both.
     let seen = packed.blocks().next_back().map_or(0, |block| block.first);
     for gradient in [&mut dk, &mut dv] {
         gradient.rows_mut(0, seen).zero();
@@ -412,7 +412,7 @@ fn backward_head(task: Task<'_>, s: &mut [Row], dp: &mut [Row]) {
 }
 
 impl Block<'_> {
-    /// Hides keys from the queries before them and from those of later documents. // [end − first]
+    /// Masks keys for earlier queries and for queries of later documents. // [end − first]
     fn hide(self, scores: &mut [Row]) {
         for (i, row) in scores[self.start - self.first..].iter_mut().enumerate() {
             row[..i].fill(f32::NEG_INFINITY);
@@ -426,7 +426,7 @@ impl Block<'_> {
 }
 
 simd! {
-    /// ⟨a, b⟩ of the first `size` columns of each of `count` rows, one every `row` elements.
+    /// ⟨a, b⟩ of the first `size` columns of `count` rows, one row every `row` elements.
     fn row_dots<S>(a: &[f32], b: &[f32], row: usize, size: usize, count: usize) -> Row {
         let mut dots = [0.0; BLOCK];
         for (i, dot) in dots[..count].iter_mut().enumerate() {
@@ -436,8 +436,8 @@ simd! {
         dots
     }
 
-    /// Scores become the weights of a softmax over the keys. Returns lse, the logarithm of each
-    /// query's normaliser.
+    /// Replaces scores by the weights of a softmax over the keys. Returns lse, the logarithm of
+    /// each query's normaliser.
     fn softmax<S>(scores: &mut [Row], scale: f32) -> Row {
         let mut shift = [f32::NEG_INFINITY; BLOCK];
         for row in scores.iter() {
@@ -468,8 +468,7 @@ simd! {
         lse
     }
 
-    /// The same for the gradient: s becomes P = exp(scale·s − lse), dp becomes
-    /// dS = scale·P∘(dP − D).
+    /// For the gradient: replaces s by P = exp(scale·s − lse), and dp by dS = scale·P∘(dP − D).
     fn softmax_grad<S>(s: &mut [Row], dp: &mut [Row], scale: f32, lse: &Row, d: &Row) {
         for (s, dp) in s.iter_mut().zip(dp) {
             for i in 0..BLOCK {

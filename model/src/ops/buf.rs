@@ -1,15 +1,15 @@
-//! Between burn-flex tensors and `f32` slices, without a copy where the layout allows, and the
-//! memory behind new ones.
+//! Converts between burn-flex tensors and `f32` slices, without a copy where the layout permits,
+//! and owns the memory of new tensors.
 //!
-//! Operators read contiguous slices. A gradient may arrive strided (`sum().backward()` sends an
-//! expanded scalar, burn's own matmul a transposed view): [`contiguous`] copies those and passes
-//! the rest through.
+//! Operators read contiguous slices. A gradient may be strided (`sum().backward()` sends an
+//! expanded scalar, burn's own matmul a transposed view): [`contiguous`] copies those and returns
+//! others unchanged.
 //!
-//! A step allocates some hundred megabytes and frees them again, in the same sizes every time. The
-//! system's allocator gives large blocks back to the kernel, and touching fresh pages costs more
-//! than many a kernel does. So large buffers are kept in a pool by size ([`Pooled`]) and reused:
-//! after the first step nothing is allocated any more. The pool holds what one step needs and never
-//! more than that while shapes stay the same; [`release`] empties it when they change.
+//! Every step allocates and frees some hundred megabytes, always in the same sizes. The system's
+//! allocator returns large blocks to the kernel, and touching fresh pages costs more than many
+//! compute kernels. So large buffers are kept in a pool by size ([`Pooled`]) and reused: after the
+//! first step nothing is allocated any more. While shapes stay the same, the pool holds no more
+//! than one step needs; [`release`] empties it when they change.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ use burn_backend::{Bytes, DType, Shape};
 use burn_flex::{FlexTensor, Layout};
 use burn_std::{AllocationController, AllocationProperty};
 
-/// The tensor itself where it is contiguous, a contiguous copy where it is strided.
+/// The tensor itself if it is contiguous, else a contiguous copy.
 pub(super) fn contiguous(tensor: FlexTensor) -> FlexTensor {
     if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
 }
@@ -33,9 +33,9 @@ pub(super) fn floats(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice::<f32>().expect("a contiguous f32 tensor")
 }
 
-/// The elements for writing. Copies the buffer first when someone else still holds it.
+/// The elements for writing. Copies the buffer first if it has another owner.
 pub(super) fn floats_mut(tensor: &mut FlexTensor) -> &mut [f32] {
-    // `storage_mut` is the whole buffer and ignores the offset of a view.
+    // `storage_mut` returns the whole buffer and ignores the offset of a view.
     let whole = tensor.storage::<f32>().len() == tensor.layout().num_elements();
     if !whole || !tensor.is_contiguous() || !tensor.is_unique() {
         let source = contiguous(tensor.clone());
@@ -45,8 +45,8 @@ pub(super) fn floats_mut(tensor: &mut FlexTensor) -> &mut [f32] {
     tensor.storage_mut::<f32>()
 }
 
-/// A new contiguous tensor that `fill` writes. It must write every element: it sees what a former
-/// tensor left.
+/// A new contiguous tensor whose elements `fill` writes. It must write all of them, since they
+/// contain the data of a former tensor.
 pub(super) fn make(shape: impl Into<Shape>, fill: impl FnOnce(&mut [f32])) -> FlexTensor {
     let shape = shape.into();
     let count = shape.num_elements();
@@ -60,30 +60,30 @@ pub(super) fn make(shape: impl Into<Shape>, fill: impl FnOnce(&mut [f32])) -> Fl
     tensor
 }
 
-/// Gives the memory of idle buffers back to the system.
+/// Returns the memory of idle buffers to the system.
 pub(super) fn release() {
     let idle = std::mem::take(&mut *POOL.lock().unwrap_or_else(PoisonError::into_inner));
     drop(idle);
 }
 
-/// One cache line, so that rows start at one.
+/// One cache line, to which buffers are aligned.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([f32; 16]);
 
-/// Idle buffers by length. Bounded by what was live at once in each length since the last
-/// [`release`].
+/// Idle buffers by length. Bounded by the number of buffers of each length that were live at the
+/// same time since the last [`release`].
 static POOL: Mutex<BTreeMap<usize, Vec<Box<[Line]>>>> = Mutex::new(BTreeMap::new());
 
-/// Elements from which a buffer is pooled: below, malloc keeps blocks itself (glibc's mmap
-/// threshold is 128 KiB).
+/// Buffers of at least this many elements are pooled; malloc itself reuses smaller ones (glibc's
+/// mmap threshold is 128 KiB).
 const POOLED_MIN: usize = 1 << 14;
 
-/// The memory of one tensor; it returns to the pool with the last reference.
+/// The memory of one tensor, which returns to the pool when the last reference is dropped.
 struct Pooled(Box<[Line]>);
 
 impl Pooled {
-    /// Memory for `count` elements, initialised, of any content.
+    /// Initialised memory for `count` elements with arbitrary contents.
     fn bytes(count: usize) -> Bytes {
         let lines = count.div_ceil(16);
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl AllocationController for Pooled {
 mod tests {
     use super::*;
 
-    /// Small enough for malloc, and large enough for the pool.
+    /// One length for malloc, and one for the pool.
     const COUNTS: [usize; 2] = [100, 2 * POOLED_MIN];
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Memory from the pool is aligned, sized as asked and outlives the tensors that had it before.
+    /// Memory from the pool is aligned, has the requested size, and is reused.
     #[test]
     fn pooled_memory_is_used_again() {
         for round in 0..3 {

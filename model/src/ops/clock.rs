@@ -1,8 +1,8 @@
-//! Where the time of a step goes: wall time per kind of kernel, for `bench train`.
+//! Measures how a step spends its time: wall time per kind of kernel, for `bench train`.
 //!
-//! A kernel is called from the thread that runs the model, and returns when its tasks are done, so
-//! the sums are kept by that thread: two models in one process do not mix. The cost is two readings
-//! of the clock per kernel, of which a step has a few hundred.
+//! A kernel is called from the thread that runs the model, and returns when its tasks are done. So
+//! the sums are per thread, and two models in one process do not mix. The cost is two readings of
+//! the clock per kernel, of which a step has a few hundred.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// Wall time spent in one kind of kernel, and how often it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelTime {
-    /// Which kind of kernel, such as "attention back".
+    /// The kind of kernel, such as "attention back".
     pub name: &'static str,
     /// Wall time of all calls together.
     pub time: Duration,
-    /// How often it ran.
+    /// How often this kind of kernel ran.
     pub calls: u64,
 }
 
@@ -22,14 +22,14 @@ thread_local! {
     static PARTS: RefCell<Vec<KernelTime>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What this thread measured since the last call, in the order of first use. Empty on a GPU, whose
-/// kernels run later.
+/// The measurements of this thread since the last call, in the order of first use. Empty on a GPU,
+/// whose kernels run asynchronously.
 #[must_use]
 pub fn take() -> Vec<KernelTime> {
     PARTS.take()
 }
 
-/// Adds the time until it is dropped to a kind of kernel.
+/// Measures a kernel until it is dropped, and adds the time to its kind.
 #[must_use]
 pub(super) struct Timer {
     name: &'static str,

@@ -1,10 +1,11 @@
-//! What kernels for GPUs share: the backends that run them, products, and how a tensor reaches a kernel.
+//! The common part of GPU kernels: the backends that run them, products, and arguments of kernels.
 //!
-//! Kernels are written in CubeCL, so that one source is CUDA and WGSL. They are launched without CubeCL's check of
-//! every index, which puts a compare and a select around each load: a kernel clamps its indices, or compares them with
-//! the sizes that it is given. So each of them is launched by [`launch`], which holds their `unsafe`.
+//! Kernels are written in CubeCL, so that one source gives CUDA and WGSL. They are launched without
+//! CubeCL's check of every index, which puts a compare and a select around each load. Instead a
+//! kernel clamps its indices, or compares them with the sizes in its arguments. [`launch`] launches
+//! all of them and contains their `unsafe`.
 //!
-//! No sum depends on the order in which units happen to run: the same inputs give the same bits.
+//! No sum depends on the order in which units run, so the same inputs give the same bits.
 
 mod accumulate;
 mod columns;
@@ -26,9 +27,9 @@ pub(super) use self::accumulate::add_all;
 pub(super) use self::columns::sum_rows;
 use super::node::{Back, BackOfMany};
 
-/// A backend of CubeCL with numbers of 32 bits.
+/// A backend of CubeCL with 32-bit floats.
 pub trait GpuBackend: Backend<FloatTensorPrimitive = CubeTensor<Self::Runtime>> {
-    /// CUDA or wgpu.
+    /// The runtime of CubeCL: CUDA or wgpu.
     type Runtime: CubeRuntime;
 }
 
@@ -36,14 +37,14 @@ impl<R: CubeRuntime, I: IntElement, T: BoolElement> GpuBackend for CubeBackend<R
     type Runtime = R;
 }
 
-/// What kernels computed of N inputs, and the way back.
+/// The output of kernels with N inputs, and their backward pass.
 pub(super) type OnGpu<B, const N: usize> = (FloatTensor<B>, Back<B, N>);
 
-/// The same of M outputs.
+/// The same for M outputs.
 pub(super) type OnGpuOfMany<B, const N: usize, const M: usize> =
     ([FloatTensor<B>; M], BackOfMany<B, N, M>);
 
-/// A tensor of that shape beside `like`, filled with whatever was there. Rows are not padded.
+/// An uninitialised tensor of this shape on the device of `like`. Rows are not padded.
 pub(super) fn empty<R: CubeRuntime>(
     like: &CubeTensor<R>,
     shape: impl Into<Shape>,
@@ -52,13 +53,13 @@ pub(super) fn empty<R: CubeRuntime>(
     empty_device_contiguous_dtype(client, device, shape.into(), DType::F32)
 }
 
-/// The same values in the order of their indices.
+/// The tensor itself if it is contiguous, else a contiguous copy.
 pub(super) fn contiguous<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     into_contiguous(x)
 }
 
-/// Launches a kernel in a module of this crate: its module and name, a tensor on its device, cubes and their units, and
-/// what the kernel takes.
+/// Launches a kernel of this crate. Arguments: its path, a tensor on its device, the numbers of
+/// cubes and units, and the arguments of the kernel.
 macro_rules! launch {
     ($kernel:ident $(::$part:ident)* $(<$generic:ty>)?, $like:expr, $cubes:expr, $($argument:expr),+ $(,)?) => {{
         let (count, dim) = $cubes;
@@ -70,19 +71,19 @@ macro_rules! launch {
 }
 pub(super) use launch;
 
-/// A unit for each of so many numbers, for kernels that let units behind them do nothing.
+/// One unit for each of `count` numbers, for kernels whose excess units do nothing.
 pub(super) fn units<R: CubeRuntime>(like: &CubeTensor<R>, count: usize) -> (CubeCount, CubeDim) {
     let client: &ComputeClient<R> = &like.client;
     let dim = CubeDim::new_1d(256);
     (calculate_cube_count_elemwise(client, count, dim), dim)
 }
 
-/// Numbers of a tensor.
+/// The number of elements of a tensor.
 pub(super) fn count<R: CubeRuntime>(x: &CubeTensor<R>) -> usize {
     x.shape().num_elements()
 }
 
-/// A tensor's parts along its first dimension, where they lie. // x [M, ..]; each [..]
+/// A tensor's parts along its first dimension, as views. // x [M, ..]; each [..]
 pub(super) fn parts<B: GpuBackend, const M: usize>(x: FloatTensor<B>) -> [FloatTensor<B>; M] {
     let shape = x.shape();
     std::array::from_fn(|at| {
@@ -97,8 +98,8 @@ pub(super) fn sigmoid(x: f32) -> f32 {
     1.0f32 / (1.0f32 + (0.0f32 - x).exp())
 }
 
-/// exp x of x ≤ 0: where it is almost 1, not by WGSL's exp, which is off by units in the last place that a state would
-/// gather over thousands of tokens.
+/// exp x for x ≤ 0. Near 1 it avoids WGSL's exp, whose errors in the last place would accumulate in
+/// a state over thousands of tokens.
 #[cube]
 pub(super) fn exp_of(x: f32) -> f32 {
     select(
@@ -113,21 +114,21 @@ pub(super) fn arg<R: CubeRuntime>(x: &CubeTensor<R>) -> TensorArg<R> {
     x.clone().into_tensor_arg()
 }
 
-/// Exchanges the last two dimensions.
+/// Swaps the last two dimensions.
 pub(super) fn turned<B: GpuBackend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let rank = x.shape().num_dims();
     B::float_swap_dims(x, rank - 2, rank - 1)
 }
 
-/// a·b by multiply-adds of 32 bits: the strategy is fixed, because cubek's own choice takes TF32 where a GPU has it.
-/// // a [.., N, I], b [.., I, O], the same leading dimensions; y [.., N, O]
+/// a·b by 32-bit multiply-adds. The strategy is fixed, because cubek's own choice is TF32 where a
+/// GPU has it. // a [.., N, I], b [.., I, O], the same leading dimensions; y [.., N, O]
 pub(super) fn product<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -> CubeTensor<R> {
     let mut shape = a.shape();
     let last = shape.num_dims() - 1;
     shape[last] = b.shape()[last];
     let (y, a, b) = (empty(&a, shape), matrices(a), matrices(b));
     let (client, dtype) = (y.client.clone(), DType::F32.into());
-    // Which of them takes the job depends on nothing but the device and the shape.
+    // The first that succeeds depends only on the device and the shape.
     let strategies = [Strategy::SimpleUnit(Default::default()), Strategy::Naive];
     let launched = strategies.iter().any(|strategy| {
         let globals = MatmulGlobalElems { lhs: dtype, rhs: dtype, out: dtype };
@@ -139,8 +140,8 @@ pub(super) fn product<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -> Cub
     y
 }
 
-/// The same matrices, one after the other, each by rows or by columns. Of those whose heads lie side by side
-/// cubek 0.2 makes other numbers.
+/// The same matrices, consecutive in memory, each by rows or by columns. For matrices whose heads
+/// are interleaved, cubek 0.2 computes wrong results.
 fn matrices<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let rank = x.meta.num_dims();
     let (mut shape, mut strides) = (x.meta.shape().clone(), x.meta.strides().clone());

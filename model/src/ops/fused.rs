@@ -1,4 +1,4 @@
-//! Which form of an operator a backend runs.
+//! Selects the form of an operator that a backend runs.
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::BalancedCheckpointing;
@@ -50,13 +50,13 @@ impl FusedOps for Autodiff<Flex> {
     }
 }
 
-/// The plain form on the CPU, under the other checkpointing strategy: what tests hold the form by
-/// hand against.
+/// The plain form on the CPU, under another checkpointing strategy: tests compare the hand-written
+/// form with it.
 impl FusedOps for Autodiff<Flex, BalancedCheckpointing> {}
 
 #[cfg(feature = "cube")]
 mod on_gpus {
-    //! Kernels of ours where an operator has some, else the plain form.
+    //! Our own kernels where an operator has some, else the plain form.
 
     use burn_backend::tensor::FloatTensor;
     use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, IntElement};

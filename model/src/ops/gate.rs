@@ -27,7 +27,7 @@ impl Operator<1> for ReluSquare {
         primitive(x.clone() * x)
     }
 
-    /// y, which the product behind it holds as well: x is not needed any more
+    /// y, which the following product saves as well; x is not needed any more
     type Saved = FlexTensor;
 
     fn forward(&self, [mut y]: [FlexTensor; 1]) -> (FlexTensor, Self::Saved) {
@@ -49,7 +49,7 @@ impl Operator<1> for ReluSquare {
     }
 }
 
-/// y = residual + sigmoid(r)∘x, of r, x and the residual. // all [N, D]
+/// y = residual + sigmoid(r)∘x; inputs r, x and the residual. // all [N, D]
 #[derive(Clone, Copy, Debug)]
 pub struct GatedAdd;
 
@@ -82,7 +82,7 @@ impl Operator<3> for GatedAdd {
     }
 }
 
-/// y = k∘(1 − exp(−exp w)): keys that enter a state as strongly as it forgets (GoldFinch).
+/// y = k∘(1 − exp(−exp w)): keys enter a state as strongly as it forgets (GoldFinch).
 /// // k, w, y [N, D]
 #[derive(Clone, Copy, Debug)]
 pub struct DecayedKeys;

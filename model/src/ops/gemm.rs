@@ -1,19 +1,18 @@
-//! Strided matrix views over `f32` slices, and the one matrix product that everything else is built
-//! on.
+//! Strided matrix views over `f32` slices, and the matrix product on which everything else is
+//! built.
 //!
 //! A view is a window (offset, rows, columns, two strides) into a slice, checked once when it is
-//! made; transposing, taking a range of rows or splitting off columns cost nothing, so that no
-//! operator ever packs or copies an operand: queries, keys and values are read out of the packed
-//! rows of one projection, and heads are written side by side.
-//! [`MatMut`] can be split into disjoint column windows whose elements interleave in memory. Slices
-//! cannot express that, which is why the views hold pointers, and why this file is `unsafe` inside
-//! and safe outside.
+//! created. Transposing, taking a range of rows and splitting off columns cost nothing, so no
+//! operator packs or copies an operand. Queries, keys and values are read from the packed rows of
+//! one projection, and heads are written next to each other. [`MatMut`] can be split into disjoint
+//! column windows whose elements interleave in memory. Slices cannot express that; therefore the
+//! views contain pointers, and this file has an unsafe implementation behind a safe interface.
 //!
 //! The product is the crate `gemm` (AVX-512 with its feature `x86-v4`). Its result depends neither
 //! on the number of threads nor on the processor (docs/adr/0014): a sum is never split between two
-//! threads, and runs over the contraction in one order. `gemm` cuts a contraction longer than
-//! [`SLAB`] by instruction set and cache, so no longer one is given to it; shapes for which it has
-//! kernels that sum across the lanes of a register are done here, by [`dots`].
+//! threads, and runs over the contraction in a fixed order. `gemm` cuts a contraction longer than
+//! [`SLAB`] by instruction set and cache, so it never gets a longer one. For some shapes its
+//! kernels sum across the lanes of a register; [`dots`] computes these here.
 
 use std::marker::PhantomData;
 
@@ -33,8 +32,8 @@ pub(super) struct Mat<'a> {
     life: PhantomData<&'a [f32]>,
 }
 
-/// A writable window of `rows` × `cols` elements, the columns adjacent in memory. No two live views
-/// share an element.
+/// A writable window of `rows` × `cols` elements, with columns adjacent in memory. No two live
+/// views share an element.
 pub(super) struct MatMut<'a> {
     start: *mut f32,
     rows: usize,
@@ -50,7 +49,7 @@ pub(super) enum Write {
     Add,
 }
 
-/// Whether a product may use the thread pool, or already runs as one task of many.
+/// Whether a product may use the thread pool, or is itself one task of many.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Threads {
     Pool,
@@ -64,7 +63,7 @@ unsafe impl Send for Mat<'_> {}
 // SAFETY: as `&mut [f32]`, which is Send; the elements of two views are disjoint by construction.
 unsafe impl Send for MatMut<'_> {}
 
-/// The last element of a window lies inside the slice that it was made from.
+/// Asserts that the last element of a window is inside its slice.
 fn assert_inside(len: usize, rows: usize, cols: usize, row_stride: usize) {
     assert!(cols <= row_stride || rows <= 1, "rows of a view overlap");
     if rows > 0 && cols > 0 {
@@ -73,7 +72,7 @@ fn assert_inside(len: usize, rows: usize, cols: usize, row_stride: usize) {
 }
 
 impl<'a> Mat<'a> {
-    /// `rows` × `cols`, row-major, rows adjacent.
+    /// A view of `rows` × `cols`, row-major, with adjacent rows.
     pub(super) fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
@@ -84,7 +83,7 @@ impl<'a> Mat<'a> {
         Self { start: data.as_ptr(), rows, cols, row_stride, col_stride: 1, life: PhantomData }
     }
 
-    /// How many rows and columns.
+    /// The numbers of rows and columns.
     pub(super) fn shape(self) -> [usize; 2] {
         [self.rows, self.cols]
     }
@@ -96,18 +95,18 @@ impl<'a> Mat<'a> {
         Self { start: first, cols: end - start, ..self }
     }
 
-    /// A copy, one row after the other.
+    /// Copies the elements, row by row.
     fn to_vec(self) -> Vec<f32> {
-        let places = (0..self.rows)
+        let offsets = (0..self.rows)
             .flat_map(|row| (0..self.cols).map(move |col| (row, col)))
             .map(|(row, col)| row * self.row_stride + col * self.col_stride);
-        #[expect(unsafe_code, reason = "a window whose elements lie apart")]
-        // SAFETY: the element lies inside the slice that the view was made from, and borrows.
-        let copy = places.map(|at| unsafe { *self.start.add(at) }).collect();
+        #[expect(unsafe_code, reason = "the elements of a window are not adjacent")]
+        // SAFETY: the element is inside the slice that the view was created from and borrows.
+        let copy = offsets.map(|at| unsafe { *self.start.add(at) }).collect();
         copy
     }
 
-    /// The same elements with rows and columns exchanged.
+    /// The transposed view of the same elements.
     pub(super) fn t(self) -> Self {
         Self {
             rows: self.cols,
@@ -120,7 +119,7 @@ impl<'a> Mat<'a> {
 }
 
 impl<'a> MatMut<'a> {
-    /// `rows` × `cols`, row-major, rows adjacent.
+    /// A view of `rows` × `cols`, row-major, with adjacent rows.
     pub(super) fn new(data: &'a mut [f32], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
@@ -143,7 +142,7 @@ impl<'a> MatMut<'a> {
         (Self { cols: count, ..self }, Self { start: right, cols: self.cols - count, ..self })
     }
 
-    /// Side-by-side windows of `width` columns each; the width must divide the number of columns.
+    /// Splits into windows of `width` columns each; the width must divide the number of columns.
     pub(super) fn into_cols(self, width: usize) -> Vec<Self> {
         assert!(width > 0 && self.cols.is_multiple_of(width), "columns do not divide into windows");
         let mut windows = Vec::with_capacity(self.cols / width);
@@ -156,12 +155,10 @@ impl<'a> MatMut<'a> {
         windows
     }
 
-    /// How many rows.
     pub(super) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// One row.
     pub(super) fn row_mut(&mut self, index: usize) -> &mut [f32] {
         assert!(index < self.rows, "row out of range");
         let first = self.start.wrapping_add(index * self.row_stride);
@@ -173,7 +170,7 @@ impl<'a> MatMut<'a> {
         }
     }
 
-    /// Writes zeros.
+    /// Sets all elements to zero.
     pub(super) fn zero(mut self) {
         (0..self.rows).for_each(|row| self.row_mut(row).fill(0.0));
     }
@@ -211,7 +208,8 @@ pub(super) fn product(
     if k <= 2 || m <= 1 || n <= 1 || m * n <= SMALL {
         return product_of_dots(dst, write, a, b);
     }
-    // Slabs of one length but for the last, which `gemm` would else treat as a special shape.
+    // All slabs but the last have the same length, since `gemm` treats short ones as special
+    // shapes.
     let slab = k.div_ceil(k.div_ceil(SLAB));
     for start in (0..k).step_by(slab) {
         let end = k.min(start + slab);
@@ -220,7 +218,7 @@ pub(super) fn product(
     }
 }
 
-/// [`product`], each element of which is one [`dot_lanes`].
+/// [`product`] with each element computed by [`dot_lanes`].
 fn product_of_dots(mut dst: MatMut<'_>, write: Write, a: Mat<'_>, b: Mat<'_>) {
     if a.cols == 0 {
         if write == Write::Replace {
@@ -234,17 +232,17 @@ fn product_of_dots(mut dst: MatMut<'_>, write: Write, a: Mat<'_>, b: Mat<'_>) {
     }
 }
 
-/// [`product`] of a contraction that `gemm` does not cut: one multiply-add after the other.
+/// [`product`] over a contraction that `gemm` does not cut: consecutive multiply-adds.
 fn product_of_slab(dst: &mut MatMut<'_>, write: Write, a: Mat<'_>, b: Mat<'_>, threads: Threads) {
     let parallelism = match threads {
         Threads::Pool => Parallelism::Rayon(0),
         Threads::Here => Parallelism::None,
     };
-    // `alpha` scales what was in the destination, `beta` the product.
+    // `alpha` scales the former contents of the destination, `beta` the product.
     #[expect(unsafe_code, reason = "the gemm crate takes pointers")]
-    // SAFETY: the three windows lie inside live slices (checked when they were made), their shapes
-    // fit (checked in `product`), and the destination is borrowed uniquely, so it cannot overlap an
-    // operand.
+    // SAFETY: the three windows are inside live slices (checked when they were created), their
+    // shapes fit (checked in `product`), and the destination is borrowed uniquely, so it cannot
+    // overlap an operand.
     unsafe {
         gemm::gemm(
             dst.rows,
@@ -275,8 +273,8 @@ fn stride(elements: usize) -> isize {
     elements as isize
 }
 
-/// y = W·x or y += W·x of one row x, as generation has it: a dot product with each row of W, which
-/// is read once and as it lies. // `y [O], x [I]`, w [O, I]
+/// y = W·x or y += W·x for a single row x, as in generation: a dot product with each row of W,
+/// which is read once, in the order of memory. // `y [O], x [I]`, w [O, I]
 pub(super) fn product_of_row(y: &mut [f32], write: Write, x: &[f32], w: &[f32]) {
     let tasks = y.par_chunks_mut(OUTPUTS).zip(w.par_chunks(OUTPUTS * x.len()));
     tasks.for_each(|(y, w)| dots(x, w, write, y));
@@ -298,7 +296,7 @@ const SLAB: usize = 512;
 /// Elements of a destination up to which `gemm` 0.19 may sum across lanes.
 const SMALL: usize = 256;
 
-/// Outputs per task: their rows of W are a few hundred kilobytes.
+/// Outputs per task, whose rows of W take a few hundred kilobytes.
 const OUTPUTS: usize = 64;
 
 #[cfg(test)]
@@ -311,8 +309,8 @@ mod tests {
         (0..count).map(|i| ((i * 37) % 23) as f32 - 11.0).collect()
     }
 
-    /// Windows side by side in one buffer, written through transposed and strided operands: of few
-    /// elements, of many, over no contraction, a short one and three slabs.
+    /// Adjacent windows of one buffer, with transposed and strided operands: few elements, many,
+    /// and contractions of length zero, a short one, and three slabs.
     #[test]
     fn products_of_windows_are_sums_of_products() {
         let shapes = [(7, 5, 9), (20, 17, 9), (20, 17, 1100), (1, 40, 700), (40, 1, 700)];

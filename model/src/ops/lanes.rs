@@ -1,26 +1,23 @@
-//! How a plain loop becomes vector code: run-time dispatch, and the few primitives that kernels are
-//! written in.
+//! How a plain loop becomes vector code: run-time dispatch, and the primitives of kernels.
 //!
-//! A kernel is a loop, compiled once per instruction set and chosen at run time by `pulp`
-//! ([`simd!`]). Four habits make the compiler vectorise it: slices cut to one length ([`each!`]),
-//! or arrays of [`BLOCK`] elements (`as_chunks`), so that no bounds check is left inside; indices
-//! instead of zipped iterators in the innermost loop; a reduction runs in [`LANES`] independent
-//! sums, since float addition may not be reordered behind our back; `exp` is a polynomial, since a
-//! call into the C library stops everything. Each was worth a factor between two and ten where it
-//! was missing.
+//! A kernel is a loop, compiled once per instruction set and selected at run time by `pulp`
+//! ([`simd!`]). Four rules make the compiler vectorise it. Slices are cut to one length
+//! ([`each!`]), or to arrays of [`BLOCK`] elements (`as_chunks`), so that no bounds check is left
+//! inside. The innermost loop uses indices instead of zipped iterators. A reduction runs in
+//! [`LANES`] independent sums, since the compiler may not reorder float additions. `exp` is a
+//! polynomial, since a call into the C library prevents vectorisation. Each rule was worth a factor
+//! between two and ten.
 
 use pulp::Simd;
 
-/// Independent partial sums of a reduction: four AVX-512 registers, which hides the latency of an
+/// Independent partial sums of a reduction: four AVX-512 registers, which hide the latency of an
 /// addition.
 pub(super) const LANES: usize = 64;
 
-/// Elements of one AVX-512 register. Loops over arrays of this length leave no ragged end to a
-/// scalar loop.
+/// Elements of one AVX-512 register. Loops over arrays of this length need no scalar remainder.
 pub(super) const BLOCK: usize = 16;
 
-/// Turns functions into ones that dispatch at run time. The body sees the instruction set as the
-/// type `S`.
+/// Makes functions dispatch at run time. The body sees the instruction set as the type `S`.
 ///
 /// `pulp` inlines a struct's `with_simd` into a function compiled for the instruction set; a
 /// closure or a function value is not inlined, and every `mul_add` in it would become a call into
@@ -50,12 +47,12 @@ macro_rules! simd {
 
 pub(crate) use simd;
 
-/// Does something to element `i` of some slices: inputs, then outputs, all of which are cut to the
-/// length of the first output, then what is the same for all; `<S>` where the instruction set
-/// matters. It becomes a function of its own: only of arguments does the compiler know that they
-/// are apart, and of slices of one length it checks no bounds. (Called on registers one after the
-/// other, a function of few operations was vectorised over the registers, with gathers: three times
-/// slower.)
+/// Runs a body for element `i` of some slices. Arguments: inputs, then outputs, all cut to the
+/// length of the first output, then values that are the same for all elements; `<S>` where the
+/// instruction set matters. It expands to a separate function, because the compiler assumes only of
+/// arguments that they do not overlap, and omits bounds checks of slices of equal length. (A small
+/// function that was called for one register after the other was vectorised across registers, with
+/// gathers, and was three times slower.)
 macro_rules! each {
     ($(<$S:ident>)? ($($x:ident),*; $($y:ident),+ $(; $($z:ident: $type:ty),+)?) |$i:ident| $body:block) => {{
         #[inline(always)]
@@ -71,7 +68,7 @@ macro_rules! each {
 
 pub(super) use each;
 
-/// `a·b + c`, fused where the processor can.
+/// `a·b + c`, fused where the processor supports it.
 #[inline(always)]
 pub(super) fn fma<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
     if S::IS_SCALAR { a * b + c } else { a.mul_add(b, c) }
@@ -96,7 +93,7 @@ pub(super) fn exp<S: Simd>(x: f32) -> f32 {
         p = fma::<S>(p, r, coefficient);
     }
     let e = fma::<S>(p, r * r, r) + 1.0;
-    // 2ⁿ by its exponent bits.
+    // 2ⁿ is built from its exponent bits.
     let e = e * f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3f80_0000));
     if tiny { 0.0 } else { e }
 }
@@ -121,7 +118,7 @@ pub(super) fn sigmoid<S: Simd>(x: f32) -> f32 {
     1.0 / (1.0 + exp::<S>(-x))
 }
 
-/// Combines the lanes with `f` as a tree. Written out so that it stays in registers.
+/// Combines the lanes with `f` in a tree, unrolled so that it stays in registers.
 #[inline(always)]
 fn fold(lanes: &[f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut sums = [0.0; BLOCK];
@@ -168,7 +165,7 @@ pub(super) fn sum_lanes(x: &[f32]) -> f32 {
     fold(&lanes, |a, b| a + b)
 }
 
-/// The largest element; −∞ of nothing.
+/// The largest element; −∞ for an empty slice.
 #[inline(always)]
 pub(super) fn max_lanes(x: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if a > b { a } else { b };
@@ -185,7 +182,7 @@ pub(super) fn max_lanes(x: &[f32]) -> f32 {
     fold(&lanes, larger)
 }
 
-/// Replaces x by exp(scale·x − shift) and returns the sum.
+/// Replaces x by exp(scale·x − shift), and returns the sum.
 #[inline(always)]
 pub(super) fn exp_lanes<S: Simd>(x: &mut [f32], scale: f32, shift: f32) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -260,7 +257,7 @@ mod tests {
         assert!(ends[3] > 1e38 && ends[4].is_finite() && ends[5].is_nan());
     }
 
-    /// Lengths around every block boundary: no element is left out or counted twice.
+    /// Tests lengths around every block boundary: no element is omitted or counted twice.
     #[test]
     fn reductions_cover_any_length() {
         for length in (0..70).chain([127, 128, 129, 200]) {

@@ -20,7 +20,7 @@ use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::reduce;
 use super::rows::{ELEMENTS, ROWS};
 
-/// Which number the z-loss pulls towards zero.
+/// The number that the z-loss pulls towards zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZForm {
     /// The largest logit (INTELLECT-1); its gradient goes to the first largest logit only.
@@ -32,9 +32,9 @@ pub enum ZForm {
 /// An addition to the cross entropy: weight × mean z².
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ZLoss {
-    /// 0 turns it off.
+    /// The factor of the mean; 0 turns the z-loss off.
     pub weight: f32,
-    /// What z is.
+    /// The definition of z.
     pub form: ZForm,
 }
 
@@ -42,9 +42,9 @@ pub struct ZLoss {
 /// // `logits [N, V], y [1]`
 #[derive(Clone, Debug)]
 pub struct CrossEntropy {
-    /// The token that each position should foretell, below V. // `[N]`
+    /// The token that each position should predict, below V. // `[N]`
     pub targets: Arc<[i32]>,
-    /// What is added.
+    /// The addition to the cross entropy.
     pub z_loss: ZLoss,
 }
 
@@ -63,13 +63,13 @@ impl Operator<1> for CrossEntropy {
                 let at = reduce::argmax(logits.clone().detach(), 1); // [N, 1]
                 logits.gather(1, at)
             }
-            // log softmax(x) = x − lse, in any column.
+            // In any column log softmax(x) = x − lse.
             ZForm::LogSumExp => logits.narrow(1, 0, 1) - log_p.narrow(1, 0, 1),
         };
         primitive(loss + reduce::mean(z.clone() * z) * self.z_loss.weight)
     }
 
-    /// The gradient of the logits, in their place: it costs nothing more while the loss is
+    /// The gradient of the logits, which replaces them: it is almost free while the loss is
     /// computed.
     type Saved = FlexTensor;
 
@@ -97,8 +97,8 @@ impl Operator<1> for CrossEntropy {
     }
 }
 
-/// The loss of one position; its logits become their gradient, divided by the number of positions
-/// (`scale`).
+/// The loss of one position. Its logits are replaced by their gradient, times `scale`, which is one
+/// over the number of positions.
 fn position_loss(x: &mut [f32], target: i32, scale: f32, z_loss: ZLoss) -> f64 {
     let target = target as usize;
     assert!(target < x.len(), "target {target} is beyond a vocabulary of {}", x.len());
@@ -134,8 +134,8 @@ fn first_max(x: &[f32]) -> usize {
 }
 
 simd! {
-    /// One row of logits becomes `scale` × d(−log softmax(x)\[target\])/dx. Returns (max, Σ exp(x −
-    /// max)).
+    /// Replaces a row of logits by `scale` × d(−log softmax(x)\[target\])/dx. Returns the maximum
+    /// and Σ exp(x − max).
     fn cross_entropy_row<S>(x: &mut [f32], target: usize, scale: f32) -> (f32, f32) {
         let max = max_lanes(x);
         let sum = exp_lanes::<S>(x, 1.0, max);
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Logits far beyond what f32's exponential reaches.
+    /// Logits far outside the range of f32's exponential.
     #[test]
     fn extreme_logits_stay_finite() {
         let logits = (vec![1e4, -1e4, 0.0, 1e4, -1e4, 0.0], vec![2, 3]);

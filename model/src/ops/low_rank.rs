@@ -1,6 +1,6 @@
-//! Maps of low rank, base + tanh(x·W₁)·W₂: the way into the rank and the way out of it.
+//! Low-rank maps, base + tanh(x·W₁)·W₂, as two operators: into the low rank and out of it.
 //!
-//! Their matrices are [in, out], as RWKV-LM has them.
+//! Their matrices are [in, out], as in RWKV-LM.
 
 #[cfg(feature = "cube")]
 mod cube;
@@ -21,7 +21,7 @@ use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::project::{matmul, matrix, multiply};
 use super::rows::{self, elementwise};
 
-/// y = tanh(x·W), the way into a low rank. // x [N, I], w [I, O], y [N, O]
+/// y = tanh(x·W), the map into a low rank. // x [N, I], w [I, O], y [N, O]
 #[derive(Clone, Copy, Debug)]
 pub struct TanhProject;
 
@@ -55,7 +55,7 @@ impl Operator<2> for TanhProject {
     }
 }
 
-/// y = base + a·W, the way out of a low rank; a base of one row is added to every row.
+/// y = base + a·W, the map out of a low rank; a base of one row is added to every row.
 /// // `a [N, I], w [I, O], base [O] or [N, O], y [N, O]`
 #[derive(Clone, Copy, Debug)]
 pub struct Expand;
@@ -69,7 +69,7 @@ impl Operator<3> for Expand {
         primitive(matmul(tensor(a), tensor(w)) + base)
     }
 
-    /// a, w, and how many dimensions the base has
+    /// a, w, and the number of dimensions of the base
     type Saved = ([FlexTensor; 2], usize);
 
     fn forward(&self, [a, w, base]: [FlexTensor; 3]) -> (FlexTensor, Self::Saved) {

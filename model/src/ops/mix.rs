@@ -1,7 +1,7 @@
-//! The data-dependent interpolation of Finch on slices, forward and backward: every piece of a row
-//! while the row is at hand.
+//! The data-dependent interpolation of Finch on slices, forward and backward: all pieces of a row
+//! while the row is in the cache.
 //!
-//! Of pieces c, each with its own columns a_c of the low-rank features and rows w_c of the map out
+//! For pieces c, each with its own columns a_c of the low-rank features and rows w_c of the map out
 //! of them (Peng et al. 2024, arXiv 2404.05892, equation of ddlerp):
 //!
 //! ```text
@@ -10,9 +10,9 @@
 //! da_c = dm_c·w_cᵀ                 dw_c = a_cᵀ·dm_c        dμ_c = Σ_t dm_ct
 //! ```
 //!
-//! The weights m are made anew in the backward pass: that costs less than to write them down and
-//! read them. Sums over rows are added in the order of [`groups`](Inputs::group_rows), so results
-//! do not depend on the number of threads.
+//! The backward pass recomputes the weights m, which costs less than storing and reading them. Sums
+//! over rows are added in the order of [`groups`](Inputs::group_rows), so results do not depend on
+//! the number of threads.
 
 #[cfg(feature = "cube")]
 mod cube;
@@ -34,14 +34,14 @@ use super::project::matmul;
 use super::rows::add_up;
 use super::shift::{Shifted, back};
 
-/// x + (prev(x) − x)∘(μ_c + a_c·w_c) for each of M neighbours among A pieces, which have R columns
-/// of a, R rows of w and a row of μ; of x, a, w, μ and what stands before the first row.
-/// // x, y [B·T, D]; a [B·T, A·R]; w [A·R, D]; mu [M, D]; before [B, D]
+/// x + (prev(x) − x)∘(μ_c + a_c·w_c) for M consecutive pieces of A, each with R columns of a, R
+/// rows of w and a row of μ. Inputs: x, a, w, μ and the row before the first. // x, y [B·T, D]; a
+/// [B·T, A·R]; w [A·R, D]; mu [M, D]; before [B, D]
 #[derive(Clone, Copy, Debug)]
 pub struct DataMix {
     /// The first of the M pieces among the A, counted from 0.
     pub first: usize,
-    /// Low-rank features of each piece, R.
+    /// R, the low-rank features of each piece.
     pub rank: usize,
 }
 
@@ -83,7 +83,7 @@ impl<const M: usize> MultiOutput<5, M> for DataMix {
         let mut gradients = saved.each_ref().map(|input| make(input.shape(), |_| ()));
         let mut outputs = gradients.each_mut().map(floats_mut);
         if M * self.rank < saved[1].shape()[1] {
-            // Nothing is written for pieces that take no part.
+            // The gradients of unused pieces are not written below.
             outputs[1..3].iter_mut().for_each(|gradient| gradient.fill(0.0));
         }
         backward(self.inputs(saved.each_ref()), dys.each_ref().map(floats), outputs);
@@ -96,17 +96,17 @@ impl<const M: usize> MultiOutput<5, M> for DataMix {
     }
 }
 
-/// Rows per product: their weights lie in the L2 cache.
+/// Rows per product, so that their weights fit in the L2 cache.
 const ROWS: usize = 128;
 
-/// Most sums of rows that are kept at once.
+/// The most partial sums over rows that are in memory at once.
 const GROUPS: usize = 16;
 
-/// What is mixed, and by what.
+/// The rows to mix, and what their weights are computed from.
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
     rows: Shifted<'a>,
-    /// Low-rank features [B·T, A·R], of A pieces in all.
+    /// Low-rank features [B·T, A·R] of all A pieces.
     a: &'a [f32],
     /// [A·R, D]
     w: &'a [f32],
@@ -120,27 +120,27 @@ impl<'a> Inputs<'a> {
         self.rows.x.len() / self.rows.width
     }
 
-    /// Features of a row, A·R.
+    /// A·R, the low-rank features of a row.
     fn features(self) -> usize {
         self.a.len() / self.count()
     }
 
-    /// Where the features of piece `c` begin.
-    fn place(self, c: usize) -> usize {
+    /// The first feature of piece `c`.
+    fn first_feature(self, c: usize) -> usize {
         (self.mix.first + c) * self.mix.rank
     }
 
     /// a_c of `count` rows, every `step`-th from `start` on. // [count, R]
     fn a_of(self, c: usize, start: usize, step: usize, count: usize) -> Mat<'a> {
         let all = self.features();
-        let first = &self.a[start * all + self.place(c)..];
+        let first = &self.a[start * all + self.first_feature(c)..];
         Mat::strided(first, count, self.mix.rank, step * all)
     }
 
     /// w_c. // [R, D]
     fn w_of(self, c: usize) -> Mat<'a> {
         let width = self.rows.width;
-        Mat::new(&self.w[self.place(c) * width..], self.mix.rank, width)
+        Mat::new(&self.w[self.first_feature(c) * width..], self.mix.rank, width)
     }
 
     fn mu_of(self, c: usize) -> &'a [f32] {
@@ -155,13 +155,13 @@ impl<'a> Inputs<'a> {
         product(MatMut::new(m, count, width), Write::Add, a, w, Threads::Here);
     }
 
-    /// Rows whose sums are added up by one task, whole products of them.
+    /// The number of rows whose sums one task adds up, a multiple of the rows of a product.
     fn group_rows(self) -> usize {
         self.count().div_ceil(GROUPS).next_multiple_of(ROWS)
     }
 }
 
-/// The mixes of every row. // ys [B·T, D] each
+/// Computes the mixes of every row. // ys [B·T, D] each
 fn forward<const M: usize>(inputs: Inputs<'_>, ys: [&mut [f32]; M]) {
     let _timer = clock::start("mix");
     let chunk = ROWS * inputs.rows.width;
@@ -179,7 +179,7 @@ fn forward<const M: usize>(inputs: Inputs<'_>, ys: [&mut [f32]; M]) {
     );
 }
 
-/// Chunks of several slices of equal length, those of the same rows together.
+/// Iterates over chunks of several slices of equal length in parallel.
 fn side_by_side<const M: usize>(
     slices: [&mut [f32]; M],
     chunk: usize,
@@ -189,9 +189,8 @@ fn side_by_side<const M: usize>(
     (0..count).map(move |_| chunks.each_mut().map(|chunks| chunks.next().unwrap_or_default()))
 }
 
-/// The gradients of [`forward`] for those of the mixes: of x, a, w, μ and what stands before, each
-/// of its input's shape; of the pieces of a and w that take no part, nothing is written. // dys
-/// [B·T, D] each
+/// The gradients of [`forward`] for x, a, w, μ and the row before, each of its input's shape, from
+/// those of the mixes. Unused pieces of a and w are not written. // dys [B·T, D] each
 fn backward<const M: usize>(
     inputs: Inputs<'_>,
     dys: [&[f32]; M],
@@ -207,13 +206,13 @@ fn backward<const M: usize>(
     });
     let sums: Vec<_> = sums.collect();
     let (ws, mus): (Vec<_>, Vec<_>) = sums.into_iter().map(<(_, _)>::from).unzip();
-    add_up(&ws, &mut dw[inputs.place(0) * width..][..M * rank * width]);
+    add_up(&ws, &mut dw[inputs.first_feature(0) * width..][..M * rank * width]);
     add_up(&mus, dmu);
     backward_before(inputs, dys, dbefore);
 }
 
-/// Of the rows from `start` on, as many as `dx` has; what they add to the gradients of all is added
-/// to dw [M·R, D] and dmu [M, D].
+/// The gradients for the rows from `start` on, as many as `dx` has. Their contributions to the
+/// common gradients are added to dw [M·R, D] and dmu [M, D].
 fn backward_group<const M: usize>(
     inputs: Inputs<'_>,
     dys: [&[f32]; M],
@@ -222,14 +221,14 @@ fn backward_group<const M: usize>(
     [dw, dmu]: &mut [Vec<f32>; 2],
 ) {
     let (width, rank, all) = (inputs.rows.width, inputs.mix.rank, inputs.features());
-    // A row passes on a part of the gradient of the one behind it, whose weights it needs for that.
+    // A row gets a part of the gradient of the next row, for which it needs that row's weights.
     let (mut m, mut dm) = (vec![0.0; (ROWS + 1) * width], vec![0.0; ROWS * width]);
     let chunks = dx.chunks_mut(ROWS * width).zip(da.chunks_mut(ROWS * all)).enumerate();
     for (index, (dx, da)) in chunks {
         let (start, count) = (start + index * ROWS, dx.len() / width);
         let weighed = (count + 1).min(inputs.count() - start);
         let (m, dm) = (&mut m[..weighed * width], &mut dm[..count * width]);
-        let (_, da) = MatMut::new(da, count, all).split_cols(inputs.place(0));
+        let (_, da) = MatMut::new(da, count, all).split_cols(inputs.first_feature(0));
         let (da, _) = da.split_cols(M * rank);
         dx.fill(0.0);
         for (c, (da, dy)) in da.into_cols(rank).into_iter().zip(dys).enumerate() {
@@ -243,7 +242,7 @@ fn backward_group<const M: usize>(
     }
 }
 
-/// Σ_c dy_c∘m_c of each sequence's first row. // dbefore [B, D]
+/// Σ_c dy_c∘m_c for the first row of each sequence. // dbefore [B, D]
 fn backward_before<const M: usize>(inputs: Inputs<'_>, dys: [&[f32]; M], dbefore: &mut [f32]) {
     let (width, tokens) = (inputs.rows.width, inputs.rows.tokens());
     let mut m = vec![0.0; dbefore.len()];
@@ -260,7 +259,7 @@ fn backward_before<const M: usize>(inputs: Inputs<'_>, dys: [&[f32]; M], dbefore
 }
 
 simd! {
-    /// The rows from `start` on, as many as `y` has; m are their weights.
+    /// Mixes the rows from `start` on, as many as `y` has; m are their weights.
     fn mix<S>(rows: Shifted<'_>, m: &[f32], start: usize, y: &mut [f32]) {
         let outputs = y.chunks_exact_mut(rows.width).zip(m.chunks_exact(rows.width));
         for (i, (y, m)) in outputs.enumerate() {
@@ -269,8 +268,8 @@ simd! {
         }
     }
 
-    /// Of the rows from `start` on, as many as `dx` has; m are their weights, and those of the row
-    /// behind where there is one. `dm` is written, the others are added to.
+    /// Gradients for the rows from `start` on, as many as `dx` has; m are their weights, and those
+    /// of the next row if there is one. `dm` is overwritten, the others are added to.
     fn mix_grad<S>(
         rows: Shifted<'_>, m: &[f32], dy: &[f32], start: usize, dx: &mut [f32], dm: &mut [f32],
         dmu: &mut [f32],
@@ -307,7 +306,7 @@ mod tests {
 
     #[test]
     fn data_dependent_shifts_are_the_plain_form() {
-        // All pieces but the first; and both outputs count, or the second alone.
+        // All pieces except the first; the result depends on both outputs, or on the second alone.
         let op = DataMix { first: 1, rank: 3 };
         let both = |[a, b]: [F; 2]| A::float_add(a, A::float_mul(b.clone(), b));
         let second = |[_, b]: [F; 2]| b;

@@ -1,9 +1,10 @@
 //! One autodiff node for every operator with a backward pass of its own.
 //!
-//! A node holds the closure that its operator's forward pass left for the way back; where no input
-//! is tracked, the closure is dropped at once. A node of burn's graph has one output, so an
-//! operator with several becomes a node for the whole and, behind it, one for each output; what
-//! these have for that one does not go through the graph.
+//! A node holds the closure that its operator's forward pass returned for the backward pass; if no
+//! input is tracked, the closure is dropped at once. A node of burn's graph has one output, so an
+//! operator with several becomes a node for the whole, followed by one for each output. The
+//! gradients of the outputs reach the node for the whole through shared memory, not through the
+//! graph.
 
 use std::fmt::{Debug, Formatter, Result};
 use std::marker::PhantomData;
@@ -17,18 +18,18 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, FloatDType};
 
-/// The gradient of each of N inputs from that of the output.
+/// Computes the gradients of N inputs from that of the output.
 pub(super) type Back<B, const N: usize> =
     Box<dyn FnOnce(FloatTensor<B>) -> [FloatTensor<B>; N] + Send + 'static>;
 
-/// The same of M outputs; one that took no part has no gradient.
+/// The same for M outputs; an unused output has no gradient.
 pub(super) type BackOfMany<B, const N: usize, const M: usize> =
     Box<dyn FnOnce([Option<FloatTensor<B>>; M]) -> [FloatTensor<B>; N] + Send + 'static>;
 
 /// A tensor whose gradient is tracked.
 pub(super) type Variable<B> = FloatTensor<Autodiff<B>>;
 
-/// Runs an operator, which takes the inputs' tensors, and leaves its node behind.
+/// Runs an operator on the inputs' tensors, and adds its node to the graph.
 pub(super) fn track<B: Backend, const N: usize>(
     inputs: [Variable<B>; N],
     forward: impl FnOnce([FloatTensor<B>; N]) -> (FloatTensor<B>, Back<B, N>),
@@ -41,12 +42,12 @@ pub(super) fn track<B: Backend, const N: usize>(
     }
 }
 
-/// The same of an operator with several outputs.
+/// The same for an operator with several outputs.
 pub(super) fn track_many<B: Backend, const N: usize, const M: usize>(
     inputs: [Variable<B>; N],
     forward: impl FnOnce([FloatTensor<B>; N]) -> ([FloatTensor<B>; M], BackOfMany<B, N, M>),
 ) -> [Variable<B>; M] {
-    // What goes through the graph instead of the outputs.
+    // A placeholder that passes through the graph instead of the outputs.
     let device = B::float_device(&inputs[0].primitive);
     let nothing = B::float_empty([1].into(), &device, FloatDType::F32);
     let gradients = Arc::new(Mutex::new([const { None }; M]));
@@ -91,7 +92,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for Node<B, N> {
     }
 }
 
-/// A way back that is gone once. burn asks that it can be cloned, and does not.
+/// A backward pass that runs once. burn requires `Clone`, but does not use it.
 struct Once<B: Backend, const N: usize>(Arc<Mutex<Option<Back<B, N>>>>);
 
 impl<B: Backend, const N: usize> Once<B, N> {

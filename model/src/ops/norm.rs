@@ -1,5 +1,6 @@
-//! Norms: of the root mean square (Zhang & Sennrich 2019, arXiv 1910.07467), and of mean and
-//! variance with a bias (Ba et al. 2016, arXiv 1607.06450), alone or by head and under a gate.
+//! Norms: by the root mean square (Zhang & Sennrich 2019, arXiv 1910.07467), and by mean and
+//! variance with a bias (Ba et al. 2016, arXiv 1607.06450), the latter also by head and with a
+//! gate.
 //!
 //! ```text
 //! rms    y = x·r∘w, r = 1/√(mean(x²) + eps)      dx = r·(w∘dy) − x·r³·⟨w∘dy, x⟩/D,  dw = Σ dy∘x·r
@@ -30,7 +31,7 @@ use super::rows::{ROWS, add_up};
 /// y = x / √(mean(x²) + eps) ∘ w. // `x, y [N, D]; w [D]`
 #[derive(Clone, Copy, Debug)]
 pub struct RmsNorm {
-    /// Added to the mean square.
+    /// Added to the mean square, so that a zero row stays zero.
     pub eps: f32,
 }
 
@@ -144,12 +145,11 @@ impl Operator<3> for LayerNorm {
     }
 }
 
-/// y = norm(x)∘silu(g), the norm over each of `heads` groups of channels, with one affine map for
-/// all.
-/// // `x, g, y [N, D]; w, b [D]`
+/// y = norm(x)∘silu(g), with the norm over each of `heads` groups of channels, and one affine map
+/// for all channels. // `x, g, y [N, D]; w, b [D]`
 #[derive(Clone, Copy, Debug)]
 pub struct NormGate {
-    /// H
+    /// H, the number of groups of channels.
     pub heads: usize,
     /// Added to the variance.
     pub eps: f32,
@@ -222,13 +222,13 @@ fn normalize<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f32) -> Tensor<B,
     x / (variance + eps).sqrt()
 }
 
-/// `[D]` each, from the sums `[2D]`.
+/// Splits the sums `[2D]` into two tensors `[D]`.
 fn halves(sums: &[f32]) -> [FlexTensor; 2] {
     let (dw, db) = sums.split_at(sums.len() / 2);
     [dw, db].map(|half| make([half.len()], |y| y.copy_from_slice(half)))
 }
 
-/// An affine map of each row, and the group of channels over which it is normed.
+/// An affine map of each row, and the size of the groups over which rows are normed.
 #[derive(Clone, Copy)]
 struct Norm<'a> {
     w: &'a [f32],
@@ -242,13 +242,13 @@ impl<'a> Norm<'a> {
         Self { w: floats(w), b: floats(b), group: w.shape()[0] / heads, eps }
     }
 
-    /// Elements of a task.
+    /// Elements that one task processes.
     fn chunk(self) -> usize {
         ROWS * self.w.len()
     }
 }
 
-/// Mean and 1/√(var + eps) of a group of channels.
+/// Mean and 1/√(var + eps) of one group of channels.
 #[derive(Clone, Copy)]
 struct Stats {
     mean: f32,
@@ -279,7 +279,7 @@ simd! {
         }
     }
 
-    /// `dw` is added to.
+    /// Overwrites `dx`, and adds to `dw`.
     fn rms_norm_grad_rows<S>(
         dy: &[f32], x: &[f32], w: &[f32], rstd: &[f32], dx: &mut [f32], dw: &mut [f32],
     ) {
@@ -312,7 +312,7 @@ simd! {
         }
     }
 
-    /// `sums` are dw and db, which are added to.
+    /// Overwrites `dx`, and adds to `sums`, which are dw and db.
     fn norm_grad_rows<S>(
         dy: &[f32], x: &[f32], norm: Norm<'_>, dx: &mut [f32], sums: &mut [f32],
     ) {
@@ -349,7 +349,7 @@ simd! {
         each!(<S>(g; y) |i| { y[i] *= g[i] * sigmoid::<S>(g[i]) });
     }
 
-    /// dg = dy∘n∘silu'(g); n becomes dy∘silu(g).
+    /// dg = dy∘n∘silu'(g), then n ← dy∘silu(g)
     fn silu_grad_rows<S>(g: &[f32], dy: &[f32], n: &mut [f32], dg: &mut [f32]) {
         each!(<S>(g, dy; n, dg) |i| {
             let s = sigmoid::<S>(g[i]);

@@ -1,4 +1,4 @@
-//! What an operator is: its plain form, the same by hand for CPUs, and by kernels for GPUs.
+//! The traits of operators: a plain form, a hand-written form for CPUs, and kernels for GPUs.
 
 use std::fmt::Debug;
 
@@ -10,22 +10,22 @@ use burn_tensor::{Tensor, TensorPrimitive};
 #[cfg(feature = "cube")]
 use super::cube::{GpuBackend, OnGpu, OnGpuOfMany};
 
-/// A function of `N` tensors. What is no float tensor stands in the operator itself.
+/// A function of `N` float tensors. All other arguments are fields of the operator.
 pub trait Operator<const N: usize>: Clone + Debug + Send + 'static {
     /// What the operator is, in burn's tensors.
     fn plain<B: FusedOps>(&self, inputs: [FloatTensor<B>; N]) -> FloatTensor<B>;
 
-    /// What the backward pass needs.
+    /// The data that the backward pass needs.
     type Saved: Send + 'static;
 
-    /// The same by hand, on contiguous tensors of the CPU.
+    /// The hand-written form, on contiguous tensors of the CPU.
     fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Self::Saved);
 
-    /// The gradient of each input, contiguous, from that of the output.
+    /// The contiguous gradient of each input, from that of the output.
     fn backward(&self, saved: Self::Saved, gradient: FlexTensor) -> [FlexTensor; N];
 
-    /// The same by kernels of ours on a GPU; nothing where it has none, or not for these sizes:
-    /// then the plain form runs.
+    /// The form by our own kernels on a GPU; `None` where there are none for these sizes, so that
+    /// the plain form runs.
     #[cfg(feature = "cube")]
     fn on_gpu<B: GpuBackend>(&self, _: [FloatTensor<B>; N]) -> Option<OnGpu<B, N>> {
         None
@@ -37,40 +37,40 @@ pub trait MultiOutput<const N: usize, const M: usize>: Clone + Debug + Send + 's
     /// What the operator is, in burn's tensors.
     fn plain<B: FusedOps>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M];
 
-    /// What the backward pass needs.
+    /// The data that the backward pass needs.
     type Saved: Send + 'static;
 
-    /// The same by hand, on contiguous tensors of the CPU.
+    /// The hand-written form, on contiguous tensors of the CPU.
     fn forward(&self, inputs: [FlexTensor; N]) -> ([FlexTensor; M], Self::Saved);
 
-    /// The gradient of each input from those of the outputs; an output that took no part has none.
+    /// The gradient of each input from those of the outputs; an unused output has none.
     fn backward(&self, saved: Self::Saved, gradients: [Option<FlexTensor>; M]) -> [FlexTensor; N];
 
-    /// The same by kernels of ours on a GPU, where there are some.
+    /// The form by our own kernels on a GPU, where there are some.
     #[cfg(feature = "cube")]
     fn on_gpu<B: GpuBackend>(&self, _: [FloatTensor<B>; N]) -> Option<OnGpuOfMany<B, N, M>> {
         None
     }
 }
 
-/// An operator without a backward pass by hand: where gradients are tracked its plain form runs.
+/// An operator without a hand-written backward pass. If gradients are tracked, its plain form runs.
 pub trait Untracked<const N: usize, const M: usize> {
     /// What the operator is, in burn's tensors.
     fn plain<B: FusedOps>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M];
 
-    /// The same by hand, on contiguous tensors of the CPU.
+    /// The hand-written form, on contiguous tensors of the CPU.
     fn forward(&self, inputs: [FlexTensor; N]) -> [FlexTensor; M];
 
-    /// The same by kernels of ours on a GPU, where there are some.
+    /// The form by our own kernels on a GPU, where there are some.
     #[cfg(feature = "cube")]
     fn on_gpu<B: GpuBackend + FusedOps>(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M] {
         self.plain::<B>(inputs)
     }
 }
 
-/// burn's `Backend` with the operators of this crate, in their plain form unless it says otherwise.
+/// burn's `Backend` with the operators of this crate, by default in their plain form.
 pub trait FusedOps: Backend {
-    /// Runs an operator.
+    /// Runs an operator with one output.
     fn run<O: Operator<N>, const N: usize>(
         op: O,
         inputs: [FloatTensor<Self>; N],
@@ -86,7 +86,7 @@ pub trait FusedOps: Backend {
         op.plain::<Self>(inputs)
     }
 
-    /// Runs an operator that has no backward pass by hand.
+    /// Runs an operator that has no hand-written backward pass.
     fn untracked<O: Untracked<N, M>, const N: usize, const M: usize>(
         op: O,
         inputs: [FloatTensor<Self>; N],
@@ -94,7 +94,7 @@ pub trait FusedOps: Backend {
         op.plain::<Self>(inputs)
     }
 
-    /// The sum of each tensor and the one at its place in the other list, which is as long.
+    /// Adds the tensors of two lists of equal length pairwise.
     fn add_all(
         sums: Vec<FloatTensor<Self>>,
         more: Vec<FloatTensor<Self>>,
@@ -103,12 +103,12 @@ pub trait FusedOps: Backend {
     }
 }
 
-/// A backend's tensor as burn's, in which plain forms are written.
+/// Converts a backend's tensor to burn's, in which plain forms are written.
 pub(super) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-/// burn's tensor as the backend's.
+/// Converts burn's tensor to the backend's.
 pub(super) fn primitive<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
     tensor.into_primitive().tensor()
 }

@@ -1,4 +1,4 @@
-//! Three matrices side by side, as attention reads them.
+//! Packs three matrices into the rows that attention reads.
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;

@@ -1,4 +1,4 @@
-//! Projections: y = x·Wᵀ, alone or added to what is there.
+//! Projections: y = x·Wᵀ, alone or added to another tensor.
 
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
@@ -13,8 +13,8 @@ use super::gemm::{Mat, MatMut, Threads, Write, product, product_of_row};
 use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::{clock, rows};
 
-/// y = a·b by the backend's strategy: what plain forms multiply with, so that burn's own choice of a kernel is asked
-/// nowhere. // a [.., N, I], b [.., I, O], the same leading dimensions; y [.., N, O]
+/// y = a·b by our own strategy for the backend. Plain forms use it instead of burn's choice of a
+/// kernel. // a [.., N, I], b [.., I, O], the same leading dimensions; y [.., N, O]
 #[derive(Clone, Copy, Debug)]
 struct Multiply;
 
@@ -48,7 +48,7 @@ impl Operator<2> for Multiply {
     }
 }
 
-/// a·b in a plain form: see [`Multiply`].
+/// a·b in a plain form, see [`Multiply`].
 pub(super) fn matmul<B: FusedOps, const D: usize>(
     a: Tensor<B, D>,
     b: Tensor<B, D>,

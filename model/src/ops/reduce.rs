@@ -1,15 +1,16 @@
 //! Sums, means and maxima of the plain forms.
 //!
-//! cubek-reduce 0.2, which every CubeCL device runs, takes neighbours in memory for neighbours of the output
-//! when a permuted tensor is reduced along an axis of stride > 1 (its `launch/utils.rs` counts axes that agree
-//! after one that does not), and says nothing. So the input of each reduce that we ask for is contiguous. What
-//! burn-autodiff sums where a plain form broadcast is out of reach here; the check of a device at its start
-//! is what finds that.
+//! cubek-reduce 0.2, which every CubeCL device uses, gives wrong results without an error when a
+//! permuted tensor is reduced along an axis of stride > 1. It confuses neighbours in memory with
+//! neighbours of the output: its `launch/utils.rs` counts axes that agree after one that does not.
+//! So the input of each of our reductions is made contiguous. The sums that burn-autodiff computes
+//! where a plain form broadcasts are outside our control; the check of a device at its start would
+//! detect errors there.
 
 use burn_backend::Backend;
 use burn_tensor::{Int, Tensor, activation};
 
-/// The same values in the order of their indices: one dimension cannot be a permuted view.
+/// Makes a tensor contiguous: a tensor of one dimension cannot be a permuted view.
 fn contiguous<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let shape = x.shape();
     x.reshape([shape.num_elements()]).reshape(shape)
@@ -23,7 +24,7 @@ pub(super) fn mean_dim<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) 
     contiguous(x).mean_dim(dim)
 }
 
-/// Of all elements, in a fixed order: burn's own adds them as they come on a GPU.
+/// The sum of all elements, in a fixed order, which burn's own does not guarantee on a GPU.
 pub(super) fn sum<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, 1> {
     let count = x.shape().num_elements();
     let columns = (1_usize << count.trailing_zeros().min(12)).max(1);
@@ -34,7 +35,7 @@ pub(super) fn sum<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, 1> {
         .sum_dim(0)
 }
 
-/// Of all elements.
+/// The mean of all elements, in a fixed order.
 pub(super) fn mean<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, 1> {
     let count = x.shape().num_elements();
     sum(x) / count as f32

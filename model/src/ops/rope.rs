@@ -1,4 +1,5 @@
-//! Rotary positions: query and key heads turned by the angles of their positions (Su et al. 2021).
+//! Rotary positions: query and key heads are rotated by the angles of their positions (Su et al.
+//! 2021).
 
 use std::sync::Arc;
 
@@ -14,13 +15,13 @@ use super::lanes::{each, simd};
 use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::rows::ROWS;
 
-/// Turns the query and key heads of packed rows by the angles of their positions.
+/// Rotates the query and key heads of packed rows by the angles of their positions.
 /// // qkv, y [B·T, (H + 2G)·K]
 #[derive(Clone, Debug)]
 pub struct Rotate {
-    /// What the rows hold.
+    /// The shape of the packed rows.
     pub heads: Heads,
-    /// The angles.
+    /// The table of the angles of all positions.
     pub rope: Rope,
 }
 
@@ -46,13 +47,13 @@ impl Operator<1> for Rotate {
 
     type Saved = ();
 
-    /// Writes over its input, which is a fresh projection.
+    /// Overwrites its input, which is a fresh projection.
     fn forward(&self, [mut qkv]: [FlexTensor; 1]) -> (FlexTensor, ()) {
         self.turn(floats_mut(&mut qkv), 1.0);
         (qkv, ())
     }
 
-    /// Turns the gradient back by the same angles.
+    /// Rotates the gradient back by the same angles.
     fn backward(&self, (): (), mut dy: FlexTensor) -> [FlexTensor; 1] {
         self.turn(floats_mut(&mut dy), -1.0);
         [dy]
@@ -60,7 +61,7 @@ impl Operator<1> for Rotate {
 }
 
 impl Rotate {
-    /// Forward where `sign` is 1, back where it is −1. // x [B·T, (H + 2G)·K]
+    /// Rotates forward if `sign` is 1, back if it is −1. // x [B·T, (H + 2G)·K]
     fn turn(&self, x: &mut [f32], sign: f32) {
         let _timer = clock::start("rotate");
         let Self { heads, rope } = self;
@@ -82,7 +83,7 @@ pub struct Rope {
     sin: Arc<[f32]>,
     /// K/2
     half: usize,
-    /// Position of the first row that is turned.
+    /// Position of the first row that is rotated.
     first: usize,
 }
 
@@ -112,25 +113,25 @@ impl Rope {
     }
 }
 
-/// How Llama 3.1 and its successors turn a model to a longer context: what turns less than once
-/// over the original context turns slower by a factor, what turns more than four times is left as
-/// it is.
+/// How Llama 3.1 and its successors extend a model to a longer context: frequencies with less than
+/// one turn over the original context are divided by a factor, those with more than four turns
+/// stay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RopeScaling {
-    /// 1–1,000.
+    /// The divisor of slow frequencies, 1 to 1,000.
     pub factor: f64,
-    /// Tokens of context before, 8–2^20.
+    /// The context before the extension, 8 to 2^20 tokens.
     pub original: usize,
 }
 
 impl RopeScaling {
-    /// Turns over the original context, below which a frequency is divided: `low_freq_factor` in
+    /// Turns over the original context below which a frequency is divided, `low_freq_factor` in
     /// Llama's program.
     pub(crate) const ONCE: f32 = 1.0;
-    /// Turns over the original context, above which a frequency stays: `high_freq_factor`.
+    /// Turns over the original context above which a frequency stays, `high_freq_factor`.
     pub(crate) const OFTEN: f32 = 4.0;
 
-    /// The frequency for the longer context; between the two bounds it is a mean of both.
+    /// The frequency for the longer context, interpolated between the two bounds.
     fn stretch(self, frequency: f32) -> f32 {
         let turns = self.original as f32 * frequency / std::f32::consts::TAU;
         let kept = ((turns - Self::ONCE) / (Self::OFTEN - Self::ONCE)).clamp(0.0, 1.0);
@@ -170,7 +171,7 @@ mod tests {
     fn rotation_is_the_plain_form() {
         for shape in SHAPES {
             let heads = heads(shape);
-            // The table may be longer than the sequence.
+            // The table may be longer than the sequences.
             let rope = Rope::new(heads.tokens + 3, heads.size, 10_000.0, None);
             let qkv = input(&[heads.sequences * heads.tokens, heads.row()], 1.0, 1);
             assert_plain(Rotate { heads, rope }, [qkv]);
@@ -180,8 +181,8 @@ mod tests {
         assert_slopes(Rotate { heads, rope }, [input(&[18, heads.row()], 1.0, 1)]);
     }
 
-    /// Over 64 tokens: half a turn and one are divided, four and more stay, and two and a half are
-    /// half way.
+    /// Over 64 tokens, half a turn and one turn are divided, four and more stay, and two and a half
+    /// are halfway between.
     #[test]
     fn frequencies_are_stretched_where_they_are_slow() {
         let scaling = RopeScaling { factor: 8.0, original: 64 };

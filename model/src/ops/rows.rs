@@ -1,22 +1,22 @@
-//! How rows are cut into tasks, copied and summed.
+//! Divides rows into tasks, copies and sums them.
 //!
-//! Work is cut into fixed chunks, which run on all threads, and partial sums are added in the order
-//! of the chunks: results do not depend on the number of threads. `lanes.rs` says how the loops
-//! become vector code.
+//! Work is divided into fixed chunks, which run on all threads, and partial sums are added in the
+//! order of the chunks, so results do not depend on the number of threads. `lanes.rs` explains how
+//! the loops become vector code.
 
 use rayon::prelude::*;
 
 use super::clock;
 use super::lanes::{each, simd};
 
-/// Rows per task.
+/// Rows that one task processes.
 pub(super) const ROWS: usize = 64;
 
-/// Elements per task, where rows do not matter.
+/// Elements that one task processes, where rows do not matter.
 pub(super) const ELEMENTS: usize = 1 << 14;
 
-/// Turns what happens to element `i` into a function of whole slices, inputs before the semicolon
-/// and outputs behind it, all of one length, which runs on all threads.
+/// Turns a body for element `i` into a function of whole slices of equal length, inputs before the
+/// semicolon and outputs after it, which runs on all threads.
 macro_rules! elementwise {
     ($(
         $(#[$doc:meta])*
@@ -58,7 +58,7 @@ pub(super) fn copy(y: &mut [f32], x: &[f32]) {
     y.par_chunks_mut(ELEMENTS).zip(x.par_chunks(ELEMENTS)).for_each(|(y, x)| y.copy_from_slice(x));
 }
 
-/// Every row of y is `row`.
+/// Sets every row of y to `row`.
 pub(super) fn repeat(y: &mut [f32], row: &[f32]) {
     y.par_chunks_mut(ROWS * row.len()).for_each(|y| {
         for y in y.chunks_exact_mut(row.len()) {

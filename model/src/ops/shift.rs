@@ -1,8 +1,8 @@
 //! Token shift: a mean of each row and the one before it, by weights per channel (Peng et al. 2023,
 //! arXiv 2305.13048).
 //!
-//! What came before the first token is an input like any other: zeros in training, the last state
-//! in generation. So the same operator reads a whole text and goes on from it token by token.
+//! The row before the first token is an ordinary input: zeros in training, the last state in
+//! generation. So the same operator reads a whole text and continues it token by token.
 //!
 //! ```text
 //! y_t = x_t + (x_{t−1} − x_t)∘p, p the weight of the past
@@ -28,21 +28,21 @@ use super::lanes::{each, fma, simd};
 use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::rows::{ROWS, add_up};
 
-/// What the weight of a token shift weighs.
+/// The token that the weight of a token shift applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weighs {
     /// The present token: h = x∘μ + prev(x)∘(1 − μ) (Eagle).
     Present,
-    /// The token before: h = x + (prev(x) − x)∘μ (Finch).
+    /// The previous token: h = x + (prev(x) − x)∘μ (Finch).
     Past,
 }
 
-/// A mean of each row and the one before it in its sequence, of x, μ and what stands before the
+/// A mean of each row and the one before it in its sequence. Inputs: x, μ and the row before the
 /// first.
 /// // `x, y [B·T, D]; mu [D]; before [B, D]`
 #[derive(Clone, Copy, Debug)]
 pub struct ShiftMix {
-    /// What μ weighs.
+    /// The token that μ weighs.
     pub weighs: Weighs,
 }
 
@@ -109,7 +109,7 @@ pub(super) fn back<B: Backend>(x: &Tensor<B, 2>, before: FloatTensor<B>) -> Tens
     all.narrow(1, 0, tokens).reshape([rows, width]) - x.clone()
 }
 
-/// The weight of the row before, a·μ + b, by what μ weighs.
+/// The weight of the previous row as a·μ + b.
 #[derive(Clone, Copy)]
 struct Affine {
     a: f32,
@@ -125,7 +125,7 @@ impl From<Weighs> for Affine {
     }
 }
 
-/// The rows of sequences, and what stands before each sequence.
+/// The rows of all sequences, and the row before each sequence.
 #[derive(Clone, Copy)]
 pub(super) struct Shifted<'a> {
     /// [B·T, D]
@@ -149,7 +149,7 @@ impl<'a> Shifted<'a> {
         &self.x[index * self.width..][..self.width]
     }
 
-    /// The row before this one.
+    /// The row before this one in its sequence.
     #[inline(always)]
     pub(super) fn prev(self, index: usize) -> &'a [f32] {
         if index.is_multiple_of(self.tokens()) {
@@ -170,7 +170,7 @@ simd! {
         }
     }
 
-    /// `dmu` is added to.
+    /// Overwrites `dx`, and adds to `dmu`.
     fn shift_grad_rows<S>(
         dy: &[f32], rows: Shifted<'_>, mu: &[f32], weight: Affine, start: usize, dx: &mut [f32],
         dmu: &mut [f32],

@@ -98,7 +98,7 @@ mod tests {
         assert_slopes(SwiGlu, [input(&[5, 8], 1.0, 1)]);
     }
 
-    /// Gates far beyond what f32's exponential reaches.
+    /// Gates far outside the range of f32's exponential.
     #[test]
     fn extreme_gates_stay_finite() {
         let gate_up = (vec![-1e4, 1e4, -200.0, 3.0, 2.0, 1.0, 1.0, 1.0], vec![1, 8]);

@@ -1,6 +1,6 @@
-//! How operators are tested: each form by hand against the plain form, values and gradients, with
-//! contiguous, expanded and transposed gradients, contiguous and transposed inputs, and sizes that
-//! divide nothing; and gradients against finite differences.
+//! Tests of operators: hand-written forms are compared with plain forms, values and gradients, with
+//! contiguous, expanded and transposed gradients, contiguous and transposed inputs, and odd sizes;
+//! and gradients are compared with finite differences.
 
 use std::sync::Arc;
 
@@ -13,31 +13,31 @@ use burn_tensor::{Tensor, TensorData, TensorPrimitive};
 
 use super::*;
 
-/// Values and shape of an input.
+/// Values and shape of one input.
 pub(super) type Input = (Vec<f32>, Vec<usize>);
 
 pub(super) type A = Autodiff<Flex>;
 pub(super) type F = FloatTensor<A>;
 
-/// What the operator's output is multiplied with before it is summed.
+/// The factors of the operator's output before it is summed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Upstream {
-    /// Random and contiguous.
+    /// Random numbers in a contiguous tensor.
     Random,
-    /// One number, expanded: what `sum().backward()` sends.
+    /// One expanded number, as `sum().backward()` sends it.
     Expanded,
-    /// Random, behind a transpose.
+    /// Random numbers in a transposed view.
     Transposed,
 }
 
-/// How an input reaches the operator.
+/// The memory layout in which the operator gets its inputs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Layout {
     Contiguous,
     Transposed,
 }
 
-/// Values in ±`size`, not symmetric about zero, from a small generator.
+/// Values within ±`size`, not symmetric about zero, from a simple generator.
 pub(super) fn random(count: usize, size: f32, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
     let mut next = || {
@@ -99,7 +99,7 @@ pub(super) fn run_with(
     std::iter::once(values(y)).chain(leaves.iter().map(gradient)).collect()
 }
 
-/// Largest difference over largest value.
+/// The largest difference over the largest value.
 pub(super) fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let largest = b.iter().fold(1e-12_f32, |m, x| m.max(x.abs()));
@@ -139,7 +139,7 @@ pub(super) fn array<const N: usize>(inputs: Vec<F>) -> [F; N] {
     inputs.try_into().unwrap()
 }
 
-/// The slope of the output along each input's gradient is that gradient's length.
+/// Checks that the slope of the output along each input's gradient is that gradient's length.
 pub(super) fn assert_slope(what: &str, inputs: &[Input], op: &dyn Fn(Vec<F>) -> F) {
     let run = |inputs: &[_]| run_with(inputs, Layout::Contiguous, Upstream::Random, op);
     let results = run(inputs);
@@ -159,7 +159,7 @@ pub(super) fn assert_slope(what: &str, inputs: &[Input], op: &dyn Fn(Vec<F>) -> 
     }
 }
 
-/// The form by hand is the plain form.
+/// Checks that the hand-written form agrees with the plain form.
 pub(super) fn assert_plain<O: Operator<N>, const N: usize>(op: O, inputs: [Input; N]) {
     let shapes: Vec<_> = inputs.iter().map(|(_, shape)| shape).collect();
     assert_same(
@@ -175,7 +175,7 @@ pub(super) fn assert_slopes<O: Operator<N>, const N: usize>(op: O, inputs: [Inpu
     assert_slope(&format!("{op:?}"), &inputs, &|x| A::run(op.clone(), array(x)));
 }
 
-/// Output and gradients of the form by hand.
+/// Output and gradients of the hand-written form.
 pub(super) fn results<O: Operator<N>, const N: usize>(
     op: O,
     inputs: [Input; N],
@@ -206,7 +206,7 @@ pub(super) fn heads(shape: [usize; 5]) -> Heads {
     Heads { sequences, tokens, query, kv, size }
 }
 
-/// The same bits from one thread, from two and from three.
+/// Checks that one, two and three threads give the same bits.
 fn assert_same_bits(block: &(dyn Fn() -> Vec<Vec<f32>> + Sync)) {
     let with = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -219,7 +219,7 @@ fn assert_same_bits(block: &(dyn Fn() -> Vec<Vec<f32>> + Sync)) {
     }
 }
 
-/// The same bits from one thread and from three, for every operator of a Llama's block.
+/// One thread and several give the same bits, for every operator of a Llama's block.
 #[test]
 fn a_llama_s_block_does_not_depend_on_the_number_of_threads() {
     let heads = heads([3, 150, 4, 2, 16]);
@@ -253,7 +253,7 @@ fn a_llama_s_block_does_not_depend_on_the_number_of_threads() {
     assert_same_bits(&block);
 }
 
-/// Likewise of what the RWKV families add.
+/// The same for the operators that the RWKV families add.
 #[test]
 fn an_rwkv_s_block_does_not_depend_on_the_number_of_threads() {
     let mut inputs = wkv::tests::recurrence([3, 90, 2, 16], true).to_vec();

@@ -12,27 +12,28 @@
 //! ```
 //!
 //! q_t = d_t∘rowsum(G_t∘S_{t−1}) would need both states of a token at once. With p_t =
-//! rowsum(G_t∘S_t), what the two recurrences say of p_t and p_{t−1} is
+//! rowsum(G_t∘S_t), the two recurrences give
 //!
 //! ```text
 //! q_t = p_t − k_t∘(G_t·v_t)        p_{t−1} = q_t + r_t∘(S_{t−1}·g_t)
 //! ```
 //!
 //! (the form of Yang et al. 2023, arXiv 2312.06635, appendix C, token by token). So each state is
-//! gone through by itself, and p is taken anew from both after each span of [`SPAN`] tokens, before
-//! rounding adds up.
+//! processed separately, and p is recomputed from both after each span of [`SPAN`] tokens, before
+//! rounding errors accumulate.
 //!
-//! Time is cut into chunks of [`CHUNK`] tokens. The forward pass keeps the state before each chunk,
-//! and the backward pass goes from there forward once more and then back. Inside a chunk the
-//! recurrence goes token by token: on a CPU, whose L1 cache holds a head's state, it costs 3·K
-//! operations per channel, fewer than the matrix products of a form without a state inside the
-//! chunk, it has no exponent above zero, whatever the decay, and needs no clamp.
+//! Time is divided into chunks of [`CHUNK`] tokens. The forward pass saves the state before each
+//! chunk, and the backward pass runs from there forward once more and then back. Inside a chunk the
+//! recurrence runs token by token. On a CPU, whose L1 cache holds a head's state, that costs 3·K
+//! operations per channel, fewer than the matrix products of a form without states inside the
+//! chunk. Its exponents are never above zero, for any decay, so it needs no clamp.
 //!
-//! A state is wanted in both orientations. As rows of keys its lanes are values, which suits
-//! `q·S`; as rows of values its lanes are keys, which suits `S·x`. Where both are needed, both are
-//! carried: an update is cheaper than a sum across lanes. Lanes are padded to whole registers.
+//! A state is needed in both orientations. As rows of keys its lanes are values, which suits `q·S`;
+//! as rows of values its lanes are keys, which suits `S·x`. Where both are needed, both are
+//! updated, since an update is cheaper than a sum across lanes. Lanes are padded to whole
+//! registers.
 //!
-//! One task owns one (sequence, head); sums over tasks are added in their order.
+//! One task processes one (sequence, head); sums over tasks are added in a fixed order.
 
 #[cfg(feature = "cube")]
 mod cube;
@@ -60,9 +61,9 @@ use super::gemm::MatMut;
 use super::operator::{FusedOps, MultiOutput};
 use super::rows::add_up;
 
-/// The recurrence: of receptance, keys and values r, k, v [B·T, D], the raw decay w of every token
-/// [B·T, D] or of all \[D\], the bonus u \[D\] of the present token, and the state before the first
-/// token, H heads of key × value. A state keeps exp(−exp w) of itself per token. Gives y [B·T, D],
+/// The recurrence. Inputs: receptance, keys and values r, k, v [B·T, D]; the raw decay w of every
+/// token [B·T, D] or of all \[D\]; the bonus u \[D\] of the present token; and the state before the
+/// first token, H heads of key × value. Per token a state decays by exp(−exp w). Returns y [B·T, D]
 /// and the last state, through which no gradient flows. // state [B, H, K, K]
 #[derive(Clone, Copy, Debug)]
 pub struct Wkv;
@@ -105,11 +106,11 @@ impl MultiOutput<6, 2> for Wkv {
     }
 }
 
-/// Tokens over which p is carried. With 8 the gradient of w is 3.1e-6 away from the reference, the
-/// plain form's 2.3e-6; with 32 it was 1.3e-5 (the vectors of Finch, 2026-11).
+/// Tokens over which p is carried. With 8 the gradient of w is off by 3.1e-6 from the reference,
+/// with the plain form by 2.3e-6, and with 32 by 1.3e-5 (the vectors of Finch, 2026-11).
 const SPAN: usize = 8;
 
-/// Sizes of one pass.
+/// The sizes of all tensors in one pass.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     sequences: usize,
@@ -158,7 +159,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// One head of one sequence.
+/// One head of one sequence, the unit of a task.
 #[derive(Clone, Copy)]
 struct Head<'a> {
     inputs: Inputs<'a>,
@@ -174,7 +175,7 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// This head's channels of the tokens from `start` on in a matrix [B·T, D].
+    /// Copies this head's channels of the tokens from `start` on from a matrix [B·T, D].
     fn copy(&self, matrix: &[f32], start: usize, count: usize, rows: &mut PaddedMatrix) {
         let Shape { tokens, size, .. } = self.shape;
         let width = self.shape.width();
@@ -192,15 +193,15 @@ impl<'a> Head<'a> {
         u
     }
 
-    /// The tokens from `start` on, at most a chunk of them.
+    /// Loads the tokens from `start` on, at most a chunk.
     fn load(&self, chunk: &mut Chunk, start: usize) {
         let Inputs { r, k, v, w, .. } = self.inputs;
         chunk.tokens = CHUNK.min(self.shape.tokens - start);
-        let rows = [(&mut chunk.r, r), (&mut chunk.k, k), (&mut chunk.v, v)];
-        rows.into_iter().for_each(|(rows, matrix)| self.copy(matrix, start, chunk.tokens, rows));
-        let Shape { heads, size, .. } = self.shape;
-        if w.len() == heads * size {
-            load(&mut chunk.decay, chunk.tokens, self.channels(w), size, 0);
+        for (rows, matrix) in [(&mut chunk.r, r), (&mut chunk.k, k), (&mut chunk.v, v)] {
+            self.copy(matrix, start, chunk.tokens, rows);
+        }
+        if w.len() == self.shape.width() {
+            load(&mut chunk.decay, chunk.tokens, self.channels(w), self.shape.size, 0);
         } else {
             self.copy(w, start, chunk.tokens, &mut chunk.decay);
         }
@@ -215,8 +216,8 @@ fn windows(matrix: &mut [f32], shape: Shape) -> impl Iterator<Item = MatMut<'_>>
     sequences.flat_map(move |rows| MatMut::new(rows, tokens, width).into_cols(shape.size))
 }
 
-/// The recurrence over every head: y [B·T, D], the states before the chunks, the last state [B, H,
-/// K, K].
+/// Runs the recurrence over every head, and writes y [B·T, D], the states before the chunks, and
+/// the last state [B, H, K, K].
 fn forward(inputs: Inputs<'_>, shape: Shape, [y, kept, last]: [&mut [f32]; 3]) {
     let _timer = clock::start("wkv");
     let size = shape.size;
@@ -234,13 +235,8 @@ fn forward(inputs: Inputs<'_>, shape: Shape, [y, kept, last]: [&mut [f32]; 3]) {
                 state.read_state(kept, size);
                 head.load(chunk, start);
                 let Chunk { r, k, v, decay, .. } = &*chunk;
-                let tokens = Scan {
-                    read: r,
-                    rows: k,
-                    lanes: v,
-                    decay,
-                    orientation: Orientation::RowsAreKeys,
-                };
+                let orientation = Orientation::RowsAreKeys;
+                let tokens = Scan { read: r, rows: k, lanes: v, decay, orientation };
                 scan(tokens, 0..chunk.tokens, Order::Forth, &mut state, y);
                 add_bonus(chunk, u.row(0), y);
                 for t in 0..chunk.tokens {
@@ -252,21 +248,21 @@ fn forward(inputs: Inputs<'_>, shape: Shape, [y, kept, last]: [&mut [f32]; 3]) {
     );
 }
 
-/// What the backward pass writes for one head.
+/// The outputs of the backward pass for one head.
 struct HeadGradients<'a> {
     r: MatMut<'a>,
     k: MatMut<'a>,
     v: MatMut<'a>,
-    /// [T, K]; of a constant decay, one row to be summed up
+    /// [T, K]; for a constant decay, one row that is summed over sequences
     w: MatMut<'a>,
-    /// `[K]`, to be summed over sequences
+    /// `[K]`, summed over sequences
     u: &'a mut [f32],
     /// [K, K]
     state: &'a mut [f32],
 }
 
-/// Gradients of [`forward`] for the gradient `g` of y and its `kept` states, each of its input's
-/// shape.
+/// The gradients of [`forward`], each of its input's shape, from the gradient `g` of y and the
+/// `kept` states.
 fn backward(
     inputs: Inputs<'_>,
     shape: Shape,
@@ -278,7 +274,7 @@ fn backward(
     let Shape { sequences, size, .. } = shape;
     let width = shape.width();
     let constant = inputs.w.len() == width;
-    // Per sequence what the sequences share.
+    // Gradients of parameters that the sequences share, first computed for each sequence.
     let mut u = vec![0.0; sequences * width];
     let mut w = vec![0.0; if constant { sequences * width } else { 0 }];
     let decays: Vec<_> = if constant {
@@ -306,7 +302,7 @@ fn backward(
 /// The memory of one thread's backward pass.
 struct Back {
     chunk: Chunk,
-    /// Sᵀ, and what it is after each span.
+    /// Sᵀ, and its value after each span.
     state: PaddedMatrix,
     after: [PaddedMatrix; CHUNK / SPAN],
     /// S_{t−1}·g_t, G_t·v_t, nothing, k_t·G_t; then dr, dk, dw, dv

@@ -1,22 +1,22 @@
-//! Tokens back to text, as they come.
+//! Converts a stream of tokens back to text.
 //!
-//! Where a token is bytes, a character may need several, and what may be the begin of one is held
-//! back. Where the text of tokens depends on those before, as in a Hugging Face file (spaces at the
-//! begin, bytes spread over tokens), a few tokens are decoded twice: once as far as they were shown
-//! and once with the new one; the difference is what comes. Only what has been shown since the last
-//! whole character is kept, so a text has no length.
+//! If tokens are bytes, a character may need several, and bytes that may begin a character are held
+//! back. In a Hugging Face file the text of a token may depend on the tokens before it (a space at
+//! the beginning, bytes spread over tokens). Then a few tokens are decoded both without and with
+//! the new one, and the difference is shown. Only tokens since the last complete character are
+//! kept, so a text may be arbitrarily long.
 
 use super::{Kind, Tokenizer, letters};
 
-/// Tokens back to text, as they come.
+/// Converts a stream of tokens to text, token by token.
 #[derive(Debug)]
 pub struct Decoder {
     tokenizer: Tokenizer,
-    /// Bytes that may be the begin of a character.
+    /// Bytes that may begin a character.
     pending: Vec<u8>,
-    /// The newest tokens that were shown, then those that were not.
+    /// The newest tokens that were shown, followed by those that were not.
     window: Vec<u32>,
-    /// How many of them were shown.
+    /// How many tokens of the window were shown.
     shown: usize,
 }
 
@@ -25,8 +25,8 @@ impl Decoder {
         Self { tokenizer, pending: Vec::new(), window: Vec::new(), shown: 0 }
     }
 
-    /// The text that `token` completes: often one character, sometimes none yet. What begins a
-    /// document is a line break; what is no token or no UTF-8 becomes U+FFFD.
+    /// The text that `token` completes, which may be empty. The token that begins a document
+    /// becomes a line break; unknown tokens and bytes that are not UTF-8 become U+FFFD.
     pub fn push(&mut self, token: i32) -> String {
         let Some(id) = self.tokenizer.text_token(token) else {
             let is_bos = u32::try_from(token).ok().is_some_and(|id| self.tokenizer.bos == Some(id));
@@ -56,7 +56,7 @@ impl Decoder {
         }
     }
 
-    /// What was held back, at the end of the text.
+    /// Ends the text, and returns what was held back.
     pub fn finish(&mut self) -> String {
         let pending = std::mem::take(&mut self.pending);
         let text = String::from_utf8_lossy(&pending).into_owned() + &self.unshown();
@@ -65,7 +65,7 @@ impl Decoder {
         text
     }
 
-    /// Everything but what may be the begin of a character.
+    /// Returns all pending bytes except those that may begin a character.
     fn whole_characters(&mut self) -> String {
         let held_back = self.pending.utf8_chunks().last().map_or(0, |last| {
             let end = last.invalid();
@@ -78,7 +78,7 @@ impl Decoder {
         text
     }
 
-    /// What the window's new tokens add, unless they end within a character.
+    /// The text that the window's new tokens add, unless they end within a character.
     fn difference(&mut self) -> String {
         let text = self.unshown();
         if text.is_empty() || text.ends_with('\u{fffd}') {
@@ -88,17 +88,17 @@ impl Decoder {
             if !text.is_empty() {
                 return self.finish();
             }
-            // Nothing will come of them.
+            // These tokens will never become text.
             self.window.truncate(self.shown);
             return text;
         }
-        // What was shown before has done its duty.
+        // The tokens that were shown before are not needed any more.
         self.window.drain(..self.shown);
         self.shown = self.window.len();
         text
     }
 
-    /// The text of the tokens that were not shown, as it is after those that were.
+    /// The text of the tokens that were not shown, as it reads after those that were.
     fn unshown(&self) -> String {
         let Kind::HuggingFace(inner) = &self.tokenizer.kind else { return String::new() };
         let before = inner.decode(&self.window[..self.shown]);
@@ -107,7 +107,7 @@ impl Decoder {
     }
 }
 
-/// A character takes four tokens at most; but each of them may end one and begin the next, and some
+/// A character takes at most four tokens, but each of them may end one and begin the next, and some
 /// add no text.
 const HELD_BACK_MAX: usize = 16;
 
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::config::Scheme;
 
-    /// Ids may have gaps: a token in one adds no text, however many come.
+    /// Ids may have gaps; a token in a gap adds no text, however often it comes.
     #[test]
     fn tokens_without_text_are_not_kept() {
         let file = r#"{"version": "1.0", "pre_tokenizer": {"type": "Whitespace"},
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(decoder.push(9), " b");
     }
 
-    /// As Llama 2 spells what it has no token for: byte by byte, behind a space that is not shown.
-    /// Bytes that never become a character are marked, and the text goes on.
+    /// Llama 2 spells unknown text byte by byte, after a space that is not shown. Bytes that never
+    /// become a character are marked, and the text continues.
     #[test]
     fn a_character_of_many_tokens_is_held_back_until_it_is_whole() {
         let file = r#"{"version": "1.0",

@@ -1,7 +1,7 @@
 //! The file of a tokenizer: a vocabulary of RWKV World, or a `tokenizer.json` of Hugging Face.
 //!
-//! It is small enough to be read whole, and its BLAKE3 names it: whoever has a file with that
-//! digest has the same tokenizer.
+//! It is small enough to be read into memory, and its BLAKE3 names it: files of the same digest are
+//! the same tokenizer.
 
 use std::fs;
 use std::io::{self, Read};
@@ -11,43 +11,43 @@ use thiserror::Error;
 
 use crate::config::Scheme;
 
-/// No tokenizer's file is larger: twice the largest one in wide use, of 33 MB (Gemma's).
+/// Larger files are refused: this is twice the largest one in wide use, of 33 MB (Gemma's).
 pub const FILE_BYTES_MAX: usize = 1 << 26;
 
-/// A tokenizer's file that was read; for a tokenizer of bytes, which has no file, it is empty.
+/// The contents of a tokenizer's file; empty for a tokenizer of bytes, which has no file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct File {
     /// The form of the tokenizer that it describes.
     pub scheme: Scheme,
-    /// The bytes of the file.
+    /// All bytes of the file, as they are on disk.
     pub bytes: Vec<u8>,
 }
 
-/// Why a file is no tokenizer; whoever made or chose it must act.
+/// Why a file cannot be used as a tokenizer. The person who chose or made it must act.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The system refuses.
+    /// The operating system refuses to open or read the file.
     #[error("cannot read the tokenizer {}: {cause}", path.display())]
     Unreadable {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         #[source]
         cause: io::Error,
     },
-    /// No tokenizer is so large.
+    /// The file is larger than [`FILE_BYTES_MAX`].
     #[error("the tokenizer {} has more than {FILE_BYTES_MAX} bytes: is it another file?", .0.display())]
     TooLarge(PathBuf),
-    /// The tokenizer has a file and none was given.
+    /// The tokenizer needs a file, but none was given.
     #[error("the tokenizer is a file with BLAKE3 {digest}: name it with --tokenizer FILE")]
     NoFile {
-        /// Its digest in hex.
+        /// Digest of the file in hex.
         digest: String,
     },
-    /// A file was given and the tokenizer has none.
+    /// A file was given, but the tokenizer needs none.
     #[error("the tokenizer here has no file: leave --tokenizer {} out", .0.display())]
     NeedlessFile(PathBuf),
-    /// It is another file than the one that tokens were made with.
+    /// It is not the file with which the tokens were made.
     #[error(
         "{} is another tokenizer: it has BLAKE3 {found}, the one needed has {digest}",
         path.display()
@@ -55,85 +55,85 @@ pub enum OpenError {
     AnotherFile {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// Its digest in hex.
+        /// Digest of this file in hex.
         found: String,
-        /// The digest of the run's in hex.
+        /// Digest of the run's file in hex.
         digest: String,
     },
-    /// What is in it cannot be used.
+    /// The contents of the file cannot be used.
     #[error("the tokenizer {} cannot be used: {why}", path.display())]
     Wrong {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with the contents.
         #[source]
         why: FileError,
     },
 }
 
-/// Why bytes are no tokenizer.
+/// Why the contents of a file are not a tokenizer.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum FileError {
-    /// A line of a vocabulary that cannot be read.
+    /// A line of a vocabulary does not parse.
     #[error("line {line}, {excerpt:?}: {why}")]
     Line {
-        /// Counted from 1.
+        /// Number of the line, counted from 1.
         line: usize,
-        /// What is wrong.
+        /// What is wrong with the line.
         why: &'static str,
-        /// Its begin.
+        /// The first characters of the line.
         excerpt: String,
     },
-    /// The same bytes, or the same id, twice.
+    /// A vocabulary contains the same bytes or the same id twice.
     #[error("{what} comes twice: {id}")]
     Twice {
-        /// Which of the two.
+        /// "an entry" or "an id", whichever occurs twice.
         what: &'static str,
-        /// The id, of the second one.
+        /// The id of the second occurrence.
         id: u32,
     },
-    /// A text with this byte would have no tokens.
-    #[error("no entry is the single byte {byte}: it is no whole vocabulary of RWKV World")]
+    /// A vocabulary lacks a byte, so that texts with it would have no tokens.
+    #[error("no entry is the single byte {byte}: it is not a complete vocabulary of RWKV World")]
     NoByte {
-        /// The byte.
+        /// The missing byte, from 0 to 255.
         byte: usize,
     },
-    /// No `tokenizer.json`.
-    #[error("it is no tokenizer.json of Hugging Face that can be used: {why}")]
+    /// The file is not a `tokenizer.json`, or not one that is supported.
+    #[error("it is not a usable tokenizer.json of Hugging Face: {why}")]
     NoTokenizer {
-        /// What the library says.
+        /// The error of the crate `tokenizers`.
         why: String,
     },
-    /// Whoever named the file counted other tokens.
-    #[error("it has {found} tokens, and {said} were said: the manifest is wrong")]
+    /// The manifest or token file that names this file has another number of tokens.
+    #[error("it has {found} tokens, but {said} were expected: the manifest is wrong")]
     Tokens {
-        /// In the file.
+        /// Number of tokens in the file.
         found: usize,
-        /// In the manifest, or in a token file.
+        /// Number of tokens in the manifest, or in a token file.
         said: usize,
     },
-    /// Nothing begins a document.
+    /// The file does not say which token begins a document.
     #[error("it does not say which token begins a document: name one")]
     NoBos,
-    /// A token to begin documents with that the tokenizer does not have.
+    /// The token that was chosen to begin documents does not exist.
     #[error("it has no token {name:?} to begin documents with")]
     NoSuchToken {
-        /// How the token was written.
+        /// The name of the token, as it was given.
         name: String,
     },
 }
 
 impl File {
-    /// Stands for the file of a tokenizer of bytes, which has none.
+    /// A placeholder for the file of a tokenizer of bytes, which has none.
     #[must_use]
     pub fn none() -> Self {
         Self { scheme: Scheme::Bytes, bytes: Vec::new() }
     }
 
-    /// Reads a file; its first letter tells its form.
+    /// Reads a file, whose first character determines its form.
     ///
     /// # Errors
-    /// If it cannot be read, or is larger than any tokenizer.
+    /// If it cannot be read, or is larger than [`FILE_BYTES_MAX`].
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let unreadable = |cause| OpenError::Unreadable { path: path.to_owned(), cause };
         let mut bytes = Vec::new();
@@ -145,7 +145,7 @@ impl File {
         Ok(Self { scheme: Scheme::of_file(&bytes), bytes })
     }
 
-    /// What a manifest calls it: BLAKE3 of its bytes, zeros where there is no file.
+    /// The digest in a manifest: BLAKE3 of the bytes, or zeros where there is no file.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         match self.scheme {

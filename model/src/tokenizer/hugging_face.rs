@@ -1,12 +1,12 @@
 //! Any tokenizer that a Hugging Face `tokenizer.json` describes, through the crate `tokenizers`.
 //!
-//! The file says everything: normalising, splitting, model, decoder. Two of its settings are not
-//! ours and are switched off: cutting a text off at a length, and filling it up to one. Special
-//! tokens that a text spells are text, but where the model has them among its own pieces, as a
-//! Unigram does: `data tokenize` leaves the begin of a document out of all texts.
+//! The file defines everything: normalising, splitting, model, decoder. Two of its settings are
+//! switched off: truncation and padding. Special tokens that a text spells are encoded as text,
+//! unless the model has them among its own pieces, as a Unigram does; therefore `data tokenize`
+//! removes the token that begins documents from all texts.
 //!
-//! Many files put a space before every text. A text that goes on where another one was cut off is
-//! read behind a line break, whose tokens are then left out with the space.
+//! Many files put a space before every text. A text that continues another one is encoded after a
+//! line break, whose tokens are then removed together with the space.
 
 use serde::Deserialize;
 use tokenizers::Tokenizer;
@@ -14,17 +14,17 @@ use tokenizers::Tokenizer;
 use super::file::FileError;
 use super::unknown::{EncodeError, Unknown};
 
-/// A tokenizer as its file says.
+/// A tokenizer as its file defines it.
 #[derive(Debug)]
 pub(super) struct HuggingFace {
     inner: Tokenizer,
     tokens: usize,
-    /// The tokens of a line break alone, with what is added at the begin; none if it has none.
+    /// The tokens of a line break as a whole text; empty if it has none.
     line_break: Vec<u32>,
     unknown: Unknown,
 }
 
-/// The part of the file that says what becomes of the unknown.
+/// The part of the file that names the token of unknown text.
 #[derive(Deserialize)]
 struct Outline {
     model: Model,
@@ -40,14 +40,14 @@ impl HuggingFace {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// If it is none, or one without tokens.
+    /// If it does not parse, or has no tokens or too many.
     pub(super) fn parse(file: &[u8]) -> Result<Self, FileError> {
         let wrong = |why: tokenizers::Error| FileError::NoTokenizer { why: why.to_string() };
         let mut inner = Tokenizer::from_bytes(file).map_err(wrong)?;
         inner.with_truncation(None).map_err(wrong)?;
         inner.with_padding(None);
         inner.set_encode_special_tokens(true);
-        // Ids may have gaps.
+        // Ids may have gaps, so the count of entries is not enough.
         let last = inner.get_vocab(true).into_values().max();
         let last = last.ok_or_else(|| FileError::NoTokenizer { why: "it has no token".into() })?;
         if last >= TOKENS_MAX {
@@ -62,8 +62,8 @@ impl HuggingFace {
         Ok(read)
     }
 
-    /// What becomes of the unknown: it has a token, which the file names, or bytes have, or it is
-    /// dropped.
+    /// Finds out what happens to unknown text: the file names a token for it, or every byte has a
+    /// token, or it is dropped.
     fn find_unknown(&self, file: &[u8]) -> Result<Unknown, FileError> {
         let outline: Outline = serde_json::from_slice(file)
             .map_err(|why| FileError::NoTokenizer { why: why.to_string() })?;
@@ -71,45 +71,44 @@ impl HuggingFace {
         let token = unk_token.and_then(|name| self.id(&name)).or(unk_id);
         Ok(match token {
             Some(token) => Unknown::Token(token),
-            // Two letters of no vocabulary: as bytes they differ.
+            // Two characters that are in no vocabulary: encoded as bytes they would differ.
             None if self.alone(STRANGE) == self.alone('\u{10fffc}') => Unknown::Dropped,
             None => Unknown::Never,
         })
     }
 
-    /// What becomes of a letter that the file does not know.
     pub(super) fn unknown(&self) -> Unknown {
         self.unknown
     }
 
-    /// Whether a letter leaves no trace, as one does that is in no vocabulary.
+    /// Whether a character is encoded as nothing, or as a character that is in no vocabulary.
     pub(super) fn drops(&self, letter: char) -> bool {
         let alone = self.alone(letter);
         alone.is_empty() || alone == self.alone(STRANGE)
     }
 
-    /// The ids of a letter; none where it is refused.
+    /// The ids of a single character; empty if it is refused.
     fn alone(&self, letter: char) -> Vec<u32> {
         let mut ids = Vec::new();
-        // It is told where a document has it.
+        // The error is reported when a document contains the character.
         let _ = self.encode(letter.encode_utf8(&mut [0; 4]), &mut ids);
         ids
     }
 
-    /// One more than the greatest id.
+    /// One more than the greatest token id.
     pub(super) fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// The id of the token that is written so.
+    /// The id of the token with this text.
     pub(super) fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// The token that begins a document: the one that the file itself puts before a text, else a
-    /// usual name that it knows.
+    /// The token that begins a document: the one that the file itself puts before a text, else one
+    /// with a usual name.
     pub(super) fn bos(&self) -> Option<u32> {
-        // The library believes that a file which begins texts with a token has it.
+        // The library panics if the file begins texts with a token that it does not have.
         let empty = || self.inner.encode_fast("", true);
         let empty = std::panic::catch_unwind(std::panic::AssertUnwindSafe(empty)).ok()?.ok();
         let first = empty.and_then(|encoding| encoding.get_ids().first().copied());
@@ -120,7 +119,7 @@ impl HuggingFace {
     /// Appends the ids of `text`.
     ///
     /// # Errors
-    /// If the model of the file has no token for something and none for what is unknown.
+    /// If the model has neither a token for some part of the text nor an unknown token.
     pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
         let encoding = self.inner.encode_fast(text, false);
         let encoding = encoding.map_err(|why| EncodeError::Refused { why: why.to_string() })?;
@@ -128,10 +127,10 @@ impl HuggingFace {
         Ok(())
     }
 
-    /// Appends the ids of `text`, which goes on behind a line break.
+    /// Appends the ids of `text`, which continues after a line break.
     ///
     /// # Errors
-    /// Those of [`HuggingFace::encode`].
+    /// The same as those of [`HuggingFace::encode`].
     pub(super) fn encode_on(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
         let mut all = Vec::new();
         if !self.line_break.is_empty() {
@@ -139,23 +138,24 @@ impl HuggingFace {
         }
         match all.strip_prefix(self.line_break.as_slice()) {
             Some(rest) if !all.is_empty() => ids.extend_from_slice(rest),
-            // A line break has no tokens of its own, or not before this text.
+            // A line break has no separate tokens, at least not before this text.
             _ => self.encode(text, ids)?,
         }
         Ok(())
     }
 
-    /// The text of tokens that follow one another; what is no token adds nothing.
+    /// The text of consecutive tokens; unknown ids add nothing.
     pub(super) fn decode(&self, ids: &[u32]) -> String {
         self.inner.decode(ids, false).unwrap_or_default()
     }
 }
 
-/// For private use: no vocabulary has it.
+/// A private-use character, which no vocabulary has.
 const STRANGE: char = '\u{10fffd}';
 
-/// A manifest may have as many different tokens.
+/// The most different tokens that a manifest allows.
 const TOKENS_MAX: u32 = 1 << 20;
 
-/// What files without a post-processor call it: Llama 3, Llama 2, Gemma, GPT-2 and its heirs.
+/// Names of this token in files without a post-processor: Llama 3, Llama 2, Gemma, GPT-2 and its
+/// successors.
 const USUAL: [&str; 4] = ["<|begin_of_text|>", "<s>", "<bos>", "<|endoftext|>"];

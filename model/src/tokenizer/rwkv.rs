@@ -1,39 +1,40 @@
-//! The RWKV World tokenizer: at each place the longest entry of a vocabulary of byte strings.
+//! The RWKV World tokenizer: at each position it takes the longest entry of a vocabulary of byte
+//! strings.
 //!
-//! A vocabulary file has a line per entry, `id literal bytes`: the literal is one of Python's,
-//! `'…'` and `"…"` for text, `b'…'` for bytes that are no UTF-8, and may itself hold spaces. There
-//! is no splitting beforehand, no merging and no normalising, so encoding is one walk down a trie
-//! per token. Every single byte is an entry: no text is without tokens.
+//! A vocabulary file has a line per entry, `id literal bytes`. The literal is one of Python, `'…'`
+//! or `"…"` for text and `b'…'` for bytes that are not UTF-8, and may contain spaces. There is no
+//! splitting, merging or normalising, so encoding is one walk down a trie per token. Every single
+//! byte is an entry, so every text has tokens.
 //!
-//! The trie lies in flat arrays. Nodes are numbered breadth first, so the children of a node are
-//! neighbours and one array of bytes says which is which; what two bytes lead to is one table of
-//! 65,536 places. A walk allocates nothing.
+//! The trie is stored in flat arrays. Nodes are numbered breadth first, so the children of a node
+//! are neighbours, and an array of bytes labels them. A table of 65,536 entries gives the node of
+//! each pair of bytes. A walk does not allocate.
 //!
-//! Source: RWKV-LM, the class `TRIE` of its `rwkv_tokenizer.py`, whose ids the golden vectors hold.
-//! Id 0 is no entry; RWKV's models read it as the border of documents.
+//! Source: RWKV-LM, the class `TRIE` of its `rwkv_tokenizer.py`, which made the golden ids. Id 0 is
+//! not an entry; RWKV's models read it as the boundary of documents.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::file::FileError;
 
-/// A vocabulary to look up in.
+/// A vocabulary as a trie.
 #[derive(Debug)]
 pub(super) struct Trie {
     /// The entry of each single byte. `[256]`
     single: Vec<u32>,
-    /// The node that two bytes lead to, the first one's digit being the higher; 0 where nothing
-    /// begins so. `[65536]`
+    /// The node of each pair of bytes, at index 256 · first + second; 0 where no entry begins with
+    /// the pair. `[65536]`
     second: Vec<u32>,
-    /// The entry that ends at a node, 0 where none does. `[N]`
+    /// The id of the entry that ends at a node, 0 where none does. `[N]`
     entries: Vec<u32>,
-    /// The first child of each node; its last one is before the first of the next. `[N + 1]`
+    /// The first child of each node; the children end where those of the next begin. `[N + 1]`
     children: Vec<u32>,
     /// The byte that leads to a node. `[N]`
     labels: Vec<u8>,
     /// The bytes of all entries in the order of their ids.
     bytes: Vec<u8>,
-    /// Where those of an id end; they begin where the id before ends.
+    /// Where the bytes of each id end; they begin where those of the previous id end.
     ends: Vec<u32>,
 }
 
@@ -41,8 +42,7 @@ impl Trie {
     /// Reads a vocabulary file.
     ///
     /// # Errors
-    /// A line that is none of this format, an id or a string that comes twice, a byte without an
-    /// entry.
+    /// If a line has another format, an id or a string occurs twice, or a byte has no entry.
     pub(super) fn parse(file: &[u8]) -> Result<Self, FileError> {
         let lines = file.split(|byte| *byte == b'\n').enumerate();
         let mut entries = Vec::new();
@@ -69,13 +69,13 @@ impl Trie {
         }
     }
 
-    /// The trie of entries in the order of their bytes.
+    /// Builds the trie of entries that are sorted by their bytes.
     fn build(sorted: &[Entry]) -> Result<Self, FileError> {
         let (mut entries, mut children, mut labels) = (Vec::new(), Vec::new(), vec![0]);
-        // Of each node the entries below it, and how many bytes lead to it.
+        // For each node the entries below it, and its depth.
         let mut queue: VecDeque<(Range<usize>, usize)> = [(0..sorted.len(), 0)].into();
         while let Some((mut below, depth)) = queue.pop_front() {
-            // The shortest comes first in the order of bytes.
+            // The shortest entry comes first in the order of bytes.
             let ends_here = sorted[below.clone()].first().filter(|e| e.bytes.len() == depth);
             entries.push(ends_here.map_or(0, |entry| entry.id));
             below.start += usize::from(ends_here.is_some());
@@ -92,20 +92,21 @@ impl Trie {
         let mut trie = Self { single, second, entries, children, labels, bytes, ends };
         for first in 0..=255 {
             let node = trie.child(0, first);
-            trie.single[usize::from(first)] = if node == 0 { 0 } else { trie.entries[node] };
-            for second in (0..=255).filter(|_| node != 0) {
-                trie.second[place(first, second)] = trie.child(node, second) as u32;
+            if node > 0 {
+                trie.single[usize::from(first)] = trie.entries[node];
+                for second in 0..=255 {
+                    trie.second[place(first, second)] = trie.child(node, second) as u32;
+                }
             }
         }
         Ok(trie)
     }
 
-    /// One more than the greatest id.
+    /// One more than the greatest token id.
     pub(super) fn tokens(&self) -> usize {
         self.ends.len()
     }
 
-    /// Appends the ids of `text`.
     pub(super) fn encode(&self, text: &[u8], ids: &mut Vec<u32>) {
         let mut rest = text;
         while let Some(first) = rest.first() {
@@ -115,14 +116,14 @@ impl Trie {
         }
     }
 
-    /// The bytes of an id; none of one that is no entry.
+    /// The bytes of an id; empty if it is not an entry.
     pub(super) fn decode(&self, id: usize) -> &[u8] {
         let end = |id: usize| self.ends.get(id).map_or(0, |end| *end as usize);
         let begin = id.checked_sub(1).map_or(0, end);
         self.bytes.get(begin..end(id)).unwrap_or_default()
     }
 
-    /// The longest entry that `text` begins with, and its length; `first` is the first byte.
+    /// The longest entry at the start of `text`, and its length; `first` is the first byte.
     fn longest(&self, first: u8, text: &[u8]) -> (u32, usize) {
         let mut best = (self.single[usize::from(first)], 1);
         let Some(&second) = text.get(1) else { return best };
@@ -139,11 +140,11 @@ impl Trie {
         best
     }
 
-    /// The node that `byte` leads to from `node`, 0 where there is none: nothing leads to the root.
+    /// The child of `node` for `byte`; 0, the root, if there is none.
     fn child(&self, node: usize, byte: u8) -> usize {
         let (begin, end) = (self.children[node] as usize, self.children[node + 1] as usize);
         let labels = &self.labels[begin..end];
-        // Most nodes have one child, and few have many.
+        // Most nodes have one child, and only a few have many.
         let found = if labels.len() <= SCAN_MAX {
             labels.iter().position(|label| *label == byte)
         } else {
@@ -153,13 +154,12 @@ impl Trie {
     }
 }
 
-/// A line of the file.
 struct Entry {
     id: u32,
     bytes: Vec<u8>,
 }
 
-/// Bytes of all entries by id, and where each one's end.
+/// The bytes of all entries in the order of ids, and the end of each.
 fn by_id(sorted: &[Entry]) -> Result<(Vec<u8>, Vec<u32>), FileError> {
     let mut order: Vec<&Entry> = sorted.iter().collect();
     order.sort_unstable_by_key(|entry| entry.id);
@@ -180,22 +180,22 @@ fn place(first: u8, second: u8) -> usize {
     usize::from(first) << 8 | usize::from(second)
 }
 
-/// Reads `id literal bytes`.
+/// Parses a line `id literal bytes`.
 fn entry(line: &[u8]) -> Result<Entry, &'static str> {
-    let line = str::from_utf8(line).map_err(|_| "it is no UTF-8")?;
+    let line = str::from_utf8(line).map_err(|_| "it is not UTF-8")?;
     let form = "it is not `id literal bytes`";
     let (id, rest) = line.split_once(' ').ok_or(form)?;
     let (literal, length) = rest.rsplit_once(' ').ok_or(form)?;
     let id = id.parse().ok().filter(|id| (1..=ID_MAX).contains(id));
-    let id = id.ok_or("its id is no number from 1 to 1,048,575")?;
-    let bytes = literal_bytes(literal).ok_or("its literal is none of Python's")?;
+    let id = id.ok_or("its id is not a number from 1 to 1,048,575")?;
+    let bytes = literal_bytes(literal).ok_or("its literal is not one of Python")?;
     if length.parse() != Ok(bytes.len()) || bytes.is_empty() {
         return Err("its literal has another length than it says");
     }
     Ok(Entry { id, bytes })
 }
 
-/// The bytes that a literal of Python means: text as UTF-8, or bytes.
+/// The bytes of a literal of Python: text as UTF-8, or bytes.
 fn literal_bytes(literal: &str) -> Option<Vec<u8>> {
     let (is_text, quoted) = match literal.strip_prefix('b') {
         Some(quoted) => (false, quoted),
@@ -218,7 +218,7 @@ fn literal_bytes(literal: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The code that stands after a backslash.
+/// The code of the escape sequence after a backslash.
 fn escape(letters: &mut std::str::Chars<'_>) -> Option<u32> {
     let digits = match letters.next()? {
         'n' => return Some('\n'.into()),
@@ -235,11 +235,11 @@ fn escape(letters: &mut std::str::Chars<'_>) -> Option<u32> {
     u32::from_str_radix(number, 16).ok()
 }
 
-/// A manifest allows 2^20 tokens.
+/// The largest id: a manifest allows 2^20 tokens.
 const ID_MAX: u32 = (1 << 20) - 1;
-/// Up to here looking at every label is as fast as halving (measured, 2026-11).
+/// Up to this many labels, linear search is as fast as binary search (measured, 2026-11).
 const SCAN_MAX: usize = 8;
-/// So much is shown of a wrong line.
+/// Characters of a wrong line that are shown.
 const EXCERPT_CHARS: usize = 60;
 
 #[cfg(test)]
@@ -271,7 +271,7 @@ mod tests {
             trie.encode(text.as_bytes(), &mut ids);
             ids
         };
-        // "abc" is the begin of an entry and none: back to "ab".
+        // "abc" only begins an entry, so the walk falls back to "ab".
         assert_eq!(ids("abcabcd"), [257, 100, 258]);
         assert_eq!(ids("' '"), [40, 33, 40]);
         assert_eq!(ids(" '' "), [259]);
@@ -288,7 +288,7 @@ mod tests {
     fn literals_are_those_of_python() {
         let read = |literal| literal_bytes(literal);
         assert_eq!(read(r"'a\x00\n\r\t\\\''").as_deref(), Some(&b"a\0\n\r\t\\'"[..]));
-        // In text \x names a letter, in bytes a byte.
+        // In text \x denotes a character, in bytes a byte.
         assert_eq!(read(r"'\xe9'").as_deref(), Some("é".as_bytes()));
         assert_eq!(read(r"b'\xe9'").as_deref(), Some(&[0xe9][..]));
         assert_eq!(read(r#""it's\u20ac""#).as_deref(), Some("it's€".as_bytes()));
@@ -301,12 +301,15 @@ mod tests {
     fn a_wrong_line_is_named() {
         let whole = vocabulary(&[]);
         let with = |line: &str| refusal(&format!("{whole}{line}\n"));
-        let told = with("257 'ab' 3");
-        assert_eq!(told, "line 257, \"257 'ab' 3\": its literal has another length than it says");
+        let message = with("257 'ab' 3");
+        assert_eq!(
+            message,
+            "line 257, \"257 'ab' 3\": its literal has another length than it says"
+        );
         assert!(with("257 'ab").contains("it is not `id literal bytes`"));
-        assert!(with("0 'ab' 2").contains("its id is no number from 1"));
-        assert!(with("1048576 'ab' 2").contains("its id is no number from 1"));
-        assert!(with("257 ab 2").contains("its literal is none of Python's"));
+        assert!(with("0 'ab' 2").contains("its id is not a number from 1"));
+        assert!(with("1048576 'ab' 2").contains("its id is not a number from 1"));
+        assert!(with("257 ab 2").contains("its literal is not one of Python"));
         assert!(with("257 '' 0").contains("another length"));
         assert!(with("300 'a' 1").contains("an entry comes twice: 300"));
         assert!(with("7 'ab' 2").contains("an id comes twice: 7"));
@@ -316,7 +319,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against looking every entry up, and back.
+        /// Compares with trying every entry, and decodes again.
         #[test]
         fn any_text_is_cut_greedily(text in "[abc]{0,40}") {
             let longer = ["ab", "abc", "abcabc", "bca", "caab", "ccc", "aa"];

@@ -10,8 +10,8 @@ fn bytes() -> Tokenizer {
         .expect("no file is needed")
 }
 
-/// Three words, and what begins a text; the begin of a word is a space, as in files made from
-/// SentencePiece models.
+/// Three words and a begin token. Words begin with a space, as in files made from SentencePiece
+/// models.
 fn words() -> Tokenizer {
     let file = r#"{
         "version": "1.0",
@@ -51,7 +51,7 @@ fn a_character_comes_when_it_is_whole() {
 fn what_is_no_text_is_marked() {
     assert_eq!(decode(&bytes(), &[0xff, 0x61]), "\u{fffd}a");
     assert_eq!(decode(&bytes(), &[0xe2, 0x82]), "\u{fffd}");
-    // A character that breaks off, and what follows it.
+    // A truncated character, and the text that follows it.
     assert_eq!(decode(&bytes(), &[0xe2, 0x61]), "\u{fffd}a");
     assert_eq!(decode(&bytes(), &[256, -1, 0x61]), "\u{fffd}\u{fffd}a");
     assert_eq!(decode(&symbols(3), &[2, 3, -1]), "c\u{fffd}\u{fffd}");
@@ -64,8 +64,8 @@ fn symbols_have_letters_of_their_own() {
     assert_eq!(text.chars().count(), 256);
     assert!(text.chars().all(char::is_alphanumeric));
     assert_eq!(symbols(256).encode(&text), Ok(all));
-    let told = symbols(30).encode("aE").map_err(|error| error.to_string());
-    assert_eq!(told, Err("'E' is no symbol of this run: they are a to D".to_owned()));
+    let message = symbols(30).encode("aE").map_err(|error| error.to_string());
+    assert_eq!(message, Err("'E' is not a symbol of this run, which are a to D".to_owned()));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn nothing_is_a_line_break_or_the_first_symbol() {
     assert_eq!(symbols(5).encode(""), Ok(vec![0]));
 }
 
-/// Where documents follow one another one token begins each, and is no text.
+/// In a source of documents one token begins each, and is not part of the text.
 #[test]
 fn documents_have_a_begin() {
     let documents = Tokenizer::bytes();
@@ -88,7 +88,8 @@ fn documents_have_a_begin() {
     assert_eq!(tokens, [7, 97]);
 }
 
-/// A file's cutting off at two tokens would lose text, and its special tokens are text in a text.
+/// The file's truncation to two tokens would lose text, and special tokens that are spelt in a
+/// text are text.
 #[test]
 fn a_hugging_face_file_decides_but_does_not_cut() {
     let words = words();
@@ -99,11 +100,11 @@ fn a_hugging_face_file_decides_but_does_not_cut() {
     assert_eq!(words.text_bytes(&[4, 1, 2]), Some("one two".len()));
     let other = words.clone().beginning_with("▁two").expect("a token");
     assert_eq!(other.bos(), Some(2));
-    let told = words.beginning_with("four").expect_err("refused").to_string();
-    assert_eq!(told, "it has no token \"four\" to begin documents with");
+    let message = words.beginning_with("four").expect_err("refused").to_string();
+    assert_eq!(message, "it has no token \"four\" to begin documents with");
 }
 
-/// A space is between words, not before the first: only both tokens together tell.
+/// A space is between words and not before the first, which only both tokens together show.
 #[test]
 fn text_that_depends_on_what_is_before_comes_piece_by_piece() {
     let mut decoder = words().decoder();
@@ -112,7 +113,7 @@ fn text_that_depends_on_what_is_before_comes_piece_by_piece() {
     assert_eq!(decoder.finish(), "");
 }
 
-/// What goes on from a prompt begins with the space that stands before its first word.
+/// The continuation of a prompt begins with the space before its first word.
 #[test]
 fn a_decoder_goes_on_behind_a_prompt() {
     let words = words();
@@ -122,7 +123,7 @@ fn a_decoder_goes_on_behind_a_prompt() {
     assert_eq!(bytes().decoder_behind(&[97]).push(98), "b");
 }
 
-/// Pieces of a text, each but the first behind a line break, have the tokens of the whole.
+/// Pieces of a text that was cut after line breaks have the same tokens as the whole.
 #[test]
 fn a_text_goes_on_where_it_was_cut_off() {
     let file = r#"{"version": "1.0",
@@ -141,7 +142,7 @@ fn a_text_goes_on_where_it_was_cut_off() {
     }
 }
 
-/// Where a line break is one token with what follows, and where it has none, nothing is lost.
+/// Nothing is lost if a line break has no token, or shares one with the following text.
 #[test]
 fn a_line_break_that_is_no_token_costs_nothing() {
     let file = r#"{"version": "1.0", "model": {"type": "BPE",
@@ -158,13 +159,20 @@ fn a_line_break_that_is_no_token_costs_nothing() {
 }
 
 #[test]
-fn what_is_no_tokenizer_is_told() {
-    let told = |scheme, file: &str| {
+fn what_is_no_tokenizer_is_refused() {
+    let message = |scheme, file: &str| {
         Tokenizer::read(scheme, file.as_bytes()).expect_err("refused").to_string()
     };
-    assert!(told(Scheme::HuggingFace, "{}").starts_with("it is no tokenizer.json of Hugging Face"));
-    assert!(told(Scheme::HuggingFace, "{\"version").starts_with("it is no tokenizer.json"));
-    assert!(told(Scheme::Rwkv, "<html>").starts_with("line 1, \"<html>\": it is not `id literal"));
+    assert!(
+        message(Scheme::HuggingFace, "{}")
+            .starts_with("it is not a usable tokenizer.json of Hugging Face")
+    );
+    assert!(
+        message(Scheme::HuggingFace, "{\"version").starts_with("it is not a usable tokenizer.json")
+    );
+    assert!(
+        message(Scheme::Rwkv, "<html>").starts_with("line 1, \"<html>\": it is not `id literal")
+    );
     assert_eq!(Scheme::of_file(b" \n{\"a\""), Scheme::HuggingFace);
     assert_eq!(Scheme::of_file(b"1 'a' 1"), Scheme::Rwkv);
 }
@@ -176,7 +184,7 @@ proptest! {
         prop_assert_eq!(decode(&bytes(), &tokens), text);
     }
 
-    /// As text comes it is what it would be at once.
+    /// Decoding byte by byte gives the same text as decoding at once.
     #[test]
     fn any_bytes_become_what_std_makes_of_them(all: Vec<u8>) {
         let tokens: Vec<_> = all.iter().map(|byte| i32::from(*byte)).collect();

@@ -1,35 +1,35 @@
-//! What a tokenizer makes of what it does not know.
+//! How a tokenizer treats characters without a token.
 
 use thiserror::Error;
 
-/// What becomes of a letter that a tokenizer does not know.
+/// How a tokenizer encodes a character without a token of its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unknown {
-    /// There is none: bytes have tokens.
+    /// There is no such character, since all bytes have tokens.
     Never,
-    /// This token stands for it, and it cannot be told from others.
+    /// It becomes this token, so unknown characters cannot be distinguished.
     Token(u32),
-    /// Nothing: it is not among the tokens.
+    /// It is left out, so decoding does not restore the text.
     Dropped,
 }
 
-/// Why a text has no tokens.
+/// Why a text cannot be encoded.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum EncodeError {
-    /// The synthetic source has no such symbol.
-    #[error("{letter:?} is no symbol of this run: they are {first} to {last}")]
+    /// The synthetic source has no symbol that is shown as this letter.
+    #[error("{letter:?} is not a symbol of this run, which are {first} to {last}")]
     NoSymbol {
-        /// The letter that has no token.
+        /// The letter that is not a symbol.
         letter: char,
-        /// The first symbol's letter.
+        /// The letter of the first symbol.
         first: char,
-        /// The last symbol's letter.
+        /// The letter of the last symbol.
         last: char,
     },
-    /// The tokenizer's file has no token for something.
+    /// The tokenizer's file has no token for some part, and no unknown token.
     #[error("the tokenizer refuses the text: {why}")]
     Refused {
-        /// What the library says.
+        /// The error of the crate `tokenizers`.
         why: String,
     },
 }

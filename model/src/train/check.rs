@@ -1,8 +1,8 @@
-//! Whether a device computes what the CPU computes.
+//! Whether a device computes the same as the CPU.
 //!
-//! Tests run on a software device and on emulated kernels; what a contributor's GPU and its driver compute, only
-//! that machine can show. So each start on a GPU takes one step of a small model of the run's family there and on
-//! the CPU, and compares logits, loss, gradients and the weights after it.
+//! Tests run on a software device and on emulated kernels, which say nothing about a contributor's
+//! GPU and its driver. So each start on a GPU takes one step of a small model of the run's family
+//! there and on the CPU, and compares the logits, the loss, the gradients and the updated weights.
 
 #[cfg(feature = "cube")]
 use std::collections::BTreeSet;
@@ -22,9 +22,11 @@ use crate::genesis;
 use crate::optim::Optimizer;
 use crate::params;
 
-/// Of the largest value. Gradients that nearly cancel differ by a thousandth in f32; a fault is in the first digits.
+/// The largest error, as a share of the largest value. Gradients that nearly cancel differ by a
+/// thousandth in f32; a fault shows in the first digits.
 const BOUND: f32 = 0.01;
-/// Of the learning rate, in the mean: Adam divides a gradient by its size, and tiny ones have either sign.
+/// The largest mean error of an update, as a share of the learning rate. Adam divides a gradient by
+/// its size, so tiny gradients of uncertain sign cause full steps.
 const MOVED: f32 = 0.1;
 const LEARNING_RATE: f64 = 1e-3;
 const SEED: u64 = 1;
@@ -55,12 +57,12 @@ pub(crate) fn device<A: TrainBackend>(place: &Place<A>, family: Family) -> Resul
     Ok(())
 }
 
-/// What a device is held against.
+/// The reference for all devices.
 pub(crate) fn cpu() -> Place<Autodiff<Flex>> {
     Place::new(Default::default(), crate::Device::Cpu)
 }
 
-/// Longer than a chunk of the recurrence, and no multiple of one.
+/// A small model whose context is longer than a chunk of the recurrence, and no multiple of one.
 pub(crate) fn work(family: Family) -> Work {
     let model = config::Model { context: 96, layers: 3, ..family.bench_model() };
     let mut work = Work { model, ..Work::synthetic() };
@@ -68,12 +70,12 @@ pub(crate) fn work(family: Family) -> Work {
     work
 }
 
-/// What one step computes.
+/// The results of one step.
 #[derive(Clone, Debug)]
 pub(crate) struct Computed {
     logits: Vec<f32>,
     loss: f64,
-    /// In canonical order, as the weights.
+    /// In canonical order, like the weights.
     gradient: Vec<f32>,
     weights: Vec<f32>,
 }
@@ -93,16 +95,16 @@ pub(crate) fn same_bits(a: &[Vec<f32>], b: &[Vec<f32>]) -> bool {
         && a.iter().zip(b).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(same))
 }
 
-/// What is off by the largest multiple of its bound.
+/// The quantity with the largest error relative to its bound.
 #[derive(Clone, Debug)]
 pub(crate) struct Farthest {
-    /// That multiple: up to 1 is right.
+    /// The error over the bound; up to 1 is accepted.
     pub(crate) of_bound: f32,
-    /// What it is, and by how much.
+    /// The name of the quantity and its error.
     pub(crate) what: String,
 }
 
-/// One step of the small model with Adam's update, on weights and data that are always the same.
+/// One step of the small model with Adam's update, always on the same weights and data.
 pub(crate) fn step<A: TrainBackend>(work: &Work, place: Place<A>) -> Result<Computed, TrainError> {
     let source = Dataset::open(work, SEED, &[])?;
     let stream = Stream { seed: [SEED as u8; 32], committed: 0 };
@@ -124,14 +126,14 @@ pub(crate) fn step<A: TrainBackend>(work: &Work, place: Place<A>) -> Result<Comp
     Ok(Computed { logits, loss, gradient, weights })
 }
 
-/// No weight is zero, or gradients behind it would be.
+/// Weights with noise, because a zero weight would make the gradients that pass through it zero.
 fn weights_of(specs: &[genesis::Spec]) -> Vec<f32> {
     let mut draw = Draw::new(&[SEED as u8; 32], 0, 0);
     let mut noise = || NOISE * (draw.unit() as f32 - 0.5);
     genesis::weights(SEED, specs).into_iter().map(|x| x + noise()).collect()
 }
 
-/// What of `found` is off by the largest multiple of its bound.
+/// The quantity in `found` with the largest error relative to its bound.
 pub(crate) fn farthest(work: &Work, expected: &Computed, found: &Computed) -> Farthest {
     let largest = "of the largest value";
     let mut all = vec![
@@ -159,7 +161,7 @@ pub(crate) fn farthest(work: &Work, expected: &Computed, found: &Computed) -> Fa
         what: format!("{what} is off by {:.1} % {of}", 100.0 * apart),
     });
     let none = Farthest { of_bound: 0.0, what: String::new() };
-    // What is not a number is farther than all.
+    // NaN is farther than any number.
     said.fold(none, |most, x| if is_more(x.of_bound, most.of_bound) { x } else { most })
 }
 
@@ -167,12 +169,12 @@ fn is_more(x: f32, most: f32) -> bool {
     x > most || (x.is_nan() && !most.is_nan())
 }
 
-/// The largest; what is not a number is larger than all.
+/// The largest of `numbers`, where NaN is larger than any number.
 pub(crate) fn largest(numbers: impl Iterator<Item = f32>) -> f32 {
     numbers.fold(0.0, |most, x| if is_more(x, most) { x } else { most })
 }
 
-/// The largest difference over the largest value; rounding of what is zero counts for nothing.
+/// The largest difference over the largest value. Rounding of all-zero values is ignored.
 pub(crate) fn distance(expected: &[f32], found: &[f32]) -> f32 {
     let largest = expected.iter().fold(1e-6, |most: f32, x| most.max(x.abs()));
     self::largest(expected.iter().zip(found).map(|(a, b)| (a - b).abs() / largest))
@@ -221,7 +223,7 @@ mod tests {
             for spec in specs(&work.model) {
                 end += spec.len();
                 let some = gradient[end - spec.len()..end].iter().any(|g| g.abs() > 1e-7);
-                // In GoldFinch one takes no part, and a bias of all keys changes no softmax.
+                // In GoldFinch one parameter is unused, and a bias of all keys changes no softmax.
                 let idle = [".time_faaaa", ".att.ln_k.bias"];
                 let idle = idle.iter().any(|name| spec.name.ends_with(name));
                 let idle = idle && family == Family::GoldFinch;

@@ -1,4 +1,4 @@
-//! The trainer through its public face, on the CPU.
+//! The trainer through its public interface, on the CPU.
 
 use super::*;
 use crate::arch::specs;
@@ -28,7 +28,7 @@ fn weights(model: &dyn Model) -> Vec<f32> {
     theta
 }
 
-/// The same with another architecture.
+/// The same work with another architecture.
 fn work_of(family: Family) -> Work {
     let mut work = work();
     let model = work.model.clone();
@@ -74,16 +74,16 @@ fn assert_learns(work: &Work) {
     assert!(after < entropy.unigram, "{family:?}: {after} is no better than {}", entropy.unigram);
 }
 
-/// What is read token by token, or in parts longer than the context, is the whole text read at
-/// once; but a Llama sees no more than its context, and when that is full goes on from three
-/// quarters of it.
+/// Reading token by token, or in parts longer than the context, gives the same scores as reading
+/// the whole text at once. But a Llama sees no more than its context, and when that is full it
+/// continues from three quarters of it.
 #[test]
 fn a_reader_expects_what_the_model_expects() {
     for family in Family::ALL {
         let mut work = work_of(family);
         let mut model = crate::model(&work, Device::Cpu).unwrap();
         let mut theta = genesis::weights(5, &specs(&work.model));
-        // A model at its start looks at the present token only.
+        // At its start a model looks only at the present token.
         theta.iter_mut().enumerate().for_each(|(i, x)| *x += ((i * 37 % 23) as f32 - 11.0) * 0.02);
         model.load(&theta).unwrap();
         let text: Vec<i32> = (0..20).map(|i| i * i % 13).collect();
@@ -105,7 +105,7 @@ fn a_reader_expects_what_the_model_expects() {
         let mut short = crate::model(&work, Device::Cpu).unwrap();
         short.load(&theta).unwrap();
         let mut reader = short.reader();
-        // Tokens that are read, and how many of all that were read a Llama then sees.
+        // How many tokens are read, and how many of all read so far a Llama then sees.
         let mut at = 0;
         for (count, seen) in [(1, 1), (7, 8), (1, 6), (2, 8), (9, 6)] {
             let found = reader.read(&text[at..at + count]).unwrap();
@@ -135,7 +135,7 @@ fn a_step_is_a_pure_function_on_any_number_of_threads() {
     assert_ne!(one, run(1, Stream { seed: [8; 32], ..STREAM }));
 }
 
-/// Micro-batches that divide the batch and some that do not give the same step up to rounding.
+/// Micro-batches, whether or not they divide the batch, give the same step up to rounding.
 #[test]
 fn micro_batches_add_up_to_the_batch() {
     let run = |micro_batch: Option<usize>| {
@@ -150,7 +150,8 @@ fn micro_batches_add_up_to_the_batch() {
             assert!((a.loss - b.loss).abs() < 1e-5 && (a.grad_norm - b.grad_norm).abs() < 1e-4);
         }
         let far = theta.iter().zip(&parts_theta).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        // Adam turns rounding of tiny gradients into larger differences, never larger than a step.
+        // Adam turns the rounding of tiny gradients into larger differences, but never above a
+        // step.
         assert!(far < 0.1 * work().train.lr as f32, "{micro_batch}: {far}");
     }
     let source = Arc::new(Dataset::open(&work(), 5, &[]).unwrap());
@@ -193,7 +194,7 @@ fn the_learning_rate_follows_run_and_peer() {
         let step = trainer.step(&STREAM, committed, tokens(committed)).unwrap();
         step.learning_rate / work.train.lr
     };
-    // The run's place holds back a peer at the start, cold moments one that joins later.
+    // The run's warmup limits a peer at the start, cold moments limit a peer that joins later.
     let found = [rate(0), rate(1), rate(100), rate(100), rate(100)];
     for (found, expected) in found.into_iter().zip([0.1, 0.2, 0.75, 1.0, 1.0]) {
         assert!((found - expected).abs() < 1e-12, "{found} {expected}");
@@ -247,7 +248,7 @@ fn more_micro_batch_costs_more_memory() {
     let (one, two) = (held_bytes(&work, 1), held_bytes(&work, 2));
     assert!(20 * count + embedding < one && one < two);
     assert_eq!(two - one, one - 20 * count - embedding);
-    // A whole batch needs no sum of gradients, and there is no more than a batch.
+    // A whole batch needs no sum of gradients, and a micro-batch is at most the batch.
     let batch = work.train.batch as u64;
     assert_eq!(held_bytes(&work, 8), 16 * count + embedding + batch * (two - one));
     assert_eq!(held_bytes(&work, 8), held_bytes(&work, 100));

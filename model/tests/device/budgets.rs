@@ -1,4 +1,5 @@
-//! What a step of large models asks of a GPU, counted on the driver of `tests/emucuda`, which then computes nothing.
+//! What a training step of large models requests from a GPU, counted by the driver of
+//! `tests/emucuda`, which computes nothing in that mode.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -9,7 +10,7 @@ use intellect_model::config::{self, Family, Model, Work};
 use intellect_model::data::{Dataset, Stream};
 use intellect_model::{Device, train, trainer};
 
-/// Shapes as `node/presets` has them.
+/// The shapes of the presets in `node/presets`.
 fn presets() -> Vec<(&'static str, Model)> {
     let llama = |layers, width, heads, kv_heads, ffn, context, vocab| Model {
         layers,
@@ -39,14 +40,15 @@ fn presets() -> Vec<(&'static str, Model)> {
     ]
 }
 
-/// What the driver counted until somebody last waited for it.
+/// What the driver had counted when it was last waited for.
 fn report() -> BTreeMap<String, u64> {
     let text = fs::read_to_string(env::var_os("EMUCUDA_REPORT").unwrap()).unwrap();
     let pairs = text.lines().filter_map(|line| line.rsplit_once(' '));
     pairs.map(|(name, count)| (name.to_owned(), count.parse().unwrap())).collect()
 }
 
-/// Of the second step of so many sequences, one at a time: the moments are there.
+/// The counts of the second step with a batch of `sequences`, one sequence at a time: the moments
+/// of AdamW exist by then.
 fn step(work: &Work, sequences: usize) -> BTreeMap<String, u64> {
     let mut work = work.clone();
     work.train.batch = sequences;
@@ -55,7 +57,7 @@ fn step(work: &Work, sequences: usize) -> BTreeMap<String, u64> {
     trainer.model().load(&vec![0.0; work.model.parameter_count() as usize]).unwrap();
     let stream = Stream { seed: [5; 32], committed: 0 };
     trainer.step(&stream, 0, 0).unwrap();
-    // Whoever waits for the device has it report.
+    // The end of a step waits for the device, and the driver reports at each wait.
     let before = report();
     trainer.step(&stream, 1, 0).unwrap();
     let after = report();
@@ -66,11 +68,11 @@ fn step(work: &Work, sequences: usize) -> BTreeMap<String, u64> {
     after.into_iter().map(more).collect()
 }
 
-/// What a preset asks is what `tests/emucuda/budgets.toml` says. A process each: a pool of
-/// memory keeps what it had.
+/// Asserts that a preset requests exactly what `tests/emucuda/budgets.toml` lists. Each preset
+/// needs its own process, because a memory pool keeps what it has allocated.
 pub(crate) fn assert_budget(name: &str) {
     let model = presets().into_iter().find(|(known, _)| *known == name).unwrap().1;
-    // A device is checked with numbers.
+    // The check of the device needs real numbers, so it runs before the driver only counts.
     let small = Work { model: model.family.bench_model(), ..Work::synthetic() };
     let source = Arc::new(Dataset::open(&small, 5, &[]).unwrap());
     drop(trainer(&small, source, Device::Cuda(0), Some(1)).unwrap());
@@ -98,6 +100,6 @@ pub(crate) fn assert_budget(name: &str) {
     let known = fs::read_to_string(file).unwrap();
     assert!(
         known.contains(&found),
-        "what a step asks has changed; numbers may only fall:\n{found}"
+        "what a step requests has changed; the numbers may only fall:\n{found}"
     );
 }

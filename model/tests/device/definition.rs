@@ -1,8 +1,9 @@
-//! Attention and the recurrence as they are defined, in numbers of 64 bits: what kernels are held against.
+//! Attention and the recurrence computed by definition in f64, as the reference for the kernels.
 
 use intellect_model::ops::Heads;
 
-/// y, and for its gradient that of the packed rows. `starts` says where the document of each position begins.
+/// y, and the gradient of the packed rows for the gradient of y. `starts` holds the position where
+/// the document of each position begins.
 pub(crate) fn attention(heads: Heads, starts: &[u32], qkv: &[f32], dy: &[f32]) -> [Vec<f64>; 2] {
     let Heads { sequences, tokens, query, kv, size } = heads;
     let (row, scale) = (heads.row(), 1.0 / (size as f64).sqrt());
@@ -41,10 +42,10 @@ pub(crate) fn attention(heads: Heads, starts: &[u32], qkv: &[f32], dy: &[f32]) -
     [y, dqkv]
 }
 
-/// Sizes of the recurrence: sequences, tokens, heads, width of a head.
+/// The sizes of the recurrence: sequences, tokens, heads, channels per head.
 pub(crate) type Sizes = [usize; 4];
 
-/// y, and for its gradient those of r, k, v, w, u and the state before the first token.
+/// y, and the gradients of r, k, v, w, u and the initial state for the gradient of y.
 pub(crate) fn wkv(
     [sequences, tokens, heads, size]: Sizes,
     [r, k, v, w, u, state]: [&[f32]; 6],

@@ -1,4 +1,5 @@
-//! The kernels of ours on a GPU, forth and back, against the definitions in 64 bits; and against themselves.
+//! The kernels of this crate on a GPU, forward and backward, compared with the definitions in f64;
+//! and a second run compared with the first.
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{AutodiffBackend, TensorMetadata as _};
@@ -7,7 +8,7 @@ use intellect_model::ops::{Attention, Documents, FusedOps, Heads, Project, Wkv};
 
 use crate::definition::{self, Sizes};
 
-/// Values in ±`size` from a small generator.
+/// Values between −`size` and `size` from a small generator.
 pub(crate) fn random(count: usize, size: f32, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
     let mut next = || {
@@ -20,7 +21,7 @@ pub(crate) fn random(count: usize, size: f32, seed: u64) -> Vec<f32> {
 /// An input and its shape.
 type Input<'a> = (&'a [f32], Vec<usize>);
 
-/// What an operator makes of its inputs, and the gradient of each when the output has the gradient `dy`.
+/// The output of an operator, and the gradient of each input when the output has the gradient `dy`.
 pub(crate) fn forth_and_back<A: AutodiffBackend + FusedOps>(
     inputs: &[Input<'_>],
     dy: &[f32],
@@ -42,7 +43,7 @@ pub(crate) fn forth_and_back<A: AutodiffBackend + FusedOps>(
     std::iter::once(y.into_data().to_vec().unwrap()).chain(leaves.iter().map(of)).collect()
 }
 
-/// The largest difference over the largest value.
+/// The largest difference, divided by the largest value.
 pub(crate) fn distance(found: &[f32], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let most = expected.iter().fold(1e-30, |most: f64, x| most.max(x.abs()));
@@ -50,7 +51,7 @@ pub(crate) fn distance(found: &[f32], expected: &[f64]) -> f64 {
     apart.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most })
 }
 
-/// Of each sequence documents of so many tokens, one more in each next one.
+/// Sequences packed with documents of `document` tokens, one token more in each next sequence.
 fn assert_attention<A: AutodiffBackend + FusedOps>(heads: Heads, document: usize) {
     let positions = heads.sequences * heads.tokens;
     let number = |at: usize| (at % heads.tokens / (document + at / heads.tokens)) as i32;
@@ -71,10 +72,11 @@ fn assert_attention<A: AutodiffBackend + FusedOps>(heads: Heads, document: usize
         let off = distance(found, expected);
         assert!(off < 2e-6, "{heads:?}, documents of {document}: {off:.1e}");
     }
-    assert_eq!(found, run(), "the same once more is something else");
+    assert_eq!(found, run(), "a second run gives another result");
 }
 
-/// Rows of one token and of many, heads that share keys, documents of one token and of all.
+/// Sequences of one token and of many, heads that share keys, documents of one token and of all
+/// tokens.
 pub(crate) fn assert_attention_is_its_definition<A: AutodiffBackend + FusedOps>() {
     for ([sequences, tokens, query, kv, size], document) in [
         ([1, 1, 1, 1, 16], 9),
@@ -121,14 +123,15 @@ fn assert_wkv<A: AutodiffBackend + FusedOps>(sizes: Sizes, by_token: bool, decay
     let names = ["y", "dr", "dk", "dv", "dw", "du", "dstate"];
     for ((found, expected), name) in found.iter().zip(&expected).zip(names) {
         let off = distance(found, expected);
-        // p is the difference of sums over a span.
+        // dw comes from p, a difference of sums over a span.
         let bound = if name == "dw" { 2e-5 } else { 2e-6 };
         assert!(off < bound, "{sizes:?}, by token {by_token}, {decays:?}: {name} {off:.1e}");
     }
-    assert_eq!(found, run(), "the same once more is something else");
+    assert_eq!(found, run(), "a second run gives another result");
 }
 
-/// Rows that end within a chunk and within a span, heads of several widths, decays of every size.
+/// Sequences that end within a chunk and within a span, heads of several widths, and decays of
+/// every size.
 pub(crate) fn assert_the_recurrence_is_its_definition<A: AutodiffBackend + FusedOps>() {
     for (sizes, by_token) in [
         ([1, 1, 1, 8], true),
@@ -149,7 +152,7 @@ pub(crate) fn assert_the_recurrence_is_its_definition<A: AutodiffBackend + Fused
     }
 }
 
-/// Rows and columns that divide nothing, and one row alone.
+/// Rows and columns that are not multiples of a tile, and a single row.
 pub(crate) fn assert_products_are_their_definition<A: AutodiffBackend + FusedOps>() {
     for [rows, ins, outs] in
         [[1, 1, 1], [1, 64, 7], [5, 3, 7], [130, 33, 65], [64, 128, 96], [3, 500, 2]]

@@ -1,4 +1,4 @@
-//! Operators with kernels of ours on a GPU, forth and back, against what the CPU makes of the same.
+//! The operators on a GPU, forward and backward, compared with their results on the CPU.
 
 use std::fmt::Debug;
 
@@ -15,13 +15,14 @@ use crate::kernels::{distance, forth_and_back, random};
 
 type Cpu = Autodiff<Flex>;
 
-/// Of the largest value: sums of a few hundred numbers in another order.
+/// The largest allowed difference, relative to the largest value: sums of a few hundred numbers are
+/// taken in another order.
 const BOUND: f64 = 1e-5;
 
-/// What a backend makes of an operator's inputs.
+/// Computes the output of an operator on a backend.
 type Run<'a, B> = &'a dyn Fn(Vec<FloatTensor<B>>) -> FloatTensor<B>;
 
-/// Inputs of these shapes, an output of so many numbers.
+/// Compares both backends for random inputs of these shapes and an output of `outputs` numbers.
 fn assert_same<A: AutodiffBackend + FusedOps>(
     name: &dyn Debug,
     shapes: &[Vec<usize>],
@@ -29,7 +30,7 @@ fn assert_same<A: AutodiffBackend + FusedOps>(
     cpu: Run<'_, Cpu>,
     gpu: Run<'_, A>,
 ) {
-    // Of such a size that no tanh is saturated.
+    // Small enough that no tanh is saturated.
     let values = |(at, shape): (usize, &Vec<usize>)| {
         random(shape.iter().product(), if at == 0 { 2.0 } else { 0.5 }, 1 + at as u64)
     };
@@ -44,7 +45,7 @@ fn assert_same<A: AutodiffBackend + FusedOps>(
         let what = if at == 0 { "the output".into() } else { format!("gradient {}", at - 1) };
         assert!(off < BOUND, "{name:?} of {shapes:?}: {what} is off by {off:.1e}");
     }
-    assert_eq!(found, forth_and_back::<A>(&inputs, &dy, gpu), "{name:?}: not the same once more");
+    assert_eq!(found, forth_and_back::<A>(&inputs, &dy, gpu), "{name:?}: a second run differs");
 }
 
 fn assert_operator<A: AutodiffBackend + FusedOps, O: Operator<N>, const N: usize>(
@@ -62,7 +63,7 @@ fn assert_operator<A: AutodiffBackend + FusedOps, O: Operator<N>, const N: usize
     assert_same::<A>(&op, &shapes.map(<[usize]>::to_vec), outputs, &cpu, &gpu);
 }
 
-/// Of all outputs, each by its number, or of the last alone.
+/// Compares the sum of all outputs, each weighted by its number, and the last output alone.
 fn assert_multi_output<A, O, const N: usize, const M: usize>(
     op: O,
     shapes: [&[usize]; N],
@@ -88,7 +89,7 @@ fn assert_multi_output<A, O, const N: usize, const M: usize>(
     }
 }
 
-/// One token, sizes that divide nothing, more channels than a cube has units.
+/// One token, sizes that are not multiples of a block, and more channels than a cube has units.
 pub(crate) fn assert_operators_are_those_of_the_cpu<A: AutodiffBackend + FusedOps>() {
     for [sequences, tokens, heads, size] in
         [[1, 1, 1, 8], [2, 5, 1, 7], [3, 70, 4, 16], [1, 300, 2, 65], [2, 9, 1, 600]]

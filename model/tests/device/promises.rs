@@ -1,4 +1,4 @@
-//! What every device must compute, whichever backend drives it.
+//! What every device must compute, with any backend.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) fn usable(device: Device) -> Option<Device> {
     }
 }
 
-/// What is allocated later finds no zeros.
+/// Fills memory with NaN and releases it, so that later allocations do not find zeros.
 fn leave_dirt<B: Backend>() {
     let device = Default::default();
     let held: Vec<_> = (3..23)
@@ -35,7 +35,8 @@ fn leave_dirt<B: Backend>() {
     assert!(held.into_iter().all(|x| x.sum().into_scalar().elem::<f32>().is_nan()));
 }
 
-/// Nothing of a family's file is past its bound, in fresh memory and, where that is asked, in used.
+/// Asserts that every check of a family's file is within its bound, in fresh memory (`false`) and
+/// in used memory (`true`).
 pub(crate) fn assert_golden<A: Form>(name: &str, dirty: &[bool]) {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared");
     let shared = std::env::var_os("INTELLECT_SHARED").map_or_else(|| beside.into(), PathBuf::from);
@@ -55,7 +56,7 @@ pub(crate) fn assert_golden<A: Form>(name: &str, dirty: &[bool]) {
     }
 }
 
-/// A model of a family, as small as one can be that has everything.
+/// The smallest model of a family that has all of its parts.
 fn work_of(family: Family) -> Work {
     let mut work = Work::synthetic();
     work.model = family.bench_model();
@@ -63,7 +64,7 @@ fn work_of(family: Family) -> Work {
     work
 }
 
-/// The start on a device checks it; a step on it is a step.
+/// Creating a trainer checks the device, and a step on it has the loss of a step on the CPU.
 pub(crate) fn assert_every_family_starts_and_learns(device: Device) {
     for family in Family::ALL {
         let work = work_of(family);
@@ -80,10 +81,10 @@ pub(crate) fn assert_every_family_starts_and_learns(device: Device) {
     }
 }
 
-/// CubeCL's own answer is a panic on a thread of its own, and numbers of what was in memory before.
+/// CubeCL alone would panic on one of its threads and return whatever was in memory before.
 pub(crate) fn assert_an_allocation_that_fails_ends_the_device(device: Device) {
     let mut work = work_of(Family::Llama);
-    // Logits of 17 GB: no device that is a program has a buffer like that.
+    // Logits of 17 GB: no emulated device has such a large buffer.
     (work.model.vocab, work.model.context, work.train.batch) = (1 << 20, 64, 64);
     work.model.width = 16;
     let source = Arc::new(Dataset::open(&work, 5, &[]).unwrap());
@@ -93,5 +94,5 @@ pub(crate) fn assert_an_allocation_that_fails_ends_the_device(device: Device) {
     assert!(matches!(error, TrainError::Lost { .. }), "{error}");
     assert!(error.to_string().contains("--micro-batch"), "{error}");
     let error = trainer.model().store(&mut vec![0.0; 8]).unwrap_err();
-    assert!(matches!(error, TrainError::Lost { .. }), "what it holds is handed out: {error}");
+    assert!(matches!(error, TrainError::Lost { .. }), "a lost device returns weights: {error}");
 }

@@ -1,4 +1,4 @@
-//! The kernels of attention with numbers of 16 bits, whose products tensor cores compute.
+//! The attention kernels in bf16, where tensor cores compute the products.
 
 #[path = "../../src/ops/attention/cube/backward.rs"]
 mod backward;
@@ -17,14 +17,15 @@ use self::tile::Tile;
 use crate::definition;
 use crate::kernels::{distance, random};
 
-/// By tiles that tensor cores take: of the forward pass, of the gradient of queries, of that of keys.
+/// Tiles for tensor cores: of the forward pass, of the gradient of queries and of the gradient of
+/// keys.
 fn tiles(size: usize) -> [Tile; 3] {
     let tile = |own, other| Tile { size, vector: 8, own, other, mma: true };
     [tile(64, 64), tile(64, 64), tile(64, 32)]
 }
 
 fn arg(handle: &Handle, count: usize) -> TensorArg<CudaRuntime> {
-    #[expect(unsafe_code, reason = "the handle has so many elements")]
+    #[expect(unsafe_code, reason = "the handle holds `count` elements")]
     unsafe {
         TensorArg::from_raw_parts(handle.clone(), [1].into(), [count].into())
     }
@@ -115,12 +116,13 @@ fn assert_attention(heads: Heads, document: usize) {
     let get = |handle| long(bf16::from_bytes(&client.read_one_unchecked(handle)));
     for (found, expected) in [get(y), get(dqkv)].iter().zip(&expected) {
         let off = distance(found, expected);
-        // 8 bits of a number: 2e-3.
+        // bf16 has a precision of 8 bits, a relative error of 2e-3.
         assert!(off < 1e-2, "{heads:?}, documents of {document}: {off:.1e}");
     }
 }
 
-/// Rows of one token and of many, heads that share keys, documents of one token and of all.
+/// Sequences of one token and of many, heads that share keys, documents of one token and of all
+/// tokens.
 pub(crate) fn assert_attention_is_its_definition() {
     for ([sequences, tokens, query, kv, size], document) in [
         ([1, 1, 1, 1, 16], 9),

@@ -1,8 +1,8 @@
-//! What is compared with a file of vectors, whatever the family: logits, loss, the gradient of every
-//! parameter, the start, the optimiser's groups and a trace of training.
+//! The checks against a file of vectors that all families share: logits, loss, the gradient of
+//! every parameter, the initial weights, the groups of the optimiser and a trace of training.
 //!
-//! What only one family has is in its own file, which also reads the configuration in the words of
-//! the program that made the vectors.
+//! Checks of a single family are in its own file, which also reads the configuration in the format
+//! of the program that made the vectors.
 
 use anyhow::{Context, Result, bail, ensure};
 use burn_autodiff::Autodiff;
@@ -23,35 +23,35 @@ use crate::llama;
 use crate::rwkv;
 use crate::vectors::{Tensor, Vectors, number};
 
-/// The operators by hand.
+/// The hand-written operators.
 type Fused = Autodiff<Flex>;
-/// The operators as burn's tensor code, differentiated by burn.
+/// The operators written with burn tensors and differentiated by burn.
 type Plain = Autodiff<Flex, BalancedCheckpointing>;
 
-/// A backend that a form of the operators trains on.
+/// A backend that trains with one form of the operators.
 pub(crate) trait Form: FusedOps + AutodiffBackend<InnerBackend: FusedOps> {}
 impl<A: FusedOps + AutodiffBackend<InnerBackend: FusedOps>> Form for A {}
 
-/// A form's tensors without gradients.
+/// The backend of a form without gradients.
 pub(crate) type Inner<A> = <A as AutodiffBackend>::InnerBackend;
 
-/// One comparison.
+/// The result of one comparison.
 #[derive(Debug)]
 pub(crate) struct Check {
-    #[allow(dead_code, reason = "some only print it")]
+    #[allow(dead_code, reason = "some programs that include this file only print it")]
     pub(crate) name: String,
     pub(crate) error: f64,
     pub(crate) bound: f64,
 }
 
 impl Check {
-    /// What is not a number does not pass.
+    /// An error of NaN does not pass.
     pub(crate) fn passes(&self) -> bool {
         self.error <= self.bound
     }
 }
 
-/// Everything that a file allows to check of one form of the operators on its default device.
+/// All checks that a file allows for one form of the operators on its default device.
 #[allow(dead_code, reason = "not every test that includes this file has a device")]
 pub(crate) fn checks_of<A: Form>(vectors: &Vectors) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
@@ -59,7 +59,7 @@ pub(crate) fn checks_of<A: Form>(vectors: &Vectors) -> Result<Vec<Check>> {
     Ok(checks)
 }
 
-/// Everything that a file allows to check on the CPU, with both forms of the operators.
+/// All checks that a file allows on the CPU, with both forms of the operators.
 #[allow(dead_code, reason = "not every test that includes this file checks the CPU")]
 pub(crate) fn checks(vectors: &Vectors) -> Result<Vec<Check>> {
     let subject = Subject::new(vectors)?;
@@ -71,7 +71,7 @@ pub(crate) fn checks(vectors: &Vectors) -> Result<Vec<Check>> {
     Ok(checks)
 }
 
-/// A file's model, and the batch in it.
+/// The model and the batch of a file.
 pub(crate) struct Subject<'a> {
     pub(crate) vectors: &'a Vectors,
     pub(crate) arch: Arch,
@@ -79,7 +79,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) rows: Rows,
 }
 
-/// What one pass forward and back gives.
+/// The results of one forward and backward pass.
 pub(crate) struct Pass {
     pub(crate) logits: Vec<f32>,
     pub(crate) loss: f32,
@@ -136,7 +136,8 @@ impl<'a> Subject<'a> {
         self.check_training::<A>(&mut add)
     }
 
-    /// The losses and norms of AdamW steps on the one batch, beside the file in `train.json`.
+    /// Compares the losses and gradient norms of AdamW steps on the one batch with `train.json`,
+    /// which is next to the file.
     fn check_training<A: Form>(&self, add: &mut dyn FnMut(&str, f64, f64)) -> Result<()> {
         let Some(trace) = self.vectors.beside("train.json")? else { return Ok(()) };
         let Some(expected) = trace.get(self.vectors.stem()) else { return Ok(()) };
@@ -151,8 +152,8 @@ impl<'a> Subject<'a> {
         };
         let lr = number(&trace, "lr")?;
         let curve = |key: &str| {
-            let values = expected[key].as_array().context("train.json has no such curve")?;
-            values.iter().map(|v| v.as_f64().context("no number")).collect::<Result<Vec<_>>>()
+            let values = expected[key].as_array().context("train.json lacks a curve")?;
+            values.iter().map(|v| v.as_f64().context("not a number")).collect::<Result<Vec<_>>>()
         };
         let mut optimizer = Optimizer::<Inner<A>>::new(&train, self.arch.groups());
         let mut parameters = self.parameters::<Inner<A>>()?;
@@ -169,8 +170,8 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// What the reference's start has where it is not random, and that what is random has the
-    /// singular values that it should have.
+    /// Compares the initial weights that are not random with those of the reference, and the
+    /// singular values of those that are.
     fn check_start(&self, checks: &mut Vec<Check>) -> Result<()> {
         let start = genesis::weights(1, &self.specs);
         for (spec, found) in self.named(&start) {
@@ -183,7 +184,7 @@ impl<'a> Subject<'a> {
                 let error = match spec.init {
                     Init::Constant(0.0) => gain,
                     Init::Orthogonal { gain: ours } => (gain - ours).abs(),
-                    // An embedding has a gain too, and it says nothing.
+                    // An embedding has a gain too, but it means nothing.
                     _ => continue,
                 };
                 checks.push(Check { name: format!("gain of {}", spec.name), error, bound: START });
@@ -192,7 +193,7 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// Of an orthogonal matrix, in the reference's start.
+    /// The gain of an orthogonal matrix in the initial weights of the reference.
     fn gain(&self, name: &str) -> Result<Option<f64>> {
         let Some(file) = self.groups_file()? else { return Ok(None) };
         let measured = file["orthogonal_init"]["values"][name][0].as_f64();
@@ -203,7 +204,7 @@ impl<'a> Subject<'a> {
         self.vectors.beside(&format!("{}.groups.json", self.vectors.stem()))
     }
 
-    /// How many parameters are in another group of the optimiser than the reference's.
+    /// Counts the parameters whose optimiser group differs from that of the reference.
     fn check_groups(&self, checks: &mut Vec<Check>) -> Result<()> {
         let Some(file) = self.groups_file()? else { return Ok(()) };
         let groups = file["optimizer_groups"].as_array().context("no optimizer_groups")?;
@@ -224,7 +225,7 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// Forward and back over the file's batch.
+    /// One forward and backward pass over the batch of the file.
     pub(crate) fn pass<A: Form>(
         &self,
         parameters: &[FloatTensor<Inner<A>>],
@@ -240,7 +241,7 @@ impl<'a> Subject<'a> {
         let loss = A::run(CrossEntropy { targets, z_loss }, [logits]);
         let loss_seen = values::<Inner<A>>(&[A::inner(loss.clone())])?[0];
         let mut gradients = A::backward(loss);
-        // A parameter that takes no part has no gradient.
+        // A parameter that the pass does not use has no gradient.
         let none = |p: &FloatTensor<Inner<A>>| {
             Inner::<A>::float_zeros(p.shape(), &Default::default(), p.dtype().into())
         };
@@ -266,7 +267,7 @@ impl<'a> Subject<'a> {
         Ok(params::upload::<B>(&self.arch.shapes(), theta, &Default::default())?)
     }
 
-    /// The part of each parameter in a slice in canonical order.
+    /// Splits a slice in canonical order into the parts of the parameters.
     pub(crate) fn named<'b>(
         &'b self,
         flat: &'b [f32],
@@ -297,16 +298,16 @@ pub(crate) fn values<B: FusedOps>(tensors: &[FloatTensor<B>]) -> Result<Vec<f32>
     Ok(values)
 }
 
-/// The largest difference.
+/// The largest absolute difference.
 pub(crate) fn difference(found: &[f32], expected: &[f32]) -> Result<f64> {
     ensure!(found.len() == expected.len(), "{} values, not {}", found.len(), expected.len());
     let differences = found.iter().zip(expected).map(|(a, b)| f64::from((a - b).abs()));
-    // `max` would drop what is not a number.
+    // `max` would drop a NaN.
     Ok(differences.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most }))
 }
 
-/// The largest difference over the largest value, with its bound; a gradient that is nothing but
-/// rounding is compared as it is.
+/// The largest difference divided by the largest value, and its bound; for a gradient that is
+/// nothing but rounding, the absolute difference and its bound.
 pub(crate) fn distance(found: &[f32], expected: &[f32]) -> Result<(f64, f64)> {
     let largest = expected.iter().fold(0.0, |most, x| f64::from(x.abs()).max(most));
     let difference = difference(found, expected)?;
@@ -315,15 +316,17 @@ pub(crate) fn distance(found: &[f32], expected: &[f32]) -> Result<(f64, f64)> {
 
 pub(crate) const NO_Z: ZLoss = ZLoss { weight: 0.0, form: ZForm::Max };
 
-/// Bounds of the vectors' README: ten times what f32 references differ by from f64.
+/// The bounds of the README of the vectors: ten times the difference between references in f32 and
+/// in f64.
 pub(crate) const LOGITS: f64 = 1e-4;
 pub(crate) const LOSS: f64 = 1e-5;
 const GRADIENT: f64 = 1e-4;
 const CURVE: f64 = 1e-3;
-/// Adam divides by the size of a gradient, also where that is rounding: norms wander more than losses.
-/// Over ten steps of Finch in f32: 0.8 % by hand, 1.2 % plain, 4.2 % of the CUDA source on a CPU; where each weight is
-/// off by up to a rounding (1.2e-7 of it), 4.9 and 7.8 % on the CPU (2026-11).
+/// Adam divides by the size of a gradient even where the gradient is rounding, so norms vary more
+/// than losses. Measured over ten steps of Finch in f32 (2026-11): 0.8 % with hand-written
+/// operators, 1.2 % with plain ones, 4.2 % with the CUDA source on a CPU. If each weight changes by
+/// up to one rounding (a relative 1.2e-7), 4.9 % and 7.8 % on the CPU.
 const NORM: f64 = 0.15;
 const NOTHING: f64 = 1e-6;
-/// The formulas reproduce the reference's start to 5e-7.
+/// The formulas reproduce the initial weights of the reference to 5e-7.
 const START: f64 = 1e-6;

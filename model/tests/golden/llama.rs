@@ -1,4 +1,4 @@
-//! What only Llama's vectors have: packed documents and both z-losses.
+//! The checks that only the vectors of Llama allow: packed documents and both z-losses.
 
 use anyhow::{Result, ensure};
 use burn_backend::tensor::FloatTensor;
@@ -9,7 +9,7 @@ use intellect_model::ops::{Documents, ZForm, ZLoss};
 use crate::checks::{Form, Inner, LOGITS, LOSS, NO_Z, Pass, Subject, difference, distance};
 use crate::vectors::{Vectors, number, size};
 
-/// From the words of transformers' `LlamaConfig`.
+/// Reads the model from a `LlamaConfig` of transformers.
 pub(crate) fn model(vectors: &Vectors) -> Result<Model> {
     let config = vectors.config()?;
     ensure!(config["tie_word_embeddings"] != true, "tied embeddings are not supported");
@@ -54,7 +54,7 @@ pub(crate) fn check<A: Form>(
             continue;
         }
         let weight: f32 = vectors.text("z_weight")?.parse()?;
-        // Of weight 1, so that rounding of the cross entropy, which is in both, weighs little.
+        // With weight 1, so that rounding of the cross entropy, which is in both, matters little.
         let with = subject.pass::<A>(parameters, &subject.rows, ZLoss { weight: 1.0, form })?;
         let z_loss = weight * (with.loss - pass.loss);
         let expected = &vectors.floats(&format!("out/z_loss_{name}"))?.values;

@@ -1,5 +1,5 @@
-//! What only the vectors of RWKV families and GoldFinch have: states and what continues from them,
-//! the cache, L2Wrap, and the recurrence alone.
+//! The checks that only the vectors of RWKV families and GoldFinch allow: states and continuations
+//! from them, the cache, L2Wrap, and the recurrence alone.
 
 use anyhow::{Context, Result, bail, ensure};
 use burn_backend::tensor::FloatTensor;
@@ -13,13 +13,13 @@ use intellect_model::ops::{Wkv, ZForm, ZLoss};
 use crate::checks::{Form, Inner, LOGITS, Subject, difference, distance, values};
 use crate::vectors::{Vectors, size};
 
-/// From the words of RWKV-LM and GoldFinch-paper.
+/// Reads the model from a configuration of RWKV-LM or GoldFinch-paper.
 pub(crate) fn model(vectors: &Vectors, family: Family) -> Result<Model> {
     let config = vectors.config()?;
     let [_, length] = vectors.ints("in/ids")?.shape[..] else {
         bail!("in/ids is not of shape [B, T]");
     };
-    // The sizes of the low-rank maps are in their shapes alone.
+    // The ranks of the low-rank maps can be read only from shapes.
     let rank = |name: &str, from_end: usize| {
         let shape = &vectors.floats(&format!("param/blocks.{name}"))?.shape;
         let at =
@@ -44,7 +44,7 @@ pub(crate) fn model(vectors: &Vectors, family: Family) -> Result<Model> {
     }
     if family == Family::GoldFinch {
         let first = size(&config, "first_gold_layer")?;
-        ensure!(first < model.layers, "no block attends");
+        ensure!(first < model.layers, "the model has no block with attention");
         model.gold_layers = model.layers - first;
         model.value_rank = rank(&format!("{first}.att.time_key_w1"), 1)?;
         model.compression = size(&config, "kv_cache_compression_ratio")?;
@@ -60,7 +60,8 @@ pub(crate) fn check<A: Form>(
     check_states::<A>(subject, parameters, add)?;
     let vectors = subject.vectors;
     if vectors.names("grad_l2wrap/").next().is_some() {
-        // m·1e-4/(B·T) in the gradient is the z-loss of the maximum with half that weight.
+        // L2Wrap adds m·1e-4/(B·T) to the gradient: the z-loss of the maximum with half that
+        // weight.
         let z_loss = ZLoss { weight: 0.5e-4, form: ZForm::Max };
         let pass = subject.pass::<A>(parameters, &subject.rows, z_loss)?;
         for (spec, found) in subject.named(&pass.gradient) {
@@ -74,7 +75,8 @@ pub(crate) fn check<A: Form>(
     if vectors.has("op/y") { check_operator::<A>(vectors, add) } else { Ok(()) }
 }
 
-/// The state after the batch, and the scores of what comes then: at once and token by token.
+/// Compares the state after the batch, and the logits of the continuation, read at once and token
+/// by token.
 fn check_states<A: Form>(
     subject: &Subject<'_>,
     parameters: &[FloatTensor<Inner<A>>],
@@ -105,7 +107,7 @@ fn check_states<A: Form>(
         }
     }
     if let State::GoldFinch(state) = &state {
-        let cache = state.cache.as_ref().context("nothing is cached")?;
+        let cache = state.cache.as_ref().context("the cache is empty")?;
         let keys = GoldFinch::<A>::new(arch, &parameters).shared_keys(cache);
         for (name, found) in [("compressed_cache", cache.compressed.clone()), ("k_cache", keys)] {
             let expected = &vectors.floats(&format!("out/{name}"))?.values;
@@ -134,7 +136,7 @@ fn check_states<A: Form>(
     Ok(())
 }
 
-/// The scores of the tokens in columns `range`. // [B·T, V]
+/// The logits of the tokens in columns `range`. // [B·T, V]
 fn read<A: Form>(
     arch: &Arch,
     parameters: &[FloatTensor<A>],
@@ -152,7 +154,7 @@ fn read<A: Form>(
     values::<Inner<A>>(&[A::inner(arch.extend::<A>(parameters, ids, state))])
 }
 
-/// The recurrence alone: y, the last state, and the gradients for the gradient `gy` of y.
+/// Compares the recurrence alone: y, the last state, and the gradients for the gradient `gy` of y.
 fn check_operator<A: Form>(vectors: &Vectors, add: &mut dyn FnMut(&str, f64, f64)) -> Result<()> {
     let shape = &vectors.floats("op/r")?.shape;
     let [sequences, tokens, heads, size] = shape[..] else { bail!("op/r is not [B, T, H, K]") };
@@ -190,5 +192,5 @@ fn check_operator<A: Form>(vectors: &Vectors, add: &mut dyn FnMut(&str, f64, f64
     Ok(())
 }
 
-/// The vectors' README: of the largest value.
+/// The bound of the README of the vectors, relative to the largest value.
 const OPERATOR: f64 = 1e-5;

@@ -1,4 +1,4 @@
-//! Tokenizers against ids that their own programs gave.
+//! Tokenizers compared with the ids of the original programs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::folder;
 
-/// The texts, and the ids that `name` has for each.
+/// The texts, each with its ids from the tokenizer `name`.
 fn expected(name: &str) -> Option<Vec<(String, Vec<i32>)>> {
     let file = fs::read(folder()?.join("tokenizers/tokenizers.json")).unwrap();
     let all: Value = serde_json::from_slice(&file).unwrap();
@@ -24,7 +24,7 @@ fn open(file: PathBuf) -> Tokenizer {
     Tokenizer::read(Scheme::of_file(&file), &file).unwrap()
 }
 
-/// Ids are the golden ones behind what begins a document, and text comes back.
+/// Asserts that a text is encoded as `bos` and the golden ids, and that the ids decode to the text.
 fn assert_same(tokenizer: &Tokenizer, bos: i32, text: &str, ids: &[i32]) {
     let found = tokenizer.encode(text).unwrap();
     assert_eq!((found[0], &found[1..]), (bos, ids), "{text:?}");
@@ -43,12 +43,12 @@ fn rwkv_world_with_a_small_vocabulary() {
     texts.iter().for_each(|(text, ids)| assert_same(&tokenizer, 0, text, ids));
 }
 
-/// The whole vocabulary is not among the vectors: `INTELLECT_RWKV_VOCAB` names the file.
+/// The whole vocabulary is not part of the vectors: `INTELLECT_RWKV_VOCAB` names its file.
 #[test]
 fn rwkv_world_with_its_own_vocabulary() {
     let Some(texts) = expected("rwkv_world") else { return };
     let Some(file) = std::env::var_os("INTELLECT_RWKV_VOCAB") else {
-        eprintln!("skipped: INTELLECT_RWKV_VOCAB names no rwkv_vocab_v20230424.txt");
+        eprintln!("skipped: INTELLECT_RWKV_VOCAB does not name rwkv_vocab_v20230424.txt");
         return;
     };
     let tokenizer = open(file.into());
@@ -56,7 +56,8 @@ fn rwkv_world_with_its_own_vocabulary() {
     texts.iter().for_each(|(text, ids)| assert_same(&tokenizer, 0, text, ids));
 }
 
-/// The last text spells a special token: theirs reads it as one, here it is text like any other.
+/// The last text spells a special token: the original reads it as that token, here it is ordinary
+/// text.
 #[test]
 fn a_byte_level_bpe_of_hugging_face() {
     let Some(texts) = expected("llama3_small") else { return };

@@ -1,4 +1,4 @@
-//! One file of vectors: named tensors, and the configuration of the model that made them.
+//! A file of vectors: named tensors, and the configuration of the model that made them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
-/// A file, read whole.
+/// The content of a file.
 pub(crate) struct Vectors {
     path: PathBuf,
     metadata: BTreeMap<String, String>,
@@ -15,7 +15,7 @@ pub(crate) struct Vectors {
     ints: BTreeMap<String, Tensor<i32>>,
 }
 
-/// Row-major values and their shape.
+/// Values in row-major order, with their shape.
 pub(crate) struct Tensor<T> {
     pub(crate) shape: Vec<usize>,
     pub(crate) values: Vec<T>,
@@ -50,9 +50,9 @@ impl Vectors {
         self.text("family")
     }
 
-    /// The configuration in the words of the program that made the file.
+    /// The configuration in the format of the program that made the file.
     pub(crate) fn config(&self) -> Result<Value> {
-        serde_json::from_str(self.text("config")?).context("the metadata's config is no JSON")
+        serde_json::from_str(self.text("config")?).context("the config in the metadata is not JSON")
     }
 
     pub(crate) fn text(&self, key: &str) -> Result<&str> {
@@ -60,19 +60,19 @@ impl Vectors {
         Ok(text)
     }
 
-    /// The name of the file without its ending: what the other files call it.
+    /// The name of the file without its extension, by which the other files refer to it.
     pub(crate) fn stem(&self) -> String {
         self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// A JSON file beside this one, where there is one.
+    /// The JSON file `name` in the same folder, if it exists.
     pub(crate) fn beside(&self, name: &str) -> Result<Option<Value>> {
         let path = self.path.with_file_name(name);
         if !path.is_file() {
             return Ok(None);
         }
         let text = std::fs::read_to_string(path)?;
-        Ok(Some(serde_json::from_str(&text).with_context(|| format!("{name} is no JSON"))?))
+        Ok(Some(serde_json::from_str(&text).with_context(|| format!("{name} is not JSON"))?))
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -87,7 +87,7 @@ impl Vectors {
         self.ints.get(name).with_context(|| format!("no int64 tensor {name}"))
     }
 
-    /// The names of the f32 tensors that begin with `prefix`, without it.
+    /// The names of the f32 tensors that begin with `prefix`, with the prefix removed.
     pub(crate) fn names<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
         self.floats.keys().filter_map(move |name| name.strip_prefix(prefix))
     }

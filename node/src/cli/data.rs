@@ -1,4 +1,4 @@
-//! `data …`: the command line of what makes and explains token files.
+//! `data …`: the command line for making and explaining token files.
 
 use std::path::PathBuf;
 
@@ -7,32 +7,31 @@ use intellect_model::data::documents::Format;
 
 use super::path;
 
-/// What `data` can do.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DataCommand {
     /// Turns texts, JSON lines, Parquet or tokens of another program into one token file
     Tokenize(TokenizeArgs),
     /// Checks a token file and says what is in it
     Show {
-        /// The token file
+        /// The token file that is checked and explained
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Its tokenizer, to show how it begins
+        /// Its tokenizer, to show how the text begins
         #[arg(long, value_name = "FILE")]
         tokenizer: Option<PathBuf>,
     },
 }
 
-/// What can be typed behind `data tokenize`.
+/// The arguments of `data tokenize`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TokenizeArgs {
     /// Files of documents, in this order
     #[arg(value_name = "FILE", required = true, value_parser = path::data())]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Where to write it; an existing file is never overwritten
+    /// The new file; an existing one is never overwritten
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// A vocabulary of RWKV World, or a tokenizer.json [default: bytes]
+    /// A vocabulary of RWKV World, or a tokenizer.json [default: the bytes themselves]
     #[arg(long, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
     /// Token of a tokenizer.json that begins each document [default: what the file says]

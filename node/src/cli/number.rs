@@ -1,21 +1,21 @@
-//! Numbers as people type them: what is accepted, and what is said about the rest.
+//! Numbers as people type them: what is accepted, and the message about anything else.
 
 use std::{num::NonZeroUsize, str::FromStr};
 
 use intellect_protocol::{access::admit::USES_MAX, message::MEMBERS_MAX};
 
-/// A whole number that is not zero.
+/// Parses a whole number from 1 on.
 pub(super) fn from_one<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "type a whole number, 1 or more".to_owned())
 }
 
-/// A number of peers: no more than a run can have.
+/// Parses a number of peers: at most as many as a run can have.
 pub(super) fn peers(text: &str) -> Result<NonZeroUsize, String> {
     let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MEMBERS_MAX);
     number.ok_or_else(|| format!("type a whole number from 1 to {MEMBERS_MAX}"))
 }
 
-/// A number of bytes, with k, M or G behind it for a thousand, a million or a thousand million.
+/// Parses a number of bytes, with k, M or G for a thousand, a million or a thousand million.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let number = text.trim_end_matches(['k', 'K', 'M', 'G']);
     let unit = match &text[number.len()..] {
@@ -33,13 +33,13 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "type a number of bytes, as in 500000, 500k, 10M or 2G".to_owned())
 }
 
-/// The most bytes of a file: smaller ones would be thousands.
+/// Parses the size limit of a file. A smaller one than this would make thousands of files.
 pub(super) fn file_bytes(text: &str) -> Result<u64, String> {
     let number = bytes(text).ok().filter(|number| *number >= 1_000_000);
     number.ok_or_else(|| "type a number of bytes from 1M on, as in 500M or 2G".to_owned())
 }
 
-/// A length of time in seconds, typed with its unit, up to weeks.
+/// Parses a length of time with its unit, from seconds to weeks.
 pub(super) fn seconds(text: &str) -> Result<u64, String> {
     let number = text.trim_end_matches(['s', 'm', 'h', 'd', 'w']);
     let unit = match &text[number.len()..] {
@@ -55,7 +55,7 @@ pub(super) fn seconds(text: &str) -> Result<u64, String> {
     seconds.ok_or_else(|| "type a length of time, as in 30m, 12h, 7d or 2w".to_owned())
 }
 
-/// How often an invite can be used.
+/// Parses how often an invite can be used.
 pub(super) fn uses(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=USES_MAX).contains(number));
     number.ok_or_else(|| format!("type a whole number from 1 to {USES_MAX}"))
@@ -78,15 +78,15 @@ mod tests {
             assert_eq!(bytes(text), Ok(number), "{text}");
         }
         for text in ["", "M", "-1", "1.5M", "10MM", "10m", "ten", "99999999999999G"] {
-            assert!(bytes(text).is_err_and(|told| told.contains("10M")), "{text}");
+            assert!(bytes(text).is_err_and(|why| why.contains("10M")), "{text}");
         }
     }
 
     #[test]
     fn a_number_that_makes_no_sense_is_refused_in_plain_words() {
         for text in ["0", "-1", "x", "99999999999999999999999"] {
-            assert!(from_one::<NonZeroUsize>(text).is_err_and(|told| told.contains("1 or more")));
-            assert!(peers(text).is_err_and(|told| told.contains("1 to 256")), "{text}");
+            assert!(from_one::<NonZeroUsize>(text).is_err_and(|why| why.contains("1 or more")));
+            assert!(peers(text).is_err_and(|why| why.contains("1 to 256")), "{text}");
         }
         assert_eq!(peers("256").map(NonZeroUsize::get), Ok(256));
         assert!(peers("257").is_err());
@@ -102,7 +102,7 @@ mod tests {
             assert_eq!(seconds(text), Ok(expected), "{text}");
         }
         for text in ["", "7", "d", "0d", "-1d", "1.5h", "7dd", "7D", "10000w", "7 d"] {
-            assert!(seconds(text).is_err_and(|told| told.contains("7d")), "{text}");
+            assert!(seconds(text).is_err_and(|why| why.contains("7d")), "{text}");
         }
         assert_eq!((uses("1"), uses("1000")), (Ok(1), Ok(1_000)));
         assert!(uses("0").is_err() && uses("1001").is_err() && uses("x").is_err());

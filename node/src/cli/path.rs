@@ -1,4 +1,4 @@
-//! Paths as people type them, where a slip would cost them a secret.
+//! Paths as people type them, checked where a slip would give away a secret.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::identity::Identity;
 
-/// A key was named as data.
+/// The file that was named as data holds a secret key.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
-    "it is a secret key, and data is for everybody: name a text, token files, or a folder of them"
+    "it is a secret key, and every peer gets the data: name a text, token files, or a folder of them"
 )]
 struct KeyAsData;
 
-/// A file or folder of data, which others are told to get: no file that holds a key.
+/// Parses a file or folder of data. Since others get these files, no file that holds a key is accepted.
 pub(super) fn data() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new()
         .try_map(|path| if Identity::is_in(&path) { Err(KeyAsData) } else { Ok(path) })
@@ -27,7 +27,7 @@ mod tests {
 
     use crate::{cli::Cli, identity::Identity};
 
-    /// The line for contributors would tell them to get it.
+    /// The line for contributors would name the key as a file that they need.
     #[test]
     fn a_key_is_no_data() {
         let folder = tempfile::tempdir().unwrap();
@@ -50,11 +50,14 @@ mod tests {
         ];
         for verb in verbs {
             for key in ["organiser.key", "bootstrap.key"] {
-                let told = typed(verb, key).unwrap_err();
-                assert!(told.contains(key) && told.contains("it is a secret key"), "{told}");
+                let refused = typed(verb, key).unwrap_err();
+                assert!(
+                    refused.contains(key) && refused.contains("it is a secret key"),
+                    "{refused}"
+                );
             }
             assert_eq!(typed(verb, "text.txt"), Ok(()), "{verb:?}");
-            assert_eq!(typed(verb, "absent"), Ok(()), "{verb:?}: told where it is opened");
+            assert_eq!(typed(verb, "absent"), Ok(()), "{verb:?}: refused where it is opened");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! An invite code as a person gives it: itself, or the file that holds it, or standard input, so that it
-//! need not stand on a command line, which `ps` shows to everybody on the machine.
+//! An invite code as a person gives it: the code, a file that holds it, or standard input. A file keeps it off the
+//! command line, which `ps` shows to everybody on the machine.
 
 use std::{
     fs::File,
@@ -11,49 +11,44 @@ use intellect_protocol::access::admit::code::{Code, CodeError, PREFIX};
 
 use crate::os::{PathError, cannot};
 
-/// Why there is no code in what was given.
+/// Why what was given contains no invite code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GivenError {
-    /// It, or what the file holds, is no code that can be used.
+    /// The text, or what the file contains, is no code that can be used.
     #[error("{from}: {why}")]
     Wrong {
         /// The flag, the variable or the file.
         from: String,
-        /// What is wrong.
+        /// What is wrong with the code.
         why: CodeError,
     },
-    /// No such file.
+    /// The text is no code, and no file has that name.
     #[error(
-        "{from}: {} is no file, and no invite code, which begins with {PREFIX}: paste the whole line",
+        "{from}: {} is neither a file nor an invite code, which begins with {PREFIX}: paste the whole line",
         path.display()
     )]
-    Neither {
-        /// The flag or the variable.
-        from: String,
-        /// What was given.
-        path: PathBuf,
-    },
-    /// The file cannot be read.
+    Neither { from: String, path: PathBuf },
+    /// The file exists but cannot be read.
     #[error(transparent)]
     Io(#[from] PathError),
 }
 
-/// The code that is given as `text`: it, the name of a file, or `-` for standard input. `from` says by what it
-/// was given. A file may hold the whole line of which it is a part.
+/// Reads the code from `text`: the code itself, the name of a file, or `-` for standard input. `from` names the flag or
+/// variable that gave it. A file may contain the whole command line.
 pub(crate) fn read(from: &str, text: &str) -> Result<Code, GivenError> {
     if let Some(code) = word(text) {
         return code.parse().map_err(|why| GivenError::Wrong { from: from.to_owned(), why });
     }
     let path = Path::new(if text == "-" { "/dev/stdin" } else { text });
-    let mut held = String::new();
-    let read = File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut held));
+    let mut contents = String::new();
+    let read = File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut contents));
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(GivenError::Neither { from: from.to_owned(), path: path.to_owned() })
         }
         Err(error) => Err(cannot("read the invite code in", path)(error).into()),
         Ok(_) => {
-            let code = word(&held).unwrap_or_default();
+            let code = word(&contents).unwrap_or_default();
             code.parse().map_err(|why| GivenError::Wrong { from: path.display().to_string(), why })
         }
     }
@@ -64,7 +59,7 @@ fn word(text: &str) -> Option<&str> {
     text.split_whitespace().rfind(|word| word.starts_with(PREFIX))
 }
 
-/// Far more than a code and what may stand before it.
+/// Far more than a code and a command line around it.
 const BYTES_MAX: u64 = 16 << 10;
 
 #[cfg(test)]
@@ -92,20 +87,20 @@ mod tests {
         assert_eq!(read("--invite", &text).unwrap(), code());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bob");
-        for held in [
+        for contents in [
             text.clone(),
             format!("{text}\n"),
             format!("intellect-node --bootstrap /ip4/192.0.2.1 --invite {text}\n"),
         ] {
-            std::fs::write(&path, held).unwrap();
+            std::fs::write(&path, contents).unwrap();
             assert_eq!(read("--invite", path.to_str().unwrap()).unwrap(), code());
         }
-        let told = read("--invite", &text[..text.len() - 1]).unwrap_err().to_string();
-        assert!(told.starts_with("--invite: ") && told.contains("missing or wrong"), "{told}");
+        let why = read("--invite", &text[..text.len() - 1]).unwrap_err().to_string();
+        assert!(why.starts_with("--invite: ") && why.contains("missing or wrong"), "{why}");
         std::fs::write(&path, "nothing of the kind").unwrap();
-        let told = read("--invite", path.to_str().unwrap()).unwrap_err();
-        assert!(matches!(told, GivenError::Wrong { why: CodeError::Prefix, .. }), "{told}");
-        let told = read("INTELLECT_INVITE", "/absent").unwrap_err().to_string();
-        assert!(told.contains("INTELLECT_INVITE") && told.contains("begins with ii1"), "{told}");
+        let why = read("--invite", path.to_str().unwrap()).unwrap_err();
+        assert!(matches!(why, GivenError::Wrong { why: CodeError::Prefix, .. }), "{why}");
+        let why = read("INTELLECT_INVITE", "/absent").unwrap_err().to_string();
+        assert!(why.contains("INTELLECT_INVITE") && why.contains("begins with ii1"), "{why}");
     }
 }

@@ -1,9 +1,8 @@
-//! What a node is told once and goes on with: where its run is entered, its data, its limits. The file `node.toml`
-//! in the run's folder keeps it, for a person to read and to edit. What is typed at a start wins, and takes the
-//! place of what was kept.
+//! Options that one start stores for the next: entry points, data, limits. They are in the file `node.toml` of the run's
+//! folder, which a person may read and edit. An option that is typed replaces the stored one.
 //!
-//! Nothing in the file can keep a node from starting. What makes no sense is left out, told in a sentence that
-//! names the file, and left where it is until a start is typed that replaces it.
+//! Nothing in the file can stop a node from starting. An entry that makes no sense is ignored, reported in a sentence
+//! that names the file, and left in place until a typed option replaces it.
 
 use std::{
     num::NonZeroUsize,
@@ -18,38 +17,37 @@ use crate::{
     store::{self, StoreError},
 };
 
-/// What is kept from one start to the next.
+/// The options that are stored from one start to the next.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Options {
-    /// Where the run is entered, each with the peer that must answer.
+    /// Entry points of the run, each with the peer that must answer.
     pub(crate) bootstrap: Vec<Address>,
-    /// The run's files of data, or folders that hold them.
+    /// The run's data files, or folders that hold them.
     pub(crate) data: Vec<PathBuf>,
-    /// Limit on all bulk that this node sends, in bytes a second; 0 is none.
+    /// Limit on all bulk that this node sends, in bytes a second; 0 for none.
     pub(crate) rate: Option<u64>,
     /// Threads that compute, at most four for each core.
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Where to listen.
     pub(crate) listen: Vec<Address>,
 }
 
 impl Options {
-    /// These, and what `kept` says of what they do not say.
+    /// These options, with those of `kept` where these have none.
     #[must_use]
-    pub(crate) fn or(&self, kept: &Self) -> Self {
-        let list = |mine: &Vec<Address>, kept: &Vec<Address>| {
-            if mine.is_empty() { kept.clone() } else { mine.clone() }
+    pub(crate) fn or(&self, stored: &Self) -> Self {
+        let list = |mine: &Vec<Address>, stored: &Vec<Address>| {
+            if mine.is_empty() { stored.clone() } else { mine.clone() }
         };
         Self {
-            bootstrap: list(&self.bootstrap, &kept.bootstrap),
-            data: if self.data.is_empty() { kept.data.clone() } else { self.data.clone() },
-            rate: self.rate.or(kept.rate),
-            threads: self.threads.or(kept.threads),
-            listen: list(&self.listen, &kept.listen),
+            bootstrap: list(&self.bootstrap, &stored.bootstrap),
+            data: if self.data.is_empty() { stored.data.clone() } else { self.data.clone() },
+            rate: self.rate.or(stored.rate),
+            threads: self.threads.or(stored.threads),
+            listen: list(&self.listen, &stored.listen),
         }
     }
 
-    /// Where to listen: on any free port, unless it is said.
+    /// Addresses to listen at; without any, a free port of every interface.
     pub(crate) fn listen(&self) -> Vec<Address> {
         if self.listen.is_empty() {
             return LISTEN_DEFAULT.iter().filter_map(|text| text.parse().ok()).collect();
@@ -57,12 +55,12 @@ impl Options {
         self.listen.clone()
     }
 
-    /// Threads that compute: as many as there are cores, unless it is said.
+    /// Threads that compute; as many as cores if nothing is set.
     pub(crate) fn threads(&self) -> NonZeroUsize {
         self.threads.unwrap_or_else(super::cores)
     }
 
-    /// What is said of each key, as the file has it. A path that is no text is not kept.
+    /// The options as keys of the file. A path that is not UTF-8 is not stored.
     fn table(&self) -> Table {
         let list = |all: Vec<String>| (!all.is_empty()).then(|| Value::from(all));
         let addresses = |all: &[Address]| list(all.iter().map(ToString::to_string).collect());
@@ -80,7 +78,7 @@ impl Options {
         named.filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
     }
 
-    /// Takes what the file says of `key`.
+    /// Sets the option `key` to the value in the file.
     fn take(&mut self, key: &str, value: &Value) -> Result<(), String> {
         match key {
             "bootstrap" => self.bootstrap = addresses(value, address::parse_entry)?,
@@ -88,96 +86,95 @@ impl Options {
             "data" => self.data = texts(value)?.into_iter().map(PathBuf::from).collect(),
             "rate" => {
                 let rate = value.as_integer().and_then(|rate| u64::try_from(rate).ok());
-                self.rate =
-                    Some(rate.ok_or("a number of bytes a second is wanted, 0 for no limit")?);
+                self.rate = Some(rate.ok_or("give a number of bytes a second, or 0 for no limit")?);
             }
             "threads" => {
                 let number = value.as_integer().and_then(|number| usize::try_from(number).ok());
-                let number = number.and_then(NonZeroUsize::new).ok_or("1 or more are wanted")?;
-                self.threads = Some(threads(number).map_err(|error| told(&error))?);
+                let number = number.and_then(NonZeroUsize::new).ok_or("give 1 or more")?;
+                self.threads = Some(threads(number).map_err(|error| without_flag(&error))?);
             }
-            _ => return Err(format!("nobody knows this key; there are {}", KEYS.join(", "))),
+            _ => return Err(format!("there is no such option; there are {}", KEYS.join(", "))),
         }
         Ok(())
     }
 }
 
-/// What a file said, and what is wrong with it.
+/// The contents of a file of options, and what is wrong with it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept {
-    /// What can be used of it.
+pub(crate) struct StoredOptions {
+    /// The options in it that can be used.
     pub(crate) options: Options,
-    /// A sentence for each thing that cannot.
+    /// A sentence for each entry that cannot be used.
     pub(crate) ignored: Vec<String>,
-    /// All that it says, also what this program does not know.
+    /// All entries, including those that this program does not know.
     table: Table,
-    /// Whether nothing of it could be read.
-    spoilt: bool,
+    /// Whether the file could not be read at all.
+    unreadable: bool,
 }
 
-impl Kept {
-    /// Reads the file of the run in `folder`; none says nothing.
+impl StoredOptions {
+    /// Reads the file of the run in `folder`; a missing file is an empty one.
     pub(crate) fn read(folder: &Path) -> Self {
         let path = folder.join(store::OPTIONS);
-        let spoilt = |why: String| Self {
+        let unreadable = |why: String| Self {
             ignored: vec![format!(
-                "ignored: {} {why}: mend or delete it; until then only what is typed counts",
+                "ignored: {} {why}: repair or delete it; until then only typed options count",
                 path.display()
             )],
-            spoilt: true,
+            unreadable: true,
             ..Self::default()
         };
         let text = match store::options(folder) {
             Ok(Some(bytes)) if bytes.len() > store::OPTIONS_BYTES_MAX => {
                 let most = figures::bytes(store::OPTIONS_BYTES_MAX as u64);
-                return spoilt(format!("is longer than {most}"));
+                return unreadable(format!("is longer than {most}"));
             }
             Ok(Some(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
             Ok(None) => return Self::default(),
-            Err(error) => return spoilt(format!("cannot be read ({error})")),
+            Err(error) => return unreadable(format!("cannot be read ({error})")),
         };
         match text.parse::<Table>() {
             Ok(table) => Self::of(table, &path),
             Err(error) => {
                 let before = error.span().and_then(|span| text.get(..span.start));
                 let line = 1 + before.unwrap_or_default().matches('\n').count();
-                spoilt(format!("is no TOML (line {line}: {})", error.message()))
+                unreadable(format!("is not TOML (line {line}: {})", error.message()))
             }
         }
     }
 
     fn of(table: Table, path: &Path) -> Self {
-        let mut kept = Self::default();
+        let mut stored = Self::default();
         for (key, value) in &table {
-            if let Err(why) = kept.options.take(key, value) {
+            if let Err(why) = stored.options.take(key, value) {
                 let path = path.display();
-                kept.ignored.push(format!("ignored: {key} in {path}: {why}; mend it there"));
+                stored.ignored.push(format!("ignored: {key} in {path}: {why}; correct it there"));
             }
         }
-        Self { table, ..kept }
+        Self { table, ..stored }
     }
 
-    /// Keeps what was typed, each key in the place of what the file said of it. A file of which nothing could be
-    /// read is set aside first.
-    pub(crate) fn keep(&self, typed: &Options, store: &store::Store) -> Result<(), StoreError> {
+    /// Stores what was typed in the place of the file's entries. A file that could not be read is set aside
+    /// first.
+    pub(crate) fn save(&self, typed: &Options, store: &store::Store) -> Result<(), StoreError> {
         let mut table = self.table.clone();
         table.extend(typed.table());
         if table == self.table {
             return Ok(());
         }
-        if self.spoilt {
+        if self.unreadable {
             store.set_aside(&store.options_path())?;
         }
         store.save_options(&format!("{HEADER}\n{table}"))
     }
 }
 
-/// One text, or several.
+/// The value as a list of texts; a single text is a list of one.
 fn texts(value: &Value) -> Result<Vec<String>, String> {
     let one = value.as_str().map(|text| vec![text.to_owned()]);
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let many = || value.as_array()?.iter().map(text).collect();
-    one.or_else(many).ok_or_else(|| "a list of texts is wanted, as in [\"…\", \"…\"]".to_owned())
+    one.or_else(many).ok_or_else(|| "give a list of texts, as in [\"…\", \"…\"]".to_owned())
 }
 
 fn addresses(
@@ -187,16 +184,16 @@ fn addresses(
     texts(value)?.iter().map(|text| parse(text).map_err(|error| error.to_string())).collect()
 }
 
-/// What is wrong, without the flag, which nobody has typed.
-fn told(error: &LocalError) -> String {
+/// The error without the name of the flag, which was not typed.
+fn without_flag(error: &LocalError) -> String {
     let text = error.to_string();
     text.split_once(": ").map(|(_, why)| why.to_owned()).unwrap_or(text)
 }
 
-/// In the order of [`Options::table`].
+/// The keys of the file, in the order of [`Options::table`].
 const KEYS: [&str; 5] = ["bootstrap", "data", "listen", "rate", "threads"];
 
-/// What a person reads first.
+/// The comment at the head of the file.
 const HEADER: &str = "\
 # How this machine takes part in the run of this folder: what was typed last of --bootstrap, --data,
 # --listen, --rate and --threads. Edit it as you like; an option that is typed takes the place of its line

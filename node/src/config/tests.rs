@@ -1,4 +1,4 @@
-//! Tests of `config`.
+//! Tests of `config`, with typed command lines.
 
 use clap::Parser as _;
 
@@ -52,7 +52,7 @@ fn without_a_bootstrap_the_message_says_where_to_get_one() {
     let args = Cli::try_parse_from(["intellect-node"]).unwrap().run;
     let message = Local::new(args).unwrap_err().to_string();
     assert!(message.contains("--bootstrap") && message.contains("sim"), "{message}");
-    // Another mistake is told first: it would be made again with the line of the organiser.
+    // Another mistake is reported first: it would be made again with the organiser's line.
     let args = Cli::try_parse_from(["intellect-node", "--device", "gpu"]).unwrap().run;
     let message = Local::new(args).unwrap_err().to_string();
     assert!(message.contains("--device"), "{message}");
@@ -104,8 +104,8 @@ fn an_invite_says_which_run_is_meant() {
     let invite = Invite::new(run, Terms::new(key.peer()), &key);
     let code = Code::Bearer { invite: invite.into(), seed };
     let text = code.to_string();
-    let told = local(&["--invite", &text]).unwrap();
-    assert_eq!((told.invite, told.run), (Some(code), Some(RunPrefix(run.hex()))));
+    let invited = local(&["--invite", &text]).unwrap();
+    assert_eq!((invited.invite, invited.run), (Some(code), Some(RunPrefix(run.hex()))));
     assert_eq!(
         local(&["--invite", &text, "--run", "ABAB"]).unwrap().run,
         Some(RunPrefix(run.hex()))

@@ -1,4 +1,4 @@
-//! Carries out what the state has decided.
+//! Carries out the outputs of the state in the order in which it decides them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,6 +17,7 @@ use super::disk::update_came;
 use super::{Done, Driver};
 use crate::fetch;
 use crate::net::SendError;
+use crate::ring::timeouts::Timeouts;
 use crate::{net, ring, worker};
 
 impl Driver {
@@ -31,11 +32,11 @@ impl Driver {
             }
             Output::Join { ring, parts } => self.join(&ring, parts),
             Output::Drop(names) => self.drop_updates(names),
-            Output::Release(bytes) => drop(self.bulk.bytes.remove(&bytes)),
+            Output::Release(bytes) => drop(self.buffers.bytes.remove(&bytes)),
             Output::Save(_) => self.save(),
-            Output::Retire(state) => drop(self.bulk.saved.remove(&state)),
-            Output::Serve(ticket, place) => self.serve(ticket, &place),
-            Output::Refuse(ticket) => drop(self.questions.take(ticket)),
+            Output::Retire(state) => drop(self.buffers.saved.remove(&state)),
+            Output::Serve(ticket, location) => self.serve(ticket, &location),
+            Output::Refuse(ticket) => drop(self.requests.take(ticket)),
             Output::Gossip(message) => self.gossip(0, &message),
             Output::Send(to, message) => self.send(to, &message),
             Output::Ring(ring) => self.start_ring(&ring),
@@ -67,7 +68,7 @@ impl Driver {
         let beat = matches!(message.body(), Message::Heartbeat(_));
         if beat {
             self.net.knock(wire::envelope(message));
-            // Gossip says nothing to them, and of two that are silent to each other one has to begin.
+            // Gossip skips silent peers, and of two peers that are silent to each other one must begin.
             for peer in self.net.silent() {
                 let _ = self.net.send(peer, wire::envelope(message));
             }
@@ -79,34 +80,34 @@ impl Driver {
     }
 
     fn start_ring(&mut self, ring: &Ring) {
-        let Some(delta) = self.bulk.delta.clone() else {
+        let Some(delta) = self.buffers.delta.clone() else {
             tracing::error!("a ring without a frozen delta");
             return;
         };
         self.tell.ring_opened();
         let members = ring.members.iter().map(|member| &member.peer);
-        let round_trip = self.holdings.peer().roll().round_trip(members);
+        let round_trip = self.holdings.peer().table().round_trip(members);
         self.rings.start(ring::Job {
             run: self.manifest.id,
             roster: ring.roster,
             cut: ring.layout.cut(),
-            redone: (!ring.keep.is_empty()).then(|| ring.layout.redone().clone()),
+            recomputed: (!ring.keep.is_empty()).then(|| ring.layout.redone().clone()),
             members: ring.members.clone(),
             position: ring.index,
-            codec: self.manifest.run.codec,
+            codec: self.manifest.run.ring.codec,
             key: self.key.clone(),
             delta,
-            patience: ring::Patience::new(round_trip),
+            timeouts: Timeouts::new(round_trip),
         });
     }
 
     fn step(&mut self, apply: &Apply) {
-        let Some(update) = self.bulk.bytes.get(&Buffer::Update(apply.update)).cloned() else {
+        let Some(update) = self.buffers.bytes.get(&Buffer::Update(apply.update)).cloned() else {
             tracing::error!("an outer step without its update");
             return;
         };
-        // No ring of this epoch starts any more; the worker keeps what it needs.
-        self.bulk.delta = None;
+        // No ring of this epoch starts any more; the worker has its own copy.
+        self.buffers.delta = None;
         self.tell.applied(!apply.spent.is_empty());
         let Apply { epoch, r, tokens, ref spent, .. } = *apply;
         let header = self.header(epoch, tokens, r);
@@ -114,7 +115,7 @@ impl Driver {
     }
 
     fn header(&self, epoch: u64, tokens: u64, r: Digest) -> Header {
-        let parameters = self.bulk.newest.table.header().parameters;
+        let parameters = self.buffers.newest.table.header().parameters;
         Header { run: self.manifest.id, epoch, tokens, r, parameters }
     }
 
@@ -128,7 +129,8 @@ impl Driver {
 
     fn fetch_update(&mut self, name: Name, from: Vec<PeerId>) {
         let (net, decodes) = (self.net.clone(), self.decodes());
-        let length = self.manifest.run.codec.encoded_bytes(self.bulk.newest.state.theta().len());
+        let length =
+            self.manifest.run.ring.codec.encoded_bytes(self.buffers.newest.state.theta().len());
         self.jobs.spawn(async move {
             let part = |offset| Request::Update { update: name.digest, offset };
             let found = fetch::bytes(&net, name.digest, length, from, part).await;
@@ -175,7 +177,7 @@ impl Driver {
 
     pub(super) fn command(&mut self, command: worker::Command) {
         if !self.worker.command(command) {
-            // The loop hears of its end by the channel of reports.
+            // Its end reaches the loop by the channel of reports.
             tracing::error!("the worker takes no command");
         }
     }

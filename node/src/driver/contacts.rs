@@ -1,5 +1,5 @@
-//! Keeps the files `peers` and `ports` up to date. They are written soon after the first peer was reached and
-//! this node listened, and again when that has changed.
+//! Keeps the files `peers` and `ports` up to date. Each is written once there is an address, and again after
+//! each change.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,10 @@ use super::{Done, Driver};
 use crate::net::address::Address;
 use crate::store::contacts;
 
-/// The pause between two writings: peers come and go, and an old list is nearly as good.
+/// The pause between two writes: peers come and go, and an old list is nearly as good.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Starts the jobs that do it.
     pub(super) fn keep_contacts(&mut self, data_dir: &Path) {
         let lists = [
             (self.net.contacts(), contacts::write as Write),
@@ -33,8 +32,8 @@ impl Driver {
 
 type Write = fn(&Path, &[Address]) -> io::Result<()>;
 
-/// Writes a list now, if it is not empty, and whenever it has changed, until the network ends. One that cannot
-/// be written costs nobody anything before the next start.
+/// Writes a list if it is not empty, and after each change, until the network ends. A failed write matters
+/// only at the next start.
 async fn keep(mut list: watch::Receiver<Vec<Address>>, write: Write, data_dir: PathBuf) {
     let mut written = Vec::new();
     loop {
@@ -43,7 +42,7 @@ async fn keep(mut list: watch::Receiver<Vec<Address>>, write: Write, data_dir: P
             let (folder, lines) = (data_dir.clone(), now.clone());
             let done = tokio::task::spawn_blocking(move || write(&folder, &lines)).await;
             if let Ok(Err(error)) = done {
-                // A full disk is told of where it matters.
+                // A full disk is reported where it matters more.
                 tracing::info!(%error, "addresses cannot be written");
             }
             written = now;

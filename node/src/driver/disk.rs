@@ -1,5 +1,5 @@
-//! Writes what the holdings want kept, reads what they want back, and puts updates together. All of
-//! it happens off the loop.
+//! Stores, reads and assembles updates, and stores records and checkpoints, as the holdings ask. All of
+//! this happens off the loop.
 
 use std::sync::Arc;
 
@@ -13,9 +13,8 @@ use super::{Done, Driver};
 use crate::store::{Journal, Saved, StoreError};
 
 impl Driver {
-    /// Writes records off the loop.
     pub(super) fn write(&mut self, records: Arc<Vec<Record>>) {
-        let Some(mut journal) = self.bulk.journal.take() else {
+        let Some(mut journal) = self.buffers.journal.take() else {
             tracing::error!("two writes of records at once");
             return;
         };
@@ -26,8 +25,9 @@ impl Driver {
     }
 
     pub(super) fn on_written(&mut self, journal: Journal, result: Result<(), StoreError>) {
-        self.bulk.journal = Some(journal);
-        let refused = std::mem::replace(&mut self.bulk.refused_log, result.is_err());
+        self.buffers.journal = Some(journal);
+        let refused = self.buffers.refused_log;
+        self.buffers.refused_log = result.is_err();
         match &result {
             Err(error) if !refused => self.tell.journal(error),
             Ok(()) if refused => self.tell.disk_again(),
@@ -36,9 +36,8 @@ impl Driver {
         self.input(Input::Written(taken(&result)));
     }
 
-    /// Writes an update off the loop.
     pub(super) fn keep(&mut self, name: Name) {
-        let Some(bytes) = self.bulk.bytes.get(&Buffer::Update(name.digest)).cloned() else {
+        let Some(bytes) = self.buffers.bytes.get(&Buffer::Update(name.digest)).cloned() else {
             tracing::error!("an update is to be kept that is not here");
             let missed = Box::new(Input::UpdateMissed(name));
             self.jobs.spawn(async move { Done::Input(missed) });
@@ -49,7 +48,8 @@ impl Driver {
     }
 
     pub(super) fn on_kept(&mut self, name: Name, result: Result<(), StoreError>) {
-        let refused = std::mem::replace(&mut self.bulk.refused_update, result.is_err());
+        let refused = self.buffers.refused_update;
+        self.buffers.refused_update = result.is_err();
         match &result {
             Err(error) if !refused => self.tell.update(error),
             Ok(()) if refused => self.tell.disk_again(),
@@ -58,7 +58,6 @@ impl Driver {
         self.input(Input::Kept(name, taken(&result)));
     }
 
-    /// Reads an update off the loop.
     pub(super) fn read(&mut self, name: Name) {
         let (store, decodes) = (Arc::clone(&self.store), self.decodes());
         self.jobs.spawn_blocking(move || {
@@ -66,10 +65,10 @@ impl Driver {
         });
     }
 
-    /// Forgets updates, in memory and on disk.
+    /// Deletes updates in memory and on disk.
     pub(super) fn drop_updates(&mut self, names: Vec<Name>) {
         for name in &names {
-            self.bulk.bytes.remove(&Buffer::Update(name.digest));
+            self.buffers.bytes.remove(&Buffer::Update(name.digest));
         }
         let store = Arc::clone(&self.store);
         self.jobs.spawn_blocking(move || {
@@ -80,11 +79,12 @@ impl Driver {
         });
     }
 
-    /// Puts an update together off the loop: that takes as long as hashing and copying all of it.
+    /// Assembles an update, which takes as long as hashing and copying all of it.
     pub(super) fn join(&mut self, ring: &Ring, parts: Slices) {
-        let elements = self.bulk.newest.table.header().parameters;
-        let mut repair = Repair::new(self.manifest.run.codec, elements, &ring.layout, &ring.keep);
-        let (roster, bulk) = (ring.roster, &self.bulk);
+        let elements = self.buffers.newest.table.header().parameters;
+        let mut repair =
+            Repair::new(self.manifest.run.ring.codec, elements, &ring.layout, &ring.keep);
+        let (roster, bulk) = (ring.roster, &self.buffers);
         let rest = bulk.slice(&Slice { buffer: Buffer::Ring(roster), range: None });
         let parts: Option<Vec<_>> =
             parts.into_iter().map(|(chunk, part)| Some((chunk, bulk.slice(&part)?))).collect();
@@ -95,7 +95,7 @@ impl Driver {
                         .iter()
                         .all(|((roster, chunk), part)| repair.put(*roster, *chunk, part.get()))
                 });
-            let Some(update) = repair.take().filter(|_| good) else {
+            let (Some(update), true) = (repair.take(), good) else {
                 tracing::error!("kept chunks that do not fit together");
                 return Done::Input(Box::new(Input::Joined { roster, update: None }));
             };
@@ -105,29 +105,28 @@ impl Driver {
         });
     }
 
-    /// Writes the newest state off the loop.
     pub(super) fn save(&mut self) {
-        let (store, snapshot) = (Arc::clone(&self.store), Arc::clone(&self.bulk.newest));
+        let (store, snapshot) = (Arc::clone(&self.store), Arc::clone(&self.buffers.newest));
         self.jobs.spawn_blocking(move || {
             let table = Arc::clone(&snapshot.table);
             Done::Saved(store.save(table, snapshot.state.theta(), snapshot.state.momentum()))
         });
     }
 
-    /// A checkpoint is on disk, or is not: training goes on either way.
+    /// A checkpoint was stored or could not be stored; training goes on either way.
     pub(super) fn on_saved(&mut self, result: Result<Saved, StoreError>) {
         let disk = taken(&result);
         match result {
             Ok(saved) => {
                 self.drop_received(saved.state);
-                self.bulk.saved.insert(saved.state, saved);
+                self.buffers.saved.insert(saved.state, saved);
             }
             Err(error) => self.tell.disk(&error),
         }
         self.input(Input::Saved(disk));
     }
 
-    /// What was fetched is a checkpoint of our own now.
+    /// Deletes the fetched form of a state that is stored as our own checkpoint now.
     fn drop_received(&mut self, state: Digest) {
         let store = Arc::clone(&self.store);
         self.jobs.spawn_blocking(move || {
@@ -138,14 +137,15 @@ impl Driver {
         });
     }
 
-    /// Whether bytes of the right digest can be applied: nobody votes for an update that cannot.
+    /// Whether an update can be applied. A peer must not vote for one that cannot.
     pub(super) fn decodes(&self) -> impl Fn(&Vec<u8>) -> bool + Send + use<> {
-        let (codec, elements) = (self.manifest.run.codec, self.bulk.newest.state.theta().len());
+        let (codec, elements) =
+            (self.manifest.run.ring.codec, self.buffers.newest.state.theta().len());
         move |update| codec.validate(update, elements).is_ok()
     }
 }
 
-/// What is told of an update that was read or fetched, or was not.
+/// The result of reading or fetching an update.
 pub(super) fn update_came(name: Name, found: Option<Vec<u8>>) -> Done {
     let Some(content) = found.map(Arc::new) else {
         return Done::Input(Box::new(Input::UpdateMissed(name)));

@@ -1,5 +1,5 @@
-//! How a node ends: at its last epoch it lingers until the others are there too, and for as long as
-//! somebody who is behind comes nearer; on Ctrl-C it takes leave (R29), in under 5 s.
+//! How a node ends. At its last epoch it keeps serving until the other peers have reached it too, as long as
+//! a peer that is behind makes progress. On Ctrl-C it leaves (R29), in under 5 s.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,48 +8,47 @@ use intellect_protocol::base::id::PeerId;
 
 use crate::net::FETCH_TIMEOUT;
 
-/// How long a peer that is behind the last epoch may neither ask for anything nor get on, before
-/// this node leaves. A fetch takes no longer, so no answer is under way any more then.
+/// The node leaves after this time in which no peer that is behind made a request or progress. A fetch takes
+/// no longer, so no answer is under way then.
 const LINGER: Duration = FETCH_TIMEOUT;
 
-/// The longest time for which a node waits for those who are behind, however busy they are.
+/// The longest time for which a node waits for peers that are behind, even if they make progress.
 const LINGER_MAX: Duration = Duration::from_mins(10);
 
-/// How long the open ring or vote is waited for after Ctrl-C; the state gives up before.
+/// How long an open ring or vote may take after Ctrl-C; the state gives up sooner.
 const LEAVE: Duration = Duration::from_millis(4_300);
 
-/// What is fulfilled at the last epoch.
+/// Why an epoch is the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// The run has the tokens that its manifest asks for (`stop_tokens`): it is complete for everybody.
+    /// The run has trained on `stop_tokens` of its manifest: it is complete for all peers.
     Tokens,
-    /// The epoch at which this node's user wants it to stop (`--epochs`).
+    /// The epoch after which the user stops this node (`--epochs`).
     Epochs,
 }
 
-/// Where the end stands.
+/// How far the node is with its end.
 #[derive(Debug, Default)]
 pub(super) struct Finish {
-    /// The head at which the run, or the user's wish, is fulfilled.
+    /// The epoch after which to stop, from `--epochs`.
     pub(super) epochs: Option<u64>,
     stop_tokens: Option<u64>,
-    /// What was fulfilled first, and whether it was before this start.
+    /// The goal that was reached first, and whether an earlier start had reached it.
     reached: Option<(Goal, bool)>,
     lingering: Option<Linger>,
     leaving: Option<Instant>,
     over: bool,
-    /// The epoch whose update nobody has.
+    /// The epoch whose update no peer has.
     pub(super) lost: Option<u64>,
 }
 
-/// The wait for those who are behind.
+/// The wait for peers that are behind.
 #[derive(Debug)]
 struct Linger {
-    /// Until when, if nobody gets on.
+    /// Until when, without a request or progress.
     until: Instant,
-    /// Until when in any case.
     end: Instant,
-    /// The heads of those who are behind, when last seen.
+    /// The heads of the peers that are behind, when last seen.
     behind: BTreeMap<PeerId, u64>,
 }
 
@@ -72,7 +71,7 @@ impl Finish {
         self.over || self.leaving.is_some_and(|until| now >= until)
     }
 
-    /// Whether there is nothing left to train.
+    /// Whether nothing is left to train.
     pub(super) fn is_reached(&self) -> bool {
         self.lingering.is_some() || self.leaving.is_some()
     }
@@ -86,15 +85,14 @@ impl Finish {
         [lingering, self.leaving].into_iter().flatten().min()
     }
 
-    /// Somebody asked us for something.
     pub(super) fn helps(&mut self, now: Instant) {
         if let Some(linger) = &mut self.lingering {
             linger.extend(now);
         }
     }
 
-    /// Notes the head, of an earlier start where `before`. Returns once what is fulfilled, when it is the
-    /// last one.
+    /// Notes the head, which an earlier start reached where `before`. Returns the goal that it reaches, the
+    /// first time only.
     pub(super) fn reach(
         &mut self,
         epoch: u64,
@@ -117,12 +115,12 @@ impl Finish {
         Some(goal)
     }
 
-    /// What was fulfilled, and whether it was before this start.
+    /// The goal that was reached, and whether an earlier start had reached it.
     pub(super) fn reached(&self) -> Option<(Goal, bool)> {
         self.reached
     }
 
-    /// Begins to take leave; false if that has begun.
+    /// Begins to leave; false if that has begun before.
     pub(super) fn leave(&mut self, now: Instant) -> bool {
         self.lingering = None;
         let begins = self.leaving.is_none();
@@ -130,9 +128,9 @@ impl Finish {
         begins
     }
 
-    /// Notes the heads of those who are behind the last one, `epoch`. Returns how many are far
-    /// behind, if that is more than before. Who is one epoch behind does not count: its heartbeat
-    /// of the last epoch may be on its way.
+    /// Notes the heads of the peers that are behind the last one, `epoch`. Returns how many of them are more
+    /// than one epoch behind, if that number has grown; the heartbeat of a peer that is one epoch behind may
+    /// still be on its way.
     pub(super) fn note_behind(
         &mut self,
         now: Instant,
@@ -151,7 +149,7 @@ impl Finish {
         (after > before).then_some(after)
     }
 
-    /// Whether those who are behind have had their time, if they are waited for.
+    /// Whether the wait for peers that are behind is over, if there is one.
     pub(super) fn has_lingered(&self, now: Instant) -> Option<bool> {
         self.lingering.as_ref().map(|linger| now >= linger.until)
     }
@@ -178,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_is_waited_for_while_it_asks_and_not_for_ever() {
+    fn a_peer_that_is_behind_is_waited_for_while_it_asks_up_to_a_bound() {
         let now = Instant::now();
         let mut finish = Finish::new(Some(3), None);
         finish.helps(now);

@@ -1,5 +1,5 @@
-//! What a driver does towards its end ([`Finish`](super::finish::Finish) says where that stands),
-//! and what it tells of the way there.
+//! What a driver does towards its end, whose state is [`Finish`](super::finish::Finish), and what it
+//! reports on the way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use super::{Done, Driver, Ended};
 use crate::net::Net;
 use crate::tell::Reason;
 
-/// For the last bytes to leave, and the last checkpoint to be written.
+/// Time for the last bytes to leave, and for the last checkpoint to be written.
 const CLOSE: Duration = Duration::from_millis(500);
 
 impl Driver {
-    /// Tells of what the protocol reports, and notes where it got to.
+    /// Reports an event of the protocol, and notes the head that it leads to.
     pub(super) fn on_event(&mut self, event: Event) {
         let moved = matches!(event, Event::Committed(_) | Event::CaughtUp { .. });
         if matches!(event, Event::Notice { in_force: None, .. }) {
             self.keep_notices();
         }
         if let Event::Refused { who, .. } = &event
-            && !self.gate.is_first_refused(*who)
+            && !self.access.is_first_refused(*who)
         {
             return;
         }
@@ -36,27 +36,27 @@ impl Driver {
         }
     }
 
-    /// Notes the head, of an earlier start where `before`, and whether it is the last one.
+    /// Notes the head, which an earlier start reached where `before`, and reports the last one.
     pub(super) fn reach(&mut self, before: bool) {
         let head = self.holdings.peer().head();
         match self.finish.reach(head.epoch, head.tokens, before, Instant::now()) {
             Some(Goal::Epochs) => self.tell.reached(head.epoch, self.finish.epochs),
             Some(Goal::Tokens) if !before => self.tell.reached(head.epoch, None),
-            // What there is to say of a run that has ended comes last.
+            // The end of the run is reported last.
             Some(Goal::Tokens) | None => {}
         }
     }
 
-    /// Says whom the run waits for here, if it does.
+    /// Reports what the run waits for, if it does.
     pub(super) fn tell_waiting(&mut self) {
         let (peer, me, now) = (self.holdings.peer(), self.key.peer(), self.now());
         let members = &self.manifest.run.members;
         let peers_min = usize::try_from(members.min_peers).unwrap_or(usize::MAX);
-        let met = self.net.has_met_peers() || !peer.roll().peers.is_empty();
+        let met = self.net.has_met_peers() || !peer.table().peers.is_empty();
         let reason = || {
             let passed = peer.is_passed_over(now).then_some(Reason::PassedOver);
             let run = (peers_min, members.rule(), met);
-            let absent = || Reason::absent(me, peer.series(), run, peer.roll(), now);
+            let absent = || Reason::absent(me, peer.series(), run, peer.table(), now);
             passed.or_else(absent)
         };
         self.tell.count_strangers();
@@ -64,7 +64,7 @@ impl Driver {
         self.tell.waiting(if moves { None } else { reason() });
     }
 
-    /// Ctrl-C: takes leave; false at the second one, which ends it now.
+    /// Ctrl-C: begins to leave; false at the second one, which ends the node now.
     pub(super) fn interrupt(&mut self) -> bool {
         let begins = self.take_leave();
         if begins {
@@ -73,23 +73,23 @@ impl Driver {
         begins
     }
 
-    /// Says goodbye; false if that has been said.
+    /// Says goodbye; false if that has been done.
     fn take_leave(&mut self) -> bool {
         let begins = self.finish.leave(Instant::now());
         if begins {
-            self.hear(peer::Input::Leave);
+            self.peer_input(peer::Input::Leave);
         }
         begins
     }
 
-    /// Leaves at the last epoch, when every live member is seen on that head, or when none that is
-    /// behind gets on.
+    /// Leaves at the last epoch, once every live member has that head or no peer that is behind makes
+    /// progress.
     pub(super) fn consider_finishing(&mut self) {
         if self.finish.has_lingered(Instant::now()).is_none() {
             return;
         }
         let (epoch, now) = (self.holdings.peer().head().epoch, self.now());
-        let live = self.holdings.peer().roll().live(now);
+        let live = self.holdings.peer().table().live(now);
         let heads = live.map(|(peer, seen)| (*peer, seen.beat.head.epoch));
         let behind: BTreeMap<PeerId, u64> = heads.filter(|(_, head)| *head < epoch).collect();
         let all_there = behind.is_empty() && !self.holdings.is_saving();
@@ -101,8 +101,8 @@ impl Driver {
         }
     }
 
-    /// Lets the last messages leave and the last checkpoint be written. Says how this node ends, but for
-    /// the run's own end.
+    /// Lets the last messages leave and the last checkpoint be written. Reports how this node ends, except at
+    /// the end of the run, which the caller reports.
     pub(super) async fn close(mut self, net: Net) -> Ended {
         let until = tokio::time::Instant::now() + CLOSE;
         while self.holdings.is_saving() || self.holdings.is_logging() {
@@ -121,11 +121,11 @@ impl Driver {
         drop(tokio::time::timeout(CLOSE, net.task).await);
         match self.finish.reached() {
             Some((Goal::Tokens, before)) => {
-                return Ended::Complete { newest: Arc::clone(&self.bulk.newest), before };
+                return Ended::Complete { newest: Arc::clone(&self.buffers.newest), before };
             }
             Some((Goal::Epochs, _)) => self.tell.done(),
             None => self.tell.left(),
         }
-        Ended::Told
+        Ended::Reported
     }
 }

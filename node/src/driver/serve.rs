@@ -1,4 +1,4 @@
-//! What other peers ask for: the holdings say whether it is served, and from where.
+//! Requests of other peers: the holdings decide whether they are served, and from where.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,6 @@ use crate::fetch::{PART_BYTES, part_of};
 use crate::net::Reply;
 
 impl Driver {
-    /// Takes a request.
     pub(super) fn on_request(&mut self, from: PeerId, bytes: &[u8], reply: Reply) {
         let Some(request) = wire::open_request(bytes) else {
             self.net.fault(from, "a request that cannot be decoded");
@@ -21,30 +20,30 @@ impl Driver {
         };
         self.finish.helps(Instant::now());
         if !matches!(request, Request::Ask(_)) {
-            let ticket = self.questions.ask(request.clone(), reply);
+            let ticket = self.requests.add(request.clone(), reply);
             return self.input(Input::Asked(ticket, request));
         }
         let Some(wait) = self.budgets.ask(from, Instant::now().into()) else { return };
-        let ticket = self.questions.ask(request.clone(), reply);
+        let ticket = self.requests.add(request.clone(), reply);
         self.jobs.spawn(async move {
             tokio::time::sleep(wait).await;
             Done::Input(Box::new(Input::Asked(ticket, request)))
         });
     }
 
-    /// Answers with what lies at a place; what is on disk is read off the loop.
-    pub(super) fn serve(&mut self, ticket: Inquiry, place: &Location) {
-        let Some((request, reply)) = self.questions.take(ticket) else { return };
-        match (place, request) {
+    /// Answers a request from a location; the disk is read off the loop.
+    pub(super) fn serve(&mut self, ticket: Inquiry, location: &Location) {
+        let Some((request, reply)) = self.requests.take(ticket) else { return };
+        match (location, request) {
             (Location::Lineage, Request::Ask(ask)) => {
                 self.answer(&ask, reply);
             }
-            // It is of the open epoch, or the last few: a vote may wait for it.
+            // The update is of the open epoch or a recent one, so a vote may wait for it.
             (
                 Location::Memory(part),
                 Request::Update { offset, .. } | Request::Chunk { offset, .. },
             ) => {
-                let part = self.bulk.slice(part);
+                let part = self.buffers.slice(part);
                 if let Some(part) = part.and_then(|part| part_of(part.get(), offset)) {
                     reply.send_at_once(part);
                 }
@@ -54,23 +53,23 @@ impl Driver {
                 self.read_for(reply, move || store.update_part(name, offset, PART_BYTES).ok());
             }
             (Location::Newest, Request::Table { offset, .. }) => {
-                if let Some(part) = part_of(&self.bulk.newest.table.to_bytes(), offset) {
+                if let Some(part) = part_of(&self.buffers.newest.table.to_bytes(), offset) {
                     reply.send(part);
                 }
             }
             (Location::Newest, Request::Piece { index, .. }) => {
-                let newest = Arc::clone(&self.bulk.newest);
+                let newest = Arc::clone(&self.buffers.newest);
                 let piece = move || newest.state.piece(usize::try_from(index).ok()?).ok();
                 self.read_for(reply, piece);
             }
             (Location::Checkpoint(state), Request::Table { offset, .. }) => {
-                let table = self.bulk.saved.get(state).map(|saved| saved.table.to_bytes());
+                let table = self.buffers.saved.get(state).map(|saved| saved.table.to_bytes());
                 if let Some(part) = table.and_then(|table| part_of(&table, offset)) {
                     reply.send(part);
                 }
             }
             (Location::Checkpoint(state), Request::Piece { index, .. }) => {
-                let saved = self.bulk.saved.get(state).cloned();
+                let saved = self.buffers.saved.get(state).cloned();
                 let piece = move || saved?.piece(usize::try_from(index).ok()?);
                 self.read_for(reply, piece);
             }
@@ -79,18 +78,20 @@ impl Driver {
                 self.read_for(reply, move || store.tokenizer_part(offset, PART_BYTES).ok());
             }
             (Location::Data, Request::Tree { file, offset }) => {
-                let shared = Arc::clone(&self.bulk.shared);
+                let shared = Arc::clone(&self.buffers.shared);
                 self.read_for(reply, move || shared.tree_part(&file, offset));
             }
             (Location::Data, Request::Data { file, index }) => {
-                let shared = Arc::clone(&self.bulk.shared);
+                let shared = Arc::clone(&self.buffers.shared);
                 self.read_for(reply, move || shared.piece(&file, index));
             }
-            (place, request) => tracing::error!(?place, ?request, "an answer that does not fit"),
+            (location, request) => {
+                tracing::error!(?location, ?request, "an answer that does not fit")
+            }
         }
     }
 
-    /// Answers a question about our lineage; what lies far back is read off the loop.
+    /// Answers a question about our lineage; old links are read off the loop.
     fn answer(&mut self, ask: &Ask, reply: Reply) {
         let (mut answer, logged) = self.holdings.peer().answer(ask);
         if logged.is_empty() {

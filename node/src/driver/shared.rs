@@ -1,9 +1,8 @@
-//! The files of the run's data that this node hands to others, where the manifest allows it.
+//! The files of the run's data that this node serves, where the manifest allows it.
 //!
-//! They are read where they lie, from the file that is open for training. What is read is checked
-//! before it is sent: a file that was changed meanwhile is served no more, and nobody takes its owner
-//! for a liar. The values of a file's pieces are computed when somebody asks for the first time, which
-//! reads all of it.
+//! They are read from the files that are open for training. Every piece is checked before it is sent: a file
+//! that was changed is no longer served, so that its owner is not taken for a liar. The chaining
+//! values of a file's pieces are computed at the first request for them, which reads the whole file.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -17,26 +16,23 @@ use intellect_protocol::base::tree::{TREE_PIECE_BYTES, Tree, piece_count, piece_
 use crate::fetch::part_of;
 use crate::manifest::Manifest;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct SharedData {
     source: Arc<Dataset>,
     files: Vec<File>,
 }
 
-/// One of the run's files.
 #[derive(Debug)]
 struct File {
-    /// Which one.
     fingerprint: Fingerprint,
-    /// The values of its pieces, once they are known; nothing if it is no longer the run's file.
+    /// The chaining values of its pieces, once computed; `None` inside if the file has changed.
     tree: OnceLock<Option<Tree>>,
-    /// Whether somebody computes them. Who asks meanwhile asks again.
+    /// Whether they are being computed. A peer that asks meanwhile has to ask again.
     under: AtomicBool,
 }
 
 impl SharedData {
-    /// The run's files, if they are to be handed out; they are those of `source`.
+    /// The files of `source`, if the manifest lets them be served.
     pub(super) fn new(manifest: &Manifest, source: Arc<Dataset>) -> Self {
         let data = &manifest.work.data;
         let files = if data.share { data.source.files() } else { Vec::new() };
@@ -48,18 +44,18 @@ impl SharedData {
         Self { source, files: files.into_iter().map(file).collect() }
     }
 
-    /// What is handed out.
+    /// The digests of the files that are served.
     pub(super) fn files(&self) -> Vec<Digest> {
         self.files.iter().map(|file| Digest(file.fingerprint.digest)).collect()
     }
 
-    /// The bytes from `offset` on of the values of a file's pieces. May take long: it reads the file once.
+    /// The chaining values of a file's pieces, from byte `offset` on. The first call reads the whole file.
     pub(super) fn tree_part(&self, file: &Digest, offset: u64) -> Option<Vec<u8>> {
         let (_, tree) = self.find(file)?;
         part_of(&tree.to_bytes(), offset)
     }
 
-    /// A piece of a file. May take as long.
+    /// A piece of a file. The first call reads the whole file too.
     pub(super) fn piece(&self, file: &Digest, index: u32) -> Option<Vec<u8>> {
         let (file, tree) = self.find(file)?;
         let number = usize::try_from(index).ok()?;
@@ -71,7 +67,7 @@ impl SharedData {
         None
     }
 
-    /// A file and the values of its pieces; `None` while they are computed elsewhere.
+    /// A file and the chaining values of its pieces; `None` while another thread computes them.
     fn find(&self, digest: &Digest) -> Option<(usize, &Tree)> {
         let of = |file: &File| file.fingerprint.digest == digest.0;
         let index = self.files.iter().position(of)?;
@@ -97,7 +93,7 @@ impl SharedData {
         None
     }
 
-    /// The bytes of a piece, as they lie on the disk now.
+    /// The bytes of a piece, as they are on disk now.
     fn read(&self, index: usize, number: usize) -> Option<Vec<u8>> {
         let (offset, length) = piece_of(self.files.get(index)?.fingerprint.bytes, number)?;
         let mut piece = vec![0; TREE_PIECE_BYTES.min(length as usize)];
@@ -141,7 +137,7 @@ mod tests {
         assert_eq!(shared.piece(&digest, 2).unwrap(), bytes[2 * TREE_PIECE_BYTES..]);
         assert_eq!(shared.piece(&digest, 3), None);
         assert_eq!(shared.piece(&Digest([1; 32]), 0), None);
-        // Of the same length, then longer.
+        // A change of one byte, then another length.
         let mut other = bytes.clone();
         other[5] ^= 1;
         fs::write(&path, &other).unwrap();

@@ -1,4 +1,4 @@
-//! A driver with a network that nobody else is in.
+//! A driver whose network has no other peer.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use crate::tell::events::Sink;
 
 const ENTRY: &str = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 
-/// A driver at genesis, and what its worker reports.
+/// A driver at genesis, and the reports of its worker.
 async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     let listen = "/ip4/127.0.0.1/tcp/0";
     let line = ["intellect-node", "--bootstrap", ENTRY, "--listen", listen, "--data-dir"];
@@ -48,10 +48,10 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
         line: None,
     };
     let net = net::start(config, stop.clone()).unwrap();
-    let tell = Teller::new(Sink::new(None, identity.peer().into()), Voice::Quiet, PathBuf::new());
+    let tell = Console::new(Sink::new(None, identity.peer().into()), Voice::Quiet, PathBuf::new());
     let machine = Machine { device: local.device, micro_batch: manifest.work.train.batch };
     let opened = Opened { local: &local, home: &home, machine, manifest, store, source };
-    let loaded = opened.load(begun, (Found::default(), None), net.handle, &tell, &stop).await;
+    let loaded = opened.load(begun, Found::default(), None, net.handle, &tell, &stop).await;
     let (parts, reports) = loaded.unwrap();
     (Driver::new(parts).0, reports)
 }
@@ -60,12 +60,13 @@ async fn next(driver: &mut Driver) -> Done {
     ended(driver.jobs.join_next().await.unwrap()).unwrap()
 }
 
-/// R5: an update that is fetched is told of once it is on the disk; what cannot be applied is none.
+/// R5: a fetched update is reported once it is on disk; one that cannot be applied counts as missed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_update_is_fetched_checked_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (mut driver, _reports) = driver(folder.path()).await;
-    let (codec, elements) = (driver.manifest.run.codec, driver.bulk.newest.state.theta().len());
+    let (codec, elements) =
+        (driver.manifest.run.ring.codec, driver.buffers.newest.state.theta().len());
     let mut update = vec![0; codec.encoded_bytes(elements)];
     codec.encode(&vec![0.0; elements], &mut update).unwrap();
     let name = Name { epoch: 1, digest: Digest(*blake3::hash(&update).as_bytes()) };
@@ -85,21 +86,20 @@ async fn an_update_is_fetched_checked_and_kept() {
     assert!(matches!(*missed, Input::UpdateMissed(missed) if missed == other));
 }
 
-/// The ring and the next state lie between two Readys, and count.
+/// The time of the ring and of the next state counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_least_time_of_an_epoch_is_from_ready_to_ready() {
     let folder = tempfile::tempdir().unwrap();
     let (mut driver, _reports) = driver(folder.path()).await;
     assert_eq!(driver.early(), Duration::ZERO, "the first Ready waits for nothing");
-    driver.bulk.delta = Some(Arc::new(vec![0.0; driver.bulk.newest.state.theta().len()]));
+    driver.buffers.delta = Some(Arc::new(vec![0.0; driver.buffers.newest.state.theta().len()]));
     driver.on_done(Done::Trained { epoch: 1, tokens: 64, loss: 3.0, norm: 1.0 }).unwrap();
     assert!(driver.readied.is_some());
     driver.readied = Instant::now().checked_sub(EPOCH_MIN);
-    driver.on_state(Arc::clone(&driver.bulk.newest), None);
+    driver.on_state(Arc::clone(&driver.buffers.newest), None);
     assert_eq!(driver.early(), Duration::ZERO, "a new state begins no wait");
 }
 
-/// A heartbeat at genesis.
 fn beat(driver: &Driver, key: &Keypair, count: u64) -> Vec<u8> {
     let (series, _) = driver.holdings.peer().series();
     let beat = Heartbeat {
@@ -125,7 +125,7 @@ fn beat(driver: &Driver, key: &Keypair, count: u64) -> Vec<u8> {
     wire::envelope(&wire::seal(key, &driver.manifest.id, Message::Heartbeat(beat)))
 }
 
-/// Whoever writes another's name on what it sends spends nothing of what that one may say.
+/// A peer that claims another author uses up nothing of that author's budget.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forged_author_is_not_charged_for_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -138,12 +138,12 @@ async fn a_forged_author_is_not_charged_for_it() {
         driver.on_message(liar.peer(), net::Via::Direct, &forged);
     }
     driver.on_message(other.peer(), net::Via::Direct, &true_word);
-    assert!(driver.holdings.peer().roll().peers.contains_key(&honest.peer()));
+    assert!(driver.holdings.peer().table().peers.contains_key(&honest.peer()));
 }
 
-/// The loop takes what has come before it sleeps until its next heartbeat.
+/// The loop takes the first event that is ready, so timers are fired before each one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_sends_without_pause_does_not_stop_the_clock() {
+async fn a_peer_that_sends_without_pause_does_not_stop_the_clock() {
     let folder = tempfile::tempdir().unwrap();
     let (mut driver, reports) = driver(folder.path()).await;
     let (handle, beats) = net::tests::counted();
@@ -169,7 +169,7 @@ async fn who_sends_without_pause_does_not_stop_the_clock() {
     assert!(beats >= 5, "{beats} heartbeats in 4 s, one is due each half second");
 }
 
-/// A write that is swallowed would leave a node that trains on and never votes again.
+/// After a lost write the node would train on and never vote again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_panics_ends_the_node_with_what_it_was() {
     let mut jobs: JoinSet<Done> = JoinSet::new();

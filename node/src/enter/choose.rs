@@ -1,14 +1,13 @@
-//! Which run: the one that this folder holds, or one that the network offers.
+//! Which run to take part in: the one that this folder holds, or one that the network offers.
 //!
-//! A node that comes back has the signed manifest in its folder, and needs nobody to hand it out:
-//! not where no entry point is typed, not where `--run` names a run of the folder, and not where
-//! none of the entry points answers; one that comes for the first time asks them for a minute. Where that file is gone
-//! or damaged, those that an earlier start kept hand it out again. Every manifest is verified, whoever offers it; its RunId is
-//! its own.
+//! A node that comes back has the signed manifest in its folder and needs nobody to hand it out. That is so if no entry
+//! point is typed, if `--run` names a run of the folder, and if no entry point answers. A node that comes for the first
+//! time asks the entry points for a minute. Where the file is gone or damaged, the entry points that an earlier start
+//! stored hand it out again. Every manifest is verified, whichever peer offers it; its RunId is computed from it.
 //!
-//! Anybody can make a run and sign its manifest. So without `--run` only what the entry points of the
-//! command line hand out counts. And the beginning of a RunId can be found by trying: where more than
-//! one organiser's runs are offered it must be long.
+//! Anybody can make a run and sign its manifest. So without `--run` only what the entry points of the command line hand
+//! out counts. The beginning of a RunId can be found by trying keys; so where runs of more than one organiser are
+//! offered, `--run` must be long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -24,66 +23,65 @@ use crate::name::Hex;
 use crate::net::{self, Net};
 use crate::os::cannot;
 use crate::store::{self, StoreError};
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::tell::events;
 
-/// Manifests, and who hands each out.
+/// Manifests by run, each with the address or file that it comes from.
 type Found = BTreeMap<RunId, (Manifest, String)>;
 
-/// What became of the entry points that were typed.
+/// Whether the entry points that were typed answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
-    /// One has answered, or none had to.
+    /// One has answered, or none was needed.
     One,
-    /// None answers.
     None,
 }
 
-/// The manifest of the run. `before` is the one run that is meant as far as the folder tells, where an earlier
-/// start kept its entry points.
+/// The manifest of the run. `before` is the only run of the folder that fits, if an earlier start stored its entry
+/// points.
 pub(crate) async fn manifest(
     net: &Net,
     local: &Local,
     before: Option<RunId>,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<(Manifest, Reached), EnterError> {
     let prefix = local.run.as_ref();
-    let (mut stored, wrong) = stored(local, tell)?;
+    let (mut stored, wrong) = stored(local, console)?;
     let named = prefix.is_some() && pick_fits(&stored, prefix) == 1;
     let mut reached = Reached::One;
     let (manifest, from) = if local.options.bootstrap.is_empty() || named {
         match (pick(stored, prefix), before, wrong) {
             (Err(EnterError::Offers(_)), Some(run), _) => {
                 let whole = RunPrefix::from(run);
-                pick(offered(net, Some(&whole), PATIENCE, tell).await?, Some(&whole))?
+                pick(offered(net, Some(&whole), PATIENCE, console).await?, Some(&whole))?
             }
-            // What the folder holds is what the user meant.
+            // The user meant the run of this folder.
             (Err(EnterError::Offers(_)), None, Some(wrong)) => return Err(wrong),
             (picked, ..) => picked?,
         }
     } else {
         let spare = pick_fits(&stored, prefix) > 0;
         let patience = if spare { Duration::ZERO } else { PATIENCE };
-        match offered(net, prefix, patience, tell).await {
+        match offered(net, prefix, patience, console).await {
             Ok(found) => pick(found, prefix)?,
             Err(EnterError::Offers(error)) if spare => {
                 reached = Reached::None;
                 stored.retain(|run, _| fits(prefix, run));
-                tell.say(&format!("{error}"));
-                tell.say("going on with the run of this folder and the peers that it knows");
+                console.say(&format!("{error}"));
+                console.say("continuing with this folder's run and the peers that it knows");
                 pick(stored, prefix)?
             }
             Err(error) => return Err(error),
         }
     };
-    tell.say(&format!(
+    console.say(&format!(
         "run {} \"{}\", signed by {}",
         manifest.id,
         manifest.run.name,
         &manifest.run.organiser.hex()[..8]
     ));
     let (name, organiser) = (manifest.run.name.clone(), Hex::from(manifest.run.organiser));
-    tell.emit(None, events::Event::Manifest { name, organiser, from });
+    console.emit(None, events::Event::Manifest { name, organiser, from });
     Ok((manifest, reached))
 }
 
@@ -95,8 +93,8 @@ fn pick_fits(found: &Found, prefix: Option<&RunPrefix>) -> usize {
     found.keys().filter(|run| fits(prefix, run)).count()
 }
 
-/// What the folder holds; a manifest that is damaged is passed over, and the last such one told.
-fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), EnterError> {
+/// The manifests in the folder. A damaged one is skipped, and the last such error is returned.
+fn stored(local: &Local, console: &Console) -> Result<(Found, Option<EnterError>), EnterError> {
     let folder = &local.data_dir;
     let runs = store::runs(folder).map_err(cannot("read", folder)).map_err(StoreError::from)?;
     let (mut found, mut wrong) = (Found::new(), None);
@@ -105,10 +103,10 @@ fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), E
         let from = path.display().to_string();
         match Manifest::load(&path) {
             Ok(manifest) if manifest.id == run => drop(found.insert(run, (manifest, from))),
-            Ok(_) => tell.say(&format!("ignored: {from} is the manifest of another run")),
+            Ok(_) => console.say(&format!("ignored: {from} is the manifest of another run")),
             Err(error) => {
                 let why = figures::explain(&error, ": ");
-                tell.say(&format!("ignored: {why}; without that file it is fetched again"));
+                console.say(&format!("ignored: {why}; delete the file, and it is fetched again"));
                 wrong = Some(error.into());
             }
         }
@@ -116,16 +114,16 @@ fn stored(local: &Local, tell: &Teller) -> Result<(Found, Option<EnterError>), E
     Ok((found, wrong))
 }
 
-/// What the network offers. What cannot be used is told once: as an error where there is nothing
-/// else.
+/// The manifests that the network offers. Those that cannot be used are reported, or returned as an error where there
+/// is nothing else.
 async fn offered(
     net: &Net,
     prefix: Option<&RunPrefix>,
     patience: Duration,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<Found, EnterError> {
     let (mut found, mut wrong) = (Found::new(), Vec::new());
-    for net::Offer { from, bytes } in asked(net, prefix, patience, tell).await? {
+    for net::Offer { from, bytes } in asked(net, prefix, patience, console).await? {
         match Manifest::parse(&String::from_utf8_lossy(&bytes)) {
             Ok(manifest) => drop(found.entry(manifest.id).or_insert((manifest, from))),
             Err(why) => wrong.push(EnterError::Manifest { from, why: Box::new(why) }),
@@ -135,7 +133,7 @@ async fn offered(
         Some(wrong) if found.is_empty() => Err(wrong),
         last => {
             for error in wrong.iter().chain(&last) {
-                tell.say(&format!("ignored: {}", figures::explain(error, ": ")));
+                console.say(&format!("ignored: {}", figures::explain(error, ": ")));
             }
             is_sure(&found, prefix)?;
             Ok(found)
@@ -143,28 +141,29 @@ async fn offered(
     }
 }
 
-/// Asks whoever may hand out the run; where no bootstrap can be reached, again while `patience` lasts:
-/// it may be starting, or crowded, or the line may be down for a moment.
+/// Asks the peers that may hand out the run. Where no bootstrap can be reached it asks again while `patience` lasts,
+/// since the bootstrap may be starting or busy, or the connection may be down for a moment.
 async fn asked(
     net: &Net,
     prefix: Option<&RunPrefix>,
     patience: Duration,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<Vec<net::Offer>, net::OfferError> {
     let of = if prefix.is_some() { net::Offerers::Everybody } else { net::Offerers::Named };
-    // An entry point may hand out a run only to who names it.
+    // With `--unlisted` an entry point hands out a run only to a peer that names it.
     let named = prefix.and_then(RunPrefix::whole);
-    let (began, mut told) = (Instant::now(), false);
+    let (began, mut reported) = (Instant::now(), false);
     loop {
         let answer = net.handle.manifests(named, of).await;
         let left = patience.saturating_sub(began.elapsed());
         match answer {
             Err(error @ net::OfferError::Unreachable(_)) if left >= AGAIN => {
-                if !std::mem::replace(&mut told, true) {
-                    tell.say(&error.to_string());
+                if !reported {
+                    reported = true;
+                    console.say(&error.to_string());
                 }
                 let left = left.as_secs();
-                tell.say(&format!("trying again for {left} s, then this node ends"));
+                console.say(&format!("trying again for {left} s, then this node ends"));
             }
             answer => return answer,
         }
@@ -172,26 +171,26 @@ async fn asked(
     }
 }
 
-/// How long a node without a run looks for one where nobody answers.
+/// How long a node without a run asks for one where no bootstrap answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two tries.
+/// Time between two tries to reach a bootstrap.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Whether the prefix cannot have been met on purpose by another organiser.
+/// Whether the prefix is too long for another organiser to have found a run that begins with it.
 fn is_sure(found: &Found, prefix: Option<&RunPrefix>) -> Result<(), EnterError> {
     let organisers: BTreeSet<_> = found.values().map(|(m, _)| m.run.organiser).collect();
-    let short = prefix.filter(|prefix| prefix.as_str().len() < SURE_DIGITS);
-    match short.filter(|_| organisers.len() > 1) {
-        None => Ok(()),
-        Some(prefix) => {
+    let is_ambiguous = organisers.len() > 1;
+    match prefix {
+        Some(prefix) if is_ambiguous && prefix.as_str().len() < SURE_DIGITS => {
             let (prefix, offered) = (prefix.as_str().to_owned(), list(found));
             Err(EnterError::Unsure { prefix, digits: SURE_DIGITS, offered })
         }
+        _ => Ok(()),
     }
 }
 
-/// 64 bits: nobody tries as many keys.
+/// 64 bits: too many keys for anybody to try.
 const SURE_DIGITS: usize = 16;
 
 fn list(found: &Found) -> String {
@@ -199,7 +198,7 @@ fn list(found: &Found) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The one that fits.
+/// The only run that fits the prefix.
 fn pick(mut found: Found, prefix: Option<&RunPrefix>) -> Result<(Manifest, String), EnterError> {
     let all = list(&found);
     found.retain(|run, _| fits(prefix, run));
@@ -232,7 +231,7 @@ mod tests {
         (manifest.id, (manifest, String::new()))
     }
 
-    /// A second organiser tries keys until a few digits are the same.
+    /// Another organiser tries keys until the first few digits are the same.
     #[test]
     fn a_short_prefix_is_not_enough_where_several_organisers_offer_runs() {
         let prefix = |digits: usize, (run, _): &(RunId, _)| -> RunPrefix {

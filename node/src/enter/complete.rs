@@ -1,43 +1,43 @@
-//! The end of a run: its last state is measured as `eval` does, and told with what can be done with it.
+//! The end of a run: measures its last state as `eval` does, and reports it with what can be done with it.
 
 use std::{sync::Arc, time::Duration};
 
 use intellect_model::{Device, data};
 
 use crate::config::{Local, Voice};
-use crate::gauge::{Gauge, GaugeError, REPORT_TOKENS};
+use crate::evaluation::{EvaluationError, Evaluator, REPORT_TOKENS};
 use crate::identity::Origin;
 use crate::manifest::Manifest;
 use crate::os::Interrupts;
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::tell::ending::HeldOut;
 use crate::worker::Snapshot;
 
-/// What a complete run is measured with.
+/// What the report on a complete run needs.
 pub(super) struct Complete {
     pub(super) manifest: Arc<Manifest>,
     pub(super) source: Arc<data::Dataset>,
-    /// The last state, and whether it was here before this start.
     pub(super) newest: Arc<Snapshot>,
+    /// Whether that state was here before this start.
     pub(super) before: bool,
 }
 
 impl Complete {
-    /// Tells the end of it. What cannot be measured, or not soon, is left out: `eval` says why.
-    pub(super) async fn tell(self, local: &Local, tell: &Teller) {
+    /// Reports the end of the run. A loss that cannot be measured soon is left out; `eval` says why.
+    pub(super) async fn report(self, local: &Local, console: &Console) {
         let (head, before) = (self.newest.head(), self.before);
-        // Nobody reads what a simulated node says, and `sim` measures itself.
+        // Nobody reads the output of a simulated node, and `sim` measures by itself.
         let is_read = local.voice == Voice::Sentences && local.origin() == Origin::Random;
-        let held_out = if is_read { self.measured(local.device, tell).await } else { None };
-        tell.complete(head, before, held_out);
+        let held_out = if is_read { self.measured(local.device, console).await } else { None };
+        console.complete(head, before, held_out);
     }
 
-    async fn measured(self, device: Device, tell: &Teller) -> Option<HeldOut> {
+    async fn measured(self, device: Device, console: &Console) -> Option<HeldOut> {
         let mut interrupts = Interrupts::new().ok()?;
-        // It ends with the program, if not before.
+        // The thread ends with the program, if not before.
         let mut measuring = tokio::task::spawn_blocking(move || self.measure(device));
         let mut late = std::pin::pin!(tokio::time::sleep(SILENT));
-        let mut told = false;
+        let mut reported = false;
         loop {
             tokio::select! {
                 measured = &mut measuring => {
@@ -46,29 +46,30 @@ impl Complete {
                 }
                 () = interrupts.next() => return None,
                 () = &mut late => {
-                    if told {
+                    if reported {
                         return None;
                     }
-                    told = true;
+                    reported = true;
                     late.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
                     let patience = PATIENCE.as_secs();
-                    tell.say(&format!(
-                        "measuring the last state on held-out data, {patience} s at most (Ctrl-C: without)"
+                    console.say(&format!(
+                        "measuring the last state on held-out data, {patience} s at most (Ctrl-C skips it)"
                     ));
                 }
             }
         }
     }
 
-    fn measure(self, device: Device) -> Result<HeldOut, GaugeError> {
+    fn measure(self, device: Device) -> Result<HeldOut, EvaluationError> {
         let drawn = self.manifest.run.genesis.is_none();
-        let mut gauge = Gauge::on(Manifest::clone(&self.manifest), self.source, device)?;
-        let first = if drawn { Some(gauge.drawn(REPORT_TOKENS)?.loss) } else { None };
-        gauge.take(self.newest.state.theta())?;
-        Ok(HeldOut { first, last: gauge.evaluate(REPORT_TOKENS)?.loss })
+        let mut evaluator = Evaluator::on(Manifest::clone(&self.manifest), self.source, device)?;
+        let first = if drawn { Some(evaluator.drawn(REPORT_TOKENS)?.loss) } else { None };
+        evaluator.take(self.newest.state.theta())?;
+        Ok(HeldOut { first, last: evaluator.evaluate(REPORT_TOKENS)?.loss })
     }
 }
 
-/// After so long it is told that it is measured, and after so much more it is given up.
+/// How long it measures before it says so.
 const SILENT: Duration = Duration::from_secs(1);
+/// How much longer it measures before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,9 +1,9 @@
-//! The files of the run's data: those that are named, those that an earlier start has fetched, and
+//! The files of the run's data: those that the user names, those that an earlier start fetched, and
 //! those that this one fetches, where the manifest allows it.
 //!
-//! What a person names comes first. What is lacking then is fetched into the run's folder, if it is not
-//! more in all than `--fetch-data` allows: from members that have it, and where nobody who is here has it
-//! from the web server that the manifest names.
+//! What the user names comes first. Files that are still missing are fetched into the run's folder, if they are not
+//! larger in all than `--fetch-data` allows. They come from members that have them. A file that no connected peer has
+//! comes from the web server that the manifest names.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,25 +13,24 @@ use intellect_model::data::{DataError, Dataset};
 
 use super::{EnterError, off_loop};
 use crate::config::Local;
-use crate::fetch::{self, Came, WebError};
+use crate::fetch::{self, Fetched, WebError};
 use crate::figures;
 use crate::manifest::Manifest;
 use crate::net;
 use crate::store::Store;
-use crate::tell::Teller;
+use crate::tell::Console;
 
-/// What is here of the run's data.
+/// Which files of the run's data are here.
 pub(crate) enum Files {
-    /// All of it.
     All(Arc<Dataset>),
-    /// These files are not, and are to be fetched.
-    But(Vec<Fingerprint>),
+    /// These files are missing and are to be fetched.
+    Missing(Vec<Fingerprint>),
 }
 
-/// Opens what is here, which reads it whole to compare its digests.
+/// Opens the files that are here and reads them whole, to compare their digests.
 ///
 /// # Errors
-/// A file is another one than the run's, or is lacking and is not to be fetched.
+/// A file is not the run's, or it is missing and may not be fetched.
 pub(crate) async fn look(
     local: &Local,
     manifest: &Arc<Manifest>,
@@ -41,87 +40,87 @@ pub(crate) async fn look(
     off_loop(move || here.look()).await?
 }
 
-/// Fetches what is lacking, and opens all.
+/// Fetches the missing files and opens the whole data set.
 ///
 /// # Errors
-/// It cannot be written; what has come is kept.
+/// A file cannot be written; what has arrived is kept.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
-pub(super) async fn bring(
+/// Cancel safe; what has arrived is kept.
+pub(super) async fn fetch_missing(
     net: &net::Handle,
     local: &Local,
     manifest: &Arc<Manifest>,
     store: &Arc<Store>,
-    lacking: Vec<Fingerprint>,
-    tell: &Teller,
+    missing: Vec<Fingerprint>,
+    console: &Console,
 ) -> Result<Arc<Dataset>, EnterError> {
-    let names: Vec<String> = lacking.iter().map(|file| name(manifest, file)).collect();
-    let bytes = figures::bytes(lacking.iter().map(|file| file.bytes).sum());
-    tell.say(&format!("the run's data is not here: fetching {} ({bytes})", names.join(", ")));
-    for (file, name) in lacking.iter().zip(names) {
-        if came_from_web(net, manifest, store, file, &name, tell).await? {
+    let names: Vec<String> = missing.iter().map(|file| name(manifest, file)).collect();
+    let bytes = figures::bytes(missing.iter().map(|file| file.bytes).sum());
+    console.say(&format!("the run's data is not here: fetching {} ({bytes})", names.join(", ")));
+    for (file, name) in missing.iter().zip(names) {
+        if came_from_web(net, manifest, store, file, &name, console).await? {
             continue;
         }
-        let in_vain =
-            || tell.say(&format!("waiting for {name}: nobody who is here has all of it yet"));
-        let meter = &mut tell.meter_of_data(&name, file);
-        let fetched = fetch::data_at_last(net, store, *file, meter, in_vain).await;
+        let unanswered =
+            || console.say(&format!("waiting for {name}: no peer that is here has all of it yet"));
+        let meter = &mut console.meter_of_data(&name, file);
+        let fetched = fetch::data_at_last(net, store, *file, meter, unanswered).await;
         fetched.map_err(EnterError::FetchedData)?;
     }
     let here = Here::new(local, manifest, store);
-    off_loop(move || here.open(&lacking)).await?
+    off_loop(move || here.open(&missing)).await?
 }
 
-/// Whether a file has come from the web server that the manifest names, or from members that had it before
-/// that was asked. Where it has not, members may have it later.
+/// Whether a file has come from the web server that the manifest names, or before that from members. If not, members
+/// may have it later.
 async fn came_from_web(
     net: &net::Handle,
     manifest: &Manifest,
     store: &Arc<Store>,
     file: &Fingerprint,
     name: &str,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<bool, EnterError> {
     let Manifest { work, .. } = manifest;
     let address = index(manifest, file).and_then(|index| work.data.hints.address(index));
     let Some(url) = address else { return Ok(false) };
-    let meter = || tell.meter_of_data(name, file);
+    let meter = || console.meter_of_data(name, file);
     if work.data.share {
         let came = fetch::data_soon(net, store, *file, &mut meter()).await;
-        if came.map_err(EnterError::FetchedData)? == Came::All {
+        if came.map_err(EnterError::FetchedData)? == Fetched::All {
             return Ok(true);
         }
     }
-    tell.say(&format!("fetching {name} from {url}"));
+    console.say(&format!("fetching {name} from {url}"));
     match fetch::data_from_web(store, *file, url, meter()).await {
         Ok(()) => Ok(true),
         Err(WebError::Disk(error)) => Err(EnterError::FetchedData(error)),
         Err(error) if work.data.share => {
-            tell.say(&error.to_string());
+            console.say(&error.to_string());
             Ok(false)
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Which of the run's files this is.
+/// The index of a file in the manifest.
 fn index(manifest: &Manifest, file: &Fingerprint) -> Option<usize> {
     manifest.work.data.source.files().iter().position(|known| known == file)
 }
 
-/// What a person calls a file.
+/// The name of a file in sentences.
 fn name(manifest: &Manifest, file: &Fingerprint) -> String {
     let data = &manifest.work.data;
     let named = index(manifest, file).and_then(|index| data.hints.names.get(index));
     named.cloned().unwrap_or_else(|| "a file".to_owned())
 }
 
-/// Where the run's data may lie.
+/// Where the files of the run's data may be.
 struct Here {
     manifest: Arc<Manifest>,
     store: Arc<Store>,
-    /// What was typed.
+    /// Files and folders that the user named.
     named: Vec<PathBuf>,
     /// Most bytes that may be fetched in all.
     fetch_bytes: u64,
@@ -146,15 +145,15 @@ impl Here {
         if files.is_empty() || !self.manifest.work.data.is_fetched() {
             return Err(lack.into());
         }
-        let (here, mut lacking): (Vec<_>, Vec<_>) =
+        let (here, mut missing): (Vec<_>, Vec<_>) =
             files.into_iter().partition(|file| self.store.has_data(file));
-        if lacking.is_empty() {
+        if missing.is_empty() {
             match self.open_with(&here) {
                 Ok(source) => return Ok(Files::All(source)),
-                // All that is right of them stays.
+                // Their undamaged pieces are kept.
                 Err(error) if is_damage(&error) => {
                     here.iter().try_for_each(|file| self.store.reopen_data(file))?;
-                    lacking = here;
+                    missing = here;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -162,15 +161,15 @@ impl Here {
         if self.fetch_bytes == 0 {
             return Err(lack.into());
         }
-        let bytes = lacking.iter().map(|file| file.bytes).sum();
+        let bytes = missing.iter().map(|file| file.bytes).sum();
         if bytes > self.fetch_bytes {
             let (bytes, most) = (figures::bytes(bytes), figures::bytes(self.fetch_bytes));
             return Err(EnterError::MuchData { bytes, most });
         }
-        Ok(Files::But(lacking))
+        Ok(Files::Missing(missing))
     }
 
-    /// Opens what was named, what is in the run's folder, and with it what was `fetched`.
+    /// Opens what the user named, what is in the run's folder, and what was just `fetched`.
     fn open(&self, fetched: &[Fingerprint]) -> Result<Arc<Dataset>, EnterError> {
         let all = self.manifest.work.data.source.files().into_iter();
         let kept = all.filter(|file| fetched.contains(file) || self.store.has_data(file));
@@ -179,7 +178,7 @@ impl Here {
         Ok(self.open_with(&kept)?)
     }
 
-    /// Opens what was named, and these of the run's folder.
+    /// Opens what the user named, and these files of the run's folder.
     fn open_with(&self, kept: &[Fingerprint]) -> Result<Arc<Dataset>, DataError> {
         let kept = kept.iter().map(|file| self.store.data_path(file));
         let named: Vec<_> = self.named.iter().cloned().chain(kept).collect();
@@ -188,7 +187,7 @@ impl Here {
     }
 }
 
-/// Whether a file that was right is no longer.
+/// Whether the error can mean that a stored file was changed or damaged.
 fn is_damage(error: &DataError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! Why a node cannot take part in its run: each with the number that is missing, or what to do.
+//! Why a node cannot take part in its run. Each error names the number that is missing, or what to do.
 
 use std::io;
 
@@ -18,133 +18,123 @@ use crate::store::genesis::PublishedError;
 /// Why this node cannot take part in the run, or no longer can.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EnterError {
-    /// What was handed out is no manifest that this program can use.
+    /// A manifest that was handed out cannot be used by this program.
     #[error("the manifest from {from} cannot be used: {why}; tell the organiser of the run")]
     Manifest {
-        /// Who handed it out.
+        /// The peer or address that handed it out.
         from: String,
-        /// What is wrong.
         why: Box<ReadError>,
     },
-    /// The manifest of this folder was changed or damaged.
+    /// The manifest in this folder was changed or damaged.
     #[error(transparent)]
     Stored(#[from] LoadError),
-    /// Nothing that was handed out is the run asked for.
-    #[error("nobody offers a run that begins with {prefix}; offered: {offered}")]
-    NoSuchRun {
-        /// The beginning that was typed.
-        prefix: String,
-        /// The runs that are.
-        offered: String,
-    },
-    /// The user must choose.
+    /// No run that is offered begins with the digits of `--run`.
+    #[error("no run that is offered begins with {prefix}; offered: {offered}")]
+    NoSuchRun { prefix: String, offered: String },
+    /// More than one run fits: the user must choose.
     #[error("several runs are offered; choose one with --run:\n{offered}")]
     Several {
-        /// Id and name of each, a line each.
+        /// The id and the name of each run, a line each.
         offered: String,
     },
-    /// Another organiser can have made one that begins alike.
+    /// Another organiser may have made a run that begins with the same digits.
     #[error(
         "--run {prefix} is too short where more than one organiser's runs are offered: give at least \
-         {digits} digits of the id that your organiser told you:\n{offered}"
+         {digits} digits of the id that your organiser gave you:\n{offered}"
     )]
     Unsure {
-        /// The beginning that was typed.
         prefix: String,
-        /// How many digits it takes.
+        /// How many digits are enough to be sure of the run.
         digits: usize,
-        /// Id and name of each, a line each.
+        /// The id and the name of each run, a line each.
         offered: String,
     },
-    /// Too little memory.
+    /// This machine has too little free memory for the run.
     #[error(
         "this run needs {} of memory on this machine and {} are free: {} are missing; close other \
          programs, or choose a smaller --micro-batch",
         .0.needed, .0.available, .0.missing
     )]
     Memory(Shortage),
-    /// A GPU that cannot be used.
+    /// The GPU that `--device` names cannot be used.
     #[error(transparent)]
     Device(DeviceError),
-    /// Too little memory of a GPU.
+    /// The GPU has too little free memory for the run.
     #[error(
         "this run needs {} of the memory of {device} and {} are free: {} are missing; close other programs, {remedy}or \
          train with --device cpu",
         short.needed, short.available, short.missing
     )]
     GpuMemory {
-        /// The GPU.
         device: Device,
-        /// What else may help.
+        /// A further remedy, or nothing.
         remedy: &'static str,
-        /// How much too little.
         short: Shortage,
     },
-    /// Too little disk.
+    /// The disk of the data folder has too little free space.
     #[error(
         "{folder} needs {} for checkpoints and data and has {}: {} are missing; free some space, or name \
          another folder with --data-dir",
         short.needed, short.available, short.missing
     )]
     Disk {
-        /// The data folder.
+        /// The data folder, as it was typed.
         folder: String,
-        /// How much too little.
         short: Shortage,
     },
-    /// The file that `--genesis` names.
+    /// The file that `--genesis` names, or the fetched weights, cannot be used.
     #[error("the weights that this run begins with cannot be used")]
     Genesis(#[source] PublishedError),
-    /// There is no such file in this run.
+    /// `--genesis` was typed, but the manifest names no published weights.
     #[error("this run draws its first weights from its seed: leave out --genesis")]
     Drawn,
-    /// The run's data.
+    /// The run's data is missing, damaged, or not the run's.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// It is more than this node may fetch.
+    /// The missing data is more than `--fetch-data` allows.
     #[error(
         "this run's data is not here: it has {bytes}, and --fetch-data allows {most}; allow more, as in \
          --fetch-data 20G, or get it elsewhere and name it with --data FILE"
     )]
     MuchData {
-        /// How much that is, in words.
+        /// Size of the missing data, in words.
         bytes: String,
-        /// How much may be fetched, in words.
+        /// What `--fetch-data` allows, in words.
         most: String,
     },
-    /// It could not be kept as it came.
-    #[error("{0}: free some space and start again; what has come of the run's data is kept")]
+    /// A file of the run's data could not be written while it arrived.
+    #[error("{0}: free some space and start again; the data that has arrived is kept")]
     FetchedData(#[source] StoreError),
-    /// It is not to be had where its organiser says.
+    /// The web server that the manifest names does not give the data.
     #[error(transparent)]
     Web(#[from] WebError),
-    /// The run's tokenizer.
+    /// The run's tokenizer is damaged, another one, or not needed.
     #[error(transparent)]
     Tokenizer(#[from] OpenError),
-    /// Incarnations are counted from then.
+    /// The clock cannot number this start: incarnations are milliseconds since 1970.
     #[error("the clock of this machine is before 1970: set it")]
     Clock,
-    /// The system refused threads or signals.
+    /// The system refused to create threads or to handle signals.
     #[error("cannot start")]
     Runtime(#[source] io::Error),
     /// The network cannot be started.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// No manifest is to be had.
+    /// No manifest could be fetched from any entry point.
     #[error(transparent)]
     Offers(#[from] net::OfferError),
-    /// A file of the run.
+    /// A file of the run could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// This node has nothing that lets it into the run.
+    /// This node has nothing that admits it to the run.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// The node did take part, and cannot go on.
+    /// The node did take part but cannot continue.
     #[error(transparent)]
     Driver(#[from] DriverError),
 }
 
-/// Too little of something, in units that people read.
+/// A shortage of memory or disk, in units that people read.
 #[derive(Debug)]
 pub(crate) struct Shortage {
     needed: String,
@@ -153,7 +143,7 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// What is missing, if it is known that something is.
+    /// The shortage, if less than `needed` is known to be available.
     pub(super) fn of(needed: u64, available: Option<u64>) -> Option<Self> {
         let available = available.filter(|available| *available < needed)?;
         let [needed, available, missing] =

@@ -1,9 +1,8 @@
-//! The weights that a run begins with: drawn from its seed, which every peer does alone, or
-//! published with its manifest, and then fetched from other peers like any state.
+//! The weights that a run begins with. Either every peer draws them from the run's seed, or they are published with
+//! the manifest and fetched from other peers like any state.
 //!
-//! Without them a node can compute nothing, not even the digest of its own genesis, so they are had
-//! before anything else begins. Until then it is nobody's member: it sends no heartbeat, serves
-//! nothing, and what others say is not heard.
+//! Without them a node can compute nothing, not even the digest of its own genesis, so it gets them before anything
+//! else begins. Until then it is no member: it sends no heartbeat, serves nothing, and ignores what others send.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::history::checkpoint::Header;
 
 use super::{EnterError, off_loop};
-use crate::admission::Admission;
+use crate::access::Admission;
 use crate::config::Local;
 use crate::driver::DriverError;
 use crate::fetch;
@@ -22,20 +21,20 @@ use crate::manifest::Manifest;
 use crate::net::{Event, Link, Net, Reachability, Verdict, Via};
 use crate::store::Store;
 use crate::store::genesis::{Published, PublishedError};
-use crate::tell::Teller;
+use crate::tell::Console;
 
-/// What is said while no peer that is there has the weights.
-const WAITING: &str = "waiting for the published weights: nobody who is here has all of them yet; \
-    one node, the first, needs the file: --genesis FILE";
+/// Said while no connected peer has the weights.
+const WAITING: &str = "waiting for the published weights: no peer that is here has all of them yet; \
+    one node needs the file, given with --genesis FILE";
 
 /// What was found before the loop began.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Absent: the weights are drawn.
+    /// The published weights; absent if the weights are drawn.
     pub(crate) published: Option<Published>,
-    /// The last that the network said of this node meanwhile.
+    /// The latest report of the network on how this node can be reached.
     pub(crate) reachability: Option<Reachability>,
-    /// The peers with whom there is a direct connection.
+    /// Peers that have a direct connection to this node.
     pub(crate) linked: BTreeSet<PeerId>,
 }
 
@@ -44,15 +43,15 @@ pub(super) struct Early<'a> {
     pub(super) net: &'a mut Net,
     pub(super) manifest: &'a Manifest,
     pub(super) admission: &'a mut Option<Admission>,
-    pub(super) tell: &'a Teller,
-    /// The last that the network said of this node meanwhile.
+    pub(super) console: &'a Console,
+    /// The latest report of the network on how this node can be reached.
     pub(super) reachability: Option<Reachability>,
-    /// The peers with whom there is a direct connection.
+    /// Peers that have a direct connection to this node.
     pub(super) linked: BTreeSet<PeerId>,
 }
 
 impl Early<'_> {
-    /// Does `work`, which needs peers of the run; they are let in, and else nothing is heard of them.
+    /// Does `work`, which needs peers of the run. Peers are admitted meanwhile, and all else that they send is ignored.
     ///
     /// # Cancel safety
     /// As `work`.
@@ -60,7 +59,7 @@ impl Early<'_> {
         &mut self,
         work: impl Future<Output = Result<T, EnterError>>,
     ) -> Result<T, EnterError> {
-        let Self { net, manifest, admission, tell, reachability, linked } = self;
+        let Self { net, manifest, admission, console, reachability, linked } = self;
         let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
         joined.map_err(|_| DriverError::Network)?;
         tokio::pin!(work);
@@ -73,7 +72,7 @@ impl Early<'_> {
                     Some(Event::Reachability(now)) => *reachability = Some(now),
                     Some(event) => {
                         note_link(&event, linked);
-                        note(net, event, admission, tell)?;
+                        note(net, event, admission, console)?;
                     }
                     None => return Err(DriverError::Network.into()),
                 },
@@ -81,59 +80,55 @@ impl Early<'_> {
         }
     }
 
-    /// Finds published weights in the file that `--genesis` names, in the folder of the run, or with
-    /// other peers.
+    /// Finds published weights: in the file that `--genesis` names, in the run's folder, or with other peers.
     ///
     /// # Cancel safety
-    /// Cancel safe; what has come is kept.
+    /// Cancel safe; what has arrived is kept.
     pub(super) async fn find_weights(
         mut self,
         local: &Local,
         store: &Arc<Store>,
     ) -> Result<Found, EnterError> {
-        let (manifest, tell) = (self.manifest, self.tell);
+        let (manifest, console) = (self.manifest, self.console);
         let Some(state) = manifest.run.genesis else {
-            return match local.genesis {
-                Some(_) => Err(EnterError::Drawn),
-                None => Ok(Found {
-                    published: None,
-                    reachability: self.reachability,
-                    linked: self.linked,
-                }),
+            return if local.genesis.is_some() {
+                Err(EnterError::Drawn)
+            } else {
+                Ok(self.with(None))
             };
         };
         let parameters = manifest.work.model.parameter_count();
         let stored = match &local.genesis {
             Some(path) => Some(adopt(store, path.clone(), state, parameters).await?),
-            None => kept(store, state, parameters, tell).await?,
+            None => stored_weights(store, state, parameters, console).await?,
         };
         if stored.is_some() {
-            return Ok(Found {
-                published: stored,
-                reachability: self.reachability,
-                linked: self.linked,
-            });
+            return Ok(self.with(stored));
         }
-        tell.say("this run begins with published weights: looking for peers that have them");
+        console.say("this run begins with published weights: looking for peers that have them");
         let handle = self.net.handle.clone();
         let fetched = async {
-            let meter = &mut tell.meter(0, 0);
-            let in_vain = || tell.say(WAITING);
+            let meter = &mut console.meter(0, 0);
+            let unanswered = || console.say(WAITING);
             let header = Header::published(parameters);
             let found =
-                fetch::checkpoint_at_last(&handle, store, header, state, meter, in_vain).await;
+                fetch::checkpoint_at_last(&handle, store, header, state, meter, unanswered).await;
             let useless = |why| EnterError::Genesis(PublishedError::Useless { state, why });
             let (table, weights) = found.map_err(useless)?;
             let store = Arc::clone(store);
             let save = move || store.save_genesis(table, weights.into_theta());
             Ok::<_, EnterError>(off_loop(save).await??)
         };
-        let published = Some(self.among_peers(fetched).await?);
-        Ok(Found { published, reachability: self.reachability, linked: self.linked })
+        let published = self.among_peers(fetched).await?;
+        Ok(self.with(Some(published)))
+    }
+
+    fn with(self, published: Option<Published>) -> Found {
+        Found { published, reachability: self.reachability, linked: self.linked }
     }
 }
 
-/// Takes over the file that was named.
+/// Reads the file that `--genesis` names and copies it into the run's folder.
 async fn adopt(
     store: &Arc<Store>,
     path: PathBuf,
@@ -149,21 +144,21 @@ async fn adopt(
     off_loop(read).await?
 }
 
-/// What the folder of the run has; what is damaged is set aside.
-async fn kept(
+/// The weights in the run's folder, if they are there; a damaged file is set aside.
+async fn stored_weights(
     store: &Arc<Store>,
     state: Digest,
     parameters: u64,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<Option<Published>, EnterError> {
-    let (path, kept) = (store.genesis_path(), Arc::clone(store));
+    let (path, disk) = (store.genesis_path(), Arc::clone(store));
     let read = move || {
-        let path = kept.genesis_path();
+        let path = disk.genesis_path();
         let read = path.exists().then(|| Published::read(&path, state, parameters)).transpose();
         if matches!(read, Ok(Some(_)))
-            && let Err(error) = kept.drop_received(&state)
+            && let Err(error) = disk.drop_received(&state)
         {
-            tracing::warn!(%error, "what was fetched stays beside what was made of it");
+            tracing::warn!(%error, "the fetched pieces stay beside the weights made of them");
         }
         read
     };
@@ -172,17 +167,17 @@ async fn kept(
         Err(PublishedError::Read(error)) if !error.is_damage() => {
             Err(EnterError::Genesis(error.into()))
         }
-        // Other peers have the same weights.
+        // Other peers would only send the same weights again.
         Err(error @ PublishedError::Useless { .. }) => Err(EnterError::Genesis(error)),
         Err(error) => {
-            tell.damaged(&path, &error.to_string());
+            console.damaged(&path, &error.to_string());
             store.set_aside(&path)?;
             Ok(None)
         }
     }
 }
 
-/// Keeps who has a direct connection with this node.
+/// Notes which peers have a direct connection to this node.
 fn note_link(event: &Event, linked: &mut BTreeSet<PeerId>) {
     match event {
         Event::Connected { peer, link: Link::Direct } => _ = linked.insert(*peer),
@@ -191,35 +186,36 @@ fn note_link(event: &Event, linked: &mut BTreeSet<PeerId>) {
     }
 }
 
-/// Tells of peers that come and go, since they may have the weights; for all else it is too early.
+/// Handles an event before the loop: reports peers that come and go, since they may have the weights, and ignores
+/// what comes too early.
 fn note(
     net: &Net,
     event: Event,
     admission: &mut Option<Admission>,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<(), DriverError> {
     match event {
-        Event::Visit { from, visit, reply } => {
+        Event::AdmitRequest { from, request, reply } => {
             if let Some(admission) = admission {
-                // Whoever came may be gone.
-                let _ = reply.send(admission.receive_early(&net.handle, from, *visit));
+                // The peer that asked may be gone.
+                let _ = reply.send(admission.receive_early(&net.handle, from, *request));
             }
         }
-        Event::Received { peer, reception } => {
+        Event::AdmitReply { peer, reply } => {
             if let Some(admission) = admission {
-                admission.answered(Instant::now(), &peer, reception);
+                admission.answered(Instant::now(), &peer, reply);
                 if let Some(why) = admission.refused(Instant::now()) {
                     return Err(DriverError::Refused(why.to_owned()));
                 }
             }
         }
-        Event::Connected { peer, link } => tell.connected(peer, link),
-        Event::Disconnected { peer, cause } => tell.disconnected(peer, &cause),
-        Event::Path(path) => tell.path(&path),
-        Event::Listening => tell.listening(&net.handle.addresses()),
-        Event::Incompatible { peer, version } => tell.incompatible(peer, version),
-        Event::Fault { peer, why } => tell.fault(peer, &why),
-        Event::Impostor { address, found } => tell.impostor(&address, &found),
+        Event::Connected { peer, link } => console.connected(peer, link),
+        Event::Disconnected { peer, cause } => console.disconnected(peer, &cause),
+        Event::Path(path) => console.path(&path),
+        Event::Listening => console.listening(&net.handle.addresses()),
+        Event::Incompatible { peer, version } => console.incompatible(peer, version),
+        Event::Fault { peer, why } => console.fault(peer, &why),
+        Event::Impostor { address, found } => console.impostor(&address, &found),
         Event::Message { via: Via::Gossip(token), .. } => {
             net.handle.verdict(token, Verdict::Ignore);
         }

@@ -1,4 +1,4 @@
-//! What this machine has for a run: its device, how many sequences fit at a time, memory and disk.
+//! What this machine has for a run: its device, its memory and disk, and how many sequences fit at a time.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use super::error::{EnterError, Shortage};
 use super::needs::Needs;
 use crate::config::Local;
 use crate::manifest::Manifest;
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::{figures, os, store};
 
-/// What computes, and how many sequences it takes at a time.
+/// The device that computes, and how many sequences it takes at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     pub(crate) device: Device,
@@ -21,11 +21,11 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Finds out what is here, and says what the run takes.
+    /// Measures what is free here, and reports what the run needs.
     pub(super) fn check(
         local: &Local,
         manifest: &Manifest,
-        tell: &Teller,
+        console: &Console,
     ) -> Result<Self, EnterError> {
         let work = &manifest.work;
         let device = local.device.resolve().map_err(EnterError::Device)?;
@@ -44,7 +44,7 @@ impl Machine {
         let Needs { memory, gpu, disk } = needs(micro_batch);
         let disk = disk.saturating_add(folder_bytes(local, manifest));
         let on_gpu = gpu.map(|gpu| format!(", {} of {device}", figures::bytes(gpu)));
-        tell.say(&format!(
+        console.say(&format!(
             "this run takes {} of memory{} and {} of disk; its state is {}",
             figures::bytes(memory),
             on_gpu.unwrap_or_default(),
@@ -52,8 +52,8 @@ impl Machine {
             figures::bytes(work.state_bytes())
         ));
         if micro_batch < work.train.batch && local.micro_batch.is_none() {
-            tell.say(&format!(
-                "memory is for {} of the {} sequences of a step at a time (--micro-batch)",
+            console.say(&format!(
+                "the memory is enough for {} of the {} sequences of a step at a time (--micro-batch)",
                 micro_batch, work.train.batch
             ));
         }
@@ -73,7 +73,7 @@ impl Machine {
     }
 }
 
-/// Bytes that nobody uses, where that is known.
+/// Free bytes of memory, where the system reports them.
 struct Free {
     host: Option<u64>,
     gpu: Option<u64>,
@@ -86,7 +86,7 @@ impl Free {
     }
 }
 
-/// The most sequences that fit; one of a GPU whose driver does not say what it has.
+/// The most sequences that fit; one on a GPU whose driver does not report its memory.
 fn chosen(work: &Work, device: Device, fits: impl Fn(usize) -> bool) -> usize {
     match device {
         Device::Gpu(_) => 1,
@@ -94,7 +94,7 @@ fn chosen(work: &Work, device: Device, fits: impl Fn(usize) -> bool) -> usize {
     }
 }
 
-/// Bytes that the run's folder has to hold of its data, where nobody names files.
+/// Bytes of data that the run's folder has to hold, where the user names no files.
 fn folder_bytes(local: &Local, manifest: &Manifest) -> u64 {
     let data = &manifest.work.data;
     let all: u64 = data.source.files().iter().map(|file| file.bytes).sum();

@@ -1,10 +1,9 @@
-//! What a run takes of a machine: for whoever organises one, and for a node before it begins.
+//! What a run needs of a machine, estimated for its organiser, and for a node before it begins.
 //!
-//! An estimate of the most that a process holds at once. Of P parameters the node keeps the agreed
-//! state, the next one and one that is being written (8·P bytes each), local weights, those at
-//! Ready, the frozen delta, or what takes its place, and weights on their way to a device that
-//! still has the old ones (4·P each), and encoded updates; the trainer's part is the model's to
-//! say.
+//! It estimates the most that a process holds at once. With P parameters the node holds the agreed state, the next one
+//! and one that is being written (8·P bytes each). It holds local weights, those at Ready, the frozen delta or what
+//! takes its place, and weights on their way to a device that still has the old ones (4·P each); then the encoded
+//! updates. `model` estimates the trainer's part.
 
 use intellect_model::Device;
 use intellect_model::config::Work;
@@ -13,7 +12,7 @@ use intellect_protocol::holdings::{IN_MEMORY, OPEN, PINNED_MAX};
 use intellect_protocol::manifest::Run;
 use intellect_protocol::peer::UPDATES_KEPT;
 
-/// Bytes of memory, of a GPU's memory where one trains, and of disk.
+/// Bytes of memory, of a GPU's memory if one trains, and of disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
     pub(crate) memory: u64,
@@ -22,36 +21,34 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// Of a node that trains with `micro_batch` sequences at a time on a device.
+    /// What a node needs that trains with `micro_batch` sequences at a time on `device`.
     pub(crate) fn of(run: &Run, work: &Work, micro_batch: usize, device: Device) -> Self {
         let gpu = device.is_gpu().then(|| train::held_on_gpu(work, micro_batch));
         let trainer = if gpu.is_some() { 0 } else { train::held_bytes(work, micro_batch) };
         let (state, update) = (work.state_bytes(), update_bytes(run, work));
         let copies = 3 * state + 4 * 4 * work.model.parameter_count();
-        // Encoded: the updates that are served, and those of two attempts.
+        // Encoded updates: those that are served, and those of two attempts.
         let memory = PROGRAM_BYTES
             .saturating_add(copies)
             .saturating_add((IN_MEMORY as u64 + 2) * update)
             .saturating_add(trainer);
         let updates = (UPDATES_KEPT + OPEN) as u64;
-        // Published weights stay, without their momentum.
+        // Published weights are kept, without their momentum.
         let published = if run.genesis.is_some() { state / 2 } else { 0 };
         Self { memory, gpu, disk: CHECKPOINTS_ROOM * state + updates * update + published }
     }
 }
 
-/// Bytes of one encoded update.
 pub(crate) fn update_bytes(run: &Run, work: &Work) -> u64 {
     let elements = usize::try_from(work.model.parameter_count()).unwrap_or(usize::MAX);
-    run.codec.encoded_bytes(elements) as u64
+    run.ring.codec.encoded_bytes(elements) as u64
 }
 
-/// What the program holds whatever the model: a node with a model of 0.1 M parameters peaked at
-/// 37 MB (2026-11).
+/// What the program needs for any model: a node with 0.1 M parameters had a peak of 37 MB (2026-11).
 const PROGRAM_BYTES: u64 = 30_000_000;
 
-/// Checkpoints that the disk must have room for: three kept, those that others fetch, one being
-/// written and one on its way.
+/// Checkpoints that need room on disk: three that are kept, those that others fetch, one that is being written and
+/// one that arrives.
 const CHECKPOINTS_ROOM: u64 = 5 + PINNED_MAX as u64;
 
 #[cfg(test)]
@@ -73,7 +70,7 @@ mod tests {
                 && least.memory == on_gpu.memory + train::held_bytes(&work, 1)
         );
         assert!(least.memory < whole.memory && least.disk == whole.disk);
-        run.codec = Codec::F32;
+        run.ring.codec = Codec::F32;
         let long = Needs::of(&run, &work, 1, Device::Cpu);
         let more = update_bytes(&run, &work) - work.model.parameter_count() * 260 / 256;
         assert!(long.memory > least.memory + 5 * more && long.disk > least.disk + 40 * more);

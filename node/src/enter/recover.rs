@@ -1,4 +1,4 @@
-//! What an earlier start of this node left on its disk, read for [`holdings::restore`], which says
+//! Reads what an earlier start of this node left on its disk, for [`holdings::restore`], which decides
 //! how much of it counts (R19–R21).
 //!
 //! Runs before the network is joined, on a thread of its own: it takes as long as the disk.
@@ -17,32 +17,32 @@ use intellect_protocol::message::{Head, Link};
 use intellect_protocol::ring::codec::Codec;
 
 use crate::store::{Begun, Journal, Look, Saved, Store, StoreError};
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::worker::Snapshot;
 
-/// What the run says about its states.
+/// What the run prescribes for its states.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) run: RunId,
     pub(crate) codec: Codec,
     pub(crate) outer: Outer,
-    /// The state before epoch 1.
+    /// The state before epoch 1, from which replays start.
     pub(crate) genesis: Arc<Snapshot>,
 }
 
-/// What this node goes on from.
+/// What this node resumes from.
 pub(crate) struct Recovery {
-    /// Open for more.
+    /// The logs, open for more records.
     pub(crate) journal: Journal,
-    /// For the state machine.
+    /// What the state machine restarts with.
     pub(crate) recovered: Recovered,
-    /// The state at the head.
+    /// The state at the head of the lineage.
     pub(crate) snapshot: Snapshot,
-    /// The checkpoint that it comes from.
+    /// The checkpoint that this state was computed from, if any.
     pub(crate) saved: Option<Saved>,
-    /// The updates on disk.
+    /// The updates on disk, whole or not checked yet.
     pub(crate) updates: Vec<Name>,
-    /// Those of the open epoch that this node has voted for.
+    /// The updates on disk that this node has voted for in the open epoch.
     pub(crate) held: Vec<Digest>,
 }
 
@@ -57,41 +57,43 @@ pub(crate) fn recover(
     store: &Store,
     rules: &Rules,
     begun: Begun,
-    tell: &Teller,
+    console: &Console,
 ) -> Result<Recovery, StoreError> {
     let Begun { mut journal, votes, receipts, damaged } = begun;
-    damaged.iter().for_each(|path| tell.damaged(path, "a record does not fit its check"));
+    for path in &damaged {
+        console.damaged(path, "a record does not match its checksum");
+    }
     let marks = log::marks(&receipts);
     let lineage = log::lineage(rules.genesis.head(), receipts);
-    let (from, saved) = newest(store, rules, &lineage, tell)?;
+    let (from, saved) = newest(store, rules, &lineage, console)?;
     let mut progress = Progress::new();
     let restored = holdings::restore(
-        (lineage, marks),
-        (from.table.header().epoch, from),
-        votes,
+        Recovered { lineage, marks, votes },
         journal.forgotten(),
+        from.table.header().epoch,
+        from,
         |at, head, link| {
             progress.show(|| {
-                tell.say(&format!("taking the outer steps on disk again: epoch {}", head.epoch));
+                console.say(&format!("repeating the outer steps from disk: epoch {}", head.epoch));
             });
-            step(store, rules, at, head, link, tell)
+            step(store, rules, at, head, link, console)
         },
         |name| {
-            let update = read(store, name, tell);
+            let update = read(store, name, console);
             update.is_some_and(|update| rules.codec.validate(&update, rules.parameters()).is_ok())
         },
     );
     let Restored { state: snapshot, recovered, known, held, is_lost } = restored;
     let epoch = snapshot.table.header().epoch;
     if epoch < known {
-        tell.say(&format!(
-            "the state on disk is that of epoch {epoch}, of {known} that are known to be decided: \
-             the rest is fetched from others"
+        console.say(&format!(
+            "the state on disk is that of epoch {epoch}, and {known} epochs are known to be decided: \
+             the rest is fetched from other peers"
         ));
     }
     if is_lost {
-        tell.say(
-            "this node has voted for what it cannot read any more: it goes on as a new voter, and \
+        console.say(
+            "this node can no longer read what it has voted for: it goes on as a new voter, and \
              its old log of votes is set aside",
         );
         store.renew(&mut journal)?;
@@ -100,12 +102,12 @@ pub(crate) fn recover(
     Ok(Recovery { journal, recovered, snapshot, saved, updates, held })
 }
 
-/// The newest whole checkpoint on `lineage`; genesis where there is none.
+/// The newest whole checkpoint on `lineage`; genesis if there is none.
 fn newest(
     store: &Store,
     rules: &Rules,
     lineage: &[(Head, Link)],
-    tell: &Teller,
+    console: &Console,
 ) -> Result<(Snapshot, Option<Saved>), StoreError> {
     let of_lineage = |header: &Header, state: &Digest| {
         let head = Head { epoch: header.epoch, tokens: header.tokens, state: *state };
@@ -113,9 +115,9 @@ fn newest(
     };
     let mut progress = Progress::new();
     let mut look = |look| match look {
-        Look::Unusable(error) => tell.unusable(&error),
+        Look::Unusable(error) => console.unusable(&error),
         Look::Read { epoch, done, all } => progress.show(|| {
-            tell.say(&format!("reading the state of epoch {epoch}: {} %", 100 * done / all));
+            console.say(&format!("reading the state of epoch {epoch}: {} %", 100 * done / all));
         }),
     };
     let parameters = rules.parameters() as u64;
@@ -127,17 +129,17 @@ fn newest(
     Ok((Snapshot { table: Arc::clone(&saved.table), state }, Some(saved)))
 }
 
-/// The state that the outer step of `link` leads to, if its update is there and right.
+/// The state after the outer step of `link`, if its update is there and leads to that state.
 fn step(
     store: &Store,
     rules: &Rules,
     at: &Snapshot,
     head: &Head,
     link: &Link,
-    tell: &Teller,
+    console: &Console,
 ) -> Option<Snapshot> {
     let name = Name { epoch: head.epoch, digest: link.receipt.update };
-    let update = read(store, name, tell)?;
+    let update = read(store, name, console)?;
     let mut delta = vec![0.0; rules.parameters()];
     rules.codec.decode(&update, &mut delta).ok()?;
     let mut state = State::clone(&at.state);
@@ -146,33 +148,36 @@ fn step(
     let header = Header { epoch: head.epoch, tokens: head.tokens, r, ..*at.table.header() };
     let table = Table::of(header, state.theta(), state.momentum()).ok()?;
     if table.state() != head.state {
-        tell.say(&format!("the outer step of epoch {} does not lead where it did", head.epoch));
+        console.say(&format!(
+            "the outer step of epoch {} gives another state than it did",
+            head.epoch
+        ));
         return None;
     }
     Some(Snapshot { table: Arc::new(table), state: Arc::new(state) })
 }
 
-/// An update that was kept; one that is damaged is set aside.
-fn read(store: &Store, name: Name, tell: &Teller) -> Option<Vec<u8>> {
+/// Reads an update from disk; a damaged one is set aside.
+fn read(store: &Store, name: Name, console: &Console) -> Option<Vec<u8>> {
     match store.read_update(name) {
         Ok(update) => Some(update),
         Err(StoreError::ReadBack { path }) => {
-            tell.damaged(&path, "its bytes are not those of its name");
-            // What cannot be moved is not used either.
+            console.damaged(&path, "its bytes do not match the digest in its name");
+            // A file that cannot be moved is not used either.
             if let Err(error) = store.set_aside(&path) {
                 tracing::warn!(%error, "a damaged update stays");
             }
             None
         }
-        // Most often it is one that was not kept.
+        // Mostly the update was never stored here.
         Err(_) => None,
     }
 }
 
-/// Says something only when it takes long.
+/// Reports progress only where the work takes long.
 struct Progress(Instant);
 
-/// Whoever looks at a screen that stands still for longer takes the program for stuck.
+/// A person who sees no output for longer takes the program for stuck.
 const QUIET: Duration = Duration::from_secs(2);
 
 impl Progress {

@@ -1,76 +1,79 @@
-//! What an earlier start of this folder left for this one beside the run itself: what was typed, where peers
+//! What an earlier start of this folder left for this one apart from the run itself: what was typed, where peers
 //! were reached, where this node listened.
 
 use intellect_protocol::base::id::RunId;
 
 use crate::config::Local;
-use crate::config::options::{Kept, Options};
+use crate::config::options::{Options, StoredOptions};
 use crate::figures;
 use crate::net::address::Address;
 use crate::net::ports;
 use crate::store::{self, Store, contacts};
-use crate::tell::Teller;
+use crate::tell::Console;
 
-/// What the run's folder kept, as far as it is known before the network starts which run is meant.
+/// What an earlier start stored, as far as it is known which run is meant before the network starts.
 #[derive(Debug, Default)]
 pub(super) struct Earlier {
-    /// The one run of the folder that fits what was typed.
+    /// The only run of the folder that fits what was typed.
     pub(super) run: Option<RunId>,
-    /// What its file says.
-    pub(super) kept: Kept,
+    /// The contents of that run's `node.toml`.
+    pub(super) stored: StoredOptions,
 }
 
 impl Earlier {
-    /// Reads it; where several runs fit, nothing is known yet.
-    pub(super) fn read(local: &Local, tell: &Teller) -> Self {
-        // A folder that cannot be read is told of where the run is chosen.
+    /// Reads it. Where several runs fit, nothing is known yet.
+    pub(super) fn read(local: &Local, console: &Console) -> Self {
+        // If the folder cannot be read, the choice of the run reports it.
         let runs = store::runs(&local.data_dir).unwrap_or_default();
         let fits = |run: &RunId| local.run.as_ref().is_none_or(|prefix| prefix.matches(run));
         let mut fitting = runs.into_iter().filter(fits);
         match (fitting.next(), fitting.next()) {
-            (Some(run), None) => Self { run: Some(run), kept: read(local, run, tell) },
+            (Some(run), None) => Self { run: Some(run), stored: read(local, run, console) },
             _ => Self::default(),
         }
     }
 
-    /// What the folder of `run` kept, now that it is chosen.
-    pub(super) fn of(self, local: &Local, run: RunId, tell: &Teller) -> Kept {
+    /// The stored options of `run`, now that it is chosen.
+    pub(super) fn of(self, local: &Local, run: RunId, console: &Console) -> StoredOptions {
         if self.run == Some(run) {
-            return self.kept;
+            return self.stored;
         }
-        let kept = read(local, run, tell);
-        let Options { rate, listen, .. } = &kept.options;
+        let stored = read(local, run, console);
+        let Options { rate, listen, .. } = &stored.options;
         let late = rate.is_some() && local.options.rate.is_none()
             || !listen.is_empty() && local.options.listen.is_empty();
         if late {
             let run = &run.hex()[..8];
-            tell.say(&format!(
-                "what is kept of --listen and --rate counts where the run is known from the start: type --run {run}"
+            console.say(&format!(
+                "the stored --listen and --rate come too late for this start, since several runs are in this folder: to use \
+                 them, type --run {run}"
             ));
         }
-        kept
+        stored
     }
 }
 
-fn read(local: &Local, run: RunId, tell: &Teller) -> Kept {
-    let kept = Kept::read(&store::run_folder(&local.data_dir, run));
-    kept.ignored.iter().for_each(|sentence| tell.say(sentence));
-    kept
+fn read(local: &Local, run: RunId, console: &Console) -> StoredOptions {
+    let stored = StoredOptions::read(&store::run_folder(&local.data_dir, run));
+    for sentence in &stored.ignored {
+        console.say(sentence);
+    }
+    stored
 }
 
-/// Keeps what was typed for the next start.
-pub(super) fn remember(typed: &Options, kept: &Kept, store: &Store, tell: &Teller) {
-    if let Err(error) = kept.keep(typed, store) {
-        tell.disk(&error);
+/// Stores what was typed for the next start.
+pub(super) fn remember(typed: &Options, stored: &StoredOptions, store: &Store, console: &Console) {
+    if let Err(error) = stored.save(typed, store) {
+        console.disk(&error);
     }
 }
 
-/// Where to listen: where the last start did, wherever any port would do.
-pub(super) fn listen(local: &Local, tell: &Teller) -> Vec<Address> {
+/// The addresses to listen at: with the ports of the last start, where any port would do.
+pub(super) fn listen(local: &Local, console: &Console) -> Vec<Address> {
     let asked = local.options.listen();
     let last = contacts::read_ports(&local.data_dir).unwrap_or_default();
     ports::at_ports(&asked, &last.addresses).unwrap_or_else(|taken| {
-        tell.say(&format!(
+        console.say(&format!(
             "port {taken} of the last start is taken by another program: listening at new ports; peers find \
              this node by an entry point, or once it has found them"
         ));
@@ -78,19 +81,23 @@ pub(super) fn listen(local: &Local, tell: &Teller) -> Vec<Address> {
     })
 }
 
-/// The addresses of the peers that an earlier start has met. They are no secret and prove nothing;
-/// without them the node has only its entry points.
-pub(super) fn known_peers(local: &Local, tell: &Teller) -> Vec<Address> {
+/// The addresses of the peers that an earlier start has met. They are neither secret nor trusted; without them the
+/// node has only its entry points.
+pub(super) fn known_peers(local: &Local, console: &Console) -> Vec<Address> {
     match contacts::read(&local.data_dir) {
         Ok(contacts) => {
             if contacts.ignored > 0 {
                 let lines = figures::number_of(contacts.ignored, "line");
-                tell.say(&format!("ignored: {lines} of the file of peers that hold no address"));
+                console.say(&format!(
+                    "ignored: {lines} without an address in the file of known peers"
+                ));
             }
             contacts.addresses
         }
         Err(error) => {
-            tell.say(&format!("the file of peers cannot be read ({error}): doing without"));
+            console.say(&format!(
+                "the file of known peers cannot be read ({error}): going on without it"
+            ));
             Vec::new()
         }
     }

@@ -1,10 +1,8 @@
-//! The file of the run's tokenizer: peers hand it to one another, so that nobody needs to send it
-//! round.
+//! The file of the run's tokenizer, which peers hand to one another, so that nobody has to distribute it.
 //!
-//! Training needs tokens only. `sample` and `eval` want text, and find the file in the run's
-//! folder. Whoever starts with `--tokenizer` brings it into the run; every other node asks its
-//! peers for it, by the digest in the manifest, until one has it. Who has it in its folder hands it
-//! out (`driver::serve`).
+//! Training needs tokens only. `sample` and `eval` need text, and look for the file in the run's folder. A node that is
+//! started with `--tokenizer` brings it into the run; every other node asks its peers for it, by the digest in the
+//! manifest, until one has it. A node that has it in its folder hands it out (`driver::serve`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,10 +15,10 @@ use super::EnterError;
 use crate::fetch;
 use crate::net::Handle;
 use crate::store::{Store, StoreError};
-use crate::tell::Teller;
+use crate::tell::Console;
 
-/// The digest of the file that is to be asked for, of the run whose tokenizer this is; `named` is
-/// the file that was typed. What is found is in the run's folder then.
+/// The digest of the tokenizer's file if it has to be fetched. `named` is the file that was typed; if it is right, it
+/// is copied into the run's folder.
 pub(crate) fn wanted(
     vocabulary: Option<&Vocabulary>,
     named: Option<&Path>,
@@ -42,7 +40,7 @@ pub(crate) fn wanted(
             if File::open(&path).is_ok_and(|file| file.digest() == vocabulary.digest) {
                 return Ok(None);
             }
-            // A damaged one is not handed out.
+            // A damaged file must not be handed out.
             if path.exists() {
                 store.set_aside(&path)?;
             }
@@ -51,22 +49,22 @@ pub(crate) fn wanted(
     }
 }
 
-/// Brings the tokenizer into the run's folder, if one is `wanted`.
+/// Fetches the tokenizer into the run's folder, if one is `wanted`.
 ///
 /// # Cancel safety
 /// Cancel safe.
-pub(crate) async fn bring(
+pub(crate) async fn fetch_wanted(
     wanted: Option<Digest>,
     net: Handle,
     store: Arc<Store>,
-    tell: Teller,
+    console: Console,
     first: u8,
 ) {
     let Some(digest) = wanted else { return };
     let file = fetch::file(&net, digest, FILE_BYTES_MAX, first).await;
     match save(&store, file).await {
-        Ok(()) => tell.say("the run's tokenizer is here: sample needs no file"),
-        Err(error) => tell.disk(&error),
+        Ok(()) => console.say("the run's tokenizer is here: sample needs no file"),
+        Err(error) => console.disk(&error),
     }
 }
 

@@ -1,8 +1,8 @@
-//! A file of the run's data, from members that have it.
+//! Fetches a file of the run's data from members that have it.
 //!
-//! The values of its pieces come first and are held against the digest in the manifest
-//! ([`intellect_protocol::base::tree`]); then each piece of 1 MiB is checked as it comes, and kept on disk,
-//! so that a restart goes on where it was.
+//! The values of its pieces come first and are checked against the digest in the manifest
+//! ([`intellect_protocol::base::tree`]). Then each piece of 1 MiB is checked as it arrives and stored on disk, so that a
+//! restart resumes where it was.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,42 +15,41 @@ use intellect_protocol::download::{Input, Length, Output, Piece, Want};
 use intellect_protocol::message::Request;
 use tokio::task::spawn_blocking;
 
-use super::asked::Asked;
+use super::peer_download::PeerDownload;
 use super::{ALONE, RETRY, RETRY_MAX, whole};
 use crate::net::Handle;
 use crate::store::data::Part;
 use crate::store::{Store, StoreError};
 use crate::tell::{Meter, Progress};
 
-/// What has come of one try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
-    /// All of it, and it is kept.
+pub(crate) enum Fetched {
+    /// The whole file has arrived and is stored.
     All,
-    /// Of those who were asked nobody has all of it.
+    /// None of the peers that were asked has all of it.
     Nobody,
 }
 
-/// The file of this digest and length, into the run's folder, as soon as somebody who is there has all of
-/// it; `in_vain` is told of the first try that is, and then every minute.
+/// Fetches the file of this digest and length into the run's folder, as soon as a connected peer has all of it.
+/// `unanswered` is called after the first try without success, and then every minute.
 ///
 /// # Errors
-/// It cannot be written. What has come is kept.
+/// The file cannot be written. What has arrived is kept.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
+/// Cancel safe; what has arrived is kept.
 pub(crate) async fn data_at_last(
     net: &Handle,
     store: &Arc<Store>,
     file: Fingerprint,
     meter: &mut Meter,
-    in_vain: impl Fn(),
+    unanswered: impl Fn(),
 ) -> Result<(), StoreError> {
-    let (mut pause, mut told) = (RETRY, None::<Instant>);
-    let mut tell = || {
-        if told.is_none_or(|told| told.elapsed() >= RETRY_MAX) {
-            in_vain();
-            told = Some(Instant::now());
+    let (mut pause, mut reported) = (RETRY, None::<Instant>);
+    let mut report = || {
+        if reported.is_none_or(|reported| reported.elapsed() >= RETRY_MAX) {
+            unanswered();
+            reported = Some(Instant::now());
         }
     };
     let begun = Instant::now();
@@ -58,31 +57,31 @@ pub(crate) async fn data_at_last(
         while net.members().is_empty() {
             tokio::time::sleep(ALONE).await;
             if begun.elapsed() >= PATIENCE {
-                tell();
+                report();
             }
         }
-        if data(net, store, file, meter).await? == Came::All {
+        if data(net, store, file, meter).await? == Fetched::All {
             return Ok(());
         }
-        tell();
+        report();
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(RETRY_MAX);
     }
 }
 
-/// One try, as soon as a member is there; in vain if none comes in a few seconds.
+/// Tries once, as soon as a member is connected; gives up if none is within a few seconds.
 ///
 /// # Errors
-/// It cannot be written. What has come is kept.
+/// The file cannot be written. What has arrived is kept.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
+/// Cancel safe; what has arrived is kept.
 pub(crate) async fn data_soon(
     net: &Handle,
     store: &Arc<Store>,
     file: Fingerprint,
     meter: &mut Meter,
-) -> Result<Came, StoreError> {
+) -> Result<Fetched, StoreError> {
     let member = async {
         while net.members().is_empty() {
             tokio::time::sleep(ALONE).await;
@@ -90,70 +89,67 @@ pub(crate) async fn data_soon(
     };
     match tokio::time::timeout(PATIENCE, member).await {
         Ok(()) => data(net, store, file, meter).await,
-        Err(_) => Ok(Came::Nobody),
+        Err(_) => Ok(Fetched::Nobody),
     }
 }
 
-/// One try, with all members that are there meanwhile.
+/// Tries once, with all members that are connected meanwhile.
 ///
 /// # Errors
-/// It cannot be written. What has come is kept.
+/// The file cannot be written. What has arrived is kept.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
+/// Cancel safe; what has arrived is kept.
 pub(crate) async fn data(
     net: &Handle,
     store: &Arc<Store>,
     file: Fingerprint,
     meter: &mut Meter,
-) -> Result<Came, StoreError> {
-    let mut asked = Asked::new(net, || net.members());
+) -> Result<Fetched, StoreError> {
+    let mut download = PeerDownload::new(net, || net.members());
     let kept = Arc::clone(store);
     let kept = spawn_blocking(move || kept.data_tree(&file)).await?;
     let tree = match kept {
         Some(tree) => Some(tree),
-        None => tree_of(net, &mut asked, file).await,
+        None => tree_of(net, &mut download, file).await,
     };
-    let Some(tree) = tree else { return Ok(Came::Nobody) };
-    let pieces: Vec<Piece> = tree.pieces().map(piece).collect();
+    let Some(tree) = tree else { return Ok(Fetched::Nobody) };
+    let pieces: Vec<Piece> =
+        tree.pieces().map(|(offset, length, digest)| Piece { offset, length, digest }).collect();
     let to = Arc::clone(store);
     let open = move || {
         let part = to.receive_data(&file, Some(&tree))?;
-        let held = part.held();
-        Ok::<_, StoreError>((Arc::new(part), held))
+        let present = part.present();
+        Ok::<_, StoreError>((Arc::new(part), present))
     };
-    let (part, held) = spawn_blocking(open).await??;
-    let of_held = held.iter().filter_map(|number| pieces.get(*number));
-    let mut have_bytes = of_held.map(|piece| u64::from(piece.length)).sum();
+    let (part, present) = spawn_blocking(open).await??;
+    let of_present = present.iter().filter_map(|number| pieces.get(*number));
+    let mut have_bytes = of_present.map(|piece| u64::from(piece.length)).sum();
     let want_bytes = file.bytes;
-    meter.show(Progress { have_bytes, want_bytes, donors: asked.donors() });
-    asked.hash_by(move |number, bytes| tree::value_of(file.bytes, number, bytes));
-    asked.input(Input::Fetch(Want::Pieces(pieces, held)));
+    meter.show(Progress { have_bytes, want_bytes, donors: download.donors() });
+    download.hash_by(move |number, bytes| tree::value_of(file.bytes, number, bytes));
+    download.input(Input::Fetch(Want::Pieces(pieces, present)));
     let request = |number, _| {
         let index = u32::try_from(number).unwrap_or(u32::MAX);
         Request::Data { file: Digest(file.digest), index }
     };
     loop {
-        match asked.next(&request).await {
+        match download.next(&request).await {
             Output::Keep { offset, .. } => {
-                let bytes = asked.answer().to_vec();
+                let bytes = download.answer().to_vec();
                 have_bytes += bytes.len() as u64;
                 put(&part, offset, bytes).await?;
-                meter.show(Progress { have_bytes, want_bytes, donors: asked.active() });
+                meter.show(Progress { have_bytes, want_bytes, donors: download.active() });
             }
             Output::Fault(peer, why) => net.fault(peer, why.to_string()),
             Output::Done => {
                 spawn_blocking(move || part.finish()).await??;
-                return Ok(Came::All);
+                return Ok(Fetched::All);
             }
-            Output::Nobody => return Ok(Came::Nobody),
+            Output::Nobody => return Ok(Fetched::Nobody),
             Output::Ask { .. } | Output::Hash { .. } => {}
         }
     }
-}
-
-fn piece((offset, length, digest): (u64, u32, Digest)) -> Piece {
-    Piece { offset, length, digest }
 }
 
 async fn put(part: &Arc<Part>, offset: u64, bytes: Vec<u8>) -> Result<(), StoreError> {
@@ -161,10 +157,10 @@ async fn put(part: &Arc<Part>, offset: u64, bytes: Vec<u8>) -> Result<(), StoreE
     spawn_blocking(move || part.put(offset, &bytes)).await?
 }
 
-/// The values of all pieces, which together have the digest of the file.
+/// Fetches the values of all pieces, which together have the digest of the file.
 async fn tree_of<D: Fn() -> Vec<PeerId>>(
     net: &Handle,
-    asked: &mut Asked<'_, D>,
+    download: &mut PeerDownload<'_, D>,
     file: Fingerprint,
 ) -> Option<Tree> {
     let digest = Digest(file.digest);
@@ -172,13 +168,13 @@ async fn tree_of<D: Fn() -> Vec<PeerId>>(
     let fault = |peer, why: AnswerFault| net.fault(peer, why.to_string());
     let read = |bytes: &[u8]| Tree::from_bytes(bytes, file.bytes, &digest);
     let length = Length::Exactly(tree::tree_bytes(file.bytes));
-    // Values of another file have no digest that anybody wants.
+    // Values of another file get a digest that nobody asks for.
     let hash = |bytes: &[u8]| read(bytes).map_or(Digest([0; 32]), |tree| tree.digest());
-    let bytes = whole(asked, digest, length, &part, hash, fault).await?;
+    let bytes = whole(download, digest, length, &part, hash, fault).await?;
     read(&bytes)
 }
 
-/// To find somebody takes a moment; who waits longer than this is told for whom.
+/// Finding a member takes a moment; a node that waits longer reports what it waits for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

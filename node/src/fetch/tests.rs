@@ -1,5 +1,5 @@
-//! What can be seen of a transfer without a network; whom it asks and believes is tested at the
-//! crowd.
+//! What can be tested of a transfer without a network. The tests of `protocol` show which peers a download asks and
+//! believes.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn parts_cover_the_whole_and_end() {
     assert_eq!(part_of(&bytes, PART_BYTES as u64).unwrap(), bytes[PART_BYTES..]);
     assert!(part_of(&bytes, bytes.len() as u64).unwrap().is_empty());
     assert_eq!(part_of(&bytes, u64::MAX), None);
-    // They come in any order, and one twice.
+    // Parts come in any order, and one of them twice.
     let mut whole = Vec::new();
     for offset in [PART_BYTES as u64, 0, PART_BYTES as u64] {
         put(&mut whole, offset, &part_of(&bytes, offset).unwrap()).unwrap();
@@ -19,26 +19,25 @@ fn parts_cover_the_whole_and_end() {
     assert_eq!(put(&mut whole, u64::MAX, &[1]), None);
 }
 
-/// The momentum of published weights is nothing but zeros, and is never asked for; nor is what is
-/// on disk.
+/// The momentum of published weights is all zeros and is never asked for. Neither is what is on disk.
 #[tokio::test]
 async fn pieces_that_are_known_need_not_come() {
     let piece = PIECE_BYTES / 4;
     let theta = [vec![0.0; piece], vec![1.0; piece], vec![2.0; 7]].concat();
     let header = Header::published(theta.len() as u64);
     let table = Table::of(header, &theta, &vec![0.0; theta.len()]).unwrap();
-    let (state, held) = kept_pieces(&table, None).await.unwrap();
-    assert_eq!((state.theta().len(), held), (theta.len(), BTreeSet::from([0, 3, 4, 5])));
+    let (state, present) = stored_pieces(&table, None).await.unwrap();
+    assert_eq!((state.theta().len(), present), (theta.len(), BTreeSet::from([0, 3, 4, 5])));
     let folder = tempfile::tempdir().unwrap();
     let run = intellect_protocol::base::id::RunId([1; 32]);
     let store = Arc::new(Store::open(folder.path(), run).unwrap());
     let mut incoming = Some(open_incoming(&store, &table).await.unwrap());
     let bytes: Vec<u8> =
         theta[2 * piece..].iter().flat_map(|number| number.to_le_bytes()).collect();
-    assert!(keep(&mut incoming, &table, 2, bytes).await.is_none());
-    let (state, held) = kept_pieces(&table, incoming).await.unwrap();
-    assert_eq!((state.theta()[2 * piece], held), (2.0, BTreeSet::from([0, 2, 3, 4, 5])));
-    assert_eq!(kept_table(&store, header, table.state()).await, Some(table.clone()));
+    assert!(store_piece(&mut incoming, &table, 2, bytes).await.is_none());
+    let (state, present) = stored_pieces(&table, incoming).await.unwrap();
+    assert_eq!((state.theta()[2 * piece], present), (2.0, BTreeSet::from([0, 2, 3, 4, 5])));
+    assert_eq!(stored_table(&store, header, table.state()).await, Some(table.clone()));
     let pieces = pieces(&table);
     assert_eq!(
         pieces.iter().map(|piece| piece.length).collect::<Vec<_>>()[..3],

@@ -1,9 +1,9 @@
-//! A file of the run's data from the web server that its manifest names.
+//! Fetches a file of the run's data from the web server that its manifest names.
 //!
-//! The bytes come in order, and each piece of 1 MiB is kept on disk as it comes. Where a member has
-//! handed out the values of the pieces before, each piece is checked by its value; else the whole is,
-//! at its end. A restart goes on behind the last piece that is there, if the server can. What a server
-//! may be asked, and where it may lead, is `client`'s.
+//! The bytes come in order, and each piece of 1 MiB is stored on disk as it arrives. If a member has handed out the
+//! values of the pieces before, each piece is checked by its value; else the whole file is, at its end. A restart
+//! resumes behind the last stored piece, if the server supports that. `client` decides what a server may be asked,
+//! and where it may redirect to.
 
 mod client;
 mod error;
@@ -24,15 +24,15 @@ use crate::tell::{Meter, Progress};
 
 use client::{Client, Download, WebRules};
 pub(crate) use error::WebError;
-use error::Why;
+use error::{WebAddress, Why};
 
-/// The file of this digest and length from `url`, into the run's folder.
+/// Fetches the file of this digest and length from `url` into the run's folder.
 ///
 /// # Errors
-/// It is not to be had there, or cannot be written. What has come is kept, unless it is another file.
+/// The server does not give it, or it cannot be written. What has arrived is kept, unless it is another file.
 ///
 /// # Cancel safety
-/// Cancel safe; what has come is kept.
+/// Cancel safe; what has arrived is kept.
 pub(crate) async fn data_from_web(
     store: &Arc<Store>,
     file: Fingerprint,
@@ -41,7 +41,7 @@ pub(crate) async fn data_from_web(
 ) -> Result<(), WebError> {
     let store = Arc::clone(store);
     let stop = CancellationToken::new();
-    // The thread ends once nobody waits for it.
+    // The thread ends when this future is dropped.
     let _waits = stop.clone().drop_guard();
     let fetch = move || {
         let show = &mut |have_bytes| {
@@ -52,7 +52,7 @@ pub(crate) async fn data_from_web(
     spawn_blocking(fetch).await.map_err(StoreError::from)?
 }
 
-/// The same on this thread, until `stop`; `show` is told how many bytes are here.
+/// The same on this thread, until `stop`; `show` gets the number of bytes that are stored.
 fn fetch(
     rules: &WebRules,
     store: &Store,
@@ -76,7 +76,6 @@ fn fetch(
     }
 }
 
-/// One try.
 struct Transfer<'a> {
     client: &'a Client,
     file: Fingerprint,
@@ -90,27 +89,27 @@ impl Transfer<'_> {
         let Fingerprint { digest, bytes } = self.file;
         let mut values = self.part.begun();
         let from = (values.len() * TREE_PIECE_BYTES) as u64;
-        let mut place = (self.url.to_owned(), false);
+        let mut source = WebAddress { url: self.url.to_owned(), is_page: false };
         let mut resumed = from > 0;
         if (values.len() as u64) < piece_count(bytes) {
             let mut answer = self.client.ask(self.url, from, bytes)?;
-            place = (answer.place.clone(), answer.is_page);
+            source = answer.source.clone();
             resumed = answer.offset > 0;
             if !resumed {
                 values.clear();
             }
             show(answer.offset);
-            self.take(&mut answer, &mut values, show).map_err(|why| why.at(&place))?;
+            self.take(&mut answer, &mut values, show).map_err(|why| why.at(&source))?;
         }
         let found = Tree::new(bytes, values).map(|tree| tree.digest());
         if found == Some(Digest(digest)) {
             return Ok(self.part.finish()?);
         }
         self.part.clear()?;
-        Err(Why::Another { found: found.unwrap_or(Digest([0; 32])), resumed }.at(&place))
+        Err(Why::Another { found: found.unwrap_or(Digest([0; 32])), resumed }.at(&source))
     }
 
-    /// Keeps every piece that comes behind those of `values`, to the end of the file.
+    /// Stores every piece behind those of `values`, to the end of the file.
     fn take(
         &self,
         answer: &mut Download,
@@ -139,14 +138,14 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Reads until the buffer is full, or nothing more comes; so many bytes have come.
+    /// Reads until the buffer is full or the server sends no more, and returns how many bytes have come.
     fn fill(&self, answer: &mut Download, buffer: &mut [u8]) -> Result<usize, Why> {
         let mut came = 0;
-        while let Some(rest) = buffer.get_mut(came..).filter(|rest| !rest.is_empty()) {
+        while came < buffer.len() {
             if self.stop.is_cancelled() {
                 return Err(Why::Broken("the node ends".to_owned()));
             }
-            match answer.read(rest)? {
+            match answer.read(&mut buffer[came..])? {
                 0 => break,
                 more => came += more,
             }
@@ -155,10 +154,9 @@ impl Transfer<'_> {
     }
 }
 
-/// How often a server is asked for a file before it is given up: each try goes on where the last one ended.
+/// How often a server is asked for a file. Each try resumes where the last one ended.
 const TRIES_MAX: usize = 5;
 
-/// Between two of them.
 const PAUSE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tests of `identity`.
+//! Tests of `identity`, on key files in a folder.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -34,7 +34,7 @@ fn a_key_that_others_can_read_is_refused_with_the_command_to_type() {
     Identity::load(&path).unwrap();
 }
 
-/// A slip of two arguments: no order to delete the manifest, whoever may read it.
+/// Two arguments were swapped: no error may advise to delete the manifest, whatever its mode is.
 #[test]
 fn a_manifest_that_is_named_as_a_key_is_called_one() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use intellect_table::Description;
+
 use super::*;
 
 fn organiser() -> Keypair {
@@ -68,7 +70,7 @@ fn what_does_not_fit_is_named() {
         ("name.first=x", "no keys below"),
         (
             "members.quorum=majority",
-            "members.founders is missing: every field that applies must be written out (a list of 1 to 256",
+            "members.founders is missing: every field that applies must be written out (1 to 256 of",
         ),
         ("layers", "key=value"),
         ("=3", "key=value"),
@@ -113,8 +115,8 @@ fn table_of_keys() -> String {
         if !table.is_empty() {
             lines += &format!("| **`[{table}]`** | | | |\n");
         }
-        for [name, value, bounds, meaning] in &keys {
-            let (of, key) = name.split_once('.').unwrap_or(("", name));
+        for Description { key, value, bounds, meaning } in &keys {
+            let (of, key) = key.split_once('.').unwrap_or(("", key));
             let value = match key {
                 "organiser" => "from the key",
                 "seed" => "random",

@@ -1,14 +1,14 @@
 //! The actor: one task that owns the swarm, and does one thing at a time.
 //!
-//! Calls come from handles, notes from the tasks that serve streams, the rest from the swarm. What
-//! they mean is for [`Members`], [`Entries`], [`Lobby`], [`Run`] and [`Evidence`] to say; the actor hands each
-//! to whom it concerns, and has the [`Carrier`] do what comes out.
+//! Commands come from handles, task events from the tasks that serve streams, the rest from the swarm.
+//! [`Members`], [`Entries`], [`Pending`], [`Run`] and [`Evidence`] decide what they mean; the actor hands
+//! each event to the one it concerns, and has [`SwarmTasks`] carry out the result.
 //!
-//! While events wait for the driver the swarm is not polled, so a driver that falls behind slows
-//! the network down instead of filling memory; calls are taken all the same.
+//! While events wait for the driver the swarm is not polled, so a slow driver slows the network down
+//! instead of filling memory; commands are taken all the same.
 
+mod access;
 mod dials;
-mod hall;
 mod turn;
 mod way;
 
@@ -18,7 +18,6 @@ use std::{
     time::Duration,
 };
 
-use futures::StreamExt as _;
 use intellect_bootstrap::{address, discovery::DiscoveryEvent, manifest, streams::Incoming};
 use intellect_protocol::base::id::{PeerId as Peer, RunId};
 use libp2p::{
@@ -30,51 +29,51 @@ use libp2p::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, MissedTickBehavior, interval, timeout},
+    time::{Instant, MissedTickBehavior, interval},
 };
 use tokio_util::{compat::FuturesAsyncReadCompatExt as _, sync::CancellationToken};
 
+use super::access::allow_list::AllowList;
+use super::access::handshake::ADMIT;
+use super::access::pending::Pending;
 use super::behaviour::{CONTROL, NodeEvent, RING};
-use super::carrier::Carrier;
 use super::dial::{Dialled, RingDial};
-use super::door::Door;
 use super::enter::{Ask, Entries};
-use super::inbox::{Call, Gravity, Note, Shared};
+use super::inbox::{Command, Severity, Shared, TaskEvent, replace};
 use super::interface::{Config, Event, GossipToken, NetError, Ring};
-use super::lobby::Lobby;
 use super::members::{Members, Output};
 use super::path::Trail;
 use super::peers::{Connection, Peers, Purpose};
 use super::reach::{Evidence, Reachability};
 use super::run::Run;
-use super::visit::ADMIT;
+use super::swarm::SwarmTasks;
 use super::{contacts, name};
 use crate::wake::Turns;
 
 /// The task that owns the swarm, and all that the node knows of the network.
 pub(super) struct Actor {
-    carrier: Carrier,
+    swarm: SwarmTasks,
     members: Members,
     entries: Entries,
-    lobby: Lobby,
-    door: watch::Receiver<Door>,
+    pending: Pending,
+    allowed: watch::Receiver<AllowList>,
     silent: watch::Receiver<BTreeSet<Peer>>,
     turns: Turns,
     run: Option<Run>,
-    /// Dials of connections for bulk that are under way.
+    /// Dials under way for which a ring waits.
     dials: HashMap<ConnectionId, RingDial>,
-    /// Dials that no ring waits for.
+    /// Dials under way that only test whether rings can have their own connection.
     trials: HashSet<ConnectionId>,
     reached: Dialled,
     evidence: Evidence,
-    /// What the driver was told last.
+    /// The state that was reported last.
     reachability: Reachability,
-    /// What was told of the way to others.
+    /// Which steps towards connections were reported.
     trail: Trail,
-    /// When to look for relays again.
+    /// The time at which to ask relays again.
     relays: dials::Retry,
-    notes: mpsc::Receiver<Note>,
-    calls: mpsc::Receiver<Call>,
+    task_events: mpsc::Receiver<TaskEvent>,
+    commands: mpsc::Receiver<Command>,
     events: mpsc::Sender<Event>,
     outbox: VecDeque<Event>,
     rings: mpsc::Sender<Ring>,
@@ -85,14 +84,14 @@ impl Actor {
         config: Config,
         key: &Keypair,
         shared: Arc<Shared>,
-        calls: mpsc::Receiver<Call>,
+        commands: mpsc::Receiver<Command>,
         events: mpsc::Sender<Event>,
         rings: mpsc::Sender<Ring>,
     ) -> Result<Self, NetError> {
         let now = Instant::now();
         let far = config.is_far();
-        let (noting, notes) = mpsc::channel(NOTES);
-        let carrier = Carrier::new(&config, key, shared, noting)?;
+        let (noting, task_events) = mpsc::channel(TASK_EVENTS);
+        let swarm = SwarmTasks::new(&config, key, shared, noting)?;
         let evidence = Evidence::new(far, now);
         let mut peers = Peers::new(key.public().to_peer_id(), config.jitter_seed());
         for contact in &config.contacts {
@@ -100,15 +99,15 @@ impl Actor {
                 peers.know(peer, contact.clone(), now);
             }
         }
-        carrier.shared.contacts.send_replace(config.contacts);
-        let door = carrier.shared.door.subscribe();
-        let silent = carrier.shared.silent.subscribe();
+        swarm.shared().contacts.send_replace(config.contacts);
+        let allowed = swarm.shared().allowed.subscribe();
+        let silent = swarm.shared().silent.subscribe();
         Ok(Self {
-            carrier,
+            swarm,
             members: Members::new(peers, now),
             entries: Entries::new(config.bootstrap, now),
-            lobby: Lobby::new(now),
-            door,
+            pending: Pending::new(now),
+            allowed,
             silent,
             turns: Turns::new(),
             run: None,
@@ -119,15 +118,15 @@ impl Actor {
             reachability: Reachability::Unknown,
             trail: Trail::new(far, now),
             relays: dials::Retry::new(now),
-            notes,
-            calls,
+            task_events,
+            commands,
             events,
             outbox: VecDeque::new(),
             rings,
         })
     }
 
-    /// Runs until `stop`, or until nobody holds a handle; then lets the last messages leave.
+    /// Runs until `stop`, or until the last handle is dropped; then lets the last messages leave.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let events = self.events.clone();
         let mut tick = interval(TICK);
@@ -137,24 +136,23 @@ impl Actor {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(_) = self.carrier.tasks.join_next() => {}
                 permit = events.reserve(), if !self.outbox.is_empty() => match permit {
                     Ok(permit) => if let Some(event) = self.outbox.pop_front() {
                         permit.send(event);
                     },
                     Err(_) => break,
                 },
-                call = self.calls.recv() => match call {
-                    Some(call) => self.turn(|all, now| all.on_call(call, now)),
+                call = self.commands.recv() => match call {
+                    Some(call) => self.turn(|all, now| all.on_command(call, now)),
                     None => break,
                 },
-                Ok(()) = self.door.changed() => self.turn(Self::on_door),
+                Ok(()) = self.allowed.changed() => self.turn(Self::on_allow_list),
                 Ok(()) = self.silent.changed() => self.turn(|all, _| all.hush()),
-                Some(note) = self.notes.recv(), if room => {
-                    self.turn(|all, now| all.on_note(note, now));
+                Some(note) = self.task_events.recv(), if room => {
+                    self.turn(|all, now| all.on_task_event(note, now));
                 }
                 _ = tick.tick() => self.turn(Self::on_tick),
-                event = self.carrier.swarm.select_next_some(), if room => {
+                event = self.swarm.next(), if room => {
                     self.turn(|all, now| all.on_event(event, now));
                 }
             }
@@ -163,17 +161,10 @@ impl Actor {
     }
 
     async fn flush(&mut self) {
-        while let Ok(call) = self.calls.try_recv() {
-            self.on_call(call, Instant::now());
+        while let Ok(call) = self.commands.try_recv() {
+            self.on_command(call, Instant::now());
         }
-        let drain = async {
-            loop {
-                self.carrier.swarm.select_next_some().await;
-            }
-        };
-        let _: Result<(), _> = timeout(FLUSH, drain).await;
-        self.carrier.shared.close_lines();
-        self.carrier.tasks.shutdown().await;
+        self.swarm.flush(FLUSH).await;
     }
 
     fn emit(&mut self, event: Event) {
@@ -183,133 +174,129 @@ impl Actor {
     fn carry_out(&mut self, outputs: impl IntoIterator<Item = Output>) {
         for output in outputs {
             match output {
-                Output::Tell(event) => self.emit(event),
-                Output::Close(connection) => _ = self.carrier.swarm.close_connection(connection),
-                Output::OpenLine { peer, connection } => self.carrier.open_line(peer, connection),
+                Output::Emit(event) => self.emit(event),
+                Output::Close(connection) => self.swarm.close(connection),
+                Output::OpenControlStream { peer, connection } => {
+                    self.swarm.open_control_stream(peer, connection)
+                }
                 Output::Send { peer, connection, bytes } => {
-                    self.carrier.send(peer, connection, bytes);
+                    self.swarm.send(peer, connection, bytes)
                 }
-                Output::Line { peer, queue } => self.carrier.shared.set_line(peer, queue),
-                Output::Judge(token, verdict) => self.carrier.judge(&token, verdict),
-                Output::Block(peer) => self.carrier.block(peer),
-                Output::Unblock(peer) => {
-                    let discovery = &mut self.carrier.swarm.behaviour_mut().discovery;
-                    discovery.blocked.unblock_peer(peer);
-                }
+                Output::Queue { peer, queue } => self.swarm.shared().set_queue(peer, queue),
+                Output::Judge(token, verdict) => self.swarm.judge(&token, verdict),
+                Output::Block(peer) => self.swarm.block(peer),
+                Output::Unblock(peer) => _ = self.swarm.discovery().blocked.unblock_peer(peer),
             }
         }
     }
 
-    fn on_call(&mut self, call: Call, now: Instant) {
+    fn on_command(&mut self, call: Command, now: Instant) {
         let outputs = match call {
-            Call::Offers { wanted, of, reply } => {
+            Command::Offers { wanted, of, reply } => {
                 self.entries.ask(Ask { wanted, of, reply, since: now });
                 return self.on_tick(now);
             }
-            Call::Join { run, manifest } => return self.join(run, manifest, now),
-            Call::Seek { run } => return self.seek(run, now),
-            Call::Show { visit } => return self.show(visit, now),
-            Call::Notices { peer, run, reply } => {
+            Command::Join { run, manifest } => return self.join(run, manifest, now),
+            Command::Seek { run } => return self.seek(run, now),
+            Command::SetAdmitRequest { request } => return self.set_admit_request(request, now),
+            Command::Notices { peer, run, reply } => {
                 let peer = name::to_libp2p(peer);
                 let control = self.members.peers.control(&peer);
-                return self.carrier.ask_notices(peer, control, run, reply);
+                return self.swarm.ask_notices(peer, control, run, reply);
             }
-            Call::Gossip { topic, bytes } => {
+            Command::Gossip { topic, bytes } => {
                 let Some(run) = &self.run else { return };
-                return self.carrier.publish(run.topic(topic).hash(), bytes);
+                return self.swarm.publish(run.topic(topic).hash(), bytes);
             }
-            Call::Verdict { token, verdict } => return self.carrier.judge(&token, verdict),
-            Call::OpenRing { peer, reply } => {
+            Command::Verdict { token, verdict } => return self.swarm.judge(&token, verdict),
+            Command::OpenRing { peer, reply } => {
                 return self.open_ring(name::to_libp2p(peer), reply);
             }
-            Call::Fetch { peer, request, reply } => {
+            Command::Fetch { peer, request, reply } => {
                 let peer = name::to_libp2p(peer);
                 let used = self.members.peers.used(&peer);
-                return self.carrier.fetch(peer, used, request, reply);
+                return self.swarm.fetch(peer, used, request, reply);
             }
-            Call::Knock { beat } => {
-                let spared = |peer: &_| self.entries.contains(peer) || !self.lobby.lets_in(peer);
+            Command::Knock { beat } => {
+                let spared = |peer: &_| self.entries.contains(peer) || !self.pending.allows(peer);
                 self.members.knock(&beat, spared, now)
             }
-            Call::SendToAll { peer, bytes } => {
-                let peer = Some(name::to_libp2p(peer)).filter(|peer| self.lobby.lets_in(peer));
+            Command::SendToAll { peer, bytes } => {
+                let peer = Some(name::to_libp2p(peer)).filter(|peer| self.pending.allows(peer));
                 peer.into_iter().flat_map(|peer| self.members.send_to_all(peer, &bytes)).collect()
             }
-            Call::Spoke { peer } => self.members.spoke(name::to_libp2p(peer), now),
-            Call::Fault { peer, why } => {
-                self.members.fault(name::to_libp2p(peer), why, Gravity::Minor, now)
+            Command::Spoke { peer } => self.members.spoke(name::to_libp2p(peer), now),
+            Command::Fault { peer, why } => {
+                self.members.fault(name::to_libp2p(peer), why, Severity::Minor, now)
             }
-            Call::Drop { peer, why } => self.members.drop_peer(name::to_libp2p(peer), &why, now),
+            Command::Drop { peer, why } => self.members.drop_peer(name::to_libp2p(peer), &why, now),
         };
         self.carry_out(outputs);
     }
 
-    fn on_note(&mut self, note: Note, now: Instant) {
+    fn on_task_event(&mut self, note: TaskEvent, now: Instant) {
         match note {
-            Note::LineUp { peer, connection, outbox } => {
-                let outputs = self.members.line_up(peer, connection, outbox, now);
+            TaskEvent::StreamUp { peer, connection, outbox } => {
+                let outputs = self.members.stream_up(peer, connection, outbox, now);
                 self.carry_out(outputs);
             }
-            Note::LineDown { peer, connection } => {
-                let output = self.members.line_down(peer, connection, now);
+            TaskEvent::StreamDown { peer, connection } => {
+                let output = self.members.stream_down(peer, connection, now);
                 self.carry_out(output);
             }
-            Note::Tell(event) => self.emit(event),
-            Note::Visited { peer, number, response, reception } => {
-                if self.lobby.note(peer, number, response, now) {
-                    let told = name::from_libp2p(&peer).zip(reception);
-                    let told = told.map(|(peer, reception)| Event::Received { peer, reception });
-                    told.into_iter().for_each(|event| self.emit(event));
+            TaskEvent::Emit(event) => self.emit(event),
+            TaskEvent::Answered { peer, number, response, reply } => {
+                if self.pending.note(peer, number, response, now) {
+                    let known = name::from_libp2p(&peer).zip(reply);
+                    if let Some((peer, reply)) = known {
+                        self.emit(Event::AdmitReply { peer, reply });
+                    }
                 }
             }
-            Note::Fault { peer, why, gravity } => {
-                let outputs = self.members.fault(peer, why, gravity, now);
+            TaskEvent::Fault { peer, why, severity } => {
+                let outputs = self.members.fault(peer, why, severity, now);
                 self.carry_out(outputs);
             }
         }
     }
 
-    /// Once and for good: a node is in one run.
     fn join(&mut self, id: RunId, manifest: manifest::File, now: Instant) {
         if self.run.is_some() {
             return;
         }
-        // Where nobody has said otherwise, everybody may take part.
-        self.carrier.shared.door.send_if_modified(|door| {
-            let unsaid = *door == Door::Closed;
-            if unsaid {
-                *door = Door::Open;
+        // Without an allow list the run is open.
+        self.swarm.shared().allowed.send_if_modified(|list| {
+            let unset = *list == AllowList::Nobody;
+            if unset {
+                *list = AllowList::Everybody;
             }
-            unsaid
+            unset
         });
-        self.on_door(now);
+        self.on_allow_list(now);
         let run = self.run.insert(Run::new(id, manifest, now));
-        let listeners = self.carrier.subscribe(run);
-        self.carrier.find(run, now);
+        let listeners = self.swarm.subscribe(run);
+        self.swarm.find(run, now);
         let outputs = self.members.joined(run.beat(), &listeners, now);
         self.carry_out(outputs);
     }
 
     fn on_tick(&mut self, now: Instant) {
         if let Some(run) = &mut self.run {
-            self.carrier.find(run, now);
+            self.swarm.find(run, now);
         }
-        self.attend(now);
+        self.tend_pending(now);
         self.hush();
         self.redial(now);
         let outputs = self.members.tick(now);
         self.carry_out(outputs);
         for ask in self.entries.settled(now) {
             let asked = self.entries.asked(ask.of, self.members.peers.connected_ones());
-            self.carrier.ask_offers(ask, asked, self.entries.attempts());
+            self.swarm.ask_offers(ask, asked, self.entries.attempts());
         }
         self.settle_reachability(now);
-        self.carrier.shared.contacts.send_if_modified(|known| {
-            let new = contacts::list(&self.members.peers, known);
-            let changed = *known != new;
-            *known = new;
-            changed
-        });
+        let known = &self.swarm.shared().contacts;
+        let list = contacts::list(&self.members.peers, &known.borrow());
+        replace(known, list);
     }
 
     fn on_event(&mut self, event: SwarmEvent<NodeEvent>, now: Instant) {
@@ -318,17 +305,17 @@ impl Actor {
             SwarmEvent::Behaviour(NodeEvent::Gossip(event)) => self.on_gossip(event, now),
             SwarmEvent::Behaviour(NodeEvent::Streams(incoming)) => self.on_stream(incoming, now),
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
-                self.carrier.swarm.behaviour_mut().discovery.connected(peer_id);
+                self.swarm.discovery().connected(peer_id);
                 let ring = self.on_ring_connection(peer_id, connection_id);
                 let purpose = if ring { Purpose::Ring } else { Purpose::Control };
                 let connection = Connection::new(connection_id, purpose, &endpoint, now);
                 self.on_connected(peer_id, connection);
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
-                self.carrier.swarm.behaviour_mut().discovery.closed(&peer_id);
+                self.swarm.discovery().closed(&peer_id);
                 let outputs = self.members.closed(peer_id, connection_id, cause, now);
                 let last = !self.members.peers.is_connected(&peer_id);
-                self.lobby.closed(&peer_id, connection_id, last);
+                self.pending.closed(&peer_id, connection_id, last);
                 if last {
                     self.reached.forget(&peer_id);
                     self.entries.down(&peer_id, now);
@@ -339,21 +326,21 @@ impl Actor {
                 self.on_dial_failed(connection_id, peer_id, error, now);
             }
             SwarmEvent::NewListenAddr { .. } => {
-                self.carrier.publish_addresses();
+                self.swarm.publish_addresses();
                 self.emit(Event::Listening);
             }
-            SwarmEvent::ExpiredListenAddr { .. } => self.carrier.publish_addresses(),
+            SwarmEvent::ExpiredListenAddr { .. } => self.swarm.publish_addresses(),
             SwarmEvent::ListenerClosed { listener_id, reason, .. } => {
-                self.carrier.on_listener_closed(listener_id, &reason);
+                self.swarm.on_listener_closed(listener_id, &reason);
             }
             SwarmEvent::ExternalAddrConfirmed { address } => {
                 self.evidence.confirmed(&address);
-                self.carrier.publish_addresses();
+                self.swarm.publish_addresses();
                 self.announce_soon(now);
             }
             SwarmEvent::ExternalAddrExpired { address } => {
                 self.evidence.expired(&address, now);
-                self.carrier.publish_addresses();
+                self.swarm.publish_addresses();
             }
             _ => {}
         }
@@ -368,13 +355,13 @@ impl Actor {
     fn on_connected(&mut self, peer: PeerId, connection: Connection) {
         let (id, now) = (connection.id, connection.since);
         if name::from_libp2p(&peer).is_none() {
-            // No peer of ours has such a key.
-            self.carrier.swarm.close_connection(id);
+            // Peers of a run have ed25519 keys.
+            self.swarm.close(id);
             return;
         }
         let entry = self.entries.contains(&peer);
-        if !entry && !self.lobby.connected(peer, &connection) {
-            self.carrier.swarm.close_connection(id);
+        if !entry && !self.pending.connected(peer, &connection) {
+            self.swarm.close(id);
         }
         let outputs = self.members.connected(peer, connection);
         if entry {
@@ -382,7 +369,7 @@ impl Actor {
             self.announce_soon(now);
         }
         if let Some(dial) = self.dials.remove(&id) {
-            self.carrier.open_ring(id, dial);
+            self.swarm.open_ring(id, dial);
         }
         self.carry_out(outputs);
     }
@@ -397,7 +384,7 @@ impl Actor {
             }) => {
                 let entry = self.members.peers.get(&peer);
                 let Some(seen) = entry.and_then(|peer| peer.remote(connection_id)) else { return };
-                let discovery = &mut self.carrier.swarm.behaviour_mut().discovery;
+                let discovery = self.swarm.discovery();
                 let addresses = discovery.learn(peer, &info, seen);
                 let output = self.members.identified(peer, addresses, &info.protocol_version, now);
                 self.carry_out(output);
@@ -412,7 +399,7 @@ impl Actor {
                 for peer in providers {
                     self.members.peers.want(peer, now);
                 }
-                // While the query runs, Kademlia knows where they are.
+                // Kademlia knows their addresses while the query runs.
                 self.redial(now);
             }
             DiscoveryEvent::Ping(ping::Event { peer, connection, result: Ok(length) }) => {
@@ -431,7 +418,7 @@ impl Actor {
             gossipsub::Event::Message { propagation_source: source, message_id, message } => {
                 let gossipsub::Message { topic, data, .. } = message;
                 let token = GossipToken { id: message_id, source, topic, bytes: data.len() };
-                let named = self.carrier.shared.members.borrow();
+                let named = self.swarm.shared().members.borrow();
                 self.members.gossiped(token, data, &named, now)
             }
             gossipsub::Event::Subscribed { peer_id, topic } => {
@@ -445,42 +432,42 @@ impl Actor {
         self.carry_out(outputs);
     }
 
-    /// A stream that cannot be served now, or that its peer may not open yet, is dropped, which resets
-    /// it.
+    /// Serves a stream that a peer has opened. One that cannot be served, or that the peer may not open
+    /// yet, is dropped, which resets it.
     fn on_stream(&mut self, incoming: Incoming, now: Instant) {
         let Incoming { peer, connection, protocol, stream } = incoming;
         let Some(entry) = self.members.peers.get_mut(&peer) else { return };
         if protocol == ADMIT {
-            if self.lobby.takes_visit(connection, now) {
-                self.carrier.serve_visit(peer, entry, stream);
+            if self.pending.takes_request(connection, now) {
+                self.swarm.serve_handshake(peer, entry, stream);
             }
         } else if protocol == manifest::PROTOCOL || protocol == manifest::NOTICES {
             let run = self.run.as_ref().and_then(Run::offered);
-            self.carrier.serve_files(peer, entry, (run, protocol), stream);
-        } else if !self.lobby.lets_in(&peer) {
-            tracing::debug!(%peer, %protocol, "a stream of a peer that is not let in");
+            self.swarm.serve_files(peer, entry, run, protocol, stream);
+        } else if !self.pending.allows(&peer) {
+            tracing::debug!(%peer, %protocol, "a stream of a peer that is not allowed");
         } else if protocol == RING {
             entry.assign(connection, Purpose::Ring);
             let fair = entry.rings.take(now);
             if let (true, Some(from)) = (fair, name::from_libp2p(&peer)) {
-                // A full queue resets the stream: its opener loses us for this attempt at a ring,
-                // and another attempt comes.
+                // A full queue resets the stream, which fails this attempt at a ring; the next attempt
+                // opens another one.
                 let _ = self.rings.try_send((from, stream.compat()));
             }
         } else if protocol == CONTROL {
-            self.carrier.serve_control(peer, entry, stream);
+            self.swarm.serve_control(peer, entry, stream);
         } else {
             let link = entry.link_of(connection);
-            self.carrier.serve_fetch(peer, entry, (stream, link));
+            self.swarm.serve_fetch(peer, entry, stream, link);
         }
     }
 }
 
-/// How long the last messages get to leave.
+/// Time for the last messages to leave.
 pub(super) const FLUSH: Duration = Duration::from_millis(250);
 const TICK: Duration = Duration::from_millis(250);
-/// Notes of tasks that wait; a task whose note finds no room reads no further.
-const NOTES: usize = 256;
-/// Events that wait for room in the driver's queue: what one poll of the swarm and one note of
-/// each task can add stays below twice this.
+/// Task events that may wait; a task that finds no room stops reading its stream.
+const TASK_EVENTS: usize = 256;
+/// Events above which nothing that adds more is read. With what one poll of the swarm and one event of
+/// each task add, fewer than twice as many wait.
 const OUTBOX: usize = 256;

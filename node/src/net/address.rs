@@ -1,66 +1,50 @@
-//! Addresses as people type them.
+//! Multiaddresses as people type them: parsing, and errors with an example.
 
 use std::net::{IpAddr, SocketAddr};
 
 use intellect_bootstrap::address;
 use libp2p::{Multiaddr, multiaddr::Protocol};
 
-/// An address of the network, parsed.
+/// A parsed address of the network.
 pub(crate) type Address = Multiaddr;
 
 /// What is wrong with an address that somebody typed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AddressError {
-    /// No address, or one that anybody could answer.
+    /// No address, or one without the peer id that must answer.
     #[error(transparent)]
     Entry(#[from] address::AddressError),
-    /// Where a node listens, or is reached, and no address.
+    /// An address to listen on or to be reached at that does not parse; `example` may have been meant.
     #[error("'{text}' is not a multiaddress ({cause}); it looks like {example}")]
-    Malformed {
-        /// The address as it was typed.
-        text: String,
-        /// What the parser says.
-        cause: String,
-        /// What may have been meant.
-        example: String,
-    },
-    /// Where others reach a node, and nobody can.
+    Malformed { text: String, cause: String, example: String },
+    /// An address to be reached at that nobody can dial.
     #[error(
         "'{text}' is no address that others can dial: name the one of your router or server, and \
          its port, as in /ip4/203.0.113.7/tcp/4001"
     )]
-    Nowhere {
-        /// The address as it was typed.
-        text: String,
-    },
-    /// Where a node listens, with the peer that is there.
+    Nowhere { text: String },
+    /// An address to listen on that ends in a peer id.
     #[error("'{text}': leave /p2p/… at its end out, this program puts its own id there")]
-    Peer {
-        /// The address as it was typed.
-        text: String,
-    },
+    Peer { text: String },
     /// Something that this program can neither dial nor listen on.
     #[error(
         "'{text}' names no transport that this node has: use /tcp/<port> or /udp/<port>/quic-v1 \
          after /ip4/…, /ip6/… or /dns/…"
     )]
-    NoTransport {
-        /// The address as it was typed.
-        text: String,
-    },
+    NoTransport { text: String },
 }
 
-/// Parses where somebody else is reached: its transport, and last the peer that must answer.
+/// Parses the address of another peer: a transport, and last the id that must answer.
 pub(crate) fn parse_entry(text: &str) -> Result<Address, AddressError> {
     with_transport(address::entry(text.trim())?, text)
 }
 
-/// Parses where this node listens: a transport.
+/// Parses an address to listen on, which ends in a transport.
 pub(crate) fn parse_listen(text: &str) -> Result<Address, AddressError> {
     parse_transport(text, "/ip4/0.0.0.0/tcp/4001")
 }
 
-/// Parses where others reach this node: a transport at one host and port.
+/// Parses an address at which others reach this node: a host, a port and a transport.
 pub(crate) fn parse_external(text: &str) -> Result<Address, AddressError> {
     let address = parse_transport(text, "/ip4/203.0.113.7/tcp/4001")?;
     let leads_nowhere = |part| match part {
@@ -86,7 +70,7 @@ fn parse_transport(text: &str, example: &str) -> Result<Address, AddressError> {
     }
 }
 
-/// The multiaddress of what others write as `host`, `host:port` or a number of an interface.
+/// The multiaddress for text of the form `host` or `host:port`.
 fn meant(text: &str) -> Option<String> {
     const PORT: u16 = 4001;
     let (host, port) = match text.parse::<SocketAddr>() {
@@ -148,7 +132,7 @@ mod tests {
         assert!(matches!(error, AddressError::Peer { .. }), "{error}");
     }
 
-    /// 0.0.0.0 was taken without a word, and advised.
+    /// 0.0.0.0 was once accepted, and even advised.
     #[test]
     fn an_external_address_is_one_that_others_can_dial() {
         for good in ["/ip4/203.0.113.7/tcp/4001", "/dns/home.example/udp/4001/quic-v1"] {

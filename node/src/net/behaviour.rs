@@ -1,8 +1,8 @@
-//! What runs on every connection of a node: discovery, gossip, and our own streams.
+//! The protocols on every connection of a node: discovery, gossip, and our own streams.
 //!
-//! Gossip is anonymous: our envelope carries the author and its signature, and a second signature
-//! by libp2p would double the cost for nothing. A message is known by BLAKE3(topic, bytes), so two
-//! peers that say the same thing say it once. Nothing is forwarded before the driver's verdict.
+//! Gossip is anonymous: our envelope carries the author and its signature, and a second signature by
+//! libp2p would only double the cost. The id of a message is BLAKE3(topic, bytes), so equal messages of
+//! two peers are gossiped once. Nothing is forwarded before the driver's verdict.
 
 use std::{collections::HashSet, net::IpAddr, time::Duration};
 
@@ -22,28 +22,22 @@ use libp2p::{
     swarm::NetworkBehaviour,
 };
 
-use super::{mute::Mute, visit::ADMIT};
+use super::{access::handshake::ADMIT, gossip_filter::GossipFilter};
 
 /// Control messages, one stream per peer and direction.
 pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
-/// The frames of a ring.
 pub(super) const RING: StreamProtocol = StreamProtocol::new("/intellect/ring/1");
-/// Requests and answers.
 pub(super) const FETCH: StreamProtocol = StreamProtocol::new("/intellect/fetch/2");
 
-/// The behaviours of a node, one swarm's worth.
+/// All behaviours of a node in one swarm.
 #[derive(NetworkBehaviour)]
 pub(super) struct Node {
-    /// How peers find and reach one another.
     pub(super) discovery: Discovery,
-    /// Messages for everybody.
-    pub(super) gossip: Mute<gossipsub::Behaviour>,
-    /// Messages and bytes for one peer.
+    pub(super) gossip: GossipFilter<gossipsub::Behaviour>,
     pub(super) streams: streams::Behaviour,
 }
 
 impl Node {
-    /// Puts the parts together.
     pub(super) fn new(
         key: &Keypair,
         relay: relay::client::Behaviour,
@@ -51,7 +45,7 @@ impl Node {
     ) -> Result<Self, &'static str> {
         Ok(Self {
             discovery: Discovery::new(key, relay, Role::Node { scope }),
-            gossip: Mute::new(gossip()?),
+            gossip: GossipFilter::new(gossip()?),
             streams: streams::Behaviour::new(&[
                 CONTROL,
                 RING,
@@ -101,8 +95,8 @@ fn message_id(message: &gossipsub::Message) -> MessageId {
     MessageId(hasher.finalize().as_bytes().to_vec())
 }
 
-/// In a small run the terms that count deliveries punish the innocent, and a home line that is
-/// busy with its ring is a slow peer by nature: only invalid messages and broken gossip rules cost.
+/// In a small run the terms that count deliveries penalise honest peers, and a home link that is busy with
+/// its ring is slow by nature; so only invalid messages and broken gossip rules lower a score.
 fn score() -> PeerScoreParams {
     let loopback = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1_u16])];
     PeerScoreParams {
@@ -113,7 +107,7 @@ fn score() -> PeerScoreParams {
     }
 }
 
-/// Per topic, see [`score`].
+/// The score of one topic, see [`score`].
 pub(super) fn topic_score() -> TopicScoreParams {
     TopicScoreParams {
         time_in_mesh_weight: 0.0,
@@ -125,30 +119,30 @@ pub(super) fn topic_score() -> TopicScoreParams {
     }
 }
 
-/// Gossipsub squares the count and halves it all: a peer whose eighth invalid message costs it its
-/// connection (`FAULTS_MAX`) has 192 against it by then, and one that is hushed 110 more. From [`GRAYLIST`] on
-/// nobody would see it any more, so that it was neither named nor dropped.
+/// Gossipsub squares the count of invalid messages and halves the sum. At the eighth, which costs a peer its
+/// connection (`FAULTS_MAX`), the score is −192, and 110 less where the peer is hushed. Below [`GRAYLIST`]
+/// gossipsub would ignore the peer, so that it would be neither reported nor dropped.
 const INVALID_WEIGHT: f64 = -6.0;
 const GRAYLIST: f64 = -320.0;
 
 /// Below this score nothing is sent to a peer.
 const PUBLISH: f64 = -100.0;
 
-/// The word about a peer that is not heard any more. Gossipsub takes it ten times, which is below [`PUBLISH`],
-/// and still hears the peer, whose first word ends it.
+/// The application score of a silent peer. Gossipsub weighs it tenfold, which is below [`PUBLISH`], but still
+/// reads the peer, whose first message ends it.
 pub(super) const HUSHED: f64 = -11.0;
 
-/// Who is hushed leaves the mesh; after this time it may be in it again. What we say ourselves does not wait for
+/// A hushed peer leaves the mesh, and may join it again after this time. Our own messages do not wait for
 /// that.
 const PRUNE_BACKOFF: Duration = Duration::from_secs(10);
 
 /// A whole RPC, which may hold one of our largest messages and its gossip (docs/FORMATS.md).
 const TRANSMIT_BYTES_MAX: usize = 128 * 1024;
 
-/// Messages that wait for one slow peer; what is above is dropped, as gossip may be.
+/// Messages that may wait for one slow peer; further ones are dropped, as gossip may be.
 const QUEUE_MESSAGES: usize = 256;
 
-/// Members that may share one public address: a computer room behind one router.
+/// Members that may share one public address, as a computer room behind one router.
 const COLOCATION_MAX: f64 = 64.0;
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
-//! Where peers of the run are reached, for the next start of this node.
+//! Addresses of peers of the run, for the next start of this node.
 //!
-//! The addresses of whoever is connected directly come first, those that we dialled ourselves
-//! before those that the peer announces; behind them stand the ones of earlier, as long as there is
-//! room. Whom an address of an earlier start leads to is dialled once, and again as any lost peer
-//! is.
+//! The addresses of directly connected peers come first: those that we dialled before those that the peer
+//! announces. The addresses of earlier starts follow as far as there is room. Such an address is dialled
+//! once, and its peer then again as any lost peer.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use libp2p::Multiaddr;
 use super::peers::Peers;
 use crate::store::contacts::CONTACTS;
 
-/// The list that follows on `known`.
+/// The new list, after the list `known`.
 pub(super) fn list(peers: &Peers, known: &[Multiaddr]) -> Vec<Multiaddr> {
     let reached = peers.iter().filter(|(_, peer)| peer.member && peer.control().is_some());
     let reached: BTreeMap<_, _> = reached

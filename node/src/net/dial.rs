@@ -1,11 +1,11 @@
 //! How a peer is dialled: for messages, and for a connection of its own that carries bulk.
 //!
-//! A connection for bulk is tried over TCP first, where a killed process is noticed at once, then
-//! over QUIC; where neither can be had (two peers behind routers that only a punched path joins)
-//! the direct connection that is there carries the stream too. A relay never does.
+//! A connection for bulk is tried over TCP first, where a killed process is noticed at once, then over
+//! QUIC. Where both fail (two peers behind routers that only a punched hole joins) the existing direct
+//! connection carries the stream too. A relay never does.
 //!
-//! On one machine or network a port of its own is taken: both sides reusing their listening ports
-//! would meet in a TCP simultaneous open, in which both are the dialler.
+//! On one machine or network a dial uses a port of its own: if both sides reused their listening ports,
+//! they would meet in a TCP simultaneous open, in which both are the dialler.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,7 +24,7 @@ use super::{
     interface::{ByteStream, StreamError},
 };
 
-/// A connection for messages, to the addresses that are known here and those that libp2p knows.
+/// A dial for messages, to these addresses and those that libp2p knows.
 pub(super) fn for_messages(
     peer: PeerId,
     addresses: Vec<Multiaddr>,
@@ -42,27 +42,26 @@ pub(super) fn for_messages(
 /// How a ring reaches its neighbour (R41).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// On a connection of its own.
     Own,
-    /// On the connection that is there, at once; and the peer is dialled meanwhile, for rings to come.
+    /// At once on the existing connection; meanwhile the peer is dialled for later rings.
     Tried,
-    /// On the connection that is there.
+    /// On the existing connection for messages.
     Shared,
 }
 
-/// Which connected peers a dial for a ring reaches. A router that knows nothing of a new flow drops its packets,
-/// and a dial that waits for them outlasts the ring; so no ring waits for a dial that has not worked before.
+/// Which connected peers a dial for a ring reaches. A router may drop the packets of a new flow, and a dial
+/// that waits for them takes longer than the ring; so no ring waits for a dial that has not worked before.
 #[derive(Debug, Default)]
 pub(super) struct Dialled {
-    /// Those that the last dial reached, and since when the others have not been tried.
+    /// `None` where the last dial succeeded, else when the peer was last tried.
     peers: HashMap<PeerId, Option<Instant>>,
 }
 
-/// Guess: longer than a dial in vain is worth, shorter than an evening.
+/// Guess: far longer than a failing dial takes, shorter than an evening.
 const TRY_AGAIN: Duration = Duration::from_secs(600);
 
 impl Dialled {
-    /// How the next ring reaches a peer. Until [`Self::succeeded`] it counts as one that is not reached.
+    /// How the next ring reaches a peer. Until [`Self::succeeded`] the peer counts as not reached.
     pub(super) fn way(&mut self, peer: PeerId, now: Instant) -> Way {
         let way = match self.peers.get(&peer) {
             Some(None) => Way::Own,
@@ -73,18 +72,18 @@ impl Dialled {
         way
     }
 
-    /// A dial for a ring has reached it.
+    /// A dial for a ring has reached the peer.
     pub(super) fn succeeded(&mut self, peer: PeerId) {
         self.peers.insert(peer, None);
     }
 
-    /// It is connected no more; whatever it is next may be reached in another way.
+    /// The peer has disconnected; its next addresses may be reachable in another way.
     pub(super) fn forget(&mut self, peer: &PeerId) {
         self.peers.remove(peer);
     }
 }
 
-/// A ring stream that somebody waits for, and where a connection for it is still to be tried.
+/// A ring stream that a ring waits for, with the addresses that are still to be tried.
 pub(super) struct RingDial {
     pub(super) peer: PeerId,
     ways: VecDeque<Vec<Multiaddr>>,
@@ -92,23 +91,23 @@ pub(super) struct RingDial {
 }
 
 impl RingDial {
-    /// Nothing has been tried yet; by TCP a peer is at the addresses `tcp`, else at `rest`.
+    /// Nothing is tried yet; each of `ways` are addresses for one dial.
     pub(super) fn new(
         peer: PeerId,
-        (tcp, rest): (Vec<Multiaddr>, Vec<Multiaddr>),
+        ways: [Vec<Multiaddr>; 2],
         reply: Responder<ByteStream, StreamError>,
     ) -> Self {
-        let ways = [tcp, rest].into_iter().filter(|addresses| !addresses.is_empty()).collect();
+        let ways = ways.into_iter().filter(|addresses| !addresses.is_empty()).collect();
         Self { peer, ways, reply }
     }
 
-    /// A dial that no ring waits for.
-    pub(super) fn trial(peer: PeerId, (tcp, rest): (Vec<Multiaddr>, Vec<Multiaddr>)) -> DialOpts {
+    /// A dial for which no ring waits.
+    pub(super) fn trial(peer: PeerId, addresses: Vec<Multiaddr>) -> DialOpts {
         let options = DialOpts::peer_id(peer).condition(PeerCondition::Always);
-        options.addresses([tcp, rest].concat()).allocate_new_port().build()
+        options.addresses(addresses).allocate_new_port().build()
     }
 
-    /// The next dial to try; none when only the connection for messages is left.
+    /// The next dial to try; `None` when only the connection for messages is left.
     pub(super) fn next(&mut self) -> Option<DialOpts> {
         let addresses = self.ways.pop_front()?;
         let options = DialOpts::peer_id(self.peer).condition(PeerCondition::Always);

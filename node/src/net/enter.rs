@@ -1,9 +1,9 @@
-//! Entering the network: the entry points that the owner named, what became of each, and the
-//! manifests that they and other peers hand out.
+//! Entering the network: the entry points that the owner named, the state of each, and the manifests that
+//! they and other peers serve.
 //!
-//! Entry points are dialled at the start and, since a restarted one has forgotten everybody, again
-//! whenever they are not connected: after 5 s, then twice as long, at most a minute. Nobody waits
-//! for them once peers are known.
+//! Entry points are dialled at the start, and again whenever they are not connected, since a restarted
+//! entry point knows no peers: after 5 s, then twice as long, at most a minute. A node that knows peers
+//! does not wait for them.
 
 use std::{fmt::Display, time::Duration};
 
@@ -16,58 +16,54 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// A signed manifest that somebody handed out. Its signature is not checked here.
+/// A signed manifest that a peer served. Its signature is not checked here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// Who, as libp2p prints it.
+    /// The peer that served it, as libp2p prints it.
     pub(crate) from: String,
-    /// The file.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Why there is no manifest. `Display` names every address that was tried, on a line of its own
-/// with what came of it, and what to do.
+/// Why there is no manifest. `Display` gives every address that was tried, with its result, on a line of
+/// its own, and says what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OfferError {
-    /// Nobody to ask.
+    /// The owner has named no entry point.
     #[error("no address to enter at: give one with --bootstrap, as intellect-bootstrap prints it")]
     NoEntry,
-    /// Nobody answered.
+    /// None of the entry points answered.
     #[error(
         "no bootstrap could be reached:{}\nCheck that it runs and that its port is open, or ask \
          the organiser of the run for another address.", .0.concat()
     )]
     Unreachable(Vec<String>),
-    /// Somebody answered, with nothing.
+    /// Peers answered, but had none.
     #[error(
         "nobody handed out a manifest:{}\nAsk the organiser of the run whether these addresses \
          belong to it.", .0.concat()
     )]
     Nothing(Vec<String>),
-    /// The network is being shut down.
     #[error("the network has stopped")]
     Stopped,
 }
 
-/// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// The manifest of a run, or all.
+    /// The manifest of one run, or of all runs.
     Manifests(Option<RunId>),
-    /// The notices of a run.
     Notices(RunId),
 }
 
-/// Whose manifests count.
+/// Which peers are asked for manifests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offerers {
-    /// The entry points that the owner named: anybody else may have made up a run.
+    /// The entry points that the owner named: another peer may have made up a run.
     Named,
-    /// Whoever is connected, since the owner says which run it is.
+    /// All connected peers, since the owner has named the run.
     Everybody,
 }
 
-/// Somebody who waits for manifests.
+/// A caller that waits for manifests.
 pub(super) struct Ask {
     pub(super) wanted: Wanted,
     pub(super) of: Offerers,
@@ -87,18 +83,18 @@ struct Entry {
     state: State,
     wait: Duration,
     dial_at: Instant,
-    /// Whether it was told that somebody else answers where it was named.
-    told: bool,
+    /// Whether an impostor at its address was reported.
+    reported: bool,
 }
 
-/// All entry points, and who waits for them.
+/// All entry points, and the callers that wait for them.
 pub(super) struct Entries {
     all: Vec<Entry>,
     asks: Vec<Ask>,
 }
 
 impl Entries {
-    /// Groups the addresses by peer; each ends in one.
+    /// Groups addresses by the peer id at their end.
     pub(super) fn new(addresses: Vec<Multiaddr>, now: Instant) -> Self {
         let mut all: Vec<Entry> = Vec::new();
         for address in addresses {
@@ -111,14 +107,14 @@ impl Entries {
                     state: State::Down(Vec::new()),
                     wait: WAIT_MIN,
                     dial_at: now,
-                    told: false,
+                    reported: false,
                 }),
             }
         }
         Self { all, asks: Vec::new() }
     }
 
-    /// Entry points to dial now, with their addresses.
+    /// The entry points to dial now, with their addresses.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(PeerId, Vec<Multiaddr>)> {
         let mut due = Vec::new();
         for entry in &mut self.all {
@@ -130,29 +126,27 @@ impl Entries {
         due
     }
 
-    /// Whether a peer is an entry point.
     pub(super) fn contains(&self, peer: &PeerId) -> bool {
         self.all.iter().any(|entry| entry.peer == *peer)
     }
 
-    /// An address of each.
+    /// One address of each entry point.
     pub(super) fn addresses(&self) -> impl Iterator<Item = &Multiaddr> {
         self.all.iter().filter_map(|entry| entry.addresses.first())
     }
 
-    /// An entry point is connected.
     pub(super) fn up(&mut self, peer: &PeerId) {
         for entry in self.all.iter_mut().filter(|entry| entry.peer == *peer) {
             (entry.state, entry.wait) = (State::Up, WAIT_MIN);
         }
     }
 
-    /// The last connection to it has closed.
+    /// The last connection to an entry point has closed.
     pub(super) fn down(&mut self, peer: &PeerId, now: Instant) {
         self.fail(peer, Vec::new(), now);
     }
 
-    /// A dial has failed. Returns where somebody else answered, and who, if that is news.
+    /// A dial has failed. Returns the address at which another peer answered, and its id, if that is news.
     pub(super) fn failed(
         &mut self,
         peer: &PeerId,
@@ -161,8 +155,8 @@ impl Entries {
     ) -> Option<(Multiaddr, PeerId)> {
         let entry = self.all.iter_mut().find(|entry| entry.peer == *peer)?;
         let impostor = match &error {
-            DialError::WrongPeerId { obtained, address } if !entry.told => {
-                entry.told = true;
+            DialError::WrongPeerId { obtained, address } if !entry.reported => {
+                entry.reported = true;
                 Some((address.clone(), *obtained))
             }
             _ => None,
@@ -180,7 +174,7 @@ impl Entries {
         }
     }
 
-    /// Somebody asks for manifests: whoever is down is dialled at once.
+    /// Takes a caller; entry points that are down are dialled at once.
     pub(super) fn ask(&mut self, ask: Ask) {
         for entry in &mut self.all {
             entry.dial_at = ask.since;
@@ -190,8 +184,8 @@ impl Entries {
         }
     }
 
-    /// Those asks that need not wait any longer: every entry point has answered or failed, or one
-    /// has answered and the others had their chance.
+    /// Takes the callers that need not wait any longer: every entry point is connected or has failed, or one
+    /// is connected and the others had some time.
     pub(super) fn settled(&mut self, now: Instant) -> Vec<Ask> {
         let up = self.all.iter().any(|entry| matches!(entry.state, State::Up));
         let pending = self.all.iter().any(|entry| match entry.state {
@@ -206,7 +200,7 @@ impl Entries {
         self.asks.extract_if(.., over).collect()
     }
 
-    /// Those of `connected` whom an ask is for, the entry points first.
+    /// The connected peers to ask, the entry points first.
     pub(super) fn asked<T>(
         &self,
         of: Offerers,
@@ -220,7 +214,7 @@ impl Entries {
         asked
     }
 
-    /// What came of all addresses, for an error.
+    /// The results of all addresses, for an error.
     pub(super) fn attempts(&self) -> Vec<String> {
         let mut all = Vec::new();
         for entry in &self.all {
@@ -237,7 +231,7 @@ impl Entries {
     }
 }
 
-/// Asks several peers, and answers with all that they hand out.
+/// Asks several peers, and returns all that they serve.
 pub(super) async fn collect(
     wanted: Wanted,
     askings: Vec<(PeerId, Opening)>,
@@ -276,12 +270,12 @@ pub(super) async fn collect(
     if offers.is_empty() { Err(OfferError::Nothing(attempts)) } else { Ok(offers) }
 }
 
-/// A line about one address that was tried.
+/// A line about one address or peer that was tried.
 fn attempt(address: impl Display, cause: impl Display) -> String {
     format!("\n  {address}: {cause}")
 }
 
-/// What a failed dial says about each address.
+/// The result of a failed dial for each address.
 fn attempts(error: DialError, addresses: &[Multiaddr]) -> Vec<String> {
     match error {
         DialError::Transport(failures) => failures
@@ -315,9 +309,9 @@ const WAIT_MIN: Duration = Duration::from_secs(5);
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Longer than a dial may take (8 s, see the transport).
 const ASK_WAIT_MAX: Duration = Duration::from_secs(10);
-/// What the others get once one entry point is connected.
+/// Time for the others once one entry point is connected.
 const ASK_WAIT_UP: Duration = Duration::from_secs(1);
-/// Askers at once: there is one driver.
+/// Callers at a time; there is one driver.
 const ASKS_MAX: usize = 4;
 
 #[cfg(test)]
@@ -353,7 +347,7 @@ mod tests {
         }
     }
 
-    /// Who is connected besides may have made up a run, and may be many.
+    /// Other connected peers may have made up a run, and may be many.
     #[test]
     fn entry_points_are_asked_first_and_without_a_run_nobody_else() {
         let named = PeerId::random();

@@ -1,7 +1,7 @@
-//! `/intellect/fetch/2`: one request, one answer, each a frame; a stream for each pair.
+//! `/intellect/fetch/2`: one request and one answer, each a frame, on a stream of its own.
 //!
-//! What they say is the driver's business. The answer is believed by digest, so nothing here needs
-//! to be trusted; a truncated one is an error, never an answer.
+//! Their content is the driver's business. Answers are checked by digest, so no peer is trusted here; a
+//! truncated answer is an error.
 
 use std::{
     io,
@@ -24,13 +24,13 @@ use tokio::{
 };
 
 use super::{
-    inbox::{Gravity, Note, Shared},
+    inbox::{Severity, Shared, TaskEvent},
     interface::{ANSWER_BYTES_MAX, Event, Link, REQUEST_BYTES_MAX, Reply},
+    limits::rate::{Inflow, Urgency},
     name,
-    pace::{Inflow, Urgency},
 };
 
-/// Asks over a stream that is being opened; what comes is told to `inflow` as it comes.
+/// Sends a request on a stream that is being opened; `inflow` counts the answer as it arrives.
 pub(super) async fn ask(
     opening: Opening,
     request: &[u8],
@@ -50,7 +50,7 @@ pub(super) async fn ask(
     answer.map_or(Err(Failure::Silent), |answer| answer.unwrap_or(Err(Failure::Refused)))
 }
 
-/// A stream that tells the gauge what is read from it.
+/// A stream whose bytes the gauge counts as they are read.
 struct Counted<'a> {
     stream: Stream,
     inflow: &'a Inflow,
@@ -74,8 +74,9 @@ impl AsyncRead for Counted<'_> {
 pub(super) async fn answer(
     peer: PeerId,
     mut stream: Stream,
-    notes: mpsc::Sender<Note>,
-    (shared, link): (Arc<Shared>, Link),
+    events: mpsc::Sender<TaskEvent>,
+    shared: Arc<Shared>,
+    link: Link,
     _permit: OwnedSemaphorePermit,
 ) {
     let exchange = async {
@@ -84,18 +85,20 @@ pub(super) async fn answer(
             Err(error) => {
                 if matches!(error, FrameError::TooLong { .. }) {
                     let why = format!("a request: {error}");
-                    let _ = notes.send(Note::Fault { peer, why, gravity: Gravity::Grave }).await;
+                    let _ = events
+                        .send(TaskEvent::Fault { peer, why, severity: Severity::Grave })
+                        .await;
                 }
                 return None;
             }
         };
         let (reply, answered) = Reply::new();
         let from = name::from_libp2p(&peer)?;
-        notes.send(Note::Tell(Event::Fetch { from, request, reply })).await.ok()?;
+        events.send(TaskEvent::Emit(Event::Fetch { from, request, reply })).await.ok()?;
         let (answer, urgency) = answered.await.ok()?;
-        write(stream, &answer, (urgency, link), &shared).await
+        write(stream, &answer, urgency, link, &shared).await
     };
-    // Whatever went wrong, the asker sees that its stream has ended.
+    // Whatever went wrong, the peer sees that its stream has ended.
     let _ = timeout(TIMEOUT, exchange).await;
 }
 
@@ -103,7 +106,8 @@ pub(super) async fn answer(
 pub(super) async fn write(
     mut stream: Stream,
     answer: &[u8],
-    (urgency, link): (Urgency, Link),
+    urgency: Urgency,
+    link: Link,
     shared: &Shared,
 ) -> Option<()> {
     let length = u32::try_from(answer.len()).ok()?;
@@ -122,7 +126,7 @@ pub(super) async fn write(
     stream.close().await.ok()
 }
 
-/// 1 MiB over a home line of 0.5 Mbit/s takes half of that.
+/// Twice the time that 1 MiB takes over a home link of 0.5 Mbit/s.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Small enough that other bulk gets its turn under a low rate.

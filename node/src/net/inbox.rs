@@ -1,5 +1,5 @@
-//! What reaches the actor: the calls of handles and the notes of the tasks that serve streams; and
-//! what handles and tasks read without asking it.
+//! What reaches the actor: commands of handles and events of the tasks that serve streams; and what
+//! handles and tasks read without asking it.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,25 +16,25 @@ use intellect_protocol::{
 use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::access::allow_list::AllowList;
 use super::address::Address;
-use super::door::Door;
 use super::enter::{Offer, OfferError, Offerers, Wanted};
 use super::interface::{ByteStream, Event, GossipToken, Response, StreamError, Topic, Verdict};
-use super::pace::{Inflow, RateLimiter};
+use super::limits::rate::{Inflow, RateLimiter};
 
-/// Where the answer to a call goes. That nobody waits for it any longer is no error.
+/// Where the answer to a command goes. It may be sent although nobody waits any longer.
 pub(super) type Responder<T, E> = oneshot::Sender<Result<T, E>>;
 
-/// What somebody with a handle wants.
-pub(super) enum Call {
+/// What a holder of a handle asks the actor to do.
+pub(super) enum Command {
     /// See [`super::Handle::manifests`] and [`super::Handle::entry_notices`].
     Offers { wanted: Wanted, of: Offerers, reply: Responder<Vec<Offer>, OfferError> },
     /// See [`super::Handle::join`].
     Join { run: RunId, manifest: manifest::File },
     /// See [`super::Handle::seek`].
     Seek { run: RunId },
-    /// See [`super::Handle::show`].
-    Show { visit: Vec<u8> },
+    /// See [`super::Handle::set_admit_request`].
+    SetAdmitRequest { request: Vec<u8> },
     /// See [`super::Handle::notices`].
     Notices { peer: Peer, run: RunId, reply: Responder<Vec<Vec<u8>>, Failure> },
     /// See [`super::Handle::gossip`].
@@ -57,59 +57,56 @@ pub(super) enum Call {
     Drop { peer: Peer, why: String },
 }
 
-/// What a task that serves a stream has to say.
-pub(super) enum Note {
+/// What a task that serves a stream reports.
+pub(super) enum TaskEvent {
     /// Our control stream to a peer is open, and takes what is put into `outbox`.
-    LineUp { peer: PeerId, connection: ConnectionId, outbox: mpsc::Sender<Vec<u8>> },
+    StreamUp { peer: PeerId, connection: ConnectionId, outbox: mpsc::Sender<Vec<u8>> },
     /// Our control stream to a peer could not be opened, or has ended.
-    LineDown { peer: PeerId, connection: ConnectionId },
-    /// Something for the driver has come.
-    Tell(Event),
-    /// What came of a visit of ours.
-    Visited { peer: PeerId, number: u64, response: Response, reception: Option<Reception> },
-    /// The peer has misbehaved.
-    Fault { peer: PeerId, why: String, gravity: Gravity },
+    StreamDown { peer: PeerId, connection: ConnectionId },
+    /// The driver is to hear of this.
+    Emit(Event),
+    /// The result of our admit request.
+    Answered { peer: PeerId, number: u64, response: Response, reply: Option<Reception> },
+    /// A peer has misbehaved on its stream.
+    Fault { peer: PeerId, why: String, severity: Severity },
 }
 
-/// How bad a fault is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gravity {
-    /// A few of these cost a peer its place.
+pub(super) enum Severity {
+    /// After a few of these a peer is dropped.
     Minor,
-    /// One is enough: no program of ours can do it, whatever its version.
+    /// One is enough: no version of this program can do it.
     Grave,
 }
 
 /// What handles and tasks read without asking the actor.
 pub(super) struct Shared {
-    /// The limit on all that is sent.
+    /// The limit on all bulk and gossip that is sent.
     pub(super) limiter: RateLimiter,
-    /// The limit on all answers that go through relays, which are others' lines.
+    /// The limit on all answers that go through relays, which use the relays' bandwidth.
     pub(super) relayed: RateLimiter,
-    /// Where frames are read, of all control streams and requests together.
+    /// The memory for frames of all control streams and requests together.
     pub(super) room: Room,
-    /// How fast answers come in, of all fetches together.
+    /// The rate at which the answers of all fetches arrive.
     pub(super) inflow: Inflow,
-    /// The members of the run, as far as the driver has said.
+    /// The members of the run, as the driver has reported them.
     pub(super) members: watch::Sender<BTreeSet<Peer>>,
-    /// Who is not heard any more, as far as the driver has said.
+    /// Peers that are not heard any more, as the driver has reported them.
     pub(super) silent: watch::Sender<BTreeSet<Peer>>,
     /// Where this node listens and is reached.
     pub(super) addresses: watch::Sender<Vec<Address>>,
-    /// The ports of this node's sockets.
     pub(super) ports: watch::Sender<Vec<Address>>,
     /// Where peers of the run are reached.
     pub(super) contacts: watch::Sender<Vec<Address>>,
-    /// Whom this node lets in.
-    pub(super) door: watch::Sender<Door>,
-    /// The notices that it hands out.
+    pub(super) allowed: watch::Sender<AllowList>,
+    /// The notices that this node serves.
     pub(super) notices: watch::Sender<Vec<manifest::File>>,
     /// The queue of each open control stream.
-    lines: RwLock<HashMap<Peer, mpsc::Sender<Vec<u8>>>>,
+    queues: RwLock<HashMap<Peer, mpsc::Sender<Vec<u8>>>>,
 }
 
 impl Shared {
-    /// Nobody is there yet; `rate` as in [`super::Config`].
+    /// With no peers; `rate` as in [`super::Config`].
     pub(super) fn new(rate: u64) -> Self {
         Self {
             limiter: RateLimiter::new(rate),
@@ -121,37 +118,46 @@ impl Shared {
             addresses: watch::Sender::default(),
             ports: watch::Sender::default(),
             contacts: watch::Sender::default(),
-            door: watch::Sender::default(),
+            allowed: watch::Sender::default(),
             notices: watch::Sender::default(),
-            lines: RwLock::default(),
+            queues: RwLock::default(),
         }
     }
 
-    /// The queues of open control streams.
-    pub(super) fn lines(&self) -> RwLockReadGuard<'_, HashMap<Peer, mpsc::Sender<Vec<u8>>>> {
-        self.lines.read().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn queues(&self) -> RwLockReadGuard<'_, HashMap<Peer, mpsc::Sender<Vec<u8>>>> {
+        self.queues.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on messages to a peer go into this queue; without one they have nowhere to go.
-    pub(super) fn set_line(&self, peer: Peer, queue: Option<mpsc::Sender<Vec<u8>>>) {
-        let mut lines = self.lines.write().unwrap_or_else(PoisonError::into_inner);
+    /// Sets the queue for messages to a peer; without one they cannot be sent.
+    pub(super) fn set_queue(&self, peer: Peer, queue: Option<mpsc::Sender<Vec<u8>>>) {
+        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
         match queue {
-            Some(queue) => lines.insert(peer, queue),
-            None => lines.remove(&peer),
+            Some(queue) => queues.insert(peer, queue),
+            None => queues.remove(&peer),
         };
     }
 
     /// Closes all control streams, by ending their queues.
-    pub(super) fn close_lines(&self) {
-        self.lines.write().unwrap_or_else(PoisonError::into_inner).clear();
+    pub(super) fn close_queues(&self) {
+        self.queues.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// Bytes per second (R45): a model of ten million numbers follows a run whose epochs last some minutes.
+/// Sets a value, and wakes its readers only where that changes it.
+pub(super) fn replace<T: PartialEq>(value: &watch::Sender<T>, new: T) {
+    value.send_if_modified(|known| {
+        let changed = *known != new;
+        *known = new;
+        changed
+    });
+}
+
+/// Bytes per second (R45): enough for a model of ten million parameters to follow a run with epochs of
+/// some minutes.
 const RELAYED_RATE: u64 = 64_000;
 
-/// Bytes of long frames that are in memory at once, half read or waiting for the driver.
+/// Bytes of long frames that are in memory at once, partly read or waiting for the driver.
 const ROOM_BYTES: usize = 64 << 20;
 
-/// A megabyte over a bad home line takes as long.
+/// A megabyte over a bad home link takes as long.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,5 +1,5 @@
-//! What the network is given, what it says, and how much of each: the words that the rest of the
-//! node and the parts of the network share.
+//! The configuration, events, errors and size limits of the network: the types that its parts share
+//! with the rest of the node.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -17,89 +17,84 @@ use libp2p::gossipsub::{MessageId, TopicHash};
 use tokio::sync::oneshot;
 use tokio_util::compat::Compat;
 
-use super::{address::Address, pace::Urgency, path::Path, reach::Reachability};
+use super::{address::Address, limits::rate::Urgency, path::Path, reach::Reachability};
 
-/// A stream of bytes to or from one peer. The end of it means nothing: whoever reads knows what is
-/// due. Dropped, it is reset.
+/// A stream of bytes to or from one peer. Its end carries no meaning: the reader knows how much is due.
+/// Dropping it resets it.
 pub(crate) type ByteStream = Compat<libp2p::Stream>;
 
 /// A ring stream that a peer opened.
 pub(crate) type Ring = (PeerId, ByteStream);
 
-/// What the network is given.
 #[derive(Debug)]
 pub(crate) struct Config {
     /// The seed of the ed25519 key.
     pub(crate) key_seed: [u8; 32],
-    /// Where to listen; port 0 lets the system choose.
+    /// Addresses to listen on; with port 0 the system chooses one.
     pub(crate) listen: Vec<Address>,
-    /// Addresses under which others reach this node, if it cannot see them itself.
+    /// Addresses at which others reach this node, where it cannot find them out itself.
     pub(crate) external: Vec<Address>,
-    /// Where to enter; each ends in `/p2p/<peer id>` (`intellect_bootstrap::address::entry`).
+    /// Entry points; each ends in `/p2p/<peer id>` (`intellect_bootstrap::address::entry`).
     pub(crate) bootstrap: Vec<Address>,
-    /// Where an earlier start reached peers of the run; each ends in `/p2p/<peer id>`.
+    /// Addresses at which an earlier start reached peers of the run; each ends in `/p2p/<peer id>`.
     pub(crate) contacts: Vec<Address>,
-    /// Limit on all bulk and gossip that is sent, bytes per second; 0 is none.
+    /// Limit on all bulk and gossip that is sent, in bytes per second; 0 is no limit.
     pub(crate) rate: u64,
-    /// The line of a simulation (`intellect_bootstrap::shaper`).
+    /// The file that shapes the link of a simulated node (`intellect_bootstrap::shaper`).
     pub(crate) line: Option<PathBuf>,
 }
 
 impl Config {
-    /// Whether a way in, or this node, is on the internet.
+    /// Whether an entry point or this node is on the internet.
     pub(super) fn is_far(&self) -> bool {
         self.scope() == Scope::Public
     }
 
-    /// How far the farthest way in is, or this node.
+    /// The widest scope of the addresses of entry points and of this node.
     pub(super) fn scope(&self) -> Scope {
         let ways_in = if self.bootstrap.is_empty() { &self.contacts } else { &self.bootstrap };
         let known = ways_in.iter().chain(&self.external);
         known.filter_map(address::scope).max().unwrap_or(Scope::Loopback)
     }
 
-    /// A number that differs from node to node, for jitter only.
+    /// A number that differs from node to node; for jitter only.
     pub(super) fn jitter_seed(&self) -> u64 {
         self.key_seed.iter().fold(0, |seed: u64, byte| seed.rotate_left(5) ^ u64::from(*byte))
     }
 }
 
-/// Why the network could not start. The owner's fault, or of another program on the machine.
+/// Why the network could not start: a mistake of its owner, or another program on the machine.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetError {
-    /// The seed makes no key.
     #[error("the seed is no ed25519 key: {0}")]
     Key(#[from] libp2p::identity::DecodingError),
-    /// No transport.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// An address is not to be had.
+    /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Our own mistake in the settings of gossip.
+    /// The settings of gossip contradict one another: our own mistake.
     #[error("gossip cannot be set up: {0}")]
     Gossip(&'static str),
 }
 
-/// A gossip topic of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topic {
-    /// Heartbeats.
     Beat,
-    /// All other control messages.
+    /// All control messages but heartbeats.
     Ctl,
 }
 
-/// How a message came.
+/// By which way a message came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Via {
     /// Over the control stream of `from`.
     Direct,
-    /// By gossip; it is passed on to others only after [`super::Handle::verdict`].
+    /// By gossip, which passes it on only after [`super::Handle::verdict`].
     Gossip(GossipToken),
 }
 
-/// Names one gossiped message, for the verdict on it.
+/// Identifies one gossiped message for the verdict on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GossipToken {
     pub(super) id: MessageId,
@@ -108,129 +103,100 @@ pub(crate) struct GossipToken {
     pub(super) bytes: usize,
 }
 
-/// What becomes of a gossiped message.
+/// What gossip does with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The message is good: pass it on.
     Accept,
-    /// Not worth passing on, and nobody's fault: stale, or of another time.
+    /// Drops it without blaming anybody: it is stale or ahead of us.
     Ignore,
-    /// No honest peer passes this on; whoever brought it is at [`super::Handle::fault`] too.
+    /// Drops it as one that no honest peer passes on. The caller also blames the sender by
+    /// [`super::Handle::fault`].
     Reject,
 }
 
-/// How a peer is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// By a connection of its own: messages can be sent to it alone.
+    /// By a direct connection: messages can be sent to this peer alone.
     Direct,
-    /// Through a relay: gossip reaches it, and a few answers; rings do not.
+    /// Through a relay, which carries gossip and a few answers, but no rings.
     Relayed,
 }
 
-/// What happens on the network.
+/// What the network reports to the driver.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The node listens at one more address; [`super::Handle::addresses`] has them all.
+    /// The node listens on one more address; [`super::Handle::addresses`] has them all.
     Listening,
-    /// Whether others can reach the node has changed; `Display` is a sentence for its owner.
+    /// The reachability of the node has changed; `Display` is a sentence for its owner.
     Reachability(Reachability),
-    /// A step on the way to others or of theirs to this node; `Display` is a sentence. At most one a
-    /// second for long.
+    /// A step towards connecting to others, or of others to this node; `Display` is a sentence. On
+    /// average at most one a second.
     Path(Path),
-    /// A peer of the run is there, or its link has changed.
-    Connected {
-        /// The peer that is there.
-        peer: PeerId,
-        /// How it is connected now.
-        link: Link,
-    },
-    /// A peer of the run is gone, and is dialled again if it was not dropped.
+    /// A peer of the run has connected, or its link has changed.
+    Connected { peer: PeerId, link: Link },
+    /// A peer of the run has disconnected; it is dialled again, unless it was dropped.
     Disconnected {
-        /// The peer that is gone.
         peer: PeerId,
-        /// Why, for people.
+        /// The reason, as a clause for people.
         cause: String,
     },
     /// A round trip to a peer of the run was measured; every few seconds.
     RoundTrip {
-        /// The peer at the other end.
         peer: PeerId,
-        /// How long it took, on the connection that carries messages.
+        /// Measured on the connection that carries messages.
         length: Duration,
     },
     /// A message, at most [`MESSAGE_BYTES_MAX`] long (by gossip [`GOSSIP_BYTES_MAX`]).
     Message {
-        /// Whose connection brought it; not its author.
+        /// The peer whose connection brought it, which need not be its author.
         from: PeerId,
-        /// How it came.
         via: Via,
-        /// The envelope.
         bytes: Vec<u8>,
-        /// What it takes of the memory for frames, until it is dropped.
+        /// The part of the memory for frames that it takes, until this is dropped.
         place: Place,
     },
     /// A request, at most [`REQUEST_BYTES_MAX`] long.
     Fetch {
-        /// The peer that asks.
         from: PeerId,
-        /// What is asked for.
         request: Vec<u8>,
-        /// Takes the answer, at most [`ANSWER_BYTES_MAX`] long; dropped, it refuses.
+        /// Takes the answer, at most [`ANSWER_BYTES_MAX`] long; dropping it refuses.
         reply: Reply,
     },
-    /// Somebody has come to the lobby.
-    Visit {
-        /// The owner of the connection.
+    /// A peer asks to be admitted, hands over a notice, or asks what is in force.
+    AdmitRequest {
         from: PeerId,
-        /// What it wants.
-        visit: Box<Visit>,
-        /// Takes the answer; dropped, there is none.
+        request: Box<Visit>,
+        /// Takes the answer; if it is dropped, the peer gets none.
         reply: oneshot::Sender<Reception>,
     },
-    /// What a peer answered to what this node shows.
-    Received {
-        /// The peer.
-        peer: PeerId,
-        /// Its answer.
-        reception: Reception,
-    },
-    /// A peer speaks another major version. No fault of it.
-    Incompatible {
-        /// The peer that speaks it.
-        peer: PeerId,
-        /// What it speaks.
-        version: String,
-    },
-    /// Where an entry point was named somebody else answers; once for each.
+    /// The reply of a peer to our admit request.
+    AdmitReply { peer: PeerId, reply: Reception },
+    /// A peer speaks another major version, which is no fault.
+    Incompatible { peer: PeerId, version: String },
+    /// Another peer answers at the address of an entry point; reported once for each entry point.
     Impostor {
-        /// Where.
         address: String,
-        /// Who, as libp2p prints it.
+        /// The id of that peer, as libp2p prints it.
         found: String,
     },
     /// A peer did what no honest peer does; [`Event::Disconnected`] follows if it was dropped.
     Fault {
-        /// The peer that did it.
         peer: PeerId,
-        /// What, for people.
+        /// The reason, as a clause for people.
         why: String,
     },
 }
 
-/// Why a message was not taken. It is the sender's to repeat.
+/// Why a message was not taken. The sender repeats it where it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SendError {
-    /// No control stream to that peer: use gossip.
+    /// There is no control stream to the peer, but gossip may reach it.
     #[error("no direct control stream to the peer")]
     NoStream,
-    /// Too many messages wait already.
     #[error("too many messages wait")]
     Full,
-    /// Longer than the limit.
     #[error("the message is too long")]
     TooLong,
-    /// The network has stopped.
     #[error("the network has stopped")]
     Stopped,
 }
@@ -238,50 +204,46 @@ pub(crate) enum SendError {
 /// Why there is no ring stream.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamError {
-    /// No direct connection to the peer: bulk never goes over a relay.
+    /// There is no direct connection, and bulk never goes through a relay.
     #[error("not connected to the peer directly")]
     NotConnected,
-    /// No stream to the peer.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The network has stopped.
     #[error("the network has stopped")]
     Stopped,
 }
 
-/// What came of a visit.
+/// The result of our admit request to one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Response {
-    /// The peer lets us in.
     Welcome,
-    /// It does not.
     Refused,
-    /// It has not said.
+    /// It has not answered in time.
     Silent,
-    /// It has no lobby.
+    /// It does not speak the handshake.
     Unknown,
 }
 
-/// Where the answer to a request goes; dropped, it refuses.
+/// Takes the answer to a request; dropping it refuses.
 #[derive(Debug)]
 pub(crate) struct Reply(oneshot::Sender<(Vec<u8>, Urgency)>);
 
 impl Reply {
-    /// With the end that waits.
+    /// A reply and the end that waits for it.
     pub(crate) fn new() -> (Self, Answered) {
         let (sender, answered) = oneshot::channel();
         (Self(sender), answered)
     }
 
-    /// Answers, at most [`ANSWER_BYTES_MAX`], to somebody who catches up.
+    /// Answers a peer that catches up, with at most [`ANSWER_BYTES_MAX`].
     pub(crate) fn send(self, answer: Vec<u8>) {
-        // Whoever asked may be gone.
+        // Fails only where the peer has disconnected.
         let _ = self.0.send((answer, Urgency::Transfer));
     }
 
-    /// Answers to somebody whom the end of an epoch waits for.
+    /// Answers a peer that the end of an epoch waits for.
     pub(crate) fn send_at_once(self, answer: Vec<u8>) {
-        // Whoever asked may be gone.
+        // Fails only where the peer has disconnected.
         let _ = self.0.send((answer, Urgency::Epoch));
     }
 }
@@ -295,8 +257,8 @@ pub(crate) const MESSAGE_BYTES_MAX: u32 = 1024 * 1024;
 /// Most bytes of a gossiped message (docs/FORMATS.md).
 pub(crate) const GOSSIP_BYTES_MAX: usize = 64 * 1024;
 
-/// Most bytes of a request.
+/// Most bytes of a request to one peer.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 64 * 1024;
 
-/// Most bytes of an answer: a piece of 1 MiB and what frames it.
+/// Most bytes of an answer: a piece of 1 MiB and its header.
 pub(crate) const ANSWER_BYTES_MAX: u32 = 1024 * 1024 + 4 * 1024;

@@ -1,9 +1,9 @@
-//! Dealings with peers: connections that come and go, who is a member of the run, the control
-//! stream to each, and what misbehaviour costs.
+//! What happens with peers: connections that come and go, membership of the run, the control stream to
+//! each peer, and the consequences of misbehaviour.
 //!
-//! A member is a peer that listens to the run's heartbeats. The driver hears of it once messages
-//! can be sent to it, and of its end once no connection is left. No socket is touched here: what is
-//! to be done is an [`Output`], for the actor to carry out in order.
+//! A member is a peer that subscribes to the run's heartbeats. It is reported as connected once messages
+//! can be sent to it, and as disconnected once no connection is left. No socket is touched here: the
+//! actor carries out each [`Output`] in order.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -20,56 +20,54 @@ use libp2p::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    inbox::Gravity,
+    inbox::Severity,
     interface::{Event, GOSSIP_BYTES_MAX, GossipToken, Link, Verdict, Via},
+    limits::source::{Claim, Ruling},
     name,
     peers::{Connection, ControlStream, Peers, Purpose},
-    source::{Claim, Ruling},
 };
 
-/// What the actor is to do.
 #[derive(Debug)]
 pub(super) enum Output {
-    /// Tell the driver.
-    Tell(Event),
-    /// Close a connection.
+    /// Report an event to the driver.
+    Emit(Event),
+    /// Close one connection of a peer.
     Close(ConnectionId),
     /// Open our control stream to a peer.
-    OpenLine { peer: PeerId, connection: ConnectionId },
+    OpenControlStream { peer: PeerId, connection: ConnectionId },
     /// Write one message on a stream of its own.
     Send { peer: PeerId, connection: ConnectionId, bytes: Vec<u8> },
-    /// Messages to a peer go into this queue from now on, or nowhere.
-    Line { peer: Name, queue: Option<mpsc::Sender<Vec<u8>>> },
-    /// Say what becomes of a gossiped message.
+    /// Sets the queue for messages to a peer; without one they cannot be sent.
+    Queue { peer: Name, queue: Option<mpsc::Sender<Vec<u8>>> },
+    /// Pass the verdict on a message to gossip.
     Judge(GossipToken, Verdict),
-    /// Close all connections to a peer, and refuse others.
+    /// Close all connections to a peer, and refuse new ones.
     Block(PeerId),
-    /// Let it in again.
+    /// Accept connections of a peer again.
     Unblock(PeerId),
 }
 
-/// All peers, and who of them is a member.
+/// All peers, with the topic that makes a peer a member.
 pub(super) struct Members {
     pub(super) peers: Peers,
-    /// The topic that members listen to, once this node is in a run.
+    /// The topic of heartbeats, once this node has joined a run.
     beat: Option<TopicHash>,
-    /// Who is kept out, and until when.
+    /// Peers that are kept out, and until when.
     blocked: HashMap<PeerId, Instant>,
     knock_at: Instant,
-    /// How many connections pass on what strangers say, and when they were counted.
-    strangers: (usize, Instant),
-    /// Until then nobody is at fault for what a machine may have piled up while it slept.
+    /// How many connections pass on messages of non-members, and when that was counted.
+    relaying: (usize, Instant),
+    /// Until then minor faults do not count: messages may have piled up while this process slept.
     lenient: Instant,
 }
 
 impl Members {
-    /// Of no run yet.
     pub(super) fn new(peers: Peers, now: Instant) -> Self {
-        let (blocked, strangers) = (HashMap::new(), (0, now));
-        Self { peers, beat: None, blocked, knock_at: now, strangers, lenient: now }
+        let (blocked, relaying) = (HashMap::new(), (0, now));
+        Self { peers, beat: None, blocked, knock_at: now, relaying, lenient: now }
     }
 
-    /// This node has joined a run; `listeners` have told before that they listen to its heartbeats.
+    /// This node has joined a run; `listeners` subscribed to its heartbeats before.
     pub(super) fn joined(
         &mut self,
         beat: TopicHash,
@@ -80,20 +78,18 @@ impl Members {
         listeners.iter().flat_map(|peer| self.subscribed(*peer, &beat, true, now)).collect()
     }
 
-    /// This process has slept: what comes for a while is what lay in its sockets. As much as at any time is read,
-    /// the rest is dropped.
+    /// This process has slept: for a while it reads what piled up in its sockets. The usual limits hold, but
+    /// what exceeds them is dropped without blaming anybody.
     pub(super) fn woke(&mut self, now: Instant) {
         self.lenient = now + LENIENT_FOR;
     }
 
-    /// A connection is there.
     pub(super) fn connected(&mut self, peer: PeerId, connection: Connection) -> Vec<Output> {
         let now = connection.since;
         self.peers.connected(peer, connection);
         self.refresh(peer, "", now)
     }
 
-    /// A connection has closed.
     pub(super) fn closed(
         &mut self,
         peer: PeerId,
@@ -105,7 +101,7 @@ impl Members {
         self.refresh(peer, &explain(cause), now)
     }
 
-    /// A peer has said where it listens and what it speaks.
+    /// A peer has sent its listen addresses and its version.
     pub(super) fn identified(
         &mut self,
         peer: PeerId,
@@ -116,15 +112,19 @@ impl Members {
         self.peers.listens(&peer, addresses, now);
         let entry = self.peers.get_mut(&peer)?;
         let other = version.starts_with("/intellect/") && version != IDENTIFY;
-        let told = std::mem::replace(&mut entry.incompatible, other);
-        let peer = name::from_libp2p(&peer).filter(|_| other && !told)?;
-        Some(Output::Tell(Event::Incompatible {
+        let is_news = other && !entry.incompatible;
+        entry.incompatible = other;
+        if !is_news {
+            return None;
+        }
+        let peer = name::from_libp2p(&peer)?;
+        Some(Output::Emit(Event::Incompatible {
             peer,
             version: version.chars().take(32).collect(),
         }))
     }
 
-    /// A peer has begun, or ceased, to listen to a topic.
+    /// A peer has subscribed to a topic, or unsubscribed.
     pub(super) fn subscribed(
         &mut self,
         peer: PeerId,
@@ -132,8 +132,10 @@ impl Members {
         subscribed: bool,
         now: Instant,
     ) -> Vec<Output> {
-        let ours = self.beat.as_ref() == Some(topic);
-        let Some(entry) = self.peers.get_mut(&peer).filter(|_| ours) else { return Vec::new() };
+        if self.beat.as_ref() != Some(topic) {
+            return Vec::new();
+        }
+        let Some(entry) = self.peers.get_mut(&peer) else { return Vec::new() };
         entry.member = subscribed;
         if subscribed {
             self.peers.want(peer, now);
@@ -141,8 +143,8 @@ impl Members {
         self.refresh(peer, "left the run", now)
     }
 
-    /// A gossiped message has come: for the driver, unless it is too long or one of too many.
-    /// `named` are the members of the run, as far as the driver has said.
+    /// Hands a gossiped message to the driver, unless it is too long or exceeds the limits of the peer that
+    /// brought it. `named` are the members of the run, as the driver has reported them.
     pub(super) fn gossiped(
         &mut self,
         token: GossipToken,
@@ -151,7 +153,7 @@ impl Members {
         now: Instant,
     ) -> Vec<Output> {
         let source = token.source;
-        let strangers = self.strangers(now);
+        let relaying = self.relaying(now);
         let (Some(peer), Some(from)) = (self.peers.get_mut(&source), name::from_libp2p(&source))
         else {
             return Vec::new();
@@ -159,37 +161,37 @@ impl Members {
         let author = wire::claimed_author(bytes.get(4..).unwrap_or_default());
         let claim = match author {
             Some(author) if author == from => Claim::Own,
-            // Before a run has members, all its peers are strangers.
+            // Before a run has members, every author counts as one.
             Some(author) if named.contains(&author) || named.is_empty() => Claim::Member,
-            _ => Claim::Stranger,
+            _ => Claim::Other,
         };
         let length = bytes.len();
         if length > GOSSIP_BYTES_MAX {
             let why = format!("gossip of {length} bytes, at most {GOSSIP_BYTES_MAX} are allowed");
             return self.bad_gossip(token, Verdict::Reject, why, now);
         }
-        match peer.gossip.take(claim, length, (named.len(), strangers), now) {
+        match peer.gossip.take(claim, length, named.len(), relaying, now) {
             Ruling::Drop => vec![Output::Judge(token, Verdict::Ignore)],
             Ruling::Fault => {
                 let why = "more messages than anybody needs to send".to_owned();
                 self.bad_gossip(token, Verdict::Ignore, why, now)
             }
             Ruling::Read => {
-                // It came in one piece, and is no longer than a few of these.
+                // Gossip has bounded its length, so it takes no place in the memory for frames.
                 let (via, place) = (Via::Gossip(token), Place::default());
-                vec![Output::Tell(Event::Message { from, via, bytes, place })]
+                vec![Output::Emit(Event::Message { from, via, bytes, place })]
             }
         }
     }
 
-    /// How many connections pass on what strangers say; counted once a second.
-    fn strangers(&mut self, now: Instant) -> usize {
-        let (count, counted) = self.strangers;
+    /// How many connections pass on messages of non-members; counted once a second.
+    fn relaying(&mut self, now: Instant) -> usize {
+        let (count, counted) = self.relaying;
         if now < counted + COUNT_INTERVAL {
             return count;
         }
-        let count = self.peers.iter().filter(|(_, peer)| peer.gossip.has_strangers(now)).count();
-        self.strangers = (count, now);
+        let count = self.peers.iter().filter(|(_, peer)| peer.gossip.is_relaying(now)).count();
+        self.relaying = (count, now);
         count
     }
 
@@ -202,12 +204,12 @@ impl Members {
     ) -> Vec<Output> {
         let source = token.source;
         let mut out = vec![Output::Judge(token, verdict)];
-        out.extend(self.fault(source, why, Gravity::Minor, now));
+        out.extend(self.fault(source, why, Severity::Minor, now));
         out
     }
 
-    /// A round trip was measured. Only members matter to the driver, and only the way that messages
-    /// to them take.
+    /// Reports a measured round trip to a member, if it was measured on the connection that carries
+    /// messages.
     pub(super) fn round_trip(
         &self,
         peer: PeerId,
@@ -215,20 +217,20 @@ impl Members {
         length: Duration,
     ) -> Option<Output> {
         self.peers.get(&peer).filter(|entry| entry.member && entry.uses(id))?;
-        Some(Output::Tell(Event::RoundTrip { peer: name::from_libp2p(&peer)?, length }))
+        Some(Output::Emit(Event::RoundTrip { peer: name::from_libp2p(&peer)?, length }))
     }
 
-    /// Brings a peer's control stream, and what the driver knows, up to date.
+    /// Opens a peer's control stream where it is missing, and reports a changed link.
     fn refresh(&mut self, peer: PeerId, cause: &str, now: Instant) -> Vec<Output> {
         let mut out = Vec::new();
         let Some(entry) = self.peers.get_mut(&peer) else { return out };
         if let (true, ControlStream::Down(from), Some(control)) =
-            (entry.member, entry.line, entry.control())
+            (entry.member, entry.stream, entry.control())
             && from <= now
         {
             let connection = control.id;
-            entry.line = ControlStream::Opening(connection);
-            out.push(Output::OpenLine { peer, connection });
+            entry.stream = ControlStream::Opening(connection);
+            out.push(Output::OpenControlStream { peer, connection });
         }
         let link = entry.link();
         if link == entry.shown {
@@ -237,17 +239,16 @@ impl Members {
         entry.shown = link;
         let Some(peer) = name::from_libp2p(&peer) else { return out };
         if link != Some(Link::Direct) {
-            out.push(Output::Line { peer, queue: None });
+            out.push(Output::Queue { peer, queue: None });
         }
-        out.push(Output::Tell(match link {
+        out.push(Output::Emit(match link {
             Some(link) => Event::Connected { peer, link },
             None => Event::Disconnected { peer, cause: cause.into() },
         }));
         out
     }
 
-    /// Our control stream to a peer is open.
-    pub(super) fn line_up(
+    pub(super) fn stream_up(
         &mut self,
         peer: PeerId,
         connection: ConnectionId,
@@ -255,42 +256,42 @@ impl Members {
         now: Instant,
     ) -> Vec<Output> {
         let opening = ControlStream::Opening(connection);
-        let entry = self.peers.get_mut(&peer).filter(|entry| entry.line == opening);
+        let entry = self.peers.get_mut(&peer).filter(|entry| entry.stream == opening);
         let (Some(entry), Some(name)) = (entry, name::from_libp2p(&peer)) else {
             return Vec::new();
         };
-        entry.line = ControlStream::Up(connection);
-        let mut out = vec![Output::Line { peer: name, queue: Some(queue) }];
+        entry.stream = ControlStream::Up(connection);
+        let mut out = vec![Output::Queue { peer: name, queue: Some(queue) }];
         out.extend(self.refresh(peer, "", now));
         out
     }
 
-    /// Our control stream could not be opened, or has ended; another is tried a little later.
-    pub(super) fn line_down(
+    /// Our control stream could not be opened, or has ended; another is opened a little later.
+    pub(super) fn stream_down(
         &mut self,
         peer: PeerId,
         connection: ConnectionId,
         now: Instant,
     ) -> Option<Output> {
-        let entry = self.peers.get_mut(&peer).filter(|entry| entry.line.is_on(connection))?;
-        entry.line = ControlStream::Down(now + LINE_WAIT);
-        Some(Output::Line { peer: name::from_libp2p(&peer)?, queue: None })
+        let entry = self.peers.get_mut(&peer).filter(|entry| entry.stream.is_on(connection))?;
+        entry.stream = ControlStream::Down(now + REOPEN_WAIT);
+        Some(Output::Queue { peer: name::from_libp2p(&peer)?, queue: None })
     }
 
-    /// What is due: spare connections to close, peers to let in again, control streams to open.
+    /// What is due: spare connections to close, peers to unblock, control streams to open.
     pub(super) fn tick(&mut self, now: Instant) -> Vec<Output> {
         let mut out: Vec<_> = self.peers.duplicates(now).into_iter().map(Output::Close).collect();
         let over = self.blocked.extract_if(|_, until| *until <= now);
         out.extend(over.map(|(peer, _)| Output::Unblock(peer)));
-        let waits = |line| matches!(line, ControlStream::Down(from) if from <= now);
-        let due = self.peers.iter().filter(|(_, peer)| peer.member && waits(peer.line));
+        let waits = |stream| matches!(stream, ControlStream::Down(from) if from <= now);
+        let due = self.peers.iter().filter(|(_, peer)| peer.member && waits(peer.stream));
         let due: Vec<_> = due.map(|(peer, _)| *peer).collect();
         out.extend(due.into_iter().flat_map(|peer| self.refresh(peer, "", now)));
         self.peers.sweep();
         out
     }
 
-    /// Lost members to dial now, and where.
+    /// Members to dial now, with their addresses.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(PeerId, Vec<Multiaddr>)> {
         let due = self.peers.due(now).into_iter().filter(|peer| !self.blocked.contains_key(peer));
         due.filter_map(|peer| Some((peer, self.peers.get(&peer)?.next_addresses()))).collect()
@@ -347,26 +348,28 @@ impl Members {
         connections.map(|connection| send(connection.id)).collect()
     }
 
-    /// Counts a fault of a peer, names it, and drops the peer if it was one too many. What was
-    /// still on its way from a peer that has been dropped is not worth a word.
+    /// Counts and reports a fault of a peer, and drops the peer if it has too many. Faults of a peer that
+    /// was dropped before are ignored: its last messages may still arrive.
     pub(super) fn fault(
         &mut self,
         peer: PeerId,
         why: String,
-        gravity: Gravity,
+        severity: Severity,
         now: Instant,
     ) -> Vec<Output> {
-        let blocked = self.blocked.contains_key(&peer);
-        if gravity == Gravity::Minor && now < self.lenient {
+        let is_excused = severity == Severity::Minor && now < self.lenient;
+        if is_excused || self.blocked.contains_key(&peer) {
             return Vec::new();
         }
-        let Some(entry) = self.peers.get_mut(&peer).filter(|_| !blocked) else {
-            return Vec::new();
-        };
-        let dropped = if entry.fault(gravity) { Some(why.clone()) } else { None };
-        let told = name::from_libp2p(&peer).map(|peer| Event::Fault { peer, why });
-        let mut out: Vec<_> = told.map(Output::Tell).into_iter().collect();
-        out.extend(dropped.into_iter().flat_map(|why| self.drop_peer(peer, &why, now)));
+        let Some(entry) = self.peers.get_mut(&peer) else { return Vec::new() };
+        let is_dropped = entry.fault(severity);
+        let mut out = Vec::new();
+        if let Some(peer) = name::from_libp2p(&peer) {
+            out.push(Output::Emit(Event::Fault { peer, why: why.clone() }));
+        }
+        if is_dropped {
+            out.extend(self.drop_peer(peer, &why, now));
+        }
         out
     }
 
@@ -376,8 +379,10 @@ impl Members {
         if self.blocked.len() >= BLOCKED_MAX && !self.blocked.contains_key(&peer) {
             let oldest = self.blocked.iter().min_by_key(|(_, until)| **until);
             let oldest = oldest.map(|(peer, _)| *peer);
-            oldest.inspect(|oldest| _ = self.blocked.remove(oldest));
-            out.extend(oldest.map(Output::Unblock));
+            if let Some(oldest) = oldest {
+                self.blocked.remove(&oldest);
+                out.push(Output::Unblock(oldest));
+            }
         }
         self.blocked.insert(peer, now + BLOCKED_FOR);
         out.push(Output::Block(peer));
@@ -389,7 +394,7 @@ impl Members {
     }
 }
 
-/// Why a connection has closed, for people.
+/// Why a connection has closed, as a clause for people.
 fn explain(cause: Option<ConnectionError>) -> String {
     match cause {
         None => "the connection was closed on this side".into(),
@@ -407,13 +412,13 @@ const KNOCKS_MAX: usize = 16;
 /// Several knocks.
 const STRANGE_AFTER: Duration = Duration::from_secs(8);
 const LENIENT_FOR: Duration = Duration::from_secs(10);
-const LINE_WAIT: Duration = Duration::from_secs(1);
+const REOPEN_WAIT: Duration = Duration::from_secs(1);
 const BLOCKED_FOR: Duration = Duration::from_secs(10 * 60);
-/// Identities are cheap: whoever is kept out can come back under another one, so the list need not
-/// be long.
+/// Identities are cheap, so a blocked peer can come back under another one, and a longer list would not
+/// help.
 const BLOCKED_MAX: usize = 256;
 
-/// How often it is counted how many connections pass on what strangers say.
+/// How often the connections that pass on messages of non-members are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -432,7 +437,7 @@ mod tests {
         let mut out = members.connected(peer, connection);
         let beat = TopicHash::from_raw("beat");
         out.extend(members.subscribed(peer, &beat, true, now));
-        out.extend(members.line_up(peer, id, mpsc::channel(1).0, now));
+        out.extend(members.stream_up(peer, id, mpsc::channel(1).0, now));
         (peer, out)
     }
 
@@ -444,65 +449,65 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_hears_of_a_member_once_it_can_be_sent_to_and_once_it_is_gone() {
+    fn a_member_is_reported_once_messages_can_be_sent_and_once_it_is_gone() {
         let now = Instant::now();
         let mut members = joined(now);
         let (peer, out) = member(1, &mut members, now);
         let link = Link::Direct;
         assert!(matches!(out[..], [
-            Output::OpenLine { .. },
-            Output::Line { queue: Some(_), .. },
-            Output::Tell(Event::Connected { link: told, .. }),
-        ] if told == link));
-        let out = members.line_down(peer, ConnectionId::new_unchecked(1), now);
+            Output::OpenControlStream { .. },
+            Output::Queue { queue: Some(_), .. },
+            Output::Emit(Event::Connected { link: reported, .. }),
+        ] if reported == link));
+        let out = members.stream_down(peer, ConnectionId::new_unchecked(1), now);
         assert!(
-            matches!(out, Some(Output::Line { queue: None, .. })),
+            matches!(out, Some(Output::Queue { queue: None, .. })),
             "no loss: it is opened again"
         );
         assert!(members.tick(now).is_empty());
-        let out = members.tick(now + LINE_WAIT);
-        assert!(matches!(out[..], [Output::OpenLine { .. }]));
+        let out = members.tick(now + REOPEN_WAIT);
+        assert!(matches!(out[..], [Output::OpenControlStream { .. }]));
         let out = members.closed(peer, ConnectionId::new_unchecked(1), None, now);
-        let [Output::Line { queue: None, .. }, Output::Tell(Event::Disconnected { .. })] = out[..]
+        let [Output::Queue { queue: None, .. }, Output::Emit(Event::Disconnected { .. })] = out[..]
         else {
             panic!("{out:?}")
         };
     }
 
     #[test]
-    fn whoever_has_done_too_much_is_kept_out_for_a_while() {
+    fn a_peer_with_too_many_faults_is_kept_out_for_a_while() {
         let now = Instant::now();
         let mut members = joined(now);
         let (peer, _) = member(1, &mut members, now);
-        let out = members.fault(peer, "once".into(), Gravity::Minor, now);
-        assert!(matches!(out[..], [Output::Tell(Event::Fault { .. })]));
-        let out = members.fault(peer, "a length".into(), Gravity::Grave, now);
-        let told = out.iter().filter_map(|output| match output {
-            Output::Tell(Event::Disconnected { cause, .. }) => Some(&cause[..]),
+        let out = members.fault(peer, "once".into(), Severity::Minor, now);
+        assert!(matches!(out[..], [Output::Emit(Event::Fault { .. })]));
+        let out = members.fault(peer, "a length".into(), Severity::Grave, now);
+        let causes = out.iter().filter_map(|output| match output {
+            Output::Emit(Event::Disconnected { cause, .. }) => Some(&cause[..]),
             _ => None,
         });
-        assert_eq!(told.collect::<Vec<_>>(), ["dropped: a length"]);
+        assert_eq!(causes.collect::<Vec<_>>(), ["dropped: a length"]);
         assert!(matches!(out[1], Output::Block(blocked) if blocked == peer), "{out:?}");
-        let out = members.fault(peer, "still on its way".into(), Gravity::Minor, now);
+        let out = members.fault(peer, "still on its way".into(), Severity::Minor, now);
         assert!(out.is_empty() && members.due(now + BLOCKED_FOR).is_empty());
         let out = members.tick(now + BLOCKED_FOR);
-        assert!(matches!(out[..], [Output::Unblock(let_in)] if let_in == peer), "{out:?}");
+        assert!(matches!(out[..], [Output::Unblock(unblocked)] if unblocked == peer), "{out:?}");
     }
 
-    /// A machine that has slept reads at once what was sent to it all the while.
+    /// A process that has slept reads at once what was sent to it meanwhile.
     #[test]
-    fn who_has_just_woken_blames_nobody_for_what_has_piled_up() {
+    fn a_process_that_has_slept_blames_nobody_for_what_has_piled_up() {
         let now = Instant::now();
         let mut members = joined(now);
         let (peer, _) = member(1, &mut members, now);
         members.woke(now);
         for _ in 0..100 {
-            assert!(members.fault(peer, "too much".into(), Gravity::Minor, now).is_empty());
+            assert!(members.fault(peer, "too much".into(), Severity::Minor, now).is_empty());
         }
         let later = now + LENIENT_FOR;
-        assert_eq!(members.fault(peer, "too much".into(), Gravity::Minor, later).len(), 1);
+        assert_eq!(members.fault(peer, "too much".into(), Severity::Minor, later).len(), 1);
         members.woke(later);
-        assert!(members.fault(peer, "a length".into(), Gravity::Grave, later).len() > 1);
+        assert!(members.fault(peer, "a length".into(), Severity::Grave, later).len() > 1);
     }
 
     #[test]

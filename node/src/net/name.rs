@@ -1,19 +1,17 @@
-//! One peer, two spellings: the protocol's 32 bytes of ed25519 key, and libp2p's `PeerId`, which
-//! holds the same key behind a six-byte prefix (the identity multihash of its protobuf form).
+//! Two forms of a peer id: the protocol's 32 bytes of an ed25519 key, and libp2p's `PeerId`, which is the
+//! same key behind a six-byte prefix (the identity multihash of its protobuf form).
 
 use intellect_protocol::base::id::PeerId;
 
 /// Multihash `identity`, 36 bytes; protobuf: key type ed25519, 32 bytes of key.
 const PREFIX: [u8; 6] = [0x00, 0x24, 0x08, 0x01, 0x12, 0x20];
 
-/// How libp2p calls the peer.
 pub(super) fn to_libp2p(peer: PeerId) -> libp2p::PeerId {
     #[expect(clippy::expect_used, reason = "an identity multihash of 36 bytes is a valid peer id")]
     libp2p::PeerId::from_bytes(&[&PREFIX[..], peer.as_bytes()].concat()).expect("valid by PREFIX")
 }
 
-/// The protocol's name of the peer; `None` where its key is of another kind, which no peer of ours
-/// has.
+/// The protocol's id of a peer; `None` where its key is not an ed25519 key, as those of a run's peers are.
 pub(super) fn from_libp2p(peer: &libp2p::PeerId) -> Option<PeerId> {
     let bytes = peer.to_bytes();
     Some(PeerId(bytes.strip_prefix(&PREFIX)?.try_into().ok()?))
@@ -24,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_name_one_key() {
+    fn both_forms_name_one_key() {
         let key = libp2p::identity::Keypair::ed25519_from_bytes([7; 32]).unwrap();
         let libp2p = key.public().to_peer_id();
         let ours = from_libp2p(&libp2p).unwrap();
@@ -34,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_sort_alike() {
+    fn both_forms_sort_alike() {
         let (low, high) = (PeerId([1; 32]), PeerId([2; 32]));
         assert!(to_libp2p(low).to_bytes() < to_libp2p(high).to_bytes());
     }

@@ -1,8 +1,7 @@
-//! What was tried to reach others, and to be reached, and what came of it: told as it happens, and
-//! no more often than it changes.
+//! Steps towards connections with other peers, and their results. Each is reported when it happens, and
+//! again only when its result changes.
 //!
-//! Nothing is decided by it. The network finds its way by itself, and where it does not, this says
-//! at which step.
+//! Nothing is decided by them: they show their reader at which step connecting fails.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -13,50 +12,29 @@ use intellect_bootstrap::{
 use libp2p::{Multiaddr, PeerId, multiaddr::Protocol};
 use tokio::time::Instant;
 
-use super::pace::Bucket;
+use super::limits::bucket::Bucket;
 
-/// One step on the way. `Display` is a sentence.
+/// One step. `Display` is a sentence for the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// A hole was tried in the routers of both, while a relay carried the messages.
-    Punched {
-        /// The peer at the other end.
-        peer: PeerId,
-        /// Whether there is a direct connection now, else what failed.
-        result: Result<(), String>,
-    },
-    /// The router forwards a port to this node, or no longer does.
-    Mapped {
-        /// At this address of the router.
-        address: Multiaddr,
-        /// Whether it does.
-        result: Result<(), String>,
-    },
+    /// Hole punching was tried between the routers of both, while a relay carried the messages. An error says
+    /// why there is no direct connection.
+    Punched { peer: PeerId, result: Result<(), String> },
+    /// The router forwards a port to this node, at this address of its own. An error says why it no longer
+    /// does.
+    Mapped { address: Multiaddr, result: Result<(), String> },
     /// The router forwards no port.
     Gateway(Gateway),
-    /// A relay takes messages for this node.
-    Reserved {
-        /// The relay.
-        relay: PeerId,
-    },
-    /// An entry point dialled this node back.
-    Tested {
-        /// At this address.
-        address: Multiaddr,
-        /// Whether it came through, else what it met.
-        result: Result<(), String>,
-    },
-    /// A peer told from where this node's connections come.
-    Observed {
-        /// The address that it sees.
-        address: Multiaddr,
-        /// The peer; what it says proves nothing.
-        by: PeerId,
-    },
+    /// A relay accepts messages for this node.
+    Reserved { relay: PeerId },
+    /// An entry point dialled this node back at an address. An error says why the dial failed.
+    Tested { address: Multiaddr, result: Result<(), String> },
+    /// A peer reported the address from which this node's connections come, which proves nothing.
+    Observed { address: Multiaddr, by: PeerId },
 }
 
 impl Path {
-    /// What it is called among events.
+    /// The name of the step in the events file.
     pub(crate) fn step(&self) -> &'static str {
         match self {
             Self::Punched { .. } => "punched",
@@ -68,7 +46,7 @@ impl Path {
         }
     }
 
-    /// The other end, as libp2p prints it.
+    /// The peer at the other end, as libp2p prints it.
     pub(crate) fn who(&self) -> Option<String> {
         match self {
             Self::Punched { peer, .. } => Some(peer.to_string()),
@@ -78,7 +56,7 @@ impl Path {
         }
     }
 
-    /// The address that it is about.
+    /// The address that the step is about.
     pub(crate) fn address(&self) -> Option<String> {
         match self {
             Self::Mapped { address, .. }
@@ -88,7 +66,7 @@ impl Path {
         }
     }
 
-    /// What went wrong, if something did.
+    /// The reason where the step has failed.
     pub(crate) fn error(&self) -> Option<String> {
         match self {
             Self::Punched { result, .. }
@@ -133,30 +111,28 @@ impl fmt::Display for Path {
     }
 }
 
-/// The end of a peer's name, as sentences have it.
+/// The end of a peer id, as sentences show it.
 fn short(peer: &PeerId) -> String {
     let name = peer.to_string();
     name[name.len().saturating_sub(6)..].to_owned()
 }
 
-/// What was told of the way, so that nothing is told twice.
+/// The steps that were reported, so that none is reported twice.
 #[derive(Debug)]
 pub(super) struct Trail {
     far: bool,
-    told: BTreeMap<(&'static str, String), Option<String>>,
+    reported: BTreeMap<(&'static str, String), Option<String>>,
     rate: Bucket,
 }
 
 impl Trail {
-    /// `far`: an entry point is on the internet. Where none is, only a port that
-    /// is forwarded is news.
+    /// `far`: an entry point is on the internet. Where none is, only a forwarded port is news.
     pub(super) fn new(far: bool, now: Instant) -> Self {
         let rate = Bucket::new(PER_SECOND, BURST, now);
-        Self { far, told: BTreeMap::new(), rate }
+        Self { far, reported: BTreeMap::new(), rate }
     }
 
-    /// Whether this is news. A step is about a peer or an address, and is told again when it came out
-    /// otherwise.
+    /// Whether this is news. A step about the same peer or address is news only if its result differs.
     pub(super) fn is_news(&mut self, path: &Path, now: Instant) -> bool {
         let near = match path {
             Path::Mapped { .. } => false,
@@ -167,21 +143,21 @@ impl Trail {
             Path::Punched { .. } | Path::Gateway(_) | Path::Reserved { .. } => false,
         };
         let about = match path {
-            // Behind some routers each peer sees another port, and none of them leads anywhere.
+            // Behind some routers each peer sees another port, and none of them can be dialled.
             Path::Observed { address, .. } | Path::Tested { address, result: Err(_) } => {
                 host(address)
             }
             other => other.who().or_else(|| other.address()).unwrap_or_default(),
         };
         let (key, error) = ((path.step(), about), path.error());
-        let known = self.told.get(&key).is_some_and(|told| told.is_some() == error.is_some());
+        let known = self.reported.get(&key).is_some_and(|known| known.is_some() == error.is_some());
         if near || known || !self.rate.take(now) {
             return false;
         }
-        if self.told.len() >= TOLD_MAX {
-            self.told.clear();
+        if self.reported.len() >= REPORTED_MAX {
+            self.reported.clear();
         }
-        self.told.insert(key, error);
+        self.reported.insert(key, error);
         true
     }
 }
@@ -199,12 +175,12 @@ fn host(address: &Multiaddr) -> String {
     }
 }
 
-/// In a run of hundreds of peers each is punched once, most of them soon after the start.
+/// In a run of hundreds of peers each is punched once, most of them just after the start.
 const PER_SECOND: u32 = 1;
 const BURST: u32 = 64;
 
-/// Steps that are remembered, each some hundred bytes; then all begins anew.
-const TOLD_MAX: usize = 1_024;
+/// Steps that are remembered, some hundred bytes each; at the limit all are forgotten.
+const REPORTED_MAX: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
@@ -215,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_told_again_only_when_it_comes_out_otherwise() {
+    fn a_step_is_news_again_only_with_another_result() {
         let now = Instant::now();
         let (mut trail, peer) = (Trail::new(true, now), PeerId::random());
         let punched = |result: Result<(), &str>| Path::Punched {
@@ -232,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_machine_or_network_says_of_another_is_no_news() {
+    fn private_addresses_and_changed_ports_are_no_news() {
         let now = Instant::now();
         let mut trail = Trail::new(true, now);
         assert!(!trail.is_news(&observed("/ip4/192.168.1.2/tcp/4001"), now));
@@ -251,7 +227,7 @@ mod tests {
         assert!(!trail.is_news(&tested(&circuit), now), "a relay is dialled by itself");
     }
 
-    /// Whoever makes keys and addresses up fills neither the screen nor the memory.
+    /// Made-up keys and addresses fill neither the screen nor the memory.
     #[test]
     fn a_flood_of_steps_is_bounded() {
         let now = Instant::now();
@@ -261,7 +237,7 @@ mod tests {
             trail.is_news(&observed(&format!("/ip4/{ip}/tcp/1")), now)
         });
         assert_eq!(news.count(), BURST as usize);
-        assert!(trail.told.len() <= TOLD_MAX);
+        assert!(trail.reported.len() <= REPORTED_MAX);
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! The table of peers: which connections each has and what they are for, whether it is a member of
-//! our run, when to dial it again, and what it has done wrong. No socket is touched here.
+//! The table of peers: the connections of each and their purposes, its membership of our run, its faults,
+//! and when to dial it again. No socket is touched here.
 //!
 //! *Control* connections carry messages and answers, *ring* connections the frames of a ring. A
-//! connection that a peer opened counts as control until a ring stream arrives on it. The oldest
-//! direct control connection is the one in use, on both sides; of two the younger is closed by the
-//! smaller peer id once it is clear that it stays a control connection.
+//! connection that a peer opened counts as control until a ring stream arrives on it. Both sides use the
+//! oldest direct control connection. The smaller peer id closes a younger one once it is clear that it
+//! stays a control connection.
 //!
-//! Redial: after failure k in 2^k seconds, at most a minute, spread by a quarter either way so that
-//! peers that lost one another at once do not dial at once. The smaller peer id dials first.
+//! Redial: failure k is followed by a wait of 2^k seconds, at most a minute, spread by a quarter either
+//! way, so that peers that lost one another do not dial at the same time. The smaller peer id dials first.
 
 use std::{
     collections::HashMap,
@@ -20,27 +20,27 @@ use intellect_protocol::base::rng::Rng;
 use libp2p::{Multiaddr, PeerId, core::ConnectedPoint, swarm::ConnectionId};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::{inbox::Gravity, interface::Link, line::Quota, pace::Bucket, source::Source};
+use super::{
+    control_stream::Quota,
+    inbox::Severity,
+    interface::Link,
+    limits::{bucket::Bucket, source::Source},
+};
 
-/// What a connection carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Messages.
     Control,
-    /// The frames of a ring.
     Ring,
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) purpose: Purpose,
     pub(super) remote: Multiaddr,
-    /// Whether we dialled it.
     pub(super) dialled: bool,
-    /// Whether it passes through a relay. The remote address of a circuit that the peer dialled
-    /// does not tell that.
+    /// Whether it passes through a relay, which the remote address does not show where the peer
+    /// dialled.
     pub(super) relayed: bool,
     pub(super) since: Instant,
 }
@@ -61,44 +61,39 @@ impl Connection {
 /// Our outgoing control stream to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ControlStream {
-    /// None; another may be tried from then on.
+    /// There is none; the next may be opened from this time on.
     Down(Instant),
-    /// It was asked for.
     Opening(ConnectionId),
-    /// It is in use.
     Up(ConnectionId),
 }
 
 impl ControlStream {
-    /// Whether it goes over this connection.
     pub(super) fn is_on(self, connection: ConnectionId) -> bool {
         matches!(self, Self::Opening(id) | Self::Up(id) if id == connection)
     }
 }
 
-/// All that is known of one peer.
+/// What this node knows of one peer.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) connections: Vec<Connection>,
-    /// Where it listens, as it says itself.
+    /// The listen addresses that it has announced.
     pub(super) addresses: Vec<Multiaddr>,
-    /// Worth dialling: a provider of our run, or once a member.
+    /// Worth dialling: it provides our run, or was a member once.
     pub(super) wanted: bool,
-    /// Listens to our run's gossip.
+    /// Subscribed to the heartbeats of our run.
     pub(super) member: bool,
-    pub(super) line: ControlStream,
-    /// Speaks another major version.
+    pub(super) stream: ControlStream,
     pub(super) incompatible: bool,
-    /// What the driver was told last.
+    /// The link that was reported to the driver last.
     pub(super) shown: Option<Link>,
-    /// What it may bring by gossip.
     pub(super) gossip: Source,
-    /// Ring streams that it may open.
+    /// The rate of ring streams that it may open.
     pub(super) rings: Bucket,
-    /// Answers for it that are under way.
+    /// Permits for answers to it that are under way.
     pub(super) answers: Arc<Semaphore>,
-    /// Control streams that it has open, and the messages that it may send on them.
-    pub(super) lines: Arc<Semaphore>,
+    /// Permits for control streams that it opens, and the messages that it may send on them.
+    pub(super) control_streams: Arc<Semaphore>,
     pub(super) messages: Arc<Mutex<Quota>>,
     /// When it was told last, beside gossip, who this is.
     pub(super) knocked: Option<Instant>,
@@ -114,13 +109,13 @@ impl Peer {
             addresses: Vec::new(),
             wanted: false,
             member: false,
-            line: ControlStream::Down(now),
+            stream: ControlStream::Down(now),
             incompatible: false,
             shown: None,
             rings: Bucket::new(RINGS_PER_SECOND, RINGS_BURST, now),
             gossip: Source::new(now),
             answers: Arc::new(Semaphore::new(ANSWERS_PER_PEER)),
-            lines: Arc::new(Semaphore::new(LINES_PER_PEER)),
+            control_streams: Arc::new(Semaphore::new(CONTROL_STREAMS_PER_PEER)),
             messages: Arc::new(Mutex::new(Quota::new(now))),
             knocked: None,
             faults: 0,
@@ -129,30 +124,29 @@ impl Peer {
         }
     }
 
-    /// The connection for messages.
+    /// The direct connection for messages, on which control streams are opened.
     pub(super) fn control(&self) -> Option<&Connection> {
         self.of(Purpose::Control).min_by_key(|connection| connection.since)
     }
 
-    /// The connection that messages and questions take: through a relay, where no direct one is.
+    /// The connection that messages and requests take: one through a relay where there is no direct one.
     pub(super) fn used(&self) -> Option<ConnectionId> {
         let used = self.control().or_else(|| self.connections.iter().find(|c| c.relayed));
         used.map(|connection| connection.id)
     }
 
-    /// Whether a connection is that one; on one for bulk a ping queues behind it.
+    /// Whether a connection is that one. A ping on another one may queue behind bulk.
     pub(super) fn uses(&self, id: ConnectionId) -> bool {
         self.used() == Some(id)
     }
 
-    /// How a connection leads to it.
     pub(super) fn link_of(&self, id: ConnectionId) -> Link {
         let relayed = self.connections.iter().any(|c| c.id == id && c.relayed);
         if relayed { Link::Relayed } else { Link::Direct }
     }
 
-    /// A bulk stream has come on a connection: from now on it is not for messages, unless it is the
-    /// one in use for them.
+    /// A stream of this purpose has come on a connection, which is for it from now on, unless it is the one
+    /// in use for messages.
     pub(super) fn assign(&mut self, id: ConnectionId, purpose: Purpose) {
         let used = self.control().map(|connection| connection.id);
         for connection in self.connections.iter_mut().filter(|c| c.id == id && used != Some(id)) {
@@ -160,17 +154,17 @@ impl Peer {
         }
     }
 
-    /// Direct connections of one purpose.
+    /// The direct connections of one purpose.
     pub(super) fn of(&self, purpose: Purpose) -> impl Iterator<Item = &Connection> {
         self.connections.iter().filter(move |c| c.purpose == purpose && !c.relayed)
     }
 
-    /// How the driver should see it. A control stream that is being replaced is no lost peer.
+    /// The link that the driver should know. A peer whose control stream is replaced is not lost.
     pub(super) fn link(&self) -> Option<Link> {
         if !self.member {
             return None;
         }
-        let up = matches!(self.line, ControlStream::Up(_)) || self.shown == Some(Link::Direct);
+        let up = matches!(self.stream, ControlStream::Up(_)) || self.shown == Some(Link::Direct);
         if up && self.control().is_some() {
             return Some(Link::Direct);
         }
@@ -178,7 +172,7 @@ impl Peer {
         relayed.then_some(Link::Relayed)
     }
 
-    /// Where a new direct connection may lead, TCP and others apart.
+    /// Addresses for a new direct connection: by TCP, and by other transports.
     pub(super) fn direct_addresses(&self) -> (Vec<Multiaddr>, Vec<Multiaddr>) {
         let reached = self.connections.iter().filter(|c| c.dialled).map(|c| &c.remote);
         let mut found: Vec<Multiaddr> = Vec::new();
@@ -190,7 +184,7 @@ impl Peer {
         found.into_iter().partition(address::is_tcp)
     }
 
-    /// Where to dial it next: by TCP, and every second time, or where only a relay leads to it, by whatever there is.
+    /// Addresses to dial next: those by TCP; every second time, or where only a relay reaches it, all.
     pub(super) fn next_addresses(&self) -> Vec<Multiaddr> {
         let (tcp, rest): (Vec<_>, Vec<_>) =
             self.addresses.iter().cloned().partition(address::is_tcp);
@@ -199,16 +193,16 @@ impl Peer {
         if only_tcp { tcp } else { [tcp, rest].concat() }
     }
 
-    /// Where a connection leads.
+    /// The remote address of a connection.
     pub(super) fn remote(&self, id: ConnectionId) -> Option<&Multiaddr> {
         self.connections.iter().find(|connection| connection.id == id).map(|c| &c.remote)
     }
 
-    /// Counts a fault; true when it was one too many.
-    pub(super) fn fault(&mut self, gravity: Gravity) -> bool {
-        let weight = match gravity {
-            Gravity::Minor => 1,
-            Gravity::Grave => FAULTS_MAX,
+    /// Counts a fault; true when the peer has too many.
+    pub(super) fn fault(&mut self, severity: Severity) -> bool {
+        let weight = match severity {
+            Severity::Minor => 1,
+            Severity::Grave => FAULTS_MAX,
         };
         self.faults = self.faults.saturating_add(weight);
         self.faults >= FAULTS_MAX
@@ -227,7 +221,7 @@ fn same(one: &Multiaddr, other: &Multiaddr) -> bool {
     bare(one) == bare(other)
 }
 
-/// Everybody whom this node has heard of, within bounds.
+/// All peers that this node has heard of, within bounds.
 pub(super) struct Peers {
     me: PeerId,
     table: HashMap<PeerId, Peer>,
@@ -240,32 +234,29 @@ impl Peers {
         Self { me, table: HashMap::new(), rng: Rng::new(seed) }
     }
 
-    /// The entry of a peer that is in the table.
     pub(super) fn get(&self, peer: &PeerId) -> Option<&Peer> {
         self.table.get(peer)
     }
 
-    /// The same, to be changed.
     pub(super) fn get_mut(&mut self, peer: &PeerId) -> Option<&mut Peer> {
         self.table.get_mut(peer)
     }
 
-    /// The connection to a peer that carries messages.
+    /// The id of [`Peer::control`], if there is one.
     pub(super) fn control(&self, peer: &PeerId) -> Option<ConnectionId> {
         self.get(peer)?.control().map(|connection| connection.id)
     }
 
-    /// The connection to a peer that messages and questions take.
+    /// The id of [`Peer::used`], if there is one.
     pub(super) fn used(&self, peer: &PeerId) -> Option<ConnectionId> {
         self.get(peer)?.used()
     }
 
-    /// Whether there is a connection to a peer.
     pub(super) fn is_connected(&self, peer: &PeerId) -> bool {
         self.get(peer).is_some_and(|peer| !peer.connections.is_empty())
     }
 
-    /// Everybody to whom there is a connection, and the best that there is.
+    /// All connected peers, each with its best connection.
     pub(super) fn connected_ones(&self) -> impl Iterator<Item = (PeerId, ConnectionId)> {
         self.table.iter().filter_map(|(peer, entry)| {
             let best = entry.control().or_else(|| entry.connections.first())?;
@@ -273,19 +264,19 @@ impl Peers {
         })
     }
 
-    /// All peers, in no order that anything may depend on.
+    /// All peers, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&PeerId, &Peer)> {
         self.table.iter()
     }
 
-    /// Notes a peer of our run; false when it was known, and is dialled a little sooner, or there is no room.
+    /// Notes a peer of our run. False where it was known, and is only dialled sooner, or there is no room.
     pub(super) fn want(&mut self, peer: PeerId, now: Instant) -> bool {
         if peer == self.me {
             return false;
         }
         let wanted = self.table.values().filter(|peer| peer.wanted).count();
         if let Some(known) = self.table.get_mut(&peer).filter(|peer| peer.wanted) {
-            // Whoever has just started was not to be found a moment ago.
+            // A peer that has just started could not be reached a moment ago.
             if known.failures < HASTY_FAILURES {
                 known.dial_at = known.dial_at.min(now + REDIAL_MIN);
             }
@@ -301,8 +292,8 @@ impl Peers {
         true
     }
 
-    /// Notes where a peer was reached in an earlier life of ours: it knows nothing of our return,
-    /// so it is dialled at once, whoever has the smaller id.
+    /// Notes where an earlier start reached a peer. That peer does not know of our return, so we dial at
+    /// once, even with the greater id.
     pub(super) fn know(&mut self, peer: PeerId, address: Multiaddr, now: Instant) {
         self.want(peer, now);
         if let Some(entry) = self.table.get_mut(&peer) {
@@ -311,7 +302,6 @@ impl Peers {
         }
     }
 
-    /// A connection was established.
     pub(super) fn connected(&mut self, peer: PeerId, connection: Connection) -> &mut Peer {
         let now = connection.since;
         let entry = self.table.entry(peer).or_insert_with(|| Peer::new(now));
@@ -323,12 +313,12 @@ impl Peers {
         entry
     }
 
-    /// A connection has closed. The entry stays only if the peer is worth dialling again.
+    /// A connection has closed. [`Self::sweep`] removes the entry if the peer is not worth dialling.
     pub(super) fn closed(&mut self, peer: &PeerId, id: ConnectionId, now: Instant) {
         let Some(entry) = self.table.get_mut(peer) else { return };
         entry.connections.retain(|connection| connection.id != id);
-        if entry.line.is_on(id) {
-            entry.line = ControlStream::Down(now);
+        if entry.stream.is_on(id) {
+            entry.stream = ControlStream::Down(now);
         }
         if entry.connections.is_empty() {
             entry.member = false;
@@ -336,14 +326,14 @@ impl Peers {
         }
     }
 
-    /// Removes what is neither connected nor wanted nor unsettled with the driver.
+    /// Removes peers that are neither connected nor wanted, nor known to the driver as connected.
     pub(super) fn sweep(&mut self) {
         self.table
             .retain(|_, peer| !peer.connections.is_empty() || peer.wanted || peer.shown.is_some());
     }
 
-    /// A dial of a peer failed. One that fails for long is forgotten; if it lives, its provider
-    /// record brings it back.
+    /// A dial of a peer failed. A peer that fails for long is forgotten; if it lives, its provider record
+    /// brings it back.
     pub(super) fn failed(&mut self, peer: &PeerId, now: Instant) {
         let Some(entry) = self.table.get_mut(peer) else { return };
         entry.failures += 1;
@@ -354,8 +344,8 @@ impl Peers {
         }
     }
 
-    /// Peers to dial now: whoever is not reached directly. Through a relay a new connection is a new chance
-    /// to punch a hole. Each is put off, so that asking again does not dial it twice.
+    /// Peers to dial now: those that no direct connection reaches. Each new connection through a relay is a
+    /// new chance to punch a hole. Their next dial is put off, so that none is dialled twice.
     pub(super) fn due(&mut self, now: Instant) -> Vec<PeerId> {
         let mut due = Vec::new();
         for (peer, entry) in &mut self.table {
@@ -368,7 +358,7 @@ impl Peers {
         due
     }
 
-    /// A peer listens at these addresses. One that is reached through a relay only is dialled at once at new ones.
+    /// Sets the listen addresses of a peer. One that only a relay reaches is dialled at new ones at once.
     pub(super) fn listens(&mut self, peer: &PeerId, addresses: Vec<Multiaddr>, now: Instant) {
         let Some(entry) = self.table.get_mut(peer) else { return };
         let is_new = |a: &Multiaddr| !address::is_relayed(a) && !entry.addresses.contains(a);
@@ -378,7 +368,7 @@ impl Peers {
         entry.addresses = addresses;
     }
 
-    /// Connections for messages that are one too many, and are ours to close.
+    /// Superfluous connections for messages that this side has to close.
     pub(super) fn duplicates(&self, now: Instant) -> Vec<ConnectionId> {
         let mine = |peer: &PeerId| self.me.to_bytes() < peer.to_bytes();
         let settled = |connection: &Connection| now - connection.since >= SETTLED;
@@ -387,7 +377,7 @@ impl Peers {
             let spare =
                 peer.of(Purpose::Control).filter(|c| Some(c.id) != peer.used() && settled(c));
             found.extend(spare.map(|connection| connection.id));
-            // A hole is punched by then, or not.
+            // By then the hole is punched, or cannot be.
             let relayed = peer.connections.iter().filter(|c| c.relayed).skip(1);
             let over = relayed.filter(|c| now - c.since >= 2 * PUNCHED);
             found.extend(over.map(|connection| connection.id));
@@ -396,7 +386,7 @@ impl Peers {
     }
 }
 
-/// `wait`, a quarter more or less.
+/// `wait`, up to a quarter more or less.
 fn spread(rng: &mut Rng, wait: Duration) -> Duration {
     wait.mul_f64(0.75 + 0.5 * rng.unit())
 }
@@ -407,27 +397,27 @@ const COURTESY: Duration = Duration::from_millis(500);
 const PUNCHED: Duration = Duration::from_secs(10);
 const REDIAL_MIN: Duration = Duration::from_secs(1);
 const REDIAL_MAX: Duration = Duration::from_secs(60);
-/// So often in vain a peer is dialled again as soon as it is named again.
+/// With fewer failed dials a peer is dialled again as soon as it is found again.
 const HASTY_FAILURES: u32 = 6;
-/// Half an hour of dials.
+/// Together these dials take half an hour.
 const FAILURES_MAX: u32 = 30;
 /// A second connection may still turn out to be for a ring, whose stream is opened at once: five
 /// seconds are two slow round trips and the handshakes.
 const SETTLED: Duration = Duration::from_secs(5);
 /// Twice the members of a roster.
 const WANTED_MAX: usize = 512;
-/// A handful of dials at a time leaves room for those of discovery.
+/// Few dials at a time leave room for those of discovery.
 const DIALS_PER_TICK: usize = 16;
 /// Undecodable or unverifiable messages that a peer may bring: an honest peer brings none.
 pub(super) const FAULTS_MAX: u32 = 8;
-/// One stream for each attempt: a ring lasts for seconds at least; its attempts may follow one
+/// One stream for each attempt at a ring: a ring lasts for seconds at least, but attempts may follow one
 /// another faster for a while.
 const RINGS_PER_SECOND: u32 = 2;
 const RINGS_BURST: u32 = 8;
 const ANSWERS_PER_PEER: usize = 16;
 /// One, one that is being replaced, and streams of single messages (a knock, and its echo); twice all of
 /// that where two programs have one key. What they carry together is bounded by the bucket.
-const LINES_PER_PEER: usize = 8;
+const CONTROL_STREAMS_PER_PEER: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -472,9 +462,9 @@ mod tests {
         assert_eq!(peers.due(start + COURTESY), [small]);
     }
 
-    /// A hole that could not be punched is tried again, and a port that a router forwards later is used.
+    /// Hole punching is tried again, and a port that a router forwards later is used.
     #[test]
-    fn who_is_reached_through_a_relay_only_is_dialled_again() {
+    fn a_peer_that_only_a_relay_reaches_is_dialled_again() {
         let (me, other) = pair();
         let start = Instant::now();
         let mut peers = Peers::new(me, 1);
@@ -514,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_replaced_is_no_lost_peer_and_a_relay_is_no_direct_link() {
+    fn a_replaced_control_stream_is_no_lost_peer_and_a_relay_is_no_direct_link() {
         let (me, other) = pair();
         let start = Instant::now();
         let mut peers = Peers::new(me, 1);
@@ -527,11 +517,11 @@ mod tests {
         assert!(peer.uses(ConnectionId::new_unchecked(1)));
         let peer = peers.connected(other, connection(2, "/ip4/10.0.0.1/tcp/2", start));
         assert_eq!(peer.link(), Some(Link::Relayed), "not before its control stream is up");
-        peer.line = ControlStream::Up(ConnectionId::new_unchecked(2));
+        peer.stream = ControlStream::Up(ConnectionId::new_unchecked(2));
         assert_eq!(peer.link(), Some(Link::Direct));
         assert_eq!([1, 2].map(|id| peer.uses(ConnectionId::new_unchecked(id))), [false, true]);
         peer.shown = Some(Link::Direct);
-        peer.line = ControlStream::Down(start);
+        peer.stream = ControlStream::Down(start);
         assert_eq!(peer.link(), Some(Link::Direct));
         peers.closed(&other, ConnectionId::new_unchecked(2), start);
         assert_eq!(peers.get(&other).unwrap().link(), Some(Link::Relayed));
@@ -561,8 +551,8 @@ mod tests {
     #[test]
     fn the_eighth_fault_is_one_too_many() {
         let mut peer = Peer::new(Instant::now());
-        let counted = (1..=20).find(|_| peer.fault(Gravity::Minor));
+        let counted = (1..=20).find(|_| peer.fault(Severity::Minor));
         assert_eq!(counted, Some(FAULTS_MAX));
-        assert!(Peer::new(Instant::now()).fault(Gravity::Grave));
+        assert!(Peer::new(Instant::now()).fault(Severity::Grave));
     }
 }

@@ -1,4 +1,4 @@
-//! The ports of this machine at which a node listens, from one start to the next: others know it there.
+//! The ports at which a node listens: it takes those of its last start, since other peers know them.
 
 use std::{
     io::{self, ErrorKind},
@@ -10,7 +10,6 @@ use libp2p::{Multiaddr, multiaddr::Protocol};
 
 use super::address::Address;
 
-/// A port of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Port {
     host: IpAddr,
@@ -19,7 +18,7 @@ struct Port {
 }
 
 impl Port {
-    /// That of an address to listen at, which begins with a number of a host and a transport.
+    /// The port of a listen address that begins with an IP address and a transport.
     fn of(address: &Address) -> Option<Self> {
         let mut parts = address.iter();
         let host = match parts.next()? {
@@ -34,7 +33,7 @@ impl Port {
         }
     }
 
-    /// Whether two are ports of the same kind: of one transport over one version of IP.
+    /// Whether both use the same transport and version of IP.
     fn is_like(&self, other: &Self) -> bool {
         self.host.is_ipv4() == other.host.is_ipv4() && self.tcp == other.tcp
     }
@@ -43,15 +42,17 @@ impl Port {
         let at = (self.host, self.number);
         let tried: io::Result<()> =
             if self.tcp { TcpListener::bind(at).map(drop) } else { UdpSocket::bind(at).map(drop) };
-        // What else may be wrong is told by whoever listens there.
+        // Other errors are reported when the node listens there.
         tried.map_or_else(|error| error.kind() != ErrorKind::AddrInUse, |()| true)
     }
 }
 
-/// The port of a socket, as an address of any host of its kind; none of a relay.
+/// The port of a socket, as an address with an unspecified host; `None` for a relay.
 pub(super) fn port(listening: &Address) -> Option<Address> {
-    let Port { host, tcp, number } =
-        Port::of(listening).filter(|_| !address::is_relayed(listening))?;
+    if address::is_relayed(listening) {
+        return None;
+    }
+    let Port { host, tcp, number } = Port::of(listening)?;
     let any = match host {
         IpAddr::V4(_) => Multiaddr::from(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => Multiaddr::from(Ipv6Addr::UNSPECIFIED),
@@ -63,10 +64,10 @@ pub(super) fn port(listening: &Address) -> Option<Address> {
     })
 }
 
-/// The addresses of `asked`, with a port of `last` wherever the system may choose one.
+/// The addresses of `asked`, where port 0 is replaced by the like port of `last`.
 ///
 /// # Errors
-/// The number of one that another program has by now.
+/// The number of a port that another program uses by now.
 pub(crate) fn at_ports(asked: &[Address], last: &[Address]) -> Result<Vec<Address>, u16> {
     let last: Vec<Port> = last.iter().filter_map(Port::of).collect();
     let again = |address: &Address| {

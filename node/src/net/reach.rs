@@ -1,9 +1,9 @@
 //! Whether others can reach this node, as a state and as a sentence for its owner.
 //!
-//! Where all entry points are on this machine or network, everybody can reach everybody. Else a
-//! confirmed external address (from the router through UPnP, or from AutoNAT: an entry point that
-//! dialled us back) is the proof; one that its owner names is tried like any other. Without one after [`PATIENCE`], or after
-//! [`PROBES_FAILED_MAX`] failed probes, the node counts as closed and looks for a relay.
+//! Where all entry points are on this machine or network, all peers can reach one another. Otherwise the
+//! proof is a confirmed external address: from the router by UPnP, or from AutoNAT, where an entry point
+//! dialled us back. An address that the owner names is tested like any other. Without a proof after
+//! [`PATIENCE`], or after [`PROBES_FAILED_MAX`] failed probes, the node counts as closed and asks a relay.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
@@ -14,15 +14,14 @@ use tokio::time::Instant;
 /// Whether others can reach this node. `Display` is a sentence with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reachability {
-    /// Everybody of this run is on this machine or network.
+    /// All peers of this run are on this machine or network.
     Local,
-    /// Not yet known.
     Unknown,
-    /// At these addresses, from anywhere.
+    /// From anywhere, at these addresses.
     Open(Vec<String>),
     /// Only through relays, which carry messages but no bulk.
     Relayed,
-    /// By nobody: this node reaches others, they do not reach it.
+    /// Not at all: this node can dial others, but they cannot dial it.
     Closed,
 }
 
@@ -58,7 +57,6 @@ impl fmt::Display for Reachability {
     }
 }
 
-/// What the reachability is concluded from.
 #[derive(Debug)]
 pub(super) struct Evidence {
     far: bool,
@@ -75,14 +73,13 @@ impl Evidence {
         Self { far, since: now, open, circuits, probes_failed: 0 }
     }
 
-    /// An external address was confirmed.
     pub(super) fn confirmed(&mut self, address: &Multiaddr) {
         let set = if address::is_relayed(address) { &mut self.circuits } else { &mut self.open };
-        // Bounded: libp2p confirms only what we listen on, map or were told.
+        // Bounded: libp2p confirms only addresses that we listen on, map or announce.
         set.insert(address.clone());
     }
 
-    /// An address is confirmed no longer.
+    /// The confirmation of an address has expired.
     pub(super) fn expired(&mut self, address: &Multiaddr, now: Instant) {
         self.circuits.remove(address);
         if self.open.remove(address) && self.open.is_empty() {
@@ -95,7 +92,6 @@ impl Evidence {
         self.probes_failed = self.probes_failed.saturating_add(1);
     }
 
-    /// What follows at `now`.
     pub(super) fn conclude(&self, now: Instant) -> Reachability {
         if !self.far {
             return Reachability::Local;

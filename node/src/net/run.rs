@@ -1,7 +1,7 @@
-//! The run that this node is in: its topics, its record in the table, and when to look for others.
+//! The run that this node is in: its topics, its provider record, and when to search for peers.
 //!
-//! A peer of the run is found by a provider record under BLAKE3("intellect-node 1 find" ‖ RunId):
-//! looked for every second while the run forms, and every half minute later.
+//! Peers of the run publish a provider record under BLAKE3("intellect-node 1 find" ‖ RunId). This node
+//! searches for it every second while the run forms, and every half minute later.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,10 +15,9 @@ use tokio::time::Instant;
 
 use super::interface::Topic;
 
-/// The run that this node is in.
 pub(super) struct Run {
     pub(super) id: RunId,
-    /// The name of its provider records.
+    /// The key of its provider records.
     pub(super) key: RecordKey,
     manifest: manifest::File,
     joined: Instant,
@@ -28,7 +27,6 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// A run that this node joins now.
     pub(super) fn new(id: RunId, manifest: manifest::File, now: Instant) -> Self {
         let mut key = b"intellect-node 1 find".to_vec();
         key.extend_from_slice(id.as_bytes());
@@ -36,17 +34,17 @@ impl Run {
         Self { id, key, manifest, joined: now, find_at: now, provide_at: Some(now), sought: false }
     }
 
-    /// A run whose peers are looked for, by somebody who is none.
+    /// A run whose peers this node looks for without joining.
     pub(super) fn sought(id: RunId, now: Instant) -> Self {
         Self { provide_at: None, sought: true, ..Self::new(id, Arc::default(), now) }
     }
 
-    /// What is handed out of it.
+    /// The id and manifest that this node serves, if it has joined.
     pub(super) fn offered(&self) -> Option<(RunId, manifest::File)> {
         (!self.sought).then(|| (self.id, self.manifest.clone()))
     }
 
-    /// How gossip calls a topic of the run.
+    /// The gossip topic of one kind of message in this run.
     pub(super) fn topic(&self, topic: Topic) -> IdentTopic {
         let name = match topic {
             Topic::Beat => "beat",
@@ -55,17 +53,17 @@ impl Run {
         IdentTopic::new(format!("/intellect/1/{}/{name}", self.id.hex()))
     }
 
-    /// The topic that every member listens to.
+    /// The topic that makes its subscribers members.
     pub(super) fn beat(&self) -> TopicHash {
         self.topic(Topic::Beat).hash()
     }
 
-    /// Whether this node is to be announced now; it then is.
+    /// Whether an announcement is due; it then counts as made.
     pub(super) fn take_announcement(&mut self, now: Instant) -> bool {
         self.provide_at.take_if(|at| *at <= now).is_some()
     }
 
-    /// Whether others are to be looked for now, often at first, then seldom; they then are.
+    /// Whether a search is due, often at first, then seldom; it then counts as made.
     pub(super) fn take_search(&mut self, now: Instant) -> bool {
         let due = self.find_at <= now;
         if due {
@@ -75,8 +73,8 @@ impl Run {
         due
     }
 
-    /// Says again, soon, where this node is: it has moved, or an entry point was restarted and
-    /// knows nobody.
+    /// Announces this node again soon: its address has changed, or a restarted entry point knows no
+    /// peers.
     pub(super) fn announce_soon(&mut self, now: Instant) {
         if !self.sought {
             self.provide_at = Some(now + PROVIDE_DELAY);
@@ -85,11 +83,11 @@ impl Run {
     }
 }
 
-/// A run is formed in the first seconds; whoever comes later looks for us as often.
+/// A run forms in the first seconds; a peer that starts later searches for us as often.
 const FIND_YOUNG: Duration = Duration::from_secs(20);
 const FIND_OFTEN: Duration = Duration::from_secs(1);
 const FIND_SELDOM: Duration = Duration::from_secs(30);
-/// After a connection the table is filled by identify, which takes a round trip.
+/// After a new connection identify fills the routing table, which takes a round trip.
 const PROVIDE_DELAY: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -26,39 +26,39 @@ use super::{interface::REQUEST_BYTES_MAX, *};
 
 /// A handle to no network at all, and how many heartbeats it was given.
 pub(crate) fn counted() -> (Handle, Arc<AtomicUsize>) {
-    let (calls, mut inbox) = mpsc::channel(CALLS);
+    let (commands, mut inbox) = mpsc::channel(COMMANDS);
     let count = Arc::new(AtomicUsize::new(0));
     let beats = Arc::clone(&count);
     tokio::spawn(async move {
         while let Some(call) = inbox.recv().await {
-            if matches!(call, Call::Gossip { topic: Topic::Beat, .. }) {
+            if matches!(call, Command::Gossip { topic: Topic::Beat, .. }) {
                 beats.fetch_add(1, Ordering::Relaxed);
             }
         }
     });
-    (Handle { calls, shared: Arc::new(Shared::new(0)) }, count)
+    (Handle { commands, shared: Arc::new(Shared::new(0)) }, count)
 }
 
-/// A handle to a network whose members are these, and answer what they are asked so; and who was blamed.
+/// A handle to a network with these members, which answer requests so; and the peers that were blamed.
 pub(crate) fn played(
     members: &[PeerId],
     answer: impl Fn(PeerId, &[u8]) -> Result<Vec<u8>, Failure> + Send + 'static,
 ) -> (Handle, Arc<std::sync::Mutex<Vec<PeerId>>>) {
-    let (calls, mut inbox) = mpsc::channel(CALLS);
+    let (commands, mut inbox) = mpsc::channel(COMMANDS);
     let blamed = Arc::new(std::sync::Mutex::new(Vec::new()));
     let named = Arc::clone(&blamed);
     tokio::spawn(async move {
         while let Some(call) = inbox.recv().await {
             match call {
-                Call::Fetch { peer, request, reply } => drop(reply.send(answer(peer, &request))),
-                Call::Fault { peer, .. } => named.lock().unwrap().push(peer),
+                Command::Fetch { peer, request, reply } => drop(reply.send(answer(peer, &request))),
+                Command::Fault { peer, .. } => named.lock().unwrap().push(peer),
                 _ => {}
             }
         }
     });
     let shared = Shared::new(0);
-    members.iter().for_each(|member| shared.set_line(*member, Some(mpsc::channel(1).0)));
-    (Handle { calls, shared: Arc::new(shared) }, blamed)
+    members.iter().for_each(|member| shared.set_queue(*member, Some(mpsc::channel(1).0)));
+    (Handle { commands, shared: Arc::new(shared) }, blamed)
 }
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -350,7 +350,6 @@ async fn a_dead_peer_is_noticed_and_a_dropped_one_stays_out() {
         assert!(matches!(node.net.handle.fetch(dead, vec![1]).await, Err(Failure::Refused)));
         assert!(matches!(node.net.handle.open_ring(dead).await, Err(StreamError::NotConnected)));
     }
-    // It comes back.
     let mut back = Node::new(3, std::slice::from_ref(&entry.address));
     back.net.handle.join(RUN, Vec::new()).await.unwrap();
     back.linked(2).await;
@@ -359,7 +358,6 @@ async fn a_dead_peer_is_noticed_and_a_dropped_one_stays_out() {
     nodes[0].net.handle.drop_peer(dead, "a test");
     assert_eq!(nodes[0].loses(dead).await, "dropped: a test");
     back.loses(one).await;
-    // The others keep it.
     let two = nodes[1].id;
     back.net.handle.send(two, b"kept".to_vec()).unwrap();
     nodes[1].hears(b"kept").await;
@@ -386,7 +384,7 @@ async fn a_dead_entry_point_is_named_with_what_failed_and_what_to_do() {
     let error =
         soon("an error", alone.net.handle.manifests(None, Offerers::Named)).await.unwrap_err();
     assert!(matches!(error, OfferError::NoEntry), "{error}");
-    // One that works is enough.
+    // One entry point that works is enough.
     let mixed = Node::new(3, &[one, other.address.clone()]);
     let offers = soon("offers", mixed.net.handle.manifests(None, Offerers::Named)).await.unwrap();
     assert_eq!(offers[0].bytes, b"a manifest");
@@ -440,7 +438,8 @@ async fn a_third_hears_both_programs_that_have_one_key_and_both_hear_it() {
     }
 }
 
-/// The copy came while the original was connected, and was told of no topic: its connections begin anew.
+/// The copy came while the original was connected, and received no subscriptions: its connections are closed,
+/// so that others begin.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_was_taken_for_another_program_is_in_the_gossip_once_that_has_ended() {
     let entry = entry(108, "/ip4/127.0.0.1/tcp/0").await;
@@ -506,7 +505,7 @@ async fn a_port_in_use_is_named() {
     assert!(error.to_string().contains("choose another port"), "{error}");
 }
 
-/// A stranger that speaks our protocols, badly: opens one and writes `bytes`. Ends when the node
+/// A peer outside the run that misuses our protocols: it opens one and writes `bytes`. Ends when the node
 /// has thrown it out.
 async fn misbehave(target: Multiaddr, protocol: StreamProtocol, bytes: Vec<u8>) {
     let key = Keypair::generate_ed25519();

@@ -1,18 +1,17 @@
-//! How fast a ring may send.
+//! The rate at which a ring may send.
 
 use std::{pin::Pin, sync::Arc};
 
-/// The limit on all bulk of this node.
+/// The limit on all bulk of this node, as a ring sees it.
 #[derive(Clone)]
 pub(crate) struct Pace {
-    /// Most bytes that are sent at a time.
+    /// The most bytes that are sent at a time.
     pub(crate) slice_bytes: usize,
-    /// Waits until so many bytes more may be sent.
+    /// Waits until so many more bytes may be sent.
     pub(crate) take: Take,
 }
 
-/// See [`Pace::take`].
 pub(crate) type Take = Arc<dyn Fn(usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// Bytes written at a time where nothing limits them.
+/// Bytes written at a time where no rate is set.
 pub(crate) const SLICE_BYTES: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! Reading items from a predecessor and writing them to a successor, with patience.
+//! Reads items from a predecessor and writes them to a successor, with timeouts.
 
 use std::{
     collections::VecDeque,
@@ -7,48 +7,77 @@ use std::{
 };
 
 use intellect_protocol::base::fault::FrameFault;
-use intellect_protocol::ring::exchange::frame::{LABEL_BYTES, Label};
+use intellect_protocol::ring::exchange::frame::{LABEL_BYTES, Label, PREAMBLE_BYTES, Preamble};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
     time,
 };
 
-use super::{Pace, Patience};
+use super::pace::Pace;
+use super::timeouts::Timeouts;
+use super::{Job, small};
 
-/// An item: its label and its payload, which the label announces.
+/// Writes the preamble, which names the ring, right after the stream was opened: the successor does not begin
+/// before.
+///
+/// # Errors
+/// The peer took nothing for five seconds, or the stream failed.
+///
+/// # Cancel safety
+/// Not cancel safe: drop the stream too.
+pub(crate) async fn write_preamble(
+    stream: &mut (impl AsyncWrite + Unpin),
+    job: &Job,
+) -> io::Result<()> {
+    let (index, count) = (small(job.position), small(job.members.len()));
+    let bytes = Preamble { run: job.run, roster: job.roster, index, count }.to_bytes();
+    time::timeout(PREAMBLE_WAIT, stream.write_all(&bytes)).await??;
+    time::timeout(PREAMBLE_WAIT, stream.flush()).await?
+}
+
+/// Reads a preamble. The caller checks whether it names a ring of ours.
+///
+/// # Errors
+/// The peer wrote nothing for five seconds, or the stream failed.
+///
+/// # Cancel safety
+/// Not cancel safe: drop the stream too.
+pub(crate) async fn read_preamble(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Preamble> {
+    let mut bytes = [0; PREAMBLE_BYTES];
+    time::timeout(PREAMBLE_WAIT, stream.read_exact(&mut bytes)).await??;
+    Ok(Preamble::from_bytes(&bytes))
+}
+
+/// An item: a label, and the payload that it announces.
 pub(super) type Packet = (Label, Vec<u8>);
 
-/// How a task ended.
+/// How the reader or writer of a stream ended.
 pub(super) enum End {
-    /// The loop is gone.
+    /// The loop of the ring has ended.
     Done,
-    /// Nothing more can be read.
-    Read(Trouble),
-    /// Nothing more can be written.
-    Written(Trouble),
-    /// What was read makes no sense.
+    Read(StreamFailure),
+    Written(StreamFailure),
+    /// The predecessor sent something malformed.
     Fault(FrameFault),
 }
 
-/// What is the matter with a stream.
-pub(super) enum Trouble {
-    /// It ended.
+/// Why a stream cannot be used any more.
+pub(super) enum StreamFailure {
     Closed,
-    /// It broke.
     Broken(io::Error),
-    /// It stood still for so long.
+    /// No byte has passed for this time.
     Quiet(Duration),
 }
 
-impl Trouble {
-    /// Whether the stream is gone, and not only silent.
+impl StreamFailure {
+    /// Whether the stream has ended, and is not only silent.
     pub(super) fn is_closed(&self) -> bool {
         matches!(self, Self::Closed | Self::Broken(_))
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for StreamFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("its stream ended"),
@@ -63,14 +92,14 @@ pub(super) fn bytes_of(payload: &[u8]) -> u64 {
     (LABEL_BYTES + payload.len()) as u64
 }
 
-/// Reads items and hands them on, one at a time.
+/// Reads items and passes them to the loop, one at a time.
 pub(super) async fn read(
     mut stream: impl AsyncRead + Unpin,
-    patience: Patience,
+    timeouts: Timeouts,
     items: mpsc::Sender<Packet>,
 ) -> End {
     let mut gaps = Gaps::default();
-    let mut quiet = patience.first;
+    let mut quiet = timeouts.first;
     while let Ok(permit) = items.reserve().await {
         let packet = tokio::select! {
             packet = read_packet(&mut stream, quiet) => packet,
@@ -80,7 +109,7 @@ pub(super) async fn read(
             Ok(packet) => permit.send(packet),
             Err(end) => return end,
         }
-        quiet = patience.quiet(gaps.mark());
+        quiet = timeouts.quiet(gaps.mark());
     }
     End::Done
 }
@@ -101,32 +130,32 @@ async fn read_packet(
     Ok((label, payload))
 }
 
-/// Fills `bytes`; every byte is a sign of life.
+/// Fills `bytes`; every byte restarts the timeout.
 async fn fill(
     stream: &mut (impl AsyncRead + Unpin),
     mut bytes: &mut [u8],
     quiet: Duration,
-) -> Result<(), Trouble> {
+) -> Result<(), StreamFailure> {
     while !bytes.is_empty() {
         let read = time::timeout(quiet, stream.read(bytes)).await;
-        match read.map_err(|_| Trouble::Quiet(quiet))?.map_err(Trouble::Broken)? {
-            0 => return Err(Trouble::Closed),
+        match read.map_err(|_| StreamFailure::Quiet(quiet))?.map_err(StreamFailure::Broken)? {
+            0 => return Err(StreamFailure::Closed),
             count => bytes = &mut bytes[count..],
         }
     }
     Ok(())
 }
 
-/// Writes every item, and says of each that it is written; closes the stream when the loop is gone.
+/// Writes items and confirms each; closes the stream when the loop has ended.
 pub(super) async fn write(
     mut stream: impl AsyncWrite + Unpin,
-    patience: Patience,
+    timeouts: Timeouts,
     pace: Pace,
     mut items: mpsc::Receiver<Packet>,
     written: mpsc::Sender<()>,
 ) -> End {
     // The successor reads nothing before its own ring has begun.
-    let mut quiet = patience.first;
+    let mut quiet = timeouts.first;
     while let Some((label, payload)) = items.recv().await {
         (pace.take)(LABEL_BYTES).await;
         let mut result = push(&mut stream, &label.to_bytes(), quiet).await;
@@ -136,37 +165,36 @@ pub(super) async fn write(
                 result = push(&mut stream, slice, quiet).await;
             }
         }
-        if let Err(trouble) = result {
-            return End::Written(trouble);
+        if let Err(failure) = result {
+            return End::Written(failure);
         }
-        quiet = patience.most;
+        quiet = timeouts.most;
         if written.send(()).await.is_err() {
             break;
         }
     }
-    // What was flushed arrives; a successor that has all it needs may be gone already.
+    // What was flushed arrives. A successor that has all it needs may have closed the stream.
     let _ = time::timeout(quiet, stream.shutdown()).await;
     End::Done
 }
 
-/// Writes and flushes `bytes`; whatever is taken is a sign of life.
+/// Writes and flushes `bytes`; every byte that is taken restarts the timeout.
 async fn push(
     stream: &mut (impl AsyncWrite + Unpin),
     mut bytes: &[u8],
     quiet: Duration,
-) -> Result<(), Trouble> {
+) -> Result<(), StreamFailure> {
     while !bytes.is_empty() {
         let written = time::timeout(quiet, stream.write(bytes)).await;
-        match written.map_err(|_| Trouble::Quiet(quiet))?.map_err(Trouble::Broken)? {
-            0 => return Err(Trouble::Closed),
+        match written.map_err(|_| StreamFailure::Quiet(quiet))?.map_err(StreamFailure::Broken)? {
+            0 => return Err(StreamFailure::Closed),
             count => bytes = &bytes[count..],
         }
     }
     let flushed = time::timeout(quiet, stream.flush()).await;
-    flushed.map_err(|_| Trouble::Quiet(quiet))?.map_err(Trouble::Broken)
+    flushed.map_err(|_| StreamFailure::Quiet(quiet))?.map_err(StreamFailure::Broken)
 }
 
-/// Times between items.
 #[derive(Default)]
 struct Gaps {
     last: Option<Instant>,
@@ -174,7 +202,7 @@ struct Gaps {
 }
 
 impl Gaps {
-    /// Notes that an item came; the median of the last gaps, once there is one.
+    /// Notes an item. Returns the median of the last gaps, once there is one.
     fn mark(&mut self) -> Option<Duration> {
         let now = Instant::now();
         if let Some(last) = self.last.replace(now) {
@@ -189,6 +217,8 @@ impl Gaps {
     }
 }
 
-/// Gaps that the median is taken of; guess: enough to forget one hiccup, few enough to follow a
-/// link.
+/// The number of gaps in the median; guess: enough to ignore one outlier, few enough to follow a link.
 const GAPS: usize = 16;
+
+/// Time for the preamble; guess: the opener writes it at once.
+const PREAMBLE_WAIT: Duration = Duration::from_secs(5);

@@ -1,11 +1,23 @@
 //! Rings over streams in memory: the same update everywhere, and what neighbours may do to us.
 
+use super::pace::{Pace, SLICE_BYTES, Take};
+use super::run::run;
+use super::stream::{read_preamble, write_preamble};
 use super::*;
 use intellect_protocol::{
     base::id::LogId,
-    ring::{FRAME, Half, codec::reduce::Share, exchange::frame::LABEL_BYTES},
+    ring::{
+        FRAME, Half,
+        codec::reduce::Share,
+        exchange::frame::{Kind, LABEL_BYTES, Label, Preamble},
+    },
 };
-use tokio::io::DuplexStream;
+use tokio::{
+    io::{self, AsyncWriteExt as _, DuplexStream},
+    sync::mpsc,
+    time,
+};
+use tokio_util::sync::CancellationToken;
 
 const RUN: RunId = RunId([1; 32]);
 const ROSTER: Digest = Digest([2; 32]);
@@ -19,9 +31,9 @@ fn member(position: usize) -> Member {
     Member { peer, log: LogId([0; 16]), incarnation: 1, weight }
 }
 
-fn patience() -> Patience {
+fn timeouts() -> Timeouts {
     let short = Duration::from_millis(300);
-    Patience { first: short, least: short, most: short, rtt: Duration::from_millis(1) }
+    Timeouts { first: short, least: short, most: short, rtt: Duration::from_millis(1) }
 }
 
 fn delta(position: usize, elements: usize) -> Arc<Vec<f32>> {
@@ -39,8 +51,8 @@ fn job(position: usize, members: usize, elements: usize) -> Job {
         codec: Codec::Int8,
         key: key(position),
         delta: delta(position, elements),
-        redone: None,
-        patience: patience(),
+        recomputed: None,
+        timeouts: timeouts(),
     }
 }
 
@@ -93,8 +105,8 @@ fn streams(members: usize, buffer: usize) -> Vec<Streams> {
 type Outcome = (Option<Held>, Result<(), RingError>);
 
 async fn member_of(job: Job, streams: Streams, pace: Pace) -> Outcome {
-    let (told, mut news) = mpsc::channel(1_000);
-    let end = run(job, streams, pace, CancellationToken::new(), told).await;
+    let (sender, mut news) = mpsc::channel(1_000);
+    let end = run(job, streams, pace, CancellationToken::new(), sender).await;
     let mut held = None;
     while let Some(news) = news.recv().await {
         if let News::Held(one) = news {
@@ -104,8 +116,8 @@ async fn member_of(job: Job, streams: Streams, pace: Pace) -> Outcome {
     (held, end)
 }
 
-/// R32: position 2 sends its sums, and then nothing more. The others give the
-/// ring up, and what they were told of is there, as its owner sealed it.
+/// R32: position 2 sends its sums, and then nothing more. The others give the ring up, and the chunks that
+/// were reported to them are there, as their owners sealed them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r32_what_is_finished_outlives_the_ring() {
     let (members, elements) = (3, 5_000);
@@ -124,9 +136,9 @@ async fn r32_what_is_finished_outlives_the_ring() {
         });
         let pace = if position == 2 { Pace { take: stalls, ..no_limit() } } else { no_limit() };
         tasks.push(tokio::spawn(async move {
-            let (told, mut news) = mpsc::channel(1_000);
+            let (sender, mut news) = mpsc::channel(1_000);
             let job = job(position, members, elements);
-            let end = run(job, streams, pace, CancellationToken::new(), told).await;
+            let end = run(job, streams, pace, CancellationToken::new(), sender).await;
             let mut all = Vec::new();
             while let Some(one) = news.recv().await {
                 all.push(one);
@@ -138,8 +150,8 @@ async fn r32_what_is_finished_outlives_the_ring() {
     for task in tasks.drain(..2) {
         let (end, news) = task.await.unwrap();
         assert!(end.is_err(), "{end:?}");
-        let remains = news.iter().find_map(|one| match one {
-            News::Remains(bytes) => Some(bytes),
+        let salvaged = news.iter().find_map(|one| match one {
+            News::Salvaged(bytes) => Some(bytes),
             _ => None,
         });
         for one in &news {
@@ -147,7 +159,7 @@ async fn r32_what_is_finished_outlives_the_ring() {
             let range = cut.chunk(usize::try_from(*chunk).unwrap());
             let place =
                 Codec::Int8.encoded_bytes(range.start)..Codec::Int8.encoded_bytes(range.end);
-            let bytes = &remains.unwrap()[place.clone()];
+            let bytes = &salvaged.unwrap()[place.clone()];
             assert_eq!(seal.digest.0, *blake3::hash(bytes).as_bytes());
             assert_eq!(*bytes, expected[place], "chunk {chunk}");
             kept += 1;
@@ -179,7 +191,7 @@ async fn every_member_holds_the_same_update() {
             sent += held.sent_bytes;
             received += held.received_bytes;
         }
-        // Someone may hold everything while something of his is still on its way.
+        // A member may have all while something that it sent is still on its way.
         assert!(received >= sent, "{members} members: {sent} sent, {received} received");
     }
 }
@@ -338,8 +350,7 @@ async fn numbers_that_are_none_are_the_fault_of_who_sends_them() {
     }
 }
 
-/// Who made the sum so large is not seen from here, so nobody is blamed; but the next ring must be
-/// another one.
+/// Any member may have made the sum so large, so none is at fault; but the next ring must be another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sum_that_is_too_large_loses_the_predecessor() {
     let (codec, elements) = (Codec::F32, 3_000);
@@ -355,9 +366,9 @@ async fn a_sum_that_is_too_large_loses_the_predecessor() {
 }
 
 #[test]
-fn patience_follows_the_link_within_its_bounds() {
-    let patience = Patience::new(Duration::from_millis(20));
-    let quiet = |gap_ms| patience.quiet(Some(Duration::from_millis(gap_ms))).as_millis();
-    assert_eq!(patience.quiet(None).as_millis(), 2_000);
+fn timeouts_follow_the_link_within_its_bounds() {
+    let timeouts = Timeouts::new(Duration::from_millis(20));
+    let quiet = |gap_ms| timeouts.quiet(Some(Duration::from_millis(gap_ms))).as_millis();
+    assert_eq!(timeouts.quiet(None).as_millis(), 2_000);
     assert_eq!((quiet(1), quiet(100), quiet(1_000)), (500, 880, 2_000));
 }

@@ -6,128 +6,113 @@ use intellect_model::data::DataError;
 
 use crate::{
     config::LocalError,
-    gauge::GaugeError,
+    evaluation::EvaluationError,
     identity::IdentityError,
     manifest::{DraftError, LoadError},
     os::PathError,
 };
 
-use super::{scenario::ScenarioError, storm::ForecastError};
+use super::{chaos::ChaosError, scenario::ScenarioError};
 
 /// Why a simulation did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SimError {
-    /// Something on the command line cannot be meant.
+    /// The command line makes no sense.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// The manifest waits for more peers than there will be.
+    /// The manifest needs more peers than the simulation has.
     #[error(
-        "the manifest wants {needed} peers before it begins (members.min_peers): \
+        "the manifest needs {needed} peers to begin (members.min_peers): \
          start as many with --peers {needed}"
     )]
-    TooFew {
-        /// `members.min_peers`.
-        needed: u64,
-    },
-    /// The one without the other.
+    TooFew { needed: u64 },
+    /// The manifest names published weights and no file was given, or the other way round.
     #[error(
-        "a manifest of `manifest new --from-hf` and the weights beside it go together: name them \
+        "a manifest of `manifest new --from-hf` and the weights beside it belong together: name them \
          with --manifest and --genesis"
     )]
     Genesis,
-    /// Old results are not mixed with new ones.
+    /// The folder of `--out` has files already; old results are not mixed with new ones.
     #[error("--out {} is not empty: choose another folder, or empty this one", folder.display())]
     NotEmpty {
-        /// The folder.
+        /// The folder, as it was typed.
         folder: PathBuf,
     },
-    /// The scenario file.
+    /// The scenario file makes no sense.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The rules of the storm.
+    /// The argument of `--chaos` makes no sense.
     #[error(transparent)]
-    Chaos(#[from] ForecastError),
-    /// The links cannot be what the scenario wants.
+    Chaos(#[from] ChaosError),
+    /// This machine cannot make the bad links that the scenario needs.
     #[error(
         "cannot make links bad: to emulate them needs Linux, root and /dev/net/tun; \
          try --links shaped"
     )]
     Links(#[source] io::Error),
-    /// The manifest cannot be read.
     #[error(transparent)]
     Manifest(#[from] LoadError),
-    /// The manifest cannot be made.
+    /// The built-in manifest does not take these settings.
     #[error(transparent)]
     Draft(#[from] DraftError),
-    /// The text cannot be read.
+    /// The run's data cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// Nothing can be measured.
+    /// The states of the run cannot be measured.
     #[error(transparent)]
-    Gauge(#[from] GaugeError),
-    /// A simulated key cannot be written.
+    Evaluation(#[from] EvaluationError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The bootstrap does not start.
+    /// The bootstrap ended or printed no address in time.
     #[error("the bootstrap did not start; its log is {}", log.display())]
     Bootstrap {
-        /// Where it says why.
+        /// Path of its log, which says why.
         log: PathBuf,
-        /// What it printed.
         source: io::Error,
     },
     /// A file or folder of the simulation cannot be used.
     #[error(transparent)]
     Folder(#[from] PathError),
-    /// No range of seeds.
+    /// The argument of `--seeds` is no range.
     #[error("--seeds {text}: write A..B, as in --seeds 0..64; B is not among them")]
-    Seeds {
-        /// The range as it was typed.
-        text: String,
-    },
-    /// No class of faults.
+    Seeds { text: String },
+    /// The argument of `--faults` is no class of faults.
     #[error(
         "--faults {text}: choose clean, lossy, churn, blackhole, partition, mixed, nat, evening, liars or half"
     )]
-    Faults {
-        /// The class as it was typed.
-        text: String,
-    },
-    /// Some virtual runs broke an invariant, or a class did not show what it should.
+    Faults { text: String },
+    /// Some virtual runs broke an invariant, or a class of faults did not show all that it should.
     #[error("{failed} of the classes failed; the lines above name the seeds")]
-    Swarm {
-        /// Classes.
-        failed: usize,
-    },
-    /// The simulation ran, and was not as it should be.
+    Swarm { failed: usize },
+    /// The simulation ran to its end and was judged a failure.
     #[error(
-        "the simulation failed: {}\n  everything that was written is in {}",
+        "the simulation failed: {}\n  its files are in {}",
         reasons.join("; "), folder.display()
     )]
     Failed {
-        /// Why, the gravest first.
+        /// Why it failed, the gravest reason first.
         reasons: Vec<String>,
-        /// Where to look.
+        /// The folder with events, logs and checkpoints.
         folder: PathBuf,
     },
-    /// Ctrl-C, a polite `kill`, or a terminal that was closed.
+    /// Ctrl-C, SIGTERM, or a terminal that was closed.
     #[error(
         "interrupted after epoch {epoch}; {}",
         folder.as_ref().map_or_else(
             || "its files are removed".to_owned(),
-            |folder| format!("what was written until then is in {}", folder.display())
+            |folder| format!("its files are in {}", folder.display())
         )
     )]
     Interrupted {
         /// The last epoch that was committed.
         epoch: u64,
-        /// Where its files are, if they are kept.
+        /// The folder of its files, if they are kept.
         folder: Option<PathBuf>,
     },
-    /// The system takes no handler of signals.
+    /// The system refused to handle signals.
     #[error("cannot start")]
     Signals(#[source] io::Error),
-    /// Standard output is gone or full.
+    /// Standard output is closed, or its disk is full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }

@@ -1,4 +1,4 @@
-//! The folder of a simulation.
+//! The folder that a simulation writes to.
 
 use std::{fs, path::PathBuf};
 
@@ -6,16 +6,15 @@ use crate::{cli::SimArgs, os::cannot};
 
 use super::error::SimError;
 
-/// The folder in which everything is written. That of `--out` stays; one of our own is removed,
-/// however this ends, unless it is kept.
+/// The folder in which everything is written. That of `--out` stays; a temporary one is removed however the simulation
+/// ends, unless it is to be kept.
 pub(super) struct Folder {
-    /// Absolute.
     pub(super) path: PathBuf,
     stays: bool,
 }
 
 impl Folder {
-    /// Makes it, empty.
+    /// Makes the folder; it must be new or empty.
     pub(super) fn make(args: &SimArgs) -> Result<Self, SimError> {
         let path = args.out.clone().unwrap_or_else(|| {
             std::env::temp_dir().join(format!("intellect-sim-{}", std::process::id()))
@@ -29,12 +28,12 @@ impl Folder {
         Ok(Self { path, stays: args.out.is_some() })
     }
 
-    /// Where the files stay, if they do.
+    /// The path of the folder, if its files stay.
     pub(super) fn kept(&self) -> Option<PathBuf> {
         self.stays.then(|| self.path.clone())
     }
 
-    /// Has them stay.
+    /// Keeps the files, and returns the path of the folder.
     pub(super) fn keep(&mut self) -> PathBuf {
         self.stays = true;
         self.path.clone()
@@ -44,7 +43,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if !self.stays {
-            // What cannot be removed is the temporary folder's to clean up.
+            // The system cleans up its temporary folder.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

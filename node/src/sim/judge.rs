@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::ledger::{Allowed, Ledger};
+use super::observations::{Allowed, Observations};
 use super::process::Exit;
 use super::scenario::Scenario;
 
@@ -11,26 +11,26 @@ use super::scenario::Scenario;
 pub(super) struct Outcome {
     /// How its last process ended; absent: it was never started, or did not end.
     pub(super) exit: Option<Exit>,
-    /// Whether the scenario or the storm killed that process.
+    /// Whether the scenario or the chaos killed that process.
     pub(super) killed: bool,
 }
 
-/// How two processes committed one epoch differently, which nothing excuses but a fork
-/// that the scenario provokes. Worth stopping for at once.
-pub(super) fn disagreement(ledger: &Ledger, scenario: &Scenario) -> Option<String> {
+/// The first epoch that two processes committed differently, unless the scenario provokes forks. It is worth stopping
+/// for at once.
+pub(super) fn disagreement(observations: &Observations, scenario: &Scenario) -> Option<String> {
     let excused = scenario.allows(Allowed::Fork) || scenario.allows(Allowed::Diverged);
-    if excused { None } else { ledger.disagreement() }
+    if excused { None } else { observations.disagreement() }
 }
 
 /// Every reason why the simulation failed, the gravest first.
 pub(super) fn reasons(
-    ledger: &Ledger,
+    observations: &Observations,
     outcomes: &[Outcome],
     scenario: &Scenario,
     epochs: u64,
 ) -> Vec<String> {
-    let mut reasons: Vec<String> = disagreement(ledger, scenario).into_iter().collect();
-    let complaints = ledger.complaints.iter().filter(|(kind, _)| !scenario.allows(*kind));
+    let mut reasons: Vec<String> = disagreement(observations, scenario).into_iter().collect();
+    let complaints = observations.complaints.iter().filter(|(kind, _)| !scenario.allows(*kind));
     reasons.extend(complaints.map(|(_, text)| text.clone()));
     for (index, outcome) in outcomes.iter().enumerate() {
         match outcome.exit {
@@ -45,7 +45,7 @@ pub(super) fn reasons(
     let survives = |peer: &usize| scenario.survives(*peer) && !killed(*peer);
     let survivors = || (0..outcomes.len()).filter(survives);
     for peer in survivors() {
-        match ledger.head(peer) {
+        match observations.head(peer) {
             Some((epoch, _)) if *epoch == epochs => {}
             Some((epoch, _)) => {
                 reasons.push(format!("peer {peer} ended at epoch {epoch}, not {epochs}"));
@@ -53,24 +53,25 @@ pub(super) fn reasons(
             None => reasons.push(format!("peer {peer} committed nothing")),
         }
     }
-    let ends: BTreeSet<_> = survivors().filter_map(|peer| ledger.head(peer)).collect();
+    let ends: BTreeSet<_> = survivors().filter_map(|peer| observations.head(peer)).collect();
     if ends.len() > 1 {
         let ends: Vec<_> =
             ends.iter().map(|(epoch, state)| format!("{} at {epoch}", state.short())).collect();
-        let unmet = match scenario.allows(Allowed::Fork) {
-            true => format!(
+        let unmet = if scenario.allows(Allowed::Fork) {
+            format!(
                 "; {} lineages had not met when the last epoch was reached: heal earlier, or give \
                  more --epochs",
                 ends.len()
-            ),
-            false => String::new(),
+            )
+        } else {
+            String::new()
         };
         let ends = ends.join(", ");
         reasons.push(format!("the survivors ended on different states: {ends}{unmet}"));
     }
     let pending = scenario.pending();
     if !pending.is_empty() {
-        reasons.push(format!("steps {pending:?} of the scenario never came"));
+        reasons.push(format!("steps {pending:?} of the scenario were never taken"));
     }
     reasons
 }

@@ -1,16 +1,15 @@
 //! What the links of a simulation do to packets: a switch in virtual time, without sockets.
 //!
-//! Each peer hangs on one line, and the lines meet here. A packet of b bytes waits until the line
-//! is free, takes b / rate to be sent, travels for `delay`, and does the same on the line of whom
-//! it is for:
+//! Each peer has one access link, and these links meet here. A packet of b bytes waits until its sender's link is free,
+//! takes b / rate to be sent, travels for `delay`, and then does the same on its receiver's link:
 //!
 //! t₁ = max(t, free) + b / rate;   arrival = t₁ + delay
 //!
-//! A packet that would wait for longer than the line's buffer holds is dropped, as is a share
-//! `loss` of them on each line, and everything between two peers whom a cut or a black hole
-//! separates, also what is on the way. Nobody is told: what vanishes, vanishes silently.
+//! A packet that would wait for longer than the link's buffer holds is dropped. So is a share `loss` of the packets on
+//! each link, and everything between two peers that a cut or a black hole separates, also what is on the way. Neither
+//! side is notified of a drop.
 //!
-//! The clock is the caller's, chance comes from a seed: equal packets at equal times fare equally.
+//! The caller supplies the time, and a seed the random numbers: equal packets at equal times fare equally.
 
 use std::{
     cmp::Reverse,
@@ -21,39 +20,35 @@ use std::{
 
 use intellect_protocol::base::rng::Rng;
 
-/// What happens to the links.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// The line of one peer gets other properties.
-    Line {
-        /// The peer whose line it is.
+    /// The access link of one peer gets other properties.
+    Access {
+        /// The peer at the end of the link.
         peer: usize,
-        /// Those that change.
-        line: Line,
+        link: AccessLink,
     },
     /// These peers are cut off from all the others, not from each other.
     Cut(BTreeSet<usize>),
     /// What `from` sends to `to` vanishes.
     BlackHole {
-        /// The sender.
         from: usize,
-        /// The receiver.
         to: usize,
         /// Whether the other direction vanishes too.
         both: bool,
     },
-    /// Every line is up, no cut, no black hole. Rate, delay and loss stay.
+    /// Every link is up, without cuts and black holes. Rate, delay and loss stay.
     Heal,
 }
 
-/// Properties of a line; what is absent stays as it is.
+/// Properties of an access link; what is absent stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Line {
-    /// Whether anything comes or goes.
+pub(crate) struct AccessLink {
+    /// Whether any packet passes, in or out.
     pub(crate) up: Option<bool>,
-    /// Bytes per second each way; 0 is no limit.
+    /// Bytes per second each way; 0 for no limit.
     pub(crate) rate: Option<u64>,
-    /// Each way.
+    /// Time that a packet travels, each way.
     pub(crate) delay: Option<Duration>,
     /// Share of the packets that are lost, each way.
     pub(crate) loss: Option<f64>,
@@ -62,18 +57,18 @@ pub(crate) struct Line {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Line { peer, line } => {
+            Self::Access { peer, link } => {
                 write!(f, "link of peer {peer}:")?;
-                if let Some(up) = line.up {
+                if let Some(up) = link.up {
                     f.write_str(if up { " up" } else { " down" })?;
                 }
-                match line.rate {
+                match link.rate {
                     Some(0) => f.write_str(" no limit")?,
                     Some(rate) => write!(f, " {rate} B/s")?,
                     None => {}
                 }
-                line.delay.map_or(Ok(()), |delay| write!(f, " delay {} ms", delay.as_millis()))?;
-                line.loss.map_or(Ok(()), |loss| write!(f, " loss {} %", 100.0 * loss))
+                link.delay.map_or(Ok(()), |delay| write!(f, " delay {} ms", delay.as_millis()))?;
+                link.loss.map_or(Ok(()), |loss| write!(f, " loss {} %", 100.0 * loss))
             }
             Self::Cut(peers) => write!(f, "cut off {peers:?}"),
             Self::BlackHole { from, to, both: true } => write!(f, "black hole {from} ↔ {to}"),
@@ -83,17 +78,15 @@ impl fmt::Display for Change {
     }
 }
 
-/// Who can hear whom, and how each line is.
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
     ports: Vec<Port>,
-    /// Sender and receiver of what vanishes.
+    /// Pairs of sender and receiver whose packets vanish.
     holes: BTreeSet<(usize, usize)>,
-    /// Cuts so far.
     cuts: u32,
 }
 
-/// Where one line ends.
+/// The end of one access link at the switch.
 #[derive(Clone, Debug, Default)]
 struct Port {
     down: bool,
@@ -105,20 +98,20 @@ struct Port {
 }
 
 impl Links {
-    /// Whole links of any speed between `count` peers.
+    /// Links without limit, delay or loss between `count` peers.
     pub(crate) fn new(count: usize) -> Self {
         Self { ports: vec![Port::default(); count], holes: BTreeSet::new(), cuts: 0 }
     }
 
-    /// Changes them from now on.
+    /// Applies a change from now on.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
-            Change::Line { peer, line } => {
+            Change::Access { peer, link } => {
                 if let Some(port) = self.ports.get_mut(*peer) {
-                    port.down = line.up.map_or(port.down, |up| !up);
-                    port.rate = line.rate.unwrap_or(port.rate);
-                    port.delay = line.delay.unwrap_or(port.delay);
-                    port.loss = line.loss.unwrap_or(port.loss);
+                    port.down = link.up.map_or(port.down, |up| !up);
+                    port.rate = link.rate.unwrap_or(port.rate);
+                    port.delay = link.delay.unwrap_or(port.delay);
+                    port.loss = link.loss.unwrap_or(port.loss);
                 }
             }
             Change::Cut(peers) => {
@@ -144,33 +137,33 @@ impl Links {
         }
     }
 
-    /// Rate, delay and loss of a line.
-    pub(crate) fn line(&self, index: usize) -> (u64, Duration, f64) {
+    /// Rate, delay and loss of a peer's access link.
+    pub(crate) fn access(&self, index: usize) -> (u64, Duration, f64) {
         self.ports
             .get(index)
             .map_or_else(Default::default, |port| (port.rate, port.delay, port.loss))
     }
 
-    /// Whether anything that `from` sends reaches `to`.
+    /// Whether packets that `from` sends can reach `to`.
     pub(crate) fn join(&self, from: usize, to: usize) -> bool {
         let (Some(a), Some(b)) = (self.ports.get(from), self.ports.get(to)) else { return false };
         !a.down && !b.down && a.group == b.group && !self.holes.contains(&(from, to))
     }
 }
 
-/// The switch: packets that are on their way.
+/// The switch, with the packets that are on their way.
 #[derive(Debug)]
 pub(super) struct Switch {
     links: Links,
-    /// Until when each line is busy, out and in.
+    /// Until when each access link is busy, out and in.
     busy: Vec<[Duration; 2]>,
-    flying: BinaryHeap<Reverse<Packet>>,
-    /// Packets so far, so that those of one instant keep their order.
+    in_flight: BinaryHeap<Reverse<Packet>>,
+    /// Packets so far, so that packets of one instant keep their order.
     count: u64,
     rng: Rng,
 }
 
-/// A packet between two lines, or on the second one. Ordered by when, then by age.
+/// A packet on its way, ordered by the time of its next step, then by age.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Packet {
     at: Duration,
@@ -181,35 +174,33 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// How far a packet has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Leg {
-    /// On the line of its sender.
+    /// The packet is on the link of its sender.
     Out,
-    /// On the line of its receiver.
+    /// On the link of its receiver.
     In,
 }
 
 impl Switch {
-    /// Whole links of any speed between `count` peers; `seed` decides what is lost.
+    /// Links without limit, delay or loss between `count` peers; `seed` decides which packets are lost.
     pub(super) fn new(count: usize, seed: u64) -> Self {
         Self {
             links: Links::new(count),
             busy: vec![[Duration::ZERO; 2]; count],
-            flying: BinaryHeap::new(),
+            in_flight: BinaryHeap::new(),
             count: 0,
             rng: Rng::new(seed),
         }
     }
 
-    /// Changes the links from now on.
     pub(super) fn apply(&mut self, change: &Change) {
         self.links.apply(change);
     }
 
     /// Takes a packet that `from` sends to `to` at `now`.
     pub(super) fn offer(&mut self, now: Duration, from: usize, to: usize, bytes: Vec<u8>) {
-        if self.flying.len() < FLYING_MAX {
+        if self.in_flight.len() < IN_FLIGHT_MAX {
             self.travel(
                 now,
                 Leg::Out,
@@ -218,10 +209,10 @@ impl Switch {
         }
     }
 
-    /// The next packet that arrives until `now`, and where.
+    /// The next packet that arrives until `now`, with its receiver.
     pub(super) fn arrival(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
-        while self.flying.peek().is_some_and(|Reverse(packet)| packet.at <= now) {
-            let Reverse(packet) = self.flying.pop()?;
+        while self.in_flight.peek().is_some_and(|Reverse(packet)| packet.at <= now) {
+            let Reverse(packet) = self.in_flight.pop()?;
             match packet.leg {
                 Leg::Out => self.travel(packet.at, Leg::In, packet),
                 Leg::In if self.links.join(packet.from, packet.to) => {
@@ -233,21 +224,21 @@ impl Switch {
         None
     }
 
-    /// When [`Self::arrival`] is worth asking again.
+    /// When [`Self::arrival`] has to be called again.
     pub(super) fn next(&self) -> Option<Duration> {
-        self.flying.peek().map(|Reverse(packet)| packet.at)
+        self.in_flight.peek().map(|Reverse(packet)| packet.at)
     }
 
-    /// Puts a packet on a line at time `t`, unless it is lost.
+    /// Puts a packet on a link at time `t`, unless it is lost.
     fn travel(&mut self, t: Duration, leg: Leg, packet: Packet) {
         if !self.links.join(packet.from, packet.to) {
             return;
         }
-        let line = match leg {
+        let link = match leg {
             Leg::Out => packet.from,
             Leg::In => packet.to,
         };
-        let (Some(port), Some(busy)) = (self.links.ports.get(line), self.busy.get_mut(line)) else {
+        let (Some(port), Some(busy)) = (self.links.ports.get(link), self.busy.get_mut(link)) else {
             return;
         };
         if port.loss > 0.0 && self.rng.chance(port.loss) {
@@ -261,29 +252,29 @@ impl Switch {
         *free = start + sending(packet.bytes.len(), port.rate);
         self.count += 1;
         let packet = Packet { at: *free + port.delay, number: self.count, leg, ..packet };
-        self.flying.push(Reverse(packet));
+        self.in_flight.push(Reverse(packet));
     }
 }
 
-/// b / rate; nothing on a line without a limit.
+/// b / rate; zero on a link without a limit.
 fn sending(bytes: usize, rate: u64) -> Duration {
     let nanos = (bytes as u64).saturating_mul(1_000_000_000).checked_div(rate);
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// How long a packet may wait for a line of this rate.
+/// How long a packet may wait for a link of this rate.
 fn buffer(rate: u64) -> Duration {
     BUFFER.max(sending(BUFFER_PACKETS_MIN * PACKET_BYTES_MAX, rate))
 }
 
-/// Largest packet: what Ethernet carries.
+/// Largest packet, as on Ethernet.
 pub(super) const PACKET_BYTES_MAX: usize = 1_500;
-/// Drop-tail buffer of a line, in time; a guess at a home router.
+/// Drop-tail buffer of a link, in time; a guess at a home router.
 const BUFFER: Duration = Duration::from_millis(100);
-/// A slow line holds at least so many packets, or TCP never gets a window.
+/// A slow link holds at least so many packets, or TCP never gets a window.
 const BUFFER_PACKETS_MIN: usize = 64;
-/// Packets on the way at once: 100 ms of 1 Gbit/s, and some.
-const FLYING_MAX: usize = 16_384;
+/// Packets on the way at once: more than 100 ms of 1 Gbit/s.
+const IN_FLIGHT_MAX: usize = 16_384;
 
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,11 @@
 //! The network of a simulation: this machine's loopback, or links that can be bad.
 //!
-//! Links are emulated where that is possible, else shaped by the processes themselves
-//! (`shaping.rs`). Emulated, every peer and the bootstrap run in a network namespace of their own,
-//! which has one TUN device and no way out but through it. A thread of the simulation reads the
-//! packets from all devices, lets [`Switch`] decide what becomes of them, and writes what arrives.
-//! Nothing of the machine's own network is touched, and everything vanishes with the processes,
-//! however they end.
+//! Links are emulated if that is possible, else shaped by the processes themselves (`shaping.rs`). In an emulation every
+//! peer and the bootstrap run in a network namespace of their own, whose only way out is one TUN device. A thread of
+//! the simulation reads packets from all devices, lets [`Switch`] decide what becomes of them, and writes those that
+//! arrive. The machine's own network is not touched, and everything vanishes with the processes, however they end.
 //!
-//! That needs the rights of root and `/dev/net/tun`.
+//! An emulation needs the rights of root and `/dev/net/tun`.
 
 use std::{
     fs::File,
@@ -38,30 +36,30 @@ use super::{
 /// What joins the processes of a simulation.
 #[derive(Debug)]
 pub(super) enum Network {
-    /// Everybody reaches everybody at 127.0.0.1.
+    /// Every process is reached at 127.0.0.1, over perfect links.
     Loopback,
     /// A namespace for each process, and a switch between them.
     Emulated(Emulation),
-    /// A loopback address for each process, which makes its own streams bad.
+    /// A loopback address for each process, which disturbs its own streams.
     Shaped(Shaping),
 }
 
-/// Namespaces, devices, and the thread between them, which ends when this is dropped.
+/// Namespaces, devices, and the thread that moves packets between them until this is dropped.
 #[derive(Debug)]
 pub(super) struct Emulation {
     home: NetworkSpace,
-    rooms: Vec<NetworkSpace>,
+    namespaces: Vec<NetworkSpace>,
     switch: Arc<Mutex<Switch>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Network {
-    /// Links for `count` processes, as good as this machine can do, or of the `kind` that is
-    /// wanted; files that it needs are in `folder`.
+    /// Links for `count` processes, of the `kind` that was typed, or the best that this machine can have. Their files are
+    /// in `folder`.
     ///
     /// # Errors
-    /// Links of that kind cannot be had here.
+    /// This machine cannot have links of that kind.
     pub(super) fn with_links(
         kind: LinkKind,
         count: usize,
@@ -79,7 +77,7 @@ impl Network {
         }
     }
 
-    /// The address at which the process on line `index` listens, at a port that the system chooses.
+    /// The address at which process `index` listens, at a port that the system chooses.
     pub(super) fn listen(&self, index: usize) -> String {
         let address = match self {
             Self::Loopback => Ipv4Addr::LOCALHOST,
@@ -89,34 +87,34 @@ impl Network {
         format!("/ip4/{address}/tcp/0")
     }
 
-    /// What the process on line `index` is told besides.
+    /// Further arguments for process `index`.
     pub(super) fn arguments(&self, index: usize) -> Vec<String> {
         let Self::Shaped(shaping) = self else { return Vec::new() };
         let file = shaping.file(index).map(|file| file.to_string_lossy().into_owned());
         file.map_or_else(Vec::new, |file| vec!["--line".to_owned(), file])
     }
 
-    /// Runs `start` where the process on line `index` is to live.
+    /// Runs `start` in the network of process `index`.
     ///
     /// # Errors
-    /// What `start` says, or that this thread cannot change places.
+    /// The error of `start`, or that this thread cannot change its namespace.
     pub(super) fn inside<T>(
         &self,
         index: usize,
         start: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        let Self::Emulated(Emulation { home, rooms, .. }) = self else { return start() };
-        let room = rooms.get(index).ok_or_else(|| io::Error::other("no such line"))?;
-        room.enter()?;
+        let Self::Emulated(Emulation { home, namespaces, .. }) = self else { return start() };
+        let namespace = namespaces.get(index).ok_or_else(|| io::Error::other("no such process"))?;
+        namespace.enter()?;
         let started = start();
         home.enter()?;
         started
     }
 
-    /// Changes the links from now on.
+    /// Applies a change of the links from now on.
     ///
     /// # Errors
-    /// Whoever is to do it cannot be told.
+    /// The files that the processes read cannot be written.
     pub(super) fn apply(&self, change: &Change) -> io::Result<()> {
         match self {
             Self::Loopback => {}
@@ -126,7 +124,7 @@ impl Network {
         Ok(())
     }
 
-    /// What it is, for people and the report.
+    /// Its name in the output and the report.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Loopback => "loopback",
@@ -137,24 +135,24 @@ impl Network {
 }
 
 impl Emulation {
-    /// Makes `count` namespaces, and joins them by whole links.
+    /// Makes `count` namespaces, and joins them by perfect links.
     ///
     /// # Errors
-    /// No right to do so, no `/dev/net/tun`, or no such thing on this system.
+    /// No right to do so, no `/dev/net/tun`, or a system without namespaces.
     pub(super) fn open(count: usize, seed: u64) -> io::Result<Self> {
         let home = NetworkSpace::current()?;
-        let made = (0..count).map(room).collect::<io::Result<Vec<_>>>();
-        // Wherever it stopped, this thread goes home.
+        let made = (0..count).map(namespace).collect::<io::Result<Vec<_>>>();
+        // Wherever that ended, this thread returns to its own namespace.
         home.enter()?;
-        let (rooms, devices): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
+        let (namespaces, devices): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
         let switch = Arc::new(Mutex::new(Switch::new(count, seed)));
         let stop = Arc::new(AtomicBool::new(false));
         let work = {
             let (switch, stop) = (switch.clone(), stop.clone());
-            move || carry(&devices, &switch, &stop)
+            move || forward(&devices, &switch, &stop)
         };
         let thread = std::thread::Builder::new().name("switch".to_owned()).spawn(work)?;
-        Ok(Self { home, rooms, switch, stop, thread: Some(thread) })
+        Ok(Self { home, namespaces, switch, stop, thread: Some(thread) })
     }
 }
 
@@ -168,15 +166,15 @@ impl Drop for Emulation {
     }
 }
 
-/// A namespace with one device; leaves this thread inside.
-fn room(index: usize) -> io::Result<(NetworkSpace, File)> {
-    let room = NetworkSpace::enter_new()?;
+/// Makes a namespace with one device; this thread stays inside.
+fn namespace(index: usize) -> io::Result<(NetworkSpace, File)> {
+    let namespace = NetworkSpace::enter_new()?;
     let device = os::open_tun(DEVICE, address(index), PREFIX_BITS, PACKET_BYTES_MAX)?;
-    Ok((room, device))
+    Ok((namespace, device))
 }
 
-/// Moves packets until it is told to stop.
-fn carry(devices: &[File], switch: &Mutex<Switch>, stop: &AtomicBool) {
+/// Moves packets until it has to stop.
+fn forward(devices: &[File], switch: &Mutex<Switch>, stop: &AtomicBool) {
     let start = Instant::now();
     let mut buffer = [0; PACKET_BYTES_MAX];
     while !stop.load(Ordering::Relaxed) {
@@ -187,13 +185,13 @@ fn carry(devices: &[File], switch: &Mutex<Switch>, stop: &AtomicBool) {
             .map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN))
             .collect();
         let wait = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
-        // Interrupted by a signal, it looks again.
+        // If a signal interrupts it, the loop runs once more.
         let _ = poll(&mut polls, Some(&wait));
         let readable: Vec<bool> =
             polls.iter().map(|poll| poll.revents().contains(PollFlags::IN)).collect();
         for (from, mut device) in devices.iter().enumerate().filter(|(at, _)| readable[*at]) {
             for _ in 0..BURST {
-                // Nothing more to read, or nothing that could be helped.
+                // There is nothing more to read, or an error that cannot be helped.
                 let Ok(length) = device.read(&mut buffer) else { break };
                 let packet = &buffer[..length];
                 if let Some(to) = destination(packet).filter(|to| *to < devices.len()) {
@@ -214,28 +212,31 @@ fn lock(switch: &Mutex<Switch>) -> MutexGuard<'_, Switch> {
     switch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The address of a line: the first one is 10.77.0.1.
+/// The address of a process: the first one has 10.77.0.1.
 fn address(index: usize) -> Ipv4Addr {
     let [high, low] = u16::try_from(index + 1).unwrap_or(u16::MAX).to_be_bytes();
     Ipv4Addr::new(NET[0], NET[1], high, low)
 }
 
-/// The line that an IPv4 packet is for.
+/// The process that an IPv4 packet is sent to.
 fn destination(packet: &[u8]) -> Option<usize> {
     let version = packet.first()? >> 4;
     let [a, b, high, low] = *packet.get(16..20)? else { return None };
     let inside = version == 4 && [a, b] == NET;
-    usize::from(u16::from_be_bytes([high, low])).checked_sub(1).filter(|_| inside)
+    if !inside {
+        return None;
+    }
+    usize::from(u16::from_be_bytes([high, low])).checked_sub(1)
 }
 
-/// The network of all lines; private, so that nodes take its addresses for reachable.
+/// The network of all processes; it is private, so nodes take its addresses for reachable.
 const NET: [u8; 2] = [10, 77];
 const PREFIX_BITS: u32 = 16;
-/// Name of the one device in a namespace.
+/// Name of the only device in a namespace.
 const DEVICE: &str = "line";
-/// Packets that are read from one device before the next one has its turn.
+/// Packets that are read from one device before the next device has its turn.
 const BURST: usize = 32;
-/// How often the thread looks whether it is to stop; below a second.
+/// How often the thread checks whether it has to stop; below a second.
 const IDLE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -243,7 +244,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::sim::links::Line;
+    use crate::sim::links::AccessLink;
 
     #[test]
     fn a_packet_finds_the_line_of_its_address() {
@@ -263,7 +264,7 @@ mod tests {
         assert_eq!(destination(&[0x45; 19]), None);
     }
 
-    /// What the kernel's own TCP sees: whole links carry it, a link that is down does not.
+    /// With the kernel's own TCP: perfect links carry it, a link that is down does not.
     #[test]
     fn tcp_passes_whole_links_and_no_others() {
         let network = match Emulation::open(2, 1) {
@@ -285,8 +286,8 @@ mod tests {
             got
         });
         assert!(got == sent, "the bytes arrived changed");
-        let down = Line { up: Some(false), ..Line::default() };
-        network.apply(&Change::Line { peer: 1, line: down }).unwrap();
+        let down = AccessLink { up: Some(false), ..AccessLink::default() };
+        network.apply(&Change::Access { peer: 1, link: down }).unwrap();
         assert!(dial(1).is_err());
         let outside = TcpStream::connect_timeout(&target, Duration::from_secs(1));
         assert!(outside.is_err(), "the machine's own network has nothing to do with it");

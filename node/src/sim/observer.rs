@@ -1,8 +1,8 @@
 //! Measures committed states while the simulation runs, from checkpoint files.
 //!
-//! Nothing that a node says about its own loss decides whether a simulation succeeds. The observer
-//! measures at a lower priority than the nodes train with, on all cores that they leave idle, and
-//! one state at a time: a request that comes meanwhile is refused, and an epoch goes unmeasured.
+//! What a node reports about its own loss does not decide whether a simulation succeeds. The observer measures at a
+//! lower priority than the nodes train with, on all cores that they leave idle, and one state at a time. A request
+//! that comes meanwhile is refused, and that epoch stays unmeasured.
 
 use std::{
     io,
@@ -15,47 +15,45 @@ use std::{
 use intellect_model::{data::Entropies, eval::Evaluation};
 
 use crate::{
-    gauge::{Gauge, GaugeError},
+    evaluation::{EvaluationError, Evaluator},
     os::{self, Priority},
 };
 
 use super::stop::Stop;
 
-/// A state to measure.
+/// A state that is to be measured.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
-    /// Its epoch; 0 is what the run begins with.
+    /// Its epoch; 0 for the weights that the run begins with.
     pub(super) epoch: u64,
-    /// Where its checkpoint lies; absent: the weights that are drawn from the seed.
+    /// The path of its checkpoint; absent: the weights are drawn from the seed.
     pub(super) path: Option<PathBuf>,
-    /// On how many held-out tokens.
+    /// How many held-out tokens to measure on.
     pub(super) tokens: usize,
 }
 
-/// What a request came to.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// The request's epoch.
     pub(super) epoch: u64,
-    /// On how many tokens it asked.
+    /// The number of tokens of the request.
     pub(super) tokens: usize,
-    /// What was measured.
-    pub(super) result: Result<Evaluation, GaugeError>,
+    /// The evaluation, or why there is none.
+    pub(super) result: Result<Evaluation, EvaluationError>,
 }
 
-/// Held-out losses before and after, and what they are compared with.
+/// Held-out losses before and after the run, and what they are compared with.
 #[derive(Debug)]
 pub(super) struct Measured {
-    /// What the weights were measured at that the run begins with.
+    /// Evaluation of the weights that the run began with.
     pub(super) before: Option<Evaluation>,
-    /// What the weights were measured at that were committed last.
+    /// Evaluation of the weights that were committed last.
     pub(super) after: Option<Evaluation>,
-    /// What a guess without a model would cost.
+    /// What guesses without a model would cost.
     pub(super) entropies: Entropies,
 }
 
 impl Measured {
-    /// Why the measurement is a reason to fail, if it is.
+    /// Why the measurement fails the simulation, if it does.
     pub(super) fn complaint(&self) -> Option<String> {
         match (&self.before, &self.after) {
             (Some(before), Some(after)) if after.loss < before.loss => None,
@@ -69,7 +67,7 @@ impl Measured {
     }
 }
 
-/// The handle of the thread; dropping it ends the thread after the request in work.
+/// The handle of the observer's thread. When it is dropped, the thread ends after its current request.
 #[derive(Debug)]
 pub(super) struct Observer {
     requests: Option<SyncSender<Request>>,
@@ -78,10 +76,10 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Starts the thread that owns `gauge`. All that this process computes from now on is done by
-    /// it and by threads that it starts.
-    pub(super) fn start(mut gauge: Gauge) -> io::Result<Self> {
-        // Nothing waits in between: a request is taken by a thread that is idle, or refused.
+    /// Starts the thread, which owns `evaluator`. From now on this process computes only there, and on threads that it
+    /// starts.
+    pub(super) fn start(mut evaluator: Evaluator) -> io::Result<Self> {
+        // No queue: an idle thread takes a request, a busy one refuses it.
         let (requests, inbox) = mpsc::sync_channel::<Request>(0);
         let (outbox, answers) = mpsc::sync_channel(1);
         let work = move || {
@@ -89,8 +87,8 @@ impl Observer {
             intellect_model::use_threads(os::cores());
             for Request { epoch, path, tokens } in inbox {
                 let result = match path {
-                    None => gauge.drawn(tokens),
-                    Some(path) => gauge.load(&path).and_then(|_| gauge.evaluate(tokens)),
+                    None => evaluator.drawn(tokens),
+                    Some(path) => evaluator.load(&path).and_then(|_| evaluator.evaluate(tokens)),
                 };
                 if outbox.send(Answer { epoch, tokens, result }).is_err() {
                     return;
@@ -101,18 +99,18 @@ impl Observer {
         Ok(Self { requests: Some(requests), answers, thread: Some(thread) })
     }
 
-    /// Asks for a measurement; `false` while another one is under way.
+    /// Asks for a measurement; `false` while another one is in progress.
     pub(super) fn ask(&self, request: Request) -> bool {
         self.requests.as_ref().is_some_and(|requests| requests.try_send(request).is_ok())
     }
 
-    /// An answer that is there.
+    /// The next answer, if there is one.
     pub(super) fn answer(&self) -> Option<Answer> {
         self.answers.try_recv().ok()
     }
 
-    /// Measures now, throwing other answers away; `None` when it takes longer than `patience`, or
-    /// the user wishes that the simulation ends.
+    /// Measures now and discards other answers; `None` if it takes longer than `patience`, or the user asks the simulation
+    /// to end.
     pub(super) fn measure(
         &self,
         request: Request,
@@ -129,7 +127,7 @@ impl Observer {
                 waiting = Some(request);
             }
             match self.answers.recv_timeout(Duration::from_millis(50)) {
-                // The same state may be in work already, measured on fewer tokens.
+                // The same state may be in progress already, on fewer tokens.
                 Ok(answer) if (answer.epoch, answer.tokens) == wanted => return answer.result.ok(),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -160,13 +158,14 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(120);
 
-    /// Else a model that takes longer to measure than to train would be measured without a pause.
+    /// Without this, a model that takes longer to measure than to train would be measured without a pause.
     #[test]
     fn one_state_at_a_time_is_measured() {
         let organiser = Identity::simulated(1, 0).keypair();
         let draft = Draft::new(&Run::new(organiser.peer(), 1), &Work::synthetic()).unwrap();
         let manifest = draft.sign(&organiser).unwrap();
-        let observer = Observer::start(Gauge::open(manifest, &[], Device::Cpu).unwrap()).unwrap();
+        let observer =
+            Observer::start(Evaluator::open(manifest, &[], Device::Cpu).unwrap()).unwrap();
         let request = |epoch| Request { epoch, path: None, tokens: GLANCE_TOKENS };
         for epoch in 0..2 {
             let start = std::time::Instant::now();

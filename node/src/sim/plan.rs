@@ -1,4 +1,4 @@
-//! What is to be simulated: all that was asked for, checked before a process starts.
+//! The plan of a simulation: all that was typed, checked before a process starts.
 
 use std::{
     fs,
@@ -19,34 +19,30 @@ use crate::{
     tools,
 };
 
-use super::{error::SimError, network::Network, scenario::Scenario, storm::Forecast};
+use super::{chaos::ChaosRules, error::SimError, network::Network, scenario::Scenario};
 
-/// What is to be simulated.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Nodes.
     pub(super) peers: usize,
-    /// Epochs to commit.
     pub(super) epochs: u64,
-    /// The run.
     pub(super) manifest: Manifest,
-    /// Its files of data.
+    /// The files of the run's data.
     pub(super) data: Vec<PathBuf>,
-    /// The published weights that it begins with, for the first node.
+    /// The published weights that it begins with, given to the first node.
     pub(super) genesis: Option<PathBuf>,
-    /// The seed of keys, links and storms.
+    /// The seed of keys, links and chaos.
     pub(super) seed: u64,
-    /// Limit on what each node sends, in bytes per second; 0 is none.
+    /// Limit on what each node sends, in bytes per second; 0 for none.
     pub(super) rate: u64,
     /// Threads that compute in each node.
     pub(super) threads: usize,
-    /// What the nodes train on, in turn; at least one.
+    /// Devices that the nodes train on, in turn; at least one.
     pub(super) devices: Vec<Device>,
-    /// Random harm, if any.
-    pub(super) chaos: Option<Forecast>,
-    /// What joins them: line i for peer i, the last one for the bootstrap.
+    /// The rules of random harm, if any.
+    pub(super) chaos: Option<ChaosRules>,
+    /// The network that joins the processes: index i is peer i, the last one the bootstrap.
     pub(super) network: Network,
-    /// Where everything is written.
+    /// The folder in which everything is written.
     pub(super) folder: PathBuf,
 }
 
@@ -58,7 +54,7 @@ impl Plan {
             Some(path) => Scenario::load(path, peers)?,
             None => Scenario::default(),
         };
-        let chaos = args.chaos.as_deref().map(str::parse::<Forecast>).transpose()?;
+        let chaos = args.chaos.as_deref().map(str::parse::<ChaosRules>).transpose()?;
         let manifest = match &args.manifest {
             Some(path) => Manifest::load(path)?,
             None => built_in_manifest(args, peers)?,
@@ -70,12 +66,13 @@ impl Plan {
         if manifest.run.genesis.is_some() != args.genesis.is_some() {
             return Err(SimError::Genesis);
         }
-        let wanted = scenario.has_links() || chaos.as_ref().is_some_and(Forecast::has_links);
+        let wanted = scenario.has_links() || chaos.as_ref().is_some_and(ChaosRules::has_links);
         let absolute = |path: &Path| fs::canonicalize(path).map_err(cannot("use", path));
-        let network = match wanted {
-            true => Network::with_links(args.links, peers + 1, args.seed, folder)
-                .map_err(SimError::Links)?,
-            false => Network::Loopback,
+        let network = if wanted {
+            Network::with_links(args.links, peers + 1, args.seed, folder)
+                .map_err(SimError::Links)?
+        } else {
+            Network::Loopback
         };
         let devices = args.devices.iter().map(|name| config::parse_device(name));
         let plan = Self {
@@ -95,13 +92,13 @@ impl Plan {
         Ok((plan, scenario))
     }
 
-    /// What this node trains on.
+    /// The device that this node trains on.
     pub(super) fn device(&self, index: usize) -> Device {
         self.devices[index % self.devices.len()]
     }
 
-    /// A simulation in which nobody commits for so long has failed. Under chaos the protocol may
-    /// wait on purpose: for the hurt to fall silent, to be ready, and to be given up.
+    /// How long no peer may commit before the simulation has failed. Under chaos the protocol may wait on purpose: until a
+    /// disturbed peer counts as silent, until it is ready, and until it is given up.
     pub(super) fn watchdog(&self) -> Duration {
         let members = &self.manifest.run.members;
         let graces = 4 * members.heartbeat + members.ready_grace + members.minority_grace;
@@ -112,12 +109,12 @@ impl Plan {
 /// The manifest that `manifest new` would write, with the seed of the simulation.
 fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError> {
     let organiser = Identity::simulated(args.seed, u64::MAX).keypair();
-    // Below 2^63, as TOML's integers are, and another one for each small seed.
+    // Below 2^63, as TOML's integers are, and a different one for each small seed.
     let mut run = Run::new(organiser.peer(), args.seed & (u64::MAX >> 1));
     run.name = "sim".to_owned();
     run.members.min_peers = run.members.min_peers.min(peers as u64);
     let mut work = tools::manifest::work(&args.data)?;
-    // They change the run's id, and with it what is drawn.
+    // The names of files would change the run's id, and with it all random numbers.
     work.data.hints = Hints::default();
     let mut draft = Draft::new(&run, &work).map_err(DraftError::from)?;
     if let Some(name) = &args.preset {
@@ -125,7 +122,7 @@ fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError>
         draft.begin_with(preset, work.data.tokens()).map_err(DraftError::from)?;
     }
     if args.set.iter().any(|assignment| assignment.trim_end().ends_with("quorum=majority")) {
-        // The simulated peers, whom nobody could list by hand; an explicit list comes later.
+        // Nobody could list the simulated peers by hand. An explicit list comes later and wins.
         let peers = 0..peers as u64;
         let founders = peers.map(|peer| Identity::simulated(args.seed, peer).founder());
         draft.set(&format!("members.founders={:?}", founders.collect::<Vec<_>>()))?;
@@ -136,11 +133,11 @@ fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError>
     Ok(draft.sign(&organiser)?)
 }
 
-/// Nodes of a simulation that names no number.
+/// Nodes, unless `--peers` says otherwise.
 const PEERS_DEFAULT: usize = 4;
 
-/// Epochs of a simulation that names no number: sized with the built-in manifest.
+/// Epochs, unless `--epochs` says otherwise; chosen for the built-in manifest.
 const EPOCHS_DEFAULT: u64 = 20;
 
-/// What an epoch may take where nothing waits on purpose (docs/STUDY.md).
+/// How long no peer may commit if nothing waits on purpose (docs/STUDY.md).
 const WATCHDOG: Duration = Duration::from_secs(60);

@@ -1,8 +1,8 @@
-//! One real process of a simulation, and what it writes.
+//! One real process of a simulation, and the files that it writes.
 //!
-//! A process is killed when its handle is dropped, so no way out of a simulation leaves one behind;
-//! should the simulation itself be killed, the processes notice that their parent is gone.
-//! What a node does is read from its events file, never from its log.
+//! A process is killed when its handle is dropped, so no way out of a simulation leaves one behind. If the simulation
+//! itself is killed, the system kills its processes. What a node does is read from its events file, never from its
+//! log.
 
 use std::{
     fs::File,
@@ -16,21 +16,19 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{os::unless_missing, tell::events::Record};
 
-/// A process that runs, or did.
+/// A process that runs, or has ended.
 #[derive(Debug)]
 pub(super) struct Process(Child);
 
-/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// By itself, with this code.
+    /// By itself, with this exit code.
     Code(i32),
-    /// By a signal.
     Signal,
 }
 
 impl Process {
-    /// Starts this very program with `arguments`; what it prints is appended to `log`.
+    /// Starts this program with `arguments`; its output is appended to `log`.
     pub(super) fn start(arguments: &[String], log: &Path) -> io::Result<Self> {
         let log = File::options().create(true).append(true).open(log)?;
         let child = Command::new(std::env::current_exe()?)
@@ -42,25 +40,24 @@ impl Process {
         Ok(Self(child))
     }
 
-    /// As `kill -9`; waits until the process is gone.
+    /// Kills it as `kill -9` does, and waits until it is gone.
     pub(super) fn kill(&mut self) {
-        // Both fail only for a process that is gone already.
+        // Both calls fail only if the process is gone already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 
-    /// Sends a signal, unless it has ended.
+    /// Sends a signal, unless the process has ended.
     pub(super) fn signal(&mut self, signal: Signal) {
         if self.exit().is_none() {
             let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
             if let Some(pid) = pid {
-                // Not waited for yet, so the number cannot belong to anybody else.
+                // It has not been waited for, so its number cannot belong to another process.
                 let _ = kill_process(pid, signal);
             }
         }
     }
 
-    /// How it ended, if it has.
     pub(super) fn exit(&mut self) -> Option<Exit> {
         self.0.try_wait().map_or(Some(Exit::Signal), |status| status.map(Exit::from))
     }
@@ -78,7 +75,7 @@ impl From<std::process::ExitStatus> for Exit {
     }
 }
 
-/// Waits until `path` has a whole line that `find` accepts.
+/// Waits until the file at `path` has a whole line that `find` accepts.
 pub(super) fn wait_for_line<T>(
     path: &Path,
     process: &mut Process,
@@ -104,20 +101,20 @@ pub(super) fn wait_for_line<T>(
 pub(super) struct Tail {
     path: PathBuf,
     file: Option<File>,
-    /// What has been read of the last line, which is not whole yet.
+    /// The beginning of a line that is not whole yet.
     torn: Vec<u8>,
 }
 
 impl Tail {
-    /// Follows `path`, which need not exist yet.
+    /// Follows the file at `path`, which need not exist yet.
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path, file: None, torn: Vec::new() }
     }
 
-    /// The events that have been completed since the last call.
+    /// The events that were completed since the last call.
     ///
     /// # Errors
-    /// The file cannot be read, or holds a line that is no event.
+    /// The file cannot be read, or has a line that is no event.
     pub(super) fn read(&mut self) -> io::Result<Vec<Record>> {
         if self.file.is_none() {
             self.file = unless_missing(File::open(&self.path))?;
@@ -134,7 +131,7 @@ impl Tail {
     }
 }
 
-/// How often a simulation looks.
+/// How often a simulation polls its processes.
 pub(super) const POLL: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

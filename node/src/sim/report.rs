@@ -7,14 +7,13 @@ use serde_json::{Value, json};
 
 use super::{
     judge::Outcome,
-    ledger::{Epoch, Ledger},
+    observations::{Epoch, Observations},
     observer::Measured,
     plan::Plan,
     process::Exit,
-    stage::Closed,
+    process_group::Closed,
 };
 
-/// Writes the report of one simulation.
 pub(super) fn write(
     plan: &Plan,
     closed: &Closed,
@@ -23,7 +22,7 @@ pub(super) fn write(
     weights: Option<String>,
     wall: Duration,
 ) -> io::Result<()> {
-    let Closed { ledger, outcomes, reasons, done, toll } = closed;
+    let Closed { observations, outcomes, reasons, done, cost } = closed;
     let done = done.iter().map(|(t_ms, what)| json!({ "t_ms": t_ms, "what": what }));
     let report = json!({
         "succeeded": reasons.is_empty(),
@@ -35,7 +34,7 @@ pub(super) fn write(
         "epochs": plan.epochs,
         "links": plan.network.word(),
         "done": done.collect::<Vec<_>>(),
-        "chaos": toll,
+        "chaos": cost,
         "parameters": plan.manifest.work.model.parameter_count(),
         "wall_s": wall.as_secs_f64(),
         "weights": weights,
@@ -46,15 +45,15 @@ pub(super) fn write(
             "bigram": measured.entropies.bigram,
             "floor": measured.entropies.floor,
         },
-        "table": table(ledger, evaluations),
-        "nodes": outcomes.iter().enumerate().map(|(i, o)| node(ledger, i, o)).collect::<Vec<_>>(),
+        "table": table(observations, evaluations),
+        "nodes": outcomes.iter().enumerate().map(|(i, o)| node(observations, i, o)).collect::<Vec<_>>(),
     });
     let mut file = File::create(plan.folder.join("report.json"))?;
     serde_json::to_writer_pretty(&mut file, &report)?;
     file.sync_all()
 }
 
-fn table(ledger: &Ledger, evaluations: &BTreeMap<u64, Evaluation>) -> Vec<Value> {
+fn table(observations: &Observations, evaluations: &BTreeMap<u64, Evaluation>) -> Vec<Value> {
     let row = |(number, epoch): (&u64, &Epoch)| {
         let evaluation = evaluations.get(number);
         json!({
@@ -71,12 +70,12 @@ fn table(ledger: &Ledger, evaluations: &BTreeMap<u64, Evaluation>) -> Vec<Value>
             "reports": epoch.reports(),
         })
     };
-    ledger.epochs.iter().map(row).collect()
+    observations.epochs.iter().map(row).collect()
 }
 
-fn node(ledger: &Ledger, index: usize, outcome: &Outcome) -> Value {
-    let head = ledger.head(index);
-    let (sent_bytes, received_bytes) = ledger.bytes(index);
+fn node(observations: &Observations, index: usize, outcome: &Outcome) -> Value {
+    let head = observations.head(index);
+    let (sent_bytes, received_bytes) = observations.bytes(index);
     json!({
         "peer": index,
         "exit": match outcome.exit {

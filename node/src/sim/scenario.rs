@@ -1,4 +1,4 @@
-//! What happens to whom and when: the scenario file of a simulation.
+//! The scenario file of a simulation: what happens to which peer and when.
 //!
 //! ```toml
 //! allow = ["fork"]        # events that would else fail the simulation: fault, fork, diverged
@@ -25,7 +25,7 @@
 //! epoch = 1
 //!
 //! [[step]]
-//! do = "link"             # of the line that joins one peer to the rest, any of:
+//! do = "link"             # what joins one peer to the rest; any of:
 //! peer = 0
 //! up = true               # false: nothing comes or goes
 //! rate = 1_000_000        # bytes per second each way, 0 for no limit
@@ -51,7 +51,7 @@
 //! plus_ms = 4000
 //! ```
 //!
-//! Everything that can be wrong is found before a process starts.
+//! Every mistake in the file is found before a process starts.
 
 mod text;
 
@@ -60,19 +60,19 @@ use std::{fmt, fs, path::PathBuf, time::Duration};
 use crate::os::{PathError, cannot};
 
 use super::{
-    ledger::{Allowed, Ledger},
     links::Change,
+    observations::{Allowed, Observations},
 };
 use text::File;
 
-/// What is to happen, and what it may provoke.
+/// The steps that happen, and the complaints that they may provoke.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Scenario {
     steps: Vec<Step>,
     allowed: Vec<Allowed>,
 }
 
-/// One thing that happens once.
+/// One action, which happens once.
 #[derive(Clone, Debug, PartialEq)]
 struct Step {
     action: Action,
@@ -80,109 +80,100 @@ struct Step {
     taken: bool,
 }
 
-/// What is done.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// To the process of a peer.
-    Peer(Deed, usize),
-    /// SIGKILL to the bootstrap.
+    /// An action on the process of a peer.
+    Peer(PeerAction, usize),
+    /// SIGKILL to the bootstrap's process.
     KillBootstrap,
-    /// To the links between them.
+    /// A change of the links between the processes.
     Links(Change),
 }
 
 /// What can be done to the process of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
-    /// SIGKILL.
+pub(crate) enum PeerAction {
+    /// Sends SIGKILL, as `kill -9` does.
     Kill,
-    /// SIGINT.
+    /// Sends SIGINT, as Ctrl-C does.
     Interrupt,
-    /// SIGTERM.
+    /// Sends SIGTERM, as `kill` does.
     Terminate,
-    /// SIGSTOP.
+    /// Sends SIGSTOP: the process stands still.
     Stop,
-    /// SIGCONT.
+    /// Sends SIGCONT, as `fg` does.
     Continue,
-    /// Starts it, for the first time or again.
+    /// Starts the process, for the first time or again.
     Start,
 }
 
-/// To whom; what happens to one of them happens in the order of the file.
+/// What an action is about; actions on one target happen in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whom {
+enum Target {
     Peer(usize),
     Bootstrap,
     Links,
 }
 
-/// What the process of a peer does, as far as the file says.
+/// The state of a peer's process, as far as the file determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ProcessState {
     Absent,
     Running,
     Stopped,
 }
 
-/// When it is done.
 #[derive(Clone, Debug, PartialEq)]
 enum When {
-    /// So long after anybody first committed this epoch or a later one.
+    /// So long after a peer first committed this epoch or a later one.
     Epoch { epoch: u64, plus_ms: u64 },
-    /// So long after the start.
+    /// So long after the start of the simulation.
     Elapsed(Duration),
     /// So long after this peer accepted a roster of this epoch or a later one.
     Roster { peer: usize, epoch: u64, plus_ms: u64 },
-    /// The same, after such a share of the time from its roster to its commit in earlier epochs.
+    /// The same, after this share of the median time from its roster to its commit in earlier epochs.
     Ring { peer: usize, epoch: u64, plus_share: f64 },
 }
 
-/// Where a simulation stands, as far as a scenario looks.
+/// The progress of a simulation, as far as scenarios depend on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment<'a> {
-    /// Since the start.
     pub(super) elapsed: Duration,
-    /// The clock of the events.
+    /// The time on the clock of the events.
     pub(super) unix_ms: u64,
-    /// What has been heard.
-    pub(super) ledger: &'a Ledger,
+    /// What the processes have reported.
+    pub(super) observations: &'a Observations,
 }
 
 /// What is wrong with a scenario file. Nothing has been started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScenarioError {
-    /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] PathError),
-    /// The file is no TOML, or has an unknown key.
+    /// The file is not TOML, or has an unknown key.
     #[error("{}: {source}", path.display())]
     Syntax {
-        /// The file.
         path: PathBuf,
         /// Line, column and what was expected.
         source: Box<toml::de::Error>,
     },
-    /// A step that cannot be meant.
     #[error("step {number} of the scenario: {why}")]
     Step {
-        /// Counted from 1.
+        /// The number of the step, counted from 1.
         number: usize,
         /// What is wrong, and what to write.
         why: String,
     },
-    /// A process that is stopped never ends.
+    /// A process stays stopped at the end of the file, so it would never end.
     #[error("peer {peer} stays stopped: continue it, or kill it, in a later step")]
-    StaysStopped {
-        /// The peer.
-        peer: usize,
-    },
-    /// No peer is left to reach the end.
+    StaysStopped { peer: usize },
+    /// No peer is left to reach the last epoch.
     #[error("the scenario stops every peer: leave or restart at least one, to see the run go on")]
     NobodyLeft,
 }
 
 impl Scenario {
-    /// Reads a scenario for `peers` peers.
+    /// Reads the scenario of a simulation with `peers` peers.
     pub(crate) fn load(path: &std::path::Path, peers: usize) -> Result<Self, ScenarioError> {
         let text = fs::read_to_string(path).map_err(cannot("read the scenario", path))?;
         let file = toml::from_str(&text).map_err(|source| ScenarioError::Syntax {
@@ -201,7 +192,7 @@ impl Scenario {
         }
         let scenario = Self { steps, allowed: file.allow };
         for peer in 0..peers {
-            if scenario.check_order(peer)? == Standing::Stopped {
+            if scenario.check_order(peer)? == ProcessState::Stopped {
                 return Err(ScenarioError::StaysStopped { peer });
             }
         }
@@ -211,61 +202,61 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// How `peer` stands at the end of the file, if each of its steps can follow the one before.
-    fn check_order(&self, peer: usize) -> Result<Standing, ScenarioError> {
-        let mut standing =
-            if self.starts_later(peer) { Standing::Absent } else { Standing::Running };
-        for (number, deed) in self.deeds(peer) {
-            standing = standing.after(deed).map_err(|state| ScenarioError::Step {
+    /// The state of `peer` at the end of the file, if each of its steps can follow the one before.
+    fn check_order(&self, peer: usize) -> Result<ProcessState, ScenarioError> {
+        let mut state =
+            if self.starts_later(peer) { ProcessState::Absent } else { ProcessState::Running };
+        for (number, action) in self.actions(peer) {
+            state = state.after(action).map_err(|state| ScenarioError::Step {
                 number,
                 why: format!("peer {peer} {state} at this point of the file"),
             })?;
         }
-        Ok(standing)
+        Ok(state)
     }
 
-    /// What is done to the process of `peer`, with the number of the step.
-    fn deeds(&self, peer: usize) -> impl Iterator<Item = (usize, Deed)> {
+    /// What is done to the process of `peer`, with the numbers of the steps.
+    fn actions(&self, peer: usize) -> impl Iterator<Item = (usize, PeerAction)> {
         self.steps.iter().enumerate().filter_map(move |(index, step)| match step.action {
-            Action::Peer(deed, one) if one == peer => Some((index + 1, deed)),
+            Action::Peer(action, one) if one == peer => Some((index + 1, action)),
             Action::Peer(..) | Action::KillBootstrap | Action::Links(_) => None,
         })
     }
 
-    /// Whether the first thing that happens to `peer` is its start.
+    /// Whether the first step about `peer` is its start.
     pub(crate) fn starts_later(&self, peer: usize) -> bool {
-        self.deeds(peer).next().is_some_and(|(_, deed)| deed == Deed::Start)
+        self.actions(peer).next().is_some_and(|(_, action)| action == PeerAction::Start)
     }
 
-    /// Whether `peer` is meant to reach the end.
+    /// Whether `peer` is expected to reach the last epoch.
     pub(crate) fn survives(&self, peer: usize) -> bool {
-        let last = self.deeds(peer).last();
-        last.is_none_or(|(_, deed)| matches!(deed, Deed::Start | Deed::Continue))
+        let last = self.actions(peer).last();
+        last.is_none_or(|(_, action)| matches!(action, PeerAction::Start | PeerAction::Continue))
     }
 
-    /// Whether anything is done to the process of `peer`.
+    /// Whether any step is about the process of `peer`.
     pub(crate) fn concerns(&self, peer: usize) -> bool {
-        self.deeds(peer).next().is_some()
+        self.actions(peer).next().is_some()
     }
 
-    /// Whether anything is done to links.
+    /// Whether any step is about links.
     pub(crate) fn has_links(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.action, Action::Links(_)))
     }
 
-    /// Whether such an event is no failure here.
+    /// Whether this kind of complaint is no failure here.
     pub(crate) fn allows(&self, event: Allowed) -> bool {
         self.allowed.contains(&event)
     }
 
-    /// The steps whose moment has come and that have not been taken yet, in the order of the file.
+    /// Takes the steps that are due and not taken yet, in the order of the file.
     pub(crate) fn take_due(&mut self, moment: Moment<'_>) -> Vec<Action> {
         let mut waiting = Vec::new();
         let mut due = Vec::new();
         for step in self.steps.iter_mut().filter(|step| !step.taken) {
-            // What happens to one peer happens in the order of the file.
-            if waiting.contains(&step.action.whom()) || !step.when.has_come(moment) {
-                waiting.push(step.action.whom());
+            // Steps about one target happen in the order of the file.
+            if waiting.contains(&step.action.target()) || !step.when.has_come(moment) {
+                waiting.push(step.action.target());
             } else {
                 step.taken = true;
                 due.push(step.action.clone());
@@ -274,7 +265,7 @@ impl Scenario {
         due
     }
 
-    /// Steps, counted from 1, whose moment has not come.
+    /// The numbers, from 1, of the steps that are not taken yet.
     pub(crate) fn pending(&self) -> Vec<usize> {
         let steps = self.steps.iter().enumerate();
         steps.filter(|(_, step)| !step.taken).map(|(index, _)| index + 1).collect()
@@ -282,11 +273,11 @@ impl Scenario {
 }
 
 impl Action {
-    fn whom(&self) -> Whom {
+    fn target(&self) -> Target {
         match self {
-            Self::Peer(_, peer) => Whom::Peer(*peer),
-            Self::KillBootstrap => Whom::Bootstrap,
-            Self::Links(_) => Whom::Links,
+            Self::Peer(_, peer) => Target::Peer(*peer),
+            Self::KillBootstrap => Target::Bootstrap,
+            Self::Links(_) => Target::Links,
         }
     }
 }
@@ -294,29 +285,31 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Peer(Deed::Kill, peer) => write!(f, "kill -9 peer {peer}"),
-            Self::Peer(Deed::Interrupt, peer) => write!(f, "Ctrl-C to peer {peer}"),
-            Self::Peer(Deed::Terminate, peer) => write!(f, "SIGTERM to peer {peer}"),
-            Self::Peer(Deed::Stop, peer) => write!(f, "stop peer {peer}"),
-            Self::Peer(Deed::Continue, peer) => write!(f, "continue peer {peer}"),
-            Self::Peer(Deed::Start, peer) => write!(f, "start peer {peer}"),
+            Self::Peer(PeerAction::Kill, peer) => write!(f, "kill -9 peer {peer}"),
+            Self::Peer(PeerAction::Interrupt, peer) => write!(f, "Ctrl-C to peer {peer}"),
+            Self::Peer(PeerAction::Terminate, peer) => write!(f, "SIGTERM to peer {peer}"),
+            Self::Peer(PeerAction::Stop, peer) => write!(f, "stop peer {peer}"),
+            Self::Peer(PeerAction::Continue, peer) => write!(f, "continue peer {peer}"),
+            Self::Peer(PeerAction::Start, peer) => write!(f, "start peer {peer}"),
             Self::KillBootstrap => f.write_str("kill -9 the bootstrap"),
             Self::Links(change) => write!(f, "{change}"),
         }
     }
 }
 
-impl Standing {
-    /// What becomes of a process to which this is done; or what it is instead.
-    fn after(self, deed: Deed) -> Result<Self, &'static str> {
-        match (self, deed) {
-            (Self::Absent, Deed::Start) | (Self::Stopped, Deed::Continue) => Ok(Self::Running),
-            (Self::Running, Deed::Stop) => Ok(Self::Stopped),
-            (Self::Running, Deed::Kill | Deed::Interrupt | Deed::Terminate)
-            | (Self::Stopped, Deed::Kill) => Ok(Self::Absent),
+impl ProcessState {
+    /// The state of the process after this action, or why the action is impossible.
+    fn after(self, action: PeerAction) -> Result<Self, &'static str> {
+        match (self, action) {
+            (Self::Absent, PeerAction::Start) | (Self::Stopped, PeerAction::Continue) => {
+                Ok(Self::Running)
+            }
+            (Self::Running, PeerAction::Stop) => Ok(Self::Stopped),
+            (Self::Running, PeerAction::Kill | PeerAction::Interrupt | PeerAction::Terminate)
+            | (Self::Stopped, PeerAction::Kill) => Ok(Self::Absent),
             (Self::Absent, _) => Err("does not run"),
-            (Self::Running, Deed::Start) => Err("runs already"),
-            (Self::Running, Deed::Continue) => Err("is not stopped"),
+            (Self::Running, PeerAction::Start) => Err("runs already"),
+            (Self::Running, PeerAction::Continue) => Err("is not stopped"),
             (Self::Stopped, _) => Err("is stopped (continue it first, or kill it)"),
         }
     }
@@ -324,21 +317,23 @@ impl Standing {
 
 impl When {
     fn has_come(&self, moment: Moment<'_>) -> bool {
-        let Moment { elapsed, unix_ms, ledger } = moment;
+        let Moment { elapsed, unix_ms, observations } = moment;
         let passed = |at: Option<u64>, plus_ms: u64| {
             at.is_some_and(|at| unix_ms >= at.saturating_add(plus_ms))
         };
         match *self {
-            // What everybody begins with is committed from the start on.
+            // The state that the run begins with counts as committed from the start.
             Self::Epoch { epoch: 0, plus_ms: 0 } => true,
-            Self::Epoch { epoch, plus_ms } => passed(ledger.commit_ms(epoch), plus_ms),
+            Self::Epoch { epoch, plus_ms } => passed(observations.commit_ms(epoch), plus_ms),
             Self::Elapsed(since) => elapsed >= since,
-            Self::Roster { peer, epoch, plus_ms } => passed(ledger.roster_ms(peer, epoch), plus_ms),
+            Self::Roster { peer, epoch, plus_ms } => {
+                passed(observations.roster_ms(peer, epoch), plus_ms)
+            }
             Self::Ring { peer, epoch, plus_share } => {
-                let Some(ring_ms) = ledger.ring_ms(peer, epoch) else { return false };
+                let Some(ring_ms) = observations.ring_ms(peer, epoch) else { return false };
                 let plus = Duration::from_millis(ring_ms).mul_f64(plus_share);
                 let plus_ms = u64::try_from(plus.as_millis()).unwrap_or(u64::MAX);
-                passed(ledger.roster_ms(peer, epoch), plus_ms)
+                passed(observations.roster_ms(peer, epoch), plus_ms)
             }
         }
     }

@@ -1,9 +1,8 @@
 //! Bad links without the rights of root: every process shapes its own streams.
 //!
-//! Each process listens on a loopback address of its own, by which those who dial it know whom a
-//! stream leads to, and reads from a file what its line does (`intellect_bootstrap::shaper`). Who
-//! accepts a stream does not know whose it is: of a cut it is the dialler that holds back both
-//! ways.
+//! Each process listens on a loopback address of its own, so a dialler knows which process a stream leads to. It reads
+//! the properties of its link from a file (`intellect_bootstrap::shaper`). A process that accepts a stream does not
+//! know the other end, so in a cut the dialler holds back both ways.
 
 use std::{
     io,
@@ -16,7 +15,7 @@ use intellect_bootstrap::shaper::Line;
 
 use super::links::{Change, Links};
 
-/// The lines of all processes, and the files that say so.
+/// The state of all links, and the files that describe it to the processes.
 #[derive(Debug)]
 pub(super) struct Shaping {
     links: Mutex<Links>,
@@ -24,10 +23,10 @@ pub(super) struct Shaping {
 }
 
 impl Shaping {
-    /// Whole lines for `count` processes, described in `folder`.
+    /// Perfect links for `count` processes, described by files in `folder`.
     ///
     /// # Errors
-    /// The files cannot be written.
+    /// A file cannot be written.
     pub(super) fn open(count: usize, folder: &Path) -> io::Result<Self> {
         let files = (0..count).map(|index| folder.join(format!("line-{index}"))).collect();
         let shaping = Self { links: Mutex::new(Links::new(count)), files };
@@ -35,10 +34,10 @@ impl Shaping {
         Ok(shaping)
     }
 
-    /// Changes the links from now on.
+    /// Applies a change of the links from now on.
     ///
     /// # Errors
-    /// The files cannot be written.
+    /// A file cannot be written.
     pub(super) fn apply(&self, change: &Change) -> io::Result<()> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links.apply(change);
@@ -46,14 +45,14 @@ impl Shaping {
         lines.into_iter().try_for_each(|(index, file)| self.line(&links, index).write(file))
     }
 
-    /// Where the process on line `index` reads what its line does.
+    /// The file that process `index` reads.
     pub(super) fn file(&self, index: usize) -> Option<&Path> {
         self.files.get(index).map(PathBuf::as_path)
     }
 
     fn line(&self, links: &Links, index: usize) -> Line {
         let others = || (0..self.files.len()).filter(|other| *other != index);
-        let (rate, delay, loss) = links.line(index);
+        let (rate, delay, loss) = links.access(index);
         Line {
             rate,
             delay,
@@ -70,7 +69,7 @@ impl Shaping {
     }
 }
 
-/// The address of a line: the first one is 127.77.0.1.
+/// The address of a process: the first one has 127.77.0.1.
 pub(super) fn address(index: usize) -> Ipv4Addr {
     let [high, low] = u16::try_from(index + 1).unwrap_or(u16::MAX).to_be_bytes();
     Ipv4Addr::new(127, 77, high, low)
@@ -92,8 +91,8 @@ mod tests {
             fs::read_to_string(file).unwrap().parse().unwrap()
         };
         assert_eq!(read(2), Line::default());
-        let slow = links::Line { rate: Some(24_000), ..links::Line::default() };
-        shaping.apply(&Change::Line { peer: 1, line: slow }).unwrap();
+        let slow = links::AccessLink { rate: Some(24_000), ..links::AccessLink::default() };
+        shaping.apply(&Change::Access { peer: 1, link: slow }).unwrap();
         shaping.apply(&Change::BlackHole { from: 0, to: 1, both: false }).unwrap();
         let [zero, one, two] = [0, 1, 2].map(|index| address(index).into());
         assert_eq!((read(0).mute, read(0).deaf), ([one].into(), [].into()));

@@ -1,11 +1,11 @@
-//! Ctrl-C and its like, heard by a simulation, which waits in small pieces and has no tasks.
+//! Ctrl-C and the signals like it, for a simulation, which waits in small pieces and has no tasks.
 
 use std::{io, time::Duration};
 
 use intellect_bootstrap::interrupts::Interrupts;
 use tokio::{runtime, time::timeout};
 
-/// The wish that a simulation ends.
+/// Whether the user has asked the simulation to end.
 #[derive(Debug)]
 pub(super) struct Stop {
     runtime: runtime::Runtime,
@@ -21,8 +21,7 @@ impl Stop {
         Ok(Self { runtime, interrupts, wanted: false })
     }
 
-    /// Waits so long, or until somebody wishes that the simulation ends; whether somebody does, or
-    /// did.
+    /// Waits for this long, or until a signal asks the simulation to end. Returns whether one has, now or before.
     pub(super) fn is_wanted_within(&mut self, length: Duration) -> bool {
         if !self.wanted {
             let next = async { timeout(length, self.interrupts.next()).await.is_ok() };
@@ -39,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_polite_kill_is_a_wish_that_stays() {
+    fn a_sigterm_is_remembered() {
         let mut stop = Stop::listen().unwrap();
         assert!(!stop.is_wanted_within(Duration::from_millis(1)));
         kill_process(getpid(), Signal::TERM).unwrap();

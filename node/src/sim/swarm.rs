@@ -1,8 +1,7 @@
-//! `sim --virtual`: the very core of a node, many peers at a time, in virtual time, over seeds.
+//! `sim --virtual`: the protocol core of a node, with many peers in virtual time, over many seeds.
 //!
-//! No process and no socket: the network, the clock and the faults are simulated, and every
-//! invariant of docs/PROTOCOL.md is checked after every step. A seed that fails names itself and
-//! the command that repeats it.
+//! There is no process and no socket: network, clock and faults are simulated, and every invariant of docs/PROTOCOL.md
+//! is checked after every step. A failure names the seed and the command that repeats it.
 
 use std::{io::Write, ops::Range, str::FromStr};
 
@@ -13,8 +12,8 @@ use crate::{cli::SimArgs, figures, os};
 
 use super::error::SimError;
 
-/// Runs every class that was asked for, and prints a row of a table for each, or, with details,
-/// everything that was counted.
+/// Runs every class of faults that was asked for. Prints a row of a table for each, or with `--details` everything
+/// that was counted.
 pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let seeds = parse_seeds(&args.seeds)?;
     let classes = match &args.faults {
@@ -30,9 +29,10 @@ pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         let summary = sim::swarm(peers, seeds.clone(), faults, os::cores());
         // A few seeds need not show everything that a class can do.
         let enough = seeds.end - seeds.start >= SEEDS_ENOUGH && peers >= PEERS_DEFAULT;
-        match args.details {
-            true => writeln!(out, "{summary}")?,
-            false => write!(out, "{}", row(&summary, enough))?,
+        if args.details {
+            writeln!(out, "{summary}")?;
+        } else {
+            write!(out, "{}", row(&summary, enough))?;
         }
         out.flush()?;
         if !summary.failures.is_empty() || (enough && !summary.holds()) {
@@ -45,12 +45,11 @@ pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     Ok(())
 }
 
-/// Above the rows.
 const HEADER: &str = "class        seeds hold  commits  attempts 2+  Regroups  forks  restarts  faults  \
     virtual min  longest pause";
 
-/// One class: its row, the seeds that failed, and what it never showed, which fails it where there
-/// were `enough` seeds.
+/// The row of one class, the seeds that failed, and what the class never showed. With `enough` seeds that last one is a
+/// failure.
 fn row(summary: &Summary, enough: bool) -> String {
     let Summary { faults, peers: _, held, total, failures } = summary;
     let seeds = format!("{held} of {}", held + failures.len() as u64);
@@ -78,7 +77,7 @@ fn row(summary: &Summary, enough: bool) -> String {
     text
 }
 
-/// A half-open range, `A..B`.
+/// Parses a half-open range, `A..B`.
 fn parse_seeds(text: &str) -> Result<Range<u64>, SimError> {
     let wrong = || SimError::Seeds { text: text.to_owned() };
     let (start, end) = text.split_once("..").ok_or_else(wrong)?;
@@ -92,7 +91,7 @@ fn parse_faults(text: &str) -> Result<Faults, SimError> {
     named.ok_or_else(|| SimError::Faults { text: text.to_owned() })
 }
 
-/// Peers of a virtual run.
+/// Peers of a virtual run, unless `--peers` says otherwise.
 const PEERS_DEFAULT: usize = 16;
 /// From so many seeds on a class must show all that it can do.
 const SEEDS_ENOUGH: u64 = 64;

@@ -1,4 +1,4 @@
-//! What a person sees of a simulation: what it is, a line per committed epoch, what it came to.
+//! What a person sees of a simulation: its settings, a line per committed epoch, and the result.
 
 use std::{
     io::{self, Write},
@@ -9,13 +9,12 @@ use intellect_model::{data::Entropies, eval::Evaluation};
 
 use crate::figures::{self, count};
 
-use super::{ledger::Epoch, observer::Measured, plan::Plan, stage::Closed};
+use super::{observations::Epoch, observer::Measured, plan::Plan, process_group::Closed};
 
-/// The line above the lines.
 pub(super) const HEADER: &str =
     " epoch  members  train loss  held-out  excess  tokens/s     sync  state     peers";
 
-/// One committed epoch; `since_ms` is how long it took, `evaluation` what the simulation measured.
+/// The line of one epoch. `since_ms` is how long it took, `evaluation` what the simulation measured.
 pub(super) fn row(
     number: u64,
     epoch: &Epoch,
@@ -45,12 +44,12 @@ pub(super) fn row(
     )
 }
 
-/// Three digits after the point, or a dash.
+/// The number with three digits after the point, or a dash.
 pub(super) fn number_or_dash(number: Option<f64>) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.3}"))
 }
 
-/// The first lines.
+/// Prints the settings of the simulation.
 pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Result<()> {
     let Plan { peers, epochs, manifest, threads, seed, network, chaos, .. } = plan;
     writeln!(
@@ -59,12 +58,12 @@ pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write)
          parameters · {} · seed {seed}",
         manifest.id,
         count(manifest.work.model.parameter_count()),
-        figures::codec_name(manifest.run.codec),
+        figures::codec_name(manifest.run.ring.codec),
     )?;
     writeln!(out, "links: {}", network.word())?;
     if let Some(chaos) = chaos {
         let bound = plan.watchdog().as_secs();
-        writeln!(out, "chaos: {chaos}; it fails when nobody commits for {bound} s")?;
+        writeln!(out, "chaos: {chaos}; the simulation fails if no peer commits for {bound} s")?;
     }
     match entropies.floor {
         Some(floor) => {
@@ -79,7 +78,7 @@ pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write)
     }
 }
 
-/// The last lines.
+/// Prints the result of the simulation.
 pub(super) fn conclude(
     plan: &Plan,
     closed: &Closed,
@@ -87,7 +86,7 @@ pub(super) fn conclude(
     wall: Duration,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let ledger = &closed.ledger;
+    let observations = &closed.observations;
     let number = number_or_dash;
     let loss = |evaluation: &Option<Evaluation>| number(evaluation.map(|e| e.loss));
     writeln!(out, "held-out loss {} → {}", loss(&measured.before), loss(&measured.after))?;
@@ -101,15 +100,18 @@ pub(super) fn conclude(
             number(measured.after.and_then(|evaluation| evaluation.excess))
         )?;
     }
-    let tokens = ledger.epochs.values().map(|epoch| epoch.tokens).sum();
-    let sent = (0..plan.peers).map(|peer| ledger.bytes(peer).0).sum::<u64>();
+    let tokens = observations.epochs.values().map(|epoch| epoch.tokens).sum();
+    let sent = (0..plan.peers).map(|peer| observations.bytes(peer).0).sum::<u64>();
     writeln!(
         out,
         "{} in {:.1} s · {} tokens · {} sent by each peer",
-        figures::number_of(ledger.committed(), "epoch"),
+        figures::number_of(observations.committed(), "epoch"),
         wall.as_secs_f64(),
         count(tokens),
         figures::bytes(sent / plan.peers as u64)
     )?;
-    closed.toll.as_ref().map_or(Ok(()), |toll| writeln!(out, "{toll}"))
+    if let Some(cost) = &closed.cost {
+        writeln!(out, "{cost}")?;
+    }
+    Ok(())
 }

@@ -1,16 +1,15 @@
 //! The states on disk: `checkpoints/<epoch>.ckpt`, the newest [`CHECKPOINTS`] of them.
 //!
-//! A checkpoint is written under another name, flushed, read back, compared with its table, and
-//! renamed: it is whole or not there. Its age is the order of writing, kept as its time of
-//! modification: after a fork a smaller epoch may be the newer state, and a clock may be set back.
+//! A checkpoint is written under another name, flushed, read back, compared with its table, and renamed: it is whole
+//! or not there. The order of writing is stored as the time of modification, since neither epoch nor clock tells the
+//! age: after a fork a smaller epoch may be the newer state, and a clock may be set back.
 //!
-//! It is flushed every [`FLUSH_BYTES`]: a file system that orders its journal makes whoever flushes
-//! a vote beside it wait for all that is not written yet, and then that is little: beside a state
-//! of 600 MiB the longest flush took 18 to 23 ms instead of 128 to 180 (ext4 on a virtual disk,
-//! 2026-11).
+//! It is flushed every [`FLUSH_BYTES`]. On a file system that orders its journal, the flush of a vote waits for
+//! everything that is not written yet, and this keeps that little. Beside a state of 600 MiB the longest flush took 18
+//! to 23 ms instead of 128 to 180 (ext4 on a virtual disk, 2026-11).
 //!
-//! Whatever is found at a start is believed only as far as its digests hold: a file that is
-//! damaged, or holds a state of something else, is set aside, and the next one is looked at.
+//! A start believes files only as far as their digests match. A file that is damaged, or contains the state of something
+//! else, is set aside, and the next one is read.
 
 use std::{
     ffi::OsStr,
@@ -35,39 +34,35 @@ use crate::{
     os::{self, cannot},
 };
 
-/// Bytes of a checkpoint that wait for the disk: a tenth of a second of a slow one.
+/// Bytes of a checkpoint that may wait for the disk: a tenth of a second of a slow one.
 const FLUSH_BYTES: usize = 8 << 20;
 
-/// A checkpoint on disk, ready to be served. It stays readable while this lives, even when the
-/// file is pruned.
+/// A checkpoint on disk, ready to be served. It can be read while this lives, even when the file is pruned.
 #[derive(Clone, Debug)]
 pub(crate) struct Saved {
-    /// Digest of the state.
     pub(crate) state: Digest,
-    /// What it is, and the digest of each piece.
+    /// The header of the state, and the digest of each piece.
     pub(crate) table: Arc<Table>,
     file: Arc<File>,
 }
 
-/// What becomes known while a checkpoint is looked for.
+/// What the search for a checkpoint reports.
 #[derive(Debug)]
 pub(crate) enum Look {
     /// A file was set aside, or could not be read.
     Unusable(CheckpointError),
-    /// Of the state that is being read, this many pieces of all are good.
+    /// Pieces of a state were read and are good.
     Read {
-        /// Its epoch.
         epoch: u64,
-        /// Pieces.
+        /// Pieces that were read so far.
         done: usize,
-        /// Pieces of all.
         all: usize,
     },
 }
 
 impl Store {
-    /// Keeps a state as `checkpoints/<epoch>.ckpt`, and of the others the newest two. Takes as long
-    /// as the disk: not for the control loop.
+    /// Stores a state as `checkpoints/<epoch>.ckpt`, and removes all others but the newest two. It takes as long as the
+    /// disk, so it is not for the control loop.
     pub(crate) fn save(
         &self,
         table: Arc<Table>,
@@ -89,9 +84,8 @@ impl Store {
         Ok(self.dated()?.into_iter().map(|(_, path)| path).collect())
     }
 
-    /// Of the whole checkpoints that `belongs` accepts by epoch and state digest, the one of the
-    /// greatest epoch (R21). What is damaged is set aside; what does not belong is left alone,
-    /// since it may be the state of the other side of a fork.
+    /// The whole checkpoint of the greatest epoch among those that `belongs` accepts by header and state digest (R21). A
+    /// damaged one is set aside. One that does not belong stays, since it may be the state of the other side of a fork.
     pub(crate) fn newest_whole(
         &self,
         run: RunId,
@@ -137,7 +131,7 @@ impl Store {
         Ok(())
     }
 
-    /// The same, with the time of modification.
+    /// The same, with the times of modification.
     fn dated(&self) -> Result<Vec<(SystemTime, PathBuf)>, StoreError> {
         let mut found = Vec::new();
         for path in files(&self.checkpoints_folder())? {
@@ -160,12 +154,12 @@ impl Store {
 }
 
 impl Saved {
-    /// The state of `table`, which `file` holds.
+    /// The state of `table`, whose checkpoint is `file`.
     pub(super) fn new(table: Arc<Table>, file: File) -> Self {
         Self { state: table.state(), table, file: Arc::new(file) }
     }
 
-    /// The bytes of a piece, as they are sent, if there is such a piece and it can be read.
+    /// The bytes of a piece, as they are served, if there is such a piece and it can be read.
     pub(crate) fn piece(&self, piece: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; 4 * self.table.piece(piece)?.len()];
         self.file.read_exact_at(&mut bytes, self.table.offset(piece)?).ok()?;
@@ -173,8 +167,8 @@ impl Saved {
     }
 }
 
-/// Writes a checkpoint that is younger than `newest`, whatever the clock says. Either the whole
-/// file has its name afterwards, or nothing is left of it.
+/// Writes a checkpoint whose time of modification is later than `newest`, whatever the clock says. Afterwards the whole
+/// file has its name, or nothing is left of it.
 pub(super) fn write(
     path: &Path,
     table: &Table,
@@ -186,12 +180,12 @@ pub(super) fn write(
     write_pieces(&temporary, table, theta, momentum, newest)
         .and_then(|()| take_over(&temporary, path, table))
         .inspect_err(|_| {
-            // The error that brought us here says more than one of this.
+            // The first error says more than a second one would.
             let _ = fs::remove_file(&temporary);
         })
 }
 
-/// Writes `header ‖ table ‖ pieces`, down to the disk. Pieces of nothing but zeros become holes.
+/// Writes `header ‖ table ‖ pieces` down to the disk. Pieces of zeros become holes.
 fn write_pieces(
     path: &Path,
     table: &Table,
@@ -231,7 +225,7 @@ fn write_pieces(
     Ok(file.sync_all().map_err(&failed)?)
 }
 
-/// Reads `temporary` back, and gives it its name.
+/// Reads `temporary` back, and renames it if it is right.
 fn take_over(temporary: &Path, path: &Path, table: &Table) -> Result<File, StoreError> {
     let reread = cannot("read back", temporary);
     let mut file = File::open(temporary).map_err(&reread)?;

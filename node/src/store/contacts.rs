@@ -1,10 +1,9 @@
-//! Where peers were reached, and where this node listened: the files `peers` and `ports` of the data
-//! folder, an address a line, the best first.
+//! Lists of addresses, one a line and the best first: `peers`, where peers were reached, and `ports`, where this node
+//! listened. Both are in the data folder.
 //!
-//! A node that comes back dials `peers` beside its entry points, so it needs none; and it listens at the same
-//! `ports`, or where all come back at once each would dial where nobody is any more. What stands there
-//! is no secret and proves nothing: who answers is known by its key, and a line that makes no sense
-//! is left out.
+//! A node that comes back dials `peers` as well as its entry points, so it needs none. It listens at the same `ports`;
+//! otherwise, if all come back at once, each would dial addresses that nobody has any more. The lists are neither
+//! secret nor trusted: a peer is recognised by its key, and a line that makes no sense is ignored.
 
 use std::{
     fs::File,
@@ -18,27 +17,26 @@ use crate::{
     os::unless_missing,
 };
 
-/// Addresses that are kept.
+/// How many addresses a list may have.
 pub(crate) const CONTACTS: usize = 256;
 
-/// Longest file that is read: 256 addresses of a name of the greatest length.
+/// Longest file that is read: 256 addresses with names of the greatest length.
 const FILE_BYTES_MAX: u64 = 128 << 10;
 
-/// What was read.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Contacts {
-    /// The best first.
+    /// The addresses, the best first.
     pub(crate) addresses: Vec<Address>,
-    /// Lines that are no address.
+    /// How many lines are no address.
     pub(crate) ignored: usize,
 }
 
-/// Reads where peers were reached; no file is an empty list.
+/// Reads the list of peers; without the file it is empty.
 pub(crate) fn read(data_dir: &Path) -> io::Result<Contacts> {
     read_list(&data_dir.join(PEERS), address::parse_entry)
 }
 
-/// Reads where this node listened; no file is an empty list.
+/// Reads the list of ports; without the file it is empty.
 pub(crate) fn read_ports(data_dir: &Path) -> io::Result<Contacts> {
     read_list(&data_dir.join(PORTS), address::parse_listen)
 }
@@ -62,12 +60,10 @@ fn read_list(
     Ok(contacts)
 }
 
-/// Replaces the list of peers.
 pub(crate) fn write(data_dir: &Path, addresses: &[Address]) -> io::Result<()> {
     write_list(&data_dir.join(PEERS), addresses)
 }
 
-/// Replaces the list of ports.
 pub(crate) fn write_ports(data_dir: &Path, addresses: &[Address]) -> io::Result<()> {
     write_list(&data_dir.join(PORTS), addresses)
 }
@@ -105,7 +101,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
     }
 
-    /// Whoever can write there can at most have us dial.
+    /// Somebody who can write to the folder can at most make the node dial.
     #[test]
     fn lines_that_are_no_address_are_left_out() {
         let folder = tempfile::tempdir().unwrap();

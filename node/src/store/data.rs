@@ -1,9 +1,9 @@
-//! The files of the run's data that this node has fetched: `data/<BLAKE3>`. While one comes it is
-//! `data/<BLAKE3>.part`, with holes, beside the values of its pieces, `data/<BLAKE3>.tree`.
+//! The files of the run's data that this node has fetched: `data/<BLAKE3>`. A file that is arriving is
+//! `data/<BLAKE3>.part`, with holes, and the values of its pieces are in `data/<BLAKE3>.tree`.
 //!
-//! Nothing is flushed and nothing is noted about which pieces are there: who goes on after a restart
-//! reads them all, and keeps those whose value is right. What comes from a web server comes in order, and
-//! may have no values: then only the whole is checked.
+//! Nothing is flushed, and no list says which pieces are there. After a restart all pieces are read, and those with the
+//! right value are kept. A web server sends the pieces in order, perhaps without values; then only the whole file is
+//! checked.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -18,51 +18,48 @@ use intellect_protocol::base::tree::{Tree, piece_of, value_of};
 use super::{Store, StoreError, files, replace, run_folder};
 use crate::os::{self, cannot, unless_missing};
 
-/// A file that is on its way.
 #[derive(Debug)]
 pub(crate) struct Part {
     file: File,
     path: PathBuf,
-    /// Where it lies once it is whole.
+    /// Path that the file gets once it is whole.
     whole: PathBuf,
-    /// The values of its pieces, where they are known.
+    /// The values of its pieces, if they are known.
     tree: Option<Tree>,
-    /// Bytes of the whole.
     length: u64,
 }
 
 impl Store {
-    /// Where a file lies once it is whole.
     pub(crate) fn data_path(&self, file: &Fingerprint) -> PathBuf {
         path_in(&self.folder, file)
     }
 
-    /// Whether there is a whole one of that name and length.
+    /// Whether there is a whole file with that digest as its name and of that length.
     pub(crate) fn has_data(&self, file: &Fingerprint) -> bool {
         let about = fs::metadata(self.data_path(file));
         about.is_ok_and(|about| about.is_file() && about.len() == file.bytes)
     }
 
-    /// Takes a file that was whole, and is damaged, for one that is on its way: what is right of it stays.
+    /// Treats a damaged file as one that is arriving, so that its good pieces are kept.
     ///
     /// # Errors
-    /// The system says no.
+    /// The system refused to rename it.
     pub(crate) fn reopen_data(&self, file: &Fingerprint) -> Result<(), StoreError> {
         let path = self.data_path(file);
         fs::rename(&path, part_path(&path)).map_err(cannot("set aside", &path))?;
         Ok(())
     }
 
-    /// The values of the pieces of a file, if they have come.
+    /// The values of the pieces of a file, if they have been fetched.
     pub(crate) fn data_tree(&self, file: &Fingerprint) -> Option<Tree> {
         let bytes = fs::read(tree_path(&self.data_path(file))).ok()?;
         Tree::from_bytes(&bytes, file.bytes, &Digest(file.digest))
     }
 
-    /// Begins a file, or goes on with it; its pieces have these values, where they are known.
+    /// Begins to receive a file, or resumes it. `tree` has the values of its pieces, if they are known.
     ///
     /// # Errors
-    /// The system says no.
+    /// The system refused to write it.
     pub(crate) fn receive_data(
         &self,
         file: &Fingerprint,
@@ -81,32 +78,32 @@ impl Store {
 }
 
 impl Part {
-    /// Keeps a piece, which begins at `offset`.
+    /// Stores a piece that begins at `offset`.
     ///
     /// # Errors
-    /// The system says no.
+    /// The system refused to write it.
     pub(crate) fn put(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         Ok(self.file.write_all_at(bytes, offset).map_err(cannot("write", &self.path))?)
     }
 
-    /// The pieces that are here, by their numbers, each read and checked.
-    pub(crate) fn held(&self) -> BTreeSet<usize> {
+    /// The numbers of the pieces that are here; each is read and checked.
+    pub(crate) fn present(&self) -> BTreeSet<usize> {
         let numbers = (0..).take_while(|number| piece_of(self.length, *number).is_some());
         numbers.filter(|number| self.tree.is_some() && self.value(*number).is_some()).collect()
     }
 
-    /// The values of the pieces that are here without a gap from the first one on. Where nothing is known
-    /// of them they are as they lie there.
+    /// The values of the pieces that are here without a gap from the first one on. Where no values are known, they are
+    /// computed from the bytes as they are.
     pub(crate) fn begun(&self) -> Vec<Digest> {
         (0..).map_while(|number| self.value(number)).collect()
     }
 
-    /// Whether these bytes may be the piece of this number: they are, where its value is known.
+    /// Whether these bytes can be the piece of this number. If its value is known, they must match it.
     pub(crate) fn fits(&self, number: usize, piece: &[u8]) -> bool {
         self.tree.as_ref().is_none_or(|tree| tree.has(number, piece))
     }
 
-    /// The value of a piece that is here.
+    /// The value of a piece, if it is here.
     fn value(&self, number: usize) -> Option<Digest> {
         let (offset, length) = piece_of(self.length, number)?;
         let mut piece = vec![0; length as usize];
@@ -114,18 +111,18 @@ impl Part {
         self.fits(number, &piece).then(|| value_of(self.length, number, &piece))
     }
 
-    /// Begins anew: nothing of what has come is right.
+    /// Removes all bytes, of which none is right.
     ///
     /// # Errors
-    /// The system says no.
+    /// The system refused to cut the file.
     pub(crate) fn clear(&self) -> Result<(), StoreError> {
         Ok(self.file.set_len(0).map_err(cannot("write", &self.path))?)
     }
 
-    /// Flushes what has come, which is all of it, and gives it its name.
+    /// Flushes the file, which is whole, and renames it.
     ///
     /// # Errors
-    /// The system says no.
+    /// The system refused to flush or rename it.
     pub(crate) fn finish(&self) -> Result<(), StoreError> {
         let finish = || -> io::Result<()> {
             self.file.set_len(self.length)?;
@@ -139,12 +136,12 @@ impl Part {
     }
 }
 
-/// Where a file lies in the folder of its run once it is whole.
+/// Path of a whole file in the folder of its run.
 pub(crate) fn path_in(folder: &Path, file: &Fingerprint) -> PathBuf {
     folder.join(FOLDER).join(Digest(file.digest).hex())
 }
 
-/// Everything that lies there of a run.
+/// Paths of all data files of a run, whole or not.
 pub(super) fn paths(data_dir: &Path, run: RunId) -> Vec<PathBuf> {
     files(&run_folder(data_dir, run).join(FOLDER)).unwrap_or_default()
 }
@@ -182,21 +179,21 @@ mod tests {
         let (bytes, file, tree) = file();
         assert_eq!(store().data_tree(&file), None);
         let part = store().receive_data(&file, Some(&tree)).unwrap();
-        assert!(part.held().is_empty());
+        assert!(part.present().is_empty());
         part.put(2 << 20, &bytes[2 << 20..]).unwrap();
         part.put(0, b"torn").unwrap();
         drop(part);
         assert_eq!(store().data_tree(&file), Some(tree.clone()));
         let part = store().receive_data(&file, Some(&tree)).unwrap();
-        assert_eq!(part.held(), BTreeSet::from([2]));
+        assert_eq!(part.present(), BTreeSet::from([2]));
         assert!(!store().has_data(&file));
         for (offset, length, _) in tree.pieces() {
             let begin = usize::try_from(offset).unwrap();
             part.put(offset, &bytes[begin..begin + length as usize]).unwrap();
         }
-        // Whatever stood behind it.
+        // More bytes than the file has are cut off.
         part.put(file.bytes, b"more").unwrap();
-        assert_eq!(part.held(), BTreeSet::from([0, 1, 2]));
+        assert_eq!(part.present(), BTreeSet::from([0, 1, 2]));
         part.finish().unwrap();
         assert!(store().has_data(&file));
         assert_eq!(fs::read(store().data_path(&file)).unwrap(), bytes);
@@ -204,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_one_is_mended_piece_by_piece() {
+    fn a_damaged_file_is_repaired_piece_by_piece() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
         let (mut bytes, file, tree) = file();
@@ -213,7 +210,10 @@ mod tests {
         fs::write(store.data_path(&file), &bytes).unwrap();
         store.reopen_data(&file).unwrap();
         assert!(!store.has_data(&file));
-        assert_eq!(store.receive_data(&file, Some(&tree)).unwrap().held(), BTreeSet::from([0, 2]));
+        assert_eq!(
+            store.receive_data(&file, Some(&tree)).unwrap().present(),
+            BTreeSet::from([0, 2])
+        );
         fs::write(tree_path(&store.data_path(&file)), [7; 96]).unwrap();
         assert_eq!(store.data_tree(&file), None);
     }

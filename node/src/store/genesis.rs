@@ -1,7 +1,7 @@
-//! The weights that a run begins with, where its manifest names published ones: `genesis.ckpt`.
+//! The weights that a run begins with, if its manifest names published ones: `genesis.ckpt`.
 //!
-//! The file is a checkpoint of no run yet ([`Header::published`]). It is kept as long as the run,
-//! since whoever comes first needs it; its momentum, all zeros, is a hole in the file.
+//! The file is a checkpoint of no run ([`Header::published`]). It is kept as long as the run, since every newcomer needs
+//! it. Its momentum, all zeros, is a hole in the file.
 
 use std::{
     fs::{self, File},
@@ -21,69 +21,68 @@ use crate::{
     os::{self, cannot},
 };
 
-/// Published weights, whole and checked.
+/// Published weights, read and checked.
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// In canonical order.
+    /// The parameters, in canonical order.
     pub(crate) theta: Vec<f32>,
-    /// The file that they are in.
+    /// The file of the weights, ready to be served.
     pub(crate) saved: Saved,
 }
 
-/// Why there are no published weights in a file.
+/// Why a file has no published weights that can be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PublishedError {
-    /// It cannot be read, or makes no sense.
+    /// The file cannot be read, or makes no sense.
     #[error(transparent)]
     Read(#[from] CheckpointError),
-    /// Other weights, or a state of a run.
+    /// The file contains other weights, or a state of a run.
     #[error(
         "{} holds {found}, this run begins with the weights {expected}: name the file that \
          `manifest new` wrote beside this run's manifest",
         path.display()
     )]
     Other {
-        /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// What the file contains, in words.
         found: String,
-        /// What the manifest names.
+        /// The digest that the manifest names.
         expected: Digest,
     },
-    /// Whoever hands them on hands on the same.
+    /// The weights are those of the manifest, but cannot be trained. Other peers have the same.
     #[error(
         "this run cannot be trained: in {state}, which its manifest names as its genesis, {why}; \
          its organiser has to publish a run with other weights"
     )]
     Useless {
-        /// What the manifest names.
+        /// The digest that the manifest names.
         state: Digest,
-        /// What is wrong with it.
+        /// What is wrong with the weights.
         why: Useless,
     },
 }
 
-/// Why published weights are of no use, from wherever they come: their organiser's mistake.
+/// Why published weights cannot be trained. The organiser has published them by mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Useless {
-    /// There is none before the first epoch.
+    /// Their momentum is not zero, as it must be before the first epoch.
     #[error("the momentum is not zero")]
     Momentum,
-    /// Nothing can be computed with them.
+    /// They contain a number that is not finite.
     #[error("a number is not finite")]
     NotFinite,
 }
 
-/// What `theta` is as a run's first state: its digest is what a manifest names.
+/// The table of `theta` as a run's first state; a manifest names its digest.
 pub(crate) fn table(theta: &[f32]) -> Result<Table, EncodeError> {
     Table::of(Header::published(theta.len() as u64), theta, &vec![0.0; theta.len()])
 }
 
-/// Writes `theta`, whose table this is, for the first node of a run. The file must not exist.
+/// Writes `theta`, with its table, for the first node of a run. The file must not exist.
 pub(crate) fn publish(path: &Path, table: &Table, theta: &[f32]) -> Result<(), StoreError> {
     File::create_new(path).map_err(cannot("create", path))?;
     write(path, table, theta).map(drop).inspect_err(|_| {
-        // What is there is ours, and nothing.
+        // The file is ours, and of no use.
         let _ = fs::remove_file(path);
     })
 }
@@ -93,7 +92,7 @@ fn write(path: &Path, table: &Table, theta: &[f32]) -> Result<File, StoreError> 
 }
 
 impl Published {
-    /// Reads the weights `state` of a model of `parameters` parameters.
+    /// Reads the weights with the digest `state`, of a model with that many `parameters`.
     pub(crate) fn read(
         path: &Path,
         state: Digest,
@@ -128,28 +127,28 @@ impl Published {
 }
 
 impl Store {
-    /// Where the weights lie that the run begins with.
+    /// Path of the weights that the run begins with.
     pub(crate) fn genesis_path(&self) -> PathBuf {
         self.folder.join("genesis.ckpt")
     }
 
-    /// Keeps published weights that lie elsewhere on this machine, at `from`: the same file if that
-    /// can be, else another one.
+    /// Stores published weights that are in the file `from` on this machine: as a link to that file if possible, else as
+    /// a copy.
     pub(crate) fn adopt_genesis(&self, from: &Path, weights: &Published) -> Result<(), StoreError> {
         let path = self.genesis_path();
         let temporary = path.with_extension(TEMPORARY);
-        // What an earlier start left.
+        // An earlier start may have left it.
         let _ = fs::remove_file(&temporary);
         if fs::hard_link(from, &temporary).is_err() {
             return write(&path, &weights.saved.table, &weights.theta).map(drop);
         }
         let kept = fs::rename(&temporary, &path).and_then(|()| os::sync_parent(&path));
-        // Where both were the same file already, the new name is left.
+        // If both were the same file already, rename leaves the temporary name.
         let _ = fs::remove_file(&temporary);
         Ok(kept.map_err(cannot("link to", &path))?)
     }
 
-    /// Keeps published weights that were fetched.
+    /// Stores published weights that were fetched.
     pub(crate) fn save_genesis(
         &self,
         table: Table,
@@ -189,12 +188,12 @@ mod tests {
         );
     }
 
-    /// Whoever published them is blamed, not the disk.
+    /// The error names the organiser, not the disk.
     #[test]
     fn weights_that_nobody_can_train_are_their_organiser_s_fault() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.ckpt");
-        let told = |theta: [f32; 2], v: [f32; 2]| {
+        let refused = |theta: [f32; 2], v: [f32; 2]| {
             let [theta, v] = [theta, v].map(|numbers| numbers.map(f32::to_le_bytes).concat());
             let digest = |bytes: &[u8]| *blake3::hash(bytes).as_bytes();
             let header = Header::published(2).to_bytes();
@@ -207,8 +206,8 @@ mod tests {
             ([1.0, 2.0], [0.0, -1.0], "the momentum is not zero"),
             ([1.0, f32::INFINITY], [0.0; 2], "a number is not finite"),
         ] {
-            let told = told(theta, v);
-            assert!(told.contains(why) && told.contains("its organiser"), "{told}");
+            let error = refused(theta, v);
+            assert!(error.contains(why) && error.contains("its organiser"), "{error}");
         }
     }
 

@@ -1,8 +1,8 @@
-//! A checkpoint that is on its way: `incoming/<state digest>/checkpoint`, in the layout of a whole
-//! one, with holes where pieces are missing.
+//! A checkpoint that is arriving: `incoming/<state digest>/checkpoint`, in the layout of a whole one, with holes where
+//! pieces are missing.
 //!
-//! Nothing is flushed and nothing is noted about which pieces are there: who goes on after a
-//! restart reads them all, and keeps what hashes to its digest. One such folder is kept.
+//! Nothing is flushed, and no list says which pieces are there. After a restart all pieces are read, and those that match
+//! their digests are kept. There is one such folder at most.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -15,7 +15,7 @@ use intellect_protocol::history::checkpoint::{HEADER_BYTES, Header, Table};
 use super::{Store, StoreError, files};
 use crate::os::{self, cannot, unless_missing};
 
-/// The file of a checkpoint that is on its way.
+/// The file of a checkpoint that is arriving.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     path: PathBuf,
@@ -23,30 +23,30 @@ pub(crate) struct Incoming {
 }
 
 impl Store {
-    /// The state whose checkpoint was on its way before.
+    /// The state whose checkpoint was arriving before.
     pub(crate) fn partial(&self) -> Option<Digest> {
         let folders = files(&self.incoming_folder()).ok()?.into_iter();
         let mut states = folders.filter_map(|path| Digest::from_hex(path.file_name()?.to_str()?));
         states.find(|state| self.partial_table(state).is_some())
     }
 
-    /// What a checkpoint on its way consists of, if that much of it has come.
+    /// The table of a checkpoint that is arriving, if the table has come.
     pub(crate) fn partial_table(&self, state: &Digest) -> Option<Table> {
         let mut file = File::open(self.incoming_path(state)).ok()?;
         let mut bytes = vec![0; HEADER_BYTES];
         file.read_exact(&mut bytes).ok()?;
         let count = Header::from_bytes(&bytes).ok()?.piece_count().ok()?;
-        // No longer than the file: it may be damaged.
+        // The number of pieces may be damaged: the table must fit into the file.
         let more = u64::try_from(count.checked_mul(32)?).ok()?;
         (file.metadata().ok()?.len() >= more).then_some(())?;
         file.take(more).read_to_end(&mut bytes).ok()?;
         Table::from_bytes(&bytes, state).ok()
     }
 
-    /// Begins a checkpoint, or goes on with it; any other one is removed.
+    /// Begins to receive a checkpoint, or resumes it. Any other one is removed.
     ///
     /// # Errors
-    /// The system says no.
+    /// The system refused to write it.
     pub(crate) fn receive(&self, table: &Table) -> Result<Incoming, StoreError> {
         let (state, path) = (table.state(), self.incoming_path(&table.state()));
         if self.partial_table(&state).is_none() {
@@ -64,10 +64,10 @@ impl Store {
         Ok(Incoming { path, file })
     }
 
-    /// Removes checkpoints on their way, but for one.
+    /// Removes all checkpoints that are arriving, except `but`.
     ///
     /// # Errors
-    /// The system says no.
+    /// The system refused to remove one.
     pub(crate) fn drop_incoming(&self, but: Option<&Digest>) -> Result<(), StoreError> {
         let folder = self.incoming_folder();
         if !folder.exists() {
@@ -82,10 +82,10 @@ impl Store {
         Ok(())
     }
 
-    /// Removes one whose checkpoint is whole and kept.
+    /// Removes the arriving form of a checkpoint that is stored whole by now.
     ///
     /// # Errors
-    /// The system says no.
+    /// The system refused to remove it.
     pub(crate) fn drop_received(&self, state: &Digest) -> Result<(), StoreError> {
         let path = self.incoming_folder().join(state.hex());
         unless_missing(fs::remove_dir_all(&path)).map_err(cannot("remove", &path))?;
@@ -102,15 +102,15 @@ impl Store {
 }
 
 impl Incoming {
-    /// Keeps a piece, which begins at `offset` of the checkpoint.
+    /// Stores a piece, which begins at `offset` of the checkpoint.
     ///
     /// # Errors
-    /// The system says no.
+    /// The system refused to write it.
     pub(crate) fn put(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         Ok(self.file.write_all_at(bytes, offset).map_err(cannot("write", &self.path))?)
     }
 
-    /// A piece that was kept, if all of it is there.
+    /// A stored piece, if all of it is there and matches its digest.
     pub(crate) fn get(&self, table: &Table, piece: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; 4 * table.piece(piece)?.len()];
         self.file.read_exact_at(&mut bytes, table.offset(piece)?).ok()?;

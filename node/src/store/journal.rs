@@ -1,24 +1,22 @@
-//! What binds this node, in `votes.log`, and what it has seen decided, in `receipts.log`.
+//! The votes that bind this node, in `votes.log`, and what it has seen decided, in `receipts.log`.
 //!
-//! The first record of `votes.log` is the log id, drawn for this folder: the same key on two machines
-//! is two voters. Only that of a simulated peer, or of a founder whom the manifest names with one, is
-//! known before. That such an id was used in a run is noted outside of `runs/`, so that it is not
-//! used again when the log is lost: whoever has forgotten what it voted is another voter (R19).
-//! Each start appends its incarnation, the greater of the last one + 1 and the time, so that it
-//! rises across a lost log too (R20). A simulated peer counts its starts, 1, 2, 3 …, so that its
-//! receipts repeat, and looks at the clock only where its log is lost. Then come votes, as
+//! The first record of `votes.log` is the log id, drawn for this folder: the same key on two machines is two voters. Only
+//! the first id of a simulated peer, or of a founder that the manifest names with one, is known in advance. A file
+//! outside of `runs/` notes that such an id was used in a run, so that it is not used again when the log is lost: a
+//! node that has forgotten its votes is another voter (R19). Each start appends its incarnation, the greater of the
+//! last one + 1 and the time, so that it also rises when a log is lost (R20). A simulated peer counts its starts, 1, 2,
+//! 3 …, so that its receipts repeat; it uses the clock only if its log is lost. Then come votes, as
 //! [`wire::canonical`] writes them.
 //!
-//! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. So is one
-//! that was cut off between two records, or put back from a copy, where that can be seen: a certificate in
-//! `receipts.log` counts a vote of this log that is not in it. Of
-//! such a `receipts.log` the part before the damage is kept, since each link proves itself, and
-//! binds nobody; the rest is fetched from others again, and a state that lies beyond it is not used
+//! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. So is one that was cut
+//! off between two records, or restored from a copy, if that shows: a certificate in `receipts.log` counts a vote of
+//! this log that is not in it. From a damaged `receipts.log` the part before the damage is kept, since each link
+//! proves itself and binds nobody. The rest is fetched from other peers again, and a state beyond it is not used
 //! until then.
 //!
-//! `receipts.log` only grows. `votes.log` is rewritten when it has grown: without the votes of
-//! epochs that were committed long ago, and with a note of how far. A node that has to go back
-//! behind that (its states are lost) has forgotten votes, so its log is lost (R19).
+//! `receipts.log` only grows. `votes.log` is rewritten when it has grown: without the votes of epochs that were committed
+//! long ago, and with a note of the last such epoch. A node that has to go back behind that epoch, because its states
+//! are lost, has forgotten votes; so its log counts as lost (R19).
 
 use std::{
     fs::File,
@@ -44,40 +42,39 @@ use crate::{
 /// Which log binds this start of the node, and which start it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
-    /// The log of votes.
     pub(crate) log: LogId,
-    /// Rises with every start.
+    /// Number of the start, which rises with every start.
     pub(crate) incarnation: u64,
 }
 
-/// Both logs, open for more.
+/// Both logs, open for more records.
 #[derive(Debug)]
 pub(crate) struct Journal {
     votes: Log,
     receipts: Log,
     start: Start,
-    /// Votes of epochs up to this one are not in the log any more.
+    /// Votes of epochs up to this one may be missing in the log.
     forgotten: u64,
-    /// Length of `votes.log` when it was last rewritten, or opened.
+    /// Length of `votes.log` when it was last opened or rewritten.
     settled_bytes: u64,
 }
 
-/// A start of the node, and what the starts before it left.
+/// A start of the node, and what earlier starts left.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    /// Open for more.
+    /// The logs, open for more records.
     pub(crate) journal: Journal,
-    /// The votes that bind, in order.
+    /// The votes that bind this node, in order.
     pub(crate) votes: Vec<Record>,
-    /// What was decided, in order.
+    /// The records of its lineage, in order.
     pub(crate) receipts: Vec<Record>,
-    /// Files that were set aside.
+    /// Files that were set aside, because they were damaged or lacked a vote.
     pub(crate) damaged: Vec<PathBuf>,
 }
 
-/// What a `votes.log` says.
+/// The contents of a `votes.log`.
 #[derive(Default)]
-struct Kept {
+struct VoteLog {
     log: Option<LogId>,
     incarnation: u64,
     forgotten: u64,
@@ -85,8 +82,8 @@ struct Kept {
 }
 
 impl Store {
-    /// Begins an incarnation, durably: nothing may be sent before. `first` is the id of the first
-    /// log where it is known, `origin` that of the identity, `now_ms` the Unix time.
+    /// Begins an incarnation durably; nothing may be sent before. `first` is the id of the first log if it is known in
+    /// advance, `origin` that of the identity, `now_ms` the Unix time.
     pub(crate) fn begin(
         &self,
         first: Option<LogId>,
@@ -100,33 +97,34 @@ impl Store {
         let unused = claimed.map_err(cannot("write", &self.used))?;
         let mut damaged = Vec::new();
         let (receipts, decided) = self.open_receipts(&mut damaged)?;
-        let (mut kept, whole) = Kept::of(&content.records);
+        let (mut vote_log, whole) = VoteLog::of(&content.records);
         let mut bytes = content.bytes;
-        if content.damaged || !whole || kept.lacks_a_vote(&decided) {
+        if content.damaged || !whole || vote_log.lacks_a_vote(&decided) {
             self.set_aside(&path)?;
-            kept = Kept { incarnation: kept.incarnation, ..Kept::default() };
+            vote_log = VoteLog { incarnation: vote_log.incarnation, ..VoteLog::default() };
             bytes = 0;
             damaged.push(path.clone());
         }
         let mut records = Vec::new();
-        let is_lost = kept.log.is_none() && (exists || !unused);
-        let log = match kept.log {
+        let is_lost = vote_log.log.is_none() && (exists || !unused);
+        let log = match vote_log.log {
             Some(log) => log,
             None => {
-                let log = first.filter(|_| !is_lost).map_or_else(|| draw(&path), Ok)?;
+                let log = if is_lost { None } else { first }.map_or_else(|| draw(&path), Ok)?;
                 records.push(record(KIND_LOG, log.as_bytes()));
                 log
             }
         };
-        let next = kept.incarnation.saturating_add(1);
+        let next = vote_log.incarnation.saturating_add(1);
         let counts = origin == Origin::Simulated && !is_lost;
         let incarnation = if counts { next } else { next.max(now_ms) };
         records.push(record(KIND_INCARNATION, &incarnation.to_le_bytes()));
         let votes = append_to(&path, bytes, &records)?;
         let start = Start { log, incarnation };
         let settled_bytes = votes.bytes();
-        let journal = Journal { votes, receipts, start, forgotten: kept.forgotten, settled_bytes };
-        Ok(Begun { journal, votes: kept.votes, receipts: decided, damaged })
+        let journal =
+            Journal { votes, receipts, start, forgotten: vote_log.forgotten, settled_bytes };
+        Ok(Begun { journal, votes: vote_log.votes, receipts: decided, damaged })
     }
 
     fn open_receipts(&self, damaged: &mut Vec<PathBuf>) -> Result<(Log, Vec<Record>), StoreError> {
@@ -142,12 +140,12 @@ impl Store {
         self.set_aside(&path)?;
         damaged.push(path.clone());
         let mut log = open(0)?;
-        let kept = content.records.get(..decided.len()).unwrap_or_default();
-        log.rewrite(kept).map_err(cannot("write", &path))?;
+        let good = content.records.get(..decided.len()).unwrap_or_default();
+        log.rewrite(good).map_err(cannot("write", &path))?;
         Ok((log, decided))
     }
 
-    /// The votes of `journal` count as lost (R19): their log is set aside, and another one begun.
+    /// Treats the votes of `journal` as lost (R19): sets their log aside and begins another one.
     pub(crate) fn renew(&self, journal: &mut Journal) -> Result<(), StoreError> {
         let path = journal.votes.path().to_owned();
         self.set_aside(&path)?;
@@ -163,7 +161,7 @@ impl Store {
         Ok(())
     }
 
-    /// Notes, durably, that a log id that was known before is used; false if it was before.
+    /// Notes durably that the log id known in advance is used. Returns false if it was used before.
     fn claim_first(&self) -> io::Result<bool> {
         self.used.parent().map_or(Ok(()), os::create_folder)?;
         match File::create_new(&self.used) {
@@ -175,7 +173,7 @@ impl Store {
 }
 
 impl Journal {
-    /// Which start this is, and which log binds it.
+    /// Which log binds this start, and its incarnation.
     pub(crate) fn start(&self) -> Start {
         self.start
     }
@@ -185,8 +183,8 @@ impl Journal {
         self.forgotten
     }
 
-    /// Appends records, and returns once they are on the disk. After an error none of them counts;
-    /// giving some of them twice changes nothing.
+    /// Appends records, and returns once they are on the disk. After an error none of them counts; records may be appended
+    /// twice without effect.
     pub(crate) fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
         let (decided, votes): (Vec<_>, Vec<_>) =
             records.iter().partition(|record| record.is_of_lineage());
@@ -198,7 +196,7 @@ impl Journal {
         let before = self.votes.bytes();
         add(&mut self.votes, &votes)?;
         if let Err(error) = add(&mut self.receipts, &links) {
-            // They will be given again.
+            // The caller will append these records again.
             self.votes.take_back(before);
             return Err(error);
         }
@@ -206,8 +204,10 @@ impl Journal {
             Record::Committed { head } => Some(head.epoch),
             _ => None,
         });
-        if let Some(head) = head.filter(|_| self.has_grown()) {
-            // It is as good as before, and longer; the next time it is tried again.
+        if let Some(head) = head
+            && self.has_grown()
+        {
+            // If this fails, the log is merely longer than it could be, and the next append tries again.
             if let Err(error) = self.forget(head.saturating_sub(VOTES_KEPT)) {
                 let path = self.votes.path().display();
                 tracing::warn!(%error, %path, "the log cannot be made shorter");
@@ -223,7 +223,7 @@ impl Journal {
     /// Rewrites `votes.log` without the votes of epochs up to `epoch`.
     fn forget(&mut self, epoch: u64) -> io::Result<()> {
         let content = Content::read(self.votes.path())?;
-        let (kept, whole) = Kept::of(&content.records);
+        let (vote_log, whole) = VoteLog::of(&content.records);
         if content.damaged || !whole {
             return Err(io::Error::other("it does not read back as it was written"));
         }
@@ -234,27 +234,27 @@ impl Journal {
             record(KIND_INCARNATION, &incarnation.to_le_bytes()),
             record(KIND_FORGOTTEN, &forgotten.to_le_bytes()),
         ];
-        records.extend(kept.votes.iter().filter(|vote| epoch_of(vote) > epoch).map(vote));
+        records.extend(vote_log.votes.iter().filter(|vote| epoch_of(vote) > epoch).map(vote));
         let rewritten = self.votes.rewrite(&records);
         (self.forgotten, self.settled_bytes) = (forgotten, self.votes.bytes());
         rewritten
     }
 }
 
-impl Kept {
-    /// What `records` say, and whether all of them make sense.
+impl VoteLog {
+    /// Reads `records`, and returns whether all of them make sense.
     fn of(records: &[Vec<u8>]) -> (Self, bool) {
-        let mut kept = Self::default();
+        let mut vote_log = Self::default();
         let whole = records.iter().enumerate().all(|(index, record)| {
             let Some((kind, body)) = record.split_first() else { return false };
-            // The log id, once and first.
-            (index == 0) == (*kind == KIND_LOG) && kept.take(*kind, body).is_some()
+            // The log id comes first, and only once.
+            (index == 0) == (*kind == KIND_LOG) && vote_log.take(*kind, body).is_some()
         });
-        (kept, whole)
+        (vote_log, whole)
     }
 
-    /// Whether the newest certificate that counts a vote of this log counts one that is not in it, though it
-    /// has not been forgotten.
+    /// Whether a vote is missing: the newest certificate that counts a vote of this log counts one that is neither in the
+    /// log nor forgotten.
     fn lacks_a_vote(&self, decided: &[Record]) -> bool {
         let links = decided.iter().rev().filter_map(|record| match record {
             Record::Decided { link } => Some(link),
@@ -291,7 +291,6 @@ impl Kept {
     }
 }
 
-/// The epoch that a vote is about.
 fn epoch_of(vote: &Record) -> u64 {
     match vote {
         Record::Promised { series, .. }
@@ -301,7 +300,7 @@ fn epoch_of(vote: &Record) -> u64 {
         Record::Accepted { roster } => roster.series.epoch,
         Record::Joined { regroup, .. } => regroup.series.epoch,
         Record::Opened { opening } => opening.regroup.series.epoch,
-        // Of the lineage: never forgotten.
+        // Records of the lineage are never forgotten.
         Record::Decided { .. }
         | Record::Committed { .. }
         | Record::Marked { .. }
@@ -334,24 +333,21 @@ fn record(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind], body].concat()
 }
 
-/// Votes of so many epochs before the head are kept: those of the updates that are
-/// (docs/FORMATS.md).
+/// How many epochs before the head keep their votes: as many as keep their updates (docs/FORMATS.md).
 const VOTES_KEPT: u64 = 32;
 
-/// A `votes.log` below this length is left alone: half a day of epochs of a minute.
+/// A `votes.log` below this length is not rewritten: half a day of epochs of a minute.
 const REWRITE_BYTES: u64 = 1 << 20;
 
-/// An incarnation, `u64` LE.
+/// Kind of an incarnation, `u64` LE.
 const KIND_INCARNATION: u8 = 1;
 
-/// The log id: all after it belongs to that log, and all its votes are in it. (0 was the log id of
-/// a log without votes.)
+/// Kind of the log id. It comes first: all votes behind it belong to that log.
 const KIND_LOG: u8 = 2;
 
-/// A vote.
 const KIND_VOTE: u8 = 3;
 
-/// Up to which epoch votes have been forgotten, `u64` LE.
+/// Kind of the epoch up to which votes are forgotten, `u64` LE.
 const KIND_FORGOTTEN: u8 = 4;
 
 #[cfg(test)]

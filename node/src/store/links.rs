@@ -1,11 +1,9 @@
-//! Reads links of our lineage that the state no longer has in memory back from `receipts.log`, for
-//! others to verify.
+//! Reads links of our lineage that are no longer in memory back from `receipts.log`, for other peers to verify.
 //!
-//! The first question reads the whole log and notes where the links of each epoch lie; a later one
-//! goes on where that ended. What is read is believed by the digest of its receipt. Where a link is
-//! not found, the next question reads the log from its beginning, since a failed write may have
-//! been cut off and given again; but it does so only once for each length of the log. One question
-//! is answered at a time: whoever asks meanwhile has to ask again, or to ask another peer.
+//! The first question reads the whole log and notes where the links of each epoch are; later ones resume where that
+//! ended. A link is believed by the digest of its receipt. If a link is not found, the next question reads the log from
+//! its beginning, since a failed write may have been cut off and repeated; but only once for each length of the log.
+//! One question is answered at a time: a peer that asks meanwhile has to ask again, or ask another peer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,31 +20,32 @@ use intellect_protocol::{
 
 use super::{Store, log};
 
-/// Where links lie.
+/// Where the links are in the log.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    /// An epoch, and where a batch begins in which a link of it was written.
+pub(super) struct LinkIndex {
+    /// Pairs of an epoch and the offset of a batch that has a link of it.
     batches: BTreeSet<(u64, u64)>,
-    /// Up to here the log is known.
+    /// The log is indexed up to this offset.
     read_bytes: u64,
-    /// The length at which a link was not in it.
+    /// Length of the log when a link was not found in it.
     missed_bytes: Option<u64>,
 }
 
 impl Store {
-    /// The links of these epochs, with receipts of these digests; `None` if some are not there.
+    /// The links of these epochs whose receipts have these digests; `None` if some are not there.
     pub(crate) fn links(&self, run: &RunId, of: &[(u64, Digest)]) -> io::Result<Option<Vec<Link>>> {
         let log = File::open(self.folder.join("receipts.log"))?;
-        let Ok(mut places) = self.places.try_lock() else {
+        let Ok(mut index) = self.index.try_lock() else {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "another question is answered"));
         };
         let length = log.metadata()?.len();
-        while let Some((records, next)) = log::read_batch(&log, places.read_bytes)? {
-            let at = std::mem::replace(&mut places.read_bytes, next);
-            places.batches.extend(links_in(&records).map(|link| (link.receipt.series.epoch, at)));
+        while let Some((records, next)) = log::read_batch(&log, index.read_bytes)? {
+            let at = index.read_bytes;
+            index.read_bytes = next;
+            index.batches.extend(links_in(&records).map(|link| (link.receipt.series.epoch, at)));
         }
         let lie =
-            of.iter().flat_map(|(epoch, _)| places.batches.range((*epoch, 0)..=(*epoch, u64::MAX)));
+            of.iter().flat_map(|(epoch, _)| index.batches.range((*epoch, 0)..=(*epoch, u64::MAX)));
         let batches: BTreeSet<u64> = lie.map(|(_, at)| *at).collect();
         let mut found = BTreeMap::new();
         for at in batches {
@@ -55,14 +54,14 @@ impl Store {
             found.extend(links.map(|link| (wire::receipt_digest(run, &link.receipt), link)));
         }
         let links: Option<Vec<Link>> = of.iter().map(|(_, r)| found.remove(r)).collect();
-        if links.is_none() && places.missed_bytes != Some(length) {
-            *places = Places { missed_bytes: Some(length), ..Places::default() };
+        if links.is_none() && index.missed_bytes != Some(length) {
+            *index = LinkIndex { missed_bytes: Some(length), ..LinkIndex::default() };
         }
         Ok(links)
     }
 }
 
-/// The lineage in the folder of a run, from epoch 1 on, as its log has it. It is only read: a node may be
+/// The lineage in the folder of a run, from epoch 1 on, as its log has it. The log is only read, since a node may be
 /// running there.
 pub(crate) fn lineage(run: &Path) -> io::Result<Vec<(Head, Link)>> {
     let content = log::Content::read(&run.join("receipts.log"))?;

@@ -1,26 +1,23 @@
 //! A file of records that is appended to, a *batch* at a time: `length u32 LE ‖ first 16 bytes of
-//! BLAKE3 ‖ records`, each record `length u32 LE ‖ bytes`. Behind a batch that was flushed stands its
+//! BLAKE3 ‖ records`, each record `length u32 LE ‖ bytes`. Behind a batch that was flushed comes its
 //! *end mark*, [`end_mark`].
 //!
-//! What [`Log::append`] returned from is on the disk. A process that is killed, or a machine that
-//! loses its power, leaves at most one append half done: a *torn tail*, which is cut, since nothing
-//! that depends on it has been said to anybody. Of the pages of one append any may have reached the
-//! disk and the others be zeros or missing, so its records share one check: were each believed by
-//! itself, one behind a gap would look like damage. Whatever else does not fit its check is
-//! *damage*: the batches before it are good, those behind it cannot be told from it any more.
+//! When [`Log::append`] returns, its records are on the disk. A process that is killed, or a machine that loses its
+//! power, leaves at most one append half done: a *torn tail*. It is cut off, since nothing that depends on it has been
+//! sent. Any pages of one append may have reached the disk, while others are zeros or missing. So its records share
+//! one check: if each were believed by itself, one behind a gap would look like damage. Anything else that does not
+//! match its check is *damage*: the batches before it are good, those behind it cannot be told from it any more.
 //!
-//! A length that was damaged may reach beyond the end, as that of a torn batch does. So a tail is
-//! torn only if no whole batch begins anywhere in it, and if it has no end mark: the mark is written
-//! once the batch is on the disk, so what was told to others is never taken for half an append. The
-//! mark itself is flushed with the next batch. A power cut may take it before, and of the last batch
-//! of a program that wrote no marks there is none: then a batch that does not fit its check counts as
-//! torn.
+//! A damaged length may reach beyond the end, as that of a torn batch does. So a tail is torn only if it contains no
+//! whole batch and no end mark. The mark is written once the batch is on the disk, so a batch that others may depend on
+//! is never taken for half an append. The mark itself is flushed with the next batch. If it is missing, because of a
+//! power cut or a full disk, a batch that does not match its check counts as torn.
 //!
-//! After an append that failed, nothing is known of what the system had taken: the next one cuts
-//! the file back to where it was whole and writes all again. Asking only for another flush would
-//! be answered with success (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
+//! After an append that failed, it is unknown what the system has written. So the next append cuts the file back to
+//! where it was whole and writes everything again. Another flush alone would report success
+//! (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
 //!
-//! What records mean is the caller's.
+//! The caller decides what records mean.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -33,40 +30,38 @@ use intellect_protocol::{holdings::BATCH_BYTES, message::wire};
 
 use crate::os;
 
-/// A log that is open for more.
+/// A log that is open for more records.
 #[derive(Debug)]
 pub(super) struct Log {
     path: PathBuf,
     file: File,
-    /// Up to here every batch is whole and on the disk.
+    /// Up to this offset every batch is whole and on the disk.
     bytes: u64,
-    /// Whether there may be more behind that.
+    /// Whether there may be other bytes behind that offset.
     torn: bool,
-    /// Whether the name of the file is on the disk.
+    /// Whether the file's name is on the disk.
     named: bool,
 }
 
-/// What a log holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
-    /// The bytes of each record, up to the end or to the first batch that is damaged.
+    /// The records up to the end, or to the first batch that is damaged.
     pub(super) records: Vec<Vec<u8>>,
-    /// Their length in the file.
+    /// Length of these records in the file.
     pub(super) bytes: u64,
-    /// Whether more follows that is not merely torn.
+    /// Whether what follows is damaged and not merely torn.
     pub(super) damaged: bool,
 }
 
 impl Content {
-    /// Reads the file at `path`; one that does not exist is empty.
+    /// Reads the file at `path`; a file that does not exist is empty.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         Ok(Self::of(&os::unless_missing(fs::read(path))?.unwrap_or_default()))
     }
 
-    /// The records in `bytes`.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let mut content = Self::default();
-        // What should stand at the beginning of `rest`, and does not.
+        // A mark that is missing at the beginning of `rest`.
         let (mut rest, mut mark) = (bytes, None);
         while let Some((records, after)) = split_batch(rest) {
             content.records.extend(records);
@@ -86,30 +81,29 @@ impl Content {
 }
 
 impl Log {
-    /// Opens the log at `path`, whose first `bytes` bytes are good, and cuts what is behind them.
+    /// Opens the log at `path`, whose first `bytes` bytes are good. The next append cuts off what is behind them.
     pub(super) fn open(path: &Path, bytes: u64) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let path = path.to_owned();
         Ok(Self { path, file, bytes, torn: true, named: false })
     }
 
-    /// Whether somebody has removed it since: what it takes is lost with the process.
+    /// Whether the file has been removed since: its records are lost when the process ends.
     pub(super) fn is_removed(&self) -> bool {
         self.file.metadata().is_ok_and(|file| file.nlink() == 0)
     }
 
-    /// Where it lies.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Length of all records.
+    /// Length of the file up to the last whole batch, or its mark.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Appends records, at least one, and returns once they are on the disk. On an error, or when
-    /// the power fails, none of them counts, and the next append begins where this one did.
+    /// Appends records, at least one, and returns once they are on the disk. After an error, or a power cut, none of them
+    /// counts, and the next append begins at the same offset.
     pub(super) fn append(&mut self, records: &[Vec<u8>]) -> io::Result<()> {
         let bytes = batch(records)?;
         if !self.named {
@@ -124,7 +118,7 @@ impl Log {
         self.file.sync_data()?;
         let mark = end_mark(self.bytes);
         self.bytes += bytes.len() as u64;
-        // The batch is on the disk whether or not there is room for its mark.
+        // The batch is on the disk even if there is no room for its mark.
         if self.file.write_all(&mark).is_ok() {
             self.bytes += MARK_BYTES as u64;
             self.torn = false;
@@ -132,14 +126,13 @@ impl Log {
         Ok(())
     }
 
-    /// What lies behind the first `bytes` bytes is cut before the next append.
+    /// Drops what is behind the first `bytes` bytes; the next append cuts it off.
     pub(super) fn take_back(&mut self, bytes: u64) {
         self.torn |= bytes < self.bytes;
         self.bytes = self.bytes.min(bytes);
     }
 
-    /// Puts `records` in the place of all that there is. Whoever looks, after a crash too, finds
-    /// the old ones or these.
+    /// Replaces all records by `records`. A reader, even after a crash, finds the old records or the new ones.
     pub(super) fn rewrite(&mut self, records: &[Vec<u8>]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for record in records {
@@ -153,8 +146,7 @@ impl Log {
         file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, &self.path)?;
-        // From here on this is the log; if its name cannot be made durable now, then before the
-        // next record.
+        // From here on this file is the log. If its name cannot be made durable now, the next append does it.
         (self.file, self.bytes, self.torn) = (file, bytes.len() as u64, false);
         self.named = false;
         os::sync_parent(&self.path)?;
@@ -163,8 +155,8 @@ impl Log {
     }
 }
 
-/// The records of the batch that begins at `at`, or behind the mark that does, and where it ends;
-/// `None` if none is whole there.
+/// Reads the batch at `at`, or behind the mark there. Returns its records and the offset of its end; `None` if there is
+/// no whole batch.
 pub(super) fn read_batch(file: &File, mut at: u64) -> io::Result<Option<(Vec<Vec<u8>>, u64)>> {
     let length = file.metadata()?.len();
     let rest = |at| usize::try_from(length.saturating_sub(at)).unwrap_or(usize::MAX);
@@ -186,7 +178,6 @@ pub(super) fn read_batch(file: &File, mut at: u64) -> io::Result<Option<(Vec<Vec
     Ok(split_batch(&bytes).map(|(records, _)| (records, end)))
 }
 
-/// The bytes of one batch.
 fn batch(records: &[Vec<u8>]) -> io::Result<Vec<u8>> {
     let too_long = || io::Error::other("a record is too long for a log");
     let mut body = Vec::new();
@@ -195,13 +186,15 @@ fn batch(records: &[Vec<u8>]) -> io::Result<Vec<u8>> {
         body.extend_from_slice(&length.to_le_bytes());
         body.extend_from_slice(record);
     }
-    let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= BATCH_BYTES_MAX);
-    let length = length.ok_or_else(too_long)?;
+    if body.len() > BATCH_BYTES_MAX {
+        return Err(too_long());
+    }
+    let length = u32::try_from(body.len()).map_err(|_| too_long())?;
     Ok([length.to_le_bytes().as_slice(), &check_of(&body), &body].concat())
 }
 
-/// What stands behind a batch that begins at `at`, once it is on the disk. Only there: what a peer
-/// wrote into a record passes for no mark.
+/// The mark behind a batch that begins at `at`, once the batch is on the disk. It depends on the offset, so bytes that a
+/// peer puts into a record cannot pass for a mark.
 fn end_mark(at: u64) -> [u8; MARK_BYTES] {
     let mut hasher = blake3::Hasher::new_derive_key("intellect-node 1 end of batch");
     let mut mark = [0; MARK_BYTES];
@@ -210,14 +203,14 @@ fn end_mark(at: u64) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// What stands behind the place of a mark of which a power cut took some pages.
+/// The bytes behind a mark of which a power cut may have zeroed some pages.
 fn behind_torn<'a>(mark: &[u8; MARK_BYTES], bytes: &'a [u8]) -> Option<&'a [u8]> {
-    let (place, behind) = bytes.split_at_checked(MARK_BYTES)?;
-    let torn = place.iter().zip(mark).all(|(there, written)| *there == 0 || there == written);
+    let (there, behind) = bytes.split_at_checked(MARK_BYTES)?;
+    let torn = there.iter().zip(mark).all(|(there, written)| *there == 0 || there == written);
     torn.then_some(behind)
 }
 
-/// Whether the batch that begins at `at`, with `rest`, was on the disk.
+/// Whether `rest`, which begins with the batch at `at`, contains that batch's mark.
 fn has_mark(rest: &[u8], at: u64) -> bool {
     let mark = end_mark(at);
     rest.windows(MARK_BYTES).any(|bytes| *bytes == mark)
@@ -237,7 +230,7 @@ fn split_batch(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, &[u8])> {
     Some((records, after))
 }
 
-/// What fits its check at the beginning of `bytes`, and the bytes behind it.
+/// The body of the batch that `bytes` begin with, if it matches its check, and the bytes behind it.
 fn split_body(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
@@ -249,10 +242,9 @@ fn split_body(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (check_of(body) == *check).then_some((body, rest))
 }
 
-/// Whether an append that was cut short can have left `rest`, which begins with no whole batch.
-/// That is so if no whole batch is hidden in it, and if it ends no later than the batch that its
-/// head announces. Where the page with the first or the last bytes of the head is missing, the
-/// length in it says nothing.
+/// Whether `rest`, which begins with no whole batch, can be left over from an append that was cut short. That is so if it
+/// contains no whole batch and ends no later than its head announces. If the page with the first or the last bytes of
+/// the head is missing, the announced length means nothing.
 fn is_torn(rest: &[u8]) -> bool {
     let Some((head, body)) = rest.split_first_chunk::<HEAD_BYTES>() else { return true };
     let [a, b, c, d, check @ ..] = head;
@@ -262,8 +254,8 @@ fn is_torn(rest: &[u8]) -> bool {
     (in_its_place || without_head) && hides_no_batch(rest)
 }
 
-/// Whether no whole batch begins anywhere in `rest`. Where that would take long to find out, the
-/// answer is no: a log that is lost without need costs less than a vote that is forgotten.
+/// Whether no whole batch begins anywhere in `rest`. If the search would take too long, the answer is no: losing a log
+/// without need costs less than forgetting a vote.
 fn hides_no_batch(rest: &[u8]) -> bool {
     let mut budget_bytes = SEARCH_BYTES;
     for at in 0..rest.len() {
@@ -290,21 +282,20 @@ fn check_of(body: &[u8]) -> [u8; CHECK_BYTES] {
 /// Bytes of BLAKE3 that check a batch.
 const CHECK_BYTES: usize = 16;
 
-/// What stands before each batch's records.
+/// Bytes before the records of a batch: its length and its check.
 const HEAD_BYTES: usize = 4 + CHECK_BYTES;
 
-/// What an end mark begins with: no length of a batch.
+/// The first bytes of an end mark, which are no length of a batch.
 const MARK: [u8; 4] = [0xff; 4];
 
-/// An end mark.
 pub(super) const MARK_BYTES: usize = 20;
 
-/// Longest batch that is believed: what is appended at once, and the longest record of the protocol
-/// with its kind and length.
+/// Longest batch that is believed: what is appended at once, and the longest record of the protocol with its kind and
+/// length.
 const BATCH_BYTES_MAX: usize = BATCH_BYTES + wire::RECORD_BYTES_MAX + 5;
 
-/// Bytes that are hashed in search of a batch in a tail: a second. A torn tail of a megabyte needs
-/// an eighth of it.
+/// Bytes that are hashed at most in search of a batch in a tail: one second. A torn tail of a megabyte needs an eighth
+/// of that.
 const SEARCH_BYTES: usize = 1 << 30;
 
 #[cfg(test)]

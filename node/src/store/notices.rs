@@ -1,5 +1,5 @@
-//! What lies beside the manifest of a run: `notices`, what its organiser has signed since, and
-//! `ticket`, by which this node came into a run of invited peers.
+//! Two files beside the manifest of a run: `notices`, which its organiser has signed since, and `ticket`, which admitted
+//! this node to a run of invited peers.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,18 +12,16 @@ use std::{
 use intellect_bootstrap::manifest::{notices_file, read_notices};
 use intellect_protocol::{access::admit::code::Code, base::id::PeerId, message::Ticket};
 
-use super::{Store, StoreError, TEMPORARY, finish, replace};
+use super::{Store, StoreError, TEMPORARY, finish, write};
 use crate::os::{cannot, unless_missing};
 
 impl Store {
-    /// Keeps the notices of the run.
+    /// Stores the notices of the run.
     pub(crate) fn save_notices(&self, notices: &[Arc<[u8]>]) -> Result<(), StoreError> {
-        let path = self.notices_path();
-        let bytes = notices_file(notices.iter().map(AsRef::as_ref));
-        Ok(replace(&path, &bytes).map_err(cannot("write", &path))?)
+        write(&self.notices_path(), &notices_file(notices.iter().map(AsRef::as_ref)))
     }
 
-    /// Those that were kept, unverified; what is behind damage is lost, and comes again from others.
+    /// The stored notices, unverified. Those behind damage are lost, and come again from other peers.
     pub(crate) fn notices(&self) -> Result<Vec<Arc<[u8]>>, StoreError> {
         let path = self.notices_path();
         Ok(read_notices(&path).map_err(cannot("read", &path))?)
@@ -33,7 +31,7 @@ impl Store {
         self.folder.join("notices")
     }
 
-    /// Keeps what lets this node into a run of invited peers, for its owner alone.
+    /// Stores the ticket that admits this node to a run of invited peers, readable by its owner only.
     pub(crate) fn save_ticket(&self, ticket: &Ticket) -> Result<(), StoreError> {
         let path = self.folder.join(TICKET);
         let error = cannot("write", &path);
@@ -45,7 +43,7 @@ impl Store {
         Ok(written.map_err(&error)?)
     }
 
-    /// What was kept of that. A file that holds no ticket of `peer` is none.
+    /// The stored ticket. A file that contains no ticket of `peer` counts as none.
     pub(crate) fn ticket(&self, peer: &PeerId) -> Result<Option<Ticket>, StoreError> {
         let path = self.folder.join(TICKET);
         let mut text = String::new();
@@ -60,7 +58,7 @@ impl Store {
     }
 }
 
-/// Name of the node's own ticket there: one line, the code for this peer alone.
+/// Name of the file with the node's own ticket: one line, the code for this peer alone.
 const TICKET: &str = "ticket";
 /// More than the text of the longest ticket.
 const TICKET_TEXT_MAX: u64 = 4 << 10;
@@ -87,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_is_kept_for_its_owner_and_one_of_somebody_else_is_none() {
+    fn a_ticket_is_kept_for_its_owner_and_that_of_another_peer_is_none() {
         let (_folder, store) = open();
         let (me, other) = (PeerId([1; 32]), PeerId([2; 32]));
         assert_eq!(store.ticket(&me).unwrap(), None);

@@ -1,4 +1,4 @@
-//! The folder itself.
+//! The folder of a run as a whole.
 
 use super::*;
 
@@ -10,7 +10,7 @@ pub(super) fn open() -> (tempfile::TempDir, Store) {
     (folder, store)
 }
 
-/// The names of what was set aside.
+/// The names of the files that were set aside.
 pub(super) fn damaged(store: &Store) -> Vec<String> {
     let folder = store.folder.join("damaged");
     let paths = if folder.is_dir() { files(&folder).unwrap() } else { Vec::new() };

@@ -1,9 +1,9 @@
-//! Updates on disk, `updates/<epoch>-<update digest>.update`: the bytes as they travel, so that
-//! they can be served and replayed as they are.
+//! Updates on disk, `updates/<epoch>-<update digest>.update`: the bytes as they travel, so that they can be served and
+//! replayed as they are.
 //!
-//! One is written under another name, flushed, and renamed, before anybody hears that it is held
-//! (docs/PROTOCOL.md, "What is durable before what is sent"). What is read back is believed only if
-//! it hashes to its name. Which ones are kept is decided in the protocol's `holdings`.
+//! An update is written under another name, flushed, and renamed, before any peer hears that this node has it
+//! (docs/PROTOCOL.md, "What is durable before what is sent"). What is read back is believed only if it matches the
+//! digest in its name. The protocol's `holdings` decide which updates are kept.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use intellect_protocol::holdings::Name;
 use super::{Store, StoreError, TEMPORARY, files, part_of, write_by};
 use crate::os::{cannot, unless_missing};
 
-/// The name of the file that holds an update.
+/// The name of an update's file.
 fn file_of(name: Name) -> String {
     format!("{}-{}.{EXTENSION}", name.epoch, name.digest.hex())
 }
@@ -29,18 +29,18 @@ fn parse(file: &str) -> Option<Name> {
 }
 
 impl Store {
-    /// Keeps an update; it is on the disk when this returns. Takes as long as the disk: not for the
-    /// control loop.
+    /// Stores an update, which is on the disk when this returns. It takes as long as the disk, so it is not for the control
+    /// loop.
     ///
     /// # Errors
-    /// The system says no; no half file is left.
+    /// The system refused to write it; no half file is left.
     pub(crate) fn keep_update(&self, name: Name, bytes: &[u8]) -> Result<(), StoreError> {
         let path = self.update_path(name);
-        // It may come by two ways at once: neither writer may cut or take away the other's file.
+        // The update may come from two sides at once: neither writer may cut or remove the other's file.
         let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
         let temporary = path.with_extension(format!("{writer}.{TEMPORARY}"));
         let written = write_by(&temporary, &path, bytes).inspect_err(|_| {
-            // The error that brought us here says more than one of this.
+            // The first error says more than a second one would.
             let _ = fs::remove_file(&temporary);
         });
         Ok(written.map_err(cannot("write", &path))?)
@@ -58,10 +58,10 @@ impl Store {
         Ok(names)
     }
 
-    /// A whole update, if its bytes are those that its name says.
+    /// A whole update, if its bytes match the digest in its name.
     ///
     /// # Errors
-    /// The system says no, or the file is damaged.
+    /// The system refused to read it, or the file is damaged.
     pub(crate) fn read_update(&self, name: Name) -> Result<Vec<u8>, StoreError> {
         let path = self.update_path(name);
         let bytes = fs::read(&path).map_err(cannot("read", &path))?;
@@ -71,19 +71,19 @@ impl Store {
         Ok(bytes)
     }
 
-    /// At most `most` bytes of an update, from `offset` on. They are not verified: whoever asked
-    /// has its digest.
+    /// At most `most` bytes of an update, from `offset` on. They are not verified, since the peer that asks knows the
+    /// digest.
     ///
     /// # Errors
-    /// The system says no.
+    /// The system refused to read it.
     pub(crate) fn update_part(&self, name: Name, offset: u64, most: usize) -> io::Result<Vec<u8>> {
         part_of(&self.update_path(name), offset, most)
     }
 
-    /// Removes updates; one that is gone already is none the less.
+    /// Removes updates; it is no error if one is gone already.
     ///
     /// # Errors
-    /// The system says no to one of them; the others are gone.
+    /// The system refused to remove one of them; the others are gone.
     pub(crate) fn drop_updates(&self, names: &[Name]) -> Result<(), StoreError> {
         let mut result = Ok(());
         for name in names {
@@ -106,7 +106,7 @@ impl Store {
 
 const EXTENSION: &str = "update";
 
-/// Names each file that is being written.
+/// Numbers the writers, so that each has a temporary file of its own.
 static WRITERS: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
         assert!(store.update_part(one, 0, 1).is_err());
     }
 
-    /// Out of our ring and from another peer.
+    /// It may come from our ring and from another peer.
     #[test]
     fn an_update_that_comes_twice_at_once_is_kept() {
         let (_folder, store) = store();
@@ -152,7 +152,9 @@ mod tests {
         std::thread::scope(|scope| {
             let keep = || (0..40).try_for_each(|_| store.keep_update(name, &bytes));
             let writers = [0; 4].map(|_| scope.spawn(keep));
-            writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
+            for writer in writers {
+                writer.join().unwrap().unwrap();
+            }
         });
         assert_eq!(store.read_update(name).unwrap(), bytes);
         assert_eq!(files(&store.updates_folder()).unwrap().len(), 1);
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_left_and_what_others_put_there_is_no_update() {
+    fn what_a_crash_left_and_foreign_files_are_no_updates() {
         let (folder, store) = store();
         let name = name(3, b"bytes");
         let left = store.update_path(name).with_extension(TEMPORARY);

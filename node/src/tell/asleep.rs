@@ -1,11 +1,11 @@
-//! What is told of a sleep: that there was one, and once this node has caught up, where the run is.
+//! Reports that this process slept, and once the node has caught up, at which epoch the run is.
 
 use std::time::Duration;
 
-use super::{Teller, events, meter};
+use super::{Console, events, meter};
 
-impl Teller {
-    /// This process did not run for so long.
+impl Console {
+    /// This process did not run for this long.
     pub(crate) fn woke(&mut self, slept: Duration) {
         // It may sleep again before it has caught up.
         self.asleep = Some(self.asleep.unwrap_or_default() + slept);
@@ -13,7 +13,7 @@ impl Teller {
         self.emit(None, events::Event::Woke { slept_ms });
     }
 
-    /// It is where the others are.
+    /// The node has caught up with the others.
     pub(super) fn awake(&mut self, epoch: u64) {
         if let Some(slept) = self.asleep.take() {
             let slept = meter::length(slept.as_secs());

@@ -1,57 +1,63 @@
-//! What is told towards the end of a node, and of a run.
+//! Sentences towards the end of a node, and of a run.
 
 use intellect_protocol::message::Head;
 
-use super::Teller;
+use super::Console;
 use crate::config;
 use crate::figures::{count, number_of};
 
 /// The held-out loss of a run at its end, in nats per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct HeldOut {
-    /// Of the weights that it began with, where they are drawn from its seed.
+    /// That of the first weights, where they are drawn from the run's seed.
     pub(crate) first: Option<f64>,
-    /// Of the last state.
+    /// The loss of the last state, in nats per token.
     pub(crate) last: f64,
 }
 
-impl Teller {
+impl Console {
     pub(crate) fn lingering(&self, epoch: u64, behind: usize) {
         let peers = number_of(behind, "peer");
         self.say(&format!(
-            "epoch {epoch} was the last one: serving {peers} still behind, while they get on \
+            "epoch {epoch} was the last one: serving {peers} still behind, as long as there is progress \
              (Ctrl-C leaves)"
         ));
     }
 
     pub(crate) fn leaving(&self) {
-        self.say("leaving: finishing what is open, 5 s at most (Ctrl-C again: at once)");
+        self.say("leaving: finishing open work, 5 s at most (Ctrl-C again ends at once)");
     }
 
-    /// The last word of a node that leaves: where the run is, what this start has brought, and how it goes on.
+    /// The last sentence of a node that leaves: where the run is, what this start contributed, how to continue.
     pub(crate) fn left(&self) {
         self.last_word("left");
     }
 
-    /// The same at the epoch that its user wanted.
+    /// The same at the epoch after which the user wanted to stop.
     pub(crate) fn done(&self) {
         self.last_word("done");
     }
 
     fn last_word(&self, what: &str) {
-        self.say(&self.brought.last_word(what, self.epoch, &config::command_for(&self.data_dir)));
+        self.say(&self.contributed.last_word(
+            what,
+            self.epoch,
+            &config::command_for(&self.data_dir),
+        ));
     }
 
-    /// The last epoch that the user wished for, or the run has, is reached.
+    /// The last epoch is reached: `last` if the user set it, else the end that the manifest sets.
     pub(crate) fn reached(&self, epoch: u64, last: Option<u64>) {
-        self.say(&match last.filter(|last| *last < epoch) {
-            Some(last) => format!("the run is past epoch {last} already: it is at epoch {epoch}"),
-            None => format!("epoch {epoch} is the last one: waiting for the others"),
+        self.say(&match last {
+            Some(last) if last < epoch => {
+                format!("the run is already past epoch {last}: it is at epoch {epoch}")
+            }
+            _ => format!("epoch {epoch} is the last one: waiting for the others"),
         });
     }
 
-    /// The run has its last state, here `before` this start or not; what is known of it, and what can be
-    /// done with it.
+    /// The run has its last state, reached `before` this start or in it. Names the held-out loss and the
+    /// commands that use the model.
     pub(crate) fn complete(&self, head: Head, before: bool, held_out: Option<HeldOut>) {
         self.say(&complete(head, before, held_out));
         let command = |verb: &str| config::command_of(verb, &self.data_dir);
@@ -85,17 +91,17 @@ mod tests {
     #[test]
     fn the_end_of_a_run_says_what_is_known_of_it() {
         let head = Head { epoch: 4, tokens: 30_720, state: Digest::ZERO };
-        let told = |before, held_out| complete(head, before, held_out);
+        let said = |before, held_out| complete(head, before, held_out);
         let both = HeldOut { first: Some(3.1196), last: 2.4711 };
         assert_eq!(
-            told(false, Some(both)),
+            said(false, Some(both)),
             "the run is complete: 4 epochs, 30 720 tokens, held-out loss 3.120 → 2.471"
         );
         let last = HeldOut { first: None, ..both };
         assert_eq!(
-            told(true, Some(last)),
+            said(true, Some(last)),
             "this run has ended: 4 epochs, 30 720 tokens, held-out loss 2.471"
         );
-        assert_eq!(told(true, None), "this run has ended: 4 epochs, 30 720 tokens");
+        assert_eq!(said(true, None), "this run has ended: 4 epochs, 30 720 tokens");
     }
 }

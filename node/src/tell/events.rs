@@ -24,13 +24,12 @@ pub(crate) struct Record {
     /// What happened, with its own fields.
     #[serde(flatten)]
     pub(crate) event: Event,
-    /// When, in Unix milliseconds of the writer's clock.
+    /// When it was written, in Unix milliseconds of the writer's clock.
     pub(crate) t_ms: u64,
-    /// Who writes.
     pub(crate) peer: PeerName,
-    /// The run, once it is chosen.
+    /// The run that it belongs to, once one is chosen.
     pub(crate) run: Option<Hex>,
-    /// The epoch that it belongs to, if it belongs to one.
+    /// The epoch that it is about, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) epoch: Option<u64>,
 }
@@ -41,166 +40,161 @@ pub(crate) struct Record {
 pub(crate) enum Event {
     /// The node has its manifest and device and begins to take part.
     Started {
-        /// Version of this program.
+        /// Version of this program, as `--version` prints it.
         version: String,
-        /// Device that trains, as `--device` names it.
+        /// Device that trains, in the form of `--device`.
         device: String,
-        /// Sequences that it takes at a time.
+        /// Sequences that the model takes at a time.
         micro_batch: u64,
-        /// Parameters of the model.
+        /// Number of the model's parameters.
         parameters: u64,
         /// The number of this start; greater than that of every earlier one.
         incarnation: u64,
         /// The log of votes that binds it, 32 hex digits; another one is another voter.
         log: String,
     },
-    /// Others can dial these addresses.
+    /// Other peers can dial these addresses.
     Listening {
         /// With real ports and the peer at the end.
         addresses: Vec<String>,
     },
-    /// What was tried to reach others, or to be reached, and what came of it.
+    /// A step towards a connection or an address that others can dial, and its outcome.
     Path {
         /// `punched`, `mapped`, `gateway`, `reserved`, `tested`, or `observed`.
         step: String,
-        /// The other end, if there is one: a peer, a relay, who observed.
+        /// The other end, if there is one: a peer, a relay, or the peer that observed this node.
         who: Option<String>,
-        /// The address that it is about, if it is about one.
+        /// The address that the step is about, if there is one.
         address: Option<String>,
-        /// What went wrong, if something did.
+        /// The cause, where the step failed.
         error: Option<String>,
     },
-    /// The node does not get on, or goes on alone.
+    /// The node makes no progress, or goes on alone.
     Waiting {
         /// `founders`, `goes-on-alone`, `alone`, `voters`, or `passed-over`.
         reason: String,
-        /// What a person can do.
+        /// What a person can do about it.
         cure: String,
     },
     /// This process did not run for a while: it was stopped, or the machine slept.
     Woke {
-        /// How long, in milliseconds.
+        /// Length of the pause in milliseconds.
         slept_ms: u64,
     },
     /// A peer of the run has been heard for the first time, or again.
     PeerFound {
-        /// The peer.
         who: PeerName,
         /// Whether it can be reached without a relay.
         direct: bool,
     },
-    /// A peer counts as gone.
+    /// A peer counts as gone: it is silent, has left, or its connection closed.
     PeerLost {
-        /// The peer.
         who: PeerName,
-        /// `silent`, `left`, …
+        /// `silent`, `left` or `closed`.
         cause: String,
     },
-    /// Keys without a part in the run have come, more of them than are told one by one.
+    /// Peers that have no part in the run were heard, more of them than are reported one by one.
     Strangers {
-        /// How many within a minute.
+        /// How many were heard within a minute.
         count: u64,
     },
     /// The manifest of the run has been verified.
     Manifest {
-        /// Name of the run.
+        /// Name of the run, as the organiser chose it.
         name: String,
         /// Key that signed it, 64 hex digits.
         organiser: Hex,
-        /// Who handed it out: a peer or an address.
+        /// Where it came from: a peer or an address.
         from: String,
     },
-    /// A state is being fetched.
+    /// A state is being fetched from other peers.
     Sync {
-        /// Own head.
+        /// Epoch of the node's own head.
         from_epoch: u64,
-        /// Head that is fetched.
+        /// Epoch of the head that is fetched.
         to_epoch: u64,
-        /// Verified so far.
+        /// Bytes that were fetched and verified so far.
         have_bytes: u64,
-        /// Size of all.
+        /// Size of the whole state in bytes.
         want_bytes: u64,
-        /// Peers that serve it.
         donors: Vec<PeerName>,
-        /// Bytes per second.
+        /// Bytes per second, averaged over the last seconds.
         rate: f64,
     },
     /// A file of the run's data is being fetched.
     Data {
-        /// BLAKE3 of it, 64 hex digits.
+        /// BLAKE3 digest of the file, 64 hex digits.
         file: Hex,
-        /// Verified so far.
+        /// Bytes that were fetched and verified so far.
         have_bytes: u64,
-        /// Size of all.
+        /// Size of the whole file in bytes.
         want_bytes: u64,
-        /// Peers that serve it.
+        /// Peers that serve it; none for a web server.
         donors: Vec<PeerName>,
-        /// Bytes per second.
+        /// Bytes per second, averaged over the last seconds.
         rate: f64,
     },
-    /// The fetched state is complete, verified and taken over.
+    /// The fetched state is complete, verified and now the node's own.
     CaughtUp {
-        /// State digest at `epoch`.
+        /// Digest of the state after `epoch`.
         state: Hex,
     },
-    /// Delta and weight of this peer are frozen.
+    /// This peer's delta and weight are frozen.
     Ready {
-        /// Its weight.
+        /// Tokens that it trained: its weight.
         tokens: u64,
-        /// Mean training loss over it.
+        /// Mean training loss over these tokens.
         loss: Option<f64>,
-        /// L2 norm of the delta.
+        /// L2 norm of the frozen delta.
         norm: Option<f64>,
         /// Device that trained it; a replay needs the same one.
         device: String,
-        /// Sequences that it took at a time, likewise.
+        /// Sequences that it took at a time; a replay needs the same number.
         micro_batch: u64,
     },
     /// This peer has accepted a roster.
     Roster {
-        /// Attempt of the epoch.
+        /// Number of the attempt within the epoch.
         attempt: u64,
-        /// Its members in ring order.
+        /// Members of the roster in ring order.
         members: Vec<PeerName>,
-        /// The receipt that it adopts, if it does.
+        /// Digest of the receipt that the roster adopts, if it adopts one.
         adopt: Option<Hex>,
-        /// Chunks that it keeps from earlier attempts.
+        /// Finished chunks that the roster keeps from earlier attempts.
         kept_chunks: u64,
     },
     /// This peer has joined a Regroup.
     Regroup {
-        /// Which one of the series that is left it is, from 1.
+        /// Its number among the Regroups of the series that it leaves, from 1.
         number: u64,
-        /// Who proposed it.
         proposer: PeerName,
-        /// Voters of the new series.
         members: Vec<PeerName>,
-        /// Voters that it does without.
+        /// Voters of the old series that are left out.
         absent: Vec<PeerName>,
     },
-    /// The epoch is committed and applied. Once per epoch, live only.
+    /// The epoch is committed and applied. Written once per epoch, and not for replayed ones.
     Committed {
-        /// Attempt that decided.
+        /// Number of the attempt that decided.
         attempt: u64,
         /// Members of the roster that formed the receipt.
         members: Vec<PeerName>,
         /// Their weights in tokens, in the same order.
         weights: Vec<u64>,
-        /// State digest after it.
+        /// State digest after the epoch.
         state: Hex,
-        /// Digest of the update.
+        /// Digest of the update that was applied.
         update: Hex,
-        /// Committed tokens of the run after it.
+        /// Committed tokens of the run after the epoch.
         tokens: u64,
         /// This peer's mean training loss over what it contributed.
         loss: Option<f64>,
-        /// From its own Ready to the commit.
+        /// Milliseconds from this peer's Ready to the commit.
         sync_ms: u64,
         /// Bulk bytes that this peer sent for the epoch.
         sent_bytes: u64,
-        /// Bulk bytes that it received for it.
+        /// Bulk bytes that this peer received for the epoch.
         received_bytes: u64,
-        /// Since when the lineage may have a fork, if it may.
+        /// Epoch since which the lineage may have a fork, if it may.
         forkable_since: Option<u64>,
     },
     /// The committed state has been measured on held-out data.
@@ -214,150 +208,133 @@ pub(crate) enum Event {
     },
     /// An attempt has ended without a decision.
     Aborted {
-        /// The attempt.
+        /// Number of the attempt within the epoch.
         attempt: u64,
-        /// Where it ended.
+        /// Phase in which the attempt ended.
         phase: String,
-        /// Why the attempt ended.
+        /// Why the attempt ended, in words.
         reason: String,
     },
     /// The epoch was committed without this peer's delta.
     LeftOut {
-        /// Tokens that it carries into the next one.
+        /// Tokens that it carries into the next epoch.
         carried_tokens: u64,
     },
-    /// Equal receipts, different states: a fault of software or memory.
+    /// Equal receipts led to different states: a fault of software or memory.
     Diverged {
         /// The peer whose state differs.
         who: PeerName,
-        /// Own state digest.
+        /// Digest of the node's own state.
         mine: Hex,
-        /// Its state digest.
+        /// Digest of that peer's state.
         theirs: Hex,
     },
-    /// Two lineages have met.
+    /// Two lineages of the run have met.
     Fork {
         /// First epoch in which they differ.
         first_epoch: u64,
-        /// Own state digest there.
+        /// State digest of the node's own lineage there.
         mine: Hex,
-        /// The other's.
+        /// State digest of the other lineage there.
         theirs: Hex,
-        /// Epochs that this peer takes back.
+        /// Epochs of its own that this peer undoes.
         undone: u64,
-        /// Whether the other one is greater, and a person has to decide.
+        /// Whether the other lineage is greater and a person has to decide.
         held: bool,
     },
-    /// The lineage can have no fork any more.
+    /// The lineage can have no fork any more: no unseen majority is possible.
     ForkExcluded {
-        /// The epoch since which it could have one.
+        /// Epoch since which a fork was possible.
         first_epoch: u64,
     },
-    /// The organiser attests the state after this epoch: the run goes on from there.
+    /// The organiser attests the state after this epoch; lineages without that state are not followed.
     Attested {
-        /// The number of its notice.
+        /// Number of the notice that attests it.
         number: u64,
     },
-    /// A peer is in, in a run of invited peers.
+    /// A peer was admitted to a run of invited peers.
     Admitted {
-        /// The peer.
         who: PeerName,
-        /// Key of the invite by which it came, 64 hex digits; nothing if the organiser named it.
+        /// Key of the invite that admitted it, 64 hex digits; `null` if the organiser named the peer.
         invite: Option<String>,
     },
-    /// A peer is out.
+    /// A peer was revoked: it takes no further part in the run.
     Revoked {
-        /// The peer.
         who: PeerName,
-        /// Number of the notice.
+        /// Number of the notice that revokes it.
         notice: u64,
     },
-    /// A membership update of the organiser.
+    /// A membership notice of the organiser has arrived or taken effect.
     Membership {
-        /// Its number.
+        /// Number of the notice in the organiser's chain.
         number: u64,
-        /// Its digest.
         digest: Hex,
-        /// Whether the receipt of `epoch` carries it, or it is only known.
+        /// Whether the receipt of `epoch` carries it. If not, it is only known.
         in_force: bool,
     },
-    /// A peer has misbehaved and been dropped.
+    /// A peer broke the protocol and was dropped.
     Fault {
-        /// The peer.
         who: PeerName,
-        /// What it did.
+        /// What the peer did, in words.
         why: String,
     },
-    /// Something could not be written.
-    Disk {
-        /// What the system said.
-        error: String,
-    },
-    /// The epoch has seen more attempts than any healthy one does.
-    Stuck {
-        /// So many.
-        attempts: u64,
-    },
-    /// A peer speaks another major version; no fault.
+    /// A file could not be read or written.
+    Disk { error: String },
+    /// The epoch has seen more attempts than any healthy epoch has.
+    Stuck { attempts: u64 },
+    /// A peer speaks another major version, which is not its fault.
     Incompatible {
-        /// The peer.
         who: PeerName,
-        /// What it speaks.
         version: String,
-        /// What to do.
+        /// What a person can do about it.
         remedy: String,
     },
-    /// A peer has nothing to show that lets it into a run of invited peers.
+    /// A peer was refused in a run of invited peers.
     Refused {
-        /// The peer.
         who: PeerName,
-        /// What it was told.
+        /// The reason, as the refused peer learns it too.
         why: String,
     },
-    /// Two programs run with the key of a peer.
+    /// Two programs run with the same peer's key.
     DuplicateIdentity {
-        /// The peer; the writer itself, where it ends for that.
+        /// That peer; the writer itself if it ends because of this.
         who: PeerName,
     },
-    /// This peer has said good-bye.
+    /// This peer has said goodbye to the others.
     Leaving,
-    /// The last line.
-    Stopped {
-        /// Exit code of the process.
-        code: u8,
-    },
+    /// The last line: the process ends.
+    Stopped { code: u8 },
 }
 
-/// Where events go: a file, or nowhere.
+/// Where events go: a file, or nowhere if there is none.
 #[derive(Debug)]
 pub(crate) struct Sink {
     peer: PeerName,
     run: Option<Hex>,
     file: Option<File>,
-    /// Whether the last write failed: the user was told, and the file may end inside a line.
+    /// Whether the last write failed. Its error was reported, and the file may end inside a line.
     torn: bool,
 }
 
 impl Sink {
-    /// Events of `peer` go to `file`; without one they are dropped.
+    /// Events of `peer` go to `file`; without a file they are dropped.
     pub(crate) fn new(file: Option<File>, peer: PeerName) -> Self {
         Self { peer, run: None, file, torn: false }
     }
 
-    /// The same with the file at `path`.
+    /// The same, with the file at `path` opened for appending.
     pub(crate) fn open(path: Option<&Path>, peer: PeerName) -> io::Result<Self> {
         Ok(Self::new(path.map(append_to).transpose()?, peer))
     }
 
-    /// From now on events belong to `run`.
     pub(crate) fn set_run(&mut self, run: Hex) {
         self.run = Some(run);
     }
 
-    /// Writes one line.
+    /// Appends one line to the file, if there is one.
     ///
     /// # Errors
-    /// The first failure, for the user to hear about; the caller goes on. Later ones are silent.
+    /// The first failed write in a row; the following ones return `Ok`, so that a full disk is reported once.
     pub(crate) fn emit(&mut self, epoch: Option<u64>, event: Event) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let record = Record {
@@ -370,22 +347,23 @@ impl Sink {
         let mut line = serde_json::to_vec(&record)?;
         line.push(b'\n');
         if self.torn {
-            // Ends the line that the full disk may have torn.
+            // Ends the line that a full disk may have torn.
             line.insert(0, b'\n');
         }
-        // One write per line: nobody who reads along sees half of one for long.
+        // One write per line: a reader never sees half a line for long.
         let written = file.write_all(&line);
-        let told = std::mem::replace(&mut self.torn, written.is_err());
-        if told { Ok(()) } else { written }
+        let was_torn = self.torn;
+        self.torn = written.is_err();
+        if was_torn { Ok(()) } else { written }
     }
 }
 
-/// Opens a file of events, which is created if need be.
+/// Opens a file of events for appending, and creates it if needed.
 pub(crate) fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// The clock of `t_ms`.
+/// The time now, in Unix milliseconds as in `t_ms`.
 pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -1,30 +1,30 @@
-//! What is told of two lineages that have met. The protocol reports it as often as the other one is heard; a person
-//! hears it once, and again each minute while it lasts.
+//! Sentences about two lineages that met. The protocol reports a fork each time it hears the other lineage; people
+//! see it once, and again each minute while it lasts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use intellect_protocol::message::Head;
 
-use super::{Teller, events};
+use super::{Console, events};
 use crate::figures::number_of;
 use crate::name::Hex;
 
-/// Between two sentences about the same fork.
+/// Time between two sentences about the same fork.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Forks of which it is known when they were told.
+/// How many forks are remembered with the time of their last sentence.
 const FORKS_MAX: usize = 64;
 
-/// Two lineages, of which one goes on here.
+/// Two lineages; this node goes on with one of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fork {
     pub(super) first_epoch: u64,
     pub(super) mine: Head,
     pub(super) theirs: Head,
-    /// Epochs of ours that are undone.
+    /// Epochs of our lineage that are undone.
     pub(super) undone: u64,
-    /// Whether the other lineage is greater, and waits for a person.
+    /// Whether the other lineage is greater and a person has to decide.
     pub(super) held: bool,
 }
 
@@ -34,17 +34,15 @@ impl Fork {
         if *held {
             let undone = number_of(mine.epoch.saturating_sub(*first_epoch) + 1, "epoch");
             return format!(
-                "fork: from epoch {first_epoch} on another lineage is greater, and would undo {undone}; \
-                 few of those who voted before have signed it, so ours goes on. If it is the run's, \
-                 start again with --follow {}",
+                "fork: from epoch {first_epoch} on another lineage is greater and would undo {undone} of ours; \
+                 few of the earlier voters have signed it, so ours goes on. If the other one is the run's, \
+                 start this node again with --follow {}",
                 theirs.state.hex()
             );
         }
         let what = if *undone == 0 {
             let mine = mine.state.hex();
-            format!(
-                "ours goes on; whoever stays on the other one starts again with --follow {mine}"
-            )
+            format!("ours goes on; a node that stays on the other one needs --follow {mine}")
         } else {
             format!("the other one is greater: {} of ours undone", number_of(*undone, "epoch"))
         };
@@ -53,16 +51,16 @@ impl Fork {
     }
 }
 
-/// When each fork was told last.
+/// When each fork was last reported.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Forks(BTreeMap<(u64, bool), Instant>);
 
 impl Forks {
-    /// Whether a fork is to be told now. One that undoes something is always news.
+    /// Whether to report a fork now. A fork that undoes epochs is always reported.
     fn is_due(&mut self, fork: &Fork, now: Instant) -> bool {
         let key = (fork.first_epoch, fork.held);
-        let told = self.0.get(&key).is_some_and(|at| now.saturating_duration_since(*at) < AGAIN);
-        if fork.undone == 0 && told {
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < AGAIN;
+        if fork.undone == 0 && self.0.get(&key).is_some_and(is_recent) {
             return false;
         }
         if self.0.len() >= FORKS_MAX && !self.0.contains_key(&key) {
@@ -73,7 +71,7 @@ impl Forks {
     }
 }
 
-impl Teller {
+impl Console {
     pub(super) fn fork(&mut self, fork: Fork) {
         if !self.forks.is_due(&fork, Instant::now()) {
             return;
@@ -97,12 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_that_lasts_is_told_once_and_then_each_minute() {
+    fn a_fork_that_lasts_is_reported_once_and_then_each_minute() {
         let (mut forks, start) = (Forks::default(), Instant::now());
         let second = Duration::from_secs(1);
         for held in [false, true] {
-            let told = (0..130).filter(|at| forks.is_due(&fork(7, 0, held), start + second * *at));
-            assert_eq!(told.count(), 3, "at 0, 60 and 120 s");
+            let due = (0..130).filter(|at| forks.is_due(&fork(7, 0, held), start + second * *at));
+            assert_eq!(due.count(), 3, "at 0, 60 and 120 s");
         }
         assert!(forks.is_due(&fork(8, 0, false), start + second), "another one");
         assert!(forks.is_due(&fork(7, 5, false), start + second * 121), "now something is undone");
@@ -113,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_to_do_something_is_told_what() {
+    fn the_sentence_says_what_a_person_has_to_type() {
         let held = fork(234, 0, true).sentence();
         assert!(held.contains("would undo 67 epochs") && held.contains(&"bb".repeat(32)), "{held}");
         let ours = fork(234, 0, false).sentence();

@@ -1,8 +1,8 @@
-//! How far a transfer is: a sentence with a bar, and the event `sync`.
+//! The progress of a transfer: a sentence with a bar, and the event `sync` or `data`.
 //!
-//! On a terminal the sentence is one line that is written over four times a second. Elsewhere, as
-//! in a log, it comes at the beginning, every ten seconds, and at the end. The rate is that of the
-//! last seconds; what was on disk before does not count.
+//! On a terminal the sentence is one line that is overwritten four times a second. Elsewhere, as in a log, it comes
+//! at the beginning, every ten seconds, and at the end. The rate is that of the last seconds; what was on disk before
+//! does not count.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -12,88 +12,85 @@ use std::time::{Duration, Instant};
 use intellect_model::config::Fingerprint;
 use intellect_protocol::base::id::{Digest, PeerId};
 
-use super::Teller;
+use super::Console;
 use super::events;
 use crate::figures::{bytes, number_of};
 use crate::name::Hex;
 use crate::os;
 
-/// How often the line is written over, and the event written.
+/// How often the line is overwritten and the event written.
 const OFTEN: Duration = Duration::from_millis(250);
 
-/// How often a line is added where it cannot be written over.
+/// How often a line is added where it cannot be overwritten.
 const SELDOM: Duration = Duration::from_secs(10);
 
-/// Width of the bar.
 const CELLS: u64 = 20;
 
-/// Width of a terminal that does not tell its own.
+/// Width assumed of a terminal that does not report its own.
 const COLUMNS: usize = 80;
 
-/// Whether a line stands on the terminal that the next sentence has to write over.
-pub(crate) type Standing = Arc<AtomicBool>;
+/// Whether the terminal's last line is one that the next sentence has to overwrite.
+pub(crate) type OpenLine = Arc<AtomicBool>;
 
-/// Begins a sentence where a line may stand.
-pub(crate) fn clear(line: &Standing) -> &'static str {
+/// What a sentence begins with, so that it overwrites such a line.
+pub(crate) fn clear(line: &OpenLine) -> &'static str {
     if line.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
 }
 
-/// A state as it comes in.
+/// How much of a state or file has arrived.
 pub(crate) struct Progress {
-    /// Verified so far.
+    /// Bytes that were fetched and verified so far.
     pub(crate) have_bytes: u64,
-    /// Size of all.
     pub(crate) want_bytes: u64,
-    /// Who serves it.
+    /// Peers that serve it; none for a web server.
     pub(crate) donors: Vec<PeerId>,
 }
 
-/// What is on its way.
 #[derive(Clone, Debug)]
 enum Subject {
-    /// The state of the second epoch, to whom has that of the first.
+    /// The state of the second epoch, while the node has that of the first.
     State(u64, u64),
-    /// A file of the run's data: its digest, and what people call it.
+    /// A file of the run's data: its digest and its name.
     Data(Hex, String),
 }
 
-/// Tells how a transfer goes on, from the job that runs it.
+/// Reports the progress of one transfer.
 pub(crate) struct Meter {
-    pub(crate) tell: Teller,
+    pub(crate) console: Console,
     subject: Subject,
     rate: Rate,
-    told: Option<Instant>,
+    shown: Option<Instant>,
     said: Option<Instant>,
 }
 
-impl Teller {
-    /// Reports the progress of a transfer.
+impl Console {
+    /// Reports the progress of a fetched state.
     pub(crate) fn meter(&self, from_epoch: u64, to_epoch: u64) -> Meter {
         Meter::new(self.clone(), Subject::State(from_epoch, to_epoch))
     }
 
-    /// The same for a file of the run's data, which people call `name`.
+    /// The same for a file of the run's data, which sentences call `name`.
     pub(crate) fn meter_of_data(&self, name: &str, file: &Fingerprint) -> Meter {
         Meter::new(self.clone(), Subject::Data(Digest(file.digest).into(), name.to_owned()))
     }
 }
 
 impl Meter {
-    fn new(tell: Teller, subject: Subject) -> Self {
-        Self { tell, subject, rate: Rate::default(), told: None, said: None }
+    fn new(console: Console, subject: Subject) -> Self {
+        Self { console, subject, rate: Rate::default(), shown: None, said: None }
     }
 
-    /// More has come.
+    /// More bytes have arrived; the last call has all of them.
     pub(crate) fn show(&mut self, progress: Progress) {
         let now = Instant::now();
         let end = progress.have_bytes >= progress.want_bytes;
         let due = |last: Option<Instant>, every| {
             end || last.is_none_or(|last| now.duration_since(last) >= every)
         };
-        if !due(self.told, OFTEN) {
+        if !due(self.shown, OFTEN) {
             return;
         }
-        self.told = Some(now);
+        self.shown = Some(now);
         let rate = self.rate.note(now, progress.have_bytes);
         let terminal = std::io::stdout().is_terminal();
         if due(self.said, if terminal { OFTEN } else { SELDOM }) {
@@ -101,12 +98,12 @@ impl Meter {
             let sentences = sentences(&self.subject, &progress, rate);
             let [sentence, ..] = &sentences;
             if terminal && !end {
-                // What wraps cannot be written over.
+                // A line that wraps cannot be overwritten.
                 let columns = os::columns().unwrap_or(COLUMNS).saturating_sub(1);
-                self.tell.say_over(&fitting(&sentences, columns));
-                self.tell.line.store(true, Ordering::Relaxed);
+                self.console.say_over(&fitting(&sentences, columns));
+                self.console.line.store(true, Ordering::Relaxed);
             } else {
-                self.tell.say(sentence);
+                self.console.say(sentence);
             }
         }
         let Progress { have_bytes, want_bytes, donors } = progress;
@@ -119,7 +116,7 @@ impl Meter {
                 events::Event::Data { file, have_bytes, want_bytes, donors, rate }
             }
         };
-        self.tell.emit(None, event);
+        self.console.emit(None, event);
     }
 }
 
@@ -142,7 +139,7 @@ impl Rate {
     }
 }
 
-/// How far it is, in full, without bar and donors, and in short.
+/// The progress in full, without bar and donors, and shortest.
 fn sentences(subject: &Subject, progress: &Progress, rate: f64) -> [String; 3] {
     let (what, short) = match subject {
         Subject::State(_, epoch) => (format!("weights of epoch {epoch}"), format!("epoch {epoch}")),
@@ -157,7 +154,7 @@ fn sentences(subject: &Subject, progress: &Progress, rate: f64) -> [String; 3] {
     let empty = usize::try_from(CELLS).unwrap_or(0).saturating_sub(full);
     let bar = format!("[{}{}] ", "#".repeat(full), ".".repeat(empty));
     let have = format!("{} % of {}", share(100), bytes(*want_bytes));
-    // A web server is no peer.
+    // A web server is no donor, so that there may be none.
     let donors = match donors.len() {
         0 => String::new(),
         count => format!(" from {}", number_of(count, "donor")),
@@ -181,14 +178,14 @@ fn sentences(subject: &Subject, progress: &Progress, rate: f64) -> [String; 3] {
     ]
 }
 
-/// The first sentence that has at most so many characters, else what there is room for of the last.
+/// The first sentence of at most `columns` characters, else the beginning of the shortest.
 fn fitting(sentences: &[String; 3], columns: usize) -> String {
     let fits = sentences.iter().find(|sentence| sentence.chars().count() <= columns);
     let [.., shortest] = sentences;
     fits.unwrap_or(shortest).chars().take(columns).collect()
 }
 
-/// Seconds as a person says them.
+/// A length of time in the unit that suits it.
 pub(super) fn length(seconds: u64) -> String {
     match seconds {
         0..100 => format!("{seconds} s"),
@@ -233,9 +230,9 @@ mod tests {
         assert_eq!(short, "corpus.txt: 75 % of 4.2 MB, 2 s left");
     }
 
-    /// What wraps stays behind when the next sentence is written over it.
+    /// The rest of a line that wraps stays when the next sentence overwrites it.
     #[test]
-    fn a_line_that_is_written_over_fits_the_terminal() {
+    fn a_line_that_is_overwritten_fits_the_terminal() {
         let donors = vec![PeerId([1; 32]); 2];
         let progress = Progress { have_bytes: 330_000_000, want_bytes: 756_000_000, donors };
         let sentences = sentences(&Subject::State(198, 199), &progress, 181e3);

@@ -1,62 +1,62 @@
-//! Why a node does not get on, each reason with a sentence and a cure.
+//! Why a node makes no progress, each reason with a sentence and a remedy.
 
 use std::fmt;
 
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::base::time::Time;
-use intellect_protocol::machine::table::Roll;
+use intellect_protocol::machine::table::PeerTable;
 use intellect_protocol::message::{QuorumRule, Series, Voter};
 
 use crate::figures::number_of;
 
-/// Why a node does not get on. `Display` is a sentence.
+/// Why a node makes no progress. `Display` is a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// So many peers are here, of those whom the run needs to begin (R15).
+    /// The run needs more peers to begin (R15).
     Founders {
-        /// This one included.
+        /// Peers that are here, this one included.
         here: usize,
-        /// `members.min_peers`.
+        /// `members.min_peers` of the manifest.
         needed: usize,
     },
-    /// Nobody else is here, and what is trained here counts: this node is a majority by itself.
+    /// No other peer is here, and training still counts: this node is a majority by itself.
     GoesOnAlone,
-    /// Nobody else is here, and it takes more voters to go on.
+    /// No other peer is here, and this node alone is no quorum.
     Alone {
-        /// Voters of the open epoch.
+        /// How many voters the open epoch has.
         voters: usize,
-        /// How many of them decide.
+        /// The rule by which voters form a quorum.
         rule: QuorumRule,
     },
-    /// Of the voters of the open epoch no quorum is here.
+    /// The voters of the open epoch that are here form no quorum.
     Voters {
-        /// This one included, if it votes.
+        /// Voters that are here, this one included if it votes.
         here: usize,
-        /// All of them.
+        /// All voters of the open epoch.
         all: usize,
-        /// How many of them decide.
+        /// The rule by which voters form a quorum.
         rule: QuorumRule,
     },
-    /// Others have decided an epoch, and what they decided does not come here (R44).
+    /// Other peers have decided an epoch, but this node does not receive its update (R44).
     PassedOver,
 }
 
 impl Reason {
-    /// Who is missing beside `me`, as far as the roll tells. `met`: whether this node has ever met another one; who
-    /// has not, in a run that needs no other, is a run of one, and misses nobody.
+    /// Which peers are missing apart from `me`, as far as the table shows. `met`: whether this node has ever met
+    /// another one. A node that has not is a run of one, if the run needs no other peer, and misses nobody.
     pub(crate) fn absent(
         me: PeerId,
         (series, voters): (Series, &[Voter]),
         (peers_min, rule, met): (usize, QuorumRule, bool),
-        roll: &Roll,
+        table: &PeerTable,
         now: Time,
     ) -> Option<Self> {
         if voters.is_empty() {
-            let here = roll.live_in(series, now).count() + 1;
+            let here = table.live_in(series, now).count() + 1;
             return (here < peers_min).then_some(Self::Founders { here, needed: peers_min });
         }
-        let is_here = |voter: &Voter| voter.peer == me || roll.alive(&voter.peer, now);
-        if roll.live(now).next().is_none() && (peers_min > 1 || met) {
+        let is_here = |voter: &Voter| voter.peer == me || table.alive(&voter.peer, now);
+        if table.live(now).next().is_none() && (peers_min > 1 || met) {
             let alone = rule.holds(voters, is_here);
             let voters = voters.len();
             return Some(if alone { Self::GoesOnAlone } else { Self::Alone { voters, rule } });
@@ -65,7 +65,6 @@ impl Reason {
         (!rule.holds(voters, is_here)).then_some(Self::Voters { here, all: voters.len(), rule })
     }
 
-    /// Its name in the events.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Founders { .. } => "founders",
@@ -76,15 +75,14 @@ impl Reason {
         }
     }
 
-    /// What a person can do.
     pub(crate) fn cure(self) -> &'static str {
         match self {
             Self::Founders { .. } => "others join with the line that the bootstrap prints",
-            Self::GoesOnAlone | Self::Alone { .. } => "--bootstrap names an entry point",
-            Self::Voters { .. } => "start those again that have left",
+            Self::GoesOnAlone | Self::Alone { .. } => "name an entry point with --bootstrap",
+            Self::Voters { .. } => "start again the nodes that have left",
             Self::PassedOver => {
-                "if this goes on, no direct connection leads to them; forward the port of --listen on the router, \
-                 and name it with --external"
+                "if this lasts, there is no direct connection to them: forward the port of --listen on the router, \
+                 and give the router's address with --external"
             }
         }
     }
@@ -99,11 +97,11 @@ impl fmt::Display for Reason {
                 write!(f, "waiting: {here} of the {needed} that the run needs to begin {} here", verb(here))
             }
             Self::GoesOnAlone => f.write_str(
-                "alone: nobody else of this run can be reached; what is trained now may be undone when somebody can",
+                "alone: no other peer of this run can be reached; what is trained now may be undone when one can",
             ),
             Self::Alone { voters, rule } => write!(
                 f,
-                "alone: nobody else of this run can be reached, and it takes {} of {} to go on",
+                "alone: no other peer of this run can be reached, and it takes {} of {} to go on",
                 quorum(rule, voters),
                 number_of(voters, "voter")
             ),
@@ -115,13 +113,13 @@ impl fmt::Display for Reason {
                 quorum(rule, all)
             ),
             Self::PassedOver => f.write_str(
-                "waiting: the others have gone on, and none of them hands out what they decided",
+                "waiting: the others have decided an epoch, and none of them hands out its update",
             ),
         }
     }
 }
 
-/// How many of so many voters decide.
+/// How many of so many voters form a quorum, in words.
 fn quorum(rule: QuorumRule, voters: usize) -> String {
     match rule {
         QuorumRule::Available | QuorumRule::Majority => "more than half".to_owned(),
@@ -144,8 +142,8 @@ mod tests {
         Series::after(&Head { epoch: 0, tokens: 0, state: Digest([0; 32]) })
     }
 
-    fn roll() -> Roll {
-        Roll::new(Duration::from_millis(500), Duration::from_secs(8))
+    fn table() -> PeerTable {
+        PeerTable::new(Duration::from_millis(500), Duration::from_secs(8))
     }
 
     #[test]
@@ -155,7 +153,7 @@ mod tests {
                 ME,
                 (series(), voters),
                 (min, QuorumRule::Available, met),
-                &roll(),
+                &table(),
                 Time::ZERO,
             )
         };

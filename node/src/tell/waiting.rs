@@ -1,20 +1,20 @@
-//! Says in a sentence what a node waits for that cannot get on: soon after it stands still, and
-//! again every minute. Without that a lone node looks as though it trained.
+//! Decides when to report that a node makes no progress: soon after it stops, and again every minute. Without that
+//! sentence a lone node looks as though it trained.
 
 use std::time::{Duration, Instant};
 
 use super::reason::Reason;
 
-/// Others need so long to be found, or to come back, before a word about them helps.
+/// Other peers may need so long to be found, or to come back, before a report of their absence helps.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Before it is said that nobody at all is there, who may be found by an address within a second or two.
+/// The same where no other peer at all is there: an address answers within a second or two.
 const ALONE: Duration = Duration::from_secs(2);
 
-/// Between two sentences about the same.
+/// Time between two reports of the same reason.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Since when a node waits, and when it last said so, and why.
+/// Since when a node waits, and what it last reported, and when.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiting {
     since: Option<Instant>,
@@ -22,7 +22,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// What is to be said now.
+    /// The reason to report now, if one is due.
     pub(crate) fn note(&mut self, now: Instant, reason: Option<Reason>) -> Option<Reason> {
         let Some(reason) = reason else {
             *self = Self::default();
@@ -32,7 +32,7 @@ impl Waiting {
         let alone = matches!(reason, Reason::GoesOnAlone | Reason::Alone { .. });
         let patience = since + if alone { ALONE } else { PATIENCE };
         let due = match self.said {
-            // That it goes on alone is another thing than that it waits.
+            // A node that begins to go on alone is reported at once, though it was reported to wait.
             Some((_, said)) if reason == Reason::GoesOnAlone && said != reason => patience,
             Some((at, _)) => at + AGAIN,
             None => patience,
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_alone_says_so_sooner_and_once_more_when_it_goes_on() {
+    fn a_lone_node_says_so_sooner_and_once_more_when_it_goes_on() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
         let [stuck, goes_on] =
             [Reason::Alone { voters: 2, rule: QuorumRule::Available }, Reason::GoesOnAlone]
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_says_so_soon_and_every_minute_until_it_gets_on() {
+    fn a_node_that_waits_says_so_soon_and_every_minute() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
         let founders = Some(Reason::Founders { here: 1, needed: 2 });
         assert_eq!(waiting.note(start, founders), None);

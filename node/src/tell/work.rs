@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::figures::{self, number_of};
 
-/// Progress of a long training epoch is told so often.
+/// How often the progress of a long epoch is reported.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Steps of one epoch since the last sentence about them.
@@ -13,7 +13,7 @@ pub(super) struct Trained {
     epoch: u64,
     since: Instant,
     tokens: u64,
-    /// Sum over the steps.
+    /// Sum of the losses of the steps.
     loss: f64,
     steps: u32,
 }
@@ -23,7 +23,7 @@ impl Trained {
         Self { epoch, since: Instant::now(), tokens: 0, loss: 0.0, steps: 0 }
     }
 
-    /// One step of `epoch`; where an epoch lasts, what is to be said of it every few seconds.
+    /// Counts a step of `epoch`. Every few seconds of a long epoch it returns a sentence about them.
     pub(super) fn step(&mut self, epoch: u64, loss: f64, tokens: u64) -> Option<String> {
         if self.epoch != epoch {
             *self = Self::new(epoch);
@@ -32,7 +32,12 @@ impl Trained {
         self.loss += loss;
         self.steps += 1;
         let length = self.since.elapsed();
-        (length >= EVERY).then(|| std::mem::replace(self, Self::new(epoch)).sentence(length))
+        if length < EVERY {
+            return None;
+        }
+        let sentence = self.sentence(length);
+        *self = Self::new(epoch);
+        Some(sentence)
     }
 
     fn sentence(&self, length: Duration) -> String {
@@ -49,22 +54,22 @@ impl Trained {
     }
 }
 
-/// What this start has brought into the run.
+/// What this start has contributed to the run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Brought {
-    /// Epochs whose update has work of this start in it.
+pub(super) struct Contributed {
+    /// Epochs whose update contains work of this start.
     pub(super) epochs: u64,
-    /// Tokens of that work.
+    /// Tokens of the work in these epochs.
     pub(super) tokens: u64,
 }
 
-impl Brought {
-    /// The last sentence of a node that goes on when `command` is typed; `what` it has, as in "left".
+impl Contributed {
+    /// The last sentence of a node: `what` became of it, as in "left", and the `command` that continues.
     pub(super) fn last_word(self, what: &str, epoch: u64, command: &str) -> String {
         let Self { epochs, tokens } = self;
         let (epochs, tokens) = (number_of(epochs, "epoch"), figures::count(tokens));
         format!(
-            "{what} at epoch {epoch}: took part in {epochs} with {tokens} tokens; `{command}` goes on"
+            "{what} at epoch {epoch}: took part in {epochs} with {tokens} tokens; continue with `{command}`"
         )
     }
 }
@@ -81,12 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_says_what_was_brought_and_how_it_goes_on() {
-        let brought = Brought { epochs: 24, tokens: 920 };
+    fn the_last_sentence_says_what_was_contributed_and_how_to_continue() {
+        let contributed = Contributed { epochs: 24, tokens: 920 };
         assert_eq!(
-            brought.last_word("left", 25, "intellect-node --data-dir na"),
+            contributed.last_word("left", 25, "intellect-node --data-dir na"),
             "left at epoch 25: took part in 24 epochs with 920 tokens; \
-             `intellect-node --data-dir na` goes on"
+             continue with `intellect-node --data-dir na`"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! `bench`: what this machine can do, measured with the code that a node runs.
+//! `bench`: measures this machine with the code that a node runs.
 //!
-//! Nothing here is a test: a machine that others use at the same time gives other numbers. So each
-//! figure is the median of several runs, and stands beside what the hardware itself does.
+//! Nothing here is a test, since other programs on the machine change the numbers. So each figure is the median of several
+//! runs, and is printed beside what the hardware itself can do.
 
 pub(crate) mod codec;
 pub(crate) mod device;
@@ -15,10 +15,9 @@ use std::{
 
 use crate::{config::LocalError, os::PathError};
 
-/// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// Our own data could not be encoded or decoded.
+    /// The benchmark's own data could not be encoded or decoded.
     #[error("the codec refuses the benchmark's own data")]
     Codec(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The benchmark's data could not be made.
@@ -27,39 +26,32 @@ pub(crate) enum BenchError {
     /// The benchmark's model could not be trained.
     #[error("cannot train the benchmark's model")]
     Train(#[from] intellect_model::train::TrainError),
-    /// Something on the command line cannot be meant.
+    /// The command line makes no sense.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// A preset of our own is none.
+    /// A built-in preset is missing or makes no sense.
     #[error("the preset {name} cannot be used")]
-    Preset {
-        /// Its name.
-        name: &'static str,
-    },
-    /// A device computes something else than it should, or fails.
+    Preset { name: &'static str },
+    /// The device computes wrong results, or fails.
     #[error("the device is not right: {what}")]
-    Wrong {
-        /// All that was found.
-        what: String,
-    },
-    /// The tokenizer cannot be read.
+    Wrong { what: String },
+    /// The file of the tokenizer cannot be read.
     #[error(transparent)]
     Tokenizer(#[from] intellect_model::tokenizer::OpenError),
-    /// What was read is no tokenizer.
+    /// The file that was read is no tokenizer.
     #[error("the tokenizer cannot be used")]
     NoTokenizer(#[from] intellect_model::tokenizer::FileError),
     /// The tokenizer refuses the text.
     #[error(transparent)]
     Encode(#[from] intellect_model::tokenizer::EncodeError),
-    /// The text cannot be read.
     #[error(transparent)]
     Text(#[from] PathError),
-    /// Standard output is gone or full.
+    /// Standard output is closed, or its disk is full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }
 
-/// The median time of `runs` runs, after one that only warms up.
+/// The median time of `runs` runs, after one more to warm up.
 fn median<E>(runs: usize, mut work: impl FnMut() -> Result<(), E>) -> Result<Duration, E> {
     work()?;
     let mut times = Vec::with_capacity(runs);

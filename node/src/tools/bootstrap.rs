@@ -1,13 +1,11 @@
-//! `intellect-bootstrap`, and `intellect-node bootstrap`, which a simulation starts: the public
-//! entry point of runs, as a person starts it. `intellect_bootstrap::server` does the work.
+//! `intellect-bootstrap`, and `intellect-node bootstrap`, which a simulation starts: the public entry point of runs.
+//! `intellect_bootstrap::server` does the work.
 //!
-//! What it hands out goes to everyone who connects, and to that server it is opaque bytes. So every
-//! file is verified here before a key is read or a socket is open: a secret that was named by
-//! mistake must not get out, and a manifest that was changed after signing would be refused by
-//! every contributor.
+//! What it hands out goes to everyone who connects, and the server does not look into it. So every file is verified here
+//! before a key is read or a socket is opened. A secret that was named by mistake must not get out, and every
+//! contributor would refuse a manifest that was changed after signing.
 //!
-//! Standard output tells which runs they are, and gets a line for each address and run, ready to be
-//! pasted.
+//! Standard output names the runs, and gets a line for each address and run, ready to be pasted.
 
 use std::{
     io::{self, Write},
@@ -32,31 +30,28 @@ use crate::{
     os,
 };
 
-/// Why there is no entry point. Nothing has been handed out.
+/// Why the entry point does not run. Nothing has been handed out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootstrapError {
-    /// Something on the command line cannot be meant.
+    /// The command line makes no sense.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// A file that must not, or need not, be handed out.
+    /// A file that was named is no manifest that can be handed out.
     #[error(transparent)]
     Manifest(#[from] LoadError),
-    /// More than one answer holds.
+    /// More manifests were named than one answer can hold.
     #[error(
         "{count} manifests, but at most {FILES_MAX} can be handed out: start a second bootstrap \
          for the rest"
     )]
-    TooMany {
-        /// As many were named.
-        count: usize,
-    },
-    /// The key of this entry point.
+    TooMany { count: usize },
+    /// The key of this entry point cannot be read or made.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// An address is not to be had.
+    /// The server cannot listen at an address.
     #[error(transparent)]
     Serve(#[from] ServerError),
-    /// The system refused threads or signals.
+    /// The system refused to create threads or to handle signals.
     #[error("cannot start")]
     Runtime(#[from] io::Error),
 }
@@ -75,15 +70,13 @@ pub(crate) fn run(args: &BootstrapArgs, out: &mut dyn Write) -> Result<(), Boots
         unlisted: args.unlisted,
         line: args.line.clone(),
     };
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    os::runtime()?.block_on(async {
         let mut interrupts = os::Interrupts::new()?;
-        // Whoever closed the pipe does not want to read it.
+        // The runs are printed once, before the first sentence.
         let mut runs = Some(offers.iter().map(Offer::describe).collect::<String>());
         let mut known = false;
-        let tell = |event: server::Event| {
-            let told = match &event {
+        let report = |event: server::Event| {
+            let text = match &event {
                 server::Event::Address { address, way } => {
                     known |= is_known(address, *way);
                     format!("{}\n{}", heading(*way), join_lines(&offers, args.unlisted, address))
@@ -91,22 +84,23 @@ pub(crate) fn run(args: &BootstrapArgs, out: &mut dyn Write) -> Result<(), Boots
                 server::Event::Gateway(_) if known => return,
                 event => news(event),
             };
-            let told = runs.take().unwrap_or_default() + &told;
-            let _ = out.write_all(told.as_bytes()).and_then(|()| out.flush());
+            let text = runs.take().unwrap_or_default() + &text;
+            // If the pipe is closed, nobody reads it; the server goes on.
+            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         };
-        server::serve(config, tell, interrupts.next()).await?;
+        server::serve(config, report, interrupts.next()).await?;
         Ok(())
     })
 }
 
-/// A manifest that is handed out, and where it lies.
+/// A manifest that is handed out, and the path of its file.
 struct Offer {
     path: PathBuf,
     manifest: Manifest,
 }
 
 impl Offer {
-    /// What is handed out. Beside the manifest lie the notices of its organiser.
+    /// What the server hands out: the manifest, and the organiser's notices beside it.
     fn served(&self) -> server::Offer {
         server::Offer {
             run: self.manifest.id.0,
@@ -115,13 +109,13 @@ impl Offer {
         }
     }
 
-    /// Which run it is, on a line of its own.
+    /// The run in words, on a line of its own.
     fn describe(&self) -> String {
         let Manifest { run, work, id, .. } = &self.manifest;
         let parameters = count(work.model.parameter_count());
         let genesis = run.genesis.map_or_else(String::new, |_| {
             let weights = self.path.with_extension("ckpt");
-            format!("; its first node needs --genesis {} besides", weights.display())
+            format!("; its first node also needs --genesis {}", weights.display())
         });
         let url = work.data.hints.url.as_ref();
         let data = url.map_or_else(String::new, |url| format!("; its data is at {url}"));
@@ -129,7 +123,7 @@ impl Offer {
     }
 }
 
-/// Every file, verified.
+/// Reads and verifies every file.
 fn load(paths: &[PathBuf]) -> Result<Vec<Offer>, BootstrapError> {
     if paths.len() > FILES_MAX {
         return Err(BootstrapError::TooMany { count: paths.len() });
@@ -138,7 +132,7 @@ fn load(paths: &[PathBuf]) -> Result<Vec<Offer>, BootstrapError> {
     paths.iter().map(load).collect()
 }
 
-/// What stands above the lines for an address: whom they are for.
+/// The line above those for an address, which says who can use them.
 fn heading(way: Way) -> &'static str {
     match way {
         Way::Own(Scope::Loopback) => "only on this machine:",
@@ -149,13 +143,13 @@ fn heading(way: Way) -> &'static str {
     }
 }
 
-/// Whether an address can be handed out to somebody who has IPv4 only.
+/// Whether an address can be handed out to somebody who has only IPv4.
 fn is_known(address: &Address, way: Way) -> bool {
     let far = matches!(way, Way::Own(Scope::Public) | Way::Named | Way::Mapped);
     far && !address.to_string().starts_with("/ip6/")
 }
 
-/// A sentence about the way to this entry point.
+/// A sentence about how this entry point can be reached.
 fn news(event: &server::Event) -> String {
     match event {
         server::Event::Address { .. } => String::new(),
@@ -187,7 +181,7 @@ fn news(event: &server::Event) -> String {
     }
 }
 
-/// What a contributor types to join each run at `address`.
+/// The lines that a contributor types to join each run at `address`.
 fn join_lines(offers: &[Offer], unlisted: bool, address: &Address) -> String {
     let line = |Offer { manifest, .. }: &Offer| {
         let run = match (unlisted, offers.len()) {
@@ -200,28 +194,26 @@ fn join_lines(offers: &[Offer], unlisted: bool, address: &Address) -> String {
     offers.iter().map(line).collect()
 }
 
-/// What that line says of the run's files, with a space before it.
+/// The part of that line about the run's files, with a space before it.
 pub(super) fn data_flag(Manifest { work, .. }: &Manifest) -> String {
     match work.data.hints.names.as_slice() {
         _ if work.data.source.file_count() == 0 => String::new(),
-        // Whoever lacks it fetches it.
+        // A node that lacks the files fetches them.
         _ if work.data.is_fetched() && data_bytes(work) <= FETCH_DATA_BYTES => String::new(),
         [] => " --data FILE".to_owned(),
         names => format!(" --data {}", names.iter().map(quoted).collect::<Vec<_>>().join(" ")),
     }
 }
 
-/// Bytes of all files of the run's data.
 fn data_bytes(work: &Work) -> u64 {
     work.data.source.files().iter().map(|file| file.bytes).sum()
 }
 
-/// A name as a shell takes it for one word; a manifest's have neither quotation marks nor commands.
+/// A name as one word for a shell. Names in a manifest have no quotation marks and no commands.
 fn quoted(name: &String) -> String {
     if name.contains(' ') { format!("'{name}'") } else { name.clone() }
 }
 
-/// Where the key is kept.
 fn folder(named: Option<&Path>) -> Result<PathBuf, LocalError> {
     named.map_or_else(|| config::default_folder("intellect-bootstrap"), |path| Ok(path.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! `data tokenize` and `data show`: files of documents and of tokens.
+//! `data tokenize` and `data show`: make and explain token files.
 
 use std::{
     io::{self, Write},
@@ -15,26 +15,27 @@ use intellect_model::{
     },
     tokenizer::{File, FileError, OpenError, Tokenizer},
 };
+use intellect_protocol::base::id::Digest;
 
 use crate::cli::data::{DataCommand, TokenizeArgs};
 use crate::figures::{bytes, count};
 
-/// Why one of these commands did not succeed.
+/// Why one of these commands failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DataCommandError {
-    /// The tokenizer is not to be had.
+    /// The tokenizer cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The tokenizer does not have the token that was named.
+    /// The tokenizer does not have the token that `--bos` names.
     #[error("the tokenizer cannot be used: {0}")]
     Bos(#[from] FileError),
-    /// There is no token file. Nothing has been written.
+    /// The documents could not be tokenized. Nothing has been written.
     #[error(transparent)]
     Tokenize(#[from] TokenizeError),
-    /// A token file cannot be read.
+    /// The token file cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// Standard output is gone or full.
+    /// Standard output is closed, or its disk is full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }
@@ -52,7 +53,7 @@ fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError
     if let Some(name) = &args.bos {
         tokenizer = tokenizer.beginning_with(name)?;
     }
-    // As in many programs, `-` is standard input.
+    // As in many programs, `-` means standard input.
     let stdin =
         |path: &PathBuf| if path.as_os_str() == "-" { "/dev/stdin".into() } else { path.clone() };
     let inputs: Vec<PathBuf> = args.inputs.iter().map(stdin).collect();
@@ -63,19 +64,19 @@ fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError
         damage: if args.strict { Damage::Refuse } else { Damage::Skip },
         out: &args.out,
     };
-    let (start, mut told) = (Instant::now(), Instant::now());
+    let (start, mut reported) = (Instant::now(), Instant::now());
     let mut written = Ok(());
-    let mut tell = |done: u64| {
-        if told.elapsed() >= OFTEN && written.is_ok() {
-            told = Instant::now();
+    let mut report = |done: u64| {
+        if reported.elapsed() >= OFTEN && written.is_ok() {
+            reported = Instant::now();
             let per_s = done / start.elapsed().as_secs().max(1);
             written = writeln!(out, "{} of documents done, {} a second", bytes(done), bytes(per_s))
                 .and_then(|()| out.flush());
         }
     };
-    let report = tokenize::tokenize(job, &tokenizer, &file, &mut tell)?;
+    let made = tokenize::tokenize(job, &tokenizer, &file, &mut report)?;
     written?;
-    let Report { header, empty, skipped, examples, lost } = report;
+    let Report { header, empty, skipped, examples, lost } = made;
     writeln!(out, "wrote {}", args.out.display())?;
     describe(&header, out)?;
     if empty > 0 {
@@ -97,16 +98,16 @@ fn show(
     out: &mut dyn Write,
 ) -> Result<(), DataCommandError> {
     let (header, file) = tokens::describe(path)?;
-    // Before anything is said, since a file that was named has to be right.
+    // The tokenizer comes before any output, since a file that was named has to be right.
     let tokenizer = match Tokenizer::of_documents(&header.vocabulary, tokenizer) {
         Err(OpenError::NoFile { .. }) => None,
         opened => Some(opened?),
     };
-    writeln!(out, "file       {}, BLAKE3 {}", bytes(file.bytes), hex(file.digest))?;
+    writeln!(out, "file       {}, BLAKE3 {}", bytes(file.bytes), Digest(file.digest).hex())?;
     describe(&header, out)?;
-    writeln!(out, "made of    files with BLAKE3 {}", hex(header.source))?;
+    writeln!(out, "made of    files with BLAKE3 {}", Digest(header.source).hex())?;
     if header.vocabulary.scheme != Scheme::Bytes {
-        writeln!(out, "tokenizer  file with BLAKE3 {}", hex(header.vocabulary.digest))?;
+        writeln!(out, "tokenizer  file with BLAKE3 {}", Digest(header.vocabulary.digest).hex())?;
     }
     let Some(tokenizer) = tokenizer else { return Ok(()) };
     let mut decoder = tokenizer.decoder();
@@ -137,7 +138,7 @@ fn describe(header: &Header, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// A tokenizer and its file; bytes have none.
+/// A tokenizer and its file; the tokenizer of bytes has none.
 fn open(path: Option<&Path>) -> Result<(File, Tokenizer), DataCommandError> {
     let Some(path) = path else { return Ok((File::none(), Tokenizer::bytes())) };
     let file = File::open(path)?;
@@ -146,14 +147,10 @@ fn open(path: Option<&Path>) -> Result<(File, Tokenizer), DataCommandError> {
     Ok((file, tokenizer))
 }
 
-fn hex(digest: [u8; 32]) -> String {
-    blake3::Hash::from_bytes(digest).to_hex().to_string()
-}
-
-/// How often it is told how far it is.
+/// How often the progress is reported.
 const OFTEN: Duration = Duration::from_secs(2);
 
-/// As many tokens of a file are shown.
+/// How many tokens of a file are shown.
 const BEGIN_TOKENS: usize = 64;
 
 #[cfg(test)]

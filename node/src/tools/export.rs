@@ -1,4 +1,4 @@
-//! `export`: the parameters of a state as a folder that other programs load.
+//! `export`: writes the parameters of a state as a folder that other programs load.
 
 use std::{
     io::{self, Write},
@@ -21,24 +21,23 @@ use crate::{
     tools::stored::{self, StoredError},
 };
 
-/// Why a state was not exported. It is unchanged; the folder may hold a part.
+/// Why a state was not exported. The state is unchanged; the folder may hold a part of the model.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExportError {
-    /// No such state.
+    /// There is no such state in the folder.
     #[error(transparent)]
     Find(#[from] StoredError),
-    /// The state cannot be read.
     #[error(transparent)]
     Read(#[from] CheckpointError),
     /// The folder cannot be written.
     #[error(transparent)]
     Write(#[from] export::ExportError),
-    /// Standard output is gone or full.
+    /// Standard output is closed, or its disk is full.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }
 
-/// Writes the parameters of a state into a folder.
+/// Writes the parameters of a state into a folder, with the run's tokenizer if it is there.
 pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), ExportError> {
     let (path, manifest) = stored::find(&args.state)?;
     let work = &manifest.work;
@@ -47,7 +46,7 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
     let (tokenizer, missing) = match tokenizer(args, &path, &manifest) {
         Ok(file) => (file, None),
         Err(error) if args.tokenizer.is_some() => return Err(StoredError::from(error).into()),
-        // The model is one without it.
+        // A model can be used without a tokenizer.
         Err(error) => (None, Some(format!("lacks    a tokenizer: {}", stored::remedied(&error)))),
     };
     let theta = front.theta()?;
@@ -74,7 +73,7 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
     lines.try_for_each(|line| writeln!(out, "{line}")).map_err(ExportError::Output)
 }
 
-/// The file of the run's tokenizer, where it has one, found to be of use.
+/// The file of the run's tokenizer, if it has one; it is checked.
 fn tokenizer(
     args: &ExportArgs,
     checkpoint: &Path,

@@ -1,6 +1,6 @@
-//! `keygen`, `manifest new` and `manifest show`: what begins a run, and what a run is.
+//! `keygen`, `manifest new` and `manifest show`: how a run begins, and what its manifest means.
 //!
-//! Each takes what was typed, does its work, and writes for a person to `out`.
+//! Each command takes what was typed, does its work, and prints sentences for a person to `out`.
 
 mod begin;
 mod describe;
@@ -37,96 +37,88 @@ use crate::{
 use begin::{Before, Begin, Weights};
 use describe::{describe, warn_of_gain};
 
-/// Why one of these commands did not succeed.
+/// Why one of these commands failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OfflineError {
-    /// Something on the command line cannot be meant.
+    /// The command line makes no sense.
     #[error(transparent)]
     Usage(#[from] LocalError),
     /// A key cannot be made or read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// A manifest cannot be read.
     #[error(transparent)]
     Manifest(#[from] LoadError),
-    /// A manifest cannot be made.
+    /// The settings make no manifest.
     #[error(transparent)]
     Draft(#[from] DraftError),
-    /// The text cannot be read.
+    /// The data that was named cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The model that a run is to begin with cannot be read.
+    /// The model in the folder of `--from-hf` cannot be read.
     #[error(transparent)]
     Import(#[from] ImportError),
-    /// Its weights cannot be written.
+    /// The weights of the new run cannot be written.
     #[error(transparent)]
     Publish(#[from] StoreError),
-    /// Nobody has said how fast it is to learn.
+    /// `--from-hf` without a learning rate.
     #[error(
-        "--from-hf: a model that has learnt is gone within an epoch at the learning rate of a new \
-         one; add --set train.lr=…, for a whole model mostly 1e-5 to 5e-5, with \
-         train.warmup_tokens, train.decay_tokens and a stop_tokens"
+        "--from-hf: at the learning rate of a new model a trained one is lost within an epoch; add --set \
+         train.lr=… (for a whole model mostly 1e-5 to 5e-5), with train.warmup_tokens, train.decay_tokens and \
+         stop_tokens"
     )]
     NoRate,
-    /// Nobody has said what it is to learn.
+    /// `--from-hf` was typed without data.
     #[error(
         "--from-hf: the synthetic source of a new run follows rules of its own, which this model \
          has not learnt: name its data with --data, or the rules that it knows with --set seed=…"
     )]
     NoData,
-    /// The data has tokens that the model does not know.
+    /// The data has more different tokens than the model.
     #[error(
         "the model of --from-hf has {model} different tokens, the data {data}: make a token file \
          of it with the model's own tokenizer, by `intellect-node data tokenize --tokenizer …`"
     )]
     Vocabulary {
-        /// Tokens of the model.
+        /// Number of different tokens of the model.
         model: usize,
-        /// Tokens of the data.
+        /// Number of different tokens of the data.
         data: usize,
     },
-    /// A size of it was changed.
-    #[error("the model is that of its weights: of [model] only context may be --set")]
+    /// A size of the model was changed by `--set`.
+    #[error("the model has the sizes of its weights: in [model] only context may be --set")]
     AnotherModel,
-    /// The run that is to be gone on with is not in the folder.
+    /// The folder of `--from-run` has no such run.
     #[error(transparent)]
     Before(#[from] StoredError),
-    /// Its state cannot be read.
+    /// The state of that run cannot be read.
     #[error(transparent)]
     State(#[from] CheckpointError),
-    /// Nothing can be trained any more.
+    /// The old run has committed all its tokens.
     #[error(
         "run {run} is finished: it has its {tokens} tokens; say with --set stop_tokens=… how many \
          more the new run is to commit, 0 for no end"
     )]
     Finished {
-        /// That run.
         run: RunId,
-        /// As its manifest sets them.
+        /// The tokens that its manifest sets.
         tokens: String,
     },
-    /// No curve can be begun in its middle.
+    /// The learning rate of the old run is already falling, and no schedule can begin in the middle.
     #[error(
-        "the learning rate of run {run} has begun to fall, and is at {lr:.2e}: say with --set \
-         train.lr=… with which the new run goes on, and with --set train.decay_tokens=… over how \
-         many tokens it falls"
+        "the learning rate of run {run} has begun to fall, and is at {lr:.2e}: give the learning rate of the \
+         new run with --set train.lr=…, and the tokens over which it falls with --set train.decay_tokens=…"
     )]
     Falling {
-        /// That run.
         run: RunId,
-        /// Where it is.
+        /// Its learning rate at its newest state.
         lr: f64,
     },
-    /// Manifest and weights would be one file.
+    /// The manifest and its weights would have the same name.
     #[error(
-        "--out {}: so the weights beside the manifest are named; name the manifest otherwise, as \
-         in run.toml",
+        "--out {}: the weights beside the manifest get this name; give the manifest another one, as in run.toml",
         path.display()
     )]
-    WeightsName {
-        /// The name that was typed.
-        path: PathBuf,
-    },
+    WeightsName { path: PathBuf },
     /// The system has no random numbers.
     #[error("the system gives no random numbers")]
     Random(#[source] io::Error),
@@ -134,19 +126,16 @@ pub(crate) enum OfflineError {
     #[error(
         "{} exists and is not overwritten: choose another name, or move it away", path.display()
     )]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// The manifest cannot be written.
     #[error(transparent)]
     Write(#[from] PathError),
-    /// Standard output is gone or full.
+    /// Standard output is closed, or its disk is full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }
 
-/// Makes a key at `path` and says whose it is.
+/// Makes a key at `path` and prints its names.
 pub(crate) fn keygen(path: &Path, out: &mut dyn Write) -> Result<(), OfflineError> {
     let identity = Identity::random().map_err(OfflineError::Random)?;
     identity.create(path)?;
@@ -157,7 +146,7 @@ pub(crate) fn keygen(path: &Path, out: &mut dyn Write) -> Result<(), OfflineErro
     Ok(())
 }
 
-/// `manifest new` and `manifest show`.
+/// Runs `manifest new` or `manifest show`.
 pub(crate) fn run(command: ManifestCommand, out: &mut dyn Write) -> Result<(), OfflineError> {
     match command {
         ManifestCommand::New(args) => make(&args, out),
@@ -170,7 +159,7 @@ pub(crate) fn run(command: ManifestCommand, out: &mut dyn Write) -> Result<(), O
     }
 }
 
-/// Tokens that a run of a model from elsewhere reads at once, unless more is asked for: a guess.
+/// Context of a model from elsewhere, unless more is asked for: a guess.
 const HF_CONTEXT: usize = 2_048;
 
 /// Makes a manifest, and the file of the weights that it names.
@@ -183,24 +172,24 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
         None => config::data_dir()?.join(identity::FILE_NAME),
     };
     let manifest = new_manifest(args, &begin)?;
-    // The manifest last: where one is, its weights are.
+    // The manifest comes last: if it is there, its weights are.
     if let Some(Weights { table, theta, .. }) = begin.weights() {
         genesis::publish(&weights_path, table, theta)?;
-        for line in begin.told(&manifest) {
+        for line in begin.notes(&manifest) {
             writeln!(out, "{line}")?;
         }
         writeln!(out, "wrote {}, for the first node: --genesis", weights_path.display())?;
     }
     write_new(&args.out, &manifest.text)?;
     writeln!(out, "wrote {}, signed with {}", args.out.display(), key.display())?;
-    for line in describe(&manifest).into_iter().filter(|(key, _)| TOLD.contains(key)) {
+    for line in describe(&manifest).into_iter().filter(|(key, _)| SHOWN.contains(key)) {
         write_line(out, line)?;
     }
     for warning in warn_of_little_data(&manifest).into_iter().chain(warn_of_gain(&manifest)) {
         write_line(out, ("warning", warning))?;
     }
-    if let Some(told) = tell_of_sharing(&manifest) {
-        write_line(out, ("sharing", told))?;
+    if let Some(sharing) = note_on_sharing(&manifest) {
+        write_line(out, ("sharing", sharing))?;
     }
     let file = args.out.display();
     let next = "intellect-bootstrap --listen /ip4/0.0.0.0/tcp/4001 --manifest";
@@ -213,7 +202,7 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
     Ok(())
 }
 
-/// Before a model is read, which takes long: names that are taken, and what has not been said.
+/// Refuses names that are taken and settings that are missing, before a model is read, which takes long.
 fn refuse_what_cannot_be(args: &ManifestNewArgs, weights: &Path) -> Result<(), OfflineError> {
     if args.from_hf.is_none() && args.from_run.is_none() {
         return Ok(());
@@ -232,7 +221,7 @@ fn refuse_what_cannot_be(args: &ManifestNewArgs, weights: &Path) -> Result<(), O
     Ok(())
 }
 
-/// Reads what the run begins with, and says so, since that takes long.
+/// Reads what the run begins with, and says so before, since that takes long.
 fn begin(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<Begin, OfflineError> {
     if let Some(folder) = &args.from_hf {
         writeln!(out, "reading the model in {}", folder.display())?;
@@ -245,14 +234,14 @@ fn begin(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<Begin, OfflineEr
     }
 }
 
-/// Whether a setting is changed by `--set`.
+/// Whether `--set` changes this setting.
 fn sets(args: &ManifestNewArgs, key: &str) -> bool {
     let key_of =
         |assignment: &String| assignment.split('=').next().unwrap_or_default().trim() == key;
     args.set.iter().any(key_of)
 }
 
-/// What is said where one peer's epoch goes through the data more often than once.
+/// A warning if one peer's epoch goes through the data more than once.
 fn warn_of_little_data(manifest: &Manifest) -> Option<String> {
     let Manifest { run, work, .. } = manifest;
     let epoch = run.epoch_tokens(work.tokens_per_step())?;
@@ -266,13 +255,13 @@ fn warn_of_little_data(manifest: &Manifest) -> Option<String> {
     ))
 }
 
-/// What is said where every peer has to get the files by itself.
-fn tell_of_sharing(manifest: &Manifest) -> Option<String> {
+/// A note if every peer has to get the files by itself.
+fn note_on_sharing(manifest: &Manifest) -> Option<String> {
     let data = &manifest.work.data;
     let alone = data.source.file_count() > 0 && !data.is_fetched();
     alone.then(|| {
-        "every peer must get the data itself; if it may be passed on, --share lets peers hand it to whoever \
-         lacks it, and --set data.url=https://… names where they fetch it"
+        "every peer must get the data itself; if it may be passed on, --share lets peers hand it to peers that \
+         lack it, and --set data.url=https://… names where they fetch it"
             .to_owned()
     })
 }
@@ -302,12 +291,12 @@ fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, Offli
     Ok(manifest)
 }
 
-/// Who may take part, where that is said.
+/// The admission level that the command line sets, if it sets one.
 fn level(args: &ManifestNewArgs) -> Option<Level> {
     args.invited.then_some(Level::Invited)
 }
 
-/// The settings of a run that begins anew, or with a model of elsewhere.
+/// The settings of a run that begins anew, or with a model from elsewhere.
 fn propose(
     args: &ManifestNewArgs,
     organiser: PeerId,
@@ -327,14 +316,14 @@ fn propose(
         if model.vocab < data {
             return Err(OfflineError::Vocabulary { model: model.vocab, data });
         }
-        // A model that can read a book is rarely trained on whole ones: memory and time grow with it.
+        // A model that can read long texts is rarely trained on them: memory and time grow with the context.
         let context = model.context.min(HF_CONTEXT);
         draft.put_model(&Work { model: Model { context, ..model.clone() }, ..work });
     }
     Ok(draft)
 }
 
-/// The work that a new run proposes: on a text, on token files, or on the synthetic source.
+/// The data and training that a new run proposes: on a text, on token files, or on the synthetic source.
 pub(crate) fn work(named: &[PathBuf]) -> Result<Work, DataError> {
     match named {
         [] => Ok(Work::synthetic()),
@@ -370,7 +359,7 @@ fn write_new(path: &Path, text: &str) -> Result<(), OfflineError> {
     };
     let mut file = File::create_new(path).map_err(io_error)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| {
-        // It is ours and torn: nobody must take it for a manifest.
+        // The file is ours and torn: nobody must take it for a manifest.
         let _ = std::fs::remove_file(path);
         io_error(error)
     })
@@ -380,8 +369,8 @@ fn write_line(out: &mut dyn Write, (key, value): (&str, String)) -> io::Result<(
     writeln!(out, "{key:<9} {value}")
 }
 
-/// Of what a manifest means this is said when it is made.
-const TOLD: [&str; 6] = ["run", "name", "model", "data", "joining", "memory"];
+/// The lines of a manifest's description that are printed when it is made.
+const SHOWN: [&str; 6] = ["run", "name", "model", "data", "joining", "memory"];
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
-//! `eval` and `sample`: what can be done with a state on disk.
+//! `eval` and `sample`: measure a state on disk, or write text with it.
 //!
-//! A checkpoint is found by name, or as the newest one of a data folder; its manifest lies in the
-//! folder of its run, unless another one is named.
+//! A checkpoint is found by its path, or as the newest one of a data folder. Its manifest is in the folder of its run,
+//! unless another one is named.
 
 use std::{
     fs, io,
@@ -18,9 +18,9 @@ use intellect_protocol::{base::id::RunId, ring::codec};
 
 use crate::{
     cli::{CheckpointArgs, EvalArgs, SampleArgs, StateArgs},
-    config::{self, LocalError, RunPrefix, options::Kept},
+    config::{self, LocalError, RunPrefix, options::StoredOptions},
+    evaluation::{EvaluationError, Evaluator, Loaded, REPORT_TOKENS},
     figures::count,
-    gauge::{Gauge, GaugeError, Loaded, REPORT_TOKENS},
     manifest::{LoadError, Manifest},
     os::{PathError, cannot},
     store::{self, genesis},
@@ -29,33 +29,28 @@ use crate::{
 /// Why a stored state could not be used. Nothing has been changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoredError {
-    /// Something on the command line cannot be meant.
+    /// The command line makes no sense.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// No run, or no such run, in the folder.
+    /// The folder has no run that fits, or several.
     #[error(
         "{} {}: name a run with --run, or another folder{}",
         folder.display(), list(folder, found), of_simulation(folder)
     )]
     Run {
-        /// The data folder.
+        /// The data folder, as it was typed.
         folder: PathBuf,
-        /// The runs that fit.
         found: Vec<RunId>,
     },
-    /// The run has not committed anything yet.
+    /// The run has not committed any epoch yet.
     #[error("{} holds no checkpoint yet: wait for the first committed epoch", folder.display())]
     NoCheckpoint {
-        /// Where it would be.
+        /// The folder where its checkpoints would be.
         folder: PathBuf,
     },
-    /// A checkpoint outside the folder of a run.
-    #[error("no run.toml lies beside {}: name its manifest with --manifest", checkpoint.display())]
-    NoManifest {
-        /// The checkpoint.
-        checkpoint: PathBuf,
-    },
-    /// A folder cannot be read.
+    /// The checkpoint is outside the folder of a run, and no manifest was named.
+    #[error("there is no run.toml beside {}: name its manifest with --manifest", checkpoint.display())]
+    NoManifest { checkpoint: PathBuf },
     #[error(transparent)]
     Io(#[from] PathError),
     /// The manifest cannot be used.
@@ -63,20 +58,20 @@ pub(crate) enum StoredError {
     Manifest(#[from] LoadError),
     /// State, model or data cannot be used.
     #[error(transparent)]
-    Gauge(#[from] GaugeError),
-    /// Its parameters have no digest.
+    Evaluation(#[from] EvaluationError),
+    /// A parameter is not finite, so the parameters have no digest.
     #[error("the parameters cannot be used")]
     Parameters(#[from] codec::EncodeError),
-    /// The tokenizer is not to be had.
+    /// The tokenizer cannot be opened.
     #[error(transparent)]
     Tokenizer(#[from] OpenError),
-    /// The prompt has no tokens.
+    /// The tokenizer cannot encode the prompt.
     #[error("--prompt: {0}")]
     Prompt(EncodeError),
-    /// The model does not write.
+    /// The model cannot write text.
     #[error(transparent)]
     Sample(#[from] SampleError),
-    /// Standard output is gone or full.
+    /// Standard output is closed, or its disk is full.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }
@@ -85,20 +80,20 @@ pub(crate) enum StoredError {
 pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredError> {
     let (path, manifest) = find(&args.checkpoint.state)?;
     let device = config::parse_device(&args.checkpoint.device)?;
-    // Without it everything else is measured, but a file that was named has to be right, which is
-    // told before all that takes long.
+    // All but the bits per byte is measured without a tokenizer. But a tokenizer that was named has to be right, which
+    // is checked before the rest, which takes long.
     let tokenizer = match tokenizer(&args.checkpoint, &path, &manifest) {
         Err(error) if args.checkpoint.tokenizer.is_some() => return Err(error.into()),
         found => found,
     };
-    let data = if args.data.is_empty() { kept_data(&path, &manifest) } else { args.data.clone() };
-    let mut gauge = Gauge::open(manifest.clone(), &data, device)?;
-    let checkpoint = gauge.load(&path)?;
-    let evaluation = gauge.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
-    let entropies = gauge.entropies();
+    let data = if args.data.is_empty() { stored_data(&path, &manifest) } else { args.data.clone() };
+    let mut evaluator = Evaluator::open(manifest.clone(), &data, device)?;
+    let checkpoint = evaluator.load(&path)?;
+    let evaluation = evaluator.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
+    let entropies = evaluator.entropies();
     let header = &checkpoint.header;
     let (bytes, missing) = match &tokenizer {
-        Ok(tokenizer) => (gauge.bytes_per_token(tokenizer, REPORT_TOKENS)?, None),
+        Ok(tokenizer) => (evaluator.bytes_per_token(tokenizer, REPORT_TOKENS)?, None),
         Err(error) => (None, Some(format!("warning        no bits per byte: {}", remedied(error)))),
     };
     let bits = bytes.map_or_else(String::new, |bytes| {
@@ -136,7 +131,7 @@ pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredErr
     lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(StoredError::Output)
 }
 
-/// Lets a state write, token by token.
+/// Writes text with a state, token by token.
 pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), StoredError> {
     let (path, manifest) = find(&args.checkpoint.state)?;
     let tokenizer = tokenizer(&args.checkpoint, &path, &manifest)?;
@@ -145,7 +140,7 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
     let prompt = tokenizer.encode(&args.prompt).map_err(StoredError::Prompt)?;
     let &SampleArgs { temperature, top_p, seed, tokens, .. } = args;
     let settings = Sampling { temperature, top_p, seed, tokens: tokens.get() };
-    // The prompt is shown as it was typed; whether a space comes behind it depends on its tokens.
+    // The prompt is printed as it was typed; its tokens decide whether a space follows it.
     let mut decoder = tokenizer.decoder_behind(&prompt);
     let mut written = out.write_all(args.prompt.as_bytes());
     sample::sample(loaded.model.as_ref(), &manifest.work, &prompt, settings, &mut |token| {
@@ -166,18 +161,18 @@ fn tokenizer(
     Tokenizer::of(&manifest.work.data, file.as_deref())
 }
 
-/// The file of the run's tokenizer: the named one, else the one that lies where the checkpoint's
-/// manifest does.
+/// The file of the run's tokenizer: the one that was named, else the one in the folder of the checkpoint's manifest.
 pub(super) fn tokenizer_file(
     named: Option<&Path>,
     checkpoint: &Path,
     manifest: &Manifest,
 ) -> Option<PathBuf> {
-    let kept = || beside(checkpoint, store::TOKENIZER).filter(|_| manifest.vocabulary().is_some());
-    named.map(Path::to_owned).or_else(kept)
+    let stored =
+        if manifest.vocabulary().is_some() { beside(checkpoint, store::TOKENIZER) } else { None };
+    named.map(Path::to_owned).or(stored)
 }
 
-/// Why the tokenizer is not to be had, and what helps.
+/// The error of a tokenizer, with the remedy.
 pub(super) fn remedied(error: &OpenError) -> String {
     match error {
         OpenError::NoFile { .. } => error.to_string(),
@@ -188,13 +183,13 @@ pub(super) fn remedied(error: &OpenError) -> String {
     }
 }
 
-/// A digest of parameters alone, whichever run, epoch and momentum they come with: the one by which
-/// a manifest would name them as the weights that a run begins with.
+/// The digest of the parameters alone, independent of run, epoch and momentum. A manifest would name them by it as the
+/// weights that a run begins with.
 pub(crate) fn weights(theta: &[f32]) -> Result<String, StoredError> {
     Ok(genesis::table(theta)?.state().hex())
 }
 
-/// Where the state that was asked for lies, and the manifest that it belongs to.
+/// The path of the checkpoint that was typed, and the manifest that it belongs to.
 pub(super) fn find(args: &StateArgs) -> Result<(PathBuf, Manifest), StoredError> {
     let checkpoint = match &args.checkpoint {
         Some(path) => path.clone(),
@@ -210,7 +205,7 @@ pub(super) fn find(args: &StateArgs) -> Result<(PathBuf, Manifest), StoredError>
     Ok((checkpoint, manifest))
 }
 
-/// The newest state of the one run of a data folder that fits, and that run's manifest.
+/// The newest state of the only run of a data folder that fits, and that run's manifest.
 pub(super) fn newest(
     folder: PathBuf,
     run: Option<&str>,
@@ -220,7 +215,7 @@ pub(super) fn newest(
     Ok((newest_checkpoint(&run)?, manifest))
 }
 
-/// The folder of the one run of a data folder that fits.
+/// The folder of the only run of a data folder that fits.
 pub(super) fn run_folder(folder: PathBuf, run: Option<&str>) -> Result<PathBuf, StoredError> {
     let prefix: Option<RunPrefix> = run.map(str::parse).transpose()?;
     let runs = folder.join("runs");
@@ -248,8 +243,8 @@ fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
         .ok_or(StoredError::NoCheckpoint { folder })
 }
 
-/// What `manifest new --from-hf` wrote together with it, `run.toml` of the run's folder in which
-/// the checkpoint lies, or right beside it.
+/// The manifest of a checkpoint: the one that `manifest new --from-hf` wrote with it, or `run.toml` in its folder or the
+/// one above.
 fn manifest_beside(checkpoint: &Path) -> Result<PathBuf, StoredError> {
     let twin = checkpoint.with_extension("toml");
     (twin.is_file() && twin != checkpoint)
@@ -258,23 +253,23 @@ fn manifest_beside(checkpoint: &Path) -> Result<PathBuf, StoredError> {
         .ok_or_else(|| StoredError::NoManifest { checkpoint: checkpoint.to_owned() })
 }
 
-/// A file of the folder in which the checkpoint lies, or of the one around it.
+/// The file of that name in the folder of the checkpoint, or in the one above it.
 fn beside(checkpoint: &Path, name: &str) -> Option<PathBuf> {
     let folders = checkpoint.ancestors().skip(1).take(2);
     folders.map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// The files that a node of the checkpoint's folder was given, and those that it has fetched.
-fn kept_data(checkpoint: &Path, manifest: &Manifest) -> Vec<PathBuf> {
+/// The data files that a node of the checkpoint's folder was given, and those that it has fetched.
+fn stored_data(checkpoint: &Path, manifest: &Manifest) -> Vec<PathBuf> {
     let file = beside(checkpoint, store::OPTIONS);
-    let kept = file.as_deref().and_then(Path::parent).map(Kept::read);
-    let mut named = kept.unwrap_or_default().options.data;
+    let stored = file.as_deref().and_then(Path::parent).map(StoredOptions::read);
+    let mut named = stored.unwrap_or_default().options.data;
     let folders = || checkpoint.ancestors().skip(1).take(2);
     let in_folder =
         |file| folders().map(|at| store::data::path_in(at, file)).find(|at| at.is_file());
     let fetched: Vec<_> = manifest.work.data.source.files().iter().filter_map(in_folder).collect();
     if !fetched.is_empty() {
-        // What was given was not there then.
+        // The files that the node was given were missing when it fetched them.
         named.retain(|path| path.exists());
     }
     named.extend(fetched);
@@ -292,7 +287,7 @@ fn list(folder: &Path, runs: &[RunId]) -> String {
     }
 }
 
-/// A word for whoever names the folder that `sim --out` made.
+/// A hint for a person who names the folder that `sim --out` made.
 fn of_simulation(folder: &Path) -> String {
     let peer = folder.join("peer-0").join("data");
     if peer.is_dir() { format!(", as in {}", peer.display()) } else { String::new() }

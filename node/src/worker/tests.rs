@@ -1,4 +1,4 @@
-//! What a worker makes of commands, on a real model that is as small as models get.
+//! Commands and reports of a worker with a real model of the smallest size.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn config(weight_max: u64) -> Config {
     Config {
         run: RunId([1; 32]),
         me: PeerId([2; 32]),
-        epoch: Epoch { budget: Budget::Steps, amount: STEPS, tokens_max: None },
+        epoch: Epoch::new(Budget::Steps, STEPS),
         weight_max,
         codec: Codec::F32,
         // The identity: the new anchor is where the delta led.
@@ -33,7 +33,7 @@ fn first() -> State {
     State::genesis(genesis::weights(7, &arch::specs(&work().model)))
 }
 
-/// A worker that has said what its genesis is.
+/// A worker that has reported its genesis.
 fn begin(weight_max: u64) -> (Orders, tasks::Receiver<Report>) {
     begin_with(weight_max, work())
 }
@@ -66,7 +66,7 @@ fn state(reports: &mut tasks::Receiver<Report>, expected: Option<Origin>) -> Arc
     }
 }
 
-/// Trains an epoch: tokens and delta.
+/// Trains an epoch, and returns its tokens and its delta.
 fn train(
     (handle, reports): &mut (Orders, tasks::Receiver<Report>),
     epoch: u64,
@@ -121,7 +121,7 @@ fn an_epoch_of_one_peer_leads_where_it_trained() {
     assert_eq!(train(&mut worker, 2).0, budget());
 }
 
-/// R34: what no receipt names stays in the local weights, and is offered again with its tokens.
+/// R34: work that no receipt names stays in the local weights, and is offered again with its tokens.
 #[test]
 fn r34_a_delta_that_was_left_out_is_offered_again() {
     let nothing = vec![0.0; first().theta().len()];
@@ -137,12 +137,11 @@ fn r34_a_delta_that_was_left_out_is_offered_again() {
         |a: &[f32], b: &[f32]| -> f32 { a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum() };
     let (error, length) = (distance(&offered, &expected), distance(&expected, &once));
     assert!(error < 1e-3 * length, "{error} of {length}");
-    // Once spent, it is gone.
     apply(&mut left_out, 2, &offered, true);
     assert_eq!(train(&mut left_out, 3).0, budget());
 }
 
-/// R34: where a chunk names us, only what was learnt since Ready stays; elsewhere all of it.
+/// R34: in blocks that were spent only the training since Ready stays; in the others all of it.
 #[test]
 fn r34_a_delta_is_spent_block_by_block() {
     let work = work();
@@ -159,7 +158,7 @@ fn r34_a_delta_is_spent_block_by_block() {
     Codec::F32.encode(&vec![0.0; anchor.len()], &mut nothing).unwrap();
     let (update, blocks) = (Arc::new(nothing), Blocks::of(std::iter::once(1..2)));
     let header = header(1);
-    worker.obey(Command::Apply { header, update, spent: blocks.clone() }).unwrap();
+    worker.execute(Command::Apply { header, update, spent: blocks.clone() }).unwrap();
     let mut local = vec![0.0; anchor.len()];
     worker.trainer.model().store(&mut local).unwrap();
     let spent: Vec<_> = blocks.elements(anchor.len() as u64).collect();
@@ -176,7 +175,7 @@ fn a_weight_above_the_bound_is_declared_as_the_bound() {
     assert_eq!(train(&mut begin(budget() - 1), 1).0, budget() - 1);
 }
 
-/// A run that diverges ends, and does not wait for ever for a delta that cannot come.
+/// A run that diverges ends, and does not wait without end for a delta that cannot come.
 #[test]
 fn training_that_gives_no_numbers_is_tried_again_and_then_ends_with_the_remedy() {
     let mut work = work();
@@ -208,7 +207,7 @@ fn a_fetched_state_replaces_the_anchor() {
     assert_eq!(train(&mut worker, 10).0, budget());
 }
 
-/// An update that does not decode was checked before the vote; that it comes anyway is the end.
+/// Updates are checked before the vote, so one that does not decode here ends the node.
 #[test]
 fn an_update_that_does_not_decode_is_never_applied() {
     let (handle, mut reports) = begin(u64::MAX);

@@ -39,7 +39,7 @@ pub struct Tally {
 pub enum ReplayError {
     /// A file cannot be opened or read.
     Read {
-        /// The file, as it was named.
+        /// The file, by the name that was given.
         path: PathBuf,
         /// What the system said about it.
         cause: io::Error,

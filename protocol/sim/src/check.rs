@@ -1,16 +1,17 @@
-//! What must never happen: the invariants S1–S10 and S13 of `docs/PROTOCOL.md`, held against everything
-//! that simulated peers send, commit and follow, as they do it.
+//! What must never happen: the invariants S1–S10, S13 and S14 of `docs/PROTOCOL.md`, checked
+//! against everything that simulated peers send, commit and follow, as they do it.
 //!
-//! The checks call none of the machines that they judge: they keep their own history of votes (`votes`)
-//! and of lineages (`lineage`), and find majorities by themselves. They do share values and functions
-//! with them: digests, the order of heads, sets of blocks, the codec, and what a receipt says of whom it
-//! names. A mistake in one of those is for its own tests to find. A message counts once its author has
-//! sent it, whether or not it arrives.
+//! The checks call none of the machines that they judge: they keep their own history of votes
+//! (`votes`) and of lineages (`lineage`), and find majorities by themselves. They share values and
+//! functions with them: digests, the order of heads, sets of blocks, the codec, and the members
+//! that a receipt names. A mistake in one of those is for its own tests to find. A message counts
+//! once its author has sent it, whether or not it arrives.
 //!
-//! Of peers that lie ([`Check::distrust`]) nothing is asked; only what others make of it is judged.
+//! Liars ([`Check::distrust`]) need not follow any rule; only what others do
+//! with their messages is judged.
 //!
-//! Beside S1–S7: no peer calls another one faulty, and none has another state from an equal receipt,
-//! where all of them are honest and compute well.
+//! In addition, no honest peer calls another one faulty, and none has another
+//! state after an equal receipt.
 
 mod lineage;
 mod links;
@@ -34,18 +35,20 @@ use intellect_protocol::message::{
     Absence, Head, Heartbeat, Link, Message, Notice, QuorumRule, Regroup, Series, Voter,
 };
 
-/// A broken invariant.
+/// An invariant that was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which: `S1` … `S13`, `R5`, `R19`, `R42`, `L1`, `L2`, `L3`, `durable`, `serve`, `fault` or `diverged`.
+    /// Its label: `S1` … `S14`, `R5`, `R19`, `R42`, `L1`, `L2`, `L3`, `durable`,
+    /// `serve`, `fault` or `diverged`.
     pub invariant: &'static str,
-    /// What happened.
+    /// What happened, with the peers and values.
     pub what: String,
 }
 
+/// What a check finds; the first violation ends the run.
 pub(super) type Verdict = Result<(), Violation>;
 
-/// A violation unless `holds`.
+/// A violation with this label and text, unless `holds`.
 pub(super) fn require(
     holds: bool,
     invariant: &'static str,
@@ -60,27 +63,29 @@ pub(super) struct Process {
     pub(super) voter: Voter,
     pub(super) incarnation: u64,
     pub(super) started_ms: u64,
-    /// The newest heartbeat of each peer.
+    /// The newest heartbeat of each peer that it has heard.
     heard: BTreeMap<PeerId, Heartbeat>,
-    /// When each peer last named each series, with which log.
+    /// When each peer last named each series, and with which log.
     named: BTreeMap<(PeerId, Series), (u64, LogId)>,
     /// The series in which each peer was last heard to be Ready.
     ready: BTreeMap<PeerId, Series>,
-    /// The incarnation that said `Leaving`.
+    /// The incarnation of each peer that said `Leaving`.
     left: BTreeMap<PeerId, u64>,
-    /// Where its lineage has led it.
+    /// The head that it has reached.
     pub(super) head: Head,
     /// Whether it raised a fork event since its head last changed.
     fork_raised: bool,
-    /// A change of lineage that no fork event told yet.
+    /// A change of lineage that no fork event has reported yet.
     fork_owed: Option<String>,
-    /// What the organiser has said, as far as it was told.
+    /// The organiser's notices that it has heard.
     pub(super) notices: Vec<Notice>,
-    /// How much of that as it last set out for a checkpoint: what has come since may be too late.
+    /// How many of them it knew when it last started to fetch a
+    /// checkpoint: later ones may be too late.
     pub(super) set_out: usize,
 }
 
 impl Process {
+    /// A process that has just started, at the founding state.
     pub(super) fn new(voter: Voter, incarnation: u64, started_ms: u64, genesis: Head) -> Self {
         Self {
             voter,
@@ -98,12 +103,12 @@ impl Process {
         }
     }
 
-    /// S3: a change of lineage is never silent.
+    /// S3: a change of lineage is always reported.
     fn owes_no_fork(&self) -> Verdict {
         self.fork_owed.as_ref().map_or(Ok(()), |what| require(false, "S3", || what.clone()))
     }
 
-    /// Remembers what S7 asks about.
+    /// Records the messages that the check of S7 needs.
     pub(super) fn hears(&mut self, now_ms: u64, message: &Verified<Message>) {
         let author = message.author();
         if let Message::Heartbeat(beat) = message.body() {
@@ -131,15 +136,15 @@ impl Process {
         }
     }
 
-    /// Remembers what the organiser has said.
+    /// Records a notice, if the organiser has signed it.
     pub(super) fn knows(&mut self, notice: &Notice) {
         if notice.verify(&organiser().peer(), &notice.run).is_ok() {
             self.notices.push(notice.clone());
         }
     }
 
-    /// The head that it has last heard a peer tell of.
-    pub(super) fn told_by(&self, peer: &PeerId) -> Option<Head> {
+    /// The head that a peer last announced to it.
+    pub(super) fn announced_by(&self, peer: &PeerId) -> Option<Head> {
         self.heard.get(peer).map(|beat| beat.head)
     }
 
@@ -148,7 +153,7 @@ impl Process {
         self.voter.peer == *peer || self.ready.get(peer) == Some(series)
     }
 
-    /// S7: nobody leaves a voter behind without its reason.
+    /// S7: every voter that a Regroup leaves behind is absent for a reason.
     fn earned(&self, now_ms: u64, grace_ms: u64, voters: &[Voter], regroup: &Regroup) -> Verdict {
         let me = self.voter.peer;
         for voter in voters.iter().filter(|voter| !regroup.members.contains(voter)) {
@@ -164,9 +169,9 @@ impl Process {
             let elsewhere = beat.is_some_and(|beat| {
                 beat.series.is_beside(&regroup.series) && beat.series != regroup.series
             });
-            // Each member needs a reason of its own; which one its proposer had does not matter.
+            // Each member needs a reason of its own; it may differ from the proposer's.
             let mute = absence == Some(&Absence::Mute);
-            // T10: a notice goes along; that it revokes this voter is what S9 counts.
+            // T10: a notice goes along; S9 checks that it revokes this voter.
             let by_notice = regroup.trust.as_ref().is_some_and(|trust| !trust.notices.is_empty());
             let revoked = absence == Some(&Absence::Revoked) && by_notice;
             require(silent || left || other_log || elsewhere || mute || revoked, "S7", || {
@@ -184,13 +189,13 @@ pub(super) struct Check {
     grace_ms: u64,
     votes: votes::Votes,
     lineage: lineage::History,
-    /// The head that each peer last told of.
+    /// The head that each peer last announced.
     said: BTreeMap<PeerId, Head>,
-    /// The ledger after each state, as the first one who had it told.
+    /// The ledger after each state, as the first peer that reached it reported.
     ledgers: BTreeMap<Digest, Digest>,
     links: links::Neighbours,
     forgone: u64,
-    /// Whether nothing that two have committed may be undone (S14).
+    /// Whether nothing that two peers have committed together may be undone (S14).
     pub(super) together: bool,
 }
 
@@ -198,7 +203,8 @@ impl Check {
     /// A run that starts at `genesis`; `founders` are its first voters, if any are named.
     pub(super) fn new(
         run: RunId,
-        (genesis, founders): (Head, Vec<Voter>),
+        genesis: Head,
+        founders: Vec<Voter>,
         quorum: QuorumRule,
         grace_ms: u64,
     ) -> Self {
@@ -208,12 +214,12 @@ impl Check {
         Self { run, grace_ms, votes, lineage, said, ledgers, links, forgone: 0, together: false }
     }
 
-    /// Voters that a Regroup leaves behind as mute.
+    /// How many voters a Regroup leaves behind because they do not answer.
     pub(super) fn mute(regroup: &Regroup) -> u64 {
         regroup.absent.iter().filter(|(_, why)| *why == Absence::Mute).count() as u64
     }
 
-    /// S7: a process binds itself by a Join, whether or not it lives to say so.
+    /// S7: a process binds itself by a Join, whether or not it survives to send it.
     pub(super) fn joins(&self, now_ms: u64, who: &Process, regroup: &Regroup) -> Verdict {
         let voters = self.voters(&regroup.series);
         who.earned(now_ms, self.grace_ms, &voters, regroup)
@@ -267,13 +273,13 @@ impl Check {
         }
     }
 
-    /// Whoever this is lies: nothing is asked of it, and nothing is owed to it.
+    /// This peer lies: no rule is checked for it.
     pub(super) fn distrust(&mut self, peer: PeerId) {
         self.votes.distrust(peer);
         self.lineage.distrust(peer);
     }
 
-    /// Somebody says what it likes: others may accept it, and count its votes.
+    /// A liar sends a message: others may accept it, and count its votes.
     pub(super) fn lied(&mut self, author: PeerId, message: &Message) {
         match message {
             Message::Roster(roster) => {
@@ -286,8 +292,9 @@ impl Check {
             Message::Join(join) => {
                 let regroup = self.votes.regroup(&join.regroup);
                 let members = regroup.map_or(&[][..], |regroup| &regroup.members);
-                let member = members.iter().find(|member| member.peer == author).copied();
-                member.into_iter().for_each(|voter| self.votes.note_join(&self.run, voter, join));
+                if let Some(voter) = members.iter().find(|m| m.peer == author).copied() {
+                    self.votes.note_join(&self.run, voter, join);
+                }
             }
             Message::Done(done) => {
                 let voters = self.voters(&done.series);
@@ -312,8 +319,8 @@ impl Check {
         }
     }
 
-    /// A process tells what happened to it. `update` is the update of a commit, if it holds it.
-    pub(super) fn told(
+    /// A process reports an event. `update` is the update of a commit, if the process holds it.
+    pub(super) fn on_event(
         &mut self,
         who: &mut Process,
         event: &Event,
@@ -403,8 +410,9 @@ impl Check {
         Ok(())
     }
 
-    /// A process starts from what its disk still has. What it says that was committed counts, though it
-    /// may have died before it told; and it is where it was, or beyond, unless its disk was damaged (S3).
+    /// A process starts from what its disk still has. Epochs that it restores count as
+    /// committed, though it may have died before it reported them. It is where it was, or
+    /// beyond, unless its disk was damaged (S3).
     pub(super) fn restored(
         &mut self,
         who: &Process,
@@ -429,7 +437,7 @@ impl Check {
         })
     }
 
-    /// S8: whoever has this state has this ledger.
+    /// S8: peers with equal states have equal ledgers.
     pub(super) fn has_ledger(&mut self, who: PeerId, state: Digest, ledger: Digest) -> Verdict {
         let first = *self.ledgers.entry(state).or_insert(ledger);
         require(first == ledger, "S8", || {
@@ -437,6 +445,7 @@ impl Check {
         })
     }
 
+    /// S1, S3 and S13 of a commit: it extends the head, a majority voted, and its roster allows it.
     fn committed(
         &mut self,
         who: &mut Process,
@@ -461,6 +470,7 @@ impl Check {
         Ok(())
     }
 
+    /// The voters of a series, by its Regroup or by the receipt before it.
     fn voters(&self, series: &Series) -> Vec<Voter> {
         match self.votes.regroup_of(series) {
             Some(regroup) => regroup.members.clone(),

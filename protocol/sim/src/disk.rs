@@ -1,10 +1,11 @@
-//! The disk of a simulated host: what survives a crash, and what a process starts from again.
+//! The disk of a simulated host: what survives a crash, and what the next process starts from.
 //!
-//! Writes wait until they are flushed. Votes and receipts are a file each, and nothing orders what the
-//! system writes to one of them after what it writes to the other. A crash keeps all that was flushed,
-//! and of the rest any prefix of each ([`Kept`]): records are appended, and a torn one is cut off, so
-//! that each write is there as a whole or not.
-//! The state is not on disk for each epoch; it is the newest checkpoint and the updates after it (R21).
+//! Writes wait until they are flushed. Votes and receipts are a file each, and nothing orders what
+//! the system writes to one after what it writes to the other. A crash keeps everything that was
+//! flushed, and any prefix of the rest of each file ([`Kept`]): records are appended, and a torn
+//! one is cut off, so each write is there as a whole or not at all.
+//! A state is not stored for each epoch; it is the newest checkpoint and the updates after it
+//! (R21).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,21 +14,21 @@ use super::toy::{self, Anchor};
 use intellect_protocol::base::id::{Digest, RunId};
 use intellect_protocol::consensus::epoch::Apply;
 use intellect_protocol::download::Piece;
-use intellect_protocol::history::log::{self, Record};
+use intellect_protocol::history::log::{self, Record, Recovered};
 use intellect_protocol::holdings::{self, CHECKPOINTS, Name, Restored};
 use intellect_protocol::message::wire;
 use intellect_protocol::message::{Commit, Head, Link, Message, Series};
 
-/// A file of its own.
+/// A file that is written as a whole.
 #[derive(Clone, Debug)]
 pub(super) enum File {
-    /// The bytes of an update.
+    /// The bytes of an update, under its name.
     Update(Name, Arc<Vec<u8>>),
-    /// A whole checkpoint.
+    /// A complete checkpoint of the state.
     Checkpoint(Arc<Anchor>),
 }
 
-/// How many writes that were not flushed a crash leaves: the first ones of each kind.
+/// How many writes that were not flushed survive a crash: the first ones of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kept {
     /// Records of the log of votes.
@@ -39,27 +40,26 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Everything.
     pub(super) const ALL: Self =
         Self { votes: usize::MAX, receipts: usize::MAX, files: usize::MAX };
 }
 
-/// What is lost beside what was never flushed.
+/// What is lost in addition to writes that were never flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
-    /// Nothing.
+    /// Nothing is lost in addition to unflushed writes.
     None,
-    /// The log of votes.
+    /// The log of votes, so the next process is another voter (R19).
     Votes,
-    /// The newest checkpoint.
+    /// The newest checkpoint, so an older one is the start.
     Checkpoint,
-    /// The bytes of every update.
+    /// The bytes of every update, so that only checkpoints are left.
     Updates,
-    /// Everything.
+    /// Everything, as on a new disk.
     All,
 }
 
-/// One disk.
+/// The disk of one host, which outlives its processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     /// How many logs of votes it has had.
@@ -68,34 +68,34 @@ pub(super) struct Disk {
     receipts: Vec<Record>,
     updates: BTreeMap<Digest, (Name, Arc<Vec<u8>>)>,
     checkpoints: BTreeMap<(u64, Digest), Arc<Anchor>>,
-    /// A state that is on its way.
+    /// A state that is being received.
     received: Option<Received>,
     pending: Pending,
-    /// Whether it takes nothing but records any more.
+    /// Whether the disk is full: it accepts records, but no files.
     pub(super) full: bool,
     /// Whether something was lost since it was last read, and whether the log of votes was.
     pub(super) damaged: bool,
     pub(super) lost_votes: bool,
 }
 
-/// What has come of a state: its table, and its numbers with holes where pieces are missing.
+/// The parts of a state that have come: its table, and its numbers with zeros for missing pieces.
 #[derive(Clone, Debug)]
 struct Received {
     table: Vec<u8>,
     bytes: Vec<u8>,
 }
 
-/// A crash that is to come.
+/// A crash that is planned for a host.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Doom {
+pub(crate) struct PlannedCrash {
     pub(crate) host: usize,
-    /// How many points pass before.
+    /// How many points at which it could strike pass before it.
     pub(crate) points: u64,
-    /// Which of the writes that were not flushed are kept, if there are as many; else all.
+    /// How many of the unflushed writes survive; all of them if there are fewer.
     pub(crate) kept: Kept,
 }
 
-/// What is written and not flushed.
+/// What was written and is not flushed.
 #[derive(Clone, Debug, Default)]
 struct Pending {
     votes: Vec<Record>,
@@ -104,7 +104,7 @@ struct Pending {
 }
 
 impl Disk {
-    /// Begins to write a file. Returns whether there is room for it.
+    /// Starts to write a file. Returns whether there is room for it.
     pub(super) fn write(&mut self, file: File) -> bool {
         if !self.full {
             self.pending.files.push(file);
@@ -112,7 +112,7 @@ impl Disk {
         !self.full
     }
 
-    /// Begins to write records.
+    /// Starts to write records, each to the log of its kind.
     pub(super) fn append(&mut self, records: &[Record]) {
         let Pending { votes, receipts, .. } = &mut self.pending;
         for record in records.iter().cloned() {
@@ -120,34 +120,36 @@ impl Disk {
         }
     }
 
-    /// How many writes a crash may lose.
+    /// How many writes a crash may lose now.
     pub(super) fn unflushed(&self) -> Kept {
         let Pending { votes, receipts, files } = &self.pending;
         Kept { votes: votes.len(), receipts: receipts.len(), files: files.len() }
     }
 
-    /// Flushes the records that were begun.
+    /// Flushes the records that were written.
     pub(super) fn flush_records(&mut self) {
         self.votes.append(&mut self.pending.votes);
         self.receipts.append(&mut self.pending.receipts);
     }
 
-    /// Flushes an update that was begun.
+    /// Flushes an update that was written.
     pub(super) fn flush_update(&mut self, digest: &Digest) {
         self.flush(|file| matches!(file, File::Update(name, _) if name.digest == *digest));
     }
 
-    /// Flushes a checkpoint that was begun.
+    /// Flushes a checkpoint that was written.
     pub(super) fn flush_checkpoint(&mut self, state: &Digest) {
         self.flush(|file| matches!(file, File::Checkpoint(anchor) if anchor.digest() == *state));
     }
 
+    /// Makes the written files that are meant survive a power cut.
     fn flush(&mut self, which: impl Fn(&File) -> bool) {
-        let files: Vec<File> = self.pending.files.extract_if(.., |file| which(file)).collect();
-        files.into_iter().for_each(|file| self.keep(file));
+        for file in self.pending.files.extract_if(.., |file| which(file)).collect::<Vec<_>>() {
+            self.keep(file);
+        }
     }
 
-    /// The power fails: of what was not flushed, so many writes are there.
+    /// The power fails: this many of the unflushed writes survive.
     pub(super) fn crash(&mut self, kept: Kept) {
         let Pending { votes, receipts, files } = std::mem::take(&mut self.pending);
         files.into_iter().take(kept.files).for_each(|file| self.keep(file));
@@ -155,6 +157,7 @@ impl Disk {
         self.receipts.extend(receipts.into_iter().take(kept.receipts));
     }
 
+    /// Puts a file where a restart finds it; only the newest [`CHECKPOINTS`] stay.
     fn keep(&mut self, file: File) {
         match file {
             File::Update(name, bytes) => drop(self.updates.insert(name.digest, (name, bytes))),
@@ -167,24 +170,24 @@ impl Disk {
         }
     }
 
-    /// Removes updates.
+    /// Deletes updates that nothing needs any more.
     pub(super) fn drop_updates(&mut self, names: &[Name]) {
         self.updates.retain(|_, (name, _)| !names.contains(name));
     }
 
-    /// The bytes of an update.
+    /// The bytes of an update, if it is flushed.
     pub(super) fn update(&self, digest: &Digest) -> Option<Arc<Vec<u8>>> {
         self.updates.get(digest).map(|(_, bytes)| Arc::clone(bytes))
     }
 
-    /// Every update, the oldest first.
+    /// Every flushed update, the oldest first.
     pub(super) fn updates(&self) -> Vec<(Name, Arc<Vec<u8>>)> {
         let mut updates: Vec<_> = self.updates.values().cloned().collect();
         updates.sort_by_key(|(name, _)| *name);
         updates
     }
 
-    /// R19: whether a vote binds an update of an epoch beyond the head that the disk leads to.
+    /// R19: whether a vote names this update, for an epoch after the head that the disk leads to.
     pub(super) fn binds(&self, name: &Name) -> bool {
         let committed = self.receipts.iter().rev().find_map(|record| match record {
             Record::Committed { head } => Some(head.epoch),
@@ -197,14 +200,14 @@ impl Disk {
             })
     }
 
-    /// Whether a message says nothing but what is on disk, as far as it binds its author.
+    /// Whether a message says only what is on disk, as far as it binds its author.
     pub(super) fn proves(&self, run: &RunId, message: &Message) -> bool {
         let voted = |wanted: &dyn Fn(&Record) -> bool| self.votes.iter().rev().any(wanted);
         match message {
             Message::Heartbeat(beat) => {
                 let there = |record: &Record| *record == Record::Committed { head: beat.head };
-                let told = beat.head.epoch == 0 || self.receipts.iter().rev().any(there);
-                told && self.leads_to(&beat.head)
+                let known = beat.head.epoch == 0 || self.receipts.iter().rev().any(there);
+                known && self.leads_to(&beat.head)
             }
             Message::Query(query) => self.promised(query.series, query.attempt),
             Message::Status(status) => self.promised(status.series, status.attempt),
@@ -252,7 +255,7 @@ impl Disk {
         }
     }
 
-    /// R21: whether a start could come back to a head that was committed or loaded last.
+    /// R21: whether a start could come back to the head that was committed or loaded last.
     fn leads_to(&self, head: &Head) -> bool {
         let decided = self.receipts.iter().rev().find_map(|record| match record {
             Record::Decided { link } if link.receipt.series.epoch == head.epoch => Some(link),
@@ -263,8 +266,8 @@ impl Disk {
         head.epoch == 0 || saved || kept
     }
 
-    /// R2, R3: nothing below `least` is voted for in `of` any more; R13: nothing at all in a series that was
-    /// left.
+    /// R2, R3: nothing below `least` is voted for in `of` any more; R13: nothing at
+    /// all in a series that was left.
     fn promised(&self, of: Series, least: u64) -> bool {
         self.votes.iter().rev().any(|record| match record {
             Record::Promised { series, attempt } => *series == of && *attempt >= least,
@@ -274,7 +277,7 @@ impl Disk {
         })
     }
 
-    /// The links of these epochs, with receipts of these digests; `None` if some are not there.
+    /// The links of these epochs, with receipts of these digests; `None` if some are missing.
     pub(super) fn links(&self, run: &RunId, of: &[(u64, Digest)]) -> Option<Vec<Link>> {
         let link = |(_, r): &(u64, Digest)| {
             self.receipts.iter().find_map(|record| match record {
@@ -287,6 +290,7 @@ impl Disk {
         of.iter().map(link).collect()
     }
 
+    /// Damages what a restart will find.
     pub(super) fn damage(&mut self, damage: Damage) {
         self.damaged |= damage != Damage::None;
         self.lost_votes |= matches!(damage, Damage::Votes | Damage::All);
@@ -305,18 +309,19 @@ impl Disk {
         }
     }
 
-    /// The state that is on its way.
+    /// The digest of the state that is being received, if any.
     pub(super) fn received_state(&self) -> Option<Digest> {
         self.received.as_ref().map(|received| toy::table_digest(&received.table))
     }
 
-    /// The table of a state, if that is on its way.
+    /// The table of a state, if that is being received.
     pub(super) fn received_table(&self, state: &Digest) -> Option<Vec<u8>> {
         let received = self.received.as_ref()?;
         (self.received_state().as_ref() == Some(state)).then(|| received.table.clone())
     }
 
-    /// Begins a state, or goes on with it: its numbers, and which pieces of them are here.
+    /// Starts to receive a state, or goes on with it. Returns its numbers
+    /// and the pieces that are here.
     pub(super) fn receive(&mut self, table: &[u8], pieces: &[Piece]) -> (Vec<u8>, BTreeSet<usize>) {
         if self.received.as_ref().is_none_or(|received| received.table != table) {
             let (table, bytes) = (table.to_vec(), vec![0; toy::STATE_BYTES]);
@@ -333,19 +338,19 @@ impl Disk {
         (bytes, held)
     }
 
-    /// A piece of the state that is on its way has come.
+    /// A piece of the state that is being received has come.
     pub(super) fn put_piece(&mut self, offset: u64, piece: &[u8]) {
-        let Some(received) = self.received.as_mut().filter(|_| !self.full) else { return };
+        let (Some(received), false) = (&mut self.received, self.full) else { return };
         let begin = usize::try_from(offset).unwrap_or(usize::MAX);
         received.bytes[begin..begin + piece.len()].copy_from_slice(piece);
     }
 
-    /// The state that was received is a checkpoint now.
+    /// The received state is a checkpoint now.
     pub(super) fn drop_received(&mut self) {
         self.received = None;
     }
 
-    /// The state that the disk still proves, the votes that bind, and the newest checkpoint that it has.
+    /// The state that the disk still proves, the votes that bind, and the newest checkpoint on it.
     pub(super) fn restore(
         &self,
         run: &RunId,
@@ -358,10 +363,10 @@ impl Disk {
         let saved = self.checkpoints.values().rfind(on_it);
         let from = Arc::clone(saved.unwrap_or(genesis));
         let restored = holdings::restore(
-            (lineage, marks),
-            (from.epoch, from),
-            reread(&self.votes),
+            Recovered { lineage, marks, votes: reread(&self.votes) },
             0,
+            from.epoch,
+            from,
             |anchor, head, link| self.step(run, anchor, head, link).map(Arc::new),
             |name| self.updates.contains_key(&name.digest),
         );

@@ -1,9 +1,9 @@
-//! Which faults strike a seed, when, and whom.
+//! Which faults strike a seed, when, and which peers.
 //!
-//! A fault is aimed: it strikes once some peer reaches a certain moment of a certain epoch, a little
-//! later, often that very peer. So the narrow moments (a roster sent to one peer, the first Done)
-//! are hit as often as the wide ones. A fault that lasts has an end, and all ends lie before the
-//! world is healed.
+//! A fault is aimed: it strikes once some peer reaches a certain moment of a certain epoch,
+//! or a little later, and often that very peer. So short moments (a roster sent to one peer,
+//! the first Done) are hit as often as long ones. A fault that lasts has an end, and all ends
+//! lie before the world is healed.
 
 mod plan;
 
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use plan::{Kind, Links, Planned, Trouble};
 
 use super::Faults;
-use super::disk::{Damage, Doom, Kept};
+use super::disk::{Damage, Kept, PlannedCrash};
 use super::report::Moment;
 use super::world::World;
 use intellect_protocol::base::rng::Rng;
@@ -20,7 +20,7 @@ use intellect_protocol::base::rng::Rng;
 /// A fault whose moment does not come strikes anyway after this long, in milliseconds.
 const PATIENCE_MS: u64 = 40_000;
 
-/// Something that is done to the world.
+/// Something that is done to the world at a planned time.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Start(usize),
@@ -37,23 +37,22 @@ enum Act {
     Resume(usize),
     /// Cuts one side of a partition in two.
     Nest,
-    /// Two sides of a partition meet.
     Meet,
     Join,
     Calm(usize),
     Mend(usize, usize),
-    /// A direct connection joins two hosts again.
+    /// Restores the direct connection of two hosts.
     Link(usize, usize),
 }
 
-/// Carries a plan of faults out.
+/// Carries out a plan of faults.
 #[derive(Clone, Debug)]
 pub(super) struct Director {
     planned: Vec<Planned>,
     agenda: BTreeMap<(u64, usize), Act>,
     number: usize,
     last_ms: u64,
-    /// What a crash that is to come does to the disk.
+    /// What the planned crash does to the disk.
     damage: Damage,
     rng: Rng,
 }
@@ -77,7 +76,7 @@ impl Director {
         director
     }
 
-    /// When the next act is due.
+    /// When the next planned act is due.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.agenda.first_key_value().map(|((at_ms, _), _)| *at_ms)
     }
@@ -87,7 +86,7 @@ impl Director {
         self.agenda.is_empty() && self.planned.iter().all(|planned| planned.armed)
     }
 
-    /// Looks at what hosts have just done, and does what is due.
+    /// Looks at what hosts have just done, and carries out what is due.
     pub(super) fn direct(&mut self, world: &mut World) {
         for (host, epoch, moment) in std::mem::take(&mut world.moments) {
             self.arm(world.now_ms, host, epoch, moment);
@@ -109,6 +108,8 @@ impl Director {
         }
     }
 
+    /// Starts the planned faults that wait for this moment. One whose epoch is past strikes all the
+    /// same, so that every seed has its faults.
     fn arm(&mut self, now_ms: u64, host: usize, epoch: u64, moment: Moment) {
         for index in 0..self.planned.len() {
             let planned = &mut self.planned[index];
@@ -124,17 +125,20 @@ impl Director {
         }
     }
 
+    /// Has a planned fault strike after its delay.
     fn strike_after(&mut self, now_ms: u64, index: usize, target: usize) {
         self.planned[index].armed = true;
         self.last_ms = now_ms;
         self.put(now_ms + self.planned[index].delay_ms, Act::Strike { planned: index, target });
     }
 
+    /// Plans an act; acts at the same time happen in the order of planning.
     fn put(&mut self, at_ms: u64, act: Act) {
         self.number += 1;
         self.agenda.insert((at_ms, self.number), act);
     }
 
+    /// Carries out what is due now.
     fn act(&mut self, world: &mut World, act: Act) {
         match act {
             Act::Start(host) => world.boot(host),
@@ -151,7 +155,7 @@ impl Director {
                 world.stop(host);
                 restart(world, host, Damage::Votes);
             }
-            Act::Spare => world.doom(None),
+            Act::Spare => world.plan_crash(None),
             Act::Resume(host) => world.resume(host),
             Act::Nest => {
                 let inner: Vec<usize> =
@@ -175,12 +179,13 @@ impl Director {
         }
     }
 
+    /// Does the damage of one fault, and plans the act that ends it.
     fn strike(&mut self, world: &mut World, kind: Kind, target: usize) {
         let running = world.running();
         let now_ms = world.now_ms;
         let end_ms = |length_ms: u64| now_ms + length_ms;
         match kind {
-            // The last two stay: with nobody left there is nothing to see.
+            // The last two stay: with no peer left nothing can be checked.
             Kind::Kill if running.len() > 2 => world.stop(target),
             Kind::Leave if running.len() > 2 => world.leave(target),
             Kind::Kill | Kind::Leave => {}
@@ -200,12 +205,14 @@ impl Director {
                     [(); 3].map(|()| usize::try_from(self.rng.below(4)).unwrap_or(0));
                 let kept = Kept { votes, receipts, files };
                 self.damage = damage;
-                world.doom(Some(Doom { host: target, points, kept }));
+                world.plan_crash(Some(PlannedCrash { host: target, points, kept }));
                 self.put(end_ms(CRASH_PATIENCE_MS), Act::Spare);
             }
             Kind::Start => {
                 let idle = (0..world.network.side.len()).find(|host| !running.contains(host));
-                idle.into_iter().for_each(|host| world.boot(host));
+                if let Some(host) = idle {
+                    world.boot(host);
+                }
             }
             Kind::Half | Kind::HalfBack => {
                 let half = self.some(&running, running.len() / 2);
@@ -231,7 +238,8 @@ impl Director {
         }
     }
 
-    /// All leave one after the other, or are killed, until nobody is there; then all come back, in another order.
+    /// All peers leave one after the other, or are killed, until none runs; then all
+    /// come back, in another order.
     fn evening(&mut self, world: &mut World, running: &[usize]) {
         let gap_ms = *self.rng.pick(&[100, 3_000, 15_000]).unwrap_or(&100);
         let back_ms = *self.rng.pick(&[500, 5_000, 25_000]).unwrap_or(&500);
@@ -248,14 +256,15 @@ impl Director {
             at_ms += self.rng.below(back_ms);
             self.put(at_ms, Act::Restart(host, Damage::None));
         }
-        // Whoever is back first waits so long for the others, and then goes on without them (R20, R29).
+        // The first peer back waits this long for the others, and then
+        // goes on without them (R20, R29).
         let waits_ms = if some_die { DEAD_WAITS_MS } else { GOODBYE_WAITS_MS };
         if at_ms - first_ms < waits_ms {
             world.keep_together();
         }
     }
 
-    /// Does something to the network, which ends after `length_ms`.
+    /// Disturbs the network; the disturbance ends after `length_ms`.
     fn disturb(&mut self, world: &mut World, trouble: Trouble, target: usize, length_ms: u64) {
         let running = world.running();
         let (now_ms, end_ms) = (world.now_ms, world.now_ms + length_ms);
@@ -310,6 +319,7 @@ impl Director {
         }
     }
 
+    /// Starts a stopped host again within six seconds or so.
     fn restart_later(&mut self, now_ms: u64, host: usize, damage: Damage) {
         let length_ms = 200 + self.rng.below(6_000);
         self.put(now_ms + length_ms, Act::Restart(host, damage));
@@ -326,16 +336,18 @@ impl Director {
             Links::All => (others.len(), true, true),
         };
         let others = self.some(&others, count);
-        let inward = others.iter().filter(|_| inward).map(|host| (*host, target));
-        let outward = others.iter().filter(|_| outward).map(|host| (target, *host));
-        inward.chain(outward).collect()
+        let inward = if inward { others.as_slice() } else { &[] };
+        let outward = if outward { others.as_slice() } else { &[] };
+        let inward = inward.iter().map(|host| (*host, target));
+        inward.chain(outward.iter().map(|host| (target, *host))).collect()
     }
 
+    /// A running host, drawn at random.
     fn anyone(&mut self, world: &World) -> usize {
         self.rng.pick(&world.running()).copied().unwrap_or(0)
     }
 
-    /// `count` of `hosts`.
+    /// `count` of `hosts`, drawn at random.
     fn some(&mut self, hosts: &[usize], count: usize) -> Vec<usize> {
         let mut drawn: Vec<(u64, usize)> =
             hosts.iter().map(|host| (self.rng.next_u64(), *host)).collect();
@@ -352,16 +364,16 @@ fn restart(world: &mut World, host: usize, damage: Damage) {
     }
 }
 
-/// How long nobody is there, in milliseconds: longer than anybody takes to leave.
+/// How long no process runs, in milliseconds: longer than any peer takes to leave.
 const NIGHT_MS: u64 = 8_000;
-/// For how long, in milliseconds, a peer that is back waits for those who were there as it died, and as it
-/// said goodbye; a little less.
+/// How long, in milliseconds, a peer that is back waits for peers that died with it, and for peers
+/// that said goodbye; a little less than the rules say.
 const DEAD_WAITS_MS: u64 = 7_000;
 const GOODBYE_WAITS_MS: u64 = 58_000;
-/// A crash strikes at one of this many points at which something could be lost: those of a vote or
-/// two.
+/// A crash strikes at one of this many points at which something could be
+/// lost: those of a vote or two.
 const CRASH_POINTS: u64 = 12;
-/// A crash that has not come within this time, in milliseconds, does not come any more.
+/// A crash that has not struck within this time, in milliseconds, is cancelled.
 const CRASH_PATIENCE_MS: u64 = 5_000;
-/// The side of those hosts that are cut off from the others of their side.
+/// The side of hosts that are cut off from the others of their side.
 const NESTED: u32 = 9;

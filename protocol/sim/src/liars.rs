@@ -1,11 +1,11 @@
-//! Keys that lie: how they behave.
+//! Peers that lie, and how they behave.
 //!
-//! A liar is a *member*, a host whose process runs the real machine and whose words pass through its
-//! behaviours, or a *stranger*, a key with no machine at all, which says that it is Ready and what its
-//! behaviours add. Each has one behaviour or two, drawn from the seed.
+//! A liar is a *member*, a host whose process runs the real machine and whose messages pass through
+//! its behaviours, or a *stranger*, a key with no machine at all, which says that it is Ready and
+//! what its behaviours add. Each has one behaviour or two, drawn from the seed.
 //!
-//! A behaviour is one function over a [`Cue`]: add it to [`ALL`], with a name. What it says goes out
-//! through a [`Tongue`] and arrives as any message would.
+//! A behaviour is one function over a [`Cue`]: add it to [`ALL`], with a name. It sends messages
+//! through a [`Voice`], and they arrive like any others.
 
 mod rosters;
 mod attempts;
@@ -18,62 +18,63 @@ use intellect_protocol::base::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::base::rng::Rng;
 use intellect_protocol::message::{Head, Heartbeat, Message, Phase, Roster, Series, Voter};
 
-/// The number of an attempt.
 pub(crate) type Attempt = u64;
 
-/// How often liars look up, in milliseconds.
+/// How often liars act without a message, in milliseconds.
 pub(crate) const LOOK_MS: u64 = 250;
 
-/// What a liar can act on.
+/// An occasion on which a liar can act.
 #[derive(Clone, Copy, Debug)]
 pub enum Cue<'a> {
-    /// Every [`LOOK_MS`].
+    /// Time has passed: given every [`LOOK_MS`].
     Look,
-    /// Somebody says this to it, or to all.
+    /// Another peer sends this message to it, or to all.
     Hears(&'a Message),
-    /// Its own machine says this.
+    /// Its own machine sends this message.
     Says(&'a Message),
 }
 
-/// How a liar behaves.
+/// One way in which a liar behaves.
 pub(crate) struct Behaviour {
-    /// What it is called in a report.
+    /// Its name in a report, and in the list of names.
     pub(crate) name: &'static str,
-    /// What it does beside its words.
+    /// What it does apart from sending messages.
     pub(crate) deed: Deed,
-    act: fn(&mut Tongue<'_>, Cue<'_>),
+    act: fn(&mut Voice<'_>, Cue<'_>),
 }
 
-/// What a liar does that is no message.
+/// What a liar does that is not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// Nothing.
+    /// Nothing apart from its messages.
     None,
-    /// Answers pings late.
+    /// Answers pings late, so that its round trip seems long.
     PingsLate,
-    /// Accepts, and sends nothing in a ring.
+    /// Accepts rosters, and sends nothing in their rings.
     NeverSends,
     /// Sends a hundred times too slowly in a ring.
     Crawls,
-    /// Serves no chunk that it says to hold.
+    /// Serves no chunk that it claims to hold.
     Withholds,
-    /// Makes up the states of the chain that it is asked for.
+    /// Invents the states of the chain that it is asked for.
     ForgesChain,
-    /// Makes up the weights of the links that it is asked for.
+    /// Invents the weights of the links that it is asked for.
     ForgesLinks,
-    /// Answers with no link, and a head that is greater than all.
+    /// Answers with no link, and claims a head that is greater than all.
     LeadsNowhere,
 }
 
-const fn words(name: &'static str, act: fn(&mut Tongue<'_>, Cue<'_>)) -> Behaviour {
+/// A behaviour that only says what is false.
+const fn words(name: &'static str, act: fn(&mut Voice<'_>, Cue<'_>)) -> Behaviour {
     Behaviour { name, deed: Deed::None, act }
 }
 
+/// A behaviour that does wrong without a word of its own.
 const fn deed(name: &'static str, deed: Deed) -> Behaviour {
     Behaviour { name, deed, act: |_, _| {} }
 }
 
-/// Every behaviour.
+/// Every behaviour. A seed draws from them by index.
 pub(crate) static ALL: [Behaviour; 28] = [
     words("refuses rosters", rosters::refuse),
     words("proposes at once for itself", rosters::grab),
@@ -105,29 +106,29 @@ pub(crate) static ALL: [Behaviour; 28] = [
     deed("leads nowhere", Deed::LeadsNowhere),
 ];
 
-/// The names of the behaviours that are words alone, which a stranger can say too.
+/// The names of the behaviours that are messages only, which a stranger can send too.
 pub fn spoken() -> impl Iterator<Item = &'static str> {
     ALL.iter().filter(|behaviour| behaviour.deed == Deed::None).map(|behaviour| behaviour.name)
 }
 
-/// What one liar remembers.
+/// What one liar remembers between two cues.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
-    /// Beats, of all its keys.
+    /// Heartbeats so far, of all its keys.
     pub(crate) count: u64,
-    /// The start that it says it is.
+    /// The incarnation that it claims.
     pub(crate) incarnation: u64,
     /// The series in which it last did what it does once.
     pub(crate) series: Option<Series>,
-    /// The highest attempt that it has heard of there.
+    /// The highest attempt that it has heard of in that series.
     pub(crate) attempt: Attempt,
-    /// What it has answered.
+    /// Digests of the messages that it has answered.
     pub(crate) answered: BTreeSet<[u8; 32]>,
-    /// The weight that it says it has frozen.
+    /// The weight that it claims to have frozen.
     pub(crate) ready: u64,
 }
 
-/// One liar.
+/// One liar: its behaviours and memory.
 pub struct Liar {
     pub(crate) behaviours: Vec<&'static Behaviour>,
     pub(crate) memory: Memory,
@@ -135,7 +136,7 @@ pub struct Liar {
 }
 
 impl Liar {
-    /// A liar that does nothing wrong by itself: somebody else speaks for it.
+    /// A liar without a behaviour of its own: a scene sends messages in its name.
     pub(crate) fn silent() -> Self {
         Self::with(Vec::new(), 0)
     }
@@ -149,83 +150,84 @@ impl Liar {
         Self::with(behaviours, rng.next_u64())
     }
 
+    /// A liar with these behaviours and its own source of chance.
     fn with(behaviours: Vec<&'static Behaviour>, seed: u64) -> Self {
         let (answered, series) = (BTreeSet::new(), None);
         let memory = Memory { count: 0, incarnation: 1, series, attempt: 0, answered, ready: 100 };
         Self { behaviours, memory, rng: Rng::new(seed) }
     }
 
-    /// A liar with the behaviour of that name.
+    /// A liar with the behaviour of this name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str, seed: u64) -> Option<Self> {
         let behaviour = ALL.iter().find(|behaviour| behaviour.name == name)?;
         Some(Self::with(vec![behaviour], seed))
     }
 
-    /// Whether one of its behaviours is that deed.
+    /// Whether one of its behaviours is this deed.
     pub(crate) fn does(&self, deed: Deed) -> bool {
         self.behaviours.iter().any(|behaviour| behaviour.deed == deed)
     }
 
-    /// Acts on a cue: what it says, and whether it keeps to itself what its machine says.
+    /// Acts on a cue. Returns its messages, and whether it suppresses that of its machine.
     pub fn act(&mut self, facts: &Facts<'_>, cue: Cue<'_>) -> (Vec<Lie>, bool) {
         let Self { behaviours, memory, rng } = self;
-        let mut tongue = Tongue { facts, memory, rng, lies: Vec::new(), swallows: false };
+        let mut voice = Voice { facts, memory, rng, lies: Vec::new(), swallows: false };
         if let (Cue::Look, true) = (cue, facts.is_stranger) {
-            tongue.live();
+            voice.live();
         }
-        behaviours.iter().for_each(|behaviour| (behaviour.act)(&mut tongue, cue));
-        (tongue.lies, tongue.swallows)
+        behaviours.iter().for_each(|behaviour| (behaviour.act)(&mut voice, cue));
+        (voice.lies, voice.swallows)
     }
 }
 
-/// What a liar can know.
+/// What a liar can know when it acts.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The run.
+    /// The id of the run, for which it signs.
     pub run: RunId,
-    /// Who it says it is.
+    /// The voter that it claims to be.
     pub me: Voter,
-    /// Whether no machine speaks for it.
+    /// Whether no machine runs for it.
     pub is_stranger: bool,
-    /// Where everybody else with a machine stands; only as it looks up.
+    /// The positions of all running processes; only for [`Cue::Look`].
     pub stands: &'a [Stand],
 }
 
-/// Where a process stands.
+/// The position of a process in the run.
 #[derive(Clone, Debug)]
 pub struct Stand {
-    /// Whose.
+    /// The voter that the process is.
     pub voter: Voter,
-    /// Which start of it.
+    /// The incarnation of its start.
     pub incarnation: u64,
-    /// The head that it is on.
+    /// The head that the process is on.
     pub head: Head,
-    /// The series that it is in.
+    /// The open series of the process.
     pub series: Series,
-    /// Who votes there.
+    /// The voters of that series, in order.
     pub voters: Vec<Voter>,
-    /// The weight that it has frozen, if it has.
+    /// The weight that it has frozen; 0 while it trains.
     pub ready: u64,
-    /// Whether it is a liar too.
+    /// Whether that process lies as well.
     pub lies: bool,
 }
 
-/// Something that is said with any key: to one peer, or to all.
+/// A message signed with any key, to one peer or to all.
 #[derive(Clone, Debug)]
 pub struct Lie {
-    /// Whose key it is said with.
+    /// The key that signs the message.
     pub author: PeerId,
-    /// To whom alone; to all if absent.
+    /// The only receiver; `None` means all peers.
     pub to: Option<PeerId>,
-    /// What is said.
+    /// The content of the message, true or not.
     pub message: Message,
-    /// How much later, in milliseconds.
+    /// Extra delay in milliseconds.
     pub delay_ms: u64,
 }
 
-/// What a behaviour speaks with.
-pub(crate) struct Tongue<'a> {
+/// The means by which a behaviour sends messages.
+pub(crate) struct Voice<'a> {
     pub(crate) facts: &'a Facts<'a>,
     pub(crate) memory: &'a mut Memory,
     pub(crate) rng: &'a mut Rng,
@@ -233,41 +235,43 @@ pub(crate) struct Tongue<'a> {
     swallows: bool,
 }
 
-impl<'a> Tongue<'a> {
+impl<'a> Voice<'a> {
+    /// The name under which the liar speaks.
     fn me(&self) -> PeerId {
         self.facts.me.peer
     }
 
-    /// Says something to all.
+    /// Sends a message to all peers.
     fn gossip(&mut self, message: Message) {
         self.say(None, message);
     }
 
-    /// Says something to one peer.
+    /// Sends a message to one peer.
     fn send(&mut self, to: PeerId, message: Message) {
         self.say(Some(to), message);
     }
 
+    /// Sends a message to one peer, or to all.
     fn say(&mut self, to: Option<PeerId>, message: Message) {
         self.lies.push(Lie { author: self.me(), to, message, delay_ms: 0 });
     }
 
-    /// Says with another key that it is here, beside somebody.
+    /// Sends a message to one peer with another key.
     fn say_as(&mut self, author: PeerId, to: PeerId, message: Message) {
         self.lies.push(Lie { author, to: Some(to), message, delay_ms: 0 });
     }
 
-    /// Says something to all a little later.
+    /// Sends a message to all peers a little later.
     fn gossip_later(&mut self, delay_ms: u64, message: Message) {
         self.lies.push(Lie { author: self.me(), to: None, message, delay_ms });
     }
 
-    /// Keeps what its machine says to itself.
+    /// Suppresses the message of its machine.
     fn swallow(&mut self) {
         self.swallows = true;
     }
 
-    /// Says to everybody that it lives, as if it stood beside each.
+    /// Sends a heartbeat to each peer, with that peer's own head and series.
     fn live(&mut self) {
         self.memory.count += 1;
         let stands = self.facts.stands;
@@ -277,6 +281,7 @@ impl<'a> Tongue<'a> {
         }
     }
 
+    /// A heartbeat that claims the head and series of the peer it goes to.
     fn beat(&self, beside: &Stand) -> Heartbeat {
         Heartbeat {
             count: self.memory.count,
@@ -300,36 +305,36 @@ impl<'a> Tongue<'a> {
         }
     }
 
-    /// Whether this is the first time that it answers something of that digest.
+    /// Whether this is the first time that it answers something of this digest.
     fn answers(&mut self, digest: Digest) -> bool {
         self.memory.answered.insert(digest.0)
     }
 
-    /// The series in which most stand, if it has done nothing there yet.
+    /// A process of the newest series, if this liar has done nothing there yet.
     fn enters(&mut self) -> Option<&'a Stand> {
         let newest = self.facts.stands.iter().max_by_key(|stand| stand.head.epoch)?;
         (self.memory.series.replace(newest.series) != Some(newest.series)).then_some(newest)
     }
 }
 
-/// What is remembered of lies.
+/// What is recorded about lies.
 #[derive(Default)]
 pub(crate) struct Lying {
-    /// Whose act is judged.
+    /// The host whose act is judged.
     pub(crate) acting: usize,
-    /// Whether the seed has drawn who lies, and how.
+    /// Whether the seed has drawn liars and their behaviours.
     pub(crate) drawn: bool,
-    /// When strangers begin.
+    /// When strangers begin, in milliseconds.
     pub(crate) strangers_ms: u64,
     /// Since when no fault strikes any more.
     pub(crate) healed_ms: Option<u64>,
-    /// The last rosters, and who was Ready to a majority as each was proposed.
+    /// The last rosters, and the peers that were Ready to a majority when each was proposed.
     pub(crate) readies: VecDeque<(Roster, BTreeSet<PeerId>)>,
     /// The rings that were opened in the epoch after a state.
     pub(crate) rings: BTreeMap<Digest, BTreeSet<Digest>>,
 }
 
-/// The log of a stranger.
+/// The log of votes that a stranger claims.
 pub(crate) fn stranger_log(peer: &PeerId) -> LogId {
     let mut log = [0; 16];
     log.copy_from_slice(&peer.0[..16]);

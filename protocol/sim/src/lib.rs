@@ -1,13 +1,16 @@
-//! Simulated runs: the real machine of many peers in virtual time, under faults, against invariants.
+//! Simulated runs: the real machines of many peers in virtual time, under
+//! faults, checked against invariants.
 //!
-//! One seed is one run. Peers found it, train a toy (`toy`) and commit epochs over a simulated
-//! network (`network`), while faults strike at chosen moments (`faults`). After every step the
-//! invariants S1–S7 must hold ([`check`]). Then the faults stop, and the run must make progress again
-//! (L1), with every live peer on one lineage (L2). A failing seed names itself and repeats exactly.
+//! One seed is one run. Peers found it, train a toy (`toy`) and commit epochs over a
+//! simulated network (`network`), while faults strike at chosen moments (`faults`). After
+//! every step the invariants S1–S14 must hold ([`check`]). Then the faults stop, and the run
+//! must make progress again (L1), with every live peer on one lineage (L2). A failing seed
+//! names itself and repeats exactly.
 //!
-//! Signatures are simulated, or ed25519 would be all that this does; no other rule is.
+//! Signatures are simulated, since ed25519 would take all the time;
+//! every other rule is the real one.
 //!
-//! Scenes play single stories over the same [`World`], message by message.
+//! Scenes play single stories in the same [`World`], message by message.
 
 pub mod check;
 pub mod disk;
@@ -32,29 +35,33 @@ use intellect_protocol::base::rng::Rng;
 use intellect_protocol::base::rule::{Rule, Rules};
 use intellect_protocol::message::{Head, QuorumRule};
 
-/// Which class of faults strikes.
+/// A class of faults: which kinds strike a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
-    /// None: a whole network with changing delays, and peers of different speed.
+    /// None: a working network with changing delays, and peers of different speed.
     Clean,
-    /// Messages are lost, late, doubled and reordered; links work one way.
+    /// Messages are lost, late, doubled and reordered; some links work in one direction.
     Lossy,
-    /// Peers die, start, restart with their logs and without, leave, half of them or all at once.
+    /// Peers die, start, restart with their logs or without, and leave,
+    /// half of them or all at once.
     Churn,
-    /// Links and hosts swallow what is sent, in one direction or both; nothing closes.
+    /// Links and hosts swallow what is sent, in one direction or both; no connection closes.
     Blackhole,
-    /// The peers are cut into groups, and these again; some groups meet before the others.
+    /// The peers are partitioned into groups, and these again; some groups meet before the others.
     Partition,
-    /// All of that, slow peers, peers that stop for a while, clocks that leap.
+    /// All of these, slow peers, peers that stop for a while, and clocks that leap.
     Mixed,
-    /// Some peers can be dialled by nobody, some pairs are joined by a relay only, and that changes; some peers restart.
+    /// Some peers cannot be dialled, some pairs are joined by a relay only, and that
+    /// changes; some peers restart.
     Nat,
-    /// All leave or are killed, in any order, until nobody is there; then all come back, in any order.
+    /// All peers leave or are killed, in any order, until none runs; then
+    /// all come back, in any order.
     Evening,
-    /// Fewer than a third of the peers of an invited run lie, and up to 64 strangers beside them; `tolerate = "liars"`. Some
-    /// messages are lost, and some peers restart.
+    /// Fewer than a third of the peers of an invited run lie, with up to 64 strangers and `tolerate
+    /// = "liars"`. Some messages are lost, and some peers restart.
     Liars,
-    /// Fewer than half of the peers of an open run lie, and up to 64 strangers: nothing that must never happen does.
+    /// Fewer than half of the peers of an open run lie, with up to 64
+    /// strangers. Only safety is checked.
     Half,
 }
 
@@ -91,43 +98,43 @@ impl fmt::Display for Faults {
     }
 }
 
-/// One simulated run.
+/// One simulated run, which repeats exactly.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Peers that start; at least 1. Churn and mixed faults add up to [`SPARE`] more.
     pub peers: usize,
     /// The epoch that every live peer must reach in the end.
     pub epochs: u64,
-    /// Determines everything.
+    /// Determines everything that is drawn.
     pub seed: u64,
-    /// The class of faults.
+    /// The class of faults that strike it.
     pub faults: Faults,
-    /// A rule that is turned off.
+    /// A rule that is switched off, to see that the checks notice.
     pub without: Option<Rule>,
 }
 
-/// Hosts beyond the first peers, for those that are started later.
+/// Hosts beyond the first peers, for peers that are started later.
 pub const SPARE: usize = 4;
 
-/// `members.min_peers` of the run.
 const PEERS_MIN: usize = 2;
 
 /// The run's heartbeat and `minority_grace` in milliseconds, as `manifest new` writes them.
 const HEARTBEAT_MS: u64 = 500;
 const GRACE_MS: u64 = 8_000;
 
-/// From so many peers on a run beats four times as slowly, as its organiser would have it, and has
-/// no slow peers: it is there to show that the core carries that many.
+/// From this many peers on, a run sends heartbeats at a quarter of the rate, as its organiser would
+/// choose, and has no slow peers: it shows that the core carries that many.
 const LARGE: usize = 64;
 
+/// By how much the heartbeats are slowed down for this many peers.
 fn slower(peers: usize) -> u64 {
     if peers < LARGE { 1 } else { 4 }
 }
 
-/// Runs one seed.
+/// Runs one seed from its first start to its last epoch.
 ///
 /// # Errors
-/// The invariant that broke, and when.
+/// The invariant that was broken, and when.
 pub fn run(config: &Config) -> Result<Report, Failure> {
     let mut story = Story::new(config);
     match story.play() {
@@ -139,7 +146,7 @@ pub fn run(config: &Config) -> Result<Report, Failure> {
     }
 }
 
-/// Runs many seeds of 8 epochs each on `threads` threads.
+/// Runs many seeds of 8 epochs each, on `threads` threads.
 #[must_use]
 pub fn swarm(peers: usize, seeds: Range<u64>, faults: Faults, threads: usize) -> Summary {
     let each = |seed| run(&Config { peers, epochs: 8, seed, faults, without: None });
@@ -158,7 +165,7 @@ pub fn swarm(peers: usize, seeds: Range<u64>, faults: Faults, threads: usize) ->
             .collect()
     });
     results.sort_by_key(|(seed, _)| *seed);
-    Summary::new((faults, peers), results.into_iter().map(|(_, result)| result))
+    Summary::new(faults, peers, results.into_iter().map(|(_, result)| result))
 }
 
 /// One seed, from the first start to the last epoch.
@@ -166,17 +173,18 @@ struct Story {
     faults: Faults,
     epochs: u64,
     peers: usize,
-    /// Members that lie.
+    /// How many of the members lie.
     liars: usize,
     world: World,
     director: Director,
 }
 
 impl Story {
+    /// Sets the world up; nobody has started yet.
     fn new(config: &Config) -> Self {
         let Config { peers, epochs, seed, faults, without } = *config;
         let slower = slower(peers);
-        // Where nobody loses a log, and nobody dies for good.
+        // Classes in which no peer loses a log or dies for good.
         let stays = matches!(faults, Faults::Lossy | Faults::Blackhole | Faults::Partition);
         let strangers = strangers(faults, seed);
         let founders = if stays && seed % 4 == 3 { peers } else { 0 };
@@ -228,6 +236,7 @@ impl Story {
         Self { faults, epochs, peers, liars, world, director: Director::new(faults, seed, peers) }
     }
 
+    /// Plays all of a seed: first the faults, then the progress that must follow once they are healed.
     fn play(&mut self) -> Result<(), Violation> {
         self.disturb()?;
         if self.faults == Faults::Clean {
@@ -236,11 +245,11 @@ impl Story {
         self.heal();
         let healed_ms = self.world.now_ms;
         if self.world.running().len() < self.peers.min(PEERS_MIN) || self.has_no_voter() {
-            // Nobody is left who could go on.
+            // Too few peers are left to go on.
             return Ok(());
         }
         if self.faults == Faults::Half {
-            // Nothing is promised but that what must never happen does not.
+            // This class promises safety only.
             return self.play_on(HALF_MS);
         }
         let before = self.greatest();
@@ -257,6 +266,7 @@ impl Story {
         Ok(())
     }
 
+    /// Goes on for this long without requiring progress.
     fn play_on(&mut self, length_ms: u64) -> Result<(), Violation> {
         let until_ms = self.world.now_ms + length_ms;
         while self.world.now_ms < until_ms {
@@ -266,14 +276,15 @@ impl Story {
         Ok(())
     }
 
+    /// Records the greatest head at the end in the report.
     fn note_state(&mut self) {
         let ends = self.world.honest();
         let heads = ends.iter().filter_map(|host| self.world.head(*host));
         self.world.report.state = heads.max_by_key(|head| head.epoch).map(|head| head.state);
     }
 
-    /// L1 where nothing disturbs: after the founding each epoch takes its training, its ring and no more
-    /// than a second, and another one for each attempt at which two proposals crossed.
+    /// L1 without disturbances: after the founding each epoch takes its training, its ring and no
+    /// more than a second, and another second for each attempt at which two proposals crossed.
     fn play_undisturbed(&mut self) -> Result<(), Violation> {
         self.reach(|_, head| head.epoch >= 1, bound_ms(self.peers, 0))?;
         let limit_ms = bound_ms(self.peers, 0);
@@ -296,7 +307,7 @@ impl Story {
         Ok(())
     }
 
-    /// Lets the faults strike until all have ended.
+    /// Lets the faults strike until all of them have ended.
     fn disturb(&mut self) -> Result<(), Violation> {
         while !self.director.is_done() {
             let until_ms = self.director.next_ms().unwrap_or(u64::MAX);
@@ -307,15 +318,17 @@ impl Story {
         Ok(())
     }
 
+    /// Ends every fault: all links work, and whoever was paused goes on.
     fn heal(&mut self) {
         self.world.heal();
-        self.world.doom(None);
+        self.world.plan_crash(None);
         for host in self.world.running() {
             self.world.resume(host);
         }
     }
 
-    /// L1 and L2, and L3 where peers lie: every live peer's head is there within `bound_ms`, all on one lineage.
+    /// L1 and L2, and L3 if peers lie: every live peer reaches such a head within
+    /// `bound_ms`, all on one lineage.
     fn reach(
         &mut self,
         there: impl Fn(&World, &Head) -> bool,
@@ -331,7 +344,7 @@ impl Story {
             }
             checked = self.world.now_ms;
         }
-        // The head that all were on the way to may be one after which nobody votes that runs.
+        // The head that all were following may have no voter that runs.
         if self.all_are(&there) || self.has_no_voter() {
             return Ok(());
         }
@@ -342,6 +355,7 @@ impl Story {
         Err(Violation { invariant, what })
     }
 
+    /// Whether all honest peers agree on a head for which this holds.
     fn all_are(&self, there: impl Fn(&World, &Head) -> bool) -> bool {
         let running = self.world.honest();
         let agree = |pair: &[usize]| self.world.agree(pair[0], pair[1]);
@@ -351,7 +365,8 @@ impl Story {
             && running.windows(2).all(agree)
     }
 
-    /// R12: whether of those that vote after the greatest head none runs any more. The others wait for one of them.
+    /// R12: whether no voter of the epoch after the greatest head runs any
+    /// more. The others wait for one.
     fn has_no_voter(&self) -> bool {
         let (greatest, running) = (self.greatest(), self.world.running());
         let mut there = running.iter().filter(|host| self.world.head(**host) == greatest);
@@ -362,20 +377,20 @@ impl Story {
         greatest.is_some_and(|head| head.epoch > 0) && there.all(waits)
     }
 
-    /// The highest attempt that any live peer is at.
+    /// The highest attempt of any live peer.
     fn attempt(&self) -> u64 {
         let running = self.world.honest().into_iter();
         running.filter_map(|host| self.world.phase(host)).map(|(_, at)| at).max().unwrap_or(0)
     }
 
-    /// The head that all must follow: not that of the longest lineage, R23.
+    /// The head that all must follow, by R23, which is not always that of the longest lineage.
     fn greatest(&self) -> Option<Head> {
         let heads = self.world.honest().into_iter().filter_map(|host| self.world.head(host));
         heads.max_by_key(|head| self.world.rank(head))
     }
 }
 
-/// For how long a seed of [`Faults::Half`] goes on after its faults, in milliseconds.
+/// How long a seed of [`Faults::Half`] goes on after its faults, in milliseconds.
 const HALF_MS: u64 = 120_000;
 
 /// How many strangers a seed has: often few, sometimes 64.
@@ -386,24 +401,24 @@ fn strangers(faults: Faults, seed: u64) -> usize {
     if matches!(faults, Faults::Liars | Faults::Half) { count } else { 0 }
 }
 
-/// What so many members that lie, and a stranger, may cost beyond the timers of an epoch, in milliseconds (L3):
-/// two attempts, and three for each.
+/// What this many liars among the members may cost beyond the timers of an epoch, in milliseconds
+/// (L3): two attempts, and three more for each.
 fn lies_ms(liars: usize) -> u64 {
     if liars == 0 { 0 } else { (2 + 3 * liars as u64) * 4_000 }
 }
 
-/// What an undisturbed epoch may take beside its training and its ring, in milliseconds; and what two
-/// proposals that cross may cost, which is the wait for Accepts that do not come.
+/// What an undisturbed epoch may take in addition to its training and its ring, in milliseconds,
+/// and what two crossing proposals may cost, which is the wait for the missing Accepts.
 const UNDISTURBED_MS: u64 = 1_000;
 
-/// Until when the next epoch must commit on every live peer once the faults have stopped, each timer at
-/// the factor b that its attempt has reached by then, in milliseconds.
+/// How long after the end of the faults the next epoch may take on every live peer, in
+/// milliseconds, with each timer at the factor b that its attempt has reached by then.
 fn bound_ms(peers: usize, attempt: u64) -> u64 {
     let slower = slower(peers);
     let silent_ms = 4 * slower * HEARTBEAT_MS + 800;
-    // Someone may train at the slowest speed, and the grace for Ready is half as much again.
+    // A peer may train at the slowest speed, and the grace for Ready is half as much again.
     let epoch_ms = 8_000 * 5 / 2;
-    // An attempt's phases; after the faults up to the fourth may fail.
+    // The phases of an attempt; after the faults, up to the fourth attempt may fail.
     let attempt_ms = 4 * 1_000 * (1 << (attempt.clamp(4, 7) - 1));
     silent_ms + slower * GRACE_MS + epoch_ms + attempt_ms + 50 * peers as u64
 }

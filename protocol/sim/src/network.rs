@@ -1,44 +1,45 @@
 //! The simulated network: how long a message takes, whether it arrives, and how often.
 //!
-//! Every peer has a distance from the middle of the network; a message takes both distances and some
-//! jitter, so messages overtake each other. Gossip reaches whoever a relay reaches; what is sent
-//! directly needs a link that is open both ways; a black hole is open and carries nothing.
+//! Every peer has a distance from the middle of the network. A message takes both distances
+//! and some jitter, so messages overtake each other. Gossip reaches every peer that one
+//! relay reaches; a direct message needs a link that is open both ways. A black hole is an
+//! open link that carries nothing.
 
 use std::collections::BTreeSet;
 
 use intellect_protocol::base::rng::Rng;
 
-/// What becomes of one message on one way.
+/// The fate of one message between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It takes its usual time.
+    /// It arrives after its usual time.
     Deliver,
-    /// It never arrives.
+    /// It never arrives, and its sender does not notice.
     Drop,
-    /// It arrives so many milliseconds later.
+    /// It arrives this many milliseconds later than usual.
     Delay(u64),
-    /// It takes its usual time, and arrives once more so many milliseconds later.
+    /// It arrives after its usual time, and once more this many milliseconds later.
     Again(u64),
 }
 
-/// Links, and what is wrong with them now.
+/// The links, and what is wrong with them now.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     /// Distance of each peer from the middle, in milliseconds.
     distance_ms: Vec<u64>,
     /// Added to each message from or to a peer, in milliseconds.
     pub(crate) slow_ms: Vec<u64>,
-    /// Chance that a message from or to a peer is lost, beside `loss`.
+    /// Chance that a message from or to a peer is lost, in addition to `loss`.
     pub(crate) deaf: Vec<f64>,
-    /// On which side of a partition a peer is.
+    /// The side of a partition on which each peer is.
     pub(crate) side: Vec<u32>,
-    /// Links that do not carry in this direction.
+    /// Links that carry nothing in this direction and are closed.
     pub(crate) broken: BTreeSet<(usize, usize)>,
-    /// Links that stay open and swallow whatever is sent in this direction.
+    /// Links that stay open and swallow what is sent in this direction.
     pub(crate) swallows: BTreeSet<(usize, usize)>,
-    /// Hosts that nobody can dial; `None`: processes are told of no connections.
-    pub(crate) enclosed: Option<BTreeSet<usize>>,
-    /// Pairs, the smaller one first, that no direct connection joins: no ring goes over such a pair.
+    /// Hosts that no other host can dial; `None`: processes get no inputs about connections.
+    pub(crate) undialable: Option<BTreeSet<usize>>,
+    /// Pairs, the smaller host first, without a direct connection: no ring uses such a pair.
     pub(crate) unlinked: BTreeSet<(usize, usize)>,
     /// Chance that a message is lost.
     pub(crate) loss: f64,
@@ -51,7 +52,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// A whole network of `peers` peers, each up to `distance_ms` from its middle.
+    /// A network without faults of `peers` peers, each up to `distance_ms` from its middle.
     pub(crate) fn new(peers: usize, distance_ms: u64, jitter_ms: u64, rng: &mut Rng) -> Self {
         Self {
             distance_ms: (0..peers).map(|_| 2 + rng.below(distance_ms)).collect(),
@@ -60,7 +61,7 @@ impl Network {
             side: vec![0; peers],
             broken: BTreeSet::new(),
             swallows: BTreeSet::new(),
-            enclosed: None,
+            undialable: None,
             unlinked: BTreeSet::new(),
             loss: 0.0,
             duplicate: 0.0,
@@ -69,7 +70,7 @@ impl Network {
         }
     }
 
-    /// Undoes every fault.
+    /// Undoes every fault that strikes now.
     pub(crate) fn heal(&mut self) {
         self.slow_ms.fill(0);
         self.deaf.fill(0.0);
@@ -79,14 +80,14 @@ impl Network {
         (self.loss, self.duplicate, self.spike) = (0.0, 0.0, 0.0);
     }
 
-    /// Whether the link carries from one peer to another.
+    /// Whether the link carries messages from one host to another.
     pub(crate) fn carries(&self, from: usize, to: usize) -> bool {
         self.side[from] == self.side[to]
             && !self.broken.contains(&(from, to))
             && !self.swallows.contains(&(from, to))
     }
 
-    /// Whether a stream between two peers is open, though it may carry nothing.
+    /// Whether a stream between two hosts is open, though it may carry nothing.
     pub(crate) fn is_open(&self, a: usize, b: usize) -> bool {
         let broken = self.broken.contains(&(a, b)) || self.broken.contains(&(b, a));
         self.side[a] == self.side[b] && !broken
@@ -97,12 +98,12 @@ impl Network {
         self.carries(a, b) && self.carries(b, a)
     }
 
-    /// Whether a ring can go over the pair: the link carries both ways, and a connection joins them.
+    /// Whether a ring can use the pair: the link carries both ways, and a direct connection exists.
     pub(crate) fn joins(&self, a: usize, b: usize) -> bool {
         self.linked(a, b) && !self.unlinked.contains(&(a.min(b), a.max(b)))
     }
 
-    /// How many links gossip takes from one peer to another, by way of one of `relays` at most.
+    /// How many links gossip takes from one host to another, through at most one of `relays`.
     pub(crate) fn hops(&self, from: usize, to: usize, relays: &[usize]) -> Option<u64> {
         if self.carries(from, to) {
             return Some(1);
@@ -118,7 +119,7 @@ impl Network {
         way + self.slow_ms[from] + self.slow_ms[to] + rng.below(self.jitter_ms) + late
     }
 
-    /// A round trip without any trouble, in milliseconds.
+    /// A round trip without any fault, in milliseconds.
     pub(crate) fn round_trip_ms(&self, a: usize, b: usize) -> u32 {
         let both = 2 * (self.distance_ms[a] + self.distance_ms[b]) + self.jitter_ms;
         u32::try_from(both).unwrap_or(u32::MAX)
@@ -140,7 +141,7 @@ impl Network {
         [Some(first), again.then(|| first + rng.below(1_500))]
     }
 
-    /// Whether a message is lost on this way.
+    /// Draws whether a message between two hosts is lost.
     pub(crate) fn loses(&self, from: usize, to: usize, rng: &mut Rng) -> bool {
         let arrives = (1.0 - self.loss) * (1.0 - self.deaf[from]) * (1.0 - self.deaf[to]);
         arrives < 1.0 && !rng.chance(arrives)

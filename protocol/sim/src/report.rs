@@ -1,21 +1,21 @@
 //! What happened in a simulated run, and in many: counts, one line per class of faults, and the
 //! failure that names its seed.
 //!
-//! A check that is never reached proves nothing. So a class fails as well when its seeds together
-//! never showed what the class is there to show ([`Summary::missing`]):
+//! A check that is never reached proves nothing. So a class also fails if its seeds together never
+//! showed what the class is meant to show ([`Summary::missing`]):
 //!
 //! | class | must show, in all its seeds together |
 //! |---|---|
-//! | every one | commits, members without a place, each moment of an epoch |
+//! | every one | commits, members without a position, each moment of an epoch |
 //! | lossy | attempts from the second on, two proposers at one attempt, adopted Dones, commits by gossip |
-//! | churn | what lossy must, epochs mended, Regroups, and all about disks |
-//! | blackhole | epochs mended, attempts from the second on, two proposers at one attempt, commits by gossip |
-//! | partition | epochs mended, attempts from the second on, adopted Dones, Regroups, forks healed |
+//! | churn | what lossy must, epochs with kept chunks, Regroups, and everything about disks |
+//! | blackhole | epochs with kept chunks, attempts from the second on, two proposers at one attempt, commits by gossip |
+//! | partition | epochs with kept chunks, attempts from the second on, adopted Dones, Regroups, forks healed |
 //! | mixed | everything |
-//! | nat | attempts from the second on, heartbeats that name whom no connection joins with their author |
-//! | liars | what lossy must, refusals, attempts in vain, minted heads, liars that are held back, left behind, found out |
+//! | nat | attempts from the second on, heartbeats that name peers without a direct connection |
+//! | liars | what lossy must, refusals, failed attempts, minted heads, liars without a position, left behind, found out |
 //!
-//! About disks: restarts with a log of votes and without one, crashes on the way to disk, epochs
+//! About disks: restarts with a log of votes and without one, crashes around a flush, epochs
 //! replayed, checkpoints loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// Those that every epoch goes through.
+    /// The moments that every epoch passes through.
     pub(super) const REGULAR: [Self; 7] = [
         Self::Training,
         Self::Ready,
@@ -55,110 +55,114 @@ impl Moment {
     ];
 }
 
-/// What is counted.
+/// What is counted in a run, to show what it has tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Count {
-    /// Commits, of every peer.
+    /// Commits, counted once for every peer.
     Commits,
-    /// Rosters of an attempt from the second on.
+    /// Rosters of attempt 2 or more.
     Attempts,
     /// Attempts for which more than one roster was proposed.
     Duels,
-    /// Rosters that adopt a value.
+    /// Rosters that adopt an earlier value.
     Adopted,
-    /// Members without a place in committed rosters.
+    /// Members without a position in committed rosters.
     Placeless,
     /// Chunks that rosters keep of rings that did not end.
     Kept,
-    /// Committed epochs of which a part was kept so.
+    /// Committed epochs that contain kept chunks.
     Mended,
     /// Regroups that opened, without foundings.
     Regroups,
     /// Restarts with the log of votes.
     Resumed,
-    /// Restarts that found no log of votes, or one that counts as lost (R19).
+    /// Restarts without a log of votes, or with one that counts as lost (R19).
     Blank,
     /// Crashes before or after a flush, or between two outputs of one step.
     Crashes,
-    /// Times that a peer withdrew from a lineage of its own for a greater one.
+    /// How often a peer gave up its own lineage for a greater one.
     Forks,
-    /// Times that the organiser attested a state.
+    /// How often the organiser attested a state.
     Attestations,
-    /// Tokens of peers' own unshared work that were lost with a lineage given up.
+    /// Tokens of unshared work that were lost with a lineage that was given up (R27).
     Forgone,
-    /// Epochs that were caught up with by their updates.
+    /// Epochs that a peer caught up with by their updates.
     Replayed,
     /// Checkpoints that were loaded.
     Loaded,
     /// Pieces of checkpoints that were fetched.
     Pieces,
-    /// Commits that somebody else's `Commit` brought.
+    /// Commits that another peer's `Commit` brought.
     ByCommit,
     /// How often 256 attempts were not enough.
     Stuck,
-    /// Refusals of liars.
+    /// Refusals that liars have sent.
     Refusals,
-    /// Attempts beside the one that committed an epoch, since the faults stopped and only liars go on.
+    /// Attempts that did not commit their epoch, while only liars disturb.
     Wasted,
-    /// Liars that are Ready and have no place in a committed roster.
+    /// Liars that have no position in a committed roster.
     HeldBack,
-    /// Voters that somebody leaves behind in a Regroup because they are mute.
+    /// Voters that a Regroup leaves out because they do not answer (`mute`).
     MuteLeft,
-    /// Questions about heads that liars tell of and nobody has committed.
+    /// Requests about heads that liars claim and no peer has committed.
     Minted,
     /// Answers of liars, rosters and votes that were found to be false.
     Exposed,
-    /// Series that decided two values, of which every common voter lies.
+    /// Series that decided two values, in which every common voter lies.
     Split,
-    /// Heartbeats that name somebody whom no connection joins with their author.
+    /// Heartbeats that name a peer without a direct connection to their author.
     Unlinked,
-    /// Messages that arrived.
+    /// Messages that have arrived at a peer.
     Messages,
-    /// Bytes of messages sent, each counted once.
+    /// Bytes of messages sent, each message counted once.
     Bytes,
 }
 
-/// What one seed, or many, did.
+/// What one seed did, or many together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The seed; the first one of many.
+    /// The seed; of many, the first one.
     pub seed: u64,
     /// Epochs of the greatest head, summed over seeds.
     pub epochs: u64,
     counts: BTreeMap<Count, u64>,
-    /// Faults injected, by the moment at which they struck.
+    /// Faults that struck, by the moment at which they did.
     pub faults: BTreeMap<Moment, u64>,
-    /// Virtual time.
+    /// Virtual time, in milliseconds.
     pub virtual_ms: u64,
-    /// How long each epoch after the first took, from the first commit of the one before to its own.
+    /// How long each epoch after the first took, from the first commit
+    /// of the one before to its own.
     epochs_ms: Vec<u64>,
     /// When the greatest epoch was first committed.
     committed_ms: u64,
     /// The longest time from the end of the faults to the next commit of every peer.
     pub progress_ms: u64,
-    /// State digest of the greatest head; of many seeds, of the last one.
+    /// State digest of the greatest head; of many seeds, that of the last one.
     pub state: Option<Digest>,
-    /// The most attempts beside the one that committed, of any epoch since the faults stopped.
+    /// The most failed attempts of any epoch since the faults stopped.
     pub wasted_most: u64,
     rosters: BTreeMap<(Series, u64), BTreeSet<Digest>>,
     receipts: BTreeSet<Digest>,
 }
 
 impl Report {
+    /// An empty report on the run of this seed.
     pub(super) fn new(seed: u64) -> Self {
         Self { seed, ..Self::default() }
     }
 
-    /// How often that happened.
+    /// How often this was counted so far.
     #[must_use]
     pub fn of(&self, count: Count) -> u64 {
         self.counts.get(&count).copied().unwrap_or(0)
     }
 
+    /// Adds to how often something happened.
     pub(super) fn count(&mut self, count: Count, times: u64) {
         *self.counts.entry(count).or_default() += times;
     }
 
+    /// Counts what a roster shows, once however many peers receive it.
     pub(super) fn count_roster(&mut self, digest: &Digest, roster: &Roster) {
         let same = self.rosters.entry((roster.series, roster.attempt)).or_default();
         if !same.insert(*digest) {
@@ -171,7 +175,7 @@ impl Report {
         self.count(Count::Kept, roster.keep.iter().map(|keep| keep.chunks.len() as u64).sum());
     }
 
-    /// Counts the attempts of an epoch that has been committed, but for one.
+    /// Counts the attempts of a committed epoch that did not commit it.
     pub(super) fn count_wasted(&mut self, of: &Series) -> u64 {
         let tried = self.rosters.keys().filter(|(series, _)| series.is_beside(of)).count() as u64;
         let wasted = tried.saturating_sub(1);
@@ -180,6 +184,7 @@ impl Report {
         wasted
     }
 
+    /// Counts one peer's commit; the first of an epoch also gives its length.
     pub(super) fn count_commit(&mut self, now_ms: u64, committed: &Committed) {
         if committed.head.epoch > self.epochs {
             let since_ms = std::mem::replace(&mut self.committed_ms, now_ms);
@@ -196,7 +201,7 @@ impl Report {
         }
     }
 
-    /// The median time of an epoch in virtual milliseconds, the first one left out.
+    /// The median time of an epoch in virtual milliseconds, without the first one.
     #[must_use]
     pub fn epoch_ms(&self) -> u64 {
         let mut sorted = self.epochs_ms.clone();
@@ -204,6 +209,7 @@ impl Report {
         sorted.get(sorted.len() / 2).copied().unwrap_or(0)
     }
 
+    /// Adds the counts of another run, and takes the greater of the maxima.
     fn add(&mut self, other: &Self) {
         self.epochs += other.epochs;
         other.counts.iter().for_each(|(count, times)| self.count(*count, *times));
@@ -223,9 +229,9 @@ impl fmt::Display for Report {
         write!(
             f,
             "{} epochs, {} commits ({} by gossip), {} rosters of attempt 2 or more, {} duels, \
-             {} adopted Dones, {} chunks kept ({} epochs mended), {} without a place, {} Regroups, {} forks healed ({} \
+             {} adopted Dones, {} chunks kept (in {} epochs), {} without a position, {} Regroups, {} forks healed ({} \
              tokens forgone), {} attestations, {} epochs replayed, {} checkpoints loaded, {} restarts with a log and {} \
-             without, {} crashes on the way to disk, {} faults, \
+             without, {} crashes around a flush, {} faults, \
              {} messages, {} KiB, {} virtual s, {} ms an epoch (median), progress within {} ms",
             self.epochs,
             self.of(Count::Commits),
@@ -257,8 +263,8 @@ impl fmt::Display for Report {
         }
         write!(
             f,
-            "; of liars: {} refusals, {} attempts in vain ({} at most in an epoch), {} without a place, {} mute \
-             and left behind, {} minted heads asked for, {} found out, {} series split",
+            "; of liars: {} refusals, {} failed attempts (at most {} in an epoch), {} without a position, {} \
+             unresponsive and left behind, {} minted heads asked for, {} found out, {} series split",
             self.of(Count::Refusals),
             self.of(Count::Wasted),
             self.wasted_most,
@@ -271,14 +277,14 @@ impl fmt::Display for Report {
     }
 }
 
-/// A seed that failed.
+/// A seed that failed, with what is needed to repeat it.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What was run.
+    /// The configuration that repeats it.
     pub config: Config,
-    /// When, in virtual milliseconds.
+    /// When it failed, in virtual milliseconds.
     pub at_ms: u64,
-    /// What broke.
+    /// The invariant that was broken.
     pub violation: Violation,
 }
 
@@ -297,27 +303,29 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// From so many peers on a class must show all that it is for.
+/// From this many peers on, a class must show everything that it is for.
 const MANY: usize = 16;
 
 /// What the seeds of one class did together.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The class.
+    /// The class of faults that struck.
     pub faults: Faults,
-    /// Peers of each seed.
+    /// Number of peers of each seed.
     pub peers: usize,
-    /// Seeds that held.
+    /// Number of seeds without a violation.
     pub held: u64,
-    /// The sum of what they did.
+    /// The sum of the reports of those seeds.
     pub total: Report,
     /// Seeds that failed, in order.
     pub failures: Vec<Failure>,
 }
 
 impl Summary {
+    /// Adds up the runs of one class of faults.
     pub(super) fn new(
-        (faults, peers): (Faults, usize),
+        faults: Faults,
+        peers: usize,
         results: impl IntoIterator<Item = Result<Report, Failure>>,
     ) -> Self {
         let (total, failures) = (Report::default(), Vec::new());
@@ -334,7 +342,7 @@ impl Summary {
         summary
     }
 
-    /// What the class should have shown and did not; of runs of a few peers nothing is asked.
+    /// What the class should have shown and did not; runs of a few peers need not show anything.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         if self.peers < MANY {
@@ -343,7 +351,7 @@ impl Summary {
         let total = &self.total;
         let each = [
             ("commits", total.of(Count::Commits)),
-            ("members without a place", total.of(Count::Placeless)),
+            ("members without a position", total.of(Count::Placeless)),
         ];
         let disturbed = [
             ("attempts from the second on", total.of(Count::Attempts)),
@@ -351,7 +359,7 @@ impl Summary {
             ("adopted Dones", total.of(Count::Adopted)),
             ("commits by gossip", total.of(Count::ByCommit)),
         ];
-        let mended = ("epochs mended with kept chunks", total.of(Count::Mended));
+        let mended = ("epochs with kept chunks", total.of(Count::Mended));
         let parted = [
             ("forks healed", total.of(Count::Forks)),
             ("Regroups", total.of(Count::Regroups)),
@@ -360,16 +368,16 @@ impl Summary {
         let restarted = [
             ("restarts with a log", total.of(Count::Resumed)),
             ("restarts without a log", total.of(Count::Blank)),
-            ("crashes on the way to disk", total.of(Count::Crashes)),
+            ("crashes around a flush", total.of(Count::Crashes)),
             ("epochs replayed", total.of(Count::Replayed)),
             ("checkpoints loaded", total.of(Count::Loaded)),
         ];
         let lied = [
             ("refusals of liars", total.of(Count::Refusals)),
-            ("attempts in vain", total.of(Count::Wasted)),
-            ("liars without a place", total.of(Count::HeldBack)),
-            ("mute voters left behind", total.of(Count::MuteLeft)),
-            ("minted lineages refused", total.of(Count::Minted)),
+            ("failed attempts", total.of(Count::Wasted)),
+            ("liars without a position", total.of(Count::HeldBack)),
+            ("unresponsive voters left behind", total.of(Count::MuteLeft)),
+            ("minted heads asked for", total.of(Count::Minted)),
             ("lies found out", total.of(Count::Exposed)),
         ];
         let [attempts, duels, adopted, by_commit] = disturbed;

@@ -1,10 +1,10 @@
-//! The rings of a simulated run: what each member brings, when each one has the result, and who
-//! notices when one of them is lost.
+//! The rings of a simulated run: what each member contributes, when each one has the result, and
+//! which members notice that one is lost.
 //!
-//! The bytes are those that the members' frozen deltas give, by the arithmetic of [`reduce`]; the
-//! frames in between are only time. A member that dies, stalls or gives up breaks the ring: its
-//! neighbours lose a stream at once, or hear nothing for [`QUIET_MS`]; who stands further away hears
-//! nothing either, and blames its own predecessor, which is alive.
+//! The bytes are computed from the members' frozen deltas by [`reduce`]; the frames in between are
+//! only time. A member that dies, stalls or gives up breaks the ring. Its neighbours lose a stream
+//! at once, or hear nothing for [`QUIET_MS`]. A member further away hears nothing either, and
+//! reports its own predecessor, which is alive.
 //!
 //! [`reduce`]: intellect_protocol::ring::codec::reduce
 
@@ -20,37 +20,37 @@ use intellect_protocol::ring::Layout;
 use intellect_protocol::ring::assembly;
 use intellect_protocol::ring::codec::reduce::Share;
 
-/// How a member sends what it has accepted to send.
+/// How a member sends in a ring whose roster it has accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sends {
-    /// As it should.
+    /// Every frame, as soon as it may be sent.
     AsItShould,
     /// A frame now and then: its successor hears it, and the ring does not end in time.
     Slowly,
-    /// Nothing.
+    /// Not a single frame, so the ring never ends.
     Never,
 }
 
 /// What one hop takes in a ring with a member that sends slowly.
 pub(crate) const CRAWL_MS: u64 = 600_000;
 
-/// How long a member waits for a frame before it gives its predecessor up: the largest `T_quiet`.
+/// How long a member waits for a frame before it gives up: the largest `T_quiet`.
 pub(crate) const QUIET_MS: u64 = 2_000;
 
-/// What a member notices.
+/// What a member notices about its ring.
 #[derive(Clone, Debug)]
 pub(crate) enum Notice {
-    /// It holds a chunk, of this number and owner, with the owner's word.
+    /// It has a chunk, of this number and owner, with the owner's seal.
     Chunk((u32, PeerId)),
-    /// It holds all that the ring computes.
+    /// It has everything that the ring computes.
     Finish,
-    /// It lost a neighbour.
+    /// It has lost this neighbour, and the ring cannot end.
     Lose(PeerId),
-    /// It has waited for its predecessor to begin.
+    /// This predecessor has not begun in time.
     Wait(PeerId),
 }
 
-/// A notice on its way.
+/// A notice that reaches its member later.
 #[derive(Clone, Debug)]
 pub(crate) struct Due {
     pub(crate) delay_ms: u64,
@@ -59,23 +59,23 @@ pub(crate) struct Due {
     pub(crate) notice: Notice,
 }
 
-/// How a member is lost.
+/// How a member is lost to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// Its streams closed.
+    /// Its streams have closed, which neighbours notice at once.
     Closed,
-    /// Its frames stopped.
+    /// Its frames have stopped, which takes [`QUIET_MS`] to notice.
     Stalled,
 }
 
+/// One ring under way, as its members together see it.
 #[derive(Clone, Debug)]
 struct Run {
     roster: Digest,
     members: Vec<Member>,
     layout: Layout,
-    /// The host of each member.
     hosts: Vec<usize>,
-    /// The delta that each member brought, once it has started.
+    /// The delta of each member, once it has started.
     deltas: Vec<Option<Arc<Vec<f32>>>>,
     /// The hosts that need no further notice.
     over: BTreeSet<usize>,
@@ -86,20 +86,20 @@ struct Run {
 /// All members of a ring finish within fewer half hops than this.
 const SPREAD_HOPS: u64 = 32;
 
-/// A ring of more members than this tells of no chunks: they are too many to simulate.
-const CHUNKS_TOLD: usize = 64;
+/// A ring of more members than this reports no chunks: they are too many to simulate.
+const CHUNKS_REPORTED: usize = 64;
 
-/// All rings that have been started.
+/// All rings that were started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rings {
     runs: BTreeMap<Digest, Run>,
-    /// The longest that one takes undisturbed, of those started since this was last taken.
+    /// The longest duration of an undisturbed ring, of those started since this was last reset.
     pub(crate) longest_ms: u64,
 }
 
 impl Rings {
-    /// A member opens its ring with its frozen delta. `hop_ms` is what one hop takes; `carries` tells
-    /// whether a link does.
+    /// A member opens its ring with its frozen delta. `hop_ms` is the duration of a hop;
+    /// `carries` says whether a link works.
     pub(crate) fn start(
         &mut self,
         ring: &Ring,
@@ -135,7 +135,7 @@ impl Rings {
         due
     }
 
-    /// A host is lost to all its open rings, or only to `roster`'s.
+    /// A host is lost to all its open rings, or only to that of `roster`.
     pub(crate) fn lose(&mut self, host: usize, loss: Loss, roster: Option<Digest>) -> Vec<Due> {
         let mut due = Vec::new();
         for run in self.runs.values_mut() {
@@ -144,26 +144,28 @@ impl Rings {
             if other || !run.over.insert(host) {
                 continue;
             }
-            if !std::mem::replace(&mut run.broken, true) {
+            if !run.broken {
+                run.broken = true;
                 due.extend(run.notices(index, loss));
             }
         }
         due
     }
 
-    /// Some links carry no more.
+    /// Some links have stopped working: rings that use them break.
     pub(crate) fn part(&mut self, loss: Loss, carries: impl Fn(usize, usize) -> bool) -> Vec<Due> {
         let open = self.runs.values_mut().filter(|run| run.bytes.is_some() && !run.broken);
         open.flat_map(|run| run.part(loss, &carries)).collect()
     }
 
-    /// Where a chunk lies in the bytes of its ring.
+    /// The range of a chunk in the bytes of its ring.
     pub(crate) fn place(&self, roster: &Digest, chunk: u32) -> Option<Range<usize>> {
         let chunk = usize::try_from(chunk).ok()?;
         Some(CODEC.place(&self.runs.get(roster)?.layout.cut().chunk(chunk)))
     }
 
-    /// Takes a notice at its time: what the host is told, and the bytes that the ring computes.
+    /// Takes a notice at its time. Returns what the host notices, if that still
+    /// holds, and the bytes of the ring.
     pub(crate) fn take(
         &mut self,
         roster: &Digest,
@@ -172,16 +174,16 @@ impl Rings {
     ) -> Option<(Notice, Option<Arc<Vec<u8>>>)> {
         let run = self.runs.get_mut(roster)?;
         let started = run.bytes.is_some() && !run.broken;
-        let told = match notice {
+        let holds = match notice {
             Notice::Chunk(_) | Notice::Finish => started,
             Notice::Lose(_) => !started,
             Notice::Wait(_) => run.bytes.is_none(),
         };
         let bytes = run.bytes.clone();
-        if told && !run.over.contains(&host) && matches!(notice, Notice::Chunk(_)) {
+        if holds && !run.over.contains(&host) && matches!(notice, Notice::Chunk(_)) {
             return Some((notice.clone(), bytes));
         }
-        if !told || !run.over.insert(host) {
+        if !holds || !run.over.insert(host) {
             return None;
         }
         if run.over.len() == run.hosts.len() {
@@ -192,19 +194,22 @@ impl Rings {
 }
 
 impl Run {
+    /// The member that sends to this one.
     fn before(&self, index: usize) -> PeerId {
         self.members[(index + self.members.len() - 1) % self.members.len()].peer
     }
 
+    /// The member that this one sends to.
     fn after(&self, index: usize) -> PeerId {
         self.members[(index + 1) % self.members.len()].peer
     }
 
+    /// What a member will be told, and when.
     fn due(&self, delay_ms: u64, index: usize, notice: Notice) -> Due {
         Due { delay_ms, host: self.hosts[index], roster: self.roster, notice }
     }
 
-    /// Breaks the ring where two neighbours have no link; who still needs it notices.
+    /// Breaks the ring where two neighbours have no link. Every member that still needs it notices.
     fn part(&mut self, loss: Loss, carries: impl Fn(usize, usize) -> bool) -> Vec<Due> {
         let count = self.hosts.len();
         let cut = (0..count).find(|i| !carries(self.hosts[*i], self.hosts[(i + 1) % count]));
@@ -219,7 +224,7 @@ impl Run {
         (0..count).map(notice).collect()
     }
 
-    /// What the others notice when the member at `lost` is gone.
+    /// What the others notice when the member at index `lost` is gone.
     fn notices(&self, lost: usize, loss: Loss) -> Vec<Due> {
         let count = self.members.len();
         let gone = self.members[lost].peer;
@@ -234,10 +239,10 @@ impl Run {
         (0..count).filter(|i| *i != lost).map(notice).collect()
     }
 
-    /// When each member holds each chunk: its owner after the reduce half, the others one by one.
+    /// When each member has each chunk: its owner after the reduce half, the others one by one.
     fn chunks(&self, hop_ms: u64) -> Vec<Due> {
         let (count, cut) = (self.members.len(), self.layout.cut());
-        if count > CHUNKS_TOLD {
+        if count > CHUNKS_REPORTED {
             return Vec::new();
         }
         let mut due = Vec::new();

@@ -1,9 +1,10 @@
-//! A toy in place of the model: a thousand numbers that move as the mathematics of the run says.
+//! A toy in place of the model: 4,000 numbers that move by the equations of the run.
 //!
-//! A peer's work is a count of tokens per process: `trained` so many, of which in each block all below
-//! `spent` are in receipts of its lineage. Freezing makes a delta of everything in between, as
-//! docs/MATH.md has it: what was left out is carried, block by block. So every delta is, in each block, a
-//! range of tokens of one process, and the checks can hold each range against every receipt (S4).
+//! A peer's work is a count of tokens per process. It has trained `trained` tokens; in each
+//! block, those below `spent` are in receipts of its lineage. Freezing makes a delta of
+//! everything in between, as docs/MATH.md has it: work that was left out is carried, block by
+//! block. So in each block every delta is a range of tokens of one process, and the checks
+//! compare each range with every receipt (S4).
 //!
 //! ```text
 //! v ← μ·v + d̄;  θ ← θ − η·(d̄ + μ·v)
@@ -22,25 +23,24 @@ use intellect_protocol::ring::codec::Codec;
 
 /// Elements of the toy's parameters: sixteen blocks, the last one short.
 pub(crate) const ELEMENTS: usize = 4_000;
-/// Blocks of the toy's parameters.
 pub(crate) const BLOCKS: usize = ELEMENTS.div_ceil(BLOCK);
-/// How deltas travel.
+/// The codec of every simulated run.
 pub(crate) const CODEC: Codec = Codec::Int8;
-/// Tokens of an epoch of one peer.
+/// Tokens that one peer trains in an epoch.
 pub(crate) const TOKENS: u64 = 100;
 /// The greatest weight that a Ready may declare.
 pub(crate) const WEIGHT_MAX: u64 = 8 * TOKENS;
-/// Bytes of a state.
+/// Bytes of a state: θ and v as f32.
 pub(crate) const STATE_BYTES: usize = 8 * ELEMENTS;
 /// Bytes of a piece of a state; the last one is shorter.
 const PIECE_BYTES: usize = 2_048;
-/// Bytes of what stands before the digests in a table, and of a table.
+/// Bytes before the digests in a table, and of a whole table.
 const TABLE_HEADER_BYTES: usize = 48;
 pub(crate) const TABLE_BYTES: usize = TABLE_HEADER_BYTES + 32 * STATE_BYTES.div_ceil(PIECE_BYTES);
 const ETA: f32 = 0.7;
 const MU: f32 = 0.6;
 
-/// A committed state.
+/// A committed state: the head's numbers, and θ and v.
 #[derive(Clone, Debug)]
 pub(crate) struct Anchor {
     pub(crate) epoch: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Anchor {
 }
 
 impl Anchor {
-    /// The state that every process of a run starts from.
+    /// The state from which every process of a run starts.
     pub(crate) fn genesis(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let theta = (0..ELEMENTS).map(|_| number(&mut rng)).collect();
@@ -60,17 +60,18 @@ impl Anchor {
         Self { epoch: 0, tokens: 0, r, state, theta, velocity }.named()
     }
 
-    /// The state digest.
+    /// The digest by which the protocol names this state.
     pub(crate) fn digest(&self) -> Digest {
         self.state
     }
 
+    /// Computes the digest anew after the numbers have changed.
     fn named(mut self) -> Self {
         self.state = table_digest(&self.table());
         self
     }
 
-    /// What the digest is made of: epoch, tokens, receipt, and the digest of every piece.
+    /// The bytes behind the digest: epoch, tokens, receipt, and the digest of every piece.
     pub(crate) fn table(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(TABLE_BYTES);
         bytes.extend_from_slice(&self.epoch.to_le_bytes());
@@ -82,12 +83,12 @@ impl Anchor {
         bytes
     }
 
-    /// Its numbers, as they travel: in pieces.
+    /// The numbers θ and v as they are sent, in pieces.
     pub(crate) fn numbers(&self) -> Vec<u8> {
         self.theta.iter().chain(&self.velocity).flat_map(|value| value.to_le_bytes()).collect()
     }
 
-    /// The state that a head and its receipt name, of the numbers that came.
+    /// The state with this head and receipt, from numbers that were received.
     pub(crate) fn of(head: &Head, r: Digest, numbers: &[u8]) -> Self {
         let value = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap_or_default());
         let mut theta: Vec<f32> = numbers.chunks(4).map(value).collect();
@@ -96,7 +97,7 @@ impl Anchor {
         Self { epoch, tokens, r, state, theta, velocity }.named()
     }
 
-    /// The head that it is the state of.
+    /// The head whose state this is.
     pub(crate) fn head(&self) -> Head {
         Head { epoch: self.epoch, tokens: self.tokens, state: self.digest() }
     }
@@ -119,11 +120,11 @@ impl Anchor {
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
     pub(crate) delta: Arc<Vec<f32>>,
-    /// Which tokens of this process count as its weight.
+    /// The tokens of this process that count as its weight.
     pub(crate) span: Range<u64>,
-    /// The first token that is in each block; all from there to the end of the span are in it.
+    /// The first token in each block; all tokens from there to the end of the span are in it.
     pub(crate) from: Vec<u64>,
-    /// The most that its Ready may declare.
+    /// The greatest weight that its Ready may declare.
     most: u64,
 }
 
@@ -134,13 +135,13 @@ impl Frozen {
     }
 }
 
-/// What one process knows beside the protocol.
+/// The model and data of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct Toy {
     pub(crate) anchor: Arc<Anchor>,
     pub(crate) frozen: Option<Frozen>,
     unspent: Vec<f32>,
-    /// Up to which token some block is spent, and up to which each block is.
+    /// The token up to which some block is spent, and up to which each block is.
     spent: u64,
     spent_in: Vec<u64>,
     trained: u64,
@@ -164,7 +165,8 @@ impl Toy {
         }
     }
 
-    /// Ends an epoch's training of `tokens`, and freezes all that is unspent; no more than `most` counts.
+    /// Ends an epoch's training of `tokens` and freezes all unspent work;
+    /// at most `most` of it counts.
     pub(crate) fn freeze(&mut self, tokens: u64, most: u64) -> Frozen {
         self.trained += tokens;
         for value in &mut self.unspent {
@@ -177,7 +179,7 @@ impl Toy {
         frozen
     }
 
-    /// Takes an outer step; `None` when the update cannot be decoded.
+    /// Takes an outer step; `None` if the update cannot be decoded.
     pub(crate) fn apply(&mut self, apply: &Apply, update: &[u8]) -> Option<()> {
         let next = self.anchor.step(apply, update)?;
         self.settle(&apply.spent);
@@ -191,11 +193,12 @@ impl Toy {
         self.anchor = anchor;
     }
 
-    /// Which of its tokens each block has that it has trained and not spent.
+    /// For each block, the tokens that are trained and not spent.
     pub(crate) fn unspent(&self) -> Vec<Range<u64>> {
         self.spent_in.iter().map(|spent| *spent..self.trained).collect()
     }
 
+    /// Ends the work on a frozen delta; data whose update was committed is spent.
     fn settle(&mut self, spent: &Blocks) {
         self.frozen = None;
         if !spent.is_empty() {
@@ -210,7 +213,7 @@ impl Toy {
     }
 }
 
-/// The digest of the state whose table this is.
+/// The digest of the state with this table.
 pub(crate) fn table_digest(table: &[u8]) -> Digest {
     Digest::derive("intellect-node 1 simulated state", table)
 }
@@ -229,7 +232,7 @@ pub(crate) fn pieces(table: &[u8]) -> Vec<Piece> {
     digests.take(STATE_BYTES.div_ceil(PIECE_BYTES)).enumerate().map(piece).collect()
 }
 
-/// A number in [−1, 1).
+/// A number in [−1, 1), which stands in for a gradient.
 fn number(rng: &mut Rng) -> f32 {
     let unit = u16::try_from(rng.next_u64() >> 48).unwrap_or(0);
     f32::from(unit) / 32_768.0 - 1.0

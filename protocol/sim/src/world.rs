@@ -1,10 +1,10 @@
-//! The simulated world: hosts with one process of the real machine each, a network, and one queue of
-//! what happens next.
+//! The simulated world: hosts with one process of the real machine each, a network, and
+//! one queue of what happens next.
 //!
-//! Time is virtual: the queue jumps from one happening to the next, in the order of (time, number), so
-//! a seed alone determines a run. A process has its own clock, which starts with it. What a process
-//! asks of its machine takes time too ([`work`], [`ring`], [`fetch`]); what a fault does to it is in
-//! [`acts`].
+//! Time is virtual: the queue jumps from one event to the next in the order of (time, number),
+//! so a seed alone determines a run. A process has its own clock, which starts with it. The
+//! requests of a process to its machine take time too ([`work`], [`ring`], [`fetch`]);
+//! [`acts`] holds what faults do to it.
 
 mod acts;
 mod look;
@@ -30,7 +30,7 @@ use fetch::{Asking, Fetch, Questions, Wanted};
 use queue::{Entry, Happening};
 
 use super::check::{Check, Process, Violation};
-use super::disk::{Disk, Doom};
+use super::disk::{Disk, PlannedCrash};
 use super::liars::Liar;
 use super::network::{Fate, Network};
 use super::report::{Count, Moment, Report};
@@ -52,14 +52,14 @@ use intellect_protocol::message::{
 };
 use intellect_protocol::peer;
 
-/// How a world is set up.
+/// How a world is set up before its first event.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
-    /// Hosts, running or not.
+    /// Number of hosts, with a process or without.
     pub(super) hosts: usize,
     /// Peers that must be present to found the run.
     pub(super) peers_min: usize,
-    /// How many voters decide.
+    /// How many voters decide, and whether fewer may go on.
     pub(super) quorum: QuorumRule,
     /// How many of the hosts are founders; 0: the run is founded by a Regroup.
     pub(super) founders: usize,
@@ -72,7 +72,7 @@ pub(super) struct Setup {
     pub(super) jitter_ms: u64,
 }
 
-/// One machine of the simulated network.
+/// One host of the simulated network.
 struct Host {
     name: PeerId,
     incarnation: u64,
@@ -80,68 +80,69 @@ struct Host {
     training_ms: u64,
     /// How long a checkpoint takes to arrive, in milliseconds; an update takes an eighth.
     loading_ms: u64,
-    /// Until when its line is busy with what it fetches.
+    /// Until when its link is busy with what it fetches.
     line_ms: u64,
     /// How long a flush takes, in milliseconds, before jitter.
     flush_ms: u64,
-    /// Its owner, if it lies: what it is blamed for is its own, and nobody believes whom it blames.
+    /// How it lies, if it does. A liar may be blamed, and what it blames others for does not count.
     liar: Option<Box<Liar>>,
-    /// The tokens that each epoch's training is said to have taken, if it boasts.
+    /// The tokens that it claims for each epoch's training, if it exaggerates.
     boast: Option<u64>,
     disk: Disk,
-    /// The notices that it knows, as they are kept beside the manifest.
+    /// The notices that it knows, as they are stored beside the manifest.
     notices: Vec<Notice>,
     process: Option<Box<Running>>,
 }
 
-/// One process on a host.
+/// The process that runs on a host, with everything that a crash would lose.
 #[derive(Debug)]
 struct Running {
     holdings: holdings::State,
     judged: Process,
     toy: Toy,
-    /// Bytes in memory: what it holds, and what rings that still run have computed.
+    /// Bytes in memory: those that the peer holds, and those that running rings have computed.
     bytes: BTreeMap<Buffer, Arc<Vec<u8>>>,
     rings: BTreeMap<Digest, Arc<Vec<u8>>>,
     /// States on disk that it serves.
     states: BTreeMap<Digest, Arc<Anchor>>,
-    /// When the next tick is due.
     tick_ms: Option<u64>,
-    /// What happened to it while it was stopped.
+    /// The events that it missed while it was stopped.
     paused: Option<Vec<Happening>>,
-    /// When the training under way has used up its budget.
+    /// When the current training has used up its budget.
     training: Option<u64>,
-    /// Counts orders to train and moves of the state: what was trained before either is not what is asked for.
+    /// Counts orders to train and changes of the state: training that
+    /// began before either is obsolete.
     orders: u64,
-    /// Counts fetches of a state: an older one is abandoned, and so is an outer step that has not begun.
+    /// Counts fetches of a state: an older one is abandoned, and so is an
+    /// outer step that has not begun.
     loads: u64,
-    /// Counts transfers.
+    /// The transfers so far; the last one has this number.
     fetches: u64,
-    /// The transfers that are on their way, by their numbers.
+    /// The transfers that have not ended, by number.
     fetching: BTreeMap<u64, Fetch>,
-    /// A fetched state that is not on disk: in which blocks its work is spent, and what was unspent.
+    /// A fetched state that is not on disk: the blocks whose work it
+    /// contains, and the unspent tokens.
     loading: Option<Settled>,
     /// Regroups that it has joined.
     joined: BTreeSet<Digest>,
-    /// Whether it serves the chunks that it holds.
+    /// Whether it does not serve the chunks that it has.
     withholds: bool,
-    /// Whether what it serves is something else than what was asked for.
+    /// Whether it serves other bytes than it is asked for.
     lies: bool,
-    /// How it sends in rings.
     sends: Sends,
-    /// What the last outer step took as spent or carried: which tokens.
+    /// The blocks and tokens that the last outer step took as spent or carried.
     settled: Option<(Blocks, Vec<Range<u64>>)>,
     /// How far its clock has leapt ahead, in milliseconds.
     leapt_ms: u64,
 }
 
-/// A head, the blocks of our work that are spent in it, and the tokens of each block before.
+/// A head, the blocks in which it contains our work, and the unspent tokens of each block before.
 type Settled = (Head, Blocks, Vec<Range<u64>>);
 
-/// Everything that is simulated.
+/// Everything that is simulated, and the checks over it.
 pub struct World {
     setup: Setup,
-    /// The run.
+    /// The id of the simulated run.
     pub run: RunId,
     genesis: Arc<Anchor>,
     /// Virtual time in milliseconds.
@@ -154,14 +155,14 @@ pub struct World {
     pub(super) network: Network,
     pub(super) rings: Rings,
     check: Check,
-    /// The counts so far.
+    /// The counts of this run so far.
     pub report: Report,
     /// What hosts have just done: (host, epoch, moment).
     pub(super) moments: Vec<(usize, u64, Moment)>,
-    /// What hosts have told, when somebody wants to read it.
-    pub(super) told: Option<Vec<(usize, Event)>>,
+    /// The events of all hosts, when a scene wants to read them.
+    pub(super) events: Option<Vec<(usize, Event)>>,
     pub(super) script: Script,
-    /// Which strangers were found at fault, and why.
+    /// The peers that were found at fault, and why.
     pub blamed: Vec<(PeerId, Fault)>,
     broken: Option<Violation>,
     questions: Questions,
@@ -200,7 +201,7 @@ impl World {
         let founders: Vec<Voter> = (0..setup.founders)
             .map(|i| Voter { peer: hosts[i].name, log: log_id(setup.seed, i, 1) })
             .collect();
-        let check = Check::new(run, (head, founders), setup.quorum, setup.grace_ms);
+        let check = Check::new(run, head, founders, setup.quorum, setup.grace_ms);
         Self {
             run,
             genesis,
@@ -215,7 +216,7 @@ impl World {
             check,
             report: Report::new(setup.seed),
             moments: Vec::new(),
-            told: None,
+            events: None,
             script: Script::default(),
             blamed: Vec::new(),
             broken: None,
@@ -225,7 +226,7 @@ impl World {
         }
     }
 
-    /// Lets the next thing happen; `Ok(false)` when nothing is due up to `until_ms`.
+    /// Lets the next event happen; `Ok(false)` if none is due up to `until_ms`.
     pub(super) fn step(&mut self, until_ms: u64) -> Result<bool, Violation> {
         match self.queue.peek() {
             Some(Reverse(entry)) if entry.at_ms <= until_ms => {}
@@ -240,6 +241,8 @@ impl World {
         self.broken.take().map_or(Ok(true), Err)
     }
 
+    /// Lets one thing happen to a host, unless the process that it was meant for has ended. A paused
+    /// process takes it when it goes on.
     fn happen(&mut self, host: usize, incarnation: u64, happening: Happening) {
         if matches!(happening, Happening::LookUp) {
             return self.on_look_up();
@@ -247,7 +250,7 @@ impl World {
         let now_ms = self.now_ms;
         let current = self.hosts[host].incarnation == incarnation;
         self.script.lying.acting = host;
-        let Some(process) = self.hosts[host].process.as_mut().filter(|_| current) else { return };
+        let (Some(process), true) = (&mut self.hosts[host].process, current) else { return };
         if let Some(backlog) = &mut process.paused {
             backlog.push(happening);
             return;
@@ -263,7 +266,7 @@ impl World {
                 let due = process.tick_ms.is_some_and(|at| at <= now_ms);
                 if due {
                     process.tick_ms = None;
-                    self.tell(host, peer::Input::Tick);
+                    self.feed_peer(host, peer::Input::Tick);
                 }
             }
             Happening::Measure => self.measure(host),
@@ -286,6 +289,7 @@ impl World {
         }
     }
 
+    /// Plans the next Tick at the deadline that the machine names, if none is planned before it.
     fn schedule_tick(&mut self, host: usize) {
         let now_ms = self.now_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
@@ -299,6 +303,7 @@ impl World {
         }
     }
 
+    /// Carries out one output of a host's machine.
     fn apply(&mut self, host: usize, output: Output) {
         match output {
             Output::Write(records) => self.write(host, &records),
@@ -325,8 +330,8 @@ impl World {
             }
             Output::Serve(ticket, place) => self.serve(host, ticket, &place),
             Output::Refuse(ticket) => self.refuse(ticket),
-            Output::Gossip(message) => self.utter(host, None, &message),
-            Output::Send(to, message) => self.utter(host, Some(to), &message),
+            Output::Gossip(message) => self.send(host, None, &message),
+            Output::Send(to, message) => self.send(host, Some(to), &message),
             Output::Ring(ring) => self.ring(host, &ring),
             Output::Abandon(roster) => self.abandon(host, roster),
             Output::Apply(apply) => self.step_soon(host, apply),
@@ -351,6 +356,7 @@ impl World {
         }
     }
 
+    /// Shows an event of a host to the checker, which may find a violation.
     fn on_event(&mut self, host: usize, event: Event) {
         let Some(process) = &mut self.hosts[host].process else { return };
         let mut update = None;
@@ -388,14 +394,14 @@ impl World {
         }
         let Some(process) = &mut self.hosts[host].process else { return };
         let settled = process.settled.as_ref();
-        let verdict = self.check.told(&mut process.judged, &event, update.as_ref(), settled);
+        let verdict = self.check.on_event(&mut process.judged, &event, update.as_ref(), settled);
         self.judge(verdict);
-        if let Some(told) = &mut self.told {
-            told.push((host, event));
+        if let Some(events) = &mut self.events {
+            events.push((host, event));
         }
     }
 
-    /// Remembers what broke, by an act of a host that does not lie.
+    /// Records a violation, unless the host that acted is a liar.
     fn judge(&mut self, verdict: Result<(), Violation>) {
         if self.hosts[self.script.lying.acting].liar.is_some() {
             return;
@@ -405,21 +411,24 @@ impl World {
         }
     }
 
+    /// Ends the run with a violation; the first one stands.
     fn break_with(&mut self, invariant: &'static str, what: String) {
         self.judge(Err(Violation { invariant, what }));
     }
 
-    /// A process' own clock.
+    /// The time by the process' own clock.
     fn clock(&self, host: usize) -> Time {
         let process = self.hosts[host].process.as_ref();
         process.map_or(Time(0), |p| Time(self.now_ms - p.judged.started_ms + p.leapt_ms))
     }
 
+    /// Plans something on the host itself, within its jitter.
     fn push_soon(&mut self, host: usize, happening: Happening) {
         let delay_ms = 1 + self.rng.below(self.setup.jitter_ms);
         self.push(delay_ms, host, happening);
     }
 
+    /// Plans something for the process that runs on a host now; a later incarnation never sees it.
     fn push(&mut self, delay_ms: u64, host: usize, happening: Happening) {
         self.number += 1;
         let (at_ms, number) = (self.now_ms + delay_ms, self.number);
@@ -428,13 +437,14 @@ impl World {
     }
 }
 
+/// The identity of a host's log: a host that loses its disk begins another one.
 fn log_id(seed: u64, host: usize, number: u64) -> LogId {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&derive("log", seed, host, number)[..16]);
     LogId(bytes)
 }
 
-/// Bytes that seed, host and incarnation alone determine.
+/// Bytes that kind, seed, host and incarnation alone determine.
 fn derive(kind: &str, seed: u64, host: usize, incarnation: u64) -> [u8; 32] {
     Digest::derive(
         "intellect-node 1 simulated",

@@ -1,5 +1,5 @@
-//! Seeds under faults: every invariant at every step, then progress. And each rule that can be
-//! turned off is missed within a few seeds.
+//! Seeds under faults: every invariant is checked at every step, then progress. Each rule that can
+//! be switched off must be missed within a few seeds.
 #![expect(clippy::print_stdout, reason = "the summary lines are what a reader of the log wants")]
 
 use std::ops::Range;
@@ -8,7 +8,7 @@ use intellect_protocol::base::rule::Rule;
 use intellect_protocol_sim::report::{Count, Failure};
 use intellect_protocol_sim::{self as sim, Config, Faults};
 
-/// Seeds of each class; a failure prints the command that repeats it.
+/// The seeds of each class; a failure prints the command that repeats it.
 const SEEDS: Range<u64> = 0..64;
 
 fn threads() -> usize {
@@ -26,8 +26,8 @@ fn clean_seeds_hold() {
     class(Faults::Clean);
 }
 
-/// Nothing but two proposals of one attempt ends an attempt where nothing disturbs: every ring gets the time
-/// that it needs, before the first round trip is measured too.
+/// Without disturbances, only two proposals at one attempt can end an attempt: every ring gets the
+/// time it needs, even before the first round trip is measured.
 #[test]
 fn undisturbed_rings_end_in_time() {
     for seed in 0..16 {
@@ -54,8 +54,9 @@ fn blackhole_seeds_hold() {
     class(Faults::Blackhole);
 }
 
-/// Seeds of campaigns that stopped: a peer pursued a head that its last holder had left, or asked donors that had
-/// nothing first (920,119); promises shut others out (920,950); peers that had joined a Regroup were left behind (920,377).
+/// Seeds of campaigns that once stopped. A peer pursued a head that its last holder had left, or
+/// asked donors that had nothing first (920,119); promises shut others out (920,950); peers that
+/// had joined a Regroup were left behind (920,377).
 #[test]
 fn seeds_that_once_stopped_hold() {
     let seeds = [
@@ -83,7 +84,7 @@ fn mixed_seeds_hold() {
     class(Faults::Mixed);
 }
 
-/// Runs of friends: what 16 peers never come to, since some majority of them is nearly always there.
+/// Small runs show what 16 peers never reach, since some majority of those is nearly always there.
 fn few(peers: usize) {
     let classes = [
         Faults::Evening,
@@ -117,8 +118,8 @@ fn evenings_of_four_hold() {
     assert!(summary.holds(), "{summary}");
 }
 
-/// Nothing else here notices when the exceptions for foundings (R15) and for whoever may be led into a series (R12)
-/// are missing.
+/// No other test here notices when the exceptions for foundings (R15), and for peers that may be
+/// led into a series (R12), are missing.
 #[test]
 fn seeds_that_showed_a_rule_hold() {
     let seeds = [
@@ -156,10 +157,10 @@ fn a_seed_repeats_exactly() {
     assert_eq!(sim::run(&config).unwrap(), sim::run(&config).unwrap());
 }
 
-/// A rule that is turned off must be missed: else the checks check nothing.
+/// A rule that is switched off must be missed, or the checks would prove nothing.
 fn missed(rule: Rule, faults: Faults) {
     let config = |seed| Config { peers: 7, epochs: 6, seed, faults, without: Some(rule) };
-    // Being slow is no proof: something that must never happen has to.
+    // Being slow is no proof: an invariant of safety has to break.
     let unsound = |failure: &Failure| failure.violation.invariant.starts_with('S');
     let failure = (0..200).filter_map(|seed| sim::run(&config(seed)).err()).find(unsound);
     assert!(failure.is_some(), "200 seeds hold without {rule:?}");
@@ -176,19 +177,19 @@ fn r3_is_missed() {
     missed(Rule::R3, Faults::Lossy);
 }
 
-/// A log that was lost is written on, under its old name.
+/// R19: a lost log is written on under its old name.
 #[test]
 fn r19_is_missed() {
     missed(Rule::R19, Faults::Churn);
 }
 
-/// A lineage that the organiser has attested is left for one of more tokens.
+/// G11: an attested lineage is left for one with more tokens.
 #[test]
 fn g11_is_missed() {
     missed(Rule::G11, Faults::Partition);
 }
 
-/// Neighbours of a ring are not joined.
+/// R42: neighbours in a ring have no direct connection.
 #[test]
 fn r42_is_missed() {
     let config =
@@ -197,7 +198,7 @@ fn r42_is_missed() {
     assert!(failure.map(|failure| failure.violation.invariant).any(|invariant| invariant == "R42"));
 }
 
-/// A vote that was said is not on disk.
+/// A vote is sent before it is on disk.
 #[test]
 fn durable_is_missed() {
     missed(Rule::Durable, Faults::Churn);

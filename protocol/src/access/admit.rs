@@ -1,15 +1,17 @@
-//! Admission: what the organiser of a run signs about who is in (T2–T4), and whether it has signed that.
+//! Admission: what the organiser of a run signs about membership (T2–T4), and the check of it.
 //!
-//! In a run of invited peers its organiser signs
+//! In a run of invited peers the organiser signs
 //!
-//! - an [`Invite`]: so many peers may come by it. Together with the seed of its key it is a bearer
-//!   [`Code`](code::Code), from which a joiner makes its own [`Ticket`], offline;
-//! - a ticket for a named peer;
-//! - a [`Notice`](crate::message::Notice): who is revoked, who is in ([`notices`](crate::access::notices)).
+//! - an [`Invite`]: it admits a number of peers. Together with the seed of its key it is a bearer
+//! [`Code`](code::Code), from which a joiner makes its own [`Ticket`], offline;
+//! - a ticket for one named peer;
+//! - a [`Notice`](crate::message::Notice): it revokes or admits peers
+//! ([`notices`](crate::access::notices)).
 //!
-//! Every signature is over canonical bytes under a domain of its own, and over the run; it is ed25519 also where peers' keys
-//! are simulated. What is checked here needs nothing but the object and the organiser's key; what depends on who came
-//! before (uses, revocations) is the [`ledger`](crate::access::ledger)'s.
+//! Every signature is over canonical bytes, under a domain of its own and for one run. It is
+//! ed25519 even where peers' keys are simulated. A check here needs only the object and the
+//! organiser's key; what depends on earlier joiners (uses, revocations) is up to the
+//! [`ledger`](crate::access::ledger).
 //!
 //! ```text
 //! invite new → Invite::new(run, terms, &organiser)           → Code::Bearer { invite, seed }.to_string()
@@ -27,74 +29,76 @@ use crate::message::{Admissions, Invite, Terms, Ticket};
 
 pub use denied::Denied;
 
-/// Longest ticket, in bytes.
+/// Longest ticket in canonical bytes. A longer one is refused, so
+/// heartbeats that show it stay short.
 pub const TICKET_BYTES_MAX: usize = 400;
 
-/// Longest notice, in bytes.
+/// Longest notice in canonical bytes. The organiser splits a longer one into two.
 pub const NOTICE_BYTES_MAX: usize = 8 << 10;
 
-/// Longest trust part of a roster, receipt or Regroup, in bytes.
+/// Longest trust part of a roster, receipt or Regroup, in bytes; a longer one is a fault (D1).
 pub const ADMISSIONS_BYTES_MAX: usize = 24 << 10;
 
-/// Tickets and notices in one trust part.
+/// Most tickets in one trust part. More joiners than that wait for the next epoch.
 pub const TICKETS_MAX: usize = 64;
-/// See [`TICKETS_MAX`].
+/// Most notices in one trust part. More of them are carried by the epochs that follow.
 pub const NOTICES_MAX: usize = 4;
 
-/// Most uses of an invite.
+/// Most peers that one invite can admit.
 pub const USES_MAX: u32 = 1_000;
 
 /// Longest label of an invite, in bytes.
 pub const LABEL_MAX: usize = 32;
 
-/// How long after its time an invite still admits, in seconds: clocks differ (T4). Whoever judges a roster of
-/// somebody else gives twice as long, so that two clocks which differ by less than this never disagree.
+/// How long after its expiry an invite still admits, in seconds, since clocks differ (T4). A peer
+/// that judges another peer's roster allows twice as long, so that two clocks which differ by
+/// less than this never disagree.
 pub const EXPIRY_SLACK: u64 = 3_600;
 
-/// Who may take part; the numbers are hashed and never reused.
+/// Which peers may take part; the numbers are hashed into the run's id and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Whoever comes.
+    /// Every peer that connects: no admission at all.
     Open = 1,
-    /// Whoever the organiser has let in, by an invite or by name (T1–T11).
+    /// Peers that the organiser has admitted, by an invite or by name (T1–T11).
     Invited = 2,
 }
 
 impl Terms {
-    /// What `invite new` proposes: one peer, whenever it comes.
+    /// What `invite new` proposes: one peer, with no limit of epoch or time.
     #[must_use]
     pub fn new(key: PeerId) -> Self {
         Self { key, uses: 1, until_epoch: 0, expires: 0, label: String::new() }
     }
 
-    /// Whether there can be such terms.
+    /// Whether the terms are within their bounds.
     ///
     /// # Errors
-    /// [`Denied::Malformed`].
+    /// [`Denied::Malformed`], with the bound that is broken.
     pub fn check(&self) -> Result<(), Denied> {
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        let why = match () {
-            () if !(1..=USES_MAX).contains(&self.uses) => "it has no uses, or more than 1,000",
-            () if self.label.len() > LABEL_MAX => "its label has more than 32 bytes",
-            () if !self.label.bytes().all(known) => "its label has more than A-Za-z0-9._-",
-            () => return Ok(()),
-        };
-        Err(Denied::Malformed { why })
+        let checks = [
+            (!(1..=USES_MAX).contains(&self.uses), "it has no uses, or more than 1,000"),
+            (self.label.len() > LABEL_MAX, "its label has more than 32 bytes"),
+            (!self.label.bytes().all(known), "its label has other characters than A-Za-z0-9._-"),
+        ];
+        let broken = checks.into_iter().find(|(broken, _)| *broken);
+        broken.map_or(Ok(()), |(_, why)| Err(Denied::Malformed { why }))
     }
 }
 
 impl Invite {
-    /// An invite by the organiser.
+    /// An invite with these terms, signed by the organiser.
     #[must_use]
     pub fn new(run: RunId, terms: Terms, organiser: &Keypair) -> Self {
         let signature = organiser.sign(INVITE, &run, &wire::canonical(&terms));
         Self { run, terms, signature }
     }
 
-    /// Whether the organiser has signed it for `run`.
+    /// Whether the organiser has signed this invite for `run`.
     ///
     /// # Errors
-    /// [`Denied`], with the remedy.
+    /// [`Denied`]; its text names the remedy.
     pub fn verify(&self, organiser: &PeerId, run: &RunId) -> Result<(), Denied> {
         if self.run != *run {
             return Err(Denied::AnotherRun { run: *run, of: self.run });
@@ -105,21 +109,21 @@ impl Invite {
 }
 
 impl Ticket {
-    /// A ticket for `peer` by the key of `invite`.
+    /// A ticket for `peer`, signed with the key of `invite`.
     #[must_use]
     pub fn invited(invite: Invite, key: &Keypair, peer: PeerId) -> Self {
         let signature = key.sign(TICKET, &invite.run, peer.as_bytes());
         Self::Invited { invite: Box::new(invite), peer, signature }
     }
 
-    /// A ticket for a named peer, by the organiser.
+    /// A ticket for a named peer, signed by the organiser.
     #[must_use]
     pub fn named(run: RunId, peer: PeerId, until_epoch: u64, organiser: &Keypair) -> Self {
         let signature = organiser.sign(PASS, &run, &wire::canonical(&(peer, until_epoch)));
         Self::Named { run, peer, until_epoch, signature }
     }
 
-    /// Whom it admits.
+    /// The only peer that this ticket admits.
     #[must_use]
     pub fn peer(&self) -> PeerId {
         match self {
@@ -127,7 +131,7 @@ impl Ticket {
         }
     }
 
-    /// The run that it is for.
+    /// The run for which it was signed.
     #[must_use]
     pub fn run(&self) -> RunId {
         match self {
@@ -136,7 +140,8 @@ impl Ticket {
         }
     }
 
-    /// The terms of the invite by which it admits, if any.
+    /// The terms of the invite it was made from; `None` if the
+    /// organiser signed it for a named peer.
     #[must_use]
     pub fn terms(&self) -> Option<&Terms> {
         match self {
@@ -145,17 +150,17 @@ impl Ticket {
         }
     }
 
-    /// Its length, in bytes.
+    /// Its length in canonical bytes, at most [`TICKET_BYTES_MAX`].
     #[must_use]
     pub fn bytes(&self) -> usize {
         wire::canonical(self).len()
     }
 
-    /// Whether it was signed, for `run` and for `peer`. Uses, epochs and revocations are the ledger's
-    /// ([`Ledger::check_ticket`](crate::access::ledger::Ledger::check_ticket)).
+    /// Whether it was signed for `run` and `peer`. Uses, epochs and revocations are checked by
+    /// [`Ledger::check_ticket`](crate::access::ledger::Ledger::check_ticket).
     ///
     /// # Errors
-    /// [`Denied`], with the remedy.
+    /// [`Denied`]; its text names the remedy.
     pub fn verify(&self, organiser: &PeerId, run: &RunId, peer: &PeerId) -> Result<(), Denied> {
         if self.run() != *run {
             return Err(Denied::AnotherRun { run: *run, of: self.run() });
@@ -180,7 +185,7 @@ impl Ticket {
         }
     }
 
-    /// T4: whether the clock allows what it comes by, at `now` in Unix seconds.
+    /// T4: whether its invite has not expired at `now`, in Unix seconds.
     ///
     /// # Errors
     /// [`Denied::Expired`].
@@ -195,45 +200,47 @@ impl Ticket {
     }
 }
 
-/// Whose decision it is that an invite has not expired (T4).
+/// Which peer's clock decides that an invite has not expired (T4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Judge {
-    /// Ours: we let in, or name, who comes by it.
+    /// Ours: this peer admits or names the joiner, with one [`EXPIRY_SLACK`].
     Own,
-    /// Somebody else has named who comes by it, by another clock.
+    /// Another peer has named the joiner by its own clock: twice the slack.
     Second,
 }
 
 impl Admissions {
-    /// Whether it says nothing: then it is left out.
+    /// Whether it has neither notices nor tickets; an empty one must not be sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.notices.is_empty() && self.tickets.is_empty()
     }
 
-    /// Its length, in bytes.
+    /// Its length in canonical bytes, at most [`ADMISSIONS_BYTES_MAX`].
     #[must_use]
     pub fn bytes(&self) -> usize {
         wire::canonical(self).len()
     }
 
-    /// Whether it is within its bounds, with its tickets in order (D1).
+    /// Whether it is within its bounds, with one ticket a peer in rising order (D1).
     ///
     /// # Errors
-    /// What whoever made it should have seen.
+    /// The bound that it breaks, a fault of its author.
     pub fn check(&self) -> Result<(), AccessFault> {
         let rising = self.tickets.windows(2).all(|pair| pair[0].peer() < pair[1].peer());
-        match () {
-            () if self.is_empty() => Err(AccessFault::Empty),
-            () if self.tickets.len() > TICKETS_MAX => Err(AccessFault::ManyTickets),
-            () if self.notices.len() > NOTICES_MAX => Err(AccessFault::ManyNotices),
-            () if self.bytes() > ADMISSIONS_BYTES_MAX => Err(AccessFault::TooLong),
-            () if !rising => Err(AccessFault::TicketOrder),
-            () => Ok(()),
-        }
+        let checks = [
+            (self.is_empty(), AccessFault::Empty),
+            (self.tickets.len() > TICKETS_MAX, AccessFault::ManyTickets),
+            (self.notices.len() > NOTICES_MAX, AccessFault::ManyNotices),
+            (self.bytes() > ADMISSIONS_BYTES_MAX, AccessFault::TooLong),
+            (!rising, AccessFault::TicketOrder),
+        ];
+        let broken = checks.into_iter().find(|(broken, _)| *broken);
+        broken.map_or(Ok(()), |(_, fault)| Err(fault))
     }
 }
 
+/// Requires the organiser's signature under this tag.
 fn signed(
     organiser: &PeerId,
     tag: &str,
@@ -245,7 +252,7 @@ fn signed(
     if good { Ok(()) } else { Err(Denied::Unsigned { organiser: *organiser }) }
 }
 
-/// Domain tags.
+/// The domains of the signatures. A change would invalidate every invite and ticket.
 const INVITE: &str = "invite";
 const TICKET: &str = "ticket";
 const PASS: &str = "pass";

@@ -1,8 +1,9 @@
-//! What is said in the lobby of a run of invited peers, before anybody is let in: one [`Visit`], one
-//! [`Reception`], in canonical bytes.
+//! The admission handshake of a run of invited peers: one [`Visit`] from the peer that connects,
+//! one [`Reception`] back, both in canonical bytes. Nothing else is said before a peer is admitted.
 //!
-//! Whoever connects shows its ticket. Whoever has a notice that the organiser has signed, and need be no
-//! peer of the run for that, hands it to any member, which spreads it; and asks until it is in force.
+//! A joiner shows its ticket. Anyone with a notice that the organiser has signed can hand it
+//! to any member without being a peer of the run; the member spreads it, and the sender asks
+//! until the notice is in force.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,65 +12,65 @@ use crate::base::id::Digest;
 use crate::message::wire;
 use crate::message::{Notice, Ticket};
 
-/// Longest visit, in bytes.
+/// Longest [`Visit`] in bytes; a longer one is not read.
 pub const VISIT_BYTES_MAX: usize = NOTICE_BYTES_MAX + 16;
 
-/// Longest reception, in bytes.
+/// Longest [`Reception`] in bytes; a longer one is not read.
 pub const RECEPTION_BYTES_MAX: usize = 1_024;
 
-/// Longest sentence of a refusal, in bytes; what is longer is cut.
+/// Longest sentence of a refusal, in bytes. The rest of a longer one is cut off.
 pub const SENTENCE_BYTES_MAX: usize = 512;
 
-/// What somebody wants who comes to the lobby.
+/// What the peer that connects asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Visit {
-    /// To be let in: by a ticket, or by what the run knows of it.
+    /// To be admitted, by this ticket or by what the ledger already says about it.
     Enter(Option<Ticket>),
-    /// To hand over a notice.
+    /// To hand over a notice, which the member spreads.
     Hand(Notice),
-    /// To know how far the run is.
+    /// The state of the run, and nothing else.
     Ask,
 }
 
-/// The answer to a visit.
+/// The member's answer to a [`Visit`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Reception {
-    /// What becomes of it; of a question nothing.
+    /// Whether the visit was accepted; [`Outcome::Welcome`] for a mere question.
     pub outcome: Outcome,
-    /// The head's epoch.
+    /// The epoch of the member's head.
     pub epoch: u64,
-    /// The last notice that is in force.
+    /// The last notice in force at that member; `None` before the first.
     pub notice: Option<InForce>,
 }
 
-/// What becomes of a visit.
+/// Whether a visit was accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Who came is let in; what it brought is taken.
+    /// The peer is admitted, or what it handed over was taken.
     Welcome,
-    /// It is not, for this reason, in a sentence with what to do.
+    /// It was not; the sentence names the cause and the remedy.
     Refused(String),
 }
 
-/// A notice of the lineage.
+/// A notice that a receipt of the lineage carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InForce {
-    /// Its number.
+    /// Its number in the chain of notices.
     pub number: u64,
-    /// Its digest.
+    /// Its digest, which tells it from another one of the same number.
     pub digest: Digest,
-    /// The first epoch that it rules.
+    /// The first epoch for which it is in force.
     pub since: u64,
 }
 
 impl Visit {
-    /// Its bytes.
+    /// The canonical bytes, at most [`VISIT_BYTES_MAX`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         wire::canonical(self)
     }
 
-    /// Reads one; `None` if it is not one.
+    /// Reads a visit; `None` if the bytes are too long or not canonical.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= VISIT_BYTES_MAX).then(|| wire::from_canonical(bytes)).flatten()
@@ -77,13 +78,13 @@ impl Visit {
 }
 
 impl Reception {
-    /// Its bytes.
+    /// The canonical bytes, at most [`RECEPTION_BYTES_MAX`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         wire::canonical(self)
     }
 
-    /// Reads one; `None` if it is not one.
+    /// Reads a reception; `None` if the bytes are too long or not canonical.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= RECEPTION_BYTES_MAX).then(|| wire::from_canonical(bytes)).flatten()
@@ -91,7 +92,7 @@ impl Reception {
 }
 
 impl Outcome {
-    /// Refuses with a sentence.
+    /// A refusal with this sentence, cut to [`SENTENCE_BYTES_MAX`].
     #[must_use]
     pub fn refused(why: &impl ToString) -> Self {
         let mut sentence = why.to_string();

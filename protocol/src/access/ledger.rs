@@ -1,12 +1,13 @@
-//! Who is in: a fold over the receipts of a lineage, and over nothing else (T1).
+//! Which peers are admitted: a fold over the receipts of a lineage, and over nothing else (T1).
 //!
-//! Before epoch e the ledger is what the receipts up to e − 1 say: who was admitted, by which invite and since
-//! when, how often each invite was used, who and what was revoked, and the last notice. No server
-//! keeps it and no clock decides: equal lineages have equal ledgers (S8).
+//! Before epoch e the ledger is what the receipts up to e − 1 say: which peers were admitted, by
+//! which invite and since when, how often each invite was used, what was revoked, and the last
+//! notice. No server keeps it and no clock decides: equal lineages have equal ledgers (S8).
 //!
-//! [`Ledger::after`] folds one more receipt, which somebody has checked; [`Ledger::with`] checks, and folds, what a
-//! roster, a Regroup or a receipt brings along: its notices in their order, then its tickets by peer. So uses are
-//! exact although nobody counts centrally (T3).
+//! [`Ledger::after`] folds one more receipt that was checked already. [`Ledger::with`]
+//! checks and folds what a roster, a Regroup or a receipt brings along: first its notices in
+//! their order, then its tickets by peer. So the uses of an invite are exact although no
+//! single peer counts them (T3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,10 +21,11 @@ use crate::base::id::{Digest, PeerId, RunId};
 use crate::message::wire;
 use crate::message::{Admissions, Clause, Notice, Receipt, Terms, Ticket, Voter};
 
-/// Peers in a ledger, and invites. As many again may be revoked without ever having come.
+/// Most peers in a ledger, and most invites. As many again may be
+/// revoked without ever having joined.
 pub const PEERS_MAX: usize = 4_096;
 
-/// Who is in after some epoch.
+/// Which peers are admitted after some epoch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Ledger {
     run: RunId,
@@ -32,65 +34,65 @@ pub struct Ledger {
     invites: BTreeMap<PeerId, Account>,
     /// Number and digest of the last notice; zeros before the first.
     last: Point,
-    /// The epoch whose receipt it is the ledger after, of those that say something.
+    /// The epoch whose receipt changed the ledger last.
     epoch: u64,
 }
 
-/// What the ledger has of a peer.
+/// What the ledger says about a peer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Admitted {
-    /// By what it came, and the epoch whose receipt says so; `None` if it never came.
+    /// How it was admitted, and the epoch whose receipt says so; `None` if it never was.
     pub came: Option<(Via, u64)>,
-    /// What revoked it.
+    /// The notice that revoked it, if any; such a peer is not admitted.
     pub revoked: Option<Revocation>,
 }
 
-/// By what a peer came.
+/// The reason for which a peer is admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Via {
-    /// The invite of this key.
+    /// With a ticket of the invite that has this key.
     Invite(PeerId),
-    /// A ticket made out to it.
+    /// With a ticket that the organiser signed for it.
     Name,
-    /// The notice of this number.
+    /// By the notice of this number.
     Notice(u64),
 }
 
-/// What the ledger has of an invite.
+/// What the ledger says about an invite.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Account {
-    /// What the organiser called it.
+    /// The name that the organiser gave it, for lists.
     pub label: String,
-    /// How many it may admit; 0 while nobody has come by it.
+    /// How many peers it admits; 0 until one has joined with it.
     pub uses: u32,
-    /// How many have come by it.
+    /// How many peers have joined with it, at most `uses`.
     pub spent: u32,
-    /// What revoked it.
+    /// The notice that revoked it, if any; it admits no more peers.
     pub revoked: Option<Revocation>,
 }
 
-/// By which notice something was revoked, and the epoch whose receipt carries that.
+/// The notice that revoked something, and the epoch whose receipt carries it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Revocation {
-    /// Its number.
+    /// Number of the notice in the chain.
     pub notice: u64,
-    /// The epoch.
+    /// The epoch whose receipt carries it.
     pub epoch: u64,
 }
 
-/// Why what a roster, a Regroup or a receipt says about who is in does not hold.
+/// Why a trust part is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unlawful {
-    /// Out of bounds or out of order.
+    /// It is out of bounds or out of order.
     Form(AccessFault),
-    /// A notice.
+    /// A notice in it is not the next one, or not signed.
     Notice(NoticeError),
-    /// The ticket of a peer.
+    /// The ticket of this peer does not admit it.
     Ticket(PeerId, Denied),
 }
 
 impl Unlawful {
-    /// What its author should have seen.
+    /// The fault of the trust part's author, who could have checked it.
     #[must_use]
     pub fn fault(&self) -> AccessFault {
         match self {
@@ -102,20 +104,20 @@ impl Unlawful {
 }
 
 impl Ledger {
-    /// Before epoch 1: nobody is in.
+    /// The ledger before epoch 1: no peer is admitted.
     #[must_use]
     pub fn new(run: RunId, organiser: PeerId) -> Self {
         let (peers, invites) = (BTreeMap::new(), BTreeMap::new());
         Self { run, organiser, peers, invites, last: (0, Digest::ZERO), epoch: 0 }
     }
 
-    /// Everybody who came or was revoked.
+    /// Every peer that was ever admitted or revoked.
     #[must_use]
     pub fn peers(&self) -> &BTreeMap<PeerId, Admitted> {
         &self.peers
     }
 
-    /// Every invite by which somebody came, or that was revoked, by its key.
+    /// Every invite that was used or revoked, by its key.
     #[must_use]
     pub fn invites(&self) -> &BTreeMap<PeerId, Account> {
         &self.invites
@@ -127,22 +129,22 @@ impl Ledger {
         self.last
     }
 
-    /// The epoch whose receipt changed it last; 0 before any.
+    /// The epoch whose receipt changed the ledger last; 0 before any did.
     #[must_use]
     pub fn since(&self) -> u64 {
         self.epoch
     }
 
-    /// What names it: equal ledgers have equal digests.
+    /// A digest that equal ledgers share, and no two different ones (S8).
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::derive("intellect-node 1 ledger", &wire::canonical(self))
     }
 
-    /// Whether a peer is in.
+    /// Whether a peer is admitted, and not revoked.
     ///
     /// # Errors
-    /// Why not, with the remedy.
+    /// [`Denied`]; its text names the remedy.
     pub fn admits(&self, peer: &PeerId) -> Result<(), Denied> {
         match self.peers.get(peer) {
             Some(Admitted { revoked: Some(by), .. }) => {
@@ -153,21 +155,21 @@ impl Ledger {
         }
     }
 
-    /// Whether a peer is revoked.
+    /// Whether a peer is revoked; false for one that is unknown.
     #[must_use]
     pub fn revokes(&self, peer: &PeerId) -> bool {
         self.peers.get(peer).is_some_and(|peer| peer.revoked.is_some())
     }
 
-    /// T3: whether a ticket admits `peer` in `epoch`, if nobody comes before it.
+    /// T3: whether a ticket admits `peer` in `epoch`, if no other ticket is taken before it.
     ///
     /// # Errors
-    /// Why not, with the remedy.
+    /// [`Denied`]; its text names the remedy.
     pub fn check_ticket(&self, epoch: u64, peer: &PeerId, ticket: &Ticket) -> Result<(), Denied> {
         if self.revokes(peer) {
             return self.admits(peer);
         }
-        // What costs nothing comes first.
+        // Checks without a signature come first: they cost nothing.
         let until_epoch = match ticket {
             Ticket::Invited { invite, .. } => invite.terms.until_epoch,
             Ticket::Named { until_epoch, .. } => *until_epoch,
@@ -182,7 +184,7 @@ impl Ledger {
         ticket.verify(&self.organiser, &self.run, peer)
     }
 
-    /// Whether an invite has uses left, and was not revoked.
+    /// Whether an invite has uses left and is not revoked.
     fn check_account(&self, terms: &Terms) -> Result<(), Denied> {
         let Some(account) = self.invites.get(&terms.key) else {
             let full = self.invites.len() >= PEERS_MAX;
@@ -197,10 +199,10 @@ impl Ledger {
         }
     }
 
-    /// Whether a notice is the next one.
+    /// Whether a notice follows directly on the last one and is signed.
     ///
     /// # Errors
-    /// Why not, with the remedy.
+    /// [`NoticeError`]; its text names the remedy.
     pub fn check_notice(&self, notice: &Notice) -> Result<(), NoticeError> {
         let (known, digest) = self.last;
         let number = notice.number;
@@ -210,10 +212,11 @@ impl Ledger {
         notice.verify(&self.organiser, &self.run)
     }
 
-    /// The ledger with what is brought along to `epoch`, each part checked. `members` take part in that epoch.
+    /// The ledger with the trust part of `epoch`, every part of it checked.
+    /// `members` take part in that epoch.
     ///
     /// # Errors
-    /// The first part that does not hold.
+    /// The first part that is refused.
     pub fn with(
         self: &Arc<Self>,
         epoch: u64,
@@ -253,13 +256,14 @@ impl Ledger {
         Arc::new(ledger)
     }
 
-    /// T6: the voters that a receipt names: its members, without those whom this ledger, the one after it, revokes.
+    /// T6: the voters that a receipt names: its members, without those that this
+    /// ledger, the one after it, revokes.
     #[must_use]
     pub fn voters(&self, receipt: &Receipt) -> Vec<Voter> {
         receipt.voters().into_iter().filter(|voter| !self.revokes(&voter.peer)).collect()
     }
 
-    /// Takes a ticket that was checked: its peer is in, and a use of the invite that it comes by is spent.
+    /// Takes a ticket that was checked: admits its peer, and counts a use of the invite.
     pub fn admit(&mut self, epoch: u64, ticket: &Ticket) {
         let via = ticket.terms().map_or(Via::Name, |Terms { key, uses, label, .. }| {
             let account = self.invites.entry(*key).or_default();
@@ -272,7 +276,7 @@ impl Ledger {
         self.epoch = epoch;
     }
 
-    /// Takes a notice that was checked.
+    /// Takes a notice that was checked, and carries out its clauses in order.
     pub fn take(&mut self, epoch: u64, notice: &Notice) {
         let by = Revocation { notice: notice.number, epoch };
         (self.last, self.epoch) = (notice.place(), epoch);
@@ -280,7 +284,7 @@ impl Ledger {
             match clause {
                 Clause::RevokePeer(peer) => {
                     self.revoke(*peer, by);
-                    // Whoever is out may hold the code by which it came, and make itself another key.
+                    // The owner may still hold the code, and could join again with another key.
                     let came = self.peers.get(peer).and_then(|peer| peer.came);
                     if let Some((Via::Invite(key), _)) = came {
                         self.revoke_invite(key, by);
@@ -289,7 +293,9 @@ impl Ledger {
                 Clause::RevokeInvite { key, admitted } => {
                     self.revoke_invite(*key, by);
                     if *admitted {
-                        self.came_by(key).into_iter().for_each(|peer| self.revoke(peer, by));
+                        for peer in self.came_by(key) {
+                            self.revoke(peer, by);
+                        }
                     }
                 }
                 Clause::Admit(peer) => self.admit_by(*peer, by),
@@ -297,6 +303,8 @@ impl Ledger {
         }
     }
 
+    /// Revokes a peer, also one that was never admitted. The first revocation stands. Twice
+    /// [`PEERS_MAX`] bounds the memory; beyond it only known peers can be revoked.
     fn revoke(&mut self, peer: PeerId, by: Revocation) {
         if self.peers.len() < 2 * PEERS_MAX || self.peers.contains_key(&peer) {
             let entry = self.peers.entry(peer).or_insert(Admitted { came: None, revoked: None });
@@ -304,19 +312,21 @@ impl Ledger {
         }
     }
 
+    /// Revokes an invite, within the same bound: no ticket of it admits anyone from now on.
     fn revoke_invite(&mut self, key: PeerId, by: Revocation) {
         if self.invites.len() < 2 * PEERS_MAX || self.invites.contains_key(&key) {
             self.invites.entry(key).or_default().revoked.get_or_insert(by);
         }
     }
 
+    /// The peers that an invite has admitted.
     fn came_by(&self, invite: &PeerId) -> Vec<PeerId> {
         let by =
             |peer: &Admitted| matches!(peer.came, Some((Via::Invite(key), _)) if key == *invite);
         self.peers.iter().filter(|(_, peer)| by(peer)).map(|(peer, _)| *peer).collect()
     }
 
-    /// Whoever is in already stays as it came; a revocation is lifted.
+    /// Lifts a revocation. A peer that is already admitted keeps the way in which it was.
     fn admit_by(&mut self, peer: PeerId, by: Revocation) {
         let room = self.peers.len() < PEERS_MAX || self.peers.contains_key(&peer);
         if room && self.admits(&peer).is_err() {
@@ -326,17 +336,18 @@ impl Ledger {
     }
 }
 
-/// The ledgers of a lineage: what its receipts brought along, so that the one of any epoch can be had.
+/// The ledgers of a lineage. Receipts with a trust part are kept, so that the ledger
+/// of any epoch can be computed.
 #[derive(Clone, Debug)]
 pub struct Ledgers {
     first: Arc<Ledger>,
-    /// The receipts that say something, by epoch.
+    /// The receipts that have a trust part, by epoch.
     parts: BTreeMap<u64, Arc<Receipt>>,
     newest: Arc<Ledger>,
 }
 
 impl Ledgers {
-    /// Those of a lineage that begins with `first`.
+    /// The ledgers of a lineage that begins with `first`.
     #[must_use]
     pub fn new(first: Arc<Ledger>) -> Self {
         Self { newest: Arc::clone(&first), parts: BTreeMap::new(), first }
@@ -348,7 +359,7 @@ impl Ledgers {
         &self.newest
     }
 
-    /// The ledger after an epoch.
+    /// The ledger after `epoch`, computed from the first one where that is not the last.
     #[must_use]
     pub fn at(&self, epoch: u64) -> Arc<Ledger> {
         if self.parts.range(epoch.saturating_add(1)..).next().is_none() {
@@ -358,7 +369,7 @@ impl Ledgers {
         parts.fold(Arc::clone(&self.first), |ledger, (_, receipt)| ledger.after(receipt))
     }
 
-    /// Takes the receipt of the next epoch.
+    /// Takes the receipt of the next epoch, which was checked.
     pub fn push(&mut self, receipt: &Receipt) {
         if receipt.trust.is_some() {
             self.newest = self.newest.after(receipt);
@@ -366,7 +377,7 @@ impl Ledgers {
         }
     }
 
-    /// Gives up what lies beyond an epoch.
+    /// Drops what the lineage says after `epoch`, when that part is given up.
     pub fn truncate(&mut self, epoch: u64) {
         self.newest = self.at(epoch);
         self.parts.retain(|at, _| *at <= epoch);
@@ -389,7 +400,7 @@ mod tests {
         key(seed).peer()
     }
 
-    /// The ticket of a peer by the invite of key 10, which five may use.
+    /// The ticket of a peer by the invite of key 10, which admits five.
     fn ticket(seed: u8) -> Ticket {
         let terms = Terms { uses: 5, ..Terms::new(peer(10)) };
         Ticket::invited(Invite::new(RUN, terms, &key(1)), &key(10), peer(seed))
@@ -404,7 +415,8 @@ mod tests {
         ledger
     }
 
-    /// Whoever is revoked may hold the code by which it came: with another key it comes by that no more.
+    /// The owner of a revoked peer may hold the code by which it joined:
+    /// another key cannot join with that.
     #[test]
     fn t6_to_revoke_a_peer_closes_the_invite_by_which_it_came() {
         let mut ledger = Ledger::new(RUN, peer(1));

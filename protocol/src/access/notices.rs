@@ -1,14 +1,15 @@
-//! What the organiser says after the manifest: the bytes and signature of a [`Notice`], and the chain of them that
-//! a peer knows (G11, T8).
+//! What the organiser says after the manifest: the bytes and signature of a [`Notice`], and the
+//! chain of notices that a peer knows (G11, T8).
 //!
 //! ```text
 //! body     bincode of (number, digest of the one before, attestation or membership update)
 //! signed   by the organiser, in the domain "notice"
 //! ```
 //!
-//! Each notice names the digest of the one before, so of a chain any may be missed and comes later. There is one
-//! rule of conflict, [`Notices::learn`]. What an attestation means for a lineage is for `sync`, what a membership
-//! update means for the [`ledger`](crate::access::ledger).
+//! Each notice names the digest of the one before, so one that was missed can be told from one that
+//! was never signed, and may come later. There is one rule for conflicts, [`Notices::learn`].
+//! `sync` decides what an attestation means for a lineage, and the
+//! [`ledger`](crate::access::ledger) what a membership update means.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,62 +22,63 @@ use crate::base::sign::{Keypair, Signature, verify};
 use crate::message::wire;
 use crate::message::{Attestation, Body, Clause, Notice};
 
-/// How many are kept, the newest: far more than ever wait for a receipt, and than there are states that all have lost.
+/// How many notices are kept, the newest ones: far more than ever wait for a receipt.
 pub const NOTICES_KEPT: usize = 56;
 
-/// Number and digest of a notice; zeros before the first.
+/// Number and digest of a notice; both zero before the first.
 pub type Point = (u64, Digest);
 
-/// The domain of the signature.
 const TAG: &str = "notice";
 
-/// Why a notice does not count.
+/// Why a notice is refused; the text names the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NoticeError {
-    /// For another run.
-    #[error("the notice is for run {of}, not for {run}: use one of this run")]
+    /// The notice is for another run.
+    #[error("the notice is for run {of}, not for {run}: use a notice of this run")]
     AnotherRun {
-        /// This run.
+        /// The run that checks the notice.
         run: RunId,
-        /// The notice's.
+        /// The run that it was signed for.
         of: RunId,
     },
-    /// Nothing can be said so.
+    /// Its number, length or content is impossible.
     #[error("notice {number} {why}")]
     Form {
-        /// Its number.
+        /// Number of the notice in the chain.
         number: u64,
-        /// What is wrong, and what to do.
+        /// What is wrong and what to do, as the end of the sentence.
         why: &'static str,
     },
-    /// Who is in is decided in no open run.
-    #[error("this run is open to everybody: nobody is let in or revoked")]
-    Open,
-    /// Somebody else signed it, or nobody.
+    /// An open run has no membership that a notice could change.
     #[error(
-        "the organiser {organiser} has not signed notice {number}: use the key of the organiser"
+        "this run is open: no peer can be admitted or revoked; make an invitation-only run for that"
+    )]
+    Open,
+    /// The organiser's signature is missing or wrong.
+    #[error(
+        "notice {number} is not signed by the organiser {organiser}: sign it with the key of the organiser"
     )]
     Forged {
-        /// Who should have.
+        /// The key that should have signed.
         organiser: PeerId,
-        /// Its number.
+        /// Number of the notice in the chain.
         number: u64,
     },
-    /// It does not follow on one that is known, or that one on it.
+    /// It contradicts a known notice: it does not follow on that one, or that one on it.
     #[error(
-        "notice {number} does not fit notice {known}, which is known: the organiser has to make the next one \
+        "notice {number} contradicts notice {known}, which is known: the organiser has to make the next one \
          from the newest"
     )]
     Follows {
-        /// Its number.
+        /// Number of the notice in the chain.
         number: u64,
-        /// The number of the other one.
+        /// Number of the notice that contradicts it.
         known: u64,
     },
 }
 
 impl Notice {
-    /// The organiser's notice after the one at `before`.
+    /// The organiser's notice that follows the one at `before`.
     #[must_use]
     pub fn after(run: RunId, (number, before): Point, body: Body, organiser: &Keypair) -> Self {
         let (number, signature) = (number.saturating_add(1), Signature([0; 64]));
@@ -85,31 +87,33 @@ impl Notice {
         notice
     }
 
-    /// What is signed.
+    /// What the organiser signs: all but the run, which the signature covers anyway.
     fn signed(&self) -> Vec<u8> {
         wire::canonical(&(self.number, self.before, &self.body))
     }
 
-    /// Its number, and the digest by which the next one names it.
+    /// Its number, and the digest by which the next notice names it.
     #[must_use]
     pub fn place(&self) -> Point {
         let bytes = [self.run.as_bytes().as_slice(), &self.signed()].concat();
         (self.number, Digest::derive("intellect-node 1 notice", &bytes))
     }
 
-    /// As kept beside a manifest, and as handed out with it: at most [`NOTICE_BYTES_MAX`].
+    /// Canonical bytes, as stored beside a manifest and handed out with it;
+    /// at most [`NOTICE_BYTES_MAX`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         wire::canonical(self)
     }
 
-    /// Reads one, of which nothing is verified; `None` if it is not one.
+    /// Reads a notice without any check of its content; `None` if the bytes
+    /// are too long or not canonical.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= NOTICE_BYTES_MAX).then(|| wire::from_canonical(bytes)).flatten()
     }
 
-    /// The state that it attests, if any.
+    /// The attestation in it; `None` for a membership update.
     #[must_use]
     pub fn attests(&self) -> Option<&Attestation> {
         match &self.body {
@@ -118,7 +122,7 @@ impl Notice {
         }
     }
 
-    /// What it changes of who is in.
+    /// The membership changes in it; none for an attestation.
     #[must_use]
     pub fn clauses(&self) -> &[Clause] {
         match &self.body {
@@ -127,27 +131,26 @@ impl Notice {
         }
     }
 
-    /// Whether it can be, and the organiser of `run` has signed it; its place in the chain is for [`Notices`] and the
-    /// ledger. This is ed25519 also where peers' keys are simulated.
+    /// Whether its content is possible and the organiser of `run` has signed it. Its position
+    /// in the chain is checked by [`Notices`] and the ledger. The signature is ed25519 even
+    /// where peers' keys are simulated.
     ///
     /// # Errors
-    /// [`NoticeError`], with the remedy.
+    /// [`NoticeError`]; its text names the remedy.
     pub fn verify(&self, organiser: &PeerId, run: &RunId) -> Result<(), NoticeError> {
         let number = self.number;
         if self.run != *run {
             return Err(NoticeError::AnotherRun { run: *run, of: self.run });
         }
         let why = match &self.body {
-            _ if number == 0 || (number == 1) != (self.before == Digest::ZERO) => {
-                Some("is out of place: numbers begin with 1, and the first one names none before")
-            }
+            _ if number == 0 || (number == 1) != (self.before == Digest::ZERO) => Some(
+                "has a wrong number: numbers begin with 1, and only the first notice names none before it",
+            ),
             _ if self.to_bytes().len() > NOTICE_BYTES_MAX => Some("is too long: split it into two"),
             Body::Attestation(attestation) if attestation.epoch == 0 => {
                 Some("attests genesis, which needs none: take an epoch of at least 1")
             }
-            Body::Membership(clauses) if clauses.is_empty() => {
-                Some("decides nothing: give it a clause")
-            }
+            Body::Membership(clauses) if clauses.is_empty() => Some("has no clause: add one"),
             Body::Attestation(_) | Body::Membership(_) => None,
         };
         if let Some(why) = why {
@@ -161,15 +164,16 @@ impl Notice {
 }
 
 impl Attestation {
-    /// Whether a lineage lies on it that has this receipt and this state at its epoch.
+    /// Whether a lineage with this receipt and this state at the attested
+    /// epoch lies on the attestation.
     #[must_use]
     pub fn names(&self, r: &Digest, state: &Digest) -> bool {
         (&self.r, &self.state) == (r, state)
     }
 }
 
-/// The notices of a run that are known: the newest, and some before it. Every one is signed by the organiser, and of
-/// two whose numbers follow the second one names the first.
+/// The known notices of a run, at most [`NOTICES_KEPT`]: the newest one and some before it. The
+/// organiser has signed each, and of two with consecutive numbers the second names the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Notices {
     run: RunId,
@@ -179,26 +183,26 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// None yet.
+    /// The empty chain of a run: no notice is known yet.
     #[must_use]
     pub fn new(run: RunId, organiser: PeerId, level: Level) -> Self {
         Self { run, organiser, level, known: BTreeMap::new() }
     }
 
-    /// Those of `notices` that hold, after none.
+    /// The chain with those of `notices` that pass every check.
     #[must_use]
     pub fn with<'a>(mut self, notices: impl IntoIterator<Item = &'a Notice>) -> Self {
         for notice in notices {
-            // One that does not hold is as good as none.
+            // A notice that fails the check counts as absent.
             let _known = self.learn((0, Digest::ZERO), notice);
         }
         self
     }
 
-    /// Whether the organiser has signed a notice, and may say that in such a run.
+    /// Whether the organiser has signed a notice, and a run of this level may have such a one.
     ///
     /// # Errors
-    /// [`NoticeError`].
+    /// [`NoticeError`]; its text names the remedy.
     pub fn check(&self, notice: &Notice) -> Result<(), NoticeError> {
         notice.verify(&self.organiser, &self.run)?;
         match (&notice.body, self.level) {
@@ -207,12 +211,12 @@ impl Notices {
         }
     }
 
-    /// T8: takes a notice that anybody may have brought, where the lineage has come to the one at `base`. Returns
-    /// whether it is new. Of two that do not fit the one in the lineage stands, else the one that follows on that
-    /// without a gap, else the one with the smaller digest.
+    /// T8: takes a notice from any source, where the lineage has carried notices up to `base`, and
+    /// returns whether it is new. If two contradict each other, the one in the lineage stays, else
+    /// the one that follows on that without a gap, else the one with the smaller digest.
     ///
     /// # Errors
-    /// [`NoticeError`]; of these only [`NoticeError::Follows`] may be the organiser's mistake.
+    /// [`NoticeError`]; only [`NoticeError::Follows`] can be the organiser's mistake.
     pub fn learn(&mut self, base: Point, notice: &Notice) -> Result<bool, NoticeError> {
         let (number, digest) = notice.place();
         let known = self.known.get(&number);
@@ -253,7 +257,7 @@ impl Notices {
         Ok(true)
     }
 
-    /// Whether a notice follows on `base` without a gap.
+    /// Whether every notice between `base` and this one is known, and they form a chain.
     fn reaches(&self, base: Point, notice: &Notice) -> bool {
         let Some(between) = notice.number.checked_sub(base.0.saturating_add(1)) else {
             return false;
@@ -263,43 +267,38 @@ impl Notices {
         last == (notice.number - 1, notice.before)
     }
 
-    /// The lineage has come to the notice at `base`: what does not fit that is dropped.
+    /// The lineage has carried the notice at `base`: drops what contradicts it.
     pub fn settle(&mut self, base: Point) {
-        let fits = |notice: &&Arc<Notice>| fits_base(base, notice);
-        let next = base.0.saturating_add(1);
-        if ![base.0, next]
-            .iter()
-            .filter_map(|number| self.known.get(number))
-            .all(|notice| fits(&notice))
-        {
+        let near = [base.0, base.0.saturating_add(1)].map(|number| self.known.get(&number));
+        if !near.into_iter().flatten().all(|notice| fits_base(base, notice)) {
             self.known.retain(|number, _| *number < base.0);
         }
     }
 
-    /// All that are known, the lowest number first.
+    /// All known notices by rising number.
     pub fn all(&self) -> impl DoubleEndedIterator<Item = &Arc<Notice>> {
         self.known.values()
     }
 
-    /// The newest one.
+    /// The notice with the highest number.
     #[must_use]
     pub fn newest(&self) -> Option<&Arc<Notice>> {
         self.known.values().next_back()
     }
 
-    /// Where the next one follows.
+    /// The point that the next notice has to follow.
     #[must_use]
     pub fn last(&self) -> Point {
         self.newest().map_or((0, Digest::ZERO), |notice| notice.place())
     }
 
-    /// The one of that number.
+    /// The known notice of this number.
     #[must_use]
     pub fn get(&self, number: u64) -> Option<&Arc<Notice>> {
         self.known.get(&number)
     }
 
-    /// The `most` next ones after `base`, as far as they are known without a gap.
+    /// At most `most` notices that follow `base` without a gap.
     #[must_use]
     pub fn after(&self, mut base: Point, most: usize) -> Vec<Arc<Notice>> {
         let mut all = Vec::new();
@@ -313,7 +312,8 @@ impl Notices {
         all
     }
 
-    /// Those that lead from `before` to `after`, as far as they are known, the lowest number first.
+    /// The known notices that lead from `before` to `after`, by rising number. The chain is
+    /// followed back from `after` until one is missing.
     #[must_use]
     pub fn between(&self, before: Point, after: Point) -> Vec<Arc<Notice>> {
         let (mut place, mut all) = (after, Vec::new());
@@ -327,13 +327,14 @@ impl Notices {
         all
     }
 
-    /// The attestations, the highest number first.
+    /// The known attestations by falling number, each with its number.
     pub fn attestations(&self) -> impl Iterator<Item = (u64, &Attestation)> {
         let all = self.known.values().rev();
         all.filter_map(|notice| notice.attests().map(|attestation| (notice.number, attestation)))
     }
 }
 
+/// Whether a notice agrees with `base`, the last notice that the lineage carries, where they touch.
 fn fits_base((number, digest): Point, notice: &Notice) -> bool {
     match notice.number.checked_sub(number) {
         Some(0) => notice.place().1 == digest,
@@ -342,7 +343,7 @@ fn fits_base((number, digest): Point, notice: &Notice) -> bool {
     }
 }
 
-/// Whether a notice can come after an earlier one.
+/// Whether a notice can come after an earlier one: attested epochs rise, and digests match.
 fn may_follow(notice: &Notice, earlier: &Notice) -> bool {
     let rises = match (notice.attests(), earlier.attests()) {
         (Some(second), Some(first)) => second.epoch > first.epoch,

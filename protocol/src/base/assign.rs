@@ -6,7 +6,7 @@
 
 use crate::base::id::{Digest, PeerId, RunId};
 
-/// The seed of `peer`'s stream in `epoch`: its own head + 1 when the step starts.
+/// The seed of `peer`'s stream in `epoch`, the epoch that it is about to train: its head + 1.
 #[must_use]
 pub fn stream_seed(run: &RunId, epoch: u64, peer: &PeerId) -> [u8; 32] {
     let bytes = [&run.0[..], &epoch.to_le_bytes(), &peer.0].concat();
@@ -17,7 +17,7 @@ pub fn stream_seed(run: &RunId, epoch: u64, peer: &PeerId) -> [u8; 32] {
 mod tests {
     use super::*;
 
-    /// Every input matters, and the bytes are part of the format: a replay must draw the same.
+    /// A replay must draw the same data, so the bytes are part of the format.
     #[test]
     fn seeds_are_golden_and_differ() {
         let seed = |run, epoch, peer| {

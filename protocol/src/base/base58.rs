@@ -6,78 +6,22 @@
 
 use crate::base::id::PeerId;
 
-const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
-
 /// Identity multihash of 36 bytes: key type 1 (ed25519), then 32 bytes of key.
 const PREFIX: [u8; 6] = [0x00, 0x24, 0x08, 0x01, 0x12, 0x20];
 
-/// Bytes behind the text.
-const BYTES: usize = PREFIX.len() + 32;
-
-/// The text of a peer.
+/// The text form of a peer, 52 characters for an ed25519 key.
 #[must_use]
 pub fn encode(peer: &PeerId) -> String {
-    text(&[&PREFIX, peer.as_bytes().as_slice()].concat())
+    bs58::encode([&PREFIX, peer.as_bytes().as_slice()].concat()).into_string()
 }
 
-/// The peer of a text; `None` for anything that [`encode`] does not write.
+/// Reads a peer; `None` for anything that [`encode`] does not write.
 #[must_use]
 pub fn decode(text: &str) -> Option<PeerId> {
-    let bytes = bytes(text, BYTES).filter(|bytes| bytes.len() == BYTES)?;
-    bytes.strip_prefix(&PREFIX)?.first_chunk().map(|key| PeerId(*key))
-}
-
-/// Bytes in base 58: one number, and a digit zero for each zero byte in front.
-#[must_use]
-pub fn text(bytes: &[u8]) -> String {
-    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-    // Little-endian digits of the number that the bytes are.
-    let mut digits: Vec<u8> = Vec::with_capacity(digits_max(bytes.len()));
-    for byte in bytes {
-        let mut carry = u32::from(*byte);
-        for digit in &mut digits {
-            carry += u32::from(*digit) << 8;
-            *digit = (carry % 58).to_le_bytes()[0];
-            carry /= 58;
-        }
-        while carry > 0 {
-            digits.push((carry % 58).to_le_bytes()[0]);
-            carry /= 58;
-        }
-    }
-    digits.extend(std::iter::repeat_n(0, zeros));
-    digits.iter().rev().map(|digit| char::from(ALPHABET[usize::from(*digit)])).collect()
-}
-
-/// The bytes of a text; `None` for anything that [`text`] does not write of at most `most` bytes.
-#[must_use]
-pub fn bytes(text: &str, most: usize) -> Option<Vec<u8>> {
-    if text.len() > digits_max(most) {
-        return None;
-    }
-    // Little-endian bytes of the number that the digits are.
-    let mut bytes: Vec<u8> = Vec::with_capacity(text.len());
-    for digit in text.bytes() {
-        let value = ALPHABET.iter().position(|known| *known == digit)?;
-        let mut carry = u32::try_from(value).ok()?;
-        for byte in &mut bytes {
-            carry += u32::from(*byte) * 58;
-            *byte = carry.to_le_bytes()[0];
-            carry >>= 8;
-        }
-        if carry > 0 {
-            bytes.push(carry.to_le_bytes()[0]);
-        }
-    }
-    let zeros = text.bytes().take_while(|digit| *digit == ALPHABET[0]).count();
-    bytes.extend(std::iter::repeat_n(0, zeros));
-    bytes.reverse();
-    (bytes.len() <= most).then_some(bytes)
-}
-
-/// Digits that so many bytes take at most: log 256 / log 58 is 1.366 for each.
-const fn digits_max(bytes: usize) -> usize {
-    bytes * 137 / 100 + 1
+    // The buffer bounds the work: a longer text is refused as soon as the buffer is full.
+    let mut bytes = [0; PREFIX.len() + 32];
+    let length = bs58::decode(text).onto(&mut bytes[..]).ok()?;
+    bytes[..length].strip_prefix(&PREFIX)?.try_into().ok().map(PeerId)
 }
 
 #[cfg(test)]

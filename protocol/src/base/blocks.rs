@@ -1,39 +1,40 @@
-//! Sets of blocks: which part of the fragment a ring computes, keeps, or has spent.
+//! Sets of blocks: which part of the fragment a ring computes, reuses, or has spent.
 //!
-//! A fragment of `elements` numbers has B = ⌈elements / 256⌉ blocks, the last one short. A ring that
-//! repairs another one computes only some of them: laid side by side they are a smaller fragment, with
-//! the same blocks, which is cut into chunks like any other (R32). [`Blocks::part`] leads back from
-//! there.
+//! A fragment of `elements` numbers has B = ⌈elements / 256⌉ blocks, the last one short. A ring
+//! that completes an earlier one computes only some of them. Laid side by side they are a smaller
+//! fragment with the same blocks, which is cut into chunks like any other (R32). [`Blocks::part`]
+//! leads from there back to the whole fragment.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// Elements of a block: those that share one scale.
+/// Elements of a block. They share one scale, and a block is never cut.
 pub const BLOCK: usize = 256;
 
-/// Disjoint ranges of blocks, in order, that do not touch: one form for each set.
+/// Disjoint ranges of blocks in rising order, none touching the next:
+/// each set has exactly one form.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Blocks(Vec<(u64, u64)>);
 
-/// The most ranges that a set from a peer may have: as many as a ring of 256 members leaves that
-/// was repaired a few times.
+/// The most ranges that a peer may send in a set: as many as a ring of 256 members leaves after a
+/// few repairs. A set with more of them is a fault of its sender (D1).
 pub const RANGES_MAX: usize = 1_024;
 
-/// Blocks of a fragment.
+/// The number of blocks of a fragment.
 #[must_use]
 pub fn count(elements: u64) -> u64 {
     elements.div_ceil(BLOCK as u64)
 }
 
 impl Blocks {
-    /// Every block of a fragment.
+    /// Every block of a fragment of `elements`.
     #[must_use]
     pub fn all(elements: u64) -> Self {
         Self::of(std::iter::once(0..count(elements)))
     }
 
-    /// The blocks of any ranges.
+    /// The union of any ranges, which may overlap or be empty.
     #[must_use]
     pub fn of(ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         let mut sorted: Vec<_> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
@@ -48,8 +49,7 @@ impl Blocks {
         Self(merged)
     }
 
-    /// Whether the set lies within a fragment of `elements` and has the one form that honest peers
-    /// send.
+    /// Whether the set lies within a fragment of `elements` and has the one form of an honest peer.
     #[must_use]
     pub fn fits(&self, elements: u64) -> bool {
         let inner = self.0.windows(2).all(|pair| pair[0].1 < pair[1].0);
@@ -65,7 +65,7 @@ impl Blocks {
         self.0.is_empty()
     }
 
-    /// The number of blocks.
+    /// The number of blocks; saturates for ranges that [`Self::fits`] refuses.
     #[must_use]
     pub fn len(&self) -> u64 {
         let lengths = self.0.iter().map(|(start, end)| end.saturating_sub(*start));
@@ -85,7 +85,7 @@ impl Blocks {
         Self::of(self.ranges().chain(other.ranges()))
     }
 
-    /// The blocks of the fragment that are not here.
+    /// The blocks of a fragment of `elements` that are not in this set.
     #[must_use]
     pub fn rest(&self, elements: u64) -> Self {
         let ends = self.0.iter().map(|(_, end)| *end);
@@ -93,12 +93,12 @@ impl Blocks {
         Self::of([0].into_iter().chain(ends).zip(starts).map(|(end, start)| end..start))
     }
 
-    /// The ranges, in order.
+    /// The ranges in rising order, none touching the next.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.0.iter().map(|(start, end)| *start..*end)
     }
 
-    /// The blocks of this set whose positions in it lie in `range`.
+    /// The blocks of this set at the positions `range`, counted within the set.
     #[must_use]
     pub fn part(&self, range: Range<u64>) -> Self {
         let mut before = 0_u64;

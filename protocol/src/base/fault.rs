@@ -1,14 +1,19 @@
-//! What a peer can do wrong. A fault costs the peer its connection, and is named in an event.
+//! What a peer can do wrong. A fault closes the connection to its author
+//! and is reported in an event.
+//!
+//! A fault is only what a message proves of its own author: no honest peer commits one, whatever
+//! the network loses, repeats or reorders. The text of each says what was wrong; the remedy is
+//! always the same, to update or to remove that peer's program.
 
 use thiserror::Error;
 
-/// A peer's misbehaviour: only what no honest peer does, whatever the network does to its messages.
+/// What a peer did that no honest peer does, whatever the network does to its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Fault {
     /// A roster breaks a rule that its proposer could check (R4, R8).
     #[error("bad roster: {0}")]
     Roster(RosterFault),
-    /// Two different values voted for on one roster, or another value than the roster adopts (R11).
+    /// Two different values for one roster, or another value than the roster adopts (R11).
     #[error("bad done: {0}")]
     Done(DoneFault),
     /// A Ready that declares more work than an epoch can hold, or changes what was frozen (R31).
@@ -17,10 +22,10 @@ pub enum Fault {
     /// A certificate, receipt or Regroup that does not verify.
     #[error("bad certificate: {0}")]
     Certificate(CertificateFault),
-    /// A request or answer that makes no sense.
+    /// A request or an answer that no honest peer sends.
     #[error("bad answer: {0}")]
     Answer(AnswerFault),
-    /// A frame that does not belong where it arrived, or whose bytes are not what its header says.
+    /// A frame that does not belong where it arrived, or whose bytes do not match its header (R31).
     #[error("bad frame: {0}")]
     Frame(FrameFault),
 }
@@ -29,61 +34,61 @@ pub enum Fault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum RosterFault {
-    #[error("nothing to keep")]
+    #[error("keeps chunks at attempt 1, or where it adopts a value")]
     NothingToKeep,
     #[error("keeps too many chunks")]
     ManyChunks,
-    #[error("keeps no such blocks")]
+    #[error("keeps blocks that the fragment does not have")]
     KeptBlocks,
-    #[error("keeps a chunk that nobody holds")]
+    #[error("keeps a chunk and names no holder of it, or too many")]
     NoHolder,
-    #[error("names a ring twice")]
+    #[error("names one earlier ring twice")]
     RingTwice,
     #[error("keeps a chunk twice")]
     ChunkTwice,
-    #[error("keeps no such chunk")]
+    #[error("keeps a chunk that its ring does not have")]
     NoSuchChunk,
     #[error("keeps a block twice")]
     BlockTwice,
-    #[error("keeps a chunk that its owner has not sealed")]
+    #[error("keeps a chunk without a valid seal of its owner")]
     Unsealed,
     #[error("keeps chunks of a ring that never opened")]
     NeverOpened,
-    #[error("proposer is not its author")]
+    #[error("the proposer is not its author")]
     NotItsAuthor,
-    #[error("proposer is no member")]
+    #[error("the proposer is not a member")]
     NoMember,
-    #[error("attempt out of range")]
+    #[error("the attempt is out of range")]
     Attempt,
-    #[error("heard who has no vote")]
+    #[error("names a peer without a vote among the voters heard")]
     HeardNoVoter,
-    #[error("heard more than have a vote")]
+    #[error("names more voters heard than there are")]
     HeardMany,
-    #[error("too many members")]
+    #[error("has too many members")]
     ManyMembers,
-    #[error("a member twice")]
+    #[error("names a member twice")]
     MemberTwice,
-    #[error("weight 0 for no voter")]
+    #[error("a member without a vote has weight 0")]
     IdleNoVoter,
     #[error("a weight that nobody declared")]
     Undeclared,
-    #[error("a ring of nobody")]
+    #[error("no member has a weight above 0")]
     RingOfNobody,
-    #[error("heard no majority")]
+    #[error("the voters heard are no majority")]
     NoMajority,
     #[error("adopts the value of another epoch")]
     OtherEpoch,
-    #[error("a vote that nobody can have given")]
+    #[error("shows a vote that no voter can have given")]
     ImpossibleVote,
-    #[error("a Status that its author has not signed")]
+    #[error("shows a Status that its author has not signed")]
     UnsignedStatus,
-    #[error("another value than what it heard leaves")]
+    #[error("its value is not the one that a Regroup forces")]
     NotForced,
-    #[error("another value than the highest vote that it heard")]
+    #[error("its value is not that of the highest vote in it")]
     NotTheHighest,
-    #[error("too many newcomers")]
+    #[error("names too many newcomers")]
     ManyNewcomers,
-    #[error("a newcomer first")]
+    #[error("its first member is a newcomer")]
     NewcomerFirst,
     #[error(transparent)]
     Value(#[from] ValueFault),
@@ -91,81 +96,81 @@ pub enum RosterFault {
     Access(#[from] AccessFault),
 }
 
-/// A vote that no honest voter gives.
+/// A vote that no honest voter gives (R5, R8, R11, G14).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum DoneFault {
-    #[error("a vote that nobody can have given")]
+    #[error("a vote that no voter can have given")]
     Impossible,
     #[error("a value that its roster cannot have")]
     OtherValue,
-    #[error("two values of one roster")]
+    #[error("two values for one roster")]
     TwoValues,
-    #[error("holds two values of one roster")]
+    #[error("says that it holds two values of one roster")]
     HoldsTwo,
-    #[error("a Status that hides a vote")]
+    #[error("a Status that hides a vote of its author")]
     Hidden,
-    #[error("a vote without its ground")]
+    #[error("a vote without the proof that it was allowed")]
     NoGround,
 }
 
-/// A Ready that no honest peer says.
+/// A Ready that no honest peer sends (R31).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum ReadyFault {
-    #[error("weight of zero, or more than an epoch can hold")]
+    #[error("the weight is 0, or more than an epoch can hold")]
     Weight,
-    #[error("changed a frozen weight")]
+    #[error("it changes a weight that was frozen")]
     Changed,
 }
 
-/// A certificate, receipt or Regroup that proves nothing.
+/// A certificate, receipt or Regroup that proves nothing (R12–R15).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum CertificateFault {
-    #[error("roster of another series")]
+    #[error("a roster of another series")]
     OtherSeries,
-    #[error("receipt of another epoch")]
+    #[error("a receipt of another epoch")]
     OtherEpoch,
-    #[error("receipt of another roster")]
+    #[error("a receipt of another roster")]
     OtherRoster,
     #[error("two votes of one voter")]
     TwoVotes,
-    #[error("no quorum of the voters signed")]
+    #[error("the signatures are no quorum of the voters")]
     NoQuorum,
-    #[error("votes that do not verify")]
+    #[error("a signature of a vote does not verify")]
     UnsignedVotes,
-    #[error("a Regroup, which the quorum of this run forbids")]
+    #[error("a Regroup in a run whose quorum forbids it")]
     Forbidden,
-    #[error("Regroup of nobody")]
+    #[error("a Regroup without members")]
     RegroupOfNobody,
-    #[error("Regroup of too many")]
+    #[error("a Regroup with too many members")]
     RegroupOfTooMany,
-    #[error("Regroup that names a member twice")]
+    #[error("a Regroup that names a member twice")]
     RegroupNamesTwice,
-    #[error("founded by too few")]
+    #[error("founded by fewer peers than the run requires")]
     TooFewFounders,
-    #[error("Regroup of a peer without a vote")]
+    #[error("a Regroup that names a peer without a vote")]
     RegroupOfNoVoter,
-    #[error("Regroup that hides who is absent")]
+    #[error("a Regroup that does not list every absent voter")]
     HidesAbsent,
-    #[error("a Regroup of no series")]
+    #[error("a Regroup without a series before it")]
     RegroupOfNoSeries,
-    #[error("Regroup of another series")]
+    #[error("a Regroup of another series")]
     RegroupOfOtherSeries,
-    #[error("not one Join of each member")]
+    #[error("not exactly one Join of each member")]
     JoinsMissing,
-    #[error("Regroup that a member has not joined")]
+    #[error("a Regroup that a member has not joined")]
     NotJoined,
-    #[error("a vote without its ground")]
+    #[error("a vote without the proof that it was allowed")]
     NoGround,
-    #[error("a Regroup of somebody else")]
+    #[error("a Regroup that names another peer as its proposer")]
     NotItsAuthor,
-    #[error("a Join with an impossible vote")]
+    #[error("a Join with a vote that no voter can have given")]
     ImpossibleVote,
     #[error("two Joins for one Regroup")]
     TwoJoins,
-    #[error("tokens beyond all numbers")]
+    #[error("the sum of its tokens overflows")]
     TooManyTokens,
     #[error("a notice that the organiser has not signed")]
     UnsignedNotice,
@@ -175,45 +180,45 @@ pub enum CertificateFault {
     Access(#[from] AccessFault),
 }
 
-/// What no value of an epoch can be: its parts, and the sums of its ring and of each part (G11, R31).
+/// A value that no epoch can have: its parts, and the sums of its ring and of each part (G11, R31).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum ValueFault {
     #[error("more parts than rings have chunks")]
     ManyParts,
-    #[error("a part that nobody computed")]
+    #[error("a part with no members, or too many")]
     PartOfNobody,
     #[error("a part that names a member twice")]
     PartNamesTwice,
-    #[error("a part with a member of no weight")]
+    #[error("a part with a member of weight 0")]
     PartWithoutWeight,
-    #[error("a part of no such blocks")]
+    #[error("a part without blocks, or with blocks that the fragment does not have")]
     PartBlocks,
-    #[error("a block of two parts")]
+    #[error("two parts share a block")]
     BlockOfTwoParts,
-    #[error("parts that leave nothing")]
+    #[error("its parts leave no block to compute")]
     NothingLeft,
-    #[error("a sum of too many")]
+    #[error("a sum of too many members")]
     SumOfTooMany,
     #[error("a sum that names a peer twice")]
     SumNamesTwice,
-    #[error("a sum of nobody")]
+    #[error("a sum without members")]
     SumOfNobody,
     #[error("a weight that no epoch can hold")]
     TooHeavy,
-    #[error("two weights of one delta")]
+    #[error("two different weights for one delta")]
     TwoWeights,
-    #[error("a sum beyond all numbers")]
+    #[error("a sum of weights that overflows")]
     SumTooGreat,
 }
 
-/// What no roster, receipt or Regroup can say of who is in (T2, T6, T7, T9).
+/// What no roster, receipt or Regroup may say about admission (T2, T6, T7, T9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum AccessFault {
-    #[error("tickets or notices in a run that is open to all")]
+    #[error("tickets or notices in an open run")]
     OpenToAll,
-    #[error("a trust part that says nothing")]
+    #[error("a trust part without tickets and notices")]
     Empty,
     #[error("too many tickets")]
     ManyTickets,
@@ -221,33 +226,33 @@ pub enum AccessFault {
     ManyNotices,
     #[error("a trust part that is too long")]
     TooLong,
-    #[error("tickets out of order")]
+    #[error("tickets out of order, or two for one peer")]
     TicketOrder,
-    #[error("a ticket of a peer that is in")]
+    #[error("a ticket of a peer that is admitted already")]
     TicketOfWhoIsIn,
-    #[error("a ticket of no member")]
+    #[error("a ticket of a peer that is not a member")]
     TicketOfNoMember,
-    #[error("a notice that is none of the organiser's, or not the next")]
+    #[error("a notice that is not the next one, or not signed by the organiser")]
     Notice,
-    #[error("a ticket that admits nobody")]
+    #[error("a ticket that does not admit its peer")]
     Ticket,
-    #[error("a member that nobody admitted")]
+    #[error("a member that is not admitted")]
     NotAdmitted,
     #[error("a receipt that leaves no voter")]
     NoVoterLeft,
-    #[error("keeps a share of a revoked peer")]
+    #[error("keeps a contribution of a revoked peer")]
     RevokedShare,
-    #[error("notices beside an adopted value")]
+    #[error("notices together with an adopted value")]
     NoticesBesideValue,
-    #[error("revokes in a run that is open to all")]
+    #[error("calls a voter revoked in an open run")]
     RevokesInOpenRun,
-    #[error("a Regroup of somebody whom nobody admitted")]
+    #[error("a Regroup that names a peer which is not admitted")]
     RegroupOfStranger,
     #[error("calls a voter revoked that is not")]
     NotRevoked,
 }
 
-/// A request, or an answer, that makes no sense.
+/// A request or an answer that no honest peer sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum AnswerFault {
@@ -257,57 +262,58 @@ pub enum AnswerFault {
     ChainOrder,
     #[error("answers another question")]
     OtherQuestion,
-    #[error("a head that its links do not reach")]
+    #[error("its links do not lead to the head that it announced")]
     HeadNotReached,
-    #[error("sent other bytes than those of the digest that it was asked for")]
+    #[error("sent bytes whose digest is not the one requested")]
     OtherBytes,
-    #[error("sent an endless part of what it was asked for")]
+    #[error("sent more bytes than the part requested has")]
     Endless,
-    #[error("sent more than a file has")]
+    #[error("sent more bytes than the file has")]
     TooMuch,
-    #[error("sent a part of a wrong length")]
+    #[error("sent a part of the wrong length")]
     Length,
-    #[error("sent another piece than it was asked for")]
+    #[error("sent another piece than the one requested")]
     OtherPiece,
 }
 
-/// A frame of a ring that does not belong where it arrived, or is not what its header says.
+/// A frame of a ring that does not belong where it arrived, or does not
+/// match its header (R30, R31).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum FrameFault {
-    #[error("a seal is no frame")]
+    #[error("a seal where a frame is due")]
     SealAsFrame,
-    #[error("the payload's length is not that of the frame")]
+    #[error("the payload does not have the length of the frame")]
     Length,
-    #[error("a sum of the chunk that begins here")]
+    #[error("a sum of the chunk that starts at this peer")]
     OwnSum,
     #[error("a sum that is not the next of its chunk")]
     SumOrder,
-    #[error("a finished frame of the chunk that is finished here")]
+    #[error("a finished frame of the chunk that this peer finishes")]
     OwnChunk,
     #[error("a finished frame that is not the next of its chunk")]
     FinishedOrder,
-    #[error("a finished frame whose sum has not passed here")]
+    #[error("a finished frame whose sum has not passed this peer")]
     TooEarly,
-    #[error("a seal of a chunk that the ring has not")]
+    #[error("a seal of a chunk that the ring does not have")]
     SealOfNoChunk,
     #[error("a seal that is not due")]
     SealNotDue,
     #[error("a seal before the last frame of its chunk")]
     SealTooEarly,
-    #[error("a seal that is not over the chunk that came with it")]
+    #[error("a seal that does not match the chunk that came with it")]
     SealOfOtherChunk,
-    #[error("a seal that is not its owner's")]
+    #[error("a seal that the owner of the chunk did not sign")]
     SealOfOther,
-    #[error("a chunk that the ring has not")]
+    #[error("a chunk that the ring does not have")]
     NoSuchChunk,
-    #[error("a frame that its chunk has not")]
+    #[error("a frame that its chunk does not have")]
     NoSuchFrame,
-    #[error("a header that makes no sense")]
+    #[error("a header that is impossible")]
     Header,
     #[error("a payload that its header does not announce")]
     Payload,
-    #[error("a seal of another length")]
+    #[error("a seal of the wrong length")]
     SealLength,
     #[error("a frame that does not decode")]
     Undecodable,

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes as lower-case hex.
+/// Two lower-case hexadecimal digits for each byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -25,7 +25,7 @@ pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// The `N` bytes from `start` on. The caller has checked that there are as many.
+/// The `N` bytes from `start` on. The caller has checked that there are that many.
 pub(crate) fn array<const N: usize>(bytes: &[u8], start: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[start..start + N]);
@@ -39,7 +39,7 @@ macro_rules! identifier {
         pub struct $name(pub [u8; $bytes]);
 
         impl $name {
-            /// The raw bytes.
+            /// The raw bytes, as they are signed and sent.
             #[must_use]
             pub fn as_bytes(&self) -> &[u8; $bytes] {
                 &self.0
@@ -78,23 +78,25 @@ identifier!(
     32
 );
 identifier!(
-    /// A run: the digest of its manifest's canonical bytes.
+    /// A run: the digest of its manifest's canonical bytes. Every
+    /// setting that peers share is in it.
     RunId,
     32
 );
 identifier!(
-    /// A BLAKE3 digest of something whose kind the field's name tells.
+    /// A BLAKE3 digest. The name of the field or variable says of what.
     Digest,
     32
 );
 identifier!(
-    /// One file of votes. A peer that loses its votes draws another, and is another voter (R19).
+    /// The name of one log of votes. A peer that loses its log draws
+    /// another, and is another voter (R19).
     LogId,
     16
 );
 
 impl Digest {
-    /// The digest that stands for "none": `r` of the genesis state.
+    /// Stands for "none": `r` of the genesis state, or the notice before the first.
     pub const ZERO: Self = Self([0; 32]);
 
     /// BLAKE3 of `bytes` under a domain of its own.

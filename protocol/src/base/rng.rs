@@ -11,7 +11,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// The next 64 bits of the stream, each value equally likely.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -31,7 +31,7 @@ impl Rng {
         self.unit() < probability
     }
 
-    /// A number in [0, 1).
+    /// A number in [0, 1), in steps of 2⁻²⁶.
     pub fn unit(&mut self) -> f64 {
         // 26 bits: enough for a choice, and exact.
         f64::from(u32::try_from(self.next_u64() >> 38).unwrap_or(0)) / f64::from(1u32 << 26)

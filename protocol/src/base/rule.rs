@@ -1,6 +1,7 @@
-//! Which rules hold: all of them in every program. A test turns one off, to see that it notices.
+//! Which rules are in force: all of them in every program. A test switches one off to see that
+//! the checks notice its absence.
 
-/// A rule by its number in `docs/PROTOCOL.md`, or by what it says.
+/// A rule by its number in `docs/PROTOCOL.md`, or by what it says where it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as in docs/PROTOCOL.md")]
 pub enum Rule {
@@ -34,35 +35,35 @@ pub enum Rule {
     T2,
     T5,
     T6,
-    /// What is said is on disk before it leaves.
+    /// A record is on disk before a message that depends on it leaves.
     Durable,
     /// An update that a vote binds stays on disk until another one is committed (R19).
     Bound,
-    /// An update that is decided is on disk before anything more is said (R21).
+    /// A decided update is on disk before anything more is said (R21).
     Owed,
-    /// What a donor sent is believed only by its digest.
+    /// Bytes from a donor are accepted only if their digest is the expected one.
     Checked,
-    /// What has come already is not fetched again.
+    /// A download that is resumed keeps the parts that had arrived.
     Resumed,
 }
 
-/// The rules that hold.
+/// The rules in force: all of them, or all but one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     off: Option<Rule>,
 }
 
 impl Rules {
-    /// All of them, as in every program.
+    /// Every rule, as in every program that trains.
     pub const ALL: Self = Self { off: None };
 
-    /// All of them but the one that a test turns off, if it does.
+    /// Every rule but the one that a test switches off, if any.
     #[must_use]
     pub const fn without(off: Option<Rule>) -> Self {
         Self { off }
     }
 
-    /// Whether this rule holds.
+    /// Whether this rule is in force.
     #[must_use]
     pub fn keeps(self, rule: Rule) -> bool {
         self.off != Some(rule)

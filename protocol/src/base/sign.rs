@@ -1,20 +1,21 @@
-//! Who said it: ed25519 signatures over domain-tagged bytes, and [`Verified`], the proof that they were checked.
+//! Authorship: ed25519 signatures over domain-tagged bytes, and [`Verified`], the proof of a check.
 //!
-//! Signed bytes are `"intellect-node/1/<tag>\0" ‖ run ‖ body`, so a signature given for one kind of message, or in one
-//! run, means nothing as another. A state machine takes only `Verified<Message>`, and only this module makes one.
+//! Signed bytes are `"intellect-node/1/<tag>\0" ‖ run ‖ body`, so a signature made for one kind of
+//! message, or in one run, is invalid for any other. A state machine takes only
+//! `Verified<Message>`, and only `message::wire` makes one.
 
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 
 use crate::base::id::{PeerId, RunId};
 
-/// An ed25519 signature.
+/// An ed25519 signature: R, then s, 32 bytes each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signature(pub [u8; 64]);
 
 impl Serialize for Signature {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // serde derives arrays up to 32 only.
+        // serde derives arrays of at most 32 elements.
         let mut halves = [[0; 32]; 2];
         halves[0].copy_from_slice(&self.0[..32]);
         halves[1].copy_from_slice(&self.0[32..]);
@@ -32,14 +33,15 @@ impl<'de> Deserialize<'de> for Signature {
     }
 }
 
-/// A peer's private key.
+/// A peer's private key. Its `Debug` form shows the public key only.
 #[derive(Clone)]
 pub struct Keypair(Scheme);
 
 #[derive(Clone)]
 enum Scheme {
     Ed25519(Box<SigningKey>),
-    /// The simulator's: the author's word is its proof, since ed25519 would be all that it does.
+    /// The simulator's: any signature by this peer passes, since checking
+    /// ed25519 would take all its time.
     Simulated(PeerId),
 }
 
@@ -50,14 +52,14 @@ impl Keypair {
         Self(Scheme::Ed25519(Box::new(SigningKey::from_bytes(seed))))
     }
 
-    /// A key for simulated peers: signs with nothing, and its holder believes every signature.
-    /// Only `protocol/sim` may name it, and a rule of the tree sees to that.
+    /// A key for simulated peers: its signatures are zeros, and it accepts every signature. Only
+    /// `protocol/sim` may name it (tidy).
     #[must_use]
     pub fn simulated(peer: PeerId) -> Self {
         Self(Scheme::Simulated(peer))
     }
 
-    /// The public key.
+    /// The public key, which is the peer's name.
     #[must_use]
     pub fn peer(&self) -> PeerId {
         match &self.0 {
@@ -107,11 +109,12 @@ pub fn verify(author: &PeerId, tag: &str, run: &RunId, body: &[u8], signature: &
         .is_ok()
 }
 
+/// What a signature covers: the tag and the run keep a signature from meaning anything elsewhere.
 fn signed_bytes(tag: &str, run: &RunId, body: &[u8]) -> Vec<u8> {
     [b"intellect-node/1/", tag.as_bytes(), b"\0", run.as_bytes(), body].concat()
 }
 
-/// A value whose author's signature was checked.
+/// A value whose author's signature was checked, or which this peer signed itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified<T> {
     author: PeerId,
@@ -120,24 +123,24 @@ pub struct Verified<T> {
 }
 
 impl<T> Verified<T> {
-    /// Only `wire` calls this, after it has checked or made the signature.
+    /// Only `message::wire` calls this, after it has checked or made the signature.
     pub(crate) fn new(author: PeerId, signature: Signature, body: T) -> Self {
         Self { author, signature, body }
     }
 
-    /// Who signed it.
+    /// The peer whose signature was checked.
     #[must_use]
     pub fn author(&self) -> PeerId {
         self.author
     }
 
-    /// The signature itself, for certificates.
+    /// The signature itself, which certificates and grounds carry.
     #[must_use]
     pub fn signature(&self) -> Signature {
         self.signature
     }
 
-    /// What was signed.
+    /// The value that was signed, decoded.
     #[must_use]
     pub fn body(&self) -> &T {
         &self.body

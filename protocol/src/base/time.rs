@@ -1,17 +1,18 @@
-//! The clock as the machines see it: milliseconds since the node's own start.
+//! Time as the machines see it: milliseconds since the node's own start.
 //!
-//! A machine never reads a clock; each input carries the time at which it happened. Lengths are std's `Duration`.
+//! A machine never reads a clock; each input carries the time at which it happened.
+//! Durations are std's `Duration`.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A moment, in milliseconds since the node's start. Never goes back.
+/// A moment, in milliseconds since the node's start. The caller never lets it go back.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// The node's start.
+    /// The moment at which the node started.
     pub const ZERO: Self = Self(0);
 
     /// How long ago `earlier` was; zero when it is not in the past.

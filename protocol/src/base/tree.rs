@@ -1,11 +1,11 @@
-//! A file of the run's data as peers hand it to one another: in pieces of 1 MiB, each of which is
-//! checked by itself.
+//! A file of the run's data as peers send it to one another: pieces of 1 MiB, each of
+//! which can be checked by itself.
 //!
-//! BLAKE3 is a tree (O'Connor, Aumasson, Neves, Wilcox-O'Hearn 2020, §2.1): its leaves are chunks of
-//! 1 KiB, and the digest of the file is its root. 1,024 chunks that begin at a multiple of 1,024 are a
-//! subtree, whose *chaining value* says as much of them as a digest would. So the manifest, which has
-//! the digest of the whole, is enough: a donor sends the values of all pieces first, they are merged
-//! and held against the digest, and from then on each piece is checked as it comes.
+//! BLAKE3 is a tree (O'Connor, Aumasson, Neves, Wilcox-O'Hearn 2020, §2.1): its leaves are chunks
+//! of 1 KiB, and the digest of the file is its root. 1,024 chunks that begin at a multiple of 1,024
+//! are a subtree, whose *chaining value* fixes them as a digest would. So the manifest needs only
+//! the digest of the whole file. A donor first sends the values of all pieces, which are merged and
+//! compared with the digest; from then on each piece is checked on arrival.
 //!
 //! ```text
 //! merge(v₁ … vₙ) = parent(merge(v₁ … vₖ), merge(vₖ₊₁ … vₙ)),  k the greatest power of two below n
@@ -13,7 +13,7 @@
 //!
 //! The value of a file of one piece is its digest.
 //!
-//! What this does not do: files, and whom to ask (`crowd`).
+//! What this does not do: files, and the choice of a donor (`download`).
 
 use blake3::Hasher;
 use blake3::hazmat::{
@@ -25,43 +25,41 @@ use crate::base::id::Digest;
 /// Bytes of every piece of a file but the last one, which is shorter.
 pub const TREE_PIECE_BYTES: usize = 1 << 20;
 
-/// Bytes of a chaining value.
 const VALUE_BYTES: usize = 32;
 
-/// The chaining values of all pieces of a file.
+/// The chaining values of all pieces of a file, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
-    /// Bytes of the file.
     length: u64,
-    /// At least one; the digest of the file where it is the only one.
+    /// At least one; with only one it is the digest of the file.
     values: Vec<Digest>,
 }
 
 impl Tree {
-    /// The tree of a file of `length` bytes whose pieces have these values, in order; `None` if a file
-    /// of that length has more of them, or fewer.
+    /// The tree of a file of `length` bytes whose pieces have these values, in order; `None` if a
+    /// file of that length has more or fewer pieces.
     #[must_use]
     pub fn new(length: u64, values: Vec<Digest>) -> Option<Self> {
         (piece_count(length) == values.len() as u64).then_some(Self { length, values })
     }
 
-    /// The tree of the file with this length and digest from the bytes of its values; `None` if they
-    /// are not those of that file.
+    /// Reads the values of the file with this length and digest; `None` if they
+    /// do not merge to that digest.
     #[must_use]
     pub fn from_bytes(bytes: &[u8], length: u64, digest: &Digest) -> Option<Self> {
         let (values, rest) = bytes.as_chunks::<VALUE_BYTES>();
         let values = values.iter().copied().map(Digest).collect();
-        let tree = Self::new(length, values).filter(|_| rest.is_empty())?;
-        (tree.digest() == *digest).then_some(tree)
+        let tree = Self::new(length, values)?;
+        (rest.is_empty() && tree.digest() == *digest).then_some(tree)
     }
 
-    /// The values, one after the other.
+    /// The values one after the other, [`tree_bytes`] in all.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.values.iter().flat_map(|value| value.0).collect()
     }
 
-    /// BLAKE3 of the file.
+    /// BLAKE3 of the whole file, merged from the values.
     #[must_use]
     pub fn digest(&self) -> Digest {
         match self.values.as_slice() {
@@ -75,7 +73,7 @@ impl Tree {
         }
     }
 
-    /// Whether `bytes` are the piece of this number.
+    /// Whether `bytes` are piece `number` of the file.
     #[must_use]
     pub fn has(&self, number: usize, bytes: &[u8]) -> bool {
         let piece = self.values.get(number).zip(piece_of(self.length, number));
@@ -84,7 +82,7 @@ impl Tree {
         })
     }
 
-    /// Every piece, in order: its first byte, how many it has, and its value.
+    /// Every piece in order: offset of its first byte, length, and value.
     pub fn pieces(&self) -> impl Iterator<Item = (u64, u32, Digest)> {
         let all = self.values.iter().enumerate();
         all.filter_map(|(number, value)| {
@@ -93,20 +91,20 @@ impl Tree {
     }
 }
 
-/// Pieces of a file of so many bytes; one of an empty file.
+/// Pieces of a file of `length` bytes; an empty file has one.
 #[must_use]
 pub fn piece_count(length: u64) -> u64 {
     length.div_ceil(TREE_PIECE_BYTES as u64).max(1)
 }
 
-/// Bytes of all values of a file of so many bytes.
+/// Bytes of the values of a file of `length` bytes.
 #[must_use]
 pub fn tree_bytes(length: u64) -> u64 {
     piece_count(length).saturating_mul(VALUE_BYTES as u64)
 }
 
-/// The first byte of a piece of a file of so many bytes, and how many it has; `None` if the file has no
-/// such piece.
+/// Offset and length of piece `number` in a file of `length` bytes;
+/// `None` if there is no such piece.
 #[must_use]
 pub fn piece_of(length: u64, number: usize) -> Option<(u64, u32)> {
     let number = u64::try_from(number).ok().filter(|number| *number < piece_count(length))?;
@@ -114,18 +112,19 @@ pub fn piece_of(length: u64, number: usize) -> Option<(u64, u32)> {
     Some((offset, u32::try_from((length - offset).min(TREE_PIECE_BYTES as u64)).ok()?))
 }
 
-/// The value that the piece of this number has in a file of `length` bytes, if it has these bytes.
+/// The value of piece `number` of a file of `length` bytes, if the piece consists of `bytes`.
 #[must_use]
 pub fn value_of(length: u64, number: usize, bytes: &[u8]) -> Digest {
     let offset = (number as u64).saturating_mul(TREE_PIECE_BYTES as u64);
-    // A subtree is never empty, nor longer than a piece: such bytes are no piece, whatever their hash.
+    // A subtree is neither empty nor longer than a piece: such bytes are
+    // no piece, whatever their hash.
     if piece_count(length) == 1 || bytes.is_empty() || bytes.len() > TREE_PIECE_BYTES {
         return Digest(*blake3::hash(bytes).as_bytes());
     }
     Digest(Hasher::new().set_input_offset(offset).update(bytes).finalize_non_root())
 }
 
-/// The chaining value of the subtree above these.
+/// The chaining value of the subtree above these values.
 fn merge(values: &[Digest]) -> ChainingValue {
     match values {
         [] => [0; VALUE_BYTES],
@@ -137,7 +136,7 @@ fn merge(values: &[Digest]) -> ChainingValue {
     }
 }
 
-/// The greatest power of two below `count`, which is two or more: so many pieces lie to the left.
+/// The greatest power of two below `count`, which is at least 2: that many pieces lie to the left.
 fn left_count(count: usize) -> usize {
     1 << (count - 1).ilog2()
 }
@@ -148,7 +147,6 @@ mod tests {
 
     const MIB: usize = TREE_PIECE_BYTES;
 
-    /// No two pieces are alike.
     fn file(length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         Hasher::new().finalize_xof().fill(&mut bytes);
@@ -166,7 +164,7 @@ mod tests {
         Tree::new(length, (0..count).map(piece).collect()).unwrap()
     }
 
-    /// Against BLAKE3 of the whole, at every length where the shape of the tree changes.
+    /// Compares with BLAKE3 of the whole, at every length where the shape of the tree changes.
     #[test]
     fn merged_values_are_the_digest_of_the_whole() {
         let pieces = (2..=9).flat_map(|count| [count * MIB - 1, count * MIB, count * MIB + 1]);

@@ -1,9 +1,9 @@
 //! One epoch: a slot of the replicated log, decided by ballots among its voters.
 //!
-//! A roster is a Paxos ballot (Lamport 1998) whose value a ring computes; a voter that holds the
-//! value votes with `Done`, and Dones from a majority decide. Who has no majority left signs a
-//! Regroup and goes on as the voters of a new series. The rules are R1–R18, R22, R29–R31 and
-//! R34–R39 of `docs/PROTOCOL.md`; a comment names the rule where it is kept.
+//! A roster is a Paxos ballot (Lamport 1998) whose value a ring computes. A voter that holds the
+//! value votes with `Done`, and Dones from a majority decide. Voters that have lost their majority
+//! sign a Regroup and go on as the voters of a new series. The rules are R1–R18, R22, R29–R31 and
+//! R34–R39 of `docs/PROTOCOL.md`; a comment names the rule where the code follows it.
 //!
 //! ```text
 //! Idle (Train, Ready) → Accepted → Reduce → Finished → Decided → Applying → Idle of the next epoch
@@ -12,11 +12,11 @@
 //! ```
 //!
 //! The machine is level-triggered: an input only records what it says, then `advance` takes every
-//! step whose condition now holds. So no order of messages can leave a state without a way on, and
-//! a repeated message does what the first one would have done.
+//! step whose condition now holds. So no order of messages leaves a state without a next step, and
+//! a repeated message has the effect that the first one would have had.
 //!
-//! Invariants S1, S2, S5, S7 (`docs/PROTOCOL.md`). What this does not do: bytes of updates, heads
-//! and forks (`sync`), who is alive (`view`).
+//! Invariants S1, S2, S5, S7 (`docs/PROTOCOL.md`). This machine leaves the bytes of updates to its
+//! caller, heads and forks to `sync`, and the question which peers are alive to `view`.
 
 mod interface;
 mod facts;
@@ -24,12 +24,12 @@ mod slot;
 mod series;
 mod ballot;
 mod ground;
-mod held;
-mod remains;
+mod updates;
+mod chunks;
 mod gathering;
-mod debts;
-mod loss;
-mod trouble;
+mod missed_replies;
+mod conduct;
+mod offences;
 mod backoff;
 mod reach;
 mod seats;
@@ -44,7 +44,7 @@ mod gate;
 mod known;
 mod admission;
 mod standing;
-mod say;
+mod send;
 mod enter;
 mod acceptor;
 mod proposer;
@@ -59,9 +59,10 @@ use std::time::Duration;
 use crate::access::ledger::Ledger;
 use crate::access::notices::Notices;
 use crate::base::id::Digest;
+use crate::base::rule::Rule;
 use crate::base::sign::Verified;
 use crate::base::time::Time;
-use crate::history::lineage::{Law, Me};
+use crate::history::lineage::{LocalPeer, Validator};
 use crate::history::log::Votes;
 use crate::machine::event::Reason;
 use crate::machine::output::Output;
@@ -69,7 +70,6 @@ use crate::machine::step::{Ahead, Lead, Step};
 use crate::message::wire;
 use crate::message::{Head, Message, Series, Voter};
 
-pub use crate::base::rule::Rule;
 pub use crate::machine::output::{Apply, Ring};
 pub use interface::{Config, Credentials, Durability, Input};
 
@@ -77,71 +77,72 @@ use backoff::Waits;
 use ballot::Ballot;
 use facts::Facts;
 use known::Admission;
+use offences::Offences;
 use reach::Reach;
 use series::Stage;
 use slot::Slot;
-use trouble::Trouble;
 
-/// The bounds of what is kept for a series that we have not entered yet: messages of all authors,
-/// messages of each author, and bytes of one message, which are as many as can be gossiped.
+/// Bounds of what is stored for a series that we have not entered yet: messages of all authors,
+/// messages of one author, and bytes of one message. That last one admits all that can be gossiped.
 const EARLY_MAX: usize = 1_024;
 const EARLY_OF_ONE_MAX: usize = 16;
 const EARLY_BYTES_MAX: usize = 64 << 10;
 
-/// The machine: what lives as long as the process.
+/// The machine. Its own fields live as long as the process; those of an epoch or a series live
+/// as long as it, in `Slot` and `SeriesState`.
 #[derive(Clone, Debug)]
 pub struct State {
-    law: Law,
-    me: Me,
+    validator: Validator,
+    me: LocalPeer,
     config: Config,
-    /// What binds us, as in our log (R1).
+    /// The votes that bind us, as our log records them (R1).
     votes: Votes,
-    /// The open epoch.
     slot: Slot,
-    /// The median time to Ready in the last epoch that had one.
+    /// The median time to Ready in the last epoch in which half of the voters were Ready.
     ready_median: Option<Duration>,
-    /// The greatest weight that a Ready may declare.
+    /// The greatest weight that a Ready may declare (G11).
     weight_max: u64,
     early: VecDeque<Arc<Verified<Message>>>,
     started: Time,
-    /// Whether this start goes on from a log in which we voted (R20).
+    /// Whether this start continues from a log in which we voted (R20).
     restarted: bool,
-    /// When the last input came.
+    /// When the last input came. A long gap means that this process was suspended (R12).
     awake: Time,
-    /// Who made trouble in past epochs (G13).
-    trouble: Trouble,
-    /// Who was in every ring that was lost, of past epochs (G13).
-    stalls: Trouble,
-    /// For whom the first attempt does not wait (G5).
+    /// Offences of peers in past epochs (G13).
+    offences: Offences,
+    /// Peers that were in every lost ring of past epochs (G13).
+    suspicions: Offences,
+    /// Peers for which the first attempt does not wait (G5).
     waits: Waits,
-    /// Whom direct connections join (R41, R42).
+    /// Which peers direct connections join (R41, R42).
     reach: Reach,
-    /// Who may take part; `None` in open runs (T1).
+    /// Which peers may take part; `None` in open runs (T1).
     admission: Option<Admission>,
     behind: bool,
-    /// Somebody has a greater head, and may lead us there: no time for a Regroup (R12).
+    /// Whether another peer has a greater head and may lead us there. Until then we do not regroup
+    /// (R12).
     ahead: Ahead,
     leaving: Option<Time>,
     left: bool,
 }
 
 impl State {
-    /// A machine whose head is `head`; `voters` decide the epoch after it, `ledger` says who is in, and
-    /// `notices` what the organiser has said.
+    /// A machine whose head is `head`. `voters` decide the epoch after it, `ledger` says which
+    /// peers are admitted, and `notices` are those of the organiser.
     #[must_use]
     pub fn new(
         now: Time,
-        law: Law,
-        me: Me,
+        validator: Validator,
+        me: LocalPeer,
         config: Config,
         (head, voters, ledger): (Head, Vec<Voter>, Option<Arc<Ledger>>),
         notices: &Notices,
     ) -> Self {
-        let known = || (notices.clone(), config.credentials.clone());
+        let (notices, credentials) = (notices.clone(), config.credentials.clone());
         Self {
-            admission: ledger.map(|ledger| Admission::new(now, ledger, known())),
-            weight_max: law.capacity.weight_max(None),
-            law,
+            admission: ledger.map(|ledger| Admission::new(now, ledger, notices, credentials)),
+            weight_max: validator.capacity.weight_max(None),
+            validator,
             me,
             config,
             votes: Votes::default(),
@@ -151,8 +152,8 @@ impl State {
             started: now,
             restarted: false,
             awake: now,
-            trouble: Trouble::new(trouble::OWN),
-            stalls: Trouble::new(trouble::SHARED),
+            offences: Offences::new(offences::OFFENCES_NEEDED),
+            suspicions: Offences::new(offences::SUSPICIONS_NEEDED),
             waits: Waits::default(),
             reach: Reach::default(),
             behind: false,
@@ -179,12 +180,10 @@ impl State {
             Input::Message(message) => self.on_message(step, &message),
             Input::Trained { tokens, norm } => self.on_trained(step, tokens, norm),
             Input::RingFinished { roster, update } => self.on_ring_finished(roster, update),
-            Input::RingLost { roster, neighbour } => {
-                self.on_ring_lost(step, roster, neighbour);
-            }
-            Input::ChunkHeld(finished) => self.slot.remains.hold(finished),
+            Input::RingLost { roster, neighbour } => self.on_ring_lost(step, roster, neighbour),
+            Input::ChunkHeld(finished) => self.slot.chunks.insert(finished),
             Input::ChunkMissing(ring, chunk) => self.on_chunk_missing(step, ring, chunk),
-            Input::ChunksGone(roster) => self.slot.remains.lose(roster),
+            Input::ChunksGone(roster) => self.slot.chunks.remove_ring(roster),
             Input::UpdateHeld(update, kept) => self.on_update_held(update, kept),
             Input::UpdateMissing(update) => self.on_update_missing(step, update),
             Input::Applied(state) => self.on_applied(step, state),
@@ -201,7 +200,7 @@ impl State {
         match lead {
             Lead::Behind(behind) => {
                 self.behind = behind;
-                // The state must not move by two ways at once, also where it was to move already.
+                // The state must not move in two ways at once, even if it was about to move anyway.
                 let moves =
                     matches!(self.slot.series.stage, Stage::Open { .. } | Stage::Decided(_));
                 if behind && moves {
@@ -214,9 +213,9 @@ impl State {
             Lead::Enter { head, voters, median, ledger } => {
                 self.limit_weight(median);
                 self.take_ledger(step, ledger);
-                // Not before: between the old epoch and the new head nothing may move.
+                // Cleared only here: nothing may move between the old epoch and the new head.
                 self.behind = false;
-                // What was frozen is given back to the trainer.
+                // The trainer gets back what was frozen.
                 self.abort(step, Reason::AnotherHead);
                 self.slot.frozen = None;
                 self.enter(step, head, voters);
@@ -224,9 +223,10 @@ impl State {
         }
     }
 
-    /// R12: who was stopped for a while has heard nobody, and has learnt nothing from that.
+    /// R12: a process that was suspended heard nobody meanwhile, and must not conclude anything
+    /// from that silence.
     fn wake(&mut self, step: &Step<'_>) {
-        if step.now.since(self.awake) > 4 * step.roll.heartbeat {
+        if step.now.since(self.awake) > 4 * step.table.heartbeat {
             self.slot.series.entered = step.now;
             self.slot.series.gathering.held_since = None;
         }
@@ -240,7 +240,7 @@ impl State {
     }
 
     fn advance(&mut self, step: &mut Step<'_>) {
-        // Each step leaves its condition false; the bound is many times the longest chain of them.
+        // Each step leaves its condition false; the bound is many times the longest chain of steps.
         for _ in 0..64 {
             let moved = self.leave(step)
                 || self.settle(step)
@@ -266,14 +266,10 @@ impl State {
         let Slot { openings, chain, base, series, .. } = &self.slot;
         let entered = openings.last().map_or(base, |opening| &opening.regroup.members);
         let of_series = chain.len() == openings.len() + 1 && chain.last() == Some(&series.name);
-        assert!(
-            of_series && series.voters.len() == entered.len(),
-            "S6: voters are of their series"
-        );
-        assert!(
-            series.name.epoch == self.slot.head.epoch.saturating_add(1),
-            "S3: an epoch follows on its head"
-        );
+        let as_many = series.voters.len() == entered.len();
+        assert!(of_series && as_many, "S6: voters are of their series");
+        let follows = series.name.epoch == self.slot.head.epoch.saturating_add(1);
+        assert!(follows, "S3: an epoch follows on its head");
         if let Stage::Open { roster, .. } = &series.stage {
             assert!(self.slot.roster(roster).is_some(), "R3: what is under way is known");
         }
@@ -292,7 +288,7 @@ impl State {
             step.put(Output::Fault(from, fault));
             return;
         }
-        if !gate::has_say(self.facts(step), &from, message.body()) {
+        if !gate::is_read(self.facts(step), &from, message.body()) {
             return;
         }
         match message.body() {
@@ -315,7 +311,7 @@ impl State {
         }
     }
 
-    /// Keeps what belongs to a series that we may enter soon.
+    /// Stores a message of a series that we may enter soon.
     fn keep_early(&mut self, series: Series, message: &Arc<Verified<Message>>) {
         let next = series.epoch == self.series().epoch.saturating_add(1);
         let beside = series.is_beside(&self.series()) && series.regroup.is_some();
@@ -334,6 +330,6 @@ impl State {
     }
 
     fn keeps(&self, rule: Rule) -> bool {
-        self.law.keeps(rule)
+        self.validator.keeps(rule)
     }
 }

@@ -1,22 +1,25 @@
 //! Heads, forks, and catching up: which lineage to follow, and what proves it (R14, R16, R23–R28).
 //!
-//! Heads are ordered by what the organiser has attested (`attested`), then by committed tokens, then by
-//! the smaller digest; the greatest whose links verify is followed. One question is open at a time (`whom`): first the links after the last common
-//! epoch (`pursuit`, `judged`), and if they do not fit on ours, the chain, to find where the two part
-//! (`fork`). Updates or a checkpoint are asked for only once every link to them is verified (`arrive`).
+//! Heads are ordered by what the organiser has attested (`attested`), then by committed tokens,
+//! then by the smaller digest. The greatest head whose links verify is followed. One question is
+//! open at a time (`choose_peer`): first for the links after the last common epoch (`catch_up`,
+//! `verify`), and if they do not fit on ours, for the chain, to find where the two lineages part
+//! (`fork`). Updates or a checkpoint are fetched only once every link to them is verified
+//! (`apply`).
 //!
-//! Of every epoch of our lineage the digests stay in memory; what proves it stays there for the last
-//! [`LINKS_KEPT`] epochs only. The older links are in the log, and the caller reads them for others to
-//! verify. Whoever needs an older one itself is served it and knows it by its digest.
+//! For each epoch of our lineage the digests stay in memory; its proof stays there only for the
+//! last [`LINKS_KEPT`] epochs. Older links are in the log, from which the caller reads them for
+//! peers that verify them. A peer that needs an older link itself fetches it from others, and knows
+//! it by its digest.
 //!
-//! What this does not do: votes (`epoch`), bytes of checkpoints and updates.
+//! Votes are left to `epoch`, the bytes of checkpoints and updates to the caller.
 
-mod whom;
-mod pursuit;
-mod judged;
+mod choose_peer;
+mod catch_up;
+mod verify;
 mod marks;
 mod fork;
-mod arrive;
+mod apply;
 mod attested;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,199 +31,206 @@ use crate::access::notices::Notices;
 use crate::base::blocks::Blocks;
 use crate::base::id::{Digest, PeerId};
 use crate::base::time::Time;
-use crate::history::lineage::{Law, Me};
+use crate::history::lineage::{LocalPeer, Validator};
 use crate::history::log::{Mark, Record};
 use crate::machine::event::{Committed, Event};
 use crate::machine::output::Output;
 use crate::machine::step::{Extension, Step};
-use crate::machine::table::Seen;
+use crate::machine::table::PeerRecord;
 use crate::message::wire;
 use crate::message::{
-    Absence, Answer, Ask, Attestation, CHAIN_MAX, ChainLink, Head, Heartbeat, LINKS_MAX, Link,
-    Message, Notice, Opening, Phase, Rank, Receipt, Series, Voter,
+    Absence, Answer, Ask, CHAIN_MAX, ChainLink, Head, LINKS_MAX, Link, Notice, Opening, Receipt,
+    Series, Voter,
 };
 
+use catch_up::{CatchUp, NextEpoch};
 use marks::Marks;
-use pursuit::{Before, Pursuit};
 
-/// What the machine must know.
+/// What the machine must know when it starts.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// State digest of genesis, epoch 0.
+    /// State digest of genesis, epoch 0. Peers that differ in it cannot follow one another.
     pub genesis: Digest,
-    /// The voters of epoch 1, before any Regroup.
+    /// The voters of epoch 1, before any Regroup; empty where the run founds itself by a Regroup.
     pub founders: Vec<Voter>,
-    /// The most updates that are replayed: a longer way begins with a checkpoint. At most
-    /// [`UPDATES_KEPT`].
+    /// The most updates that are replayed; a longer way begins with a checkpoint. It is best about
+    /// the number whose bytes make up a checkpoint (R28). 0 begins each way with a checkpoint; more
+    /// than [`UPDATES_KEPT`] counts as that.
     pub replay_max: usize,
-    /// Epochs that a greater head may undo of ours, however few have signed what came instead (G11).
+    /// Epochs of ours that a greater head may undo if a third of the voters signed its lineage, or
+    /// if only genesis is common (G11). With 0 a person decides about each fork that is older than
+    /// a day or begins at genesis; a large number lets old keys undo much.
     pub undo_max: u64,
-    /// A greater head may undo of ours what we took within this time, however many epochs and however few
-    /// have signed ([`UNDO_TIME`]).
+    /// A greater head may undo what we took within this time, however many epochs that is and
+    /// however few voters have signed ([`UNDO_TIME`]).
     pub undo_time: Duration,
-    /// The wall clock at the start: seconds since 1970.
+    /// The wall clock at the start: seconds since 1970. It dates our head (G11).
     pub unix: u64,
-    /// A head that is followed whatever it undoes, since a person says so.
+    /// A head that is followed whatever it undoes, since a person has decided so (`--follow`).
     pub follow: Option<Digest>,
-    /// The notices that are known at the start. One that the organiser has not signed counts for nothing.
+    /// The notices that are known at the start. One that the organiser has not signed is ignored.
     pub notices: Vec<Notice>,
 }
 
-/// What happened.
+/// What happened, as `peer` reports it.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Time has passed, or the roll or the open epoch has changed.
+    /// Time has passed, or the peer table or the open epoch has changed.
     Tick,
-    /// The answer to a question of ours.
+    /// The answer to a question of ours, or its absence.
     Answer {
-        /// Who was asked.
+        /// The peer that was asked, and has answered or not.
         from: PeerId,
-        /// `None` when there was none.
+        /// `None` if the peer did not answer in time.
         answer: Option<Arc<Answer>>,
-        /// Whether we may decide the open epoch: as one of a majority of its voters that is present (R24).
+        /// Whether we may decide the open epoch, as one of a majority of its voters that is present
+        /// (R24).
         majority: bool,
     },
-    /// Our delta for the epoch after our head is frozen, and may be spent there.
+    /// Our delta for the epoch after our head is frozen, and a receipt may include it there.
     Frozen,
-    /// The epoch machine committed.
+    /// The epoch machine committed an epoch.
     Extend(Extension),
     /// A replayed update gave this state.
     Applied(Digest),
-    /// Nobody delivered an update that is replayed.
+    /// No peer delivered an update that is replayed.
     UpdateMissing(Digest),
-    /// The checkpoint of this state has come in part.
+    /// Part of the checkpoint of this state is stored.
     Partial(Digest),
-    /// A checkpoint is loaded.
+    /// The checkpoint of this head is loaded.
     Loaded(Head),
-    /// Nobody delivered the checkpoint.
+    /// No peer delivered the checkpoint of this head.
     LoadFailed(Head),
-    /// A notice, and who brought it; `None`: it came with the manifest, or proves itself.
+    /// A notice, and the peer that sent it; `None` if it came with the manifest or in a checked
+    /// message.
     Notice(Box<Notice>, Option<PeerId>),
 }
 
-/// Where the open epoch stands.
+/// What the open epoch shows to this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Open<'a> {
-    /// Its series.
+    /// The series that the epoch machine is in.
     pub series: Series,
-    /// Whether it is decided already: our head is about to go one epoch on.
+    /// Whether it is decided already: our head is about to move one epoch on.
     pub decided: bool,
     /// Whether its outer step is under way.
     pub applying: bool,
-    /// Its Regroups.
+    /// The Regroups that led to its series.
     pub openings: &'a [Opening],
-    /// Who decides it.
+    /// The voters that decide the open epoch.
     pub voters: &'a [Voter],
 }
 
-/// What stays in memory of an epoch of our lineage: 72 bytes, so a year of epochs of a minute is 38 MB.
+/// What stays in memory of an epoch of our lineage: 72 bytes, so a year of one-minute epochs is 38
+/// MB.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Digest of the receipt.
     r: Digest,
     /// Digest of the state after it.
     state: Digest,
-    /// Tokens committed on the lineage by then.
+    /// Tokens committed on the lineage up to this epoch.
     tokens: u64,
 }
 
-/// A question to a peer.
+/// What we remember of our questions to a peer.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct Request {
     /// The time until which it is not asked again.
     until: Time,
-    /// Whether it did not answer, or showed no such head as it had told of.
-    in_vain: bool,
-    /// How often that was so since it last was of use.
+    /// Whether it did not answer, or did not show the head that it had claimed.
+    failed: bool,
+    /// How often that happened since its last useful answer.
     failures: u32,
 }
 
-/// What is left alone, until when.
+/// What is ignored for a time, and until when.
 #[derive(Clone, Debug, Default)]
-struct Aside {
-    /// What a peer has told of a head and that is not followed.
+struct Ignored {
+    /// Heads that a peer has claimed and that are not followed.
     heads: BTreeMap<(PeerId, Digest), Time>,
     /// States after a receipt that nobody serves (R25).
     unserved: BTreeMap<(Digest, Digest), Time>,
 }
 
-/// What people were told.
+/// What was already reported to the user, or sent to others.
 #[derive(Clone, Debug, Default)]
-struct Told {
-    /// Of notices, and when.
+struct Reported {
+    /// Notices that were sent to others, and when.
     notices: attested::Passed,
-    /// The heads of parted lineages, and the states that diverged.
+    /// The heads of lineages that parted from ours, and the states that diverged.
     states: BTreeSet<Digest>,
     /// The first receipts of lineages that a person has to decide about.
     held: BTreeSet<Digest>,
-    /// Who withdrew before it was asked, by the epoch of our head when we told of it.
+    /// Peers that withdrew before they were asked, by the epoch of our head when we reported it.
     withdrew: BTreeMap<PeerId, u64>,
 }
 
-/// The machine.
+/// The machine of heads and lineages.
 #[derive(Clone, Debug)]
 pub struct State {
-    law: Law,
-    me: Me,
+    validator: Validator,
+    me: LocalPeer,
     config: Config,
     head: Head,
-    /// Epoch e at index e − 1.
+    /// Our lineage: epoch e at index e − 1.
     entries: Vec<Entry>,
-    /// What proves the last of them.
+    /// The proofs of the last of them.
     links: VecDeque<Arc<Link>>,
-    pursuit: Option<Pursuit>,
-    asked: BTreeMap<PeerId, Asked>,
+    catch_up: Option<CatchUp>,
+    requests: BTreeMap<PeerId, Request>,
     /// Answers to the open question and to those that followed from it.
     rounds: u32,
-    aside: Aside,
+    ignored: Ignored,
     ahead_since: Option<Time>,
-    /// Changes with each question.
+    /// Changes with each question, so that chance chooses anew.
     draws: u64,
-    /// When our head was where.
+    /// When our head was at which epoch.
     marks: Marks,
-    /// A state whose checkpoint has come in part.
+    /// A state of whose checkpoint a part is stored.
     partial: Option<Digest>,
-    /// Until we tell that we are there: the most updates that the next way may have to be replayed.
+    /// Set until we report that we have caught up: the most updates that the next way may replay.
     catching_up: Option<usize>,
-    /// The heads after which we froze what is still unspent here: a receipt of another lineage that
-    /// follows one of them and names us has spent it.
+    /// The heads after which we froze the work that is still unspent here. A receipt of another
+    /// lineage that follows one of them and names us has spent it (R27).
     frozen_after: Vec<Digest>,
-    /// What people were told of parted lineages.
-    told: Told,
+    /// What the user knows of parted lineages.
+    reported: Reported,
     notices: Notices,
     /// The voters that a Regroup left out and that may still hold another lineage, by the epoch of
     /// the Regroup (R14).
     forkable: BTreeMap<u64, BTreeSet<PeerId>>,
-    /// Who is in, epoch by epoch; `None` in open runs.
+    /// The ledger after each epoch; `None` in open runs.
     ledgers: Option<Ledgers>,
 }
 
-/// [`Config::undo_time`] of every program; guess: two friends notice within it that they train apart.
+/// [`Config::undo_time`] of every program; guess: within it two friends notice that they train
+/// apart.
 pub const UNDO_TIME: Duration = Duration::from_secs(marks::RECENT_S);
 
-/// Committed updates that a peer keeps for others to replay: a day away at an epoch of 45 minutes.
+/// Committed updates that a peer stores for others to replay: a day away at an epoch of 45 minutes.
 pub const UPDATES_KEPT: usize = 32;
 
-/// Links of our lineage in memory, back from the head; guess: those who were away for an hour are
+/// Links of our lineage in memory, back from the head; guess: peers that were away for an hour are
 /// answered without the disk.
 pub const LINKS_KEPT: usize = 64;
 
-/// Bytes of links in memory of another lineage, whatever its length (G12); one link more may be there.
+/// Bytes of links in memory of another lineage, whatever its length (G12); one link more may be
+/// there.
 pub const LINKS_BYTES_MAX: usize = 16 << 20;
 
 /// A head one epoch ahead is given this long to reach us as votes or a `Commit`; guess.
 const USUAL_WAIT: Duration = Duration::from_millis(600);
 
-/// A proof that led to no commit for so long is followed by its checkpoint; guess.
+/// A proof that led to no commit for this long is followed by its checkpoint; guess.
 const LINK_WAIT: Duration = Duration::from_secs(6);
 
 /// The shortest interval between questions to one peer.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Answers that a question may take: a million links. A lineage that never fits ends here.
+/// Answers that one question may take: a million links. A lineage that never fits ends here.
 const ROUNDS_MAX: u32 = 16_384;
 
-/// The most heads that are remembered as set aside, or as told of.
+/// The most heads that are remembered as ignored, or as reported.
 const REMEMBERED_MAX: usize = 1_024;
 
 impl State {
@@ -228,59 +238,63 @@ impl State {
     #[must_use]
     pub fn new(
         now: Time,
-        law: Law,
-        me: Me,
+        validator: Validator,
+        me: LocalPeer,
         config: Config,
-        (lineage, marks): (Vec<(Head, Link)>, Vec<Mark>),
+        lineage: Vec<(Head, Link)>,
+        marks: Vec<Mark>,
     ) -> Self {
         let (head, clock) = (genesis(&config), (config.unix, now));
         let reached = lineage.last().map_or(head, |(reached, _)| *reached);
-        let notices = Notices::new(law.run, law.organiser, law.level).with(&config.notices);
+        let notices =
+            Notices::new(validator.run, validator.organiser, validator.level).with(&config.notices);
         let mut state = Self {
             notices,
-            ledgers: law.ledger().map(Ledgers::new),
-            law,
+            ledgers: validator.ledger().map(Ledgers::new),
+            validator,
             me,
             config: Config { replay_max: config.replay_max.min(UPDATES_KEPT), ..config },
             head,
             entries: Vec::new(),
             links: VecDeque::new(),
-            pursuit: None,
-            asked: BTreeMap::new(),
+            catch_up: None,
+            requests: BTreeMap::new(),
             rounds: 0,
-            aside: Aside::default(),
+            ignored: Ignored::default(),
             ahead_since: None,
             draws: 0,
             marks: Marks::new(marks, reached.epoch, clock),
             partial: None,
             catching_up: None,
             frozen_after: Vec::new(),
-            told: Told::default(),
+            reported: Reported::default(),
             forkable: BTreeMap::new(),
         };
-        lineage.into_iter().for_each(|(head, link)| state.push(Arc::new(link), head));
+        for (head, link) in lineage {
+            state.push(Arc::new(link), head);
+        }
         state
     }
 
     /// The head, its voters, and the median weight in its receipt.
     #[must_use]
     pub fn tip(&self) -> (Head, Vec<Voter>, Option<u64>) {
-        let before = self.before(self.head.epoch);
-        let Before { voters, median, .. } = before.unwrap_or_else(|| self.founding());
+        let before = self.next_after(self.head.epoch);
+        let NextEpoch { voters, median, .. } = before.unwrap_or_else(|| self.founding());
         (self.head, voters, median)
     }
 
-    /// Who is in after the head; `None` in open runs.
+    /// The ledger after the head; `None` in open runs.
     #[must_use]
     pub fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.ledgers.as_ref().map(Ledgers::newest)
     }
 
-    fn founding(&self) -> Before {
-        Before::founding(&self.config.founders, self.law.ledger())
+    fn founding(&self) -> NextEpoch {
+        NextEpoch::founding(&self.config.founders, self.validator.ledger())
     }
 
-    /// Takes one input, beside the open epoch.
+    /// Takes one input, given what the open epoch shows.
     pub fn handle(&mut self, step: &mut Step<'_>, open: Open<'_>, input: Input) {
         match input {
             Input::Tick => self.on_tick(step, open),
@@ -317,20 +331,18 @@ impl State {
     #[must_use]
     pub fn deadline(&self, step: &Step<'_>) -> Option<Time> {
         let waits = self.ahead_since.map(|since| since + USUAL_WAIT).filter(|at| *at > step.now);
-        let aside = self.aside.heads.values().filter(|until| **until > step.now).min();
-        waits.into_iter().chain(aside.copied()).min()
+        let ignored = self.ignored.heads.values().filter(|until| **until > step.now).min();
+        waits.into_iter().chain(ignored.copied()).min()
     }
 
-    /// Bytes of the links in memory of a lineage that is being judged.
+    /// Bytes of the links in memory of a lineage that is being verified.
     #[must_use]
     pub fn judged_bytes(&self) -> usize {
-        match &self.pursuit {
-            Some(Pursuit::Lineage { judged, .. }) => judged.bytes,
-            _ => 0,
-        }
+        let Some(CatchUp::Lineage { candidate, .. }) = &self.catch_up else { return 0 };
+        candidate.bytes
     }
 
-    /// Since when another lineage may exist (R14).
+    /// The epoch since which another lineage may exist (R14); `None` if none may.
     #[must_use]
     pub fn forkable_since(&self) -> Option<u64> {
         self.forkable.keys().next().copied()
@@ -343,7 +355,7 @@ impl State {
         self.links.get(usize::try_from(at).ok()?)
     }
 
-    /// The first epoch whose link is in memory: the one after the head if there is none.
+    /// The first epoch whose link is in memory; the one after the head if there is none.
     fn first_link(&self) -> u64 {
         (self.entries.len() - self.links.len()) as u64 + 1
     }
@@ -354,8 +366,8 @@ impl State {
         self.head_at(epoch).map(|head| head.state)
     }
 
-    /// What we tell another peer about our lineage, and which links are still to be put into it: those
-    /// that our log has, of these epochs, with receipts of these digests.
+    /// Our answer about our lineage, and the links that the caller still has to put into it from
+    /// our log: their epochs, and the digests of their receipts.
     #[must_use]
     pub fn answer(&self, ask: &Ask, openings: &[Opening]) -> (Answer, Vec<(u64, Digest)>) {
         let from = |epoch: u64| epoch.max(1)..=self.head.epoch;
@@ -388,19 +400,19 @@ impl State {
         }
     }
 
-    /// After receipts that named us in every block nothing is left to spend.
+    /// Once receipts have included us in every block, nothing is left unspent.
     fn note_spent(&mut self, spent: &Blocks) {
-        if *spent == Blocks::all(self.law.elements) {
+        if *spent == Blocks::all(self.validator.elements) {
             self.frozen_after.clear();
         }
     }
 
-    /// The blocks in which a receipt has spent what is unspent here.
+    /// The blocks in which a receipt has included what is unspent here.
     fn spent(&self, receipt: &Receipt) -> Blocks {
         if !self.frozen_after.contains(&receipt.series.parent) {
             return Blocks::default();
         }
-        receipt.spent(&self.me.peer, self.me.incarnation, self.law.elements)
+        receipt.spent(&self.me.peer, self.me.incarnation, self.validator.elements)
     }
 
     fn entry(&self, epoch: u64) -> Option<Entry> {
@@ -414,18 +426,18 @@ impl State {
         self.entry(epoch).map(|Entry { state, tokens, .. }| Head { epoch, tokens, state })
     }
 
-    /// What the receipt of this epoch says of the next one; `None` where its link is not in memory.
-    fn before(&self, epoch: u64) -> Option<Before> {
+    /// What the receipt of this epoch says of the next one; `None` if its link is not in memory.
+    fn next_after(&self, epoch: u64) -> Option<NextEpoch> {
         if epoch == 0 {
             return Some(self.founding());
         }
         let ledger = || self.ledgers.as_ref().map(|ledgers| ledgers.at(epoch));
-        self.link(epoch).map(|link| Before::of(&link.receipt, ledger()))
+        self.link(epoch).map(|link| NextEpoch::of(&link.receipt, ledger()))
     }
 
     /// Whether a receipt is of our lineage.
     fn has(&self, receipt: &Receipt) -> bool {
-        let r = || wire::receipt_digest(&self.law.run, receipt);
+        let r = || wire::receipt_digest(&self.validator.run, receipt);
         self.entry(receipt.series.epoch).is_some_and(|entry| entry.r == r())
     }
 
@@ -435,7 +447,7 @@ impl State {
         if !away.is_empty() && self.forkable.len() < REMEMBERED_MAX {
             self.forkable.insert(head.epoch, away);
         }
-        let r = wire::receipt_digest(&self.law.run, &link.receipt);
+        let r = wire::receipt_digest(&self.validator.run, &link.receipt);
         self.ledgers.iter_mut().for_each(|ledgers| ledgers.push(&link.receipt));
         self.settle_notices();
         self.links.push_back(link);
@@ -468,10 +480,9 @@ impl State {
         let Some(first_epoch) = self.forkable_since() else { return };
         let mut forkable = std::mem::take(&mut self.forkable);
         for (since, away) in &mut forkable {
-            let is_ours =
-                |head: Head| head.epoch >= *since && self.head_at(head.epoch) == Some(head);
-            let is_back = |seen: &Seen| seen.has_left() || is_ours(seen.beat.head);
-            away.retain(|peer| !step.roll.peers.get(peer).is_some_and(is_back));
+            let is_ours = |h: Head| h.epoch >= *since && self.head_at(h.epoch) == Some(h);
+            let is_back = |seen: &PeerRecord| seen.has_left() || is_ours(seen.beat.head);
+            away.retain(|peer| !step.table.peers.get(peer).is_some_and(is_back));
         }
         forkable.retain(|_, away| !away.is_empty());
         self.forkable = forkable;

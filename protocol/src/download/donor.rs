@@ -1,4 +1,4 @@
-//! One donor: what may be asked of it, and when.
+//! One donor: what may be requested from it, and when.
 
 use std::time::Duration;
 
@@ -6,42 +6,40 @@ use super::{END, QUICK, SLOW};
 use crate::base::id::PeerId;
 use crate::base::time::Time;
 
-/// What is known of a donor.
+/// What the transfer knows about a donor.
 #[derive(Clone, Debug)]
 pub(super) struct Donor {
     pub(super) peer: PeerId,
-    /// Answers that were of use.
     pub(super) delivered: u64,
     /// Requests in a row that it left unanswered.
     pub(super) unanswered: u32,
-    /// It is not asked any more.
-    pub(super) out: bool,
-    /// It has had nothing to give since anybody delivered something.
+    /// It lied, or failed too often: it is not asked any more.
+    pub(super) excluded: bool,
+    /// It has had nothing to give since the last bytes came from any donor.
     pub(super) empty: bool,
-    /// Requests in a row that it refused.
     refused: u32,
     /// Requests that may be open at it.
     limit: usize,
-    /// How long it is put aside when it has nothing to give.
+    /// The length of its next pause, when it has nothing to give.
     pause: Duration,
-    /// It is put aside until this time.
-    aside: Time,
+    /// It is not asked before this time.
+    paused_until: Time,
 }
 
 impl Donor {
-    /// A donor of which nothing is known.
+    /// A donor that has not been asked yet.
     pub(super) fn new(peer: PeerId) -> Self {
         let (delivered, unanswered, refused, limit) = (0, 0, 0, 1);
-        let (out, empty, pause, aside) = (false, false, QUICK, Time::ZERO);
-        Self { peer, delivered, unanswered, out, empty, refused, limit, pause, aside }
+        let (excluded, empty, pause, paused_until) = (false, false, QUICK, Time::ZERO);
+        Self { peer, delivered, unanswered, excluded, empty, refused, limit, pause, paused_until }
     }
 
     /// Whether it may get one more request while `open` requests are open at it.
     pub(super) fn is_free(&self, now: Time, open: usize) -> bool {
-        !self.out && open < self.limit && self.aside <= now
+        !self.excluded && open < self.limit && self.paused_until <= now
     }
 
-    /// The donor has answered.
+    /// It has delivered bytes of use, after this time.
     pub(super) fn note_answer(&mut self, took: Duration) {
         (self.unanswered, self.refused) = (0, 0);
         (self.delivered, self.pause) = (self.delivered + 1, QUICK);
@@ -52,23 +50,22 @@ impl Donor {
         }
     }
 
-    /// The donor has nothing to give now. What it was asked for at the same time is not counted
-    /// twice.
-    pub(super) fn put_aside(&mut self, now: Time) {
+    /// It has nothing to give now. Refusals of requests that were open at the same time count once.
+    pub(super) fn note_refusal(&mut self, now: Time) {
         self.empty = true;
-        if self.aside <= now {
-            self.aside = now + self.pause;
+        if self.paused_until <= now {
+            self.paused_until = now + self.pause;
             self.pause = (2 * self.pause).min(END);
             self.refused += 1;
-            self.out |= self.refused >= REFUSED_MAX;
+            self.excluded |= self.refused >= REFUSED_MAX;
         }
         self.limit = 1;
     }
 
-    /// The donor has not answered within [`END`].
+    /// It has not answered within [`END`].
     pub(super) fn note_silence(&mut self) {
         self.unanswered += 1;
-        self.out |= self.unanswered >= UNANSWERED_MAX;
+        self.excluded |= self.unanswered >= UNANSWERED_MAX;
         self.limit = 1;
     }
 }
@@ -86,16 +83,16 @@ const REFUSED_MAX: u32 = 6;
 mod tests {
     use super::*;
 
-    /// How long it was put aside each time, in seconds, until it is left out.
+    /// The length of each pause in seconds, until it is excluded.
     fn pauses() -> Vec<u64> {
         let mut donor = Donor::new(PeerId([1; 32]));
         let (mut now, mut pauses) = (Time(1), Vec::new());
-        while !donor.out {
-            // Refusals at once are one.
-            donor.put_aside(now);
-            donor.put_aside(now);
+        while !donor.excluded {
+            // Refusals at the same time count once.
+            donor.note_refusal(now);
+            donor.note_refusal(now);
             let begin = now;
-            while !donor.out && !donor.is_free(now, 0) {
+            while !donor.excluded && !donor.is_free(now, 0) {
                 now = now + Duration::from_secs(1);
             }
             pauses.push(now.since(begin).as_secs());
@@ -103,7 +100,7 @@ mod tests {
         pauses
     }
 
-    /// The pause after each refusal is twice the one before, up to a bound; after six it is left out.
+    /// Each pause is twice the one before, up to a bound; after six refusals the donor is excluded.
     #[test]
     fn pauses_grow_to_a_bound_and_end() {
         assert_eq!(pauses(), [2, 4, 8, 16, 30, 0]);

@@ -1,4 +1,4 @@
-//! What is being fetched: its parts, which of them are lacking, and who sent those that are here.
+//! What is being fetched: its parts, which of them are missing, and which donor sent the others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -6,13 +6,13 @@ use super::{Bytes, Length, Want};
 use crate::base::fault::AnswerFault;
 use crate::base::id::{Digest, PeerId};
 
-/// Who sent a part, and its digest.
+/// The parts that are here, each with the donor that sent it and its digest.
 type Kept = BTreeMap<usize, (PeerId, Digest)>;
 
-/// The judgement of a part that has come.
+/// Whether a part that has come is the right one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Taken {
-    /// It is right, and begins at this byte.
+    /// It is right, and belongs at this offset.
     Kept(u64),
     /// It is not what was asked for.
     Wrong(AnswerFault),
@@ -23,24 +23,25 @@ pub(super) enum Taken {
 pub(super) struct Task {
     want: Want,
     part_bytes: u32,
-    /// Parts that nobody is asked for.
+    /// Parts that are missing and not requested from any donor.
     pub(super) waiting: VecDeque<usize>,
-    /// Parts that are not here: those in `waiting`, and those that a donor is asked for.
+    /// Parts that are missing: those in `waiting`, and those that are requested.
     missing: BTreeSet<usize>,
-    /// The one donor that is asked for all of it, by number; `None` while all donors are asked.
+    /// The one donor that is asked for all of it, by index; `None` while all donors are asked.
     pub(super) one: Option<usize>,
-    /// The donors that have been the one.
+    /// The donors that were asked for all of it, by index.
     pub(super) tried: BTreeSet<usize>,
-    /// The parts of a whole that have come, from all donors or from the one.
+    /// The parts of a whole that are here, from all donors or from the one.
     kept: Kept,
-    /// The parts that came from many donors before, and were wrong together.
-    before: Kept,
-    /// Bytes of a whole that have come.
+    /// The parts that came from many donors and had the wrong digest together.
+    rejected: Kept,
+    /// Bytes of a whole that are here.
     length: u64,
 }
 
 impl Task {
-    /// Pieces that are here are not fetched again, if the task `resumes`.
+    /// A task for which no part is here, apart from the pieces that `want`
+    /// names if the task `resumes`.
     pub(super) fn new(want: Want, part_bytes: u32, resumes: bool) -> Self {
         let mut task = Self {
             want,
@@ -50,7 +51,7 @@ impl Task {
             one: None,
             tried: BTreeSet::new(),
             kept: Kept::new(),
-            before: Kept::new(),
+            rejected: Kept::new(),
             length: 0,
         };
         task.begin();
@@ -61,6 +62,7 @@ impl Task {
         task
     }
 
+    /// Plans every part of what is wanted, as if none had arrived.
     fn begin(&mut self) {
         let count = match &self.want {
             Want::Pieces(pieces, _) => pieces.len(),
@@ -73,11 +75,11 @@ impl Task {
         self.length = 0;
     }
 
-    /// Begins anew with one donor, which is asked for all of it.
+    /// Begins again with one donor, which is asked for all of it.
     pub(super) fn begin_with(&mut self, one: usize) {
         let kept = std::mem::take(&mut self.kept);
         if self.one.is_none() {
-            self.before = kept;
+            self.rejected = kept;
         }
         self.one = Some(one);
         self.tried.insert(one);
@@ -89,22 +91,24 @@ impl Task {
         !self.kept.is_empty()
     }
 
-    /// Nobody is asked for this part any more, and it is not here.
+    /// The request for this part has ended, and the part is still missing.
     pub(super) fn ask_again(&mut self, part: usize) {
         if self.lacks(part) {
             self.waiting.push_back(part);
         }
     }
 
+    /// Whether this part must still arrive.
     pub(super) fn lacks(&self, part: usize) -> bool {
         self.missing.contains(&part)
     }
 
+    /// Whether all parts are here; a whole must still be hashed.
     pub(super) fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
 
-    /// The digest and the bytes so far of a whole; `None` for pieces.
+    /// Digest of a whole, and its bytes so far; `None` for pieces.
     pub(super) fn whole(&self) -> Option<(Digest, u64)> {
         match self.want {
             Want::Whole(digest, _) => Some((digest, self.length)),
@@ -112,8 +116,7 @@ impl Task {
         }
     }
 
-    /// Where a part begins, and how many bytes it has; in a whole of unknown length it may have
-    /// fewer.
+    /// Offset and length of a part; in a whole of unknown length it may be shorter.
     pub(super) fn range(&self, part: usize) -> (u64, u32) {
         let offset = part as u64 * u64::from(self.part_bytes);
         match &self.want {
@@ -128,7 +131,7 @@ impl Task {
         }
     }
 
-    /// Takes a part that was lacking.
+    /// Checks a part that was missing, and takes it if it is right.
     pub(super) fn take(&mut self, part: usize, of: PeerId, bytes: Bytes, checks: bool) -> Taken {
         let (offset, length) = self.range(part);
         let (length, end) = (u64::from(length), offset + bytes.length);
@@ -156,18 +159,18 @@ impl Task {
         Taken::Kept(offset)
     }
 
-    /// The peer that sent all that is here, if it was one.
+    /// The peer that sent everything that is here, if it was only one.
     pub(super) fn author(&self) -> Option<PeerId> {
         let mut authors = self.kept.values().map(|(author, _)| *author);
         let first = authors.next()?;
         authors.all(|other| other == first).then_some(first)
     }
 
-    /// The peers that sent something else before than what is here now and right.
+    /// The peers that sent wrong parts before, now that the right ones are here.
     pub(super) fn liars(&self) -> Vec<PeerId> {
         let lies = |(part, (_, digest)): &(&usize, &(PeerId, Digest))| {
             self.kept.get(part).is_none_or(|(_, right)| right != digest)
         };
-        self.before.iter().filter(lies).map(|(_, (author, _))| *author).collect()
+        self.rejected.iter().filter(lies).map(|(_, (author, _))| *author).collect()
     }
 }

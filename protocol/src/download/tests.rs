@@ -24,9 +24,7 @@ struct Play<F> {
     answer: F,
     line_full: bool,
     coming: BTreeMap<(Time, u64), Result<Vec<u8>, Failure>>,
-    /// What was kept.
     bytes: Vec<u8>,
-    /// Who was asked, and for what.
     asked: Vec<(PeerId, u64)>,
     blamed: Vec<PeerId>,
     end: Option<Output>,
@@ -68,7 +66,7 @@ impl<F: FnMut(PeerId, u64, u32) -> Answer> Play<F> {
         }
     }
 
-    /// The next answer, or the next look at the clock.
+    /// The next answer, or the next tick, whichever is first.
     fn step(&mut self) {
         let look = self.state.deadline().unwrap();
         match self.coming.first_key_value() {
@@ -86,7 +84,7 @@ impl<F: FnMut(PeerId, u64, u32) -> Answer> Play<F> {
         }
     }
 
-    /// Plays to the end; whether all came.
+    /// Plays to the end; returns whether everything came.
     fn fetch(&mut self, want: Want) -> bool {
         self.handle(Input::Fetch(want), &[]);
         while self.end.is_none() {
@@ -106,7 +104,7 @@ fn hash(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }
 
-/// Parts that each say which they are, and a short one.
+/// Parts that each contain their own number, and a shorter last one.
 fn thing() -> Vec<u8> {
     (0..12).flat_map(|part| vec![part + 1; PART as usize]).chain([99; 5]).collect()
 }
@@ -133,7 +131,7 @@ fn part_of(bytes: &[u8], offset: u64, length: u32) -> Vec<u8> {
     rest[..rest.len().min(length as usize)].to_vec()
 }
 
-/// What a donor of its kind answers.
+/// The answer of a donor of this kind.
 fn answer(peer: PeerId, offset: u64, length: u32) -> Answer {
     let part = part_of(&thing(), offset, length);
     let answer = match peer {
@@ -170,7 +168,7 @@ fn a_donor_that_lies_is_named_once_left_out_and_the_rest_is_kept() {
     }
 }
 
-/// What the rule forbids: else the tests above show nothing.
+/// Without the check a lie is stored: otherwise the tests above would show nothing.
 #[test]
 fn without_the_check_a_lie_is_kept() {
     for want in [pieces(), whole()] {
@@ -208,7 +206,7 @@ fn of_what_can_be_checked_only_whole_the_good_one_shows_who_lied() {
         let mut play = Play::new(&donors, answer);
         assert!(play.fetch(whole()) && play.bytes == thing(), "{liar:?}");
         assert_eq!(play.blamed, [liar]);
-        // Nobody asks it for the next thing.
+        // The liar is not asked for the next file.
         let before = play.asked_of(liar);
         assert!(play.fetch(pieces()));
         assert_eq!(play.asked_of(liar), before);
@@ -232,8 +230,8 @@ fn nothing_is_fetched_that_is_here() {
     assert_eq!(play.asked.len(), 5);
 }
 
-/// On a slow line everybody is slow: who brings something, however slowly, is not helped by a second
-/// donor, which would take half of the line. Who brings nothing is.
+/// On a slow link every donor is slow. A part that is arriving, however slowly, is not requested
+/// from a second donor, which would take half of the link; a part of which nothing arrives is.
 #[test]
 fn a_slow_line_carries_nothing_twice() {
     for (line_full, donors) in [(true, vec![HONEST]), (false, vec![HONEST, OTHER])] {
@@ -248,7 +246,7 @@ fn a_slow_line_carries_nothing_twice() {
     }
 }
 
-/// The only donor known at first holds its request. A newcomer hears of more as it goes on.
+/// The only donor known at first holds its request. A peer that joins hears of more donors later.
 #[test]
 fn donors_that_are_heard_later_are_asked_too() {
     let mut play = Play::new(&[SILENT], answer);
@@ -262,8 +260,8 @@ fn donors_that_are_heard_later_are_asked_too() {
     assert!(play.asked_of(EMPTY) <= 4, "{:?}", play.asked);
 }
 
-/// One donor refuses its part when the others have delivered theirs. Peers of which nothing is known yet have come
-/// meanwhile: each would refuse it as well, a second later.
+/// One donor refuses its part when the others have delivered theirs. Unknown peers have joined
+/// meanwhile, and each would refuse the part as well, a second later.
 #[test]
 fn who_has_delivered_is_asked_before_who_has_come_late() {
     let late: Vec<PeerId> = (10..18).map(|name| PeerId([name; 32])).collect();
@@ -284,7 +282,7 @@ fn who_has_delivered_is_asked_before_who_has_come_late() {
     assert!(late.iter().all(|donor| play.asked_of(*donor) == 0), "{:?}", play.asked);
 }
 
-/// They take turns, so that a request is open always.
+/// They take turns, so that a request is always open.
 #[test]
 fn donors_that_hold_a_request_and_refuse_it_hold_up_nobody_for_ever() {
     let held = |_, _, _| Some((25_000, Err(Failure::Refused)));
@@ -293,7 +291,7 @@ fn donors_that_hold_a_request_and_refuse_it_hold_up_nobody_for_ever() {
     assert!([LIAR, OTHER, EMPTY].iter().all(|donor| play.asked_of(*donor) <= 2));
 }
 
-/// A donor that is fetching the same thing has it a little later.
+/// A donor that is fetching the same file has it a little later.
 #[test]
 fn a_donor_that_had_nothing_is_asked_again_while_others_are_busy() {
     let mut asked = 0;
@@ -317,8 +315,8 @@ fn our_own_side_without_room_is_nobody_s_fault() {
     assert!(play.fetch(whole()) && play.now > Time(8 * 200));
 }
 
-/// On a slow line an answer breaks off now and then, and what came before it is not asked for again,
-/// unless the rule is off.
+/// On a slow link answers break off now and then. The bytes that came before are not requested
+/// again, unless the rule is switched off.
 #[test]
 fn a_file_of_unknown_length_comes_in_parts_each_of_them_once() {
     for (length, without) in [0, 3, 10, 23, 120]
@@ -347,7 +345,7 @@ fn a_file_of_unknown_length_comes_in_parts_each_of_them_once() {
     }
 }
 
-/// It begins the file and breaks off, or lies, or sends more than any file has.
+/// The donor begins the file and breaks off, or lies, or sends more than any file has.
 #[test]
 fn who_lies_keeps_no_file_away() {
     for count in [1, 2, 5, 1_000] {

@@ -1,5 +1,5 @@
-//! A state in its stored and transferred form: header, table of pieces, pieces, and the digest that
-//! names all of it.
+//! A state in its stored and transferred form: header, table of pieces, pieces, and the
+//! digest that names all of it.
 //!
 //! ```text
 //! header        run [32] ‖ epoch u64 ‖ committed tokens u64 ‖ r [32] ‖ parameters u64     (little-endian)
@@ -8,11 +8,11 @@
 //! state digest  BLAKE3::derive_key("intellect-node 1 state", header ‖ table)
 //! ```
 //!
-//! θ are the agreed parameters, v the outer momentum; a piece never holds both. So a joiner checks
-//! the table against the digest that it was told, then each piece on arrival, from whomever it
-//! comes. Numbers that are not finite are refused when a state is hashed and when a piece is read.
+//! θ are the agreed parameters, v the outer momentum; a piece never holds both. A joiner checks the
+//! table against the digest of the head, then each piece on arrival, whichever peer sends it.
+//! Numbers that are not finite are refused when a state is hashed and when a piece is read.
 //!
-//! What this does not do: files (`node::store`), who serves what (`sync`).
+//! What this does not do: files (`node::store`), choosing a donor (`sync`).
 
 use std::ops::Range;
 
@@ -22,23 +22,23 @@ use crate::base::id::{Digest, RunId, array};
 use crate::message::Head;
 use crate::ring::codec::{Codec, DecodeError, EncodeError};
 
-/// Elements of a piece; the last one of θ and of v is shorter.
+/// Elements of a piece; the last piece of θ and that of v are shorter.
 pub const PIECE: usize = 1 << 18;
 
-/// Bytes of a piece.
+/// Bytes of a whole piece: 1 MiB.
 pub const PIECE_BYTES: usize = 4 * PIECE;
 
-/// Bytes of a header.
+/// Bytes of a [`Header`], which are the first ones of a checkpoint.
 pub const HEADER_BYTES: usize = 32 + 8 + 8 + 32 + 8;
 
-/// The most parameters that a model may have: 2^40, whose table takes 256 MiB. A header that says
-/// more is not believed.
+/// The most parameters of a model: 2^40, whose table takes 256 MiB. A header with more is refused
+/// before anything is allocated (D1).
 pub const PARAMETERS_MAX: u64 = 1 << 40;
 
-/// What a state is besides its numbers.
+/// What a state is apart from its numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// The run.
+    /// The run; zeros for published weights, which belong to none.
     pub run: RunId,
     /// Epochs committed; 0 is genesis.
     pub epoch: u64,
@@ -46,74 +46,75 @@ pub struct Header {
     pub tokens: u64,
     /// Digest of the last receipt; zero at genesis.
     pub r: Digest,
-    /// Elements of θ, and of v.
+    /// Elements of θ, and of v, at most [`PARAMETERS_MAX`].
     pub parameters: u64,
 }
 
-/// A header with the digest of every piece: what a state digest is made of.
+/// A header with the digest of every piece. Its digest is the state's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
     header: Header,
     pieces: Vec<Digest>,
 }
 
-/// Why bytes are not the header or the table of a checkpoint: the fault of who sent them, or a
-/// damaged file.
+/// Why bytes are not the header or the table of a checkpoint: a fault of
+/// the sender, or a damaged file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TableError {
-    /// Too few or too many bytes.
+    /// There are too few or too many bytes.
     #[error("{found} bytes where a checkpoint has {expected}")]
     Length {
-        /// What the header says.
+        /// Bytes that the header asks for.
         expected: u64,
-        /// What there is.
+        /// Bytes that the caller has given.
         found: u64,
     },
-    /// A model of no parameters, or of more than [`PARAMETERS_MAX`].
+    /// A model without parameters, or with more than [`PARAMETERS_MAX`].
     #[error("a checkpoint of {parameters} parameters: at most {PARAMETERS_MAX} are supported")]
     Parameters {
-        /// What the header says.
+        /// Number of parameters in the header.
         parameters: u64,
     },
-    /// Whole and well-formed, but another state than the one asked for.
+    /// A complete and well-formed table, but of another state than the one asked for.
     #[error("the state is {found}, not {expected}")]
     Digest {
-        /// The state asked for.
+        /// The state that was asked for.
         expected: Digest,
-        /// What the bytes hash to.
+        /// The state that the bytes are.
         found: Digest,
     },
 }
 
-/// Why a piece is refused.
+/// Why a piece is refused; the bytes have to be fetched again from another peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PieceError {
     /// The table has no such piece.
     #[error("there is no piece {piece}")]
     Index {
-        /// The piece asked for.
+        /// Index of the piece that was asked for.
         piece: usize,
     },
-    /// The bytes are not those that the table names.
+    /// The bytes do not have the digest that the table names.
     #[error("piece {piece} is not the one that the table names")]
     Digest {
-        /// Which piece.
+        /// Index of the refused piece.
         piece: usize,
     },
-    /// A number that is not finite, or too few bytes, under the right digest: the state is unusable.
+    /// The digest is right, but a number is not finite or there are too few
+    /// bytes: the state is unusable.
     #[error("piece {piece} cannot be used: {cause}")]
     Content {
-        /// Which piece.
+        /// Index of the unusable piece.
         piece: usize,
-        /// What is wrong.
+        /// Why its content cannot be used.
         cause: DecodeError,
     },
 }
 
 impl Header {
-    /// The header of weights that belong to no run yet, with a momentum of zero. A manifest names
-    /// their state by its digest; the header of a run's own state has the id that the manifest
-    /// makes.
+    /// The header of weights that belong to no run yet, with a momentum of zero. A
+    /// manifest names their state by this digest; the header of the run's own state has
+    /// the id that the manifest makes.
     #[must_use]
     pub fn published(parameters: u64) -> Self {
         Self { run: RunId([0; 32]), epoch: 0, tokens: 0, r: Digest::ZERO, parameters }
@@ -131,10 +132,10 @@ impl Header {
         bytes
     }
 
-    /// Reads a header.
+    /// Reads a header, as an untrusted peer may have sent it.
     ///
     /// # Errors
-    /// A wrong length, or a number of parameters that is not believed.
+    /// A wrong length, or a number of parameters that is out of bounds.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TableError> {
         let found = bytes.len() as u64;
         let bytes: &[u8; HEADER_BYTES] = bytes
@@ -152,10 +153,10 @@ impl Header {
         Ok(header)
     }
 
-    /// Pieces of θ and v together.
+    /// Pieces of θ and v together; always an even number.
     ///
     /// # Errors
-    /// A number of parameters that is not believed.
+    /// A number of parameters that is out of bounds.
     pub fn piece_count(&self) -> Result<usize, TableError> {
         let parameters = self.parameters;
         let error = TableError::Parameters { parameters };
@@ -173,13 +174,10 @@ impl Table {
     /// The first element, counted through θ and then v, that is not finite.
     ///
     /// # Panics
-    /// θ and v must have as many elements as the header says, and some.
+    /// If θ and v do not have as many elements as the header says, or none.
     pub fn of(header: Header, theta: &[f32], v: &[f32]) -> Result<Self, EncodeError> {
-        assert!(
-            theta.len() == v.len() && theta.len() as u64 == header.parameters,
-            "lengths of θ, v"
-        );
-        assert!(header.piece_count().is_ok(), "a model that is believed");
+        assert!(theta.len() == v.len() && theta.len() as u64 == header.parameters, "θ, v");
+        assert!(header.piece_count().is_ok(), "a number of parameters within bounds");
         let mut bytes = vec![0; PIECE_BYTES];
         let mut pieces = Vec::new();
         for (part, offset) in [(theta, 0), (v, theta.len())] {
@@ -194,10 +192,10 @@ impl Table {
         Ok(Self { header, pieces })
     }
 
-    /// Reads the table of the state whose digest is `state` out of `header ‖ piece digests`.
+    /// Reads the table of the state whose digest is `state` from `header ‖ piece digests`.
     ///
     /// # Errors
-    /// Bytes that are no table, or that of another state.
+    /// Bytes that are not a table, or the table of another state.
     pub fn from_bytes(bytes: &[u8], state: &Digest) -> Result<Self, TableError> {
         let found = bytes.len() as u64;
         let short = TableError::Length { expected: HEADER_BYTES as u64, found };
@@ -216,7 +214,7 @@ impl Table {
         Ok(table)
     }
 
-    /// `header ‖ piece digests`: what stands in front of the pieces.
+    /// `header ‖ piece digests`, which come before the pieces in a file.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.header.to_bytes().to_vec();
@@ -224,25 +222,25 @@ impl Table {
         bytes
     }
 
-    /// The digest of the state.
+    /// The digest of the state, which a head names.
     #[must_use]
     pub fn state(&self) -> Digest {
         Self::digest_of(&self.to_bytes())
     }
 
-    /// The digest of the state whose `header ‖ piece digests` these are, if they are any.
+    /// The digest of the state with this `header ‖ piece digests`, without any check of the bytes.
     #[must_use]
     pub fn digest_of(bytes: &[u8]) -> Digest {
         Digest::derive("intellect-node 1 state", bytes)
     }
 
-    /// The head that it is the state of.
+    /// The head whose state this is.
     #[must_use]
     pub fn head(&self) -> Head {
         Head { epoch: self.header.epoch, tokens: self.header.tokens, state: self.state() }
     }
 
-    /// What the state is besides its numbers.
+    /// What the state is apart from its numbers.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
@@ -254,7 +252,7 @@ impl Table {
         &self.pieces
     }
 
-    /// Whether each piece is all zeros, which its digest tells.
+    /// Whether each piece is all zeros, as its digest shows.
     pub fn zeros(&self) -> impl Iterator<Item = bool> {
         let half = self.pieces.len() / 2;
         let [whole, last] = [0, half - 1].map(|piece| {
@@ -267,13 +265,13 @@ impl Table {
         })
     }
 
-    /// Whether a number of v is not zero.
+    /// Whether some number of v is not zero.
     #[must_use]
     pub fn has_momentum(&self) -> bool {
         !self.zeros().skip(self.pieces.len() / 2).all(|is_zero| is_zero)
     }
 
-    /// The elements of `θ ‖ v` that piece `piece` holds; `None` beyond the last piece.
+    /// The elements of `θ ‖ v` in piece `piece`; `None` beyond the last piece.
     #[must_use]
     pub fn piece(&self, piece: usize) -> Option<Range<usize>> {
         let parameters = usize::try_from(self.header.parameters).ok()?;
@@ -286,8 +284,7 @@ impl Table {
         Some(offset + start..offset + (start + PIECE).min(parameters))
     }
 
-    /// The byte at which piece `piece` begins in `header ‖ table ‖ pieces`; `None` beyond the last
-    /// piece.
+    /// The offset of piece `piece` in `header ‖ table ‖ pieces`; `None` beyond the last piece.
     #[must_use]
     pub fn offset(&self, piece: usize) -> Option<u64> {
         let start = self.piece(piece)?.start as u64;
@@ -297,7 +294,7 @@ impl Table {
     /// Checks the bytes of a piece and decodes them into `values`, its elements.
     ///
     /// # Errors
-    /// Other bytes than the table names, or unusable ones.
+    /// Bytes that the table does not name, or that are unusable.
     pub fn read(&self, piece: usize, bytes: &[u8], values: &mut [f32]) -> Result<(), PieceError> {
         let digest = self.pieces.get(piece).ok_or(PieceError::Index { piece })?;
         if blake3::hash(bytes) != blake3::Hash::from_bytes(digest.0) {
@@ -332,7 +329,7 @@ mod tests {
         assert_eq!(Header::from_bytes(&bytes), Ok(header(5)));
     }
 
-    /// The definition of the format, spelled out: the digest is what peers compare.
+    /// The definition of the format, spelled out: peers compare this digest.
     #[test]
     fn state_digest_is_that_of_header_and_piece_digests() {
         let (theta, v) = state(PIECE + 3);
@@ -372,7 +369,7 @@ mod tests {
         }
     }
 
-    /// A piece of zeros has the digest of its own length of them.
+    /// A piece of zeros has the digest of zeros of its own length.
     #[test]
     fn zeros_are_known_by_their_digests() {
         let mut v = vec![0.0; 2 * PIECE + 3];
@@ -386,7 +383,7 @@ mod tests {
         assert!(table(&v).has_momentum());
     }
 
-    /// No length from a peer is believed before it is compared with a constant (D1).
+    /// No length from a peer is used before it is compared with a constant (D1).
     #[test]
     fn d1_absurd_parameter_counts_are_refused() {
         for parameters in [0, PARAMETERS_MAX + 1, u64::MAX] {

@@ -1,6 +1,6 @@
-//! What proves a lineage: a link holds when a majority of the voters that the link before it names
-//! signed its receipt, through Regroups that all their members joined (R14, R16, R18, R23); and in runs of invited
-//! peers, when all whom it names were admitted (`lineage/who.rs`, T2).
+//! What proves a lineage: a link is valid if a majority of the voters named by the link before it
+//! has signed its receipt, through Regroups that all their members joined (R14, R16, R18, R23),
+//! and, in runs of invited peers, if every peer that it names was admitted (`lineage/who.rs`, T2).
 
 mod who;
 
@@ -21,26 +21,29 @@ use crate::message::{
     Voted, Voter,
 };
 
-/// What one peer can do in an epoch of the run, in tokens (G11).
+/// What one peer can do in an epoch of the run, in tokens (G11). It bounds every weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capacity {
-    /// An epoch is so many tokens of each peer.
+    /// Each peer trains on this many tokens in an epoch.
     Counted(u64),
-    /// An epoch is so long: nothing but the last receipt tells what a peer can do in it.
+    /// An epoch has a fixed duration: only the last receipt shows what a peer can do in it.
     Timed {
-        /// What is possible at least, and alone holds for epoch 1; absent: anything does.
+        /// A weight up to this is always possible. In epoch 1 it is the only
+        /// bound; `None` allows any there.
         tokens_max: Option<u64>,
     },
 }
 
-/// How many epochs' work a weight may be: a peer that was left out carries what it has learnt; guess.
+/// How many epochs of work a weight may contain: a peer that was left out
+/// carries its work along; guess.
 const EPOCHS_CARRIED_MAX: u64 = 8;
 
-/// No weight is greater: sums of 256 of them over 256 epochs still fit.
+/// The greatest weight of all: sums of 256 weights over 256 epochs still fit into 64 bits.
 const WEIGHT_MAX: u64 = u64::MAX >> 16;
 
 impl Capacity {
-    /// The greatest weight in the epoch after the receipt of this median weight; `None`: in epoch 1.
+    /// The greatest weight in the epoch after a receipt with this median weight; `None` means epoch
+    /// 1.
     #[must_use]
     pub fn weight_max(&self, median: Option<u64>) -> u64 {
         let carried = |tokens: u64| tokens.saturating_mul(EPOCHS_CARRIED_MAX);
@@ -55,50 +58,50 @@ impl Capacity {
     }
 }
 
-/// What every check needs of the run.
+/// What every check of a message or link needs to know about the run.
 #[derive(Clone, Debug)]
-pub struct Law {
-    /// The run.
+pub struct Validator {
+    /// The run, which every signature is made for.
     pub run: RunId,
-    /// Our key: it also names the signature scheme.
+    /// Our key; it also determines the signature scheme, real or simulated.
     pub key: Keypair,
-    /// Least members of the founding Regroup.
+    /// The least members of the Regroup that founds the run.
     pub peers_min: usize,
     /// How many voters decide, and whether fewer may go on.
     pub quorum: QuorumRule,
-    /// Elements of the fragment.
+    /// Elements of the fragment, which bound ranges of blocks (D1).
     pub elements: u64,
-    /// What bounds a weight.
+    /// What bounds the weights of an epoch (G11).
     pub capacity: Capacity,
-    /// Who may take part.
+    /// Whether the organiser admits peers (T2).
     pub level: Level,
-    /// Whose word for a state counts, and who lets peers in where they need that.
+    /// The key whose attestations count, and which admits peers where the level requires it.
     pub organiser: PeerId,
-    /// Which rules hold: [`Rules::ALL`] in every program.
+    /// Which rules are in force: [`Rules::ALL`] in every program.
     pub rules: Rules,
 }
 
-/// Who we are.
+/// The identities of this peer.
 #[derive(Clone, Copy, Debug)]
-pub struct Me {
-    /// Our name.
+pub struct LocalPeer {
+    /// The public half of our key, our name.
     pub peer: PeerId,
-    /// The log that binds us.
+    /// The log of votes that binds us.
     pub log: LogId,
-    /// Which start of ours this is: it rises with each, and is on disk before the first message.
+    /// The number of this start: it rises with each one, and is on disk before the first message.
     pub incarnation: u64,
 }
 
-impl Me {
-    /// The voter that we are.
+impl LocalPeer {
+    /// The voter that we are: peer and log.
     #[must_use]
     pub fn voter(&self) -> Voter {
         Voter { peer: self.peer, log: self.log }
     }
 }
 
-impl Law {
-    /// Whether this rule holds.
+impl Validator {
+    /// Whether this rule is in force.
     #[must_use]
     pub fn keeps(&self, rule: Rule) -> bool {
         self.rules.keeps(rule)
@@ -113,20 +116,21 @@ impl Law {
         }
     }
 
-    /// Checks the link of `base` (its series without Regroups), whose voters are `voters` and whose ledger is
-    /// `ledger`; no weight in it may be above `weight_max`.
+    /// Checks the link after `base` (its series without Regroups), whose voters are `voters` and
+    /// whose ledger is `ledger`; no weight in it may be above `weight_max`.
     ///
     /// # Errors
-    /// [`Fault::Certificate`] of whoever made the link.
+    /// [`Fault::Certificate`] of the peer that made the link.
     pub fn check_link(
         &self,
         base: Series,
-        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
+        voters: &[Voter],
+        ledger: Option<&Arc<Ledger>>,
         weight_max: u64,
         link: &Link,
     ) -> Result<(), Fault> {
         let roster = &link.certificate.roster;
-        let (series, voters) = self.follow(base, (voters, ledger), &link.openings)?;
+        let (series, voters) = self.follow(base, voters, ledger, &link.openings)?;
         self.check_who(ledger, &voters, roster, &link.receipt)
             .map_err(CertificateFault::from)
             .map_err(Fault::Certificate)?;
@@ -141,8 +145,8 @@ impl Law {
         check_sums(weight_max, receipt).map_err(CertificateFault::from).map_err(Fault::Certificate)
     }
 
-    /// Whether a voter of an earlier epoch signed a link that was checked: by a vote, or by a Join of a Regroup on the way
-    /// (G11).
+    /// Whether a voter of an earlier epoch has signed a link that was checked, by a vote or by a
+    /// Join of a Regroup on the way (G11).
     #[must_use]
     pub fn has_signed(&self, voter: &Voter, link: &Link) -> bool {
         let Certificate { roster, dones } = &link.certificate;
@@ -153,33 +157,36 @@ impl Law {
             || votes.any(|(author, signature)| self.signed(author, &done(), signature))
     }
 
-    /// Checks a chain of Regroups from `base` on: where it leads, and who votes there.
+    /// Checks a chain of Regroups from `base` on, and returns the
+    /// series it leads to and its voters.
     ///
     /// # Errors
-    /// [`Fault::Certificate`] of whoever made it.
+    /// [`Fault::Certificate`] of the peer that made the chain.
     pub fn follow(
         &self,
         base: Series,
-        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
+        voters: &[Voter],
+        ledger: Option<&Arc<Ledger>>,
         openings: &[Opening],
     ) -> Result<(Series, Vec<Voter>), Fault> {
-        let mut place = (base, voters.to_vec());
+        let mut last = (base, voters.to_vec());
         let mut before = Vec::new();
         for opening in openings {
-            before.push(place);
-            place = self.check_opening(&before, ledger, opening)?;
+            before.push(last);
+            last = self.check_opening(&before, ledger, opening)?;
         }
-        Ok(place)
+        Ok(last)
     }
 
-    /// Whether anybody may propose `regroup` in a series of `voters` (R12, R14, R15), as far as
-    /// that can be told without knowing who is present.
+    /// Whether a Regroup in a series of `voters` is lawful (R12, R14, R15), as far as that can be
+    /// decided without knowing which voters are present.
     ///
     /// # Errors
     /// [`Fault::Certificate`] of its proposer.
     pub fn check_regroup(
         &self,
-        (voters, ledger): (&[Voter], Option<&Arc<Ledger>>),
+        voters: &[Voter],
+        ledger: Option<&Arc<Ledger>>,
         regroup: &Regroup,
     ) -> Result<(), Fault> {
         let Regroup { members, absent, .. } = regroup;
@@ -198,7 +205,7 @@ impl Law {
         let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
         require(peers.len() == members.len(), CertificateFault::RegroupNamesTwice)?;
         require(!founding || members.len() >= self.peers_min, CertificateFault::TooFewFounders)?;
-        // By key: a voter that has lost its log comes back with another one.
+        // By key: a voter that has lost its log comes back with another log.
         let voted = |member: &Voter| voters.iter().any(|voter| voter.peer == member.peer);
         require(founding || members.iter().all(voted), CertificateFault::RegroupOfNoVoter)?;
         let outside = voters.iter().filter(|voter| !members.contains(voter));
@@ -211,7 +218,7 @@ impl Law {
         opening.regroup.series.regrouped(wire::opening_digest(&self.run, opening))
     }
 
-    /// `chain` are the series up to the one that it leaves, each with its voters.
+    /// `chain` is every series up to the one that the Regroup leaves, each with its voters.
     fn check_opening(
         &self,
         chain: &[(Series, Vec<Voter>)],
@@ -223,8 +230,8 @@ impl Law {
             chain.last().ok_or(Fault::Certificate(CertificateFault::RegroupOfNoSeries))?;
         let (series, depth) = (*series, depth_of(chain));
         require(regroup.series == series, CertificateFault::RegroupOfOtherSeries)?;
-        self.check_regroup((voters, ledger), regroup)?;
-        // One Join each, in the order of the members: no signature is looked at twice.
+        self.check_regroup(voters, ledger, regroup)?;
+        // One Join of each member, in the members' order: no signature is checked twice.
         require(opening.joins.len() == regroup.members.len(), CertificateFault::JoinsMissing)?;
         let digest = wire::regroup_digest(&self.run, regroup);
         for (member, (author, join, signature)) in regroup.members.iter().zip(&opening.joins) {
@@ -241,11 +248,11 @@ impl Law {
         Ok((self.opened(opening), regroup.members.clone()))
     }
 
-    /// Whether a roster may keep what it keeps (R10, R32), but for the seals. Numbers and ranges are
-    /// anybody's: each is compared with what there can be before it is counted with (D1).
+    /// Whether a roster may keep the chunks it names (R10, R32), except for the seals. Numbers and
+    /// ranges come from a peer: each is compared with its bound before it is used (D1).
     ///
     /// # Errors
-    /// What its proposer should have seen.
+    /// The fault of its proposer, which could have checked it.
     pub fn check_keep(&self, roster: &Roster) -> Result<(), RosterFault> {
         let keep = &roster.keep;
         let chunks = || keep.iter().flat_map(|keep| &keep.chunks);
@@ -271,10 +278,10 @@ impl Law {
         Ok(self.check_parts(&parts)?)
     }
 
-    /// Whether the owner of each chunk that a roster keeps has sealed it (R30).
+    /// Whether the owner of each kept chunk has sealed it (R30).
     ///
     /// # Errors
-    /// What its proposer should have seen.
+    /// The fault of its proposer, which could have checked it.
     pub fn check_seals(&self, roster: &Roster) -> Result<(), RosterFault> {
         let sealed = |keep: &Keep, kept: &Kept| {
             let owner = keep.owner(kept.chunk).map(|owner| owner.peer);
@@ -285,11 +292,11 @@ impl Law {
         rule(roster.keep.iter().all(all), RosterFault::Unsealed)
     }
 
-    /// Whether an update can have these parts: no block twice, and some left for the roster that formed
-    /// it.
+    /// Whether an update can have these parts: no block twice, and some blocks left
+    /// for the roster that formed it.
     ///
     /// # Errors
-    /// What whoever formed it should have seen.
+    /// The fault of the peer that formed it.
     pub fn check_parts(&self, parts: &[Part]) -> Result<(), ValueFault> {
         rule(parts.len() <= CHUNKS_MAX, ValueFault::ManyParts)?;
         for Part { members, blocks, .. } in parts {
@@ -305,7 +312,8 @@ impl Law {
         rule(all != Blocks::all(self.elements), ValueFault::NothingLeft)
     }
 
-    /// Whether a quorum of the voters of its series, which is one of `chain`, accepted the roster of a vote (R5).
+    /// Whether a quorum of the voters of its series, which is one of `chain`,
+    /// accepted the roster of a vote (R5).
     #[must_use]
     pub fn has_ground(&self, chain: &[(Series, Vec<Voter>)], voted: &Voted) -> bool {
         let Voted { depth, roster, update, .. } = voted;
@@ -319,8 +327,8 @@ impl Law {
             && self.grounds(voted).is_some_and(|by| self.is_accepted(roster, voters, &by))
     }
 
-    /// Whether the ring of a free roster opened: a quorum of the voters of its series, which is one of `chain`, accepted
-    /// it, and so did everybody with a place (R5).
+    /// Whether the ring of a free roster opened: a quorum of the voters of its series, which is one
+    /// of `chain`, accepted it, and so did every member with a position (R5).
     #[must_use]
     pub fn has_opened(&self, chain: &[(Series, Vec<Voter>)], opened: &Opened) -> bool {
         let Opened { roster, accepts, .. } = opened;
@@ -330,7 +338,7 @@ impl Law {
             .is_some_and(|((_, voters), accepted)| self.ring_opens(roster, voters, &accepted))
     }
 
-    /// Whether the ring of a roster opens, once these have accepted it (R5, R32).
+    /// Whether the ring of a roster opens, once these peers have accepted it (R5, R32).
     #[must_use]
     pub fn ring_opens(
         &self,
@@ -349,7 +357,7 @@ impl Law {
         self.quorum.holds(voters, |voter| accepted.contains(&voter.peer) && names(voter))
     }
 
-    /// The members that accepted a roster, if each of these signatures says so.
+    /// The members that accepted a roster, if every one of these signatures is valid.
     fn acceptors(
         &self,
         roster: &Roster,
@@ -360,7 +368,8 @@ impl Law {
         self.signers_of(roster, &accept, accepts)
     }
 
-    /// The members that gave ground for a vote, if each of its signatures does.
+    /// The members whose signatures prove that a vote was allowed;
+    /// `None` if one of them is invalid.
     fn grounds(&self, Voted { roster, update, accepts, .. }: &Voted) -> Option<BTreeSet<PeerId>> {
         if !(self.quorum.prepares() && roster.is_free()) {
             return self.acceptors(roster, accepts);
@@ -370,8 +379,9 @@ impl Law {
         self.signers_of(roster, &Message::Prepared(prepared), accepts)
     }
 
-    /// The authors of signatures over a message: `None` where there are too many, or where one is repeated, of no member,
-    /// or wrong. Proofs are kept and passed on as they came, so nothing idle may be in them.
+    /// The authors of signatures over a message; `None` if there are too many, or if one is
+    /// repeated, wrong, or not by a member. Proofs are stored and passed on as they came, so they
+    /// must not contain signatures that prove nothing.
     fn signers_of(
         &self,
         roster: &Roster,
@@ -391,7 +401,7 @@ impl Law {
     /// Checks that a quorum of `voters` voted for `receipt` on `roster`.
     ///
     /// # Errors
-    /// [`Fault::Certificate`] of whoever made the certificate.
+    /// [`Fault::Certificate`] of the peer that made the certificate.
     fn check_dones(
         &self,
         voters: &[Voter],
@@ -412,7 +422,7 @@ impl Law {
         require(decided, CertificateFault::NoQuorum)
     }
 
-    /// The vote for `receipt` on `roster`.
+    /// The vote for `receipt` on `roster`, as each voter signs it.
     #[must_use]
     pub fn done(&self, roster: &Roster, receipt: &Receipt) -> Done {
         Done {
@@ -423,18 +433,19 @@ impl Law {
         }
     }
 
-    /// Whether `signature` is `author`'s over `message`.
+    /// Whether `signature` is `author`'s over `message` in this run.
     #[must_use]
     pub fn signed(&self, author: &PeerId, message: &Message, signature: &Signature) -> bool {
         self.key.check(author, message.tag(), &self.run, &wire::canonical(message), signature)
     }
 }
 
-/// Whether a value's sums can be (G11, R31): each names a peer once, with a weight that the epoch can hold, a
-/// start of a peer has one weight in all of them, and together they can be counted.
+/// Whether a value's sums are possible (G11, R31): each names a peer once, with a
+/// weight that the epoch can hold, one start of a peer has one weight in all of them,
+/// and the total fits into 64 bits.
 ///
 /// # Errors
-/// What whoever formed it should have seen.
+/// The fault of the peer that formed it.
 pub fn check_sums(weight_max: u64, receipt: &Receipt) -> Result<(), ValueFault> {
     let Receipt { members, parts, .. } = receipt;
     let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
@@ -454,22 +465,24 @@ pub fn check_sums(weight_max: u64, receipt: &Receipt) -> Result<(), ValueFault> 
     Ok(())
 }
 
-/// Whether the vote that a Join in a series at `depth` carries can have been given: in that series, or
-/// in one that it descends from.
+/// Whether the vote that a Join in a series at `depth` carries is possible: it was given in that
+/// series, or in one that it descends from.
 #[must_use]
 pub fn can_have_voted(join: &Join, depth: u32) -> bool {
     join.done.is_none_or(|done| done.depth <= depth)
 }
 
-/// How deep in a chain of series its last one lies.
+/// The depth of the last series in a chain; the first one has depth 0.
 fn depth_of(chain: &[(Series, Vec<Voter>)]) -> u32 {
     u32::try_from(chain.len().saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
+/// Requires a property of a certificate.
 fn require(holds: bool, otherwise: CertificateFault) -> Result<(), Fault> {
     rule(holds, otherwise).map_err(Fault::Certificate)
 }
 
+/// Requires a property, with the fault of whoever asks.
 fn rule<F>(holds: bool, otherwise: F) -> Result<(), F> {
     if holds { Ok(()) } else { Err(otherwise) }
 }
@@ -494,7 +507,7 @@ mod tests {
         assert_eq!(Capacity::Counted(u64::MAX).weight_max(None), WEIGHT_MAX);
     }
 
-    /// Who is in the sums of a value: (peer, incarnation, weight), in the ring and in one part.
+    /// The check of a value's sums: (peer, incarnation, weight), in the ring and in one part.
     fn sums(ring: &[(u8, u64, u64)], part: &[(u8, u64, u64)]) -> Result<(), ValueFault> {
         let members = |of: &[(u8, u64, u64)]| -> Vec<Member> {
             let member = |(peer, incarnation, weight): &(u8, u64, u64)| Member {
@@ -512,7 +525,8 @@ mod tests {
         check_sums(100, &Receipt { series, trust: None, update, members, parts })
     }
 
-    /// What a quorum of three signed proves their votes; one idle signature more, and it proves nothing.
+    /// A quorum of three signatures proves their votes; one needless signature
+    /// more, and it proves nothing.
     #[test]
     fn r8_a_ground_holds_no_idle_signature() {
         let keys = [1, 2, 3, 4].map(|seed| Keypair::from_seed(&[seed; 32]));
@@ -537,7 +551,8 @@ mod tests {
         let (peers_min, elements, capacity) = (1, 1, Capacity::Counted(100));
         let key = keys[0].clone();
         let (level, organiser, rules) = (Level::Open, key.peer(), Rules::ALL);
-        let law = Law { run, key, peers_min, quorum, elements, capacity, level, organiser, rules };
+        let validator =
+            Validator { run, key, peers_min, quorum, elements, capacity, level, organiser, rules };
         let digest = wire::roster_digest(&run, &roster);
         let accept = |by: &Keypair| {
             let accept = Message::Accept(Accept { series, roster: digest });
@@ -546,7 +561,7 @@ mod tests {
         let holds = |accepts: Vec<(PeerId, Signature)>| {
             let (roster, update) = (roster.clone(), Digest([5; 32]));
             let voted = Voted { depth: 0, roster, update, accepts };
-            law.has_ground(&[(series, voters.clone())], &voted)
+            validator.has_ground(&[(series, voters.clone())], &voted)
         };
         let [a, b, c, stranger] = keys.each_ref().map(accept);
         assert!(holds(vec![a, b]) && holds(vec![a, b, c]));
@@ -558,7 +573,7 @@ mod tests {
         assert!(!holds(many), "too many");
         let opened = |accepts: Vec<(PeerId, Signature)>| {
             let opened = Opened { series, roster: roster.clone(), accepts };
-            law.has_opened(&[(series, voters.clone())], &opened)
+            validator.has_opened(&[(series, voters.clone())], &opened)
         };
         assert!(opened(vec![a, b, c]) && !opened(vec![a, b]), "the ring opens with all");
         assert!(!opened(vec![a, b, c, (c.0, a.1)]), "a wrong one beside the right one");
@@ -587,7 +602,7 @@ mod tests {
     #[test]
     fn g11_what_a_sum_can_hold_is_bounded() {
         assert_eq!(sums(&[(1, 1, 100), (2, 1, 0)], &[(1, 1, 100), (3, 1, 5)]), Ok(()));
-        // A peer that started anew is in two sums with two deltas.
+        // A peer that was restarted is in two sums with two deltas.
         assert_eq!(sums(&[(1, 2, 100)], &[(1, 1, 7)]), Ok(()));
         assert_eq!(sums(&[(1, 1, 101)], &[]), Err(ValueFault::TooHeavy));
         assert_eq!(sums(&[(1, 1, 1)], &[(2, 1, 101)]), Err(ValueFault::TooHeavy));

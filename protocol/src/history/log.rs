@@ -1,9 +1,9 @@
-//! The log of a peer: what it must have on disk before it goes on (R1, R13, R16, R19–R21).
+//! The log of a peer: what must be on disk before it goes on (R1, R13, R16, R19–R21).
 //!
-//! A machine changes its votes only by a [`Record`] that it also hands out, so votes are a fold over
-//! records: whoever folds the records that a disk still has is bound as before (R20). The caller
-//! appends each record in the order in which it came out, and flushes it before it applies the first
-//! later output that leaves the machine.
+//! A machine changes its votes only by a [`Record`] that it also hands out, so votes are a fold
+//! over records: a peer that folds the records on its disk is bound as before (R20). The caller
+//! appends each record in the order in which it came out, and flushes it before it carries out the
+//! first later output that leaves the machine.
 //!
 //! | record | before |
 //! |---|---|
@@ -18,8 +18,8 @@
 //! | `Committed`, `Rewound` | a heartbeat with that head, anything of the epoch after it |
 //! | `Marked` | nothing |
 //!
-//! The last four are of the lineage ([`Record::is_of_lineage`]), the others are votes; a log of each
-//! kind is whole by itself. What this does not do: files, flushing, torn tails.
+//! The last four are of the lineage ([`Record::is_of_lineage`]), the others are votes; a log of
+//! each kind is complete by itself. What this does not do: files, flushing, torn tails.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, LazyLock};
@@ -30,74 +30,76 @@ use crate::base::id::{Digest, RunId};
 use crate::message::wire;
 use crate::message::{Head, Link, Opening, Receipt, Regroup, Roster, Series, Voted};
 
-/// What a peer must have on disk before it goes on.
+/// What must be on disk before the peer goes on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Record {
-    /// Nothing below this attempt is accepted or voted for any more (R2).
+    /// A promise: nothing below this attempt is accepted or voted for any more (R2).
     Promised {
-        /// The series.
+        /// The series in which it binds.
         series: Series,
-        /// The attempt.
+        /// The lowest attempt that is still allowed.
         attempt: u64,
     },
-    /// The roster accepted at its attempt, which is promised by that (R3).
+    /// The roster accepted at its attempt, which also promises that attempt (R3).
     Accepted {
-        /// Its body.
+        /// The roster, with its series and attempt.
         roster: Box<Roster>,
     },
     /// A vote on a roster that was accepted, and its ground (R5).
     Voted {
-        /// The vote.
+        /// The vote, with what proves that it was allowed.
         voted: Box<Voted>,
     },
-    /// A Regroup joined: its series, and those that this one descends from, are left for ever (R13).
+    /// A Regroup that was joined: its series, and those that this one
+    /// descends from, are closed (R13).
     Joined {
-        /// Its body.
+        /// The Regroup, with its members and absent voters.
         regroup: Regroup,
-        /// The highest vote that went along.
+        /// The highest vote in the series left, which the Join carries.
         done: Option<Box<Voted>>,
     },
-    /// The series of a Regroup is entered; the one before is left for ever, also by who had no vote.
+    /// The series of a Regroup is entered; the one before is closed,
+    /// even for a peer without a vote.
     Opened {
         /// The Regroup with all its Joins.
         opening: Opening,
     },
-    /// A goodbye that others may go on without us after: the series is left for ever (R29).
+    /// A goodbye after which others may go on without us: the series is closed (R29).
     Left {
-        /// The series.
+        /// The series that the goodbye closes.
         series: Series,
     },
     /// An epoch is decided: its receipt, certificate and Regroups. The update is on disk.
     Decided {
-        /// All that proves it.
+        /// Receipt, certificate and Regroups.
         link: Box<Link>,
     },
-    /// The epoch that was decided last is committed.
+    /// The outer step of the epoch decided last was taken.
     Committed {
-        /// The new head.
+        /// The head after that epoch.
         head: Head,
     },
-    /// The head was at this epoch at that time: now and then, so that a restart does not forget how old is what
-    /// a greater head undoes (G11).
+    /// The head was at this epoch at that time. Written now and then, so that a restart still knows
+    /// how old the epochs are that a greater head undoes (G11).
     Marked {
-        /// The epoch.
+        /// The epoch of the head then.
         epoch: u64,
-        /// Seconds since 1970.
+        /// The time, in seconds since 1970.
         unix: u64,
     },
-    /// What lies beyond this epoch is given up for a greater head (R23), once its last epoch is
-    /// committed: a log that ends before says that nothing was given up.
+    /// The epochs after this one are given up for a greater head (R23). It takes effect once the
+    /// greater head's last epoch is committed: a log that ends before gives up nothing.
     Rewound {
-        /// The last epoch that stays.
+        /// The last epoch that stays in the lineage.
         epoch: u64,
-        /// The greater head.
+        /// The head whose commit completes it.
         to: Head,
     },
-    /// The value of a free roster that was accepted, of which we have said that we hold it (R5).
+    /// The value of a free roster that was accepted, and which we have said to hold (R5).
     Prepared {
-        /// The series.
+        /// The series in which it was accepted.
         series: Series,
-        /// The attempt of the roster.
+        /// The attempt at which it was accepted.
         attempt: u64,
         /// BLAKE3 of the update's bytes.
         update: Digest,
@@ -105,19 +107,19 @@ pub enum Record {
 }
 
 impl Record {
-    /// Its bytes, at most [`wire::RECORD_BYTES_MAX`].
+    /// The canonical bytes, at most [`wire::RECORD_BYTES_MAX`].
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         wire::canonical(self)
     }
 
-    /// Reads one; `None` if the bytes are not the canonical form of any.
+    /// Reads a record; `None` if the bytes are not the canonical form of one.
     #[must_use]
     pub fn open(bytes: &[u8]) -> Option<Self> {
         wire::open_record(bytes)
     }
 
-    /// Whether it is of the lineage, and not a vote.
+    /// Whether it belongs to the lineage; if not, it is a vote.
     #[must_use]
     pub fn is_of_lineage(&self) -> bool {
         match self {
@@ -139,30 +141,30 @@ impl Record {
 /// When our head was at an epoch, by the wall clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// The epoch.
+    /// The epoch of our head then.
     pub epoch: u64,
-    /// Seconds since 1970.
+    /// The time, in seconds since 1970.
     pub unix: u64,
 }
 
-/// What a restarted peer still has.
+/// What a restarted peer still has on its disk.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
-    /// The epochs up to the head of the restored state, from the first one on ([`lineage`]).
+    /// The epochs from the first one up to the head of the restored state ([`lineage`]).
     pub lineage: Vec<(Head, Link)>,
-    /// When its head was where, the oldest first ([`marks`]).
+    /// When its head was at which epoch, the oldest mark first ([`marks`]).
     pub marks: Vec<Mark>,
-    /// Every record of its votes, in order, of epochs beyond that head too.
+    /// Every record of its votes, in order, including those of epochs after that head.
     pub votes: Vec<Record>,
 }
 
 /// The epochs that `records` commit after `genesis`. A record that does not follow on those before
-/// it is left out: then the log is damaged, and the rest is fetched from others.
+/// it is left out: then the log is damaged, and the rest is fetched from other peers.
 #[must_use]
 pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<(Head, Link)> {
     let mut lineage: Vec<(Head, Link)> = Vec::new();
     let mut decided = None;
-    // The lineage that is being given up, and for which head.
+    // The lineage that is being given up, and the head that replaces it.
     let mut leaving: Option<(Vec<(Head, Link)>, Head)> = None;
     for record in records {
         match record {
@@ -198,8 +200,9 @@ pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<
     leaving.map_or(lineage, |(stayed_on, _)| stayed_on)
 }
 
-/// The newest marks of a log on the lineage that it ends with, at most [`MARKS_MAX`]. Those beyond an epoch that
-/// was gone back to are left out, also where the log does not tell that the other lineage was reached.
+/// The newest marks of a log, at most [`MARKS_MAX`], on the lineage that it ends with.
+/// Marks of epochs that were given up are left out, even if the log does not show that
+/// the other lineage was reached.
 #[must_use]
 pub fn marks<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Mark> {
     let mut marks: VecDeque<Mark> = VecDeque::new();
@@ -214,7 +217,7 @@ pub fn marks<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Mark> {
     marks.into()
 }
 
-/// Marks that a log is asked for: those of a day, at the shortest interval between two.
+/// The most marks that are used: those of a day, at the shortest interval between two.
 pub const MARKS_MAX: usize = 24 * 60 * 60 / 10;
 
 /// Whether a receipt leads from an epoch of the lineage to `head`.
@@ -235,8 +238,9 @@ fn place(epoch: u64) -> usize {
     usize::try_from(epoch).unwrap_or(usize::MAX)
 }
 
-/// R19: the first update that `votes` vote for in an epoch beyond `epoch` and that is not `readable`.
-/// Where there is one, the log counts as lost: it is never written again, and its owner creates another.
+/// R19: the first update that `votes` vote for in an epoch after `epoch` and that is
+/// not `readable`. If there is one, the log counts as lost: it is never written again,
+/// and its owner creates another.
 #[must_use]
 pub fn unreadable(votes: &[Record], epoch: u64, readable: &BTreeSet<Digest>) -> Option<Digest> {
     let voted = votes.iter().filter_map(|record| match record {
@@ -263,22 +267,22 @@ pub struct Bound {
     opened: Option<Opening>,
 }
 
-/// A Regroup that binds.
+/// A Regroup that was joined, and binds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Its digest.
+    /// Digest of the Regroup, which the Join names.
     pub digest: Digest,
-    /// Its body.
+    /// The Regroup, with its members and absent voters.
     pub regroup: Regroup,
-    /// The highest vote that went along.
+    /// The highest vote that the Join carries.
     pub done: Option<Voted>,
 }
 
-/// What binds in a series of which the log says nothing.
+/// The bound of a series without any record: nothing.
 static UNBOUND: LazyLock<Bound> = LazyLock::new(Bound::default);
 
 impl Votes {
-    /// The votes that `records` tell of, in order.
+    /// The votes that `records` contain, taken in order.
     #[must_use]
     pub fn replay<'a>(run: &RunId, records: impl IntoIterator<Item = &'a Record>) -> Self {
         let mut votes = Self::default();
@@ -286,13 +290,13 @@ impl Votes {
         votes
     }
 
-    /// What binds in `series`.
+    /// What binds in `series`; nothing if no record names it.
     #[must_use]
     pub fn of(&self, series: Series) -> &Bound {
         self.0.get(&series).unwrap_or(&UNBOUND)
     }
 
-    /// Takes one record; those of the lineage bind nobody.
+    /// Takes one record. Records of the lineage bind nothing.
     pub fn append(&mut self, run: &RunId, record: &Record) {
         match record {
             Record::Promised { series, attempt } => {
@@ -334,7 +338,7 @@ impl Votes {
         }
     }
 
-    /// Forgets what lies up to `epoch`.
+    /// Drops the votes of all epochs up to `epoch`, which are decided.
     pub fn forget(&mut self, epoch: u64) {
         self.0.retain(|series, _| series.epoch > epoch);
     }
@@ -342,11 +346,13 @@ impl Votes {
     /// R13: a promise of infinity, in `series` and in those that it descends from.
     fn close(&mut self, series: Series) {
         self.of_mut(series).closed = true;
-        // Each series of this epoch and parent that led to another one is left: the one before too.
+        // Each series of this epoch and parent that led to another one
+        // is closed, the one before too.
         let beside = self.0.iter_mut().filter(|(other, _)| other.is_beside(&series));
         beside.filter(|(_, bound)| bound.opened.is_some()).for_each(|(_, b)| b.closed = true);
     }
 
+    /// The bound of a series; a new one forbids nothing.
     fn of_mut(&mut self, series: Series) -> &mut Bound {
         self.0.entry(series).or_default()
     }
@@ -359,19 +365,19 @@ impl Bound {
         if self.closed { u64::MAX } else { self.promised }
     }
 
-    /// The highest attempt promised before a Join closed the series.
+    /// The highest attempt promised, even if a Join has closed the series.
     #[must_use]
     pub fn attempt(&self) -> u64 {
         self.promised
     }
 
-    /// The roster accepted at an attempt.
+    /// Digest of the roster accepted at an attempt.
     #[must_use]
     pub fn accepted(&self, attempt: u64) -> Option<Digest> {
         self.accepted.get(&attempt).map(|(digest, _)| *digest)
     }
 
-    /// Every roster accepted, by attempt.
+    /// Every accepted roster, by rising attempt.
     pub fn rosters(&self) -> impl Iterator<Item = (Digest, &Arc<Roster>)> {
         self.accepted.values().map(|(digest, roster)| (*digest, roster))
     }
@@ -382,24 +388,24 @@ impl Bound {
         self.prepared.get(&attempt).copied()
     }
 
-    /// The vote at an attempt.
+    /// The vote given at an attempt.
     #[must_use]
     pub fn done(&self, attempt: u64) -> Option<&Voted> {
         self.dones.get(&attempt)
     }
 
-    /// Every vote, by attempt.
+    /// Every vote, by rising attempt.
     pub fn dones(&self) -> impl DoubleEndedIterator<Item = &Voted> {
         self.dones.values()
     }
 
-    /// Whether a goodbye of ours has closed it.
+    /// Whether a goodbye of ours has closed the series.
     #[must_use]
     pub fn has_left(&self) -> bool {
         self.left
     }
 
-    /// The last Regroup joined.
+    /// The last Regroup joined in this series.
     #[must_use]
     pub fn joined(&self) -> Option<&Joined> {
         self.joined.as_ref()

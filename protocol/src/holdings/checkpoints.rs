@@ -1,7 +1,8 @@
 //! States: which are on disk and served, which one is written next, and what an earlier start left.
 //!
-//! The newest three on disk are served. A slow joiner needs longer than three epochs for one, so one
-//! that was asked for within the last minute is *pinned*: its file has no name any more, but stays open.
+//! The newest three on disk are served. A slow joiner needs longer than three epochs
+//! for one, so a state that was requested within the last minute is *pinned*: its file
+//! is unlinked, but stays open.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -9,38 +10,38 @@ use std::time::Duration;
 use super::interface::{Location, Name};
 use crate::base::id::Digest;
 use crate::base::time::Time;
-use crate::history::log::{self, Mark, Record, Recovered};
+use crate::history::log::{self, Record, Recovered};
 use crate::message::{Head, Link};
 
-/// Checkpoints that are kept on disk.
+/// Checkpoints that are kept on disk. Each takes eight bytes a parameter.
 pub const CHECKPOINTS: usize = 3;
 
-/// The most states that are pinned at once: each is a checkpoint on disk beyond those that are
-/// kept.
+/// The most states that are pinned at once. Each costs one more checkpoint of disk space.
 pub const PINNED_MAX: usize = 2;
 
-/// A peer that still fetches a state asks for a piece of it within this time: twice as long as a
-/// request may take.
+/// A peer that still fetches a state requests a piece of it within this time, which is twice
+/// as long as a request may take.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The states that are here.
+/// The states that are in memory, on disk and being written.
 #[derive(Clone, Debug)]
 pub(super) struct Checkpoints {
     /// The newest state, which is in memory.
     pub(super) newest: Head,
-    /// On disk, the newest last.
+    /// States on disk, the newest last.
     saved: VecDeque<Head>,
-    /// The published weights that the run begins with; of no run by themselves.
+    /// The published weights with which the run begins; they belong to no run.
     published: Option<Digest>,
     asked: BTreeMap<Digest, Time>,
     pinned: Vec<Digest>,
-    /// The one that is being written.
+    /// The state that is being written.
     pub(super) saving: Option<Head>,
-    /// A state that was fetched and is not on disk yet: it is our head once it is.
+    /// A state that was fetched and is not on disk yet. It becomes our head once it is.
     pub(super) loaded: Option<Head>,
 }
 
 impl Checkpoints {
+    /// Begins with what the disk has: the newest checkpoint, and the published weights.
     pub(super) fn new(newest: Head, saved: Option<Head>, published: Option<Digest>) -> Self {
         Self {
             newest,
@@ -53,19 +54,19 @@ impl Checkpoints {
         }
     }
 
-    /// The epoch of the newest whole checkpoint.
+    /// The epoch of the newest complete checkpoint; 0 if there is none.
     pub(super) fn whole(&self) -> u64 {
         self.saved.back().map_or(0, |saved| saved.epoch)
     }
 
-    /// The fetched state that is our head now.
+    /// The fetched state, if it is on disk now and so becomes our head.
     pub(super) fn take_loaded(&mut self) -> Option<Head> {
         let saved = self.saved.back().map(|saved| saved.state);
         self.loaded.take_if(|head| saved == Some(head.state))
     }
 
-    /// The state to write now, if one is due: while one is being written, only the newest of the next
-    /// waits. Genesis is on every disk.
+    /// The state to write now, if one is due. While one is being written, only the newest of the
+    /// next ones waits. Genesis is on every disk.
     pub(super) fn due(&mut self) -> Option<Head> {
         let saved = self.saved.back().map(|saved| saved.state);
         let newest = self.newest;
@@ -91,7 +92,8 @@ impl Checkpoints {
         before.difference(&after).copied().collect()
     }
 
-    /// Where a state is, if it is here. It counts as asked for: whoever asks will ask again.
+    /// The location of a state, if it is here. It counts as requested,
+    /// since the peer will ask again.
     pub(super) fn ask(&mut self, now: Time, state: Digest) -> Option<Location> {
         let here = self.newest.state == state || self.on_disk().any(|saved| saved == state);
         if here {
@@ -101,13 +103,15 @@ impl Checkpoints {
         here.then_some(if newest { Location::Newest } else { Location::Checkpoint(state) })
     }
 
-    /// Forgets who has stopped asking. Returns the states that are served no more because of that.
+    /// Forgets requests that are too old. Returns the states that are
+    /// served no more because of that.
     pub(super) fn forget(&mut self, now: Time) -> Vec<Digest> {
         self.asked.retain(|_, at| now < *at + ASKED_WITHIN);
         let asked = &self.asked;
         self.pinned.extract_if(.., |state| !asked.contains_key(state)).collect()
     }
 
+    /// Every state that a donor can serve from disk.
     fn on_disk(&self) -> impl Iterator<Item = Digest> {
         let saved = self.saved.iter().map(|saved| saved.state);
         saved.chain(self.pinned.iter().copied()).chain(self.published)
@@ -117,42 +121,44 @@ impl Checkpoints {
 /// What a disk still proves of an earlier start (R19–R21).
 #[derive(Clone, Debug)]
 pub struct Restored<S> {
-    /// The state at the head.
+    /// The state at the head that was restored.
     pub state: S,
-    /// For the machine: the lineage up to that head, and the votes.
+    /// Input for the machine: the lineage up to that head, and the votes.
     pub recovered: Recovered,
-    /// The epoch that the receipts lead to; above that of the state, the rest has to be fetched.
+    /// The epoch to which the receipts lead; if it is above the
+    /// state's, the rest has to be fetched.
     pub known: u64,
-    /// Updates beyond that head that the votes name and that are readable.
+    /// Readable updates that the votes name for epochs after that head.
     pub held: BTreeSet<Digest>,
-    /// Whether the log of votes counts as lost: then [`Recovered::votes`] is empty.
+    /// Whether the log of votes counts as lost (R19); then [`Recovered::votes`] is empty.
     pub is_lost: bool,
 }
 
-/// What `votes` and a `lineage`, with its marks, lead to from the newest whole checkpoint on it, which is `from`, of
-/// `epoch`: the state after all later updates, each the one that its receipt names. `step` gives the
-/// state after one more epoch, if its update is there and leads to that head; where one is missing, the
-/// head is the one before, and others are asked for the rest (R21).
+/// Restores the head from what the logs have (`stored`) and the newest complete checkpoint on
+/// their lineage, the `state` of `epoch`. The updates after that are applied, each the one that
+/// its receipt names. `step` returns the state after one more epoch, if its update is there and
+/// leads to that head. Where one is missing, the head is the one before, and the rest is
+/// fetched from other peers (R21).
 ///
-/// The votes bind as before, unless one of them is for an update beyond that head of which `reads` says
-/// that it cannot be read and applied, or the head lies behind `forgotten`, up to which the log of votes
-/// has dropped epochs: then the log is lost (R19).
+/// The votes bind as before, unless one of them is for an update after that head that `reads`
+/// cannot read and apply, or the head lies before `forgotten`, up to which the log of votes has
+/// dropped epochs. Then the log is lost (R19).
 pub fn restore<S>(
-    (mut lineage, marks): (Vec<(Head, Link)>, Vec<Mark>),
-    (mut epoch, from): (u64, S),
-    votes: Vec<Record>,
+    stored: Recovered,
     forgotten: u64,
+    mut epoch: u64,
+    mut state: S,
     mut step: impl FnMut(&S, &Head, &Link) -> Option<S>,
     mut reads: impl FnMut(Name) -> bool,
 ) -> Restored<S> {
+    let Recovered { mut lineage, marks, votes } = stored;
     let known = lineage.last().map_or(0, |(head, _)| head.epoch);
-    let place = |epoch| usize::try_from(epoch).unwrap_or(usize::MAX);
-    let mut state = from;
-    for (head, link) in lineage.get(place(epoch)..).unwrap_or_default() {
+    let index = |epoch| usize::try_from(epoch).unwrap_or(usize::MAX);
+    for (head, link) in lineage.get(index(epoch)..).unwrap_or_default() {
         let Some(next) = step(&state, head, link) else { break };
         (epoch, state) = (head.epoch, next);
     }
-    lineage.truncate(place(epoch));
+    lineage.truncate(index(epoch));
     let named: BTreeSet<Name> = votes
         .iter()
         .filter_map(|vote| match vote {
@@ -193,7 +199,7 @@ mod tests {
         }
         assert!(save(&mut states, 4, 5).is_empty() && save(&mut states, 5, 5).is_empty());
         assert_eq!(states.whole(), 5);
-        // The third one in need of a pin takes that of whoever asked longest ago.
+        // The third state that needs a pin takes that of the one that was requested longest ago.
         assert_eq!(save(&mut states, 6, 5), [Digest([1; 32])]);
         assert_eq!(save(&mut states, 7, 5), [Digest([4; 32])], "nobody asked for it");
         assert_eq!(

@@ -17,19 +17,20 @@ use crate::ring::codec::Codec;
 /// What must be known before a start.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The settings of the peer.
+    /// The settings of the peer inside.
     pub peer: peer::Config,
-    /// How deltas travel.
+    /// The codec of the run, which determines the length of an update.
     pub codec: Codec,
-    /// The state at the head, which is in memory.
+    /// The head, whose state is in memory.
     pub newest: Head,
-    /// The newest whole checkpoint on disk, if there is one.
+    /// The newest complete checkpoint on disk, if there is one.
     pub saved: Option<Head>,
-    /// The published weights that the run begins with, which are on disk.
+    /// The published weights with which the run begins, which are on disk.
     pub published: Option<Digest>,
-    /// The run's tokenizer, if there is one; it is on disk.
+    /// The run's tokenizer, if it has one; it is on disk.
     pub file: Option<Digest>,
-    /// The files of the run's data that are handed out, where its manifest allows it; they are on disk.
+    /// The files of the run's data that are handed out, if its manifest
+    /// allows that; they are on disk.
     pub data: Vec<Digest>,
     /// Every update on disk, the oldest first.
     pub updates: Vec<Name>,
@@ -37,227 +38,228 @@ pub struct Config {
     pub held: Vec<Digest>,
 }
 
-/// Which update a file holds.
+/// The name of an update, and of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// The epoch that it may be the result of.
+    /// The epoch whose value it may be.
     pub epoch: u64,
-    /// The digest of its bytes.
+    /// BLAKE3 of the update's bytes.
     pub digest: Digest,
 }
 
-/// A chunk: by the roster that computed it, and its number there.
+/// The name of a chunk: the roster that computed it, and its number there.
 pub type Chunk = (Digest, u32);
 
 /// Bytes that the caller has in memory, until they are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Buffer {
-    /// A whole update.
+    /// A whole update, by its digest.
     Update(Digest),
-    /// All that the ring of a roster has computed.
+    /// Everything that the ring of this roster has computed.
     Ring(Digest),
     /// A chunk that another peer has sent.
     Chunk(Chunk),
 }
 
-/// Bytes in memory, or some of them.
+/// A buffer in memory, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Which.
+    /// The buffer that holds the bytes.
     pub buffer: Buffer,
-    /// The part of it that is meant; all of it if `None`.
+    /// The range of bytes that is meant; `None` means all of them.
     pub range: Option<Range<usize>>,
 }
 
-/// The chunks of a roster that its ring did not compute, and where each one is.
+/// The chunks of a roster that its ring did not compute, and the location of each.
 pub type Slices = Vec<(Chunk, Slice)>;
 
-/// Where something lies that another peer has asked for.
+/// Where something that another peer has requested is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// These bytes in memory.
+    /// In memory, in these bytes.
     Memory(Slice),
-    /// A file with an update.
+    /// On disk, in the file of this update.
     Update(Name),
     /// The newest state, in memory.
     Newest,
-    /// A state on disk.
+    /// A state on disk, by its digest.
     Checkpoint(Digest),
     /// The file of the run's tokenizer.
     File,
-    /// A file of the run's data.
+    /// On disk, in a file of the run's data.
     Data,
-    /// In our lineage, as it is now ([`peer::State::answer`]).
+    /// Our lineage, as it is now ([`peer::State::answer`]).
     Lineage,
 }
 
-/// The number that the caller has given to a question of another peer.
+/// The number that the caller has given to a request of another peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Inquiry(pub u64);
 
-/// What became of a write.
+/// How a write to the disk has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
-    /// It is on the disk, and flushed.
+    /// It is on disk, and was flushed.
     Took,
-    /// It is not on the disk.
+    /// It is not on disk: the disk is full or failed.
     Refused,
 }
 
-/// Where a state comes from.
+/// How a new state was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// An outer step gave it.
+    /// It is the result of an outer step.
     Applied,
     /// It was fetched from other peers.
     Loaded,
 }
 
-/// What happened.
+/// What happened to the peer or its caller.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The peer begins, at the head that was restored; once. What the peer is told before, of a partial
-    /// state or of its reach, is only noted.
+    /// The peer begins, at the head that was restored; once. Inputs before this, about a partial
+    /// state or about reachability, are only recorded.
     Start,
-    /// Something for the peer that concerns nothing held: a message, the time, an answer, a delta that
-    /// is frozen, a neighbour that a ring has lost, a state that cannot be had, the wish to leave.
+    /// An input for the peer that concerns no holdings: a message, the time, an answer, a frozen
+    /// delta, a lost ring neighbour, a state that nobody serves, the wish to leave.
     Peer(peer::Input),
-    /// What became of the records of the last [`Output::Write`].
+    /// The outcome of the last [`Output::Write`].
     Written(Disk),
-    /// What became of the update of an [`Output::Keep`].
+    /// The outcome of an [`Output::Keep`].
     Kept(Name, Disk),
-    /// An update that was to be read or fetched is in memory; it has its digest, and can be applied.
+    /// The update of a read or fetch is in memory; it has its digest, and can be applied.
     UpdateCame(Name),
-    /// That update cannot be read, or nobody delivers it.
+    /// That update cannot be read, or no peer delivers it.
     UpdateMissed(Name),
-    /// The chunk of an [`Output::FetchChunk`] is in memory, and is the one that was sealed.
+    /// The chunk of an [`Output::FetchChunk`] is in memory, and matches its seal.
     ChunkCame {
-        /// The ring that it is for.
+        /// Roster of the ring that it is for.
         ring: Digest,
-        /// The chunk.
+        /// The chunk, with its owner's seal.
         finished: Finished,
     },
-    /// Nobody delivers the chunk of an [`Output::FetchChunk`].
+    /// No peer delivers the chunk of an [`Output::FetchChunk`].
     ChunkMissed {
-        /// The ring that it is for.
+        /// Roster of the ring that it is for.
         ring: Digest,
-        /// The chunk.
+        /// The chunk, with its owner's seal.
         finished: Finished,
     },
-    /// A chunk of a ring of ours is finished, with its owner's word.
+    /// A chunk of a ring of ours is finished and sealed by its owner.
     Sealed(Finished),
-    /// A ring has ended before it had computed everything; what it has is in memory as
-    /// [`Buffer::Ring`].
+    /// A ring has ended before it had computed everything; its results are
+    /// in memory as [`Buffer::Ring`].
     RingEnded(Digest),
     /// A ring has computed everything; it is in memory as [`Buffer::Ring`] and [`Buffer::Update`].
     RingHeld {
-        /// Digest of the roster.
+        /// Digest of the roster of the ring.
         roster: Digest,
-        /// Digest of the bytes.
+        /// Digest of the update's bytes.
         update: Digest,
-        /// Bytes per second that we sent.
+        /// Bytes per second that we sent in it.
         send_rate: u64,
     },
     /// The update of an [`Output::Join`] is in memory; `None` if its parts do not fit together.
     Joined {
-        /// Digest of the roster.
+        /// Digest of the roster of the update.
         roster: Digest,
-        /// Digest of its bytes.
+        /// Digest of the update's bytes.
         update: Option<Digest>,
     },
-    /// This is the newest state now, and in memory.
+    /// This is the newest state now, and it is in memory.
     State(Head, Origin),
-    /// What became of the state of the last [`Output::Save`].
+    /// The outcome of the last [`Output::Save`].
     Saved(Disk),
-    /// Another peer asks for something.
+    /// Another peer requests something.
     Asked(Inquiry, Request),
 }
 
-/// What the caller has to do.
+/// What the caller has to do, in order.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Append these to the log and flush it. One write at a time.
+    /// Append these records to the log and flush it. One write at a time.
     Write(Arc<Vec<Record>>),
-    /// Have the update that is in memory on disk, flushed.
+    /// Write the update that is in memory to disk, and flush it.
     Keep(Name),
-    /// Read an update into memory.
+    /// Read an update from disk into memory.
     Read(Name),
-    /// Fetch an update into memory from any of these peers, in this order.
+    /// Fetch an update into memory from any of these peers, trying them in this order.
     FetchUpdate(Name, Vec<PeerId>),
     /// Fetch a chunk that a roster keeps into memory.
     FetchChunk {
-        /// The ring that it is for.
+        /// Roster of the ring that it is for.
         ring: Digest,
-        /// The chunk.
+        /// The chunk, with its owner's seal.
         finished: Finished,
-        /// Its length in bytes.
+        /// The length of the chunk in bytes.
         length: usize,
-        /// Who holds it.
+        /// The peers that claim to hold it.
         holders: Vec<PeerId>,
     },
-    /// Put the update of a roster together, of the bytes of its ring and the chunks that it keeps.
+    /// Put the update of a roster together from the bytes of its ring and the chunks that it keeps.
     Join {
-        /// The roster's ring.
+        /// The ring, with its layout and the chunks kept.
         ring: Arc<Ring>,
-        /// Where each kept chunk is.
+        /// The location of each kept chunk.
         parts: Slices,
     },
-    /// These updates are needed no more, in memory and on disk.
+    /// Remove these updates from memory and from disk.
     Drop(Vec<Name>),
-    /// These bytes are needed in memory no more.
+    /// Remove these bytes from memory.
     Release(Buffer),
     /// Write the newest state to disk, and flush it. One write at a time.
     Save(Head),
-    /// This state is served from disk no more.
+    /// This state is served from disk no more; its file may go.
     Retire(Digest),
-    /// Answer a question with what lies there.
+    /// Answer a request with what is stored there.
     Serve(Inquiry, Location),
-    /// Let a question go unanswered.
+    /// Answer a request with a refusal.
     Refuse(Inquiry),
-    /// Gossip a message.
+    /// Gossip a message to all peers.
     Gossip(Arc<Verified<Message>>),
     /// Send a message directly to a peer; where no stream is open, gossip it with a count.
     Send(PeerId, Arc<Verified<Message>>),
-    /// Run the ring of a roster: we hold all its Accepts. Where it keeps chunks, it computes the rest.
+    /// Run the ring of a roster, all of whose Accepts we hold. If it keeps
+    /// chunks, the ring computes the rest.
     Ring(Arc<Ring>),
-    /// Give up the ring of a roster, if it still runs.
+    /// Stop the ring of this roster, if it still runs.
     Abandon(Digest),
     /// Take the outer step of a committed epoch; its update is in memory.
     Apply(Arc<Apply>),
     /// Ask a peer about its lineage.
     Ask(PeerId, Ask),
-    /// Fetch and load the checkpoint of a verified head from any of these peers. An outer step that has
-    /// not begun is void.
+    /// Fetch and load the checkpoint of a verified head from any of these peers. An outer step
+    /// that has not begun becomes void.
     Fetch {
-        /// The head.
+        /// The head whose state is wanted.
         head: Head,
-        /// Digest of the receipt that leads to it.
+        /// Digest of the receipt that leads to the head.
         r: Digest,
-        /// Who serves it.
+        /// The peers that may serve it, living ones first.
         donors: Vec<PeerId>,
-        /// In which blocks some of our unshared work is in it already (R27, R34).
+        /// The blocks in which the checkpoint already contains some of
+        /// our unshared work (R27, R34).
         spent: Blocks,
     },
-    /// The peers that serve that checkpoint, as far as they are known now; those that are alive
-    /// come first.
+    /// The peers that serve that checkpoint, as far as they are known now, living ones first.
     Donors(Vec<PeerId>),
     /// Train the next epoch, from this many committed tokens on.
     Train {
-        /// The epoch to train.
+        /// The epoch that is trained: the head's plus 1.
         epoch: u64,
         /// Tokens committed on the lineage so far.
         tokens: u64,
     },
-    /// A peer broke a rule: drop it.
+    /// A peer broke a rule: close its connections and report it.
     Fault(PeerId, Fault),
-    /// Something that people may want to see.
+    /// Something that a person may want to see.
     Event(Event),
-    /// We have said farewell: nothing more will come.
+    /// The farewell was sent: this peer gives no more outputs.
     Left,
-    /// Nobody delivers the update of this decided epoch: the process has to end, and to fetch the state
-    /// when it starts again.
+    /// No peer delivers the update of this decided epoch. The process has to end, and fetches
+    /// the state when it starts again.
     Lost {
-        /// The epoch.
+        /// The epoch whose update is lost.
         epoch: u64,
     },
 }

@@ -22,14 +22,16 @@ impl State {
         self.writing.entry(name.digest).or_insert_with(new).rings.extend(ring);
     }
 
-    /// An update is in memory. An update that has to go for it is held no more, and must not be
-    /// voted for (R5).
+    /// An update is in memory. An older one that has to go for it is held no more,
+    /// and must not be voted for (R5).
     pub(super) fn hold(&mut self, name: Name, out: &mut Vec<Output>) {
         let old = self.updates.hold(name);
         self.inbox.extend(old.iter().map(|old| peer::Input::UpdateMissing(old.digest)));
         self.drop_updates(old, out);
     }
 
+    /// The disk has taken or refused an update. A refused one serves from memory, but no vote may name
+    /// it (R19); it is written again after [`DISK_PAUSE`].
     pub(super) fn on_kept(&mut self, now: Time, name: Name, disk: Disk, out: &mut Vec<Output>) {
         let update = name.digest;
         match disk {
@@ -50,7 +52,7 @@ impl State {
         self.on_arrived(now, update, out);
     }
 
-    /// An update is on the disk: it may be voted for.
+    /// An update is flushed: it may be voted for.
     pub(super) fn on_flushed(
         &mut self,
         name: Name,
@@ -59,9 +61,9 @@ impl State {
     ) {
         let update = name.digest;
         self.updates.flushed(&update);
-        match self.updates.place(&update) {
+        match self.updates.location(&update) {
             Some(_) => self.outbox.kept(&update),
-            // Another one was decided meanwhile, or it had to give way: it is not held (R5).
+            // Another one was decided meanwhile, or this one had to give way: it is not held (R5).
             None => return out.push(Output::Drop(vec![name])),
         }
         let fetched = rings.is_empty() || self.steps.under_way.contains(&update);
@@ -72,10 +74,10 @@ impl State {
         self.inbox.extend(fetched.then_some(held));
     }
 
-    /// Tries a full disk again, while the update may still be decided, or others wait to hear from us
-    /// until it is kept.
-    pub(super) fn keep_again(&mut self, name: Name, out: &mut Vec<Output>) {
-        let open = name.epoch >= self.open_epoch() || self.outbox.owes(&name.digest);
+    /// Tries a full disk again, while the update may still be decided or nothing may
+    /// be sent before it is on disk.
+    pub(super) fn retry_keep(&mut self, name: Name, out: &mut Vec<Output>) {
+        let open = name.epoch >= self.open_epoch() || self.outbox.awaits_flush(&name.digest);
         if open && self.updates.is_in_memory(&name.digest) {
             out.push(Output::Keep(name));
         } else {
@@ -84,13 +86,13 @@ impl State {
         }
     }
 
-    /// The disk refuses something.
+    /// The disk has refused a write: drops old updates.
     pub(super) fn make_room(&mut self, out: &mut Vec<Output>) {
         let old = self.updates.make_room(self.checkpoints.whole());
         self.drop_updates(old, out);
     }
 
-    /// Once the last commit is durable, what it was chosen over can go.
+    /// Once the last commit is durable, the updates that were not chosen can go.
     pub(super) fn drop_obsolete(&mut self, out: &mut Vec<Output>) {
         if self.outbox.is_settled() {
             let obsolete = std::mem::take(&mut self.steps.obsolete);
@@ -98,8 +100,8 @@ impl State {
         }
     }
 
-    /// Updates are needed no more. One that is just being written goes when it is on the disk, and is
-    /// not needed then either: removed beside the write, its file could outlive it, or be missed.
+    /// Drops updates. One that is just being written is dropped when the write is done: a file that
+    /// is removed during its write could outlive that, or be missed.
     fn drop_updates(&self, old: Vec<Name>, out: &mut Vec<Output>) {
         let is_written = |name: &Name| {
             self.writing.get(&name.digest).is_some_and(|writing| writing.retry_at.is_none())
@@ -112,7 +114,7 @@ impl State {
         }
     }
 
-    /// Brings an update into memory, from disk or other peers.
+    /// Brings an update into memory, from disk or from other peers.
     pub(super) fn fetch(
         &mut self,
         now: Time,
@@ -123,13 +125,14 @@ impl State {
         if !self.steps.under_way.insert(name.digest) {
             return;
         }
-        match self.updates.place(&name.digest) {
+        match self.updates.location(&name.digest) {
             Some(Location::Update(name)) => out.push(Output::Read(name)),
             Some(_) => self.on_update(now, name, out),
             None => out.push(Output::FetchUpdate(name, self.living_first(now, from))),
         }
     }
 
+    /// An update was read or fetched. A fetched one is written first.
     pub(super) fn on_update(&mut self, now: Time, name: Name, out: &mut Vec<Output>) {
         if !self.updates.is_on_disk(&name.digest) {
             return self.keep(name, None, out);
@@ -138,9 +141,9 @@ impl State {
         self.on_kept(now, name, Disk::Took, out);
     }
 
-    /// An update cannot be read or fetched: if it was on disk, it is damaged. If it has come
-    /// another way meanwhile, from our ring, it does not matter that nobody delivers it: it stays,
-    /// above all if we have voted for it (R19).
+    /// An update cannot be read or fetched. If it was on disk, it is damaged. If it has
+    /// come from our ring meanwhile, it stays whether or not any peer delivers it, above
+    /// all if we have voted for it (R19).
     pub(super) fn on_update_missed(&mut self, now: Time, name: Name, out: &mut Vec<Output>) {
         let update = name.digest;
         let here = self.updates.is_in_memory(&update);
@@ -167,10 +170,11 @@ impl State {
         }
     }
 
+    /// Applies the decided update, or fetches it from the peers that have it.
     pub(super) fn apply(&mut self, now: Time, apply: Arc<Apply>, out: &mut Vec<Output>) {
         if !self.updates.is_in_memory(&apply.update) {
-            // The update is on its way, or was one of very many of this epoch: whoever has decided
-            // it has it.
+            // The update is being fetched, or was one of very many in this epoch. Every
+            // peer that has decided it has it.
             self.steps.unapplied = Some((apply, 0));
             return self.fetch_unapplied(now, out);
         }
@@ -189,7 +193,7 @@ impl State {
         self.fetch_ahead(now, out);
     }
 
-    /// Fetches what the outer step waits for, if it does.
+    /// Fetches the update that the outer step waits for, if it waits.
     pub(super) fn fetch_unapplied(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some((apply, fetches)) = &mut self.steps.unapplied else { return };
         let name = Name { epoch: apply.epoch, digest: apply.update };
@@ -198,17 +202,17 @@ impl State {
         }
         *fetches += 1;
         let mut from = self.steps.donors.clone();
-        let living = self.peer.roll().live(now).map(|(peer, _)| *peer);
+        let living = self.peer.table().live(now).map(|(peer, _)| *peer);
         from.extend(living.filter(|peer| !self.steps.donors.contains(peer)));
         self.fetch(now, name, from, out);
     }
 
-    /// An update has come, or not; the outer step may be waiting for it.
+    /// A fetch has ended; the outer step may be waiting for it.
     pub(super) fn on_arrived(&mut self, now: Time, update: Digest, out: &mut Vec<Output>) {
         self.fetch_ahead(now, out);
         let waiting = |(apply, _): &mut (Arc<Apply>, u32)| apply.update == update;
         let Some((apply, fetches)) = self.steps.unapplied.take_if(waiting) else { return };
-        if self.updates.place(&update).is_some() {
+        if self.updates.location(&update).is_some() {
             self.apply(now, apply, out);
         } else if fetches < FETCHES {
             self.steps.unapplied = Some((apply, fetches));

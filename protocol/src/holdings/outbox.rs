@@ -1,20 +1,21 @@
-//! Nothing leaves the machine before what it says is on the disk (docs/PROTOCOL.md, "Durable").
+//! Nothing leaves the machine before the records behind it are on disk
+//! (docs/PROTOCOL.md, "Durable").
 //!
-//! The peer hands out records and, behind them, what depends on them, in one order. Records are
-//! collected while an earlier batch is being written, and share the next flush; whatever was decided
-//! after them waits in a queue, in order. A flush may take as long as the disk likes, and a node that
-//! does not say that it lives is taken for dead.
+//! The peer hands out records and, after them, what depends on them, in one order. Records are
+//! collected while an earlier batch is being written, and share the next flush. What was decided
+//! after them waits in a queue, in order. A flush may take very long, and a node that sends no
+//! heartbeat meanwhile is taken for dead.
 //!
-//! So heartbeats alone may overtake: one that names the head, series and Regroup of before is true
-//! as long as those are durable, whatever vote is under way. Not for long, though: others wait for
-//! the votes of a peer that lives.
+//! So heartbeats alone may overtake: while the head, series and Regroup that a heartbeat names are
+//! durable, it is true whatever vote is being written. That is bounded by a few seconds, since
+//! other peers wait for the votes of a live peer.
 //!
-//! When a write fails nothing is lost: its records are written again later. Until then what would
-//! have left is dropped, like a message on a bad line (those that matter are repeated by the peer),
-//! heartbeats too, so that the others go on; and what stays inside goes on as well: the node trains,
-//! follows, and is silent. It is as silent while an update is not on the disk that was decided: a head
-//! is told only by who could start from it again (R21). What waits for a disk that takes nothing is
-//! bounded: above that the peer stands still ([`Outbox::is_stuck`]).
+//! If a write fails, its records are written again later. Until then outgoing messages are dropped,
+//! as on a bad link, heartbeats too, so that the others go on without us; the peer repeats messages
+//! that matter. The node keeps training and following without sending anything. It is also silent
+//! while a decided update is not yet on disk: a peer may announce a head only if it could restart
+//! from it (R21). The records that wait for a full disk are bounded: above the bound the peer is
+//! suspended ([`Outbox::is_stuck`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,128 +28,129 @@ use crate::history::log::Record;
 use crate::message::Message;
 use crate::peer::Output;
 
-/// What was decided.
+/// Something that may have to wait for the disk.
 #[derive(Clone, Debug)]
 pub(super) enum Effect {
-    /// A decision of the peer.
+    /// A decision of the peer, as it came out.
     Decision(Box<Output>),
     /// The answer to a question about our lineage, as it is when the answer leaves.
     Answer(Inquiry),
 }
 
-/// What becomes of something that was decided.
+/// Whether an effect may happen.
 #[derive(Debug)]
 pub(super) enum Ruling {
-    /// It may happen now.
+    /// It may happen now: its records are durable.
     Now(Effect),
-    /// It waits for the disk.
+    /// It waits in the queue for the disk.
     Later,
-    /// It never happens: the disk takes nothing, or too much waits for it.
+    /// It never happens: the disk is full, or too much waits for it.
     Never(Effect),
 }
 
-/// What waits for the disk.
+/// The records and effects that wait for the disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
-    /// Written next, each with its length in bytes.
+    /// The records that are written next, each with its length in bytes.
     records: VecDeque<(usize, Record)>,
-    /// Being written, or refused by the disk and to be written again.
+    /// The records that are being written, or were refused and are written again.
     batch: Option<Arc<Vec<Record>>>,
-    /// Length of all these.
+    /// Bytes of all waiting records together.
     waiting_bytes: usize,
-    /// The updates that were decided and are not on the disk, by epoch.
-    owed: BTreeMap<u64, Digest>,
-    /// Each with the number of records that must be durable before it may happen.
+    /// The updates that were decided and are not on disk, by epoch.
+    unflushed: BTreeMap<u64, Digest>,
+    /// Each effect with the number of records that must be durable before it may happen.
     queue: VecDeque<(u64, Effect)>,
-    /// Records so far, and those of them that are durable.
+    /// Records so far, and how many of them are durable.
     issued: u64,
     durable: u64,
-    /// The last record that a heartbeat tells of.
-    told: u64,
+    /// The last record that a heartbeat depends on.
+    announced: u64,
     /// Since when the batch is being written.
     writing_since: Option<Time>,
     /// The last write failed; when the next one is tried.
     retry_at: Option<Time>,
 }
 
-/// How long heartbeats overtake a write: one that takes longer is as good as one that fails.
+/// How long heartbeats overtake a write. A write that takes longer is treated like one that failed.
 const OVERTAKE: Duration = Duration::from_secs(5);
 
-/// Records that may wait for a disk that takes nothing, in bytes: a thousand epochs of a small run.
+/// Records that may wait for a full disk, in bytes: a thousand epochs of a small run.
+/// Above this the peer is suspended.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
-/// Records that are written at once, in bytes, unless one is longer: small parts find their place on a
-/// disk that is almost full, and it is soon told whether one is torn.
+/// Records that are written at once, in bytes, unless one is longer. Small batches still fit on a
+/// disk that is almost full, and a torn one is noticed soon.
 pub const BATCH_BYTES: usize = 1 << 20;
 
-/// What stands before a record in a log: its kind and its length.
+/// Bytes before each record in a log: its kind and its length.
 const LENGTH_BYTES: usize = 5;
 
-/// How long a disk that refused a write is left alone.
+/// The pause before a disk that refused a write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Decisions that may wait: those of half a minute in which every peer of a full roster sends all that
-/// it may need an answer for. Messages above are dropped.
+/// Effects that may wait: half a minute in which every peer of a full roster sends all that may
+/// need an answer. Outgoing messages above that are dropped.
 const QUEUE_MAX: usize = 4_096;
 
 impl Outbox {
     /// Takes a record; what is admitted after it waits for it.
     pub(super) fn log(&mut self, record: Record) {
         self.issued += 1;
-        if is_told(&record) {
-            self.told = self.issued;
+        if is_announced(&record) {
+            self.announced = self.issued;
         }
         if let Record::Rewound { epoch, .. } = &record {
-            self.owed.retain(|owed, _| owed <= epoch);
+            self.unflushed.retain(|decided, _| decided <= epoch);
         }
         let length = length(&record);
         self.waiting_bytes += length;
         self.records.push_back((length, record));
     }
 
-    /// The records that are not durable yet and not being written.
+    /// The records that are neither durable nor being written.
     pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
         self.records.iter().map(|(_, record)| record)
     }
 
-    /// An update is decided, and not on the disk: nothing leaves until it is, or a later checkpoint.
-    pub(super) fn owe(&mut self, epoch: u64, update: Digest) {
-        self.owed.insert(epoch, update);
+    /// An update is decided and not on disk: nothing leaves until it is, or a later checkpoint is.
+    pub(super) fn await_flush(&mut self, epoch: u64, update: Digest) {
+        self.unflushed.insert(epoch, update);
     }
 
-    /// Whether an update has to be on the disk before anything leaves.
-    pub(super) fn owes(&self, update: &Digest) -> bool {
-        self.owed.values().any(|owed| owed == update)
+    /// Whether this update has to be on disk before anything leaves.
+    pub(super) fn awaits_flush(&self, update: &Digest) -> bool {
+        self.unflushed.values().any(|decided| decided == update)
     }
 
-    /// Whether any update has to be on the disk before anything leaves.
-    pub(super) fn is_owing(&self) -> bool {
-        !self.owed.is_empty()
+    /// Whether any update has to be on disk before anything leaves.
+    pub(super) fn awaits_any_flush(&self) -> bool {
+        !self.unflushed.is_empty()
     }
 
-    /// An update is on the disk.
+    /// An update is on disk, and flushed.
     pub(super) fn kept(&mut self, update: &Digest) {
-        self.owed.retain(|_, owed| owed != update);
+        self.unflushed.retain(|_, decided| decided != update);
     }
 
-    /// The state after an epoch is on the disk.
+    /// The state after an epoch is on disk, so older updates are not needed.
     pub(super) fn saved(&mut self, epoch: u64) {
-        self.owed.retain(|owed, _| *owed > epoch);
+        self.unflushed.retain(|decided, _| *decided > epoch);
     }
 
-    /// Whether all that was decided so far is on the disk.
+    /// Whether everything that was decided so far is on disk.
     pub(super) fn is_settled(&self) -> bool {
-        self.durable == self.issued && !self.is_owing()
+        self.durable == self.issued && !self.awaits_any_flush()
     }
 
-    /// Whether so much waits for a disk that takes nothing that no more may come.
+    /// Whether more records wait for a disk that failed than the bound allows.
     pub(super) fn is_stuck(&self) -> bool {
         self.retry_at.is_some() && self.waiting_bytes > WAITING_BYTES_MAX
     }
 
-    /// Rules on what was decided; keeps what must wait.
+    /// Decides whether an effect may happen; queues it if it must wait.
     pub(super) fn admit(&mut self, now: Time, item: Effect) -> Ruling {
-        if self.is_owing() && item.leaves() {
+        if self.awaits_any_flush() && item.leaves() {
             return Ruling::Never(item);
         }
         let free = self.queue.is_empty() && self.durable == self.issued;
@@ -165,9 +167,11 @@ impl Outbox {
         Ruling::Later
     }
 
+    /// Whether a heartbeat may go before the records that are being written: the disk must be neither
+    /// slow nor full, and all that the heartbeat tells must be flushed.
     fn may_overtake(&self, now: Time) -> bool {
         let soon = self.writing_since.is_none_or(|since| now < since + OVERTAKE);
-        self.durable >= self.told && self.retry_at.is_none() && soon
+        self.durable >= self.announced && self.retry_at.is_none() && soon
     }
 
     /// The batch to write now, if one is due.
@@ -190,18 +194,18 @@ impl Outbox {
         Some(batch)
     }
 
-    /// When a write is tried again.
+    /// When a failed write is tried again.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.retry_at.filter(|_| self.writing_since.is_none())
+        if self.writing_since.is_none() { self.retry_at } else { None }
     }
 
-    /// Whether records are on their way to a disk that takes them.
+    /// Whether records are being written to a disk that accepts them.
     pub(super) fn is_open(&self) -> bool {
         self.durable < self.issued && self.retry_at.is_none()
     }
 
-    /// The batch was written, or was not. Returns what may happen now, in order, and what never
-    /// happens.
+    /// The batch was written or refused. Returns the effects that may happen now, in order,
+    /// and those that never happen.
     pub(super) fn written(&mut self, now: Time, disk: Disk) -> (Vec<Effect>, Vec<Effect>) {
         self.writing_since = None;
         match disk {
@@ -221,12 +225,13 @@ impl Outbox {
 }
 
 impl Effect {
+    /// Whether it is a heartbeat, which may overtake records.
     fn is_heartbeat(&self) -> bool {
         let Self::Decision(output) = self else { return false };
         matches!(&**output, Output::Gossip(m) if matches!(m.body(), Message::Heartbeat(_)))
     }
 
-    /// Whether others see it. A question shows nothing but that we ask.
+    /// Whether other peers see it. A question reveals nothing but that we ask.
     fn leaves(&self) -> bool {
         match self {
             Self::Answer(..) => true,
@@ -237,13 +242,14 @@ impl Effect {
     }
 }
 
+/// Bytes of a record in the log, with the length before it.
 fn length(record: &Record) -> usize {
     record.bytes().len() + LENGTH_BYTES
 }
 
-/// Whether heartbeats tell of what this record says: our head, our series, or the Regroup that we
-/// have joined.
-fn is_told(record: &Record) -> bool {
+/// Whether heartbeats depend on this record: it changes our head, our series, or the
+/// Regroup that we have joined.
+fn is_announced(record: &Record) -> bool {
     match record {
         Record::Joined { .. }
         | Record::Opened { .. }

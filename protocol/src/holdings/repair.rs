@@ -1,8 +1,8 @@
-//! What the rings of the open epoch have finished, for this peer and for others, and an update that is
-//! put together of kept chunks and a ring (R10, R32).
+//! What the rings of the open epoch have finished, for this peer and for others, and the update
+//! that is assembled from kept chunks and a ring (R10, R32).
 //!
-//! A chunk can be served from the moment at which its ring has ended. Of one ring the bytes lie in one
-//! buffer, which the chunks share; only the newest few rings are kept, and all goes with the epoch.
+//! A chunk can be served once its ring has ended. The bytes of one ring lie in one buffer, which
+//! its chunks share. Only the newest few rings are kept, and all of them go with the epoch.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,19 +16,18 @@ use crate::message::Finished;
 use crate::ring::Layout;
 use crate::ring::codec::Codec;
 
-/// Rings whose bytes are kept: the last one, and the one that it repaired.
+/// Rings whose bytes are kept: the last one, and the one that it completes.
 const RINGS: usize = 2;
 
-/// How long somebody who asks for a chunk of a ring that is just ending waits for its end.
+/// How long a request for a chunk waits for the end of a ring that is about to end.
 const ASKED_WAIT: Duration = Duration::from_secs(2);
 
-/// Questions for such chunks that wait.
+/// Requests for such chunks that wait; others are refused at once.
 const ASKED_MAX: usize = 256;
 
-/// What rings of the open epoch left.
+/// What the rings of the open epoch have left.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Repairs {
-    /// The epoch of the rings.
     epoch: u64,
     layouts: BTreeMap<Digest, Layout>,
     /// The rosters that keep chunks: their rings compute only the rest.
@@ -36,28 +35,27 @@ pub(super) struct Repairs {
     /// The rings that have ended and whose bytes are kept, the newest last.
     made: VecDeque<Digest>,
     sealed: BTreeSet<Chunk>,
-    /// Chunks that came from others.
+    /// Chunks that other peers have sent.
     fetched: BTreeSet<Chunk>,
     open: Option<Open>,
-    /// Bytes of rings that are given up as soon as no update is put together of them.
+    /// Bytes of rings that are released as soon as no update is being assembled from them.
     spare: Vec<Buffer>,
-    /// Questions for chunks that are sealed and whose ring has not ended, and until when they wait.
+    /// Requests for sealed chunks whose ring has not ended, and until when they wait.
     asked: Vec<(Time, Inquiry, Chunk)>,
 }
 
-/// An update that is being put together.
+/// An update that is being assembled.
 #[derive(Clone, Debug)]
 struct Open {
     ring: Arc<Ring>,
-    /// Kept chunks that are here.
     parts: BTreeMap<Chunk, Slice>,
     /// Bytes per second that we sent in the ring, once that has ended.
     send_rate: Option<u64>,
-    /// Whether it is being put together.
+    /// Whether the caller is putting the parts together.
     is_joining: bool,
 }
 
-/// A kept chunk that is not here.
+/// A kept chunk that is not here and has to be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lack {
     pub(super) finished: Finished,
@@ -66,8 +64,8 @@ pub(super) struct Lack {
 }
 
 impl Repairs {
-    /// Another epoch has begun. Returns the bytes that are not needed any more, and the questions
-    /// that get no answer.
+    /// Another epoch has begun. Returns the bytes that are not needed any more, and the
+    /// requests that get no answer.
     pub(super) fn clear(&mut self) -> (Vec<Buffer>, Vec<Inquiry>) {
         let Self { made, fetched, spare, asked, .. } = std::mem::take(self);
         let rings = made.into_iter().map(Buffer::Ring);
@@ -75,13 +73,13 @@ impl Repairs {
         (bytes, asked.into_iter().map(|(_, ticket, _)| ticket).collect())
     }
 
-    /// Whether a ring is of the open epoch, this one. What one of an earlier epoch still has to tell
-    /// concerns nobody, and would pass for a result of this one.
+    /// Whether a ring belongs to the open epoch, which is `epoch`. The result of a ring of an
+    /// earlier epoch is useless, and could be mistaken for one of this epoch.
     pub(super) fn concerns(&self, roster: &Digest, epoch: u64) -> bool {
         self.epoch == epoch && self.layouts.contains_key(roster)
     }
 
-    /// A ring of this epoch begins. Returns the chunks to fetch for what it keeps.
+    /// A ring of this epoch begins. Returns the chunks to fetch for its roster.
     pub(super) fn begin(
         &mut self,
         epoch: u64,
@@ -114,7 +112,7 @@ impl Repairs {
         lacking
     }
 
-    /// A ring is given up. Returns the bytes that are not needed any more.
+    /// A ring is abandoned. Returns the bytes that are not needed any more.
     pub(super) fn abandon(&mut self, roster: &Digest) -> Vec<Buffer> {
         match self.open.take_if(|open| open.ring.roster == *roster) {
             Some(_) => std::mem::take(&mut self.spare),
@@ -122,12 +120,12 @@ impl Repairs {
         }
     }
 
-    /// A chunk is finished and sealed; it can be kept when its ring has ended.
+    /// A chunk is finished and sealed; it can be reused once its ring has ended.
     pub(super) fn seal(&mut self, chunk: Chunk) {
         self.sealed.insert(chunk);
     }
 
-    /// A ring has ended; the bytes of the newest rings are kept. Returns the ring that is given up
+    /// A ring has ended; the bytes of the newest rings are kept. Returns the ring that is dropped
     /// for this one, and the bytes that are not needed any more.
     pub(super) fn keep(&mut self, roster: Digest) -> (Option<Digest>, Vec<Buffer>) {
         self.made.retain(|known| *known != roster);
@@ -146,14 +144,14 @@ impl Repairs {
         self.keeping.contains(roster)
     }
 
-    /// The ring of an update that is being put together has ended.
+    /// The ring of an update that is being assembled has ended.
     pub(super) fn put_ring(&mut self, roster: &Digest, send_rate: u64) {
         if let Some(open) = self.open.as_mut().filter(|open| open.ring.roster == *roster) {
             open.send_rate = Some(send_rate);
         }
     }
 
-    /// A kept chunk has come from another peer.
+    /// A kept chunk has arrived from another peer.
     pub(super) fn put(&mut self, ring: &Digest, chunk: Chunk) {
         self.fetched.insert(chunk);
         if let Some(open) = self.open.as_mut().filter(|open| open.ring.roster == *ring) {
@@ -161,8 +159,8 @@ impl Repairs {
         }
     }
 
-    /// The update of which all parts are here, so that it can be put together; each is returned
-    /// once.
+    /// The update of which all parts are here, so that the caller can put it
+    /// together. It is returned once.
     pub(super) fn join(&mut self) -> Option<(Arc<Ring>, Slices)> {
         let open = self.open.as_mut()?;
         let kept: usize = open.ring.keep.iter().map(|keep| keep.chunks.len()).sum();
@@ -173,16 +171,16 @@ impl Repairs {
         Some((Arc::clone(&open.ring), std::mem::take(&mut open.parts).into_iter().collect()))
     }
 
-    /// An update was put together. Returns how fast we sent in its ring, and the bytes that are not
-    /// needed any more.
+    /// An update was put together. Returns how fast we sent in its ring, and the bytes
+    /// that are not needed any more.
     pub(super) fn conclude(&mut self, roster: &Digest) -> (u64, Vec<Buffer>) {
         let open = self.open.take_if(|open| open.ring.roster == *roster);
         let spare = if open.is_some() { std::mem::take(&mut self.spare) } else { Vec::new() };
         (open.and_then(|open| open.send_rate).unwrap_or(0), spare)
     }
 
-    /// What is held does not fit together, and nothing of it is kept. Returns its rings, and the
-    /// bytes that are not needed any more.
+    /// The stored chunks do not fit together, and none of them is kept. Returns their rings, and
+    /// the bytes that are not needed any more.
     pub(super) fn distrust(&mut self) -> (Vec<Digest>, Vec<Buffer>) {
         self.sealed.clear();
         let made: Vec<Digest> = self.made.drain(..).collect();
@@ -191,19 +189,19 @@ impl Repairs {
         (made, bytes)
     }
 
-    /// Where a chunk is, if it is here.
+    /// The location of a chunk, if it is here.
     pub(super) fn part(&self, codec: Codec, chunk: Chunk) -> Option<Slice> {
         if self.fetched.contains(&chunk) {
             return Some(Slice { buffer: Buffer::Chunk(chunk), range: None });
         }
         let (roster, number) = chunk;
         let here = self.sealed.contains(&chunk) && self.made.contains(&roster);
-        let layout = self.layouts.get(&roster).filter(|_| here)?;
+        let (Some(layout), true) = (self.layouts.get(&roster), here) else { return None };
         let place = codec.place(&layout.cut().chunk(usize::try_from(number).ok()?));
         Some(Slice { buffer: Buffer::Ring(roster), range: Some(place) })
     }
 
-    /// Lets somebody wait for a chunk whose ring is ending; false if there is nothing to wait for.
+    /// Lets a request wait for a chunk whose ring is ending; false if there is nothing to wait for.
     pub(super) fn wait(&mut self, now: Time, ticket: Inquiry, chunk: Chunk) -> bool {
         let waits = self.sealed.contains(&chunk) && self.asked.len() < ASKED_MAX;
         if waits {
@@ -212,7 +210,7 @@ impl Repairs {
         waits
     }
 
-    /// The questions whose wait has ended, each with its chunk or without.
+    /// The requests whose wait has ended, each with its chunk if that is here.
     pub(super) fn answered(&mut self, now: Time, codec: Codec) -> Vec<(Inquiry, Option<Slice>)> {
         let mut over = Vec::new();
         for (until, ticket, chunk) in std::mem::take(&mut self.asked) {
@@ -224,6 +222,7 @@ impl Repairs {
         over
     }
 
+    /// When the first request that waits for a chunk must be answered.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.asked.iter().map(|(until, ..)| *until).min()
     }

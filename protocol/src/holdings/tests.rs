@@ -1,4 +1,4 @@
-//! What becomes of updates that are decided, and of those that the disk refuses.
+//! What happens to updates that are decided, and to those that the disk refuses.
 
 use super::updates::{FETCH_PAUSE, FETCHES};
 use super::*;
@@ -8,22 +8,22 @@ use crate::base::id::{LogId, RunId};
 use crate::base::sign::Keypair;
 use crate::consensus::epoch::Apply;
 use crate::consensus::{epoch, sync};
-use crate::history::lineage::{Capacity, Law, Me};
+use crate::history::lineage::{Capacity, LocalPeer, Validator};
 use crate::history::log::Recovered;
 use crate::message::QuorumRule;
 
-/// A file of data that is handed out.
+/// A file of the run's data that is handed out.
 const FILE: Digest = Digest([7; 32]);
 
 const NAME: Name = Name { epoch: 1, digest: Digest([5; 32]) };
 
-/// A peer at genesis that is alone.
+/// A peer at genesis without any other peers.
 fn state() -> State {
     let newest = Head { epoch: 0, tokens: 0, state: Digest([1; 32]) };
     let key = Keypair::from_seed(&[1; 32]);
     let peer = peer::Config {
-        me: Me { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 },
-        law: Law {
+        me: LocalPeer { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 },
+        validator: Validator {
             run: RunId([1; 32]),
             key,
             peers_min: 2,
@@ -75,14 +75,14 @@ fn apply() -> peer::Output {
     peer::Output::Apply(Arc::new(Apply { epoch, r, tokens, update, spent: Blocks::default() }))
 }
 
-/// What concerns the update among what comes out.
+/// The outputs that concern the update.
 fn step(state: &mut State, now: Time, input: Input) -> Vec<String> {
     let mut out = Vec::new();
     state.handle(now, input, &mut out);
-    told(&out)
+    described(&out)
 }
 
-fn told(out: &[Output]) -> Vec<String> {
+fn described(out: &[Output]) -> Vec<String> {
     let about = out.iter().filter_map(|output| match output {
         Output::FetchUpdate(name, _) => Some(format!("fetch {}", name.epoch)),
         Output::Keep(name) => Some(format!("keep {}", name.epoch)),
@@ -101,7 +101,7 @@ fn tick() -> Input {
 fn a_decided_update_that_is_not_here_is_fetched_and_then_applied() {
     let (mut state, mut out, now) = (state(), Vec::new(), Time::ZERO);
     state.decide(now, apply(), &mut out);
-    assert_eq!(told(&out), ["fetch 1"]);
+    assert_eq!(described(&out), ["fetch 1"]);
     assert!(step(&mut state, now, Input::UpdateMissed(NAME)).is_empty());
     assert!(step(&mut state, now, tick()).is_empty(), "a pause");
     assert_eq!(step(&mut state, now + FETCH_PAUSE, tick()), ["fetch 1"]);
@@ -127,7 +127,7 @@ fn the_files_that_a_manifest_lets_hand_out_are_served_and_no_others() {
     }
 }
 
-/// Who restarts fetches the state instead.
+/// A restarted process fetches the state instead.
 #[test]
 fn a_decided_update_that_nobody_has_is_lost() {
     let (mut state, mut out, mut now) = (state(), Vec::new(), Time::ZERO);
@@ -170,7 +170,7 @@ fn what_is_not_here_is_refused_and_an_update_is_served_from_where_it_is() {
     assert_eq!(ask(&mut state, 2), Some(Some(Location::Memory(part))));
 }
 
-/// R5: a peer votes for what it holds; what had to give way is held no more.
+/// R5: a peer votes for updates that it holds; one that had to give way is held no more.
 #[test]
 fn r5_the_peer_hears_what_it_holds_no_more() {
     let mut state = state();
@@ -181,7 +181,7 @@ fn r5_the_peer_hears_what_it_holds_no_more() {
     assert_eq!(gone, Digest([0; 32]));
 }
 
-/// R5, R19: an update that came of our ring stays, and may have a vote, when nobody else delivers it.
+/// R5, R19: an update from our ring stays, and may have a vote, even if no other peer delivers it.
 #[test]
 fn r19_a_fetch_in_vain_costs_nothing_that_is_here() {
     let (mut state, now) = (state(), Time::ZERO);
@@ -194,7 +194,7 @@ fn r19_a_fetch_in_vain_costs_nothing_that_is_here() {
     assert!(state.updates.is_on_disk(&NAME.digest));
 }
 
-/// R5: what had to give way while it was written is not held when it has been.
+/// R5: an update that had to give way while it was written is not held afterwards.
 #[test]
 fn r5_an_update_that_gave_way_while_it_was_written_is_not_held() {
     let (mut state, mut out) = (state(), Vec::new());

@@ -1,5 +1,5 @@
-//! Updates: which are kept, in memory and on disk, and which may go; and the outer step that waits for
-//! one.
+//! Updates: which are kept, in memory and on disk, which may go, and the
+//! outer step that waits for one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::peer::UPDATES_KEPT;
 /// Committed updates that stay in memory, for peers that were too slow for the ring.
 pub const IN_MEMORY: usize = 4;
 
-/// Updates of one epoch that are not decided: one per attempt, of which honest peers need few.
+/// Undecided updates of one epoch: one for each attempt, of which honest peers need few.
 pub const OPEN: usize = 16;
 
-/// What is kept.
+/// The updates that are here, in memory or on disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Updates {
     open: VecDeque<Digest>,
@@ -25,16 +25,17 @@ pub(super) struct Updates {
     kept: BTreeMap<Digest, Kept>,
 }
 
+/// What is known of one update, and where its bytes are.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     epoch: u64,
-    /// A vote of ours names it (R19).
+    /// A vote of ours names it, so it must stay readable (R19).
     voted: bool,
     in_memory: bool,
     on_disk: bool,
 }
 
-/// What is not kept any more.
+/// The updates that are kept no more.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Gone {
     /// Updates that go from memory and from disk.
@@ -55,7 +56,8 @@ impl Updates {
         updates
     }
 
-    /// Keeps an update that is in memory and may be decided. Returns what has to go for it.
+    /// Keeps an update that is in memory and may be decided. Returns the
+    /// updates that have to go for it.
     pub(super) fn hold(&mut self, Name { epoch, digest }: Name) -> Vec<Name> {
         let new = Kept { epoch, voted: false, in_memory: true, on_disk: false };
         self.kept.entry(digest).or_insert(new).in_memory = true;
@@ -77,16 +79,16 @@ impl Updates {
         }
     }
 
-    /// This update is on disk now.
+    /// The update has survived a flush: no power cut loses it now.
     pub(super) fn flushed(&mut self, digest: &Digest) {
         if let Some(kept) = self.kept.get_mut(digest) {
             kept.on_disk = true;
         }
     }
 
-    /// This update is decided; the others of its epoch are not needed any more. Nothing of an epoch
-    /// after `whole`, that of the newest whole checkpoint, may go: our state could not be had
-    /// without it (R21).
+    /// This update is decided; the others of its epoch are not needed any more. No update of an
+    /// epoch after `whole`, that of the newest complete checkpoint, may go: our state could not
+    /// be restored without it (R21).
     pub(super) fn commit(&mut self, Name { epoch, digest }: Name, whole: u64) -> Gone {
         self.committed.retain(|known| *known != digest);
         self.committed.push_back(digest);
@@ -101,7 +103,8 @@ impl Updates {
         });
         old.extend(self.give_up(self.committed.len().saturating_sub(UPDATES_KEPT), whole));
         let mut gone = Gone { dropped: self.forget(old), released: Vec::new() };
-        // What is not on disk is kept for as long as it is likely to be asked for.
+        // An update that is not on disk is kept in memory for as long as
+        // it is likely to be requested.
         let above = self.committed.len().saturating_sub(IN_MEMORY);
         for digest in self.committed.range(..above) {
             let kept = self.kept.get_mut(digest).filter(|kept| kept.in_memory);
@@ -116,13 +119,13 @@ impl Updates {
         gone
     }
 
-    /// Gives up the older half of what is committed, as far as a checkpoint holds it.
+    /// Drops the older half of the committed updates, as far as a checkpoint contains them.
     pub(super) fn make_room(&mut self, whole: u64) -> Vec<Name> {
         let old = self.give_up(self.committed.len() / 2, whole);
         self.forget(old)
     }
 
-    /// Gives up those of the `count` oldest committed updates whose epoch is not above `whole`.
+    /// Drops those of the `count` oldest committed updates whose epoch is not above `whole`.
     fn give_up(&mut self, count: usize, whole: u64) -> Vec<Digest> {
         let held = |old: &Digest| self.kept.get(old).is_none_or(|kept| kept.epoch <= whole);
         let old: Vec<Digest> = self.committed.iter().take(count).copied().filter(held).collect();
@@ -136,8 +139,8 @@ impl Updates {
         gone.map(|(digest, kept)| Name { epoch: kept.epoch, digest }).collect()
     }
 
-    /// Where an update is, if it is here.
-    pub(super) fn place(&self, digest: &Digest) -> Option<Location> {
+    /// The location of an update, if it is here.
+    pub(super) fn location(&self, digest: &Digest) -> Option<Location> {
         let kept = self.kept.get(digest)?;
         Some(match kept.in_memory {
             true => Location::Memory(Slice { buffer: Buffer::Update(*digest), range: None }),
@@ -145,15 +148,17 @@ impl Updates {
         })
     }
 
-    /// The number of updates that no outer step has taken.
+    /// The number of updates that no outer step has used.
     pub(super) fn open_count(&self) -> usize {
         self.open.len()
     }
 
+    /// Whether its bytes are in memory, where a step needs them.
     pub(super) fn is_in_memory(&self, digest: &Digest) -> bool {
         self.kept.get(digest).is_some_and(|kept| kept.in_memory)
     }
 
+    /// Whether its bytes are flushed, as a vote for it requires (R19).
     pub(super) fn is_on_disk(&self, digest: &Digest) -> bool {
         self.kept.get(digest).is_some_and(|kept| kept.on_disk)
     }
@@ -164,34 +169,33 @@ impl Updates {
     }
 }
 
-/// An update that goes to disk.
+/// An update that is being written to disk.
 #[derive(Clone, Debug)]
 pub(super) struct Writing {
     pub(super) name: Name,
-    /// The rings that gave it, and how fast we sent in each.
+    /// The rings that computed it, and how fast we sent in each, in bytes per second.
     pub(super) rings: Vec<(Digest, u64)>,
-    /// The disk refused it; when it is tried again.
+    /// The disk refused it; when the write is tried again.
     pub(super) retry_at: Option<Time>,
 }
 
-/// Outer steps that are due, and what is on its way for them.
+/// Outer steps that are due, and what is being fetched for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steps {
     /// The outer step that waits for its update, and how often that was fetched.
     pub(super) unapplied: Option<(Arc<Apply>, u32)>,
-    /// When it is fetched again.
     pub(super) refetch_at: Option<Time>,
-    /// Updates that are replayed: those still to fetch, and from whom.
+    /// Updates that a replay still has to fetch, and the peers that may serve them.
     pub(super) ahead: VecDeque<Name>,
     pub(super) donors: Vec<PeerId>,
-    /// Updates that are on their way, or being read or written.
+    /// Updates that are being fetched, read or written.
     pub(super) under_way: BTreeSet<Digest>,
-    /// Updates that nobody needs once the open commit is durable.
+    /// Updates that are useless once the open commit is durable.
     pub(super) obsolete: Vec<Name>,
 }
 
-/// How often everybody is asked for the update of an outer step before the process gives up, and
-/// the pause between: a process that restarts fetches the state instead.
+/// How often all peers are asked for the update of an outer step, and the pause between, before the
+/// process ends: when it restarts it fetches the state instead.
 pub(super) const FETCHES: u32 = 5;
 pub(super) const FETCH_PAUSE: Duration = Duration::from_secs(1);
 
@@ -204,7 +208,7 @@ impl Steps {
         (self.unapplied, self.refetch_at) = (None, None);
     }
 
-    /// A replay is over, well or not.
+    /// A replay has ended, with or without success.
     pub(super) fn end_replay(&mut self) {
         self.taken();
         self.ahead.clear();
@@ -252,8 +256,8 @@ mod tests {
         }
         assert_eq!((updates.kept.len(), in_memory(&updates)), (UPDATES_KEPT, IN_MEMORY));
         assert!(updates.is_in_memory(&digest(89)));
-        assert_eq!(updates.place(&digest(58)), Some(Location::Update(name(58, 58))));
-        assert!(updates.place(&digest(57)).is_none());
+        assert_eq!(updates.location(&digest(58)), Some(Location::Update(name(58, 58))));
+        assert!(updates.location(&digest(57)).is_none());
         assert_eq!(updates.make_room(u64::MAX)[0], name(58, 58));
         assert_eq!(updates.kept.len(), UPDATES_KEPT / 2);
     }
@@ -265,10 +269,10 @@ mod tests {
             updates.hold(name(n.into(), n));
         }
         assert_eq!(commit(&mut updates, 2, 2, 0), [name(1, 1)]);
-        assert!(updates.place(&digest(3)).is_some());
+        assert!(updates.location(&digest(3)).is_some());
     }
 
-    /// A disk that takes nothing: what memory can hold is served, and no more.
+    /// A full disk: what fits into memory is served, and no more.
     #[test]
     fn what_never_reaches_the_disk_is_bounded_too() {
         let mut updates = Updates::default();
@@ -277,7 +281,7 @@ mod tests {
             commit(&mut updates, n.into(), n, 0);
         }
         assert_eq!((updates.kept.len(), updates.committed.len()), (IN_MEMORY, IN_MEMORY));
-        assert!(updates.place(&digest(39)).is_some());
+        assert!(updates.location(&digest(39)).is_some());
     }
 
     /// R19: a vote without its update costs the log, so a vote pins it, however many others come.
@@ -289,11 +293,11 @@ mod tests {
         let dropped: Vec<Digest> =
             (1..40).flat_map(|n| updates.hold(name(1, n))).map(|name| name.digest).collect();
         assert_eq!(dropped, (1..=24).map(digest).collect::<Vec<_>>());
-        assert!(updates.place(&digest(0)).is_some() && updates.kept.len() == OPEN);
+        assert!(updates.location(&digest(0)).is_some() && updates.kept.len() == OPEN);
         assert!(commit(&mut updates, 1, 39, 0).contains(&name(1, 0)));
     }
 
-    /// R21: what no checkpoint holds can be had from updates alone.
+    /// R21: what no checkpoint contains can be restored from updates alone.
     #[test]
     fn r21_room_is_made_of_what_a_checkpoint_holds() {
         let mut updates = Updates::default();
@@ -305,7 +309,6 @@ mod tests {
         assert!(updates.make_room(0).is_empty());
         let gone: Vec<u64> = updates.make_room(3).iter().map(|name| name.epoch).collect();
         assert_eq!(gone, [1, 2, 3]);
-        // However many they are.
         for n in 9..60 {
             updates.hold(name(n.into(), n));
             updates.flushed(&digest(n));

@@ -7,25 +7,25 @@ use crate::access::admit::Denied;
 use crate::base::id::{Digest, PeerId};
 use crate::message::{Head, Notice, Receipt};
 
-/// Why a peer counts as lost.
+/// Why a peer counts as lost: the table of peers no longer has it as alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No heartbeat for silent-after.
+    /// No heartbeat came for silent-after (4 heartbeats + 4·rtt).
     Silent,
-    /// Its connection closed, and no heartbeat came by another way.
+    /// Its connection closed, and no heartbeat arrived by another way.
     Closed,
-    /// It said `Leaving`.
+    /// It said `Leaving`, so nobody waits for it.
     Left,
 }
 
-/// How far an attempt has come.
+/// How far an attempt has come when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The other Accepts are awaited.
+    /// Not every member with a position has accepted.
     Accepted,
     /// The update is being computed or fetched.
     Reduce,
-    /// The update is held, the certificate awaited.
+    /// The update is here, and the certificate is awaited.
     Finished,
 }
 
@@ -39,34 +39,34 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Why an attempt has ended without a decision.
+/// Why an attempt has ended without a decision at this peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// A greater head is being fetched.
     Behind,
-    /// Another head is reached.
+    /// This peer has reached another head.
     AnotherHead,
     /// A higher attempt was promised or accepted.
     HigherAttempt,
-    /// Somebody has proved what was decided.
+    /// Another peer has proved what was decided.
     DecidedElsewhere,
     /// A Regroup leaves the series.
     Regroup,
-    /// A neighbour in the ring is lost, and nobody has its update.
+    /// A neighbour in the ring is lost, and no peer has the ring's update.
     RingLost,
-    /// A member with a place refuses the roster.
+    /// A member with a position refuses the roster.
     Refused,
-    /// Not every member with a place accepted in time.
+    /// Not every member with a position accepted in time.
     AcceptsMissing,
-    /// The update did not come in time.
+    /// The update did not arrive in time.
     UpdateMissing,
-    /// No majority voted in time.
+    /// No majority of the voters voted in time.
     VotesMissing,
-    /// Nobody serves the decided update.
+    /// No peer serves the decided update.
     UpdateUnserved,
-    /// Nobody serves a chunk that the roster keeps.
+    /// No peer serves a chunk that the roster keeps.
     KeptUnserved,
-    /// Rosters were seen that leave us out, and none that names us came.
+    /// Rosters were seen that leave this peer out, and none that names it came.
     LeftOut,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Something that happened.
+/// Something that happened. None of it changes what the peer does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the documented events")]
 pub enum Event {
@@ -115,19 +115,19 @@ pub enum Event {
     Leaving,
 }
 
-/// A committed epoch.
+/// An epoch that this peer has committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The new head.
+    /// The head that the epoch leads to.
     pub head: Head,
     /// The attempt whose certificate decided it.
     pub attempt: u64,
-    /// Its receipt.
+    /// The receipt, which names members and value.
     pub receipt: Receipt,
-    /// Whether it was decided through a Regroup.
+    /// Whether it was decided in a series that a Regroup opened.
     pub regrouped: bool,
-    /// Since when another lineage may exist (R14).
+    /// Since which epoch another lineage may exist (R14); `None` if none can.
     pub forkable_since: Option<u64>,
-    /// Whether somebody else's `Commit` decided it for us, rather than Dones that we counted.
+    /// Whether another peer's `Commit` decided it here, instead of Dones that this peer counted.
     pub by_commit: bool,
 }

@@ -1,4 +1,4 @@
-//! What a peer asks of whoever drives it: to write, to say, to fetch, to compute.
+//! What a peer asks of its caller: to write, to send, to fetch, to compute.
 //!
 //! Every machine decides by these, and nothing on the way out changes them.
 
@@ -14,7 +14,7 @@ use crate::message::wire;
 use crate::message::{Ask, Head, Keep, Member, Message, Receipt};
 use crate::ring::Layout;
 
-/// What the caller has to do.
+/// What the caller has to do, in order and before the next input.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Append this to the log, and flush it before the first later output that leaves the machine.
@@ -23,81 +23,83 @@ pub enum Output {
     Gossip(Arc<Verified<Message>>),
     /// Send a message directly to a peer; where no stream is open, gossip it with a count.
     Send(PeerId, Arc<Verified<Message>>),
-    /// Run the ring of a roster: we hold all its Accepts. Where it keeps chunks, what the ring gives is
-    /// the rest: the update is both.
+    /// Run the ring of a roster, all of whose Accepts we hold. Where the roster keeps chunks, the
+    /// ring gives the rest, and the update is both.
     Ring(Arc<Ring>),
-    /// Give up the ring of a roster, if it still runs.
+    /// Stop the ring of this roster, if it still runs.
     Abandon(Digest),
-    /// Fetch an update by digest from any of these peers, in this order.
+    /// Fetch an update by digest from any of these peers, trying them in this order.
     FetchUpdate(Digest, Vec<PeerId>),
     /// Take the outer step of a committed epoch.
     Apply(Arc<Apply>),
-    /// Fetch these updates from any of these peers, the first one first, as the `Apply` of each will
-    /// follow once that of the one before is done. One that nobody delivers is
-    /// [`crate::peer::Input::UpdateMissing`], when its `Apply` has come.
+    /// Fetch these updates from any of these peers, the first one first. The `Apply` of each
+    /// follows once that of the one before is done. An update that no donor delivers is reported as
+    /// [`crate::peer::Input::UpdateMissing`] once its `Apply` has come.
     Replay {
-        /// Epoch and digest of each.
+        /// Epoch and digest of each update.
         updates: Vec<(u64, Digest)>,
-        /// Who serves them.
+        /// The peers that may serve them.
         donors: Vec<PeerId>,
     },
-    /// Ask a peer about its lineage; answer with [`crate::peer::Input::Answer`], at the latest after
-    /// [`crate::peer::ASK_TIMEOUT`].
+    /// Ask a peer about its lineage. The caller answers with [`crate::peer::Input::Answer`], at the
+    /// latest after [`crate::peer::ASK_TIMEOUT`].
     Ask(PeerId, Ask),
-    /// Fetch and load the checkpoint of a verified head from any of these peers. An `Apply` that still
-    /// waits for its update is void.
+    /// Fetch and load the checkpoint of a verified head from any of these peers. An `Apply` that
+    /// still waits for its update becomes void.
     Fetch {
-        /// The head.
+        /// The head whose state is wanted.
         head: Head,
-        /// Digest of the receipt that leads to it.
+        /// Digest of the receipt that leads to the head.
         r: Digest,
-        /// Who serves it.
+        /// The peers that may serve it.
         donors: Vec<PeerId>,
-        /// In which blocks some of our unshared work is in it already (R27, R34).
+        /// The blocks in which the checkpoint already contains some of
+        /// our unshared work (R27, R34).
         spent: Blocks,
     },
     /// Train the next epoch, from this many committed tokens on.
     Train {
-        /// The epoch to train.
+        /// The epoch that is trained: the head's plus 1.
         epoch: u64,
-        /// Tokens committed on the lineage so far.
+        /// Tokens committed on the lineage so far, from which the schedule goes on.
         tokens: u64,
     },
-    /// A peer broke a rule: drop it.
+    /// A peer broke a rule: close its connections and report it.
     Fault(PeerId, Fault),
-    /// Something that people may want to see.
+    /// Something that a person may want to see.
     Event(Event),
-    /// We have said farewell: nothing more will come.
+    /// The farewell was sent: this peer gives no more outputs.
     Left,
 }
 
-/// A ring to run.
+/// A ring to run, once all its members have accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ring {
-    /// Digest of the roster.
+    /// Digest of the roster, which names the ring.
     pub roster: Digest,
-    /// Members with a place, in ring order.
+    /// Members with a position in the ring, in ring order.
     pub members: Vec<Member>,
-    /// Our position among them.
+    /// Our index among `members`, below their number.
     pub index: usize,
-    /// How it lies in the fragment.
+    /// The blocks that the ring computes, and how they are cut.
     pub layout: Layout,
-    /// The rest of the update, computed by earlier rings: to be fetched where it is not held.
+    /// The chunks that earlier rings finished: to be fetched where they are not stored here.
     pub keep: Vec<Keep>,
 }
 
-/// An outer step to take.
+/// An outer step to take, after the update was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Apply {
     /// The epoch that is committed.
     pub epoch: u64,
-    /// Digest of its receipt.
+    /// Digest of the epoch's receipt.
     pub r: Digest,
     /// Tokens committed on the lineage, this epoch included.
     pub tokens: u64,
-    /// Digest of the update's bytes, which are held.
+    /// Digest of the update's bytes, which are stored here.
     pub update: Digest,
-    /// In which blocks our frozen delta is in it (R34). In the others it is carried.
+    /// The blocks in which the update contains our frozen delta (R34). In the others the delta is
+    /// carried into the next epoch.
     pub spent: Blocks,
 }
 

@@ -1,4 +1,5 @@
-//! What each step of a machine is given: the time, who was heard, and where its decisions go.
+//! What each step of a machine is given: the time, the table of peers,
+//! and a list for its decisions.
 
 use std::sync::Arc;
 
@@ -7,48 +8,48 @@ use crate::access::notices::Notices;
 use crate::base::id::PeerId;
 use crate::base::time::Time;
 use crate::machine::output::Output;
-use crate::machine::table::Roll;
+use crate::machine::table::PeerTable;
 use crate::message::{Head, Link, Notice, Opening, Voter};
 
-/// One step of a machine.
+/// One step of a machine. It may read the table and push decisions, nothing else.
 #[derive(Debug)]
 pub struct Step<'a> {
-    /// When it happens.
+    /// When it happens. Never before the time of an earlier step.
     pub now: Time,
-    /// Who was heard until then.
-    pub roll: &'a Roll,
-    /// What is decided, in order.
+    /// Which peers were heard until then.
+    pub table: &'a PeerTable,
+    /// The decisions of this step, in order.
     pub out: &'a mut Vec<Decision>,
 }
 
-/// What a machine decides.
+/// What a machine decides in a step.
 #[derive(Clone, Debug)]
 pub enum Decision {
-    /// A request to whoever drives the peer, which is passed on as it is.
+    /// A request to the peer's caller, which is passed on unchanged.
     Out(Output),
-    /// What `epoch` tells `sync`.
+    /// A committed epoch, from `epoch` to `sync`.
     Extend(Extension),
     /// A notice that a roster or a Regroup has brought along, for `sync`.
     Notice(Box<Notice>),
-    /// What `sync` tells `epoch`.
+    /// What `sync` has found out, for `epoch`.
     Lead(Lead),
 }
 
-/// An epoch that was committed.
+/// An epoch that `epoch` has committed.
 #[derive(Clone, Debug)]
 pub struct Extension {
-    /// The new head.
+    /// The head that the epoch leads to.
     pub head: Head,
-    /// What proves it.
+    /// Receipt, certificate and Regroups that prove it.
     pub link: Box<Link>,
-    /// Whether somebody else's `Commit` decided it for us.
+    /// Whether another peer's `Commit` decided it here.
     pub by_commit: bool,
 }
 
-/// What `sync` tells `epoch`.
+/// What `sync` has found out, for `epoch`.
 #[derive(Clone, Debug)]
 pub enum Lead {
-    /// Whether a greater head is being fetched; `Enter` ends it as well.
+    /// Whether a greater head is being fetched; `Enter` ends that as well.
     Behind(bool),
     /// The organiser's notices that are known.
     Notices(Box<Notices>),
@@ -56,39 +57,41 @@ pub enum Lead {
     Link(PeerId, Box<Link>),
     /// A peer served Regroups of the open epoch.
     Openings(PeerId, Vec<Opening>),
-    /// Another head is reached: go on from there.
+    /// Another head is reached: `epoch` goes on from there.
     Enter {
-        /// The head.
+        /// The new head, with its state loaded.
         head: Head,
-        /// Its voters.
+        /// The voters of the epoch after it.
         voters: Vec<Voter>,
-        /// The median weight in its receipt.
+        /// The median weight in its receipt, which bounds the next
+        /// weights (G11); `None` at genesis.
         median: Option<u64>,
-        /// Who is in; `None` in open runs.
+        /// The ledger after the head; `None` in open runs.
         ledger: Option<Arc<Ledger>>,
     },
 }
 
-/// Whether somebody has a greater head, as far as is known: what `sync` tells `epoch` before each step.
+/// Whether a peer has a greater head, as far as is known. `sync` passes this
+/// to `epoch` before each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// Nobody who has not wasted a question.
+    /// No peer, apart from those whose last answer led to no head.
     Nobody,
-    /// Somebody says so.
+    /// A peer claims one, without proof yet.
     Claimed,
     /// Links of it have come and verify, and more of them are awaited.
     Proven,
-    /// A majority of the voters has gone on (R44).
+    /// A majority of the voters has gone on to it (R44).
     PassedOver,
 }
 
 impl Step<'_> {
-    /// Asks something of whoever drives the peer.
+    /// Adds a request to the peer's caller.
     pub fn put(&mut self, output: Output) {
         self.out.push(Decision::Out(output));
     }
 
-    /// Tells `epoch` something.
+    /// Adds a message from `sync` for `epoch`.
     pub fn lead(&mut self, lead: Lead) {
         self.out.push(Decision::Lead(lead));
     }

@@ -1,8 +1,9 @@
-//! Who was heard, when, and where they stand: the table that the view keeps and the others read.
+//! Which peers were heard, when, and where they stand: the view keeps
+//! this table, the others read it.
 //!
-//! *Alive* asks whether somebody is there at all (silent-after); *present* asks whether a voter may
-//! be left behind by a Regroup (`minority_grace`, docs/PROTOCOL.md). Both are guesses about time;
-//! only progress depends on them, never what is true.
+//! *Alive* asks whether a peer is there at all (silent-after); *present* asks whether a Regroup may
+//! leave a voter behind (`minority_grace`, docs/PROTOCOL.md). Both are guesses about time: progress
+//! depends on them, safety does not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,51 +14,50 @@ use crate::message::{Heartbeat, Series, Voter};
 
 /// What is known of one other peer.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    /// Its newest heartbeat.
+pub struct PeerRecord {
+    /// The newest heartbeat that it has signed.
     pub beat: Heartbeat,
-    /// When that one came.
+    /// When that one came, or earlier once its connection has closed.
     pub heard: Time,
-    /// Since when it is heard, without a silence that counts as one.
+    /// Since when it has been heard without a silence that counts as one.
     pub since: Time,
     /// How many heartbeats came since then.
     pub beats: u32,
-    /// When its newest heartbeat came, also if a closed connection has aged `heard` since.
+    /// When its newest heartbeat came, even if a closed connection has aged `heard` since.
     named_at: Time,
-    /// The series that it named before, at most [`NAMED_MAX`], and when it named each last.
+    /// The series that it named before, at most [`NAMED_MAX`], and when it last named each.
     named_before: Vec<(Series, Time)>,
-    /// The incarnation that said `Leaving`, if it did.
+    /// The incarnation that said `Leaving`, if one did.
     pub left: Option<u64>,
-    /// Smoothed round trip in milliseconds; 0 is not yet measured.
+    /// Smoothed round trip in milliseconds; 0 while none is measured.
     pub rtt_ms: u32,
 }
 
-/// The most series that are remembered of one peer beside its own: those that it has just left. Who
-/// catches up by replay names one after another; what is forgotten before the grace has passed is
-/// taken for silence (R12).
+/// The most series that are remembered of one peer beyond its own: those that it has just left. A
+/// peer that catches up by replay names one after another. A series that is forgotten before the
+/// grace has passed is taken for silence in it (R12).
 const NAMED_MAX: usize = 16;
 
-/// What counts while no round trip is measured; guess: between continents.
+/// Stands in while no round trip is measured; guess: between continents.
 pub const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(100);
 
-impl Seen {
-    /// A peer that is first heard now.
+impl PeerRecord {
+    /// A peer whose first heartbeat comes now.
     #[must_use]
     pub fn new(beat: &Heartbeat, now: Time) -> Self {
-        let (beat, named_before) = (beat.clone(), Vec::new());
         Self {
-            beat,
+            beat: beat.clone(),
             heard: now,
             since: now,
             beats: 1,
             named_at: now,
-            named_before,
+            named_before: Vec::new(),
             left: None,
             rtt_ms: 0,
         }
     }
 
-    /// The peer is heard again, with a newer heartbeat.
+    /// Takes a newer heartbeat of the peer.
     pub fn hear(&mut self, beat: &Heartbeat, now: Time, heartbeat: Duration) {
         if now.since(self.heard) >= self.silent_after(heartbeat) {
             (self.since, self.beats) = (now, 0);
@@ -79,7 +79,7 @@ impl Seen {
         4 * (heartbeat + Duration::from_millis(u64::from(self.rtt_ms)))
     }
 
-    /// When it last named `series`.
+    /// When it last named `series`; `None` if it never did, or too long ago.
     #[must_use]
     pub fn named(&self, series: Series) -> Option<Time> {
         if self.beat.series == series {
@@ -95,19 +95,19 @@ impl Seen {
     }
 }
 
-/// Everyone heard so far, and the timers that follow from the run's settings.
+/// Every peer heard so far, and the timers that follow from the run's settings.
 #[derive(Clone, Debug)]
-pub struct Roll {
-    /// What is known of each other peer; the peer itself is never among them.
-    pub peers: BTreeMap<PeerId, Seen>,
+pub struct PeerTable {
+    /// What is known of each other peer; this peer itself is never among them.
+    pub peers: BTreeMap<PeerId, PeerRecord>,
     /// The run's heartbeat interval.
     pub heartbeat: Duration,
-    /// The run's `minority_grace`.
+    /// The run's `minority_grace`, after which a silent voter counts as absent (R12).
     pub grace: Duration,
 }
 
-impl Roll {
-    /// An empty table.
+impl PeerTable {
+    /// A table in which no peer was heard yet.
     #[must_use]
     pub fn new(heartbeat: Duration, grace: Duration) -> Self {
         Self { peers: BTreeMap::new(), heartbeat, grace }
@@ -125,35 +125,41 @@ impl Roll {
 
     /// After how long without a heartbeat `seen` counts as dead: 4 heartbeats + 4·rtt.
     #[must_use]
-    pub fn silent_after(&self, seen: &Seen) -> Duration {
+    pub fn silent_after(&self, seen: &PeerRecord) -> Duration {
         seen.silent_after(self.heartbeat)
     }
 
-    /// Whether `peer` was heard lately and has not left.
+    /// Whether `peer` was heard within silent-after and has not left.
     #[must_use]
     pub fn alive(&self, peer: &PeerId, now: Time) -> bool {
         self.peers.get(peer).is_some_and(|seen| self.fresh(seen, now))
     }
 
-    /// The live peers.
-    pub fn live(&self, now: Time) -> impl Iterator<Item = (&PeerId, &Seen)> {
+    /// The peers heard within silent-after that have not left.
+    pub fn live(&self, now: Time) -> impl Iterator<Item = (&PeerId, &PeerRecord)> {
         self.peers.iter().filter(move |(_, seen)| self.fresh(seen, now))
     }
 
-    /// The live peers that are in `series`.
-    pub fn live_in(&self, series: Series, now: Time) -> impl Iterator<Item = (&PeerId, &Seen)> {
+    /// The peers that are alive and name `series`.
+    pub fn live_in(
+        &self,
+        series: Series,
+        now: Time,
+    ) -> impl Iterator<Item = (&PeerId, &PeerRecord)> {
         self.live(now).filter(move |(_, seen)| seen.beat.series == series)
     }
 
-    /// Whether `voter` was not heard naming `series` for `minority_grace`, counted from `since` at
-    /// the earliest. What it names now does not matter: it may be on its way, either way.
+    /// Whether `voter` was not heard naming `series` for `minority_grace`, counted from
+    /// `since` at the earliest. What it names now does not matter: it may be on its way
+    /// into the series or out of it.
     #[must_use]
     pub fn silent(&self, voter: &Voter, series: Series, since: Time, now: Time) -> bool {
         let named = self.peers.get(&voter.peer).and_then(|seen| seen.named(series));
         now.since(named.map_or(since, |at| at.max(since))) >= self.grace
     }
 
-    fn fresh(&self, seen: &Seen, now: Time) -> bool {
+    /// Whether a peer counts as alive: it has not left, and its last heartbeat is recent.
+    fn fresh(&self, seen: &PeerRecord, now: Time) -> bool {
         !seen.has_left() && now.since(seen.heard) < self.silent_after(seen)
     }
 }

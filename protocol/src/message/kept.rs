@@ -1,5 +1,5 @@
-//! What is left of a ring that did not end: chunks that their owners finished, who holds them, and
-//! what a later roster and its receipt say of them (R10, R30, R32, R34).
+//! Salvaged chunks of a ring that did not end: their owners finished them. Which peers hold them, and what a later
+//! roster and its receipt say of them (R10, R30, R32, R34).
 
 use serde::{Deserialize, Serialize};
 
@@ -9,49 +9,49 @@ use crate::message::seal::Seal;
 
 use super::record::Member;
 
-/// A finished chunk that somebody holds whole, as its `Status` tells.
+/// A finished chunk that a peer holds whole, as its `Report` says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Finished {
-    /// The roster whose ring computed it.
+    /// The digest of the roster whose ring computed it.
     pub roster: Digest,
-    /// Its number there.
+    /// The number of the chunk in that ring.
     pub chunk: u32,
-    /// What its owner says.
+    /// The owner's signature over the chunk.
     pub seal: Seal,
 }
 
-/// What a roster keeps of the ring of an earlier one.
+/// The chunks that a roster keeps of an earlier roster's ring.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Keep {
-    /// The earlier roster.
+    /// The digest of the earlier roster.
     pub roster: Digest,
-    /// Its members with a place, in ring order: who is in the sums, and in their divisor (R30).
+    /// Its members with a position, in ring order. They are in the sums and in their divisor (R30).
     pub members: Vec<Member>,
-    /// The chunks.
+    /// The chunks that are kept of it.
     pub chunks: Vec<Kept>,
 }
 
-/// One chunk that is kept.
+/// One kept chunk of an earlier ring.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Kept {
-    /// Its number in the earlier roster.
+    /// The number of the chunk in the earlier ring.
     pub chunk: u32,
-    /// What its owner says.
+    /// The owner's signature over the chunk.
     pub seal: Seal,
-    /// Its blocks in the fragment.
+    /// The blocks of the fragment that it has.
     pub blocks: Blocks,
-    /// Who serves it, the first one first.
+    /// The peers that serve it, in the order in which they are asked.
     pub holders: Vec<PeerId>,
 }
 
-/// The part of an update that another roster computed than the one that formed it.
+/// The part of an update that an earlier roster computed, and not the one that formed the update.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Part {
-    /// That roster.
+    /// The digest of that earlier roster.
     pub roster: Digest,
-    /// Who is in the sum, and in the divisor.
+    /// The members that are in the sum and in the divisor.
     pub members: Vec<Member>,
-    /// Which blocks of the fragment.
+    /// The blocks of the fragment that it has.
     pub blocks: Blocks,
 }
 
@@ -69,14 +69,14 @@ impl Keep {
         self.members.get((chunk + self.members.len() - 1) % self.members.len())
     }
 
-    /// What the receipt says of it.
+    /// The part of the update that the receipt names for it.
     #[must_use]
     pub fn part(&self) -> Part {
         Part { roster: self.roster, members: self.members.clone(), blocks: self.blocks() }
     }
 }
 
-/// Whether some members name this start of a peer, with work of its own.
+/// Whether the members include this start of a peer with a weight.
 #[must_use]
 pub(super) fn names(members: &[Member], peer: &PeerId, incarnation: u64) -> bool {
     let same = |m: &Member| m.peer == *peer && m.incarnation == incarnation && m.weight > 0;

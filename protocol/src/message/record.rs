@@ -1,6 +1,6 @@
-//! What messages are about: who takes part, where one stands, what was proposed and what was decided.
+//! The records that messages are about: members and voters, heads, series, rosters and receipts.
 //!
-//! Records are data and small questions about it; their bytes and digests are made in `wire`.
+//! A record is data with small questions about it. Its bytes and digest are made in `wire`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,28 +14,28 @@ use crate::base::sign::Signature;
 use super::kept::{Keep, Part, names};
 use super::trust::Admissions;
 
-/// Members of a roster, with or without a place: what fits a gossiped message.
+/// Most members of a roster, with or without a position: what fits a gossiped message.
 pub const MEMBERS_MAX: usize = 256;
 
-/// Who votes: a peer together with its log of votes (R19).
+/// A voter: a peer together with its log of votes. With another log it is another voter (R19).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Voter {
-    /// The peer.
+    /// The peer, named by its public key.
     pub peer: PeerId,
-    /// The log that binds it.
+    /// The log of votes that binds it.
     pub log: LogId,
 }
 
-/// One member of a roster.
+/// One member of a roster or receipt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Member {
-    /// The peer.
+    /// The peer, named by its public key.
     pub peer: PeerId,
-    /// The log that binds it.
+    /// The log of votes that binds it.
     pub log: LogId,
-    /// Which start of the peer froze the delta.
+    /// The start of the peer that froze the delta.
     pub incarnation: u64,
-    /// Tokens behind its delta; 0 is a member without a place in the ring.
+    /// The tokens that its delta was trained on; 0 is a member without a position in the ring, which only votes.
     pub weight: u64,
 }
 
@@ -47,22 +47,22 @@ impl Member {
     }
 }
 
-/// What a peer last committed.
+/// The state that a peer committed last, by digest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Head {
-    /// Epochs committed on its lineage.
+    /// The number of epochs committed on its lineage.
     pub epoch: u64,
-    /// Tokens committed on its lineage.
+    /// The number of tokens committed on its lineage.
     pub tokens: u64,
-    /// State digest.
+    /// The digest of the committed state.
     pub state: Digest,
 }
 
-/// Where a head stands in the one order of heads (R23, G11): the number of the highest attestation that its
-/// lineage lies on, then tokens, then the smaller digest.
+/// The rank of a head in the one order of heads (R23, G11): by the number of the highest attestation that its
+/// lineage lies on, then by tokens, then by the smaller digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rank {
-    /// The number of that attestation; 0: none.
+    /// The number of that attestation; 0 is none.
     pub attested: u64,
     tokens: u64,
     state: Reverse<Digest>,
@@ -76,12 +76,12 @@ impl Head {
     }
 }
 
-/// One series of ballots: it never decides two values.
+/// One series of ballots, a configuration of voters. It never decides two values.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Series {
-    /// The epoch that it decides.
+    /// The epoch that the series decides.
     pub epoch: u64,
-    /// State digest before that epoch.
+    /// The digest of the state before that epoch.
     pub parent: Digest,
     /// The last Regroup of this epoch and parent, as it was opened
     /// ([`opening_digest`](crate::message::wire::opening_digest)).
@@ -108,8 +108,8 @@ impl Series {
     }
 }
 
-/// Whether the voters that `has` holds for are a majority: more than half of all, or exactly half
-/// with the first one. Any two majorities share a voter; no voters have none.
+/// Whether the voters for which `has` holds are a majority: more than half of all, or exactly half with the
+/// first one. Any two majorities share a voter. Of no voters there is none.
 pub fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
     let had = || voters.iter().filter(|voter| has(voter));
     let half = voters.len() / 2;
@@ -121,20 +121,21 @@ pub fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
 
 /// How many voters decide, and whether fewer may go on without the others.
 ///
-/// Of n voters at most f = ⌊(n − 1)/3⌋ may lie where liars are outlasted. Two quorums of ⌊(n + f)/2⌋ + 1 share f + 1 voters, one of
-/// them honest, and n − f honest voters are one (Malkhi and Reiter, "Byzantine Quorum Systems", 1998).
+/// With [`Self::Byzantine`] at most f = ⌊(n − 1)/3⌋ of n voters may lie. Two quorums of ⌊(n + f)/2⌋ + 1 share f + 1
+/// voters, one of them honest, and the n − f honest voters are a quorum (Malkhi and Reiter, "Byzantine Quorum
+/// Systems", 1998).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuorumRule {
-    /// A majority decides; survivors without one go on by a Regroup.
+    /// A majority decides. Survivors without one go on by a Regroup.
     Available,
-    /// A majority decides; without one everybody waits.
+    /// A majority decides. Without one everybody waits.
     Majority,
-    /// ⌊(n + f)/2⌋ + 1 decide; without them everybody waits. A Regroup only founds the run.
+    /// ⌊(n + f)/2⌋ + 1 voters decide. Without them everybody waits; a Regroup can only found the run.
     Byzantine,
 }
 
 impl QuorumRule {
-    /// Whether the voters that `has` holds for are a quorum.
+    /// Whether the voters for which `has` holds are a quorum.
     pub fn holds(self, voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
         match self {
             Self::Available | Self::Majority => majority(voters, has),
@@ -144,7 +145,7 @@ impl QuorumRule {
         }
     }
 
-    /// The least voters that are a quorum of so many, whoever they are.
+    /// The smallest number of voters that is a quorum, whichever voters these are.
     #[must_use]
     pub fn least(self, voters: usize) -> usize {
         match self {
@@ -166,37 +167,36 @@ impl QuorumRule {
     }
 }
 
-/// The result of an epoch, which its Dones sign; its digest is `r`.
+/// The result of an epoch, which the `Done`s sign. Its digest is `r`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Receipt {
     /// The series in which the value was formed.
     pub series: Series,
-    /// Whom it admits, and the next notices (T1); nothing in open runs, whose receipts have the same bytes as
-    /// before there was this.
+    /// The tickets that it admits peers by, and the next notices (T1). Open runs have none.
     pub trust: Option<Box<Admissions>>,
-    /// BLAKE3 of the update's bytes.
+    /// BLAKE3 of the bytes of the update.
     pub update: Digest,
-    /// All members of the roster that formed it: the next voters (R18). Those with a place are in the
+    /// All members of the roster that formed it: the next voters (R18). Those with a position are in the
     /// sum of every block that no part has.
     pub members: Vec<Member>,
-    /// What earlier rosters had computed, if anything was kept of them (R32). It is never everything.
+    /// The parts that earlier rosters computed, if chunks were kept (R32). They never cover all blocks.
     pub parts: Vec<Part>,
 }
 
 impl Receipt {
-    /// The voters of the next epoch (R18).
+    /// The voters of the next epoch, before revocations (R18, T6).
     #[must_use]
     pub fn voters(&self) -> Vec<Voter> {
         self.members.iter().map(Member::voter).collect()
     }
 
-    /// The place that `peer` had in this incarnation.
+    /// The member that is this start of `peer`.
     #[must_use]
     pub fn member(&self, peer: &PeerId, incarnation: u64) -> Option<&Member> {
         self.members.iter().find(|m| m.peer == *peer && m.incarnation == incarnation)
     }
 
-    /// Whether the delta that `peer` froze in `incarnation` is in any sum (R34).
+    /// Whether the delta that `peer` froze in `incarnation` is spent in any block (R34).
     #[must_use]
     pub fn spends(&self, peer: &PeerId, incarnation: u64) -> bool {
         let mut parts = self.parts.iter();
@@ -204,7 +204,7 @@ impl Receipt {
             || parts.any(|part| names(&part.members, peer, incarnation))
     }
 
-    /// In which blocks of a fragment of `elements` that delta is (R34).
+    /// The blocks of a fragment of `elements` in which that delta is spent (R34).
     #[must_use]
     pub fn spent(&self, peer: &PeerId, incarnation: u64, elements: u64) -> Blocks {
         let named = self.parts.iter().filter(|part| names(&part.members, peer, incarnation));
@@ -216,14 +216,14 @@ impl Receipt {
         }
     }
 
-    /// The blocks that the roster which formed it computed.
+    /// The blocks that were computed by the roster that formed it.
     #[must_use]
     pub fn formed(&self, elements: u64) -> Blocks {
         let kept = self.parts.iter().flat_map(|part| part.blocks.ranges());
         Blocks::of(kept).rest(elements)
     }
 
-    /// Who is in some sum: each start of a peer once, with its weight.
+    /// The contributions in the sums: each start of a peer once, with its weight.
     #[must_use]
     pub fn contributors(&self) -> BTreeMap<(PeerId, u64), u64> {
         let parts = self.parts.iter().flat_map(|part| &part.members);
@@ -231,7 +231,7 @@ impl Receipt {
         all.map(|m| ((m.peer, m.incarnation), m.weight)).collect()
     }
 
-    /// The middle one of the weights in the sums.
+    /// The median of the weights in the sums.
     #[must_use]
     pub fn median_weight(&self) -> Option<u64> {
         let mut weights: Vec<u64> = self.contributors().into_values().collect();
@@ -239,41 +239,40 @@ impl Receipt {
         weights.get(weights.len() / 2).copied()
     }
 
-    /// Tokens that the epoch adds to its lineage.
+    /// The number of tokens that the epoch adds to its lineage.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.contributors().into_values().fold(0, u64::saturating_add)
     }
 }
 
-/// What a vote was for, by digest. The greatest counts (R8): a deeper one, then one of a higher attempt.
+/// The value of a vote by digest, and its rank. The greatest counts (R8): by depth, then by attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Ranked {
-    /// How deep in the chain of Regroups the series lies; a deeper one counts as higher (R13).
+    /// The number of Regroups of the epoch before the series; a deeper vote counts as higher (R13).
     pub depth: u32,
-    /// The attempt of the roster voted on.
+    /// The attempt of the roster that was voted on.
     pub attempt: u64,
-    /// Digest of the receipt.
+    /// The digest of the receipt voted for.
     pub r: Digest,
 }
 
-/// A vote with its ground (R5): a quorum of the voters of its series accepted the roster that was voted on or, where a third
-/// may lie and the roster is free, is prepared for this value. Whoever shows it, that proves that the value may have been
-/// decided.
+/// A vote with its ground (R5): a quorum of its series' voters accepted the roster that was voted on. Where a third may
+/// lie and the roster is free, the quorum is prepared for this value. It proves that the value may have been decided.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Voted {
-    /// How deep in the chain of Regroups the series lies.
+    /// The number of Regroups of the epoch before the series.
     pub depth: u32,
-    /// The roster voted on.
+    /// The roster that was voted on.
     pub roster: Roster,
-    /// BLAKE3 of the update's bytes.
+    /// BLAKE3 of the bytes of the update.
     pub update: Digest,
-    /// The peers that said so, with the signature over their `Accept` or `Prepared`.
+    /// The members that gave the ground, with the signature over their `Accept` or `Prepared`.
     pub accepts: Vec<(PeerId, Signature)>,
 }
 
 impl Voted {
-    /// The value.
+    /// The value that was voted for.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
         self.roster.receipt(self.update)
@@ -283,51 +282,51 @@ impl Voted {
 /// A voter's Status, as a roster shows it: with the roster's series and attempt it is what was signed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Heard {
-    /// Who said it.
+    /// The voter that signed the Status.
     pub voter: Voter,
-    /// Its highest Done in this series.
+    /// The highest `Done` of the author in this series.
     pub done: Option<Ranked>,
-    /// Whether it holds the bytes of the series' forced value.
+    /// Whether it holds the bytes of the value that the series is forced to.
     pub holds_forced: bool,
     /// The author's signature over the Status.
     pub signature: Signature,
 }
 
-/// A ballot: who takes part in the epoch, in ring order, or which value is voted for again.
+/// A ballot of Paxos: the members of the epoch in ring order, and the value that is voted for again, if any.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "RosterForm", into = "RosterForm")]
 pub struct Roster {
-    /// The series that it belongs to.
+    /// The series that the ballot is in.
     pub series: Series,
-    /// The attempt, from 1.
+    /// The attempt (ballot number), from 1.
     pub attempt: u64,
-    /// Who proposes it.
+    /// The voter that proposes it, a member too.
     pub proposer: PeerId,
-    /// The ring, in order, and the members without a place.
+    /// The ring, in order, and the members without a position.
     pub members: Vec<Member>,
-    /// The voters whose Status for this attempt the proposer used, with what they said (R7, G14).
+    /// The voters whose Status for this attempt the proposer used, with that Status (R7, G14).
     pub heard: Vec<Heard>,
-    /// The value to vote for again (R8); otherwise the ring computes one.
+    /// The value to vote for again (R8); without one the ring computes a new value.
     pub adopt: Option<Receipt>,
-    /// Whom it admits, and the next notices (T2). One that adopts a value has none: that has its own (T7).
+    /// The tickets that it admits peers by, and the next notices (T2). An adopted value has its own (T7).
     pub trust: Option<Box<Admissions>>,
-    /// What the ring need not compute again (R10).
+    /// The chunks that the ring need not compute again (R10).
     pub keep: Vec<Keep>,
 }
 
 impl Roster {
-    /// The members with a place in the ring, in ring order.
+    /// The members with a position, in ring order.
     pub fn ring(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|m| m.weight > 0)
     }
 
-    /// The member that is `peer`.
+    /// The member that is `peer`, if any.
     #[must_use]
     pub fn member(&self, peer: &PeerId) -> Option<&Member> {
         self.members.iter().find(|m| m.peer == *peer)
     }
 
-    /// The highest vote that its proposer has heard of.
+    /// The highest vote among the Statuses that it shows.
     #[must_use]
     pub fn highest_done(&self) -> Option<Ranked> {
         self.heard.iter().filter_map(|heard| heard.done).max()
@@ -365,8 +364,8 @@ impl Roster {
     }
 }
 
-/// The bytes of a [`Roster`]. What follows `heard` says with one byte what it is: so in open runs the bytes are as if
-/// there were no trust part.
+/// The bytes of a [`Roster`]. One byte after `heard` says what kind of value follows, so in open runs the bytes are as
+/// if there were no trust part.
 #[derive(Serialize, Deserialize)]
 struct RosterForm {
     series: Series,

@@ -1,4 +1,4 @@
-//! Leaving a series for another one: what is proposed to its voters.
+//! A Regroup, the reconfiguration that replaces the voters of a series.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,44 +6,44 @@ use super::record::{Series, Voter};
 use super::trust::Admissions;
 use crate::base::id::{Digest, PeerId};
 
-/// Why a voter is left out of a Regroup (R12).
+/// The reason for which a Regroup leaves out a voter (R12).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Absence {
-    /// Not present for `minority_grace`.
+    /// It was not heard in this series for `minority_grace`.
     Silent,
-    /// Said `Leaving`.
+    /// It has said `Leaving`, in its newest incarnation.
     Left,
-    /// Answers with another log.
+    /// It has another log of votes, so it is another voter (R19).
     OtherLog,
-    /// Has joined another Regroup.
+    /// It has joined another Regroup, or is in another series.
     Elsewhere,
-    /// Delivered nothing of an update that only it holds.
+    /// It withholds an update that it voted for (R8), or does not answer (G9).
     Mute,
-    /// A notice that the Regroup carries has revoked it (T10).
+    /// A notice that the Regroup carries revokes it (T10).
     Revoked,
 }
 
-/// Leave the series and go on as the voters of a new one (R12).
+/// A proposal to leave the series and go on as the voters of a new one (R12).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "RegroupForm", into = "RegroupForm")]
 pub struct Regroup {
-    /// The series that is left.
+    /// The series that its members leave.
     pub series: Series,
-    /// Rises with each Regroup of that series.
+    /// Its number, which rises with each Regroup of that series.
     pub number: u64,
-    /// Who proposes it.
+    /// The peer that proposes it, and signs it.
     pub proposer: PeerId,
-    /// The voters to be.
+    /// The voters of the new series.
     pub members: Vec<Voter>,
-    /// The voters left out.
+    /// The voters of the old series that are left out.
     pub absent: Vec<(Voter, Absence)>,
-    /// Why its members may be (T9), and why voters are left out as revoked (T10). The ledger takes nothing
-    /// from it: the next free receipt brings all that again.
+    /// The tickets of its members (T9), and the notices that revoke voters (T10). The ledger takes nothing
+    /// from it: the next free receipt brings them again.
     pub trust: Option<Box<Admissions>>,
 }
 
-/// The bytes of a [`Regroup`]. The byte behind `parent` says whether there is one before, and a trust part: so in open
-/// runs the bytes are as if there were none.
+/// The bytes of a [`Regroup`]. One byte after `parent` says whether there is a Regroup before it, and a trust part. So
+/// in open runs the bytes are as if there were no trust part.
 #[derive(Serialize, Deserialize)]
 struct RegroupForm {
     epoch: u64,

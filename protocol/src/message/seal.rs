@@ -1,5 +1,5 @@
-//! The owner's word for a finished chunk (R30): passed on verbatim behind its last frame, and kept,
-//! since a later roster may keep the chunk (R32).
+//! The signature with which an owner seals a finished chunk (R30). It is passed on verbatim behind the chunk's last
+//! frame, and stored, because a later roster may keep the chunk (R32).
 //!
 //! ```text
 //! signed   roster digest [32] ‖ chunk u32 LE ‖ chunk digest [32], under the tag "chunk"
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::{Keypair, Signature};
 
-/// What an owner says of its chunk.
+/// The statement of an owner that it has finished a chunk with these bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Seal {
     /// BLAKE3 of the chunk's encoded bytes.
@@ -20,7 +20,7 @@ pub struct Seal {
     pub signature: Signature,
 }
 
-/// Bytes of a [`Seal`] as sent.
+/// The length of a [`Seal`] as it is sent, in bytes.
 pub const SEAL_BYTES: usize = 32 + 64;
 
 const TAG: &str = "chunk";
@@ -32,7 +32,7 @@ impl Seal {
         Self { digest, signature: key.sign(TAG, run, &signed(roster, chunk, &digest)) }
     }
 
-    /// Whether `owner` sealed that chunk of that roster so.
+    /// Whether `owner` sealed that chunk of that roster with these bytes.
     #[must_use]
     pub fn is_of(
         &self,
@@ -45,7 +45,7 @@ impl Seal {
         key.check(owner, TAG, run, &signed(roster, chunk, &self.digest), &self.signature)
     }
 
-    /// As sent.
+    /// The bytes as they are sent behind the last frame.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; SEAL_BYTES] {
         let mut bytes = [0; SEAL_BYTES];
@@ -54,7 +54,7 @@ impl Seal {
         bytes
     }
 
-    /// As received; `None` for another length.
+    /// Reads a seal as it was received; `None` if the length differs.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (digest, rest) = bytes.split_first_chunk()?;
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!((Seal::from_bytes(&[0; 95]), Seal::from_bytes(&[0; 97])), (None, None));
     }
 
-    /// What is signed names ring, chunk and bytes, and nothing else can be claimed with it.
+    /// The signature is over ring, chunk and bytes, so it proves nothing else.
     #[test]
     fn r30_it_holds_for_one_owner_ring_chunk_and_digest() {
         let (key, run, roster) = (Keypair::from_seed(&[1; 32]), RunId([2; 32]), Digest([3; 32]));

@@ -1,120 +1,121 @@
-//! What admits a peer to a run of invited peers, and what the organiser says after the manifest: the bytes, without what they
-//! mean. Signing and verifying is in `admit` and `notices`, what follows from them in `ledger`.
+//! The bytes of invites, tickets and notices. `admit` and `notices` sign and verify them; `ledger` says what follows
+//! from them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::Signature;
 
-/// What an invite allows.
+/// The terms of an invite, which the organiser signs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Terms {
-    /// The invite's own key, which signs tickets.
+    /// The key of the invite, which signs tickets.
     pub key: PeerId,
-    /// How many peers it admits, 1–1,000.
+    /// The number of peers that it admits, 1–1,000.
     pub uses: u32,
-    /// The last epoch that admits by it; 0: any.
+    /// The last epoch that admits by it; 0 means any.
     pub until_epoch: u64,
-    /// When it expires, in Unix seconds; 0: never. Only who accepts a new ticket looks at it (T4).
+    /// The time at which it expires, in Unix seconds; 0 means never. Only peers that name or accept a new ticket
+    /// look at it (T4).
     pub expires: u64,
-    /// For people: at most 32 bytes of `A-Za-z0-9._-`.
+    /// A name for people: at most 32 bytes of `A-Za-z0-9._-`.
     pub label: String,
 }
 
 /// An invite: terms that the organiser of a run has signed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Invite {
-    /// The run that it is for.
+    /// The run that it admits peers to.
     pub run: RunId,
-    /// What it allows.
+    /// How many peers it admits, and until when.
     pub terms: Terms,
-    /// Of the organiser, over run and terms.
+    /// The organiser's signature over run and terms.
     pub signature: Signature,
 }
 
-/// Why a peer may take part. Its name is in it: stolen it is worth nothing.
+/// A proof that a peer may take part. It names that peer, so nobody else can use it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ticket {
-    /// By an invite. The joiner makes it itself, offline.
+    /// A ticket by an invite. The joiner makes it itself, offline.
     Invited {
-        /// The invite.
+        /// The invite that admits the peer.
         invite: Box<Invite>,
-        /// Who comes by it.
+        /// The peer that joins by it, and no other.
         peer: PeerId,
-        /// By the key of the invite, over run and peer.
+        /// The signature of the invite's key over run and peer.
         signature: Signature,
     },
-    /// Made out to a peer by the organiser.
+    /// A ticket that the organiser signs for a named peer.
     Named {
-        /// The run that it is for.
+        /// The run that it admits a peer to.
         run: RunId,
-        /// Who may come.
+        /// The peer that joins by it, and no other.
         peer: PeerId,
-        /// The last epoch that admits by it; 0: any.
+        /// The last epoch that admits by it; 0 means any.
         until_epoch: u64,
-        /// Of the organiser, over run, peer and epoch.
+        /// The organiser's signature over run, peer and epoch.
         signature: Signature,
     },
 }
 
-/// One change of who is in.
+/// One change of the set of admitted peers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Clause {
-    /// The peer is out, from the epoch after the one whose receipt carries this; the invite by which it came admits
+    /// Revokes a peer, from the epoch after the one whose receipt carries this. The invite by which it came admits
     /// nobody any more.
     RevokePeer(PeerId),
-    /// The invite of this key admits nobody any more.
+    /// Revokes an invite: it admits nobody any more.
     RevokeInvite {
-        /// Its key.
+        /// The key of the revoked invite.
         key: PeerId,
-        /// Whether those whom it admitted are out as well.
+        /// Whether the peers that it admitted are revoked as well.
         admitted: bool,
     },
-    /// The peer is in, without a ticket, also where it was revoked before.
+    /// Admits a peer without a ticket, also if it was revoked before.
     Admit(PeerId),
 }
 
-/// The organiser's word for a state of the run: its lineage is the run's, whatever another one has (G11).
+/// A state that the organiser attests: its lineage is the run's, however many tokens another one has (G11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attestation {
-    /// The epoch after which the state is; greater than that of each attestation before.
+    /// The epoch that led to the state; greater than that of each attestation before.
     pub epoch: u64,
-    /// State digest.
+    /// The digest of the attested state.
     pub state: Digest,
-    /// Digest of the receipt that led to it.
+    /// The digest of the receipt that led to it.
     pub r: Digest,
 }
 
-/// What a notice says.
+/// What the organiser states with a notice.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Body {
-    /// Which lineage is the run's.
+    /// Says which lineage is the run's.
     Attestation(Attestation),
-    /// Who is in, in this order: of runs of invited peers.
+    /// Changes the set of admitted peers, in this order; only in runs of invited peers.
     Membership(Vec<Clause>),
 }
 
-/// What the organiser says about a run after its manifest. Notices are a chain: each names the one before.
+/// A statement of the organiser after the manifest. Notices are a chain: each names the one before.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Notice {
-    /// The run.
+    /// The run that the notice is about.
     pub run: RunId,
-    /// Its place in the chain, from 1.
+    /// Its number in the chain, from 1.
     pub number: u64,
-    /// Digest of the one before; zero for the first.
+    /// The digest of the one before; zero for the first.
     pub before: Digest,
-    /// What it says.
+    /// An attestation or a membership update.
     pub body: Body,
-    /// Of the organiser, over all of the above.
+    /// The organiser's signature over all of the above.
     pub signature: Signature,
 }
 
-/// What a roster, a receipt or a Regroup says about who is in: absent where it says nothing, and always in
-/// open runs.
+/// The trust part of a roster, a receipt or a Regroup: what it brings along about admission. It is absent where it would
+/// be empty, and in open runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Admissions {
-    /// The next notices, in order.
+    /// The next notices, in order, at most 4.
     pub notices: Vec<Notice>,
-    /// Of members that the ledger lacks, rising by peer.
+    /// The tickets of members that the ledger lacks, at most 64, rising by peer.
     pub tickets: Vec<Ticket>,
 }

@@ -26,22 +26,22 @@ pub const GOSSIP_BYTES_MAX: usize = 64 << 10;
 /// Longest control message sent directly, and longest answer, in bytes.
 pub const DIRECT_BYTES_MAX: usize = 1 << 20;
 
-/// Longest request, in bytes.
+/// Longest request to another peer, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 64;
 
 const HEAD_BYTES: usize = 1 + 32;
 const SIGNATURE_BYTES: usize = 64;
 
-/// Why bytes are not a message of this run. All but [`OpenError::Version`] are faults of whoever
-/// brought them.
+/// The reason for which bytes are no message of this run. All but [`OpenError::Version`] are faults of the peer
+/// that brought them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OpenError {
     /// Longer than its kind may be.
     #[error("message of {bytes} bytes, at most {limit} are allowed")]
     Oversize {
-        /// Its length.
+        /// The length of the message, in bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit for messages of its kind.
         limit: usize,
     },
     /// Too short to hold author and signature.
@@ -58,7 +58,7 @@ pub enum OpenError {
     Signature,
 }
 
-/// Signs a message of ours.
+/// Signs a message of ours with our key.
 #[must_use]
 pub fn seal(key: &Keypair, run: &RunId, message: Message) -> Verified<Message> {
     let signature = key.sign(message.tag(), run, &canonical(&message));
@@ -150,7 +150,7 @@ pub fn opening_digest(run: &RunId, opening: &Opening) -> Digest {
     digest("intellect-node 1 opening", run, &(regroup_digest(run, &opening.regroup), joins))
 }
 
-/// A request's bytes.
+/// The bytes of a request, as they are sent.
 #[must_use]
 pub fn request(request: &Request) -> Vec<u8> {
     canonical(request)

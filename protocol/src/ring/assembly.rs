@@ -1,8 +1,9 @@
-//! An update that is put together: the chunks that a roster keeps of earlier rings, and the rest, which
-//! its own ring computes (R10, R32).
+//! An update that is assembled from the chunks that a roster keeps of earlier rings, and from the
+//! rest, which its own ring computes (R10, R32).
 //!
-//! Blocks are encoded one by one, so a set of blocks is a set of byte ranges of the update, and the
-//! parts can come in any order. Each kept chunk is believed by its digest, whoever serves it.
+//! Blocks are encoded one by one, so a set of blocks is a set of byte ranges of the
+//! update, and the parts can come in any order. Each kept chunk is checked against its
+//! digest, whichever peer serves it.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +13,20 @@ use crate::message::{Keep, Kept};
 use crate::ring::Layout;
 use crate::ring::codec::Codec;
 
-/// An update that is being put together.
+/// An update that is being assembled.
 #[derive(Clone, Debug)]
 pub struct Repair {
     codec: Codec,
     elements: u64,
     update: Vec<u8>,
-    /// What the ring computes, until it has.
+    /// The blocks that the ring computes; `None` once they are here.
     redone: Option<Blocks>,
-    /// Kept chunks that are not there yet, by roster and number.
+    /// Kept chunks that are not here yet, by roster and number.
     missing: BTreeMap<(Digest, u32), Kept>,
 }
 
 impl Repair {
-    /// Begins an update of `elements` elements; a ring that lies like `layout` computes what is not
-    /// kept.
+    /// Begins an update of `elements` elements. A ring with this layout computes what is not kept.
     #[must_use]
     pub fn new(codec: Codec, elements: u64, layout: &Layout, keep: &[Keep]) -> Self {
         let kept = keep.iter().flat_map(|keep| {
@@ -42,12 +42,12 @@ impl Repair {
         }
     }
 
-    /// The kept chunks that are not there yet, each with the roster that computed it.
+    /// The kept chunks that are not here yet, each with the roster that computed it.
     pub fn missing(&self) -> impl Iterator<Item = (Digest, &Kept)> {
         self.missing.iter().map(|((roster, _), kept)| (*roster, kept))
     }
 
-    /// Takes the bytes of a kept chunk; false if they are not those that its owner sealed.
+    /// Takes the bytes of a kept chunk; false if their digest is not the one that its owner sealed.
     pub fn put(&mut self, roster: Digest, chunk: u32, bytes: &[u8]) -> bool {
         let Some(kept) = self.missing.get(&(roster, chunk)) else { return true };
         let length = self.codec.encoded_bytes(kept.blocks.element_count(self.elements));
@@ -58,7 +58,7 @@ impl Repair {
         good
     }
 
-    /// Takes what the ring computed; false if it is not as long as what was missing.
+    /// Takes the bytes that the ring computed; false if they do not have the length of the rest.
     pub fn put_ring(&mut self, bytes: &[u8]) -> bool {
         let Some(redone) = &self.redone else { return true };
         let good = bytes.len() == self.codec.encoded_bytes(redone.element_count(self.elements));
@@ -68,13 +68,14 @@ impl Repair {
         good
     }
 
-    /// The update, once everything is there.
+    /// The update, once every part is here.
     #[must_use]
     pub fn take(&mut self) -> Option<Vec<u8>> {
         let whole = self.redone.is_none() && self.missing.is_empty();
         whole.then(|| std::mem::take(&mut self.update))
     }
 
+    /// Copies the bytes of these blocks to where they stand in the whole update.
     fn place(&mut self, blocks: &Blocks, bytes: &[u8]) {
         let mut rest = bytes;
         for range in blocks.elements(self.elements) {
@@ -88,7 +89,7 @@ impl Repair {
     }
 }
 
-/// The numbers of some blocks, side by side: what a ring over them computes with.
+/// The numbers in these blocks, side by side: the input of a ring that computes them.
 #[must_use]
 pub fn gather(numbers: &[f32], blocks: &Blocks) -> Vec<f32> {
     let ranges = blocks.elements(numbers.len() as u64);
@@ -113,7 +114,7 @@ mod tests {
         bytes
     }
 
-    /// Whatever is kept, and in whichever order it comes, the update is that of all numbers.
+    /// Whichever chunks are kept, and in whichever order they come, the update is the same.
     #[test]
     fn r32_parts_make_the_same_update_as_the_whole() {
         let numbers: Vec<f32> = (0..ELEMENTS).map(|i| i as f32 - 100.0).collect();

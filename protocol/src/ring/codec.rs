@@ -24,58 +24,59 @@ use thiserror::Error;
 
 use crate::base::blocks::BLOCK;
 
-/// How the elements of a delta travel: a setting of the run. The numbers are hashed into its id and
-/// never reused.
+/// How the elements of a delta are encoded: a setting of the run. The numbers are hashed
+/// into its id and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Little-endian `f32`, four bytes an element.
+    /// Little-endian `f32`, four bytes an element; exact.
     F32 = 1,
-    /// A scale for each block and one signed byte for each element.
+    /// A scale for each block of 256 and one signed byte an element, a quarter of the bytes.
     Int8 = 2,
 }
 
-/// Why values cannot be encoded: one of them is an infinity or NaN, by the fault of whoever computed it.
-/// The output is unspecified.
+/// Why values cannot be encoded: one of them is infinite or NaN, the fault of the peer that
+/// computed it. The output is then unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("element {index} is not finite")]
 pub struct EncodeError {
-    /// Position in the encoded slice.
+    /// Index of the first such element in the encoded slice.
     pub index: usize,
 }
 
-/// Why bytes cannot be decoded: the fault of whoever encoded them. The output is unspecified.
+/// Why bytes cannot be decoded: the fault of the peer that encoded them.
+/// The output is then unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// The bytes are not as many as the elements need.
+    /// There are more or fewer bytes than the elements need.
     #[error("{found} encoded bytes where {expected} are needed")]
     Length {
-        /// What the elements need.
+        /// Bytes that the elements need.
         expected: usize,
-        /// What there is.
+        /// Bytes that the caller has given.
         found: usize,
     },
     /// A scale that is negative, subnormal, infinite, NaN, or so large that 127 times it overflows.
     #[error("block {block} has a scale that no encoder writes")]
     Scale {
-        /// Position of the block in the decoded slice.
+        /// Index of the block in the decoded slice.
         block: usize,
     },
     /// The byte −128, which would make the range asymmetric.
     #[error("block {block} holds the byte -128")]
     Byte {
-        /// Position of the block in the decoded slice.
+        /// Index of the block in the decoded slice.
         block: usize,
     },
-    /// An `f32` that is an infinity or NaN.
+    /// An `f32` that is infinite or NaN.
     #[error("element {index} is not finite")]
     NonFinite {
-        /// Position in the decoded slice.
+        /// Index of the element in the decoded slice.
         index: usize,
     },
 }
 
 impl Codec {
-    /// Bytes that `elements` consecutive elements, from the start of a block on, take.
+    /// Bytes of `elements` consecutive elements, the first of which starts a block.
     pub const fn encoded_bytes(self, elements: usize) -> usize {
         match self {
             Self::F32 => elements * float::ELEMENT_BYTES,
@@ -83,20 +84,20 @@ impl Codec {
         }
     }
 
-    /// The bytes that a range of elements takes in the encoding of all of them; it starts at a block, and
-    /// ends at one or with the last element.
+    /// The bytes of a range of elements within the encoding of all of them. The range starts at a
+    /// block, and ends at a block or with the last element.
     #[must_use]
     pub fn place(self, elements: &Range<usize>) -> Range<usize> {
         self.encoded_bytes(elements.start)..self.encoded_bytes(elements.end)
     }
 
-    /// Encodes `values`, of which the first starts a block, into `bytes`.
+    /// Encodes `values`, the first of which starts a block, into `bytes`.
     ///
     /// # Errors
-    /// A value that is not finite.
+    /// A value that is not finite; `bytes` is then unspecified.
     ///
     /// # Panics
-    /// `bytes` must be [`Self::encoded_bytes`] long: the caller's own arithmetic.
+    /// If `bytes` is not [`Self::encoded_bytes`] long.
     pub fn encode(self, values: &[f32], bytes: &mut [u8]) -> Result<(), EncodeError> {
         assert_eq!(bytes.len(), self.encoded_bytes(values.len()), "length of the encoding");
         match self {
@@ -105,10 +106,10 @@ impl Codec {
         }
     }
 
-    /// Decodes `bytes` into `values`, of which the first starts a block.
+    /// Decodes `bytes` into `values`, the first of which starts a block.
     ///
     /// # Errors
-    /// Bytes that no encoder writes, or another number of them than `values` needs.
+    /// Bytes that no encoder writes, or more or fewer of them than `values` needs.
     pub fn decode(self, bytes: &[u8], values: &mut [f32]) -> Result<(), DecodeError> {
         self.decode_with(bytes, values, |_, decoded| decoded)
     }
@@ -116,7 +117,7 @@ impl Codec {
     /// Adds what `bytes` decode to onto `values`: `values[i] + decoded[i]`.
     ///
     /// # Errors
-    /// As [`Self::decode`].
+    /// The same as [`Self::decode`] has.
     pub fn decode_add(self, bytes: &[u8], values: &mut [f32]) -> Result<(), DecodeError> {
         self.decode_with(bytes, values, |value, decoded| value + decoded)
     }
@@ -136,10 +137,10 @@ impl Codec {
         }
     }
 
-    /// Whether `bytes` decode to `elements` elements; nothing is kept.
+    /// Whether `bytes` decode to `elements` elements. The values are thrown away.
     ///
     /// # Errors
-    /// As [`Self::decode`].
+    /// The same as [`Self::decode`] has.
     pub fn validate(self, bytes: &[u8], elements: usize) -> Result<(), DecodeError> {
         self.check_length(bytes, elements)?;
         let mut scratch = [0.0; SCRATCH];
@@ -151,17 +152,18 @@ impl Codec {
         Ok(())
     }
 
+    /// Requires exactly as many bytes as this number of elements takes.
     fn check_length(self, bytes: &[u8], elements: usize) -> Result<(), DecodeError> {
         let (expected, found) = (self.encoded_bytes(elements), bytes.len());
         if found == expected { Ok(()) } else { Err(DecodeError::Length { expected, found }) }
     }
 }
 
-/// Elements decoded at once where nothing is kept: 16 KiB.
+/// Elements decoded at once when the values are thrown away: 16 KiB.
 const SCRATCH: usize = 16 * BLOCK;
 
 impl EncodeError {
-    /// The same error in a longer slice, of which `elements` elements come before.
+    /// The same error in a longer slice, in which `elements` elements come before.
     #[must_use]
     pub fn after(self, elements: usize) -> Self {
         Self { index: self.index + elements }
@@ -169,7 +171,7 @@ impl EncodeError {
 }
 
 impl DecodeError {
-    /// The same error in a longer slice, of which `elements` elements, whole blocks, come before.
+    /// The same error in a longer slice, in which `elements` elements, whole blocks, come before.
     pub(crate) fn after(self, elements: usize) -> Self {
         match self {
             Self::Length { .. } => self,
@@ -180,7 +182,7 @@ impl DecodeError {
     }
 }
 
-/// Sets the sign bit for an infinity or NaN, and for nothing else.
+/// Sets the sign bit for an infinity or NaN, and for no other value.
 ///
 /// The exponent of a number that is not finite is all ones, so one more carries into the sign.
 #[inline(always)]
@@ -188,7 +190,7 @@ const fn non_finite_mark(value: f32) -> u32 {
     (value.to_bits() & 0x7fff_ffff).wrapping_add(0x0080_0000)
 }
 
-/// Where the first value lies that is not finite; `marks` is the `or` of all marks.
+/// Index of the first value that is not finite; `marks` is the `or` of all marks.
 fn first_non_finite(values: &[f32], marks: u32) -> Option<usize> {
     if marks >> 31 == 0 {
         return None;

@@ -1,21 +1,22 @@
 //! One ring all-reduce of one roster, at one position: which frame is sent, due, reduced, kept.
 //!
-//! Numbers and digests only: the caller owns the floats and the bytes. It holds one buffer, the update
-//! that is being made, with a place for each frame ([`State::place`]). A sum on its way through this
-//! position lies at the place that the finished frame will take, and is gone before that can arrive:
-//! the finished frame is made of it. So a ring needs no memory but the update and the few frames
-//! that are being read, worked on and written, and a slow successor never stops us from reading:
-//! a full ring cannot lock up.
+//! Numbers and digests only: the caller owns the floats and the bytes. It holds one buffer, the
+//! update that is being computed, with a range for each frame ([`State::place`]). A partial sum
+//! that passes this position is stored in the range of its finished frame, and is gone before that
+//! one can arrive, since the finished frame is made of it. So a ring needs no memory except for the
+//! update and the few frames that are being read, worked on and written, and a slow successor never
+//! stops this position from reading: a full ring cannot deadlock.
 //!
-//! A frame goes on as soon as it is done. New sums are begun only while few frames wait, so what is
-//! under way comes first, and the link to the successor never idles as long as there is something.
+//! A frame goes on as soon as it is done. New sums are started only while few frames
+//! wait, so frames in flight come first, and the link to the successor is never idle
+//! while there is something to send.
 //!
-//! The bits of the result do not depend on what arrives when: each sum meets the positions in ring
-//! order (`ring`), and finished bytes travel verbatim. A frame is taken at most once for each chunk
-//! and half (R31). The owner of a chunk seals it; whoever holds all its frames checks the seal before
-//! it passes it on, so that a wrong one is its predecessor's fault (R30).
+//! The bits of the result do not depend on the order of arrival: each sum meets the positions in
+//! ring order (`ring`), and finished bytes travel verbatim. A frame is accepted at most once for
+//! each chunk and half (R31). The owner of a chunk seals it. A position that holds all frames of a
+//! chunk checks the seal before it passes it on, so a wrong seal is its predecessor's fault (R30).
 //!
-//! What this does not do: time (a silent neighbour is the caller's to notice), arithmetic
+//! What this does not do: time (the caller notices a silent neighbour), arithmetic
 //! (`codec::reduce`), the vote on the result.
 
 pub mod frame;
@@ -31,113 +32,114 @@ use crate::ring::codec::Codec;
 use crate::ring::{Cut, Half};
 use frame::{Kind, Label};
 
-/// Frames worked on at once, and sums begun that wait for the successor. With the one being read and
-/// the one handed over there are at most eight in memory beside the update.
+/// Frames worked on at once, and sums started that wait for the successor. With the one being read
+/// and the one being written there are at most eight in memory next to the update.
 pub const FRAMES_MAX: usize = 6;
 
-/// What a position must know.
+/// What a position must know about its ring.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The run.
+    /// The run, which seals are signed for.
     pub run: RunId,
-    /// Digest of the roster.
+    /// Digest of the roster; frames of other rings are dropped.
     pub roster: Digest,
-    /// How the fragment is cut; has as many positions as `members`.
+    /// How the fragment is cut, for as many positions as there are `members`.
     pub cut: Cut,
-    /// How numbers travel.
+    /// The codec of the run, which determines the length of a frame.
     pub codec: Codec,
-    /// The members with a place, in ring order.
+    /// The members with a position, in ring order.
     pub members: Vec<PeerId>,
-    /// Our position among them.
+    /// Our index among `members`, below their number.
     pub position: usize,
-    /// Our key, for the seal of the chunk that we own.
+    /// Our key, which seals the chunk that we own.
     pub key: Keypair,
 }
 
-/// One frame of a chunk.
+/// The name of one frame of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// The chunk.
+    /// Number of the chunk, below the number of members.
     pub chunk: usize,
-    /// Which of its frames.
+    /// Number of the frame within the chunk.
     pub frame: usize,
 }
 
-/// What to compute; the result goes to the frame's place in the update.
+/// What to compute; the result goes to the frame's range of the update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// `codec::reduce`'s start.
+    /// Our share starts the sum: `codec::reduce`'s start.
     Start,
-    /// `codec::reduce`'s add, of the payload that just arrived.
+    /// Our share is added to the payload that just arrived: `codec::reduce`'s add.
     Add,
-    /// `codec::reduce`'s finish, of the payload that just arrived.
+    /// Our share completes the sum in the payload that just arrived: `codec::reduce`'s finish.
     Finish,
-    /// `codec::reduce`'s alone.
+    /// A ring of one member: `codec::reduce`'s alone.
     Alone,
 }
 
-/// Something for the successor.
+/// Something to send to the successor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Item {
-    /// The bytes at the frame's place in the update, as they are now: copy them at once.
+    /// The bytes in the frame's range of the update, as they are now: copy them at once.
     Frame(Half, Frame),
-    /// A chunk's seal.
+    /// The seal of this chunk, after all its finished frames.
     Seal(usize, Seal),
 }
 
-/// What happened.
+/// What happened to the ring at this position.
 #[derive(Clone, Copy, Debug)]
 pub enum Input {
-    /// Begin.
+    /// Begin. The caller gives this first, and once.
     Open,
-    /// A frame came from the predecessor, and its label announces its payload.
+    /// A frame came from the predecessor, and its payload is the one that its label announces.
     Frame(Label),
-    /// A seal came from the predecessor, and its label announces it.
+    /// A seal came from the predecessor, and it is the one that its label announces.
     Seal(Label, Seal),
     /// The oldest [`Output::Work`] is done.
     Worked,
-    /// The last [`Output::Send`] was written.
+    /// The last [`Output::Send`] was written to the stream.
     Sent,
-    /// BLAKE3 of a chunk's bytes, as [`Output::Hash`] asked.
+    /// BLAKE3 of a chunk's bytes, as [`Output::Hash`] asked for it.
     Hashed(usize, Digest),
 }
 
-/// What the caller has to do.
+/// What the caller has to do, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Compute, in the order in which it is asked.
+    /// Compute a frame, after those that were asked for before.
     Work(Work, Frame),
-    /// Put the payload that just arrived at its place.
+    /// Store the payload that just arrived in the frame's range.
     Keep(Frame),
-    /// Hash the bytes of a chunk.
+    /// Hash the bytes of a chunk, and give [`Input::Hashed`].
     Hash(usize),
     /// Send to the successor; one at a time.
     Send(Item),
-    /// A chunk is held whole, with its owner's word: it can be kept whatever becomes of this ring.
+    /// A chunk is complete and sealed by its owner: it can be reused even if this ring fails (R10).
     Sealed(usize, Seal),
-    /// The whole update is held, and every chunk is what its owner sealed.
+    /// The whole update is here, and every chunk is what its owner sealed.
     Held,
-    /// The successor has got everything as well: nothing is left to do.
+    /// The successor has received everything as well: nothing is left to do.
     Closed,
     /// The predecessor did what no honest member does; this exchange is over.
     Fault(Fault),
 }
 
-/// One exchange. [`Self::handle`] is the only mutator; the caller applies every output, in order,
-/// before the next input.
+/// One exchange. Only [`Self::handle`] changes it. The caller carries out every output, in
+/// order, before the next input.
 #[derive(Clone, Debug)]
 pub struct State {
     config: Config,
     chunks: Vec<Chunk>,
-    /// How many sums of our first chunk were begun.
+    /// Sums of our first chunk that were started.
     begun: usize,
     working: VecDeque<(Work, Frame)>,
-    /// What is ready for the successor: names only, and never more than the update has frames.
+    /// What is ready for the successor: names only, at most one for each frame of the update.
     queue: VecDeque<Item>,
     sending: bool,
     phase: Phase,
 }
 
+/// How far an exchange is. It never goes back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
@@ -145,14 +147,14 @@ enum Phase {
     Over,
 }
 
-/// What became of one chunk at this position; frames come and go in order.
+/// The progress of one chunk at this position. Its frames come and go in order.
 #[derive(Clone, Default, Debug)]
 struct Chunk {
-    /// Sums that arrived.
+    /// Partial sums that have arrived.
     summed: usize,
-    /// Sums handed out for sending.
+    /// Partial sums handed out for sending.
     passed: usize,
-    /// Finished frames at their place.
+    /// Finished frames in their range.
     finished: usize,
     digest: Option<Digest>,
     seal: Option<Seal>,
@@ -160,18 +162,15 @@ struct Chunk {
 }
 
 impl State {
-    /// The exchange before [`Input::Open`].
+    /// An exchange that waits for [`Input::Open`].
     ///
     /// # Panics
-    /// The position must be one of the members, and the cut made for as many.
+    /// If the position is not one of the members, or the cut is not made for as many.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let members = config.members.len();
-        assert!(
-            config.position < members && config.cut.members() == members,
-            "a place in the ring"
-        );
-        // A chunk without elements has no frames, and nobody seals it.
+        assert!(config.position < members && config.cut.members() == members, "position, cut");
+        // A chunk without elements has no frames, and no owner seals it.
         let sealed = |chunk: usize| config.cut.chunk(chunk).is_empty();
         let chunks =
             (0..members).map(|chunk| Chunk { sealed: sealed(chunk), ..Chunk::default() }).collect();
@@ -186,31 +185,32 @@ impl State {
         }
     }
 
-    /// The bytes of the update that a frame takes.
+    /// The range of a frame in the bytes of the update.
     #[must_use]
     pub fn place(&self, frame: Frame) -> Range<usize> {
         self.config.codec.place(&self.config.cut.frame(frame.chunk, frame.frame))
     }
 
-    /// The bytes of the update that a chunk takes.
+    /// The range of a chunk in the bytes of the update.
     #[must_use]
     pub fn chunk_place(&self, chunk: usize) -> Range<usize> {
         self.config.codec.place(&self.config.cut.chunk(chunk))
     }
 
-    /// Whether the caller may read another item from the predecessor now.
+    /// Whether the caller may read another item from the predecessor now. If not, the stream's flow
+    /// control slows the predecessor down.
     #[must_use]
     pub fn may_read(&self) -> bool {
         self.working.len() < FRAMES_MAX
     }
 
-    /// Whether anything is still due from the predecessor.
+    /// Whether anything is still expected from the predecessor.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.phase == Phase::Running && self.config.members.len() > 1
     }
 
-    /// What stands in front of an item whose payload is `payload`.
+    /// The label of an item with this payload.
     #[must_use]
     pub fn label(&self, item: &Item, payload: &[u8]) -> Label {
         let (kind, chunk, frame) = match item {
@@ -227,7 +227,7 @@ impl State {
         }
     }
 
-    /// Takes one input.
+    /// Takes one input. After a fault or [`Output::Closed`] every input is ignored.
     pub fn handle(&mut self, input: Input, out: &mut Vec<Output>) {
         if self.phase == Phase::Over {
             return;
@@ -255,9 +255,10 @@ impl State {
         }
     }
 
+    /// Checks the label of a frame before any of its bytes are used (R31).
     fn on_frame(&mut self, label: &Label, out: &mut Vec<Output>) -> Result<(), FrameFault> {
         let Kind::Frame(half) = label.kind else { return Err(FrameFault::SealAsFrame) };
-        // R31: frames of another roster are dropped; they may be early or late.
+        // R31: frames of another roster are dropped without a fault; they may be early or late.
         if label.roster != self.config.roster {
             return Ok(());
         }
@@ -272,6 +273,7 @@ impl State {
         }
     }
 
+    /// The next partial sum of a chunk is here. It must be the next in order, and never of the chunk whose sum begins here.
     fn on_sum(&mut self, at: Frame, out: &mut Vec<Output>) -> Result<(), FrameFault> {
         let (position, cut) = (self.config.position, self.config.cut);
         if at.chunk == position {
@@ -288,6 +290,7 @@ impl State {
         Ok(())
     }
 
+    /// The next finished frame of a chunk is here. It cannot come before we have passed on its sum.
     fn on_finished(&mut self, at: Frame, out: &mut Vec<Output>) -> Result<(), FrameFault> {
         if self.config.cut.owner(at.chunk) == self.config.position {
             return Err(FrameFault::OwnChunk);
@@ -307,6 +310,7 @@ impl State {
         Ok(())
     }
 
+    /// The seal of another owner's chunk is here. It comes once, after the last frame of that chunk.
     fn on_seal(
         &mut self,
         label: &Label,
@@ -331,6 +335,7 @@ impl State {
         self.check_seal(chunk, out)
     }
 
+    /// The oldest work is done, and its frame may be sent.
     fn on_worked(&mut self, out: &mut Vec<Output>) {
         let Some((work, at)) = self.working.pop_front() else { return };
         match work {
@@ -343,6 +348,7 @@ impl State {
         }
     }
 
+    /// All frames of a chunk are here and hashed. We seal the chunk that we own, and check the others.
     fn on_hashed(
         &mut self,
         chunk: usize,
@@ -378,6 +384,7 @@ impl State {
         Ok(())
     }
 
+    /// Takes a good seal, which the successor may need too.
     fn seal(&mut self, chunk: usize, seal: Seal, out: &mut Vec<Output>) {
         self.chunks[chunk].sealed = true;
         out.push(Output::Sealed(chunk, seal));
@@ -386,7 +393,7 @@ impl State {
         }
     }
 
-    /// Begins sums, hands out what is to be sent, and notices the end.
+    /// Starts sums, hands out the next item to send, and notices the end.
     fn advance(&mut self, out: &mut Vec<Output>) {
         let alone = self.config.members.len() == 1;
         let first = self.config.position;
@@ -418,6 +425,7 @@ impl State {
         }
     }
 
+    /// Counts a finished frame, and has the chunk hashed after its last one.
     fn count_finished(&mut self, at: Frame, out: &mut Vec<Output>) {
         let chunk = &mut self.chunks[at.chunk];
         chunk.finished += 1;
@@ -426,7 +434,7 @@ impl State {
         }
     }
 
-    /// Whether the successor still needs the finished bytes of a chunk: its owner has them.
+    /// Whether the successor needs the finished bytes of a chunk; the chunk's owner has them.
     fn passes_on(&self, chunk: usize) -> bool {
         let members = self.config.members.len();
         self.config.cut.owner(chunk) != (self.config.position + 1) % members
@@ -443,7 +451,7 @@ impl State {
     }
 }
 
-/// A number as the wire has it: chunks, frames and bytes of a payload are far fewer than 2^32.
+/// A number as the wire has it. Chunks, frames and payload bytes are far fewer than 2^32.
 fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

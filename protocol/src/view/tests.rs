@@ -1,4 +1,4 @@
-//! Tests of the membership view.
+//! Tests of the membership view, without clock or network.
 
 use super::*;
 use crate::base::id::{Digest, LogId, RunId};
@@ -29,20 +29,20 @@ fn beat(incarnation: u64, count: u64) -> Heartbeat {
 }
 
 fn view() -> State {
-    let roll = Roll::new(Duration::from_millis(500), Duration::from_secs(8));
-    State::new(PeerId([0; 32]), roll)
+    let table = PeerTable::new(Duration::from_millis(500), Duration::from_secs(8));
+    State::new(PeerId([0; 32]), table)
 }
 
-/// G10: a round trip is what the other side makes of it.
+/// G10: a round trip is a claim of the other side.
 #[test]
 fn g10_no_round_trip_counts_as_longer_than_the_earth_is_wide() {
     let mut view = view();
     run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
     run(&mut view, 0, Input::RoundTrip(A, 19_000));
-    assert_eq!(view.roll().peers[&A].rtt_ms, 4_000);
+    assert_eq!(view.table().peers[&A].rtt_ms, 4_000);
 }
 
-/// A heartbeat is kept for each of so many peers: what is too long in it is not.
+/// A heartbeat is stored for each of many peers, without its parts that are too long.
 #[test]
 fn what_is_too_long_in_a_heartbeat_is_not_kept() {
     let mut view = view();
@@ -54,15 +54,15 @@ fn what_is_too_long_in_a_heartbeat_is_not_kept() {
     let round_trips = vec![(PeerId([9; 32]), 1); 1_000];
     let unlinked = vec![1; UNLINKED_BYTES_MAX + 1];
     run(&mut view, 0, Input::Heartbeat(A, &Heartbeat { round_trips, unlinked, ..of(long) }));
-    let kept = &view.roll().peers[&A].beat;
+    let kept = &view.table().peers[&A].beat;
     assert_eq!((kept.round_trips.len(), &kept.ticket), (ROUND_TRIPS_MAX, &None));
     assert!(kept.unlinked.is_empty());
     let next = Heartbeat { count: 2, ..of(named.clone()) };
     run(&mut view, 0, Input::Heartbeat(A, &next));
-    assert_eq!(view.roll().peers[&A].beat.ticket.as_deref(), Some(&named));
+    assert_eq!(view.table().peers[&A].beat.ticket.as_deref(), Some(&named));
 }
 
-/// Far enough from zero that ageing does not stop there.
+/// Far enough from zero for ageing to stay above zero.
 const START_MS: u64 = 10_000;
 
 const A: PeerId = PeerId([1; 32]);
@@ -136,7 +136,7 @@ fn key(n: u64) -> PeerId {
     PeerId(key)
 }
 
-/// F4: more keys than there is room for, one after the other, say that they live.
+/// F4: more keys than there is room for say, one after the other, that they live.
 #[test]
 fn a_thousand_keys_close_the_table_to_nobody() {
     let mut view = view();
@@ -144,25 +144,28 @@ fn a_thousand_keys_close_the_table_to_nobody() {
     run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
     let mut lost = 0;
     for n in 0..1_100 {
-        let told = run(&mut view, 1 + n, Input::Heartbeat(key(n), &beat(1, 1)));
-        lost += told.iter().filter(|e| matches!(e, Event::PeerLost { .. })).count();
+        let events = run(&mut view, 1 + n, Input::Heartbeat(key(n), &beat(1, 1)));
+        lost += events.iter().filter(|e| matches!(e, Event::PeerLost { .. })).count();
     }
-    let is_here = |view: &State, n: u64| view.roll().peers.contains_key(&key(n));
-    assert!(is_here(&view, 1_099) && !is_here(&view, 0), "whoever was silent longest gives way");
-    assert!(view.roll().peers.contains_key(&A), "who is named does not");
-    assert_eq!((view.roll().peers.len(), lost), (PEERS_MAX, 1_101 - PEERS_MAX));
+    let is_here = |view: &State, n: u64| view.table().peers.contains_key(&key(n));
+    assert!(
+        is_here(&view, 1_099) && !is_here(&view, 0),
+        "the peer that was silent longest gives way"
+    );
+    assert!(view.table().peers.contains_key(&A), "a named peer does not");
+    assert_eq!((view.table().peers.len(), lost), (PEERS_MAX, 1_101 - PEERS_MAX));
 }
 
-/// F4: who is in no receipt is forgotten once it is silent.
+/// F4: a peer that is in no receipt is forgotten once it is silent.
 #[test]
-fn only_who_is_named_is_remembered_in_silence() {
+fn only_named_peers_are_remembered_in_silence() {
     let mut view = view();
     view.set_named([A].into());
     run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
     run(&mut view, 0, Input::Heartbeat(key(1), &beat(1, 1)));
-    let told = run(&mut view, 2_000, Input::Tick);
-    assert!(told.contains(&Event::PeerLost { who: key(1), cause: Cause::Silent }));
-    assert!(view.roll().peers.keys().eq([&A]));
+    let events = run(&mut view, 2_000, Input::Tick);
+    assert!(events.contains(&Event::PeerLost { who: key(1), cause: Cause::Silent }));
+    assert!(view.table().peers.keys().eq([&A]));
     run(&mut view, 600_000, Input::Tick);
-    assert!(view.roll().peers.is_empty());
+    assert!(view.table().peers.is_empty());
 }

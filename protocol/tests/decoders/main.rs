@@ -1,8 +1,9 @@
-//! Whatever bytes come from a peer or a file: every decoder returns, without a panic and without more
-//! memory than it states.
+//! Whatever bytes come from a peer or a file, every decoder returns, without a panic and within the
+//! memory that is stated for it.
 //!
-//! Each decoder gets mutants of examples that it takes: bits flipped, numbers made great, ranges cut,
-//! repeated and moved, two examples spliced. [`INPUTS`] of them in the ordinary test; by hand any number:
+//! Each decoder gets mutants of examples that it accepts: bits flipped, numbers made large, ranges
+//! cut, repeated and moved, two examples spliced. The ordinary test uses [`INPUTS`] of them; by
+//! hand any number is possible:
 //!
 //! ```text
 //! DECODER_INPUTS=100000000 cargo test --release -p intellect-protocol --test decoders -- --nocapture
@@ -38,11 +39,12 @@ use intellect_protocol::ring::exchange::frame::{
     Kind, LABEL_BYTES, Label, PREAMBLE_BYTES, Preamble,
 };
 
-/// Mutants that each decoder gets.
+/// Mutants that each decoder gets in the ordinary test.
 const INPUTS: u64 = 1_000_000;
 
-/// What a call may hold for `bytes` of a bincode value: the value, whose numbers and peers take less on the
-/// wire than in memory, its canonical form, and a first guess of at most a MiB for each list that is open.
+/// The bytes that a call may hold for `bytes` of a bincode value: the value, whose
+/// numbers and peers take less on the wire than in memory, its canonical form, and at
+/// most a MiB for each list that is open.
 fn of_values(bytes: usize) -> usize {
     (2 << 20) + 24 * bytes
 }
@@ -81,10 +83,11 @@ fn encoded(codec: Codec) -> Vec<Vec<u8>> {
     lengths.map(encode).to_vec()
 }
 
-/// Decodes, adds, validates and reduces a frame: all that is done with the bytes of a predecessor.
+/// Decodes, adds, validates and reduces a frame: everything that is
+/// done with a predecessor's bytes.
 fn take_frame(codec: Codec, bytes: &[u8]) -> bool {
     let fits = |elements: &usize| codec.encoded_bytes(*elements) == bytes.len();
-    // Of another length too: the caller's numbers are as many as the roster says, not the sender.
+    // Other lengths too: the caller's numbers are as many as the roster says, not the sender.
     let elements = (0..=bytes.len()).rev().find(fits).unwrap_or(bytes.len());
     let (mut values, mut out) = (vec![0.5; elements], vec![0; codec.encoded_bytes(elements)]);
     let delta = vec![0.25; elements];
@@ -134,8 +137,8 @@ fn inputs() -> u64 {
     std::env::var("DECODER_INPUTS").map_or(INPUTS, |count| count.parse().unwrap())
 }
 
-/// Gives mutants of `examples` to `decode`, which says whether it took the bytes. A call may hold
-/// `memory` bytes at once, for an input of so many.
+/// Gives mutants of `examples` to `decode`, which says whether it accepted the bytes. A call may
+/// hold `memory` bytes at once, for an input of that many.
 fn attack(examples: &[Vec<u8>], decode: fn(&[u8]) -> bool, memory: fn(usize) -> usize) {
     assert!(!examples.is_empty() && examples.iter().all(|example| decode(example)));
     let (mut taken, mut longest, mut most) = (0, 0, 0);
@@ -167,7 +170,7 @@ fn envelopes_gossiped() {
     attack(&examples, |bytes| wire::open_gossip(&RUN, bytes).is_ok(), of_values);
 }
 
-/// What stands behind a signature of the sender's own, which mutants of envelopes do not have.
+/// The content behind a valid signature of a lying sender, which mutants of envelopes do not have.
 #[test]
 fn messages() {
     let messages = examples::messages();
@@ -233,14 +236,14 @@ fn seals() {
     attack(&[seal.to_bytes().to_vec()], |bytes| Seal::from_bytes(bytes).is_some(), |_| 0);
 }
 
-/// A mutant is the table of another state: of the one that it says it is.
+/// A mutant is tested as the table of the state that its own bytes hash to.
 #[test]
 fn tables() {
     let take = |bytes: &[u8]| Table::from_bytes(bytes, &Table::digest_of(bytes)).is_ok();
     attack(&[table().to_bytes()], take, |bytes| 2 * bytes + 64);
 }
 
-/// The values of a file's pieces: those of another file, or of one of another length, are refused.
+/// The values of a file's pieces: those of another file, or of another length, are refused.
 #[test]
 fn trees() {
     fn tree() -> Tree {
@@ -307,7 +310,7 @@ fn codes() {
     attack(&[bearer, named].map(|code| code.to_string().into_bytes()), take, of_values);
 }
 
-/// A message as long as one may be, all of it numbers that take one byte each on the wire.
+/// The longest possible message, filled with numbers that take one byte each on the wire.
 #[test]
 fn the_longest_list_of_the_least_numbers_takes_no_more_than_stated() {
     let ranges = DIRECT_BYTES_MAX / 2 - 1_000;

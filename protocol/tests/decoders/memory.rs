@@ -1,4 +1,4 @@
-//! What a call holds of the heap at most, measured by the allocator of this test.
+//! The most heap that a call holds, measured by the allocator of this test.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,7 +8,7 @@ thread_local! {
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts what each thread holds.
+/// The system's allocator, counting the bytes that each thread holds.
 struct Counting;
 
 #[global_allocator]
@@ -24,22 +24,22 @@ fn count(bytes: usize, sign: isize) {
     unsafe_code,
     reason = "an allocator is unsafe by its nature; this one passes everything on"
 )]
-// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
+// SAFETY: every call is passed to the system's allocator unchanged; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 1);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         count(layout.size(), -1);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller keeps the contract of `dealloc`.
         unsafe { System.dealloc(place, layout) }
     }
 }
 
-/// What `call` says, and the most bytes that it held at once beside what was held before.
+/// The result of `call`, and the most bytes that it held at once in addition to those held before.
 pub(crate) fn held<T>(call: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     MOST.set(before);

@@ -1,14 +1,15 @@
-//! Bytes that were an example once.
+//! Mutants: bytes that were an example and have been changed.
 
 use intellect_protocol::base::rng::Rng;
 
-/// Longest mutant, in bytes: longer ones only repeat what shorter ones say.
+/// Longest mutant in bytes: a longer one only repeats the cases of shorter ones.
 const BYTES_MAX: usize = 64 << 10;
 
-/// What bincode writes in front of numbers of 2, 4, 8 and 16 bytes, and the ends of a byte's range.
+/// The marks that bincode writes before numbers of 2, 4, 8 and 16 bytes,
+/// and the ends of a byte's range.
 const MARKS: [u8; 8] = [0, 1, 0x7f, 0x80, 0xfb, 0xfc, 0xfd, 0xff];
 
-/// One of `examples`, changed in one to eight places.
+/// One of `examples`, changed in one to eight positions.
 pub(crate) fn draw(examples: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let pick = |rng: &mut Rng| rng.pick(examples).cloned().unwrap_or_default();
     let mut bytes = pick(rng);
@@ -29,13 +30,13 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
         3 => bytes.truncate(at),
         4 => drop(bytes.drain(range)),
         5 => bytes.insert(at, mark(rng)),
-        // A range again, and seldom so often that a list gets long.
+        // A range is repeated, rarely so often that a list gets long.
         6 => {
             let times = if rng.below(500) == 0 { 2_000 } else { 2 };
             let again = bytes.get(range.clone()).unwrap_or_default().repeat(times);
             bytes.splice(at..at, again.into_iter().take(BYTES_MAX));
         }
-        // The number in front of it may say how many there are.
+        // The number before it may be the length of a list.
         7 => {
             let great = [0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
             bytes.splice(at..(at + 1).min(bytes.len()), great.into_iter().take(1 + below(rng, 9)));

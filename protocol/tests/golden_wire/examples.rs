@@ -184,14 +184,14 @@ fn trust() -> Option<Box<Admissions>> {
     }))
 }
 
-/// A short one: what is read in every damaged form should be.
+/// A short one, since every damaged form of it is read.
 fn named() -> Option<Box<Admissions>> {
     let all = trust().unwrap();
     let tickets = all.tickets.into_iter().skip(1).collect();
     Some(Box::new(Admissions { notices: Vec::new(), tickets }))
 }
 
-/// An epoch of a run of invited peers.
+/// An epoch of a run of invited peers, which admits some.
 fn admitting() -> Link {
     let roster = Roster { trust: named(), ..free() };
     let receipt = roster.receipt(digest(0xd0));
@@ -232,7 +232,7 @@ fn refuse(reason: Refusal) -> Message {
     Message::Refuse(Refuse { series, what, promised: 3, head, reason })
 }
 
-/// Every message, in every form.
+/// Every message, in every form that it has.
 pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     let series = series();
     let (roster, r, update) = (digest(0x70), digest(0x72), digest(0xd0));
@@ -305,7 +305,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     .collect()
 }
 
-/// What proves votes and rings.
+/// The messages that prove votes and rings.
 fn proofs() -> [(&'static str, Message); 3] {
     let (series, roster, update) = (series(), digest(0x70), digest(0xd0));
     let accepts = voted().accepts;

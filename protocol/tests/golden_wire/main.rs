@@ -1,8 +1,8 @@
-//! The bytes of every control message, request and answer, and what becomes of damaged ones.
+//! The bytes of every control message, request and answer, and what happens to damaged ones.
 //!
-//! What the golden bytes pin: the order of variants and fields, the length of numbers, the domain
-//! tags (by the signatures). A change that moves one of them makes another protocol, with another
-//! `wire::VERSION`.
+//! The golden bytes pin the order of variants and fields, the length of numbers, and
+//! the domain tags (by the signatures). A change of any of them makes another protocol,
+//! with another `wire::VERSION`.
 #![expect(clippy::unwrap_used, reason = "a test helper is a test too")]
 
 mod examples;
@@ -32,7 +32,7 @@ fn read(text: &str) -> Vec<u8> {
     text.split_whitespace().flat_map(token).collect()
 }
 
-/// Golden text of these bytes.
+/// The golden text of these bytes.
 fn write(bytes: &[u8]) -> String {
     let runs = bytes.chunk_by(|a, b| a == b);
     let text = runs.map(|run| match run.len() {
@@ -46,7 +46,7 @@ fn envelope(body: &[u8], signature: &[u8]) -> Vec<u8> {
     [&[wire::VERSION], key().peer().as_bytes().as_slice(), body, signature].concat()
 }
 
-/// An envelope whose signature holds, whatever its body: what a lying member can send.
+/// An envelope with a valid signature, whatever its body is: what a lying member can send.
 fn signed(body: &[u8]) -> Vec<u8> {
     let kind = body.first().copied().unwrap_or(u8::MAX);
     let tag = TAGS.get(usize::from(kind)).copied().unwrap_or("none");
@@ -61,7 +61,7 @@ fn bodies() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     MESSAGES.iter().map(|(name, body, _)| (*name, read(body)))
 }
 
-/// Each bit of `bytes` flipped, in turn.
+/// Flips each bit of `bytes` in turn.
 fn flips(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     (0..8 * bytes.len()).map(|bit| {
         let mut flipped = bytes.to_vec();
@@ -70,7 +70,8 @@ fn flips(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Each byte of `bytes` replaced by the greatest number, in turn: so every length claims too much.
+/// Replaces each byte of `bytes` by the greatest number in turn, so that
+/// every length claims too much.
 fn claims(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let greatest = [0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
     (0..bytes.len()).map(move |at| [&bytes[..at], &greatest, &bytes[at + 1..]].concat())
@@ -129,7 +130,7 @@ fn requests_and_answers_have_their_golden_bytes() {
     assert_eq!((requests().len(), answers().len()), (REQUESTS.len(), ANSWERS.len()));
 }
 
-/// A prefix of a message is no message, whether its author signed it or not.
+/// A prefix of a message is refused, whether its author signed it or not.
 #[test]
 fn a_message_that_is_cut_short_is_refused() {
     for (name, body) in bodies() {
@@ -153,7 +154,7 @@ fn a_message_with_a_flipped_bit_is_refused() {
     }
 }
 
-/// Signed nonsense is refused, or is another message in its one canonical form.
+/// A signed body that makes no sense is refused, or is another message in its canonical form.
 #[test]
 fn a_signed_body_is_canonical_or_refused() {
     let mut refused = 0;
@@ -184,7 +185,7 @@ fn trailing_bytes_and_long_forms_of_numbers_are_refused() {
     }
 }
 
-/// D1: a length is compared with what is there, and with the limit, before it is believed.
+/// D1: a length is compared with the bytes that are there, and with the limit, before it is used.
 #[test]
 fn a_length_beyond_the_message_is_refused() {
     let query = |length: &str| read(&["02 05 e4*32 00 02", length, "0b*32"].join(" "));

@@ -1,5 +1,5 @@
-//! The golden bytes of the examples, in their order: hex, in which `07*32` is the byte 07 thirty-two
-//! times, and numbers from 251 on begin with fb, fc or fd (docs/PROTOCOL.md, "On the wire").
+//! The golden bytes of the examples, in their order: hex, in which `07*32` is the byte 07
+//! thirty-two times. Numbers from 251 on begin with fb, fc or fd (docs/PROTOCOL.md, "On the wire").
 
 /// The domain tags of the kinds of message, by their number on the wire.
 pub(crate) const TAGS: [&str; 18] = [
@@ -23,7 +23,7 @@ pub(crate) const TAGS: [&str; 18] = [
     "prepared",
 ];
 
-/// Message, body, signature.
+/// Name of the example, its body, its signature.
 pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     (
         "heartbeat",

@@ -1,4 +1,4 @@
-//! `intellect-bootstrap`, built beside the stories so that cargo tells them where it is.
+//! `intellect-bootstrap`, built with the stories so that cargo gives them its path.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `intellect-node`, built beside the stories so that cargo tells them where it is.
+//! `intellect-node`, built with the stories so that cargo gives them its path.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! A newcomer to a run that goes on: where its state comes from, and that it arrives.
+//! A newcomer joins a run that goes on: where its state comes from, and that it arrives.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::story;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Two million parameters, so that a state has sixteen pieces; with f32 an update is half a state, so
-/// that three epochs are a long way.
+/// Two million parameters, so that a state has sixteen pieces. With f32 an update is half a state,
+/// so three epochs of updates cost more than the state.
 const LARGE: [&str; 6] = [
     "model.layers=2",
     "model.width=256",
@@ -22,14 +22,15 @@ const LARGE: [&str; 6] = [
     "members.heartbeat_ms=200",
 ];
 
-/// What each node may send: a state takes a few epochs, and there is time to be killed.
+/// Bytes per second that each node may send: a state takes a few epochs, enough time to be killed.
 const RATE: &str = "6000000";
 
 fn is(event: &Value, name: &str) -> bool {
     event["event"] == name
 }
 
-/// What some nodes have spent together: epochs, CPU seconds, and those of threads that do not train.
+/// What some nodes have spent together: epochs, CPU seconds, and those
+/// of threads that do not train.
 #[derive(Clone, Copy)]
 struct Spent {
     epochs: f64,
@@ -53,7 +54,7 @@ impl Spent {
         Self { epochs: nodes.iter().map(epoch).sum(), all, beside }
     }
 
-    /// Since an earlier moment, each for an epoch of one node.
+    /// The difference to an earlier moment, per epoch of one node.
     fn since(self, before: Self) -> Self {
         let epochs = self.epochs - before.epochs;
         let (all, beside) = (self.all - before.all, self.beside - before.beside);
@@ -61,8 +62,8 @@ impl Spent {
     }
 }
 
-/// The newcomer is killed when it has some of the state, and started again: it goes on where it was,
-/// with pieces of several donors, says once that it has arrived, and contributes.
+/// The newcomer is killed when it has a part of the state, and started again. It goes on where it
+/// was, with pieces from several donors, reports its arrival once, and contributes.
 #[test]
 fn a_newcomer_gets_pieces_from_many_donors_and_goes_on_after_kill_9() {
     let story = story();
@@ -101,13 +102,13 @@ fn a_newcomer_gets_pieces_from_many_donors_and_goes_on_after_kill_9() {
         .flat_map(names)
         .map(|name| name.to_string())
         .collect();
-    // The third may be an epoch behind, as far as the newcomer has heard.
+    // The third donor may be an epoch behind, as far as the newcomer has heard.
     assert!(asked.len() >= 2, "{asked:?}");
 
     let there = arrived["epoch"].as_u64().unwrap();
     let loss = |event: &Value| is(event, "committed") && event["loss"].is_number();
     let first = newcomer.wait_for(PATIENCE, loss).unwrap();
-    // Two, where the machine keeps up; the scenes of `protocol` say so exactly.
+    // Two epochs, if the machine keeps up; the scenes of `protocol` check the exact number.
     assert!(first["epoch"].as_u64().unwrap() <= there + 6, "at {there}, then {first}");
     println!("at epoch {there}, and in the ring of {}", first["epoch"]);
     let events = newcomer.events().unwrap();
@@ -116,10 +117,10 @@ fn a_newcomer_gets_pieces_from_many_donors_and_goes_on_after_kill_9() {
         .filter(|event| is(event, "caught-up"))
         .map(|event| event["epoch"].as_u64().unwrap())
         .collect();
-    // Again only where a loaded machine has left it behind again.
+    // A second arrival only if a loaded machine has left it behind again.
     assert!(arrivals.is_sorted_by(|before, after| before < after), "{arrivals:?}");
-    // The same training takes more CPU seconds where more processes share the caches, so what serving
-    // costs is told by the other threads.
+    // The same training takes more CPU seconds when more processes share the caches, so the cost of
+    // serving is measured in the other threads.
     let (quiet, busy) = (alone.since(before), with_newcomer.since(alone));
     println!(
         "a donor, in an epoch: {:.3} CPU s, {:.3} of them beside training; while it serves {:.3}, {:.3}: \
@@ -132,8 +133,8 @@ fn a_newcomer_gets_pieces_from_many_donors_and_goes_on_after_kill_9() {
     );
 }
 
-/// A line on which the state takes as long as four epochs: the updates of meanwhile come after it, each
-/// faster than its epoch took, and in the end the newcomer contributes.
+/// On this link the state takes as long as four epochs. The updates of that time come after it,
+/// each in less than an epoch, and in the end the newcomer contributes.
 #[test]
 fn a_newcomer_on_a_slow_line_arrives() {
     let story = story();
@@ -147,7 +148,8 @@ fn a_newcomer_on_a_slow_line_arrives() {
         "model.width=128",
         "model.ffn=512",
         "model.context=32",
-        // Of time, not of steps: on a faster machine they would be shorter than an update takes.
+        // The budget is in time, not in steps: on a faster machine epochs
+        // would be shorter than an update.
         "epoch.budget=seconds",
         "epoch.amount=2",
     ];

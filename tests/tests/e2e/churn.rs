@@ -28,7 +28,7 @@ fn names(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect()
 }
 
-/// The first event of a kind that a peer wrote, of one epoch.
+/// The first event of this kind in this epoch that a peer wrote.
 fn event(sim: &Sim, peer: usize, kind: &str, epoch: u64) -> Option<Value> {
     let events = sim.events(peer).unwrap();
     events.into_iter().find(|event| event["event"] == kind && event["epoch"] == epoch)
@@ -38,13 +38,13 @@ fn name(sim: &Sim, peer: usize) -> String {
     sim.events(peer).unwrap()[0]["peer"].as_str().unwrap().to_owned()
 }
 
-/// The last epoch of all `peers`, after checking that they agree on every one.
+/// The last epoch of all `peers`, after a check that they agree on every one.
 fn last_epoch(sim: &Sim, peers: &[usize]) -> u64 {
     sim.states(peers).unwrap().last().unwrap().0
 }
 
-/// The update is so large, and each node sends so slowly, that a ring lasts over a second: half a
-/// second after a peer has accepted the roster, the ring is under way.
+/// The update is so large, and each node sends so slowly, that a ring lasts over a second. So half
+/// a second after a peer has accepted the roster, the ring is running.
 #[test]
 fn a_death_in_the_middle_of_a_ring_does_not_lose_the_epoch() {
     let steps = "[[step]]\ndo = \"kill\"\npeer = 3\nroster = 3\nplus_ms = 600\n";
@@ -56,7 +56,7 @@ fn a_death_in_the_middle_of_a_ring_does_not_lose_the_epoch() {
     let dead = name(&sim, 3);
     for peer in 0..3 {
         let commit = event(&sim, peer, "committed", 3).unwrap();
-        // What the dead one had finished with the others stays, and counts.
+        // Chunks that the dead peer had finished with the others stay, and count.
         let alive = names(&commit["members"]).into_iter().filter(|name| *name != dead);
         assert_eq!(alive.count(), 3, "{commit}");
         assert!(commit["attempt"].as_u64().unwrap() > 1, "{commit}");
@@ -84,8 +84,9 @@ fn half_of_the_peers_can_die_at_once() {
     assert_eq!(names(&commit["members"]).len(), 2, "{commit}");
 }
 
-/// The last of six goes on alone after its grace, and says so; all end on one lineage. The five that come
-/// back are a majority of the old voters: they may decide an epoch before they hear it, which is a fork.
+/// The last of six goes on alone after its grace, and reports that; in the end all are on one
+/// lineage. The five that come back are a majority of the old voters. They may decide an epoch
+/// before they hear it, which is a fork.
 #[test]
 fn the_last_of_six_goes_on_alone_and_is_found_again() {
     let step = |verb: &str, peer: usize, epoch: u64| {
@@ -107,7 +108,7 @@ fn the_last_of_six_goes_on_alone_and_is_found_again() {
     assert_eq!(names(&commit["members"]).len(), 6, "{commit}");
 }
 
-/// Who says good-bye is not waited for: no attempt is lost and nobody regroups.
+/// No peer waits for one that has said goodbye: no attempt fails and nobody regroups.
 #[test]
 fn one_that_leaves_is_not_waited_for() {
     let steps = "[[step]]\ndo = \"interrupt\"\npeer = 1\nepoch = 3\n";
@@ -125,7 +126,7 @@ fn one_that_leaves_is_not_waited_for() {
     }
 }
 
-/// R29: the ring that is open when it is asked to leave ends first, well within its 5 s.
+/// R29: the ring that is open when the peer is asked to leave ends first, well within its 5 s.
 #[test]
 fn one_that_leaves_in_the_middle_of_a_ring_costs_no_attempt() {
     let steps = "[[step]]\ndo = \"interrupt\"\npeer = 3\nroster = 3\nplus_ms = 600\n";
@@ -138,7 +139,7 @@ fn one_that_leaves_in_the_middle_of_a_ring_costs_no_attempt() {
         events.iter().find(|e| e["event"] == kind).map(|e| e["t_ms"].as_u64().unwrap()).unwrap()
     };
     assert!(at("stopped") - at("leaving") < 5_000, "{events:?}");
-    // It was asked while that ring ran.
+    // It was asked to leave while that ring ran.
     let committed = event(&sim, 3, "committed", 3).unwrap();
     assert!(committed["t_ms"].as_u64().unwrap() > at("leaving"), "{committed}");
     for peer in 0..3 {
@@ -150,7 +151,7 @@ fn one_that_leaves_in_the_middle_of_a_ring_costs_no_attempt() {
     }
 }
 
-/// Later than updates are replayed (R28).
+/// It starts too late for updates to be replayed (R28).
 #[test]
 fn a_late_peer_fetches_the_state_and_takes_part() {
     let steps = "[[step]]\ndo = \"start\"\npeer = 2\nepoch = 12\n";
@@ -162,7 +163,7 @@ fn a_late_peer_fetches_the_state_and_takes_part() {
     assert_eq!(names(&commit["members"]).len(), 3, "{commit}");
 }
 
-/// A suspended laptop: everything stands still, the connections too, and later it goes on.
+/// A suspended laptop: the process and its connections stand still, and later it goes on.
 #[test]
 fn a_stopped_peer_catches_up_when_it_goes_on() {
     let steps = "[[step]]\ndo = \"stop\"\npeer = 2\nepoch = 3\n\
@@ -170,7 +171,7 @@ fn a_stopped_peer_catches_up_when_it_goes_on() {
     let arguments = ["--peers", "4", "--epochs", "24"];
     let sim = simulate(steps, &SMALL, &arguments);
     assert_eq!(last_epoch(&sim, &[0, 1, 2, 3]), 24);
-    // The others did not wait for it, and it is one of them again.
+    // The others did not wait for it, and in the end it is a member again.
     let table = sim.report["table"].as_array().unwrap();
     let members = |epoch: &Value| names(&epoch["members"]).len();
     let missed = sim.events(2).unwrap().into_iter().any(|event| event["event"] == "caught-up");
@@ -178,7 +179,7 @@ fn a_stopped_peer_catches_up_when_it_goes_on() {
     assert_eq!(members(table.last().unwrap()), 4, "{table:?}");
 }
 
-/// SIGTERM is a good-bye like Ctrl-C.
+/// SIGTERM is a goodbye like Ctrl-C.
 #[test]
 fn one_that_is_told_to_end_says_good_bye() {
     let steps = "[[step]]\ndo = \"terminate\"\npeer = 1\nepoch = 3\n";
@@ -189,12 +190,13 @@ fn one_that_is_told_to_end_says_good_bye() {
     assert!(events.iter().any(|event| event["event"] == "leaving"), "{events:?}");
 }
 
-/// Kills and restarts at random: nobody fails, nothing forks, and the bill is in the report.
+/// Kills and restarts at random: no node fails, nothing forks, and the costs are in the report.
 #[test]
 fn a_storm_of_kills_is_survived_and_counted() {
     let story = story();
     let mut all = vec!["--chaos", "kill each epoch", "--peers", "4", "--epochs", "10"];
-    // The usual grace: who is back among slow ones is not to go on alone. Slow enough that a restarted peer is back before the end.
+    // The usual grace: a peer that is back among slow ones must not go on alone. The rate is so low
+    // that a restarted peer is back before the end.
     all.extend(["--rate", "4000"]);
     all.extend(SMALL.iter().chain(&QUICK[..1]).flat_map(|setting| ["--set", setting]));
     let sim = story.sim("out", &all, PATIENCE).unwrap();

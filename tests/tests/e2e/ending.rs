@@ -1,4 +1,5 @@
-//! How a node says that it is done: at the end that its run has, or at the epoch that its user wanted.
+//! How a node reports that it is done: at the end of its run, or at the
+//! epoch that its user asked for.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::story;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A run of one that ends after four epochs, and the entry to it.
+/// A run of one peer that ends after four epochs, and its entry address.
 fn begin(story: &Story, settings: &[&str]) -> (e2e::Process, String) {
     let settings = [&["members.min_peers=1"], settings].concat();
     let manifest = story.manifest("run.toml", &settings).unwrap();
@@ -20,13 +21,14 @@ fn line<'a>(done: &'a Done, begin: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("no {begin:?} in {}{}", done.out, done.err))
 }
 
-/// The numbers behind "held-out loss".
+/// The numbers after "held-out loss".
 fn losses(line: &str) -> Vec<f64> {
     let (_, losses) = line.split_once("held-out loss ").unwrap();
     losses.split(" → ").map(|number| number.parse().unwrap()).collect()
 }
 
-/// The end says what has become of the run, and what it says to type works; a restart says the same.
+/// The last lines report the end of the run, and the commands they propose
+/// work; a restart says the same.
 #[test]
 fn the_end_of_a_run_is_told_as_one() {
     let story = story();
@@ -70,7 +72,7 @@ fn who_wanted_so_many_epochs_is_done_and_nobody_pressed_a_key() {
     let (_bootstrap, entry) = begin(&story, &[]);
     let one = story.start_node("one", &entry, &["--epochs", "2"]).unwrap();
     let done = one.wait(PATIENCE).unwrap().expect_success().unwrap();
-    assert!(line(&done, "done at epoch 2: took part in 2 epochs").contains("goes on"));
+    assert!(line(&done, "done at epoch 2: took part in 2 epochs").contains("continue with"));
     for wrong in ["left at", "leaving", "Ctrl-C", "complete"] {
         assert!(!done.out.contains(wrong), "{wrong}: {}", done.out);
     }

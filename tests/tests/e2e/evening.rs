@@ -1,5 +1,6 @@
-//! An ordinary evening: friends leave, in any order, and come back another day by the line that each node
-//! printed as its last word. They are one run again, and nothing that two of them had decided is undone.
+//! An ordinary evening: friends leave, in any order, and come back another day with
+//! the line that each node printed last. They are one run again, and nothing that two
+//! of them had decided is undone.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,8 @@ use crate::story;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Between two things that people do: long enough for whoever is there to decide an epoch or two.
+/// The time between two actions of people: enough for the nodes that are
+/// there to decide an epoch or two.
 const MOMENT: Duration = Duration::from_millis(1_500);
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
@@ -30,7 +32,7 @@ struct Evening {
 }
 
 impl Evening {
-    /// Some nodes have committed epochs together.
+    /// Starts the nodes and waits until they have committed epochs together.
     fn begin(friends: usize, settings: &[&str]) -> Self {
         Self::of(story(), friends, settings)
     }
@@ -52,7 +54,7 @@ impl Evening {
         self.nodes[friend].as_mut().unwrap()
     }
 
-    /// Ctrl-C, and a moment.
+    /// Ends a node by Ctrl-C, and waits a moment.
     fn leave(&mut self, friend: usize) {
         let node = self.nodes[friend].take().unwrap();
         node.interrupt().unwrap();
@@ -61,7 +63,7 @@ impl Evening {
         thread::sleep(MOMENT);
     }
 
-    /// By its own line, and a moment.
+    /// Starts the node with its own last line, and waits a moment.
     fn go_on(&mut self, friend: usize) {
         self.returned = Instant::now();
         let left = &self.left[&friend];
@@ -77,7 +79,7 @@ impl Evening {
         friends.iter().for_each(|friend| self.go_on(*friend));
     }
 
-    /// What a friend's node has committed so far, in all its starts.
+    /// The commits of a friend's node so far, over all its starts.
     fn committed(&self, friend: usize) -> Vec<Value> {
         let path = self.story.path(NAMES[friend]).join("events.jsonl");
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -92,7 +94,8 @@ impl Evening {
         all.filter_map(|event| event["epoch"].as_u64()).max().unwrap_or(0)
     }
 
-    /// Waits until everybody has committed `more` epochs above any that there is, with the work of everybody.
+    /// Waits until all have committed `more` epochs above the greatest
+    /// one, each with the work of all.
     fn wait_together(&mut self, more: u64) {
         let (head, friends) = (self.head(), self.nodes.len());
         for friend in 0..friends {
@@ -105,7 +108,8 @@ impl Evening {
         }
     }
 
-    /// They are together again, there was no fork, and each epoch has one state.
+    /// Checks that they are together again, that there was no fork, and
+    /// that each epoch has one state.
     fn expect_one_run(mut self, story: &str) {
         self.wait_together(1);
         println!(
@@ -121,7 +125,8 @@ impl Evening {
     }
 }
 
-/// Plays a story once, or `INTELLECT_EVENINGS` times; each says after how long all were together again.
+/// Plays a story once, or `INTELLECT_EVENINGS` times, and prints after how
+/// long all were together again.
 fn play(name: &str, story: impl Fn() -> Evening) {
     let tries = env::var("INTELLECT_EVENINGS").map_or(1, |tries| tries.parse().unwrap());
     (0..tries).for_each(|_| story().expect_one_run(name));
@@ -159,7 +164,7 @@ fn one_leaves_and_returns_while_the_other_goes_on() {
     });
 }
 
-/// Whoever left first does not go on beside the one that went on without it.
+/// The friend that left first must not go on next to the one that went on without it.
 #[test]
 fn one_goes_on_alone_and_leaves_and_both_return() {
     play("one goes on and leaves later", || {
@@ -184,7 +189,7 @@ fn all_return_without_the_bootstrap() {
     });
 }
 
-/// Its key is another one too, as when its folder is lost.
+/// Its key is another one too, as after the loss of its folder.
 #[test]
 fn all_return_and_the_bootstrap_has_another_port() {
     play("with the bootstrap elsewhere", || {
@@ -199,7 +204,7 @@ fn all_return_and_the_bootstrap_has_another_port() {
     });
 }
 
-/// No Regroup could open the next series there, so no goodbye may close one.
+/// No Regroup could open the next series in such a run, so no goodbye may close one.
 #[test]
 fn founders_who_need_a_majority_return() {
     play("founders of a majority run", || {

@@ -1,4 +1,4 @@
-//! How programs end when somebody wishes it: politely, with a last word, and with nothing left behind.
+//! How programs end when somebody asks them to: with a last line, and with no file left behind.
 
 use std::{fs, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::story;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether a closed terminal is heard: who runs the tests under `nohup` hands that on to every program.
+/// Whether SIGHUP has an effect: under `nohup` every program of the tests ignores it.
 fn terminals_are_heard() -> bool {
     let heard = !is_hangup_ignored();
     if !heard {
@@ -18,7 +18,8 @@ fn terminals_are_heard() -> bool {
     heard
 }
 
-/// The most usual way in which a volunteer leaves: the window is closed, or the line to it drops.
+/// The most usual way in which a volunteer leaves: the window is closed,
+/// or the connection to it drops.
 #[test]
 fn a_closed_terminal_is_a_goodbye() {
     if !terminals_are_heard() {
@@ -43,7 +44,7 @@ fn a_closed_terminal_is_a_goodbye() {
     bootstrap.wait(PATIENCE).unwrap().expect_success().unwrap();
 }
 
-/// `nohup` is how one says that a program shall not end with its terminal.
+/// `nohup` is the usual way to let a program outlive its terminal.
 #[test]
 fn a_bootstrap_of_nohup_hears_no_closed_terminal() {
     let story = story();

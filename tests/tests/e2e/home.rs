@@ -1,7 +1,8 @@
 //! Machines behind home routers: which of them average together.
 //!
-//! Each street is an internet of its own in network namespaces, with an entry point and a few machines of
-//! different kinds; all are played at once. Needs root, `ip`, `nft` and `tc`; without them the test says so.
+//! Each street is an internet of its own in network namespaces, with an entry point and a few
+//! machines of different kinds; all streets are played at once. Needs root, `ip`, `nft` and `tc`;
+//! without them the test is skipped and says so.
 
 mod lab;
 
@@ -16,16 +17,18 @@ use serde_json::Value;
 use crate::story;
 use lab::{ENTRY_V4, ENTRY_V6, Kind, Lab};
 
-/// How long the streets are watched, and what of it does not count: founding, and holes to be punched.
+/// How long the streets are watched, and how much of that does not
+/// count: founding and hole punching.
 const LENGTH: Duration = Duration::from_secs(70);
 const SETTLING: Duration = Duration::from_secs(15);
 
-/// What one street is for.
+/// The machines of one street, and which of them are expected in one ring.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     name: &'static str,
     kinds: &'static [Kind],
-    /// Those that can all be in one ring, by their numbers; beside the others there are places for some only.
+    /// Machines that can all be in one ring, by index; the others cannot
+    /// all have a position at once.
     together: &'static [usize],
 }
 
@@ -68,7 +71,7 @@ const PLANS: [Plan; 8] = [
     },
 ];
 
-/// An internet that is played. The processes end before their namespaces go.
+/// An internet that is running. The processes end before their namespaces are removed.
 struct Street {
     plan: Plan,
     nodes: Vec<Process>,
@@ -77,16 +80,16 @@ struct Street {
     started_ms: u64,
 }
 
-/// What came of it.
+/// What happened on one street while it was watched.
 struct Outcome {
     plan: Plan,
     /// From the start to the first commit.
     first: Option<Duration>,
-    /// Who was in the sum of each epoch, of those that were committed once all had settled.
+    /// The machines in the sum of each epoch that was committed after the settling time.
     sums: BTreeMap<u64, BTreeSet<usize>>,
-    /// Rings that were lost meanwhile.
+    /// Rings that were lost in that time.
     lost: usize,
-    /// How many epochs each machine committed as its only member.
+    /// How many epochs each machine committed as their only member.
     alone: Vec<usize>,
 }
 
@@ -163,7 +166,7 @@ impl Street {
 }
 
 impl Outcome {
-    /// In which share of the epochs all of these were in the sum, in per cent.
+    /// The share of the epochs with all of these machines in the sum, in per cent.
     fn together(&self, machines: &[usize]) -> usize {
         let all = |sum: &&BTreeSet<usize>| machines.iter().all(|machine| sum.contains(machine));
         100 * self.sums.values().filter(all).count() / self.sums.len().max(1)
@@ -223,7 +226,7 @@ fn machines_behind_home_routers_average_together() {
     }
 }
 
-/// In so many epochs of a hundred those who can are to average together here; before, three behind routers never did.
-/// How often they do is in the table. A busy machine is late for some epochs, and once in some fifty streets two pairs
-/// found the run apart, which heals in a quarter of a minute.
+/// The least share of epochs, in per cent, in which machines that can average together do so here;
+/// the table has the actual share. A busy machine is late for some epochs, and once in some fifty
+/// streets two pairs found the run apart, which heals within a quarter of a minute.
 const SHARE: usize = 70;

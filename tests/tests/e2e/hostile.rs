@@ -1,6 +1,7 @@
-//! Peers that misbehave: each is named in an event and dropped, and the honest ones notice nothing.
+//! Peers that misbehave: each is reported in an event and dropped, and the
+//! honest ones are not disturbed.
 //!
-//! Two real nodes train together while a stranger, made here of the same libraries, does one bad
+//! Two real nodes train together while a stranger, made here from the same libraries, does one bad
 //! thing over a real connection. Afterwards the nodes must go on committing the same states, never
 //! have lost or blamed one another, and end with 0.
 
@@ -32,21 +33,21 @@ use stranger::Stranger;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What an honest peer declares in these runs: the tokens of an epoch.
+/// The weight that an honest peer declares in these runs: the tokens of an epoch.
 const WEIGHT: u64 = 640;
 
-/// A bootstrap and two nodes; whoever is not one of them is a stranger.
+/// A bootstrap and two nodes; every other peer is a stranger.
 struct Honest {
     one: Process,
     two: Process,
-    /// Where the bootstrap is entered.
+    /// The entry address of the bootstrap.
     entry: String,
     _bootstrap: Process,
     story: Story,
 }
 
 impl Honest {
-    /// Two nodes that have committed an epoch together.
+    /// Starts two nodes that have committed an epoch together.
     fn train() -> Self {
         let mut honest = Self::start("members.min_peers=2");
         honest.one.wait_for_commit(1, PATIENCE).unwrap();
@@ -64,7 +65,7 @@ impl Honest {
         Self { one, two, entry, _bootstrap: bootstrap, story }
     }
 
-    /// What the issue asks of every story: no effect on honest peers.
+    /// What every story requires: no effect on honest peers.
     fn expect_no_harm(mut self) {
         let names = [name(&self.one), name(&self.two)];
         let last = states(&self.one).keys().max().copied().unwrap();
@@ -98,7 +99,7 @@ fn name(node: &Process) -> String {
     node.events().unwrap()[0]["peer"].as_str().unwrap().to_owned()
 }
 
-/// What a node committed, by epoch.
+/// The states that a node committed, by epoch.
 fn states(node: &Process) -> BTreeMap<u64, String> {
     let events = node.events().unwrap();
     let commits = events.iter().filter(|event| event["event"] == "committed");
@@ -113,24 +114,24 @@ fn about(node: &Process, kind: &str, who: &str) -> Vec<Value> {
     events
 }
 
-/// The stranger is named for what it did, and thrown out for good.
+/// Checks that the stranger is reported for what it did, and dropped for good.
 fn expect_fault(stranger: &mut Stranger, node: &mut Process, words: &str) {
     let who = stranger.name();
     let named = |event: &Value| event["event"] == "fault" && event["who"] == *who;
     let fault = stranger.sees(node, words, named);
     assert!(fault["why"].as_str().unwrap().contains(words), "{fault}");
     stranger.expect_to_be_kept_out(node);
-    // Once for each thing that counts, and no more after it was dropped.
+    // One report for each message that counts, and none after it was dropped.
     let faults = about(node, "fault", &who);
     assert!(faults.len() <= 8, "{faults:#?}");
 }
 
-/// A heartbeat of an honest node that the stranger hears from now on, with its author.
+/// The next heartbeat of an honest node that the stranger hears, with its author.
 fn next_beat(stranger: &mut Stranger) -> (PeerId, Heartbeat) {
     beat_within(stranger, Duration::from_secs(30)).expect("no heartbeat in 30 s")
 }
 
-/// The same; nobody says anything more to a stranger that was dropped.
+/// The same, or `None`: no peer sends anything to a stranger that was dropped.
 fn beat_within(stranger: &mut Stranger, patience: Duration) -> Option<(PeerId, Heartbeat)> {
     let seen = stranger.side.heard.len();
     let until = Instant::now() + patience;
@@ -148,21 +149,21 @@ fn beat_within(stranger: &mut Stranger, patience: Duration) -> Option<(PeerId, H
     None
 }
 
-/// A valid heartbeat of the stranger, who claims to stand where an honest node stands, and to be Ready
-/// if it has a weight.
+/// A valid heartbeat of the stranger, which claims the position of an honest node, and to
+/// be Ready if it has a weight.
 fn own_beat(stranger: &mut Stranger, count: u64, ready: u64) -> Message {
     let (_, beat) = next_beat(stranger);
     Message::Heartbeat(Heartbeat { count, ready, serves: 0, ..beat })
 }
 
-/// What a stranger sends to have a case, and what is said of it then.
+/// What a stranger sends, made at that time, and what the fault then says.
 type Bytes = (&'static str, fn(&mut Stranger) -> Vec<u8>);
 
-/// The same, made from a heartbeat of an honest node, if that one can be lied about: of the node that
-/// is lied to (`true`), or of the other one.
+/// The same, made from a heartbeat of an honest node, if a lie about that node is possible: `true`
+/// for the node that hears the lie, `false` for the other one.
 type Lie = (&'static str, fn(&Stranger, (PeerId, &Heartbeat), bool) -> Option<Message>);
 
-/// Every way to send what is no message of this run: to the node alone, and by gossip.
+/// Every way to send bytes that are no message of this run: to the node alone, and by gossip.
 #[test]
 fn who_sends_what_cannot_be_believed_is_dropped_and_named() {
     let mut honest = Honest::train();
@@ -170,19 +171,19 @@ fn who_sends_what_cannot_be_believed_is_dropped_and_named() {
     let cases: [Bytes; 5] = [
         ("cut short", |_| vec![wire::VERSION, 2, 3]),
         ("cannot be decoded", |_| [vec![wire::VERSION], vec![0xa5; 300]].concat()),
-        // Of another run.
+        // A valid message, but of another run.
         ("signature does not match", |stranger| {
             let beat = own_beat(stranger, 1, WEIGHT);
             wire::envelope(&wire::seal(&stranger.key, &RunId([7; 32]), beat))
         }),
-        // A broken signature.
+        // A message with a broken signature.
         ("signature does not match", |stranger| {
             let beat = own_beat(stranger, 1, WEIGHT);
             let mut bytes = wire::envelope(&stranger.seal(beat));
             *bytes.last_mut().unwrap() ^= 1;
             bytes
         }),
-        // Signed by another key than its author's, who is honest.
+        // Signed with another key than that of its author, which is honest.
         ("signature does not match", |stranger| {
             let (author, beat) = next_beat(stranger);
             let beat = Heartbeat { count: beat.count + 1_000, ..beat };
@@ -212,12 +213,12 @@ fn who_sends_too_much_is_dropped_and_named() {
     let mut honest = Honest::train();
     let node = &mut honest.one;
 
-    // A length above the limit: nothing of it is waited for.
+    // A length above the limit: the rest is not awaited.
     let mut stranger = Stranger::enter(140, node);
     stranger.write(node, &[0xff; 64]);
     expect_fault(&mut stranger, node, "bytes where at most 1048576 are allowed");
 
-    // A flood of messages that are good one by one, to one node and by gossip.
+    // A flood of messages that are valid one by one, to one node and by gossip.
     for (seed, ready) in [(141, 0), (144, WEIGHT)] {
         let mut stranger = Stranger::enter(seed, node);
         let Message::Heartbeat(beat) = own_beat(&mut stranger, 0, ready) else {
@@ -238,7 +239,7 @@ fn who_sends_too_much_is_dropped_and_named() {
         }
         expect_fault(&mut stranger, node, "more messages than anybody needs to send");
     }
-    // What is too long for everybody, although one alone might send it.
+    // A gossiped message that is too long, although it may be sent directly.
     let mut stranger = Stranger::enter(146, node);
     for repeat in 0..8 {
         stranger.gossip(false, vec![repeat; 70_000]);
@@ -247,8 +248,8 @@ fn who_sends_too_much_is_dropped_and_named() {
     honest.expect_no_harm();
 }
 
-/// It may be honest and newer: it is named with what to do, once, and blamed for nothing. Nor is
-/// the honest node whose name it writes on its messages.
+/// A peer with another version may be honest and newer: it is reported once with a remedy, and not
+/// blamed. Nor is the honest node whose name it writes on its messages.
 #[test]
 fn who_speaks_another_version_is_named_and_blamed_for_nothing() {
     let mut honest = Honest::train();
@@ -278,14 +279,14 @@ fn who_speaks_another_version_is_named_and_blamed_for_nothing() {
     honest.expect_no_harm();
 }
 
-/// A gossiped message travels through others, so whoever repeats an old one cannot be told from a
-/// slow relay. It does no harm, at any rate: nobody is blamed, least of all its author.
+/// A gossiped message travels through other peers, so a peer that repeats an old one cannot be told
+/// from a slow relay. It must do no harm: no peer is blamed, least of all the author.
 #[test]
 fn replays_harm_nobody_and_least_of_all_their_author() {
     let mut honest = Honest::train();
     let node = &mut honest.one;
     let mut stranger = Stranger::enter(160, node);
-    // Of several epochs, of both nodes, of every kind.
+    // Messages of several epochs, of both nodes, of every kind.
     let (_, first) = next_beat(&mut stranger);
     node.wait_for_commit(first.head.epoch + 1, PATIENCE).unwrap();
     stranger.live(Duration::from_secs(2));
@@ -299,7 +300,7 @@ fn replays_harm_nobody_and_least_of_all_their_author() {
         }
         stranger.live(Duration::from_millis(100));
     }
-    // Slowly to one node alone, where a stranger that was faster would be blamed itself.
+    // Slowly to one node alone; a faster stranger would be blamed itself.
     for heard in recorded.iter().take(40) {
         stranger.tell(node, &heard.bytes[4..]);
         stranger.live(Duration::from_millis(20));
@@ -311,7 +312,7 @@ fn replays_harm_nobody_and_least_of_all_their_author() {
     honest.expect_no_harm();
 }
 
-/// Lies that a node can see through by what it knows itself or what others signed.
+/// Lies that a node can recognise by its own knowledge or by what others have signed.
 #[test]
 fn who_lies_about_the_epoch_is_dropped_and_named() {
     let mut honest = Honest::train();
@@ -319,21 +320,22 @@ fn who_lies_about_the_epoch_is_dropped_and_named() {
     let mine = name(node);
     let undeclared = "bad roster: a weight that nobody declared";
     let cases: [Lie; 5] = [
-        // While it still trains: whatever others may believe, it knows that it has said nothing.
+        // While the node still trains: it knows that it has declared nothing,
+        // whatever others may believe.
         (undeclared, |liar, honest, to_itself| {
-            (to_itself && honest.1.ready == 0).then(|| liar_with(liar, honest, WEIGHT))
+            (to_itself && honest.1.ready == 0).then(|| liar_with(liar, honest.0, honest.1, WEIGHT))
         }),
-        // More than anybody can declare, for another node than the one that hears it.
+        // A weight that nobody can declare, for another node than the one that hears it.
         ("bad roster: a weight that no epoch can hold", |liar, honest, to_itself| {
-            (!to_itself).then(|| liar_with(liar, honest, u64::MAX))
+            (!to_itself).then(|| liar_with(liar, honest.0, honest.1, u64::MAX))
         }),
-        ("bad roster: proposer is not its author", |liar, (author, beat), _| {
+        ("bad roster: the proposer is not its author", |liar, (author, beat), _| {
             Some(roster(beat, author, vec![member(beat, liar.key.peer())]))
         }),
-        ("bad roster: proposer is no member", |liar, (_, beat), _| {
+        ("bad roster: the proposer is not a member", |liar, (_, beat), _| {
             Some(roster(beat, liar.key.peer(), vec![member(beat, PeerId([7; 32]))]))
         }),
-        ("bad ready: weight of zero, or more than an epoch can hold", |_, (_, beat), _| {
+        ("bad ready: the weight is 0, or more than an epoch can hold", |_, (_, beat), _| {
             let (series, incarnation) = (beat.series, 1);
             Some(Message::Ready(Ready { series, incarnation, weight: u64::MAX, norm: 1.0 }))
         }),
@@ -341,9 +343,9 @@ fn who_lies_about_the_epoch_is_dropped_and_named() {
     for (index, (words, lie)) in cases.into_iter().enumerate() {
         let mut stranger = Stranger::enter(170 + u8::try_from(index).unwrap(), node);
         let who = stranger.name();
-        // Epochs are short: a lie about one that has passed is only old.
+        // Epochs are short: a lie about an epoch that has passed is merely old.
         for _ in 0..200 {
-            // It may have been dropped already, and the event is on its way.
+            // It may have been dropped already, with the event still to come.
             let heard = beat_within(&mut stranger, Duration::from_secs(10));
             let Some((author, beat)) = heard else { break };
             let Some(lie) = lie(&stranger, (author, &beat), base58::encode(&author) == mine) else {
@@ -361,15 +363,15 @@ fn who_lies_about_the_epoch_is_dropped_and_named() {
     honest.expect_no_harm();
 }
 
-/// A roster of the liar and of an honest node, with a weight for that one.
-fn liar_with(liar: &Stranger, (honest, beat): (PeerId, &Heartbeat), weight: u64) -> Message {
+/// A roster of the liar and an honest node, with a weight for that node.
+fn liar_with(liar: &Stranger, honest: PeerId, beat: &Heartbeat, weight: u64) -> Message {
     let Heartbeat { log, incarnation, .. } = *beat;
     let honest = Member { peer: honest, log, incarnation, weight };
     let me = Member { peer: liar.key.peer(), weight: WEIGHT, ..honest };
     roster(beat, me.peer, vec![honest, me])
 }
 
-/// Somebody who says that it is Ready.
+/// A member that says that it is Ready.
 fn member(beat: &Heartbeat, peer: PeerId) -> Member {
     let Heartbeat { log, incarnation, .. } = *beat;
     Member { peer, log, incarnation, weight: WEIGHT }
@@ -382,8 +384,8 @@ fn roster(beat: &Heartbeat, proposer: PeerId, members: Vec<Member>) -> Message {
     Message::Roster(Roster { series, attempt: 1, proposer, members, heard, adopt, trust, keep })
 }
 
-/// A member of the founding whose ring stream carries NaN: the first honest node that it reaches
-/// names it, and the epoch is committed without it.
+/// A member of the founding sends NaN in its ring stream. The first honest node that gets it
+/// reports the fault, and the epoch is committed without that member.
 #[test]
 fn who_sends_numbers_that_are_none_is_dropped_and_left_out() {
     let mut honest = Honest::start("members.min_peers=3");

@@ -1,4 +1,4 @@
-//! What people type and keep wrong: a clear message with cause and remedy, the right exit code, and
+//! Wrong input of people: a clear message with cause and remedy, the right exit code, and
 //! nothing started or overwritten.
 
 use std::{
@@ -98,8 +98,8 @@ fn a_manifest_that_was_changed_or_is_none_is_refused() {
     absent.expect_failure(1, &["/absent"]).unwrap();
 }
 
-/// What a bootstrap hands out goes to everyone: it takes no other file than a manifest that everyone
-/// accepts, and does nothing before it has seen that.
+/// A bootstrap hands its files to every peer. It accepts only manifests that every peer accepts,
+/// and does nothing before it has checked them.
 #[test]
 fn a_bootstrap_hands_out_what_its_organiser_signed_and_nothing_else() {
     let story = story();
@@ -199,7 +199,7 @@ fn a_folder_that_cannot_be_made_is_named() {
     done.expect_failure(1, &[&inside]).unwrap();
 }
 
-/// And nothing is made: whoever mistypes the name finds no data folder.
+/// No data folder is made, so a mistyped name leaves nothing behind.
 #[test]
 fn an_events_file_that_cannot_be_made_is_named() {
     let story = story();
@@ -262,8 +262,8 @@ fn damaged_documents_make_no_token_file() {
     fs::write(story.path("a.bin"), [0, 1, 2]).unwrap();
     let out = story.text("out");
     for (name, arguments, told) in [
-        ("a.jsonl", vec!["--strict"], "a.jsonl, line 2: it is no JSON object"),
-        ("a.parquet", vec![], "is no whole Parquet file"),
+        ("a.jsonl", vec!["--strict"], "a.jsonl, line 2: it is not a JSON object"),
+        ("a.parquet", vec![], "is not a complete Parquet file"),
         ("a.bin", vec!["--format", "u16"], "holds no tokens of 2 bytes"),
         ("a.bin", vec![], "what kind of file is"),
     ] {
@@ -275,7 +275,7 @@ fn damaged_documents_make_no_token_file() {
     let done = story.node(&["data", "tokenize", "--out", &out]).unwrap();
     done.expect_failure(2, &["<FILE>"]).unwrap();
     let done = story.node(&["data", "show", &story.text("a.bin")]).unwrap();
-    done.expect_failure(1, &["it is no token file"]).unwrap();
+    done.expect_failure(1, &["it is not a token file"]).unwrap();
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_state_that_is_damaged_or_missing_is_named() {
     done.unwrap().expect_failure(1, &[&checkpoint]).unwrap();
 }
 
-/// `/dev/full` accepts no byte: the command must say so and not pretend.
+/// `/dev/full` accepts no byte: the command must report that and not pretend success.
 #[test]
 fn standard_output_on_a_full_disk_is_an_error() {
     if !std::path::Path::new("/dev/full").exists() {

@@ -1,4 +1,4 @@
-//! A run of invited peers, as its organiser and those whom it invites type it.
+//! A run of invited peers, as its organiser and the invited people type it.
 
 use std::{fs, time::Duration};
 
@@ -19,7 +19,7 @@ pub(super) fn organise(story: &Story) -> [String; 2] {
     [key, out]
 }
 
-/// A code for so many peers.
+/// An invite code for `uses` peers.
 pub(super) fn invite(story: &Story, [key, out]: &[String; 2], uses: &str) -> String {
     let line = ["invite", "new", "--key", key, "--manifest", out, "--uses", uses];
     let made = story.node(&line).unwrap().expect_success().unwrap().out;
@@ -35,7 +35,8 @@ fn name(node: &mut Process) -> String {
     started["peer"].as_str().unwrap().to_owned()
 }
 
-/// Whoever has the line comes in, by a file too, and again without it; whoever has none is told whom to ask.
+/// A peer with the code joins, also from a file, and later without it; one
+/// without a code learns whom to ask.
 #[test]
 fn who_is_invited_comes_in_and_who_is_not_is_told_whom_to_ask() {
     let story = story();
@@ -74,7 +75,7 @@ fn who_is_invited_comes_in_and_who_is_not_is_told_whom_to_ask() {
     two.wait_for(PATIENCE, later).unwrap();
 }
 
-/// What the organiser signs reaches the members, and the next one follows on it.
+/// A signed notice reaches the members, and the next notice follows on it.
 #[test]
 fn notices_are_handed_to_the_members() {
     let story = story();
@@ -93,7 +94,7 @@ fn notices_are_handed_to_the_members() {
     let first =
         story.node(&[&line[..], &["--wait", "8s", "--invite", "bob"]].concat()).unwrap().out;
     assert!(first.contains("notice 1 is kept in") && first.contains("handed to"), "{first}");
-    // Nothing but the run knows of the first.
+    // Now only the run knows the first notice.
     fs::remove_file(story.path("run.notices")).unwrap();
     let peer = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
     let admit = ["invite", "admit", "--key", &key, "--manifest", &out, "--bootstrap", &entry];
@@ -106,9 +107,9 @@ fn notices_are_handed_to_the_members() {
     let line = ["vouch", "--key", &key, "--data-dir", &data];
     let first = story.node(&[&line[..], &["--epoch", "2"]].concat()).unwrap();
     let first = first.expect_success().unwrap().out;
-    assert!(first.contains("notice 3 attests epoch 2") && first.contains("took it"), "{first}");
+    assert!(first.contains("notice 3 attests epoch 2") && first.contains("accepted it"), "{first}");
     let again = story.node(&[&line[..], &["--epoch", "1"]].concat()).unwrap();
-    again.expect_failure(1, &["notice 4 does not fit notice 3"]).unwrap();
+    again.expect_failure(1, &["notice 4 contradicts notice 3"]).unwrap();
     let later = story.node(&line).unwrap().expect_success().unwrap().out;
     assert!(later.contains("notice 4 attests epoch"), "{later}");
     let other = story.node(&["keygen", "--out", &story.text("other.key")]).unwrap();
@@ -117,7 +118,8 @@ fn notices_are_handed_to_the_members() {
     story.node(&other).unwrap().expect_failure(1, &["only the organiser signs"]).unwrap();
 }
 
-/// Within two epochs of having the state; the receipt that brings it in names the invite, which then is used up.
+/// The newcomer joins within two epochs of having the state. The receipt that admits it names the
+/// invite, which is then used up.
 #[test]
 fn who_comes_later_by_a_code_trains_along_and_the_next_one_finds_it_used_up() {
     let story = story();
@@ -144,12 +146,12 @@ fn who_comes_later_by_a_code_trains_along_and_the_next_one_finds_it_used_up() {
     let second = story.start_node("second", &entry, &["--invite", &single]).unwrap();
     let done = second.wait(2 * PATIENCE).unwrap();
     let done = done.expect_failure(1, &["this invite has been used 1 of 1 times"]).unwrap();
-    let at_once = "does not let this node in: this invite has been used 1 of 1 times";
+    let at_once = "does not admit this node: this invite has been used 1 of 1 times";
     assert!(done.out.contains(at_once), "{}", done.out);
 }
 
-/// The organiser hands the notice to whoever is there; it holds for all from one epoch on, also for who was
-/// away, and the one that is out is told so.
+/// The organiser hands the notice to the members that are there. It is in force for all of them
+/// from one epoch on, also for one that was away, and the revoked peer gets a message about it.
 #[test]
 fn who_is_revoked_is_out_at_the_same_epoch_for_everybody() {
     let story = story();
@@ -178,7 +180,7 @@ fn who_is_revoked_is_out_at_the_same_epoch_for_everybody() {
     let sentence = format!("revoked by notice 1 in epoch {}", epochs[0]);
     three.wait(PATIENCE).unwrap().expect_failure(1, &[&sentence]).unwrap();
 
-    // After a restart of a member, too, and whatever the one that is out tries.
+    // Also after a restart of a member, and whatever the revoked peer tries.
     two.interrupt().unwrap();
     two.wait(PATIENCE).unwrap().expect_success().unwrap();
     let mut two = story.resume_node("two", &[]).unwrap();
@@ -194,7 +196,8 @@ fn who_is_revoked_is_out_at_the_same_epoch_for_everybody() {
     }
 }
 
-/// The one that is out never knows the notice: nobody waits for its word. It is told by whoever refuses it.
+/// The revoked peer never knows the notice, so the command must not wait for it. The other
+/// one refuses it with the reason.
 #[test]
 fn of_two_one_is_revoked_and_told_and_the_command_returns() {
     let story = story();
@@ -219,7 +222,8 @@ fn of_two_one_is_revoked_and_told_and_the_command_returns() {
     one.wait_for_commit(epoch + 2, PATIENCE).unwrap();
 }
 
-/// Whoever names an address at which nobody is sees for how long it is still looked for, and --wait ends it.
+/// With an address at which no member answers, the command shows how long it
+/// still looks, and --wait ends it.
 #[test]
 fn where_nobody_is_a_revoke_counts_down_and_keeps_its_time() {
     let story = story();

@@ -41,14 +41,14 @@ fn an_organiser_and_two_contributors() {
     for process in [one, two] {
         process.wait(PATIENCE).unwrap().expect_success().unwrap();
     }
-    // What they kept can be measured and used.
+    // Their checkpoints can be measured and used.
     let data = story.text("one/data");
     let eval = story.node(&["eval", "--data-dir", &data]).unwrap().expect_success().unwrap();
     assert!(eval.out.contains("of epoch 8"), "{}", eval.out);
     story.node(&["sample", "--data-dir", &data]).unwrap().expect_success().unwrap();
 }
 
-/// Else it looks as though it trained, for ever.
+/// Without that message it would look as if it trained, forever.
 #[test]
 fn a_lone_node_says_what_it_waits_for() {
     let story = story();
@@ -64,17 +64,17 @@ fn a_lone_node_says_what_it_waits_for() {
     one.wait(PATIENCE).unwrap().expect_success().unwrap();
 
     drop(bootstrap);
-    // What it was told is lost.
+    // Removes the options that were stored.
     let run = fs::read_dir(story.path("one/data/runs")).unwrap().next().unwrap().unwrap();
     fs::remove_file(run.path().join("node.toml")).unwrap();
     let mut again = story.resume_node("one", &[]).unwrap();
-    again.wait_until_it_said("nobody else is known", PATIENCE).unwrap();
+    again.wait_until_it_said("no other peer is known", PATIENCE).unwrap();
     again.interrupt().unwrap();
     let done = again.wait(PATIENCE).unwrap().expect_success().unwrap();
     assert_eq!(done.err, "", "a library speaks");
 }
 
-/// One node brings the tokenizer; the other one writes text with what it was handed.
+/// One node brings the tokenizer; the other one writes text with the copy that it got.
 #[test]
 fn a_contributor_gets_the_tokenizer_from_a_peer() {
     let story = story();
@@ -130,7 +130,8 @@ fn several_runs_at_one_bootstrap_are_told_apart() {
     let undecided = story.start_node("undecided", &entry, &["--epochs", "1"]).unwrap();
     let undecided = undecided.wait(PATIENCE).unwrap();
     undecided.expect_failure(1, &["--run", "first", "second", &run]).unwrap();
-    // Two organisers: the second may have tried keys until the first digits were those of the first.
+    // There are two organisers: the second could have tried keys until
+    // its first digits were the same.
     let unsure = story.start_node("u", &entry, &["--epochs", "1", "--run", &run[..8]]).unwrap();
     let unsure = unsure.wait(PATIENCE).unwrap();
     unsure.expect_failure(1, &["16 digits", "first", "second", &run]).unwrap();
@@ -140,7 +141,7 @@ fn several_runs_at_one_bootstrap_are_told_apart() {
     decided.wait_for_commit(1, PATIENCE).unwrap();
 }
 
-/// An entry point that verifies nothing: where nodes enter there, until the tests end.
+/// An entry point that verifies nothing. Returns its address; it lives until the tests end.
 fn hand_out(listen: &str, file: &[u8]) -> String {
     let (tell, told) = mpsc::channel();
     let config = server::Config {
@@ -180,7 +181,7 @@ fn a_manifest_that_was_changed_on_the_way_is_refused() {
 #[test]
 fn a_dead_bootstrap_is_named_with_what_to_do() {
     let story = story();
-    // Nobody listens there any more; the system hands a port out again only after many others.
+    // No program listens there any more; the system reuses a port only after many others.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let entry = format!(
         "/ip4/127.0.0.1/tcp/{port}/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
@@ -196,7 +197,7 @@ fn a_dead_bootstrap_is_named_with_what_to_do() {
     }
 }
 
-/// Whoever is first need not type the line again.
+/// The person that is first need not type the line again.
 #[test]
 fn a_bootstrap_that_starts_after_the_node_is_found() {
     let story = story();
@@ -239,7 +240,7 @@ fn a_second_node_on_the_same_folder_is_refused_and_the_first_goes_on() {
     first.wait(PATIENCE).unwrap().expect_success().unwrap();
 }
 
-/// The events are lost, the user hears of it once, and the peers notice nothing.
+/// The events are lost, the user gets one message about that, and the peers are not disturbed.
 #[test]
 fn a_full_disk_under_the_events_stops_nobody() {
     if !std::path::Path::new("/dev/full").exists() {
@@ -266,8 +267,8 @@ fn a_full_disk_under_the_events_stops_nobody() {
     assert_eq!(said.matches("events are not written").count(), 1, "{said}");
 }
 
-/// A file-size limit refuses every checkpoint of one node, as a full disk does. It says so, as an
-/// event too, leaves no half file, takes part all the same, and ends as if nothing were.
+/// A file-size limit refuses every checkpoint of one node, as a full disk does. The node reports
+/// it, as an event too, leaves no partial file, takes part all the same, and ends normally.
 #[test]
 fn a_file_size_limit_stops_nobody() {
     let story = story();
@@ -291,7 +292,7 @@ fn a_file_size_limit_stops_nobody() {
     let said =
         String::from_utf8(limited.stdout).unwrap() + &String::from_utf8(limited.stderr).unwrap();
     assert_eq!(limited.status.code(), Some(0), "{said}");
-    assert!(said.contains("training goes on, free some space"), "{said}");
+    assert!(said.contains("training goes on: free some disk space"), "{said}");
 
     let seen: Vec<Value> = fs::read_to_string(&events)
         .unwrap()

@@ -2,7 +2,7 @@
 //!
 //! Random schedules belong into the simulator of `protocol`; here is what needs processes, files
 //! and sockets. All stories are one binary, because each further one would link libp2p and burn
-//! again, and they run beside each other.
+//! again, and they run at the same time.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ mod twins;
 
 use e2e::{Programs, Story};
 
-/// Begins a story with the programs that cargo built beside it.
+/// Begins a story with the programs that cargo built for the tests.
 fn story() -> Story {
     let programs =
         Programs { node: env!("CARGO_BIN_EXE_node"), bootstrap: env!("CARGO_BIN_EXE_bootstrap") };

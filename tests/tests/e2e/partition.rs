@@ -1,7 +1,7 @@
-//! Links go bad: black holes, cuts, silence. The run goes on, and in the end it is one again.
+//! Links fail: black holes, partitions, silence. The run goes on, and in the end it is one again.
 //!
-//! The links are emulated where root, `/dev/net/tun` and network namespaces are to be had, else shaped
-//! by the nodes; one story has them shaped in any case.
+//! The links are emulated where root, `/dev/net/tun` and network namespaces are available, else
+//! shaped by the nodes; one story always has them shaped.
 
 use std::{fs, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::story;
 
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// Short timers: "silent after" is 0.4 s and some round trips, a majority is given up after 2 s.
+/// Short timers: silent-after is 0.4 s and some round trips, and a majority is given up after 2 s.
 const QUICK: [&str; 2] = ["members.heartbeat_ms=100", "members.minority_grace_ms=2000"];
 
 /// Runs `steps` over four peers whose epochs take about half a second.
@@ -47,12 +47,12 @@ fn name(sim: &Sim, peer: usize) -> String {
     sim.events(peer).unwrap()[0]["peer"].as_str().unwrap().to_owned()
 }
 
-/// The members of the last epoch.
+/// The number of members of the last epoch.
 fn last_members(sim: &Sim) -> usize {
     names(&events(sim, 0, "committed").pop().unwrap()["members"]).len()
 }
 
-/// One bad link among six is no death: a third peer hears both.
+/// One bad link among six makes no peer count as dead: a third peer hears both.
 #[test]
 fn a_black_hole_between_two_costs_neither_and_forks_nothing() {
     let steps = "[[step]]\ndo = \"black-hole\"\npeer = 1\nto = 2\nepoch = 3\n\
@@ -68,13 +68,13 @@ fn a_black_hole_between_two_costs_neither_and_forks_nothing() {
 }
 
 /// The half with the smaller first voter is a majority by the tie rule and goes on at once; the
-/// other one regroups after its grace. When they meet again both say that there was a fork.
+/// other one regroups after its grace. When they meet again both report the fork.
 #[test]
 fn two_halves_go_on_meet_again_and_end_as_one() {
     two_halves_meet_again("auto", "");
 }
 
-/// As above, without any rights, and one line is worse than the others.
+/// The same without any privileges, and with one link worse than the others.
 #[test]
 fn two_halves_end_as_one_over_streams_that_the_nodes_shape() {
     let line =
@@ -120,12 +120,14 @@ fn with_a_majority_quorum_the_smaller_side_waits() {
     assert_eq!(last_members(&sim), 4);
 }
 
-/// Whoever is cut off is missed, without a reset or an end of stream that could tell.
+/// A peer that is cut off is noticed as lost, without a reset or an end
+/// of stream that would show it.
 #[test]
 fn one_that_is_cut_off_is_soon_declared_lost() {
     let steps = "[[step]]\ndo = \"cut\"\npeers = [2]\nepoch = 4\n\
                  [[step]]\ndo = \"heal\"\nepoch = 4\nplus_ms = 4000\n";
-    // The heartbeat of the built-in manifest, and a grace in which the lost one does not go on alone.
+    // The heartbeat of the built-in manifest, and a grace in which the
+    // lost peer does not go on alone.
     let settings = ["members.heartbeat_ms=500", "members.minority_grace_ms=60000"];
     let sim = simulate(steps, &settings, "28");
     let cut_ms = sim.report["done"][0]["t_ms"].as_u64().unwrap();

@@ -1,5 +1,5 @@
-//! A run that begins with published weights, of a model in Hugging Face's layout or of another run: they go
-//! from the organiser's node to everybody else.
+//! A run that begins with published weights, of a Hugging Face model or of another run: the
+//! organiser's node serves them to all other peers.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A model that one peer has trained.
 struct Model {
     folder: String,
-    /// What `eval` says of it whatever run it is in.
+    /// What `eval` says about it, in whatever run it is.
     measured: Vec<String>,
     /// Training loss of its first epoch and of its last.
     losses: [f64; 2],
@@ -44,13 +44,13 @@ fn loss(committed: &Value) -> f64 {
     committed["loss"].as_f64().unwrap()
 }
 
-/// Its parameters, and how good they are.
+/// Its number of parameters, and its losses.
 fn measured(eval: &str) -> Vec<String> {
     let of_model = |line: &&str| line.starts_with("weights") || line.starts_with("held-out loss");
     eval.lines().filter(of_model).map(str::to_owned).collect()
 }
 
-/// `manifest new --from-hf` for two peers and the source that the model has learnt.
+/// `manifest new --from-hf` for two peers and the data source that the model has learnt.
 fn second(story: &Story, folder: &str, settings: &[&str]) -> Done {
     let (key, out) = (story.text("organiser.key"), story.text("second.toml"));
     if !story.path("organiser.key").exists() {
@@ -67,7 +67,7 @@ fn second(story: &Story, folder: &str, settings: &[&str]) -> Done {
     story.node(&line).unwrap()
 }
 
-/// Where the node `name` keeps the weights of its one run.
+/// Where the node `name` stores the weights of its one run.
 fn kept(story: &Story, name: &str) -> PathBuf {
     let runs = story.path(&format!("{name}/data/runs"));
     fs::read_dir(runs).unwrap().next().unwrap().unwrap().path().join("genesis.ckpt")
@@ -81,7 +81,7 @@ fn weights_of_elsewhere_reach_everybody() {
         .expect_failure(2, &["only context may be --set"])
         .unwrap();
     assert!(!story.path("second.ckpt").exists() && !story.path("second.toml").exists());
-    // One that can read a book is trained on pages, unless books are asked for.
+    // A model with a long context is trained on short sequences, unless longer ones are asked for.
     let config = story.path("model/config.json");
     let short = fs::read_to_string(&config).unwrap();
     let mut long: Value = serde_json::from_str(&short).unwrap();
@@ -108,13 +108,13 @@ fn weights_of_elsewhere_reach_everybody() {
 
     let (_bootstrap, entry) = story.start_bootstrap(&[story.path("second.toml")]).unwrap();
     let line = ["--epochs", "12"];
-    // Who comes first has to wait for the one that has them.
+    // The first peer has to wait for the one that has the weights.
     let mut other = story.start_node("other", &entry, &line).unwrap();
     other.wait_for(PATIENCE, |event| event["event"] == "manifest").unwrap();
     assert!(other.events().unwrap().iter().all(|event| event["event"] != "started"));
     let mut first =
         story.start_node("first", &entry, &[&line[..], &["--genesis", &weights]].concat()).unwrap();
-    // It goes on where the model was, instead of at the beginning.
+    // Training goes on where the model was, instead of at the beginning.
     let begun = loss(&first.wait_for_commit(1, PATIENCE).unwrap());
     assert!(begun < (losses[0] + losses[1]) / 2.0, "{begun} after {losses:?}");
     first.wait_for_commit(2, PATIENCE).unwrap();
@@ -156,14 +156,14 @@ fn damaged_and_foreign_weights_are_not_used() {
     one.wait(PATIENCE).unwrap().expect_success().unwrap();
 }
 
-/// No disk and no peer is to blame, and to try again is in vain.
+/// No disk and no peer is to blame, and another try would fail too, so the node ends.
 #[test]
 fn weights_that_are_no_numbers_end_the_node() {
     let story = story();
     let Model { folder, .. } = Model::train(&story);
     second(&story, &folder, &[]).expect_success().unwrap();
     let mut bytes = fs::read(story.path("second.ckpt")).unwrap();
-    // One piece of weights and one of zeros; the first weight becomes none.
+    // One piece of weights and one of zeros; the first weight becomes NaN.
     let (front, pieces) = bytes.split_at_mut(HEADER_BYTES + 2 * 32);
     let (weights, _) = pieces.split_at_mut(pieces.len() / 2);
     assert!(weights.len() <= PIECE_BYTES);
@@ -182,7 +182,7 @@ fn weights_that_are_no_numbers_end_the_node() {
     node.wait(PATIENCE).unwrap().expect_failure(1, &told).unwrap();
 }
 
-/// The organiser takes the state of a node that runs; who was in the one run goes on in the other.
+/// The organiser uses the state of a running node; the members of the old run go on in the new one.
 #[test]
 fn a_run_goes_on_as_another_one() {
     let story = story();
@@ -201,12 +201,12 @@ fn a_run_goes_on_as_another_one() {
     node.interrupt().unwrap();
     node.wait(PATIENCE).unwrap().expect_success().unwrap();
     drop(bootstrap);
-    // Another one, at another address.
+    // Another bootstrap, at another address.
     fs::remove_file(story.path("bootstrap/out.txt")).unwrap();
 
     let (_bootstrap, entry) = story.start_bootstrap(&[story.path("two.toml")]).unwrap();
     let weights = story.text("two.ckpt");
-    // In the folder of the run before, and as somebody new.
+    // One node in the folder of the old run, and one new peer.
     let mut old = story.start_node("node", &entry, &["--genesis", &weights]).unwrap();
     let mut new = story.start_node("new", &entry, &[]).unwrap();
     let is_second = |event: &Value| {

@@ -8,8 +8,8 @@ use crate::story;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Who founded the run that the README shows, at its first try: the receipts name that, and so does every
-/// state. On a busy machine another peer may be the first to propose, which makes it another run.
+/// The founder of the run that the README shows, at its first try: the receipts name it, and so
+/// does every state. On a busy machine another peer may propose first, which makes it another run.
 const FOUNDER: &str = "12D3KooWFzXHNcpm5Trj3411RPnPP3J4wAJZVrPULdE6GimaL7MW";
 
 /// The lines of the README between the command and the text behind its output.
@@ -19,17 +19,17 @@ fn shown(readme: &str) -> Vec<&str> {
     table.take_while(|line| !line.is_empty()).collect()
 }
 
-/// A row without what depends on the machine: the pace, and how long a ring took.
+/// A row without the columns that depend on the machine: the pace, and the duration of a ring.
 fn row(line: &str) -> Option<Vec<&str>> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    // Its epoch and its members.
+    // The first two columns are epoch and members.
     words.get(..2)?.iter().try_for_each(|word| word.parse::<u64>().map(drop)).ok()?;
     let (first, last) = (words.get(..5)?, words.get(words.len().checked_sub(2)?..)?);
     Some([first, last].concat())
 }
 
-/// How many epochs from the first on nothing disturbed: all four are in each, at the first attempt, in the
-/// run that the README shows.
+/// How many epochs, from the first on, nothing disturbed: all four peers are in each, at the first
+/// attempt, in the run that the README shows.
 fn undisturbed(sim: &Sim) -> u64 {
     let events = sim.events(0).unwrap();
     let founding = events.iter().find(|e| e["event"] == "regroup" && e["epoch"] == 1).unwrap();
@@ -44,7 +44,7 @@ fn undisturbed(sim: &Sim) -> u64 {
     whole.filter_map(|event| event["epoch"].as_u64()).max().unwrap_or_default()
 }
 
-/// The same command commits the same states on every x86 with FMA, where nothing disturbs it.
+/// The same command commits the same states on every x86 with FMA, if nothing disturbs it.
 #[test]
 fn the_first_command_prints_what_the_readme_shows() {
     #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,5 @@
-//! What was typed once is kept in the run's folder, with the ports, and a start that types nothing goes on with it.
+//! Options that were typed once are stored in the run's folder, with the ports, and a later start
+//! without any options uses them.
 
 use std::{collections::BTreeSet, fs, net::TcpListener, path::PathBuf, time::Duration};
 
@@ -9,7 +10,8 @@ use crate::story;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A run of one on a text, which its node has trained on and left, and the file that its folder keeps.
+/// A run of one peer on a text, which its node has trained on and left,
+/// and the file of stored options.
 struct Past {
     story: Story,
     entry: String,
@@ -39,7 +41,8 @@ fn past() -> Past {
 }
 
 impl Past {
-    /// Goes on by the printed line until one more epoch is committed: how it ended, and what it said since.
+    /// Goes on by the printed line until one more epoch is committed;
+    /// returns what it printed since.
     fn goes_on(&self) -> String {
         let events = self.story.path("one/events.jsonl");
         let head = |events: &str| {
@@ -97,19 +100,20 @@ fn a_start_without_options_goes_on_with_those_of_before() {
     let eval = past.story.node(&["eval", "--data-dir", &data]).unwrap().expect_success().unwrap();
     assert!(eval.out.contains("held-out loss"), "{}", eval.out);
 
-    // What a person typed into it counts, and what makes no sense there keeps nobody from starting.
+    // An option that a person typed into the file counts, and an unknown one
+    // keeps no node from starting.
     fs::write(&past.kept, kept.replace("threads = 1", "threads = 2\nsheep = 3")).unwrap();
     let _taken = TcpListener::bind(format!("127.0.0.1:{}", ports[0].first().unwrap())).unwrap();
     let said = past.goes_on();
     for words in
-        ["with 2 threads", "sheep in ", "nobody knows this key", "is taken by another program"]
+        ["with 2 threads", "sheep in ", "there is no such option", "is taken by another program"]
     {
         assert!(said.contains(words), "{words} is missing in {said}");
     }
     assert_ne!(past.ports()[2], ports[0]);
     assert!(fs::read_to_string(&past.kept).unwrap().contains("sheep = 3"));
 
-    // The manifest is gone: who handed it out before does so again.
+    // The manifest is gone: the same bootstrap serves it again.
     fs::remove_file(past.kept.with_file_name("run.toml")).unwrap();
     past.goes_on();
     assert!(past.kept.with_file_name("run.toml").exists());
@@ -118,6 +122,6 @@ fn a_start_without_options_goes_on_with_those_of_before() {
     fs::write(&past.kept, "bootstrap = [").unwrap();
     let done = past.story.node(&["--data-dir", &data]).unwrap();
     done.clone().expect_failure(1, &["text.txt", "--data"]).unwrap();
-    assert!(done.out.contains("node.toml is no TOML (line 1"), "{}", done.out);
+    assert!(done.out.contains("node.toml is not TOML (line 1"), "{}", done.out);
     assert_eq!(fs::read_to_string(&past.kept).unwrap(), "bootstrap = [", "it is left to be mended");
 }

@@ -17,11 +17,11 @@ use crate::story;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Short timers; and nobody goes on without the others before they are back.
+/// Short timers; and no node goes on without the others before they are back.
 const SETTINGS: [&str; 3] =
     ["members.heartbeat_ms=200", "members.min_peers=3", "members.minority_grace_ms=20000"];
 
-/// Three nodes of one run, and where to enter it.
+/// Three nodes of one run, and its entry address.
 struct Run {
     story: Story,
     bootstrap: Process,
@@ -63,8 +63,8 @@ impl Run {
         committed.filter_map(|event| event["epoch"].as_u64()).max().unwrap_or(0)
     }
 
-    /// Kills a node, changes something on its disk, and starts it again: the epoch that it had
-    /// committed, and what it says at its start.
+    /// Kills a node, changes something on its disk, and starts it again. Returns the epoch that it
+    /// had committed, and the event of its start.
     fn resume_after(&mut self, node: usize, change: impl FnOnce(&Self)) -> (u64, Value) {
         let starts = self.started(node).len();
         let head = self.head(node);
@@ -83,7 +83,7 @@ impl Run {
         states.max_by_key(|path| fs::metadata(path).unwrap().modified().unwrap()).unwrap()
     }
 
-    /// The files of a node that were set aside, by what they were.
+    /// The files of a node that were set aside, by name.
     fn damaged(&self, node: usize) -> Vec<String> {
         let files = fs::read_dir(self.file(node, "damaged")).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
@@ -92,7 +92,7 @@ impl Run {
         names
     }
 
-    /// Waits for a node's next start to say what it goes on from.
+    /// Waits for the event of a node's next start.
     fn wait_for_start(&mut self, node: usize, starts: usize) -> Value {
         let incarnation = self.started(node)[starts - 2]["incarnation"].as_u64().unwrap();
         self.nodes[node]
@@ -163,7 +163,7 @@ fn a_run_of_which_all_were_killed_goes_on_where_it_was() {
         assert!(again["epoch"].as_u64() >= Some(heads[node]), "{again} {heads:?}");
     }
     run.expect_agreement_after(heads.into_iter().max().unwrap());
-    // Nothing was missing on any of them, and nobody was given up.
+    // No file was missing on any of them, and no peer was given up.
     for node in &run.nodes {
         let events = node.events().unwrap();
         let after = events.iter().rev().take_while(|event| event["event"] != "started");
@@ -178,12 +178,12 @@ fn flip(path: &Path, at: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Each damage is found by digest and told of, and costs as little as it can.
+/// Each damage is found by a digest, reported, and costs as little as possible.
 #[test]
 fn what_a_disk_has_damaged_is_set_aside_and_the_node_goes_on() {
     let mut run = Run::begin();
     run.nodes[2].wait_for_commit(2, PATIENCE).unwrap();
-    // The newest state: the one before, and the outer steps after it.
+    // The newest state is damaged: the one before is used, with the outer steps after it.
     let (head, again) = run.resume_after(2, |run| {
         let path = run.newest_checkpoint(2);
         let last = fs::metadata(&path).unwrap().len() - 1;
@@ -198,7 +198,7 @@ fn what_a_disk_has_damaged_is_set_aside_and_the_node_goes_on() {
         votes.write_all(&[200, 0, 0, 0, 1, 2, 3]).unwrap();
     });
     assert_eq!(again["log"], log);
-    // R19: votes that cannot be read may have been given; whoever had them is silent for ever.
+    // R19: votes that cannot be read may have been given, so the old voter never votes again.
     let (head, again) = run.resume_after(2, |run| flip(&run.file(2, "votes.log"), 90));
     assert_ne!(again["log"], log);
     assert!(again["epoch"].as_u64() >= Some(head), "{again}, killed at {head}");
@@ -208,7 +208,7 @@ fn what_a_disk_has_damaged_is_set_aside_and_the_node_goes_on() {
     let events = run.nodes[2].events().unwrap();
     let told: Vec<_> = events.iter().filter(|event| event["event"] == "disk").collect();
     assert_eq!(told.len(), 2, "{told:?}");
-    // What it says now nobody could hold it to.
+    // Without its log it would not be bound by what it says, so it ends.
     fs::remove_dir_all(run.story.path(NAMES[2]).join("data/runs")).unwrap();
     let done = run.nodes.remove(2).wait(PATIENCE).unwrap();
     done.expect_failure(1, &["votes.log was removed while this node ran", "start it again"])
@@ -218,7 +218,7 @@ fn what_a_disk_has_damaged_is_set_aside_and_the_node_goes_on() {
     run.expect_agreement_after(head + 1);
 }
 
-/// Makes `votes.log` the longest file of a node: starts that never were, which bind nobody.
+/// Makes `votes.log` the longest file of a node, with records of starts, which bind nobody.
 fn pad(votes: &Path, bytes: u64) {
     let mut file = File::options().append(true).open(votes).unwrap();
     let record: Vec<u8> = [1].into_iter().chain(7_u64.to_le_bytes()).collect();
@@ -230,7 +230,8 @@ fn pad(votes: &Path, bytes: u64) {
     file.write_all(&batch.repeat(count)).unwrap();
 }
 
-/// A full disk: no vote leaves that is not on it, training and following go on, and the user is told.
+/// A full disk: no vote leaves before it is on disk, training and following go on,
+/// and the user gets a message.
 #[test]
 fn a_node_whose_votes_cannot_be_written_is_silent_until_they_can() {
     let mut run = Run::begin();
@@ -242,7 +243,7 @@ fn a_node_whose_votes_cannot_be_written_is_silent_until_they_can() {
     run.nodes[2].limit_files(Some(length)).unwrap();
     let told = run.nodes[2].wait_for(PATIENCE, |event| event["event"] == "disk").unwrap();
     assert!(told["error"].as_str().unwrap().contains("votes.log"), "{told}");
-    // The others go on without its vote, and it follows them, by their updates where they tell a silent peer no more.
+    // The others go on without its vote, and it follows them by their updates.
     let after = run.head(0) + 3;
     run.nodes[0].wait_for_commit(after, PATIENCE).unwrap();
     let follows = |event: &Value| {
@@ -257,13 +258,13 @@ fn a_node_whose_votes_cannot_be_written_is_silent_until_they_can() {
     assert!(fs::metadata(run.file(2, "votes.log")).unwrap().len() > length);
 }
 
-/// The pause before a kill: spread over the writing of a state and what follows it.
+/// The pause before a kill: spread over the writing of a state and what follows.
 fn pause(kill: u32) -> Duration {
     let hash = blake3::hash(&kill.to_le_bytes());
     Duration::from_micros(u64::from(u16::from_le_bytes([hash.as_bytes()[0], hash.as_bytes()[1]])))
 }
 
-/// kill -9 while checkpoints are written: `INTELLECT_KILLS=200` is the whole of it.
+/// kill -9 while checkpoints are written; `INTELLECT_KILLS=200` runs the full test.
 #[test]
 fn a_node_that_is_killed_while_it_writes_a_state_has_a_whole_one() {
     let kills = env::var("INTELLECT_KILLS").map_or(6, |kills| kills.parse().unwrap());

@@ -1,4 +1,5 @@
-//! A run on a text that its organiser lets peers hand to one another: whoever lacks it fetches it.
+//! A run on a text that its organiser lets peers hand to one another: a peer
+//! without the text fetches it.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -37,7 +38,7 @@ fn organise(story: &Story, arguments: &[&str]) -> [String; 2] {
     [key, out]
 }
 
-/// What the folder of a node has of it.
+/// The copy in the folder of a node, as far as it has come.
 fn fetched(story: &Story, name: &str) -> Option<Vec<u8>> {
     let runs = fs::read_dir(story.path(&format!("{name}/data/runs"))).unwrap();
     let files = fs::read_dir(runs.last().unwrap().unwrap().path().join("data")).unwrap();
@@ -46,15 +47,15 @@ fn fetched(story: &Story, name: &str) -> Option<Vec<u8>> {
     files.next().map(|path| fs::read(path).unwrap())
 }
 
-/// Bytes that had come, by each event of the transfer.
+/// Bytes that had come, at each event of the transfer.
 fn progress(node: &Process) -> Vec<u64> {
     let is_data = |event: &&Value| event["event"] == "data";
     let events = node.events().unwrap();
     events.iter().filter(is_data).map(|event| event["have_bytes"].as_u64().unwrap()).collect()
 }
 
-/// One node has the text, and sends a megabyte a second of it. The other one is killed in the middle, goes on
-/// where it was, trains, and hands it on itself.
+/// One node has the text, and sends a megabyte a second of it. The other one is killed in the
+/// middle, goes on where it was, trains, and serves the text itself.
 #[test]
 fn whoever_lacks_the_text_fetches_it_from_those_who_have_it() {
     let story = story();
@@ -78,7 +79,7 @@ fn whoever_lacks_the_text_fetches_it_from_those_who_have_it() {
     let after = progress(&two)[before.len()..].to_vec();
     assert!(after[0] >= 2 << 20, "it begins anew: {before:?}, then {after:?}");
 
-    // The one that had it goes; a third one has it from the second.
+    // The node that had the text leaves; a third one gets it from the second.
     one.interrupt().unwrap();
     one.wait(PATIENCE).unwrap().expect_success().unwrap();
     let mut three = story.start_node("three", &entry, &[]).unwrap();
@@ -86,7 +87,8 @@ fn whoever_lacks_the_text_fetches_it_from_those_who_have_it() {
     assert!(fetched(&story, "three") == Some(fs::read(&text).unwrap()));
 }
 
-/// What is not allowed, by the organiser or by whoever would fetch it, does not happen, and is said.
+/// A fetch that the organiser or the fetching node does not allow is
+/// not made, and the node says so.
 #[test]
 fn a_text_is_not_fetched_where_that_is_not_allowed() {
     let story = story();
@@ -102,7 +104,7 @@ fn a_text_is_not_fetched_where_that_is_not_allowed() {
         .unwrap();
 }
 
-/// In a run of invited peers nobody else gets a byte.
+/// In a run of invited peers no other peer gets a byte.
 #[test]
 fn a_text_is_handed_to_nobody_who_is_not_in() {
     let story = story();
@@ -118,7 +120,7 @@ fn a_text_is_handed_to_nobody_who_is_not_in() {
     assert!(fetched(&story, "two") == Some(fs::read(&text).unwrap()));
 }
 
-/// Whoever organises a run can have nobody ask a machine of its own network.
+/// An organiser must not be able to make nodes send requests to machines of their own network.
 #[test]
 fn a_web_server_of_this_machine_is_not_asked() {
     let story = story();

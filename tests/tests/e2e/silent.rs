@@ -1,4 +1,4 @@
-//! The door stays open: connections that say nothing, and show no key, keep nobody out.
+//! Connections that say nothing, and show no key, keep no peer out.
 
 use std::{
     io::{ErrorKind, Read as _},
@@ -18,13 +18,13 @@ use crate::story;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// As many as once closed a bootstrap to everybody.
+/// As many connections as once kept every peer out of a bootstrap.
 const CONNECTIONS: usize = 64;
 
-/// What a newcomer may wait for the manifest, in milliseconds.
+/// How long a newcomer may wait for the manifest, in milliseconds.
 const MANIFEST_MS: u64 = 3_000;
 
-/// Connections that say nothing, each opened again as soon as it is closed, until this is dropped.
+/// Silent connections, each opened again as soon as it is closed, until this is dropped.
 struct Silence {
     opened: Arc<AtomicUsize>,
     over: Arc<AtomicBool>,
@@ -32,7 +32,7 @@ struct Silence {
 }
 
 impl Silence {
-    /// At a multiaddress of this machine.
+    /// Opens them to a multiaddress of this machine.
     fn at(address: &str) -> Self {
         let address: Multiaddr = address.parse().unwrap();
         let port = address.iter().find_map(|part| match part {
@@ -58,7 +58,7 @@ impl Silence {
         Self { opened, over, thread: Some(thread) }
     }
 
-    /// Waits until so many connections were opened in all.
+    /// Waits until this many connections were opened in all.
     fn wait_for(&self, opened: usize) {
         let start = Instant::now();
         while self.opened.load(Ordering::Relaxed) < opened {
@@ -71,12 +71,12 @@ impl Silence {
 impl Drop for Silence {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // A thread that panicked has said why.
+        // A thread that panicked has printed why.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Whether the other side has not closed it; what it says meanwhile is thrown away.
+/// Whether the other side has not closed it; bytes that it sends are thrown away.
 fn is_open(stream: &TcpStream) -> bool {
     let mut stream = stream;
     match stream.read(&mut [0; 1024]) {
@@ -85,8 +85,8 @@ fn is_open(stream: &TcpStream) -> bool {
     }
 }
 
-/// While a bootstrap and a node are besieged, a newcomer that enters at either has the manifest in 3 s, and
-/// trains; also when all of the connections were opened anew.
+/// While a bootstrap and a node are full of silent connections, a newcomer that enters at either
+/// has the manifest within 3 s, and trains; also after all of the connections were opened again.
 #[test]
 fn silent_connections_close_no_door() {
     let story = story();

@@ -1,5 +1,5 @@
-//! A laptop that sleeps: one of three stands still, its connections stay, and later it goes on. The others hardly
-//! notice; the sleeper blames nobody and is one of them again.
+//! A laptop sleeps: one of three stands still, its connections stay, and later it goes on. The
+//! others are hardly disturbed; the sleeper blames no peer and is a member again.
 
 use std::{
     env, fs, thread,
@@ -14,12 +14,12 @@ use crate::story;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Lines of a screen that are not about the course of epochs.
+/// Lines of a screen that do not report epochs.
 fn remarks(said: &str) -> Vec<&str> {
     said.lines().filter(|line| !line.starts_with("epoch ")).collect()
 }
 
-/// Whether an event is an epoch with the work of so many.
+/// Whether an event is an epoch with the work of `size` peers.
 fn is_ring_of(event: &Value, size: usize) -> bool {
     let working = |all: &Vec<Value>| all.iter().filter(|weight| **weight != 0).count() == size;
     event["event"] == "committed" && event["weights"].as_array().is_some_and(working)
@@ -78,7 +78,7 @@ fn one_of_three_sleeps_for(asleep: Duration) {
     }
 }
 
-/// `INTELLECT_SLEEP=120` is another night.
+/// `INTELLECT_SLEEP=120` makes it sleep for longer.
 #[test]
 fn one_of_three_sleeps_for_a_moment_and_blames_nobody() {
     let seconds = env::var("INTELLECT_SLEEP").map_or(10, |seconds| seconds.parse().unwrap());
@@ -90,7 +90,8 @@ fn one_of_three_sleeps_for_a_while_and_blames_nobody() {
     one_of_three_sleeps_for(Duration::from_secs(40));
 }
 
-/// For 40 s each hears nothing of the other, and says nothing to it but that it lives: one of them has to begin.
+/// For 40 s each hears nothing of the other, and sends it only heartbeats:
+/// one of them has to start again.
 #[test]
 fn two_who_are_silent_to_each_other_meet_again() {
     let story = story();
@@ -99,7 +100,7 @@ fn two_who_are_silent_to_each_other_meet_again() {
     fs::write(story.path("scenario.toml"), steps).unwrap();
     let scenario = story.text("scenario.toml");
     let mut all = vec!["--scenario", &scenario, "--peers", "2", "--epochs", "120"];
-    // Whoever is no majority alone waits longer than the cut lasts.
+    // A peer that is no majority alone waits longer than the partition lasts.
     all.extend(["--set", "members.minority_grace_ms=60000"]);
     all.extend(SMALL.iter().flat_map(|setting| ["--set", setting]));
     let sim = story.sim("out", &all, Duration::from_secs(180)).unwrap();
@@ -114,11 +115,11 @@ fn two_who_are_silent_to_each_other_meet_again() {
     }
 }
 
-/// What was under way has timed out by then, and is begun again.
+/// What was under way has timed out by then, and is started again.
 #[test]
 fn one_sleeps_in_the_middle_of_a_fetch_and_of_a_ring_and_blames_nobody() {
     let story = story();
-    // With f32 an update is half a state, so that three epochs are a long way.
+    // With f32 an update is half a state, so three epochs of updates cost more than the state.
     let sizes = ["model.layers=2", "model.width=256", "model.ffn=1024", "ring.codec=f32"];
     let large: Vec<&str> = sizes.into_iter().chain(["members.min_peers=2"]).collect();
     let manifest = story.manifest("run.toml", &large).unwrap();

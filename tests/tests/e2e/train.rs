@@ -17,7 +17,7 @@ fn simulate(out: &str, arguments: &[&str]) -> Sim {
     sim
 }
 
-/// Every peer committed every epoch, live, with one state per epoch.
+/// Checks that every peer committed every epoch while it ran, with one state per epoch.
 fn assert_equal_states(sim: &Sim, peers: &[usize], epochs: u64) {
     let states = sim.states(peers).unwrap();
     let numbers: Vec<u64> = states.iter().map(|(epoch, _)| *epoch).collect();
@@ -45,22 +45,22 @@ fn three_peers_are_bit_identical_in_f32() {
     assert_equal_states(&sim, &[0, 1, 2], 4);
 }
 
-/// Nothing but the seed decides what comes out where nothing is disturbed: no clock, and not who is
-/// heard of first.
+/// Without disturbances the seed alone decides the result: neither a clock nor the order in
+/// which peers are heard matters.
 #[test]
 fn a_seed_gives_the_same_states_again() {
     for (all, peers, together) in
         [(&[0, 1][..], "2", "members.min_peers=2"), (&[0, 1, 2, 3], "4", "members.min_peers=4")]
     {
         let states = |seed| {
-            // On a busy machine some would begin without the others.
+            // On a busy machine some peers would begin without the others.
             let arguments = ["--peers", peers, "--epochs", "4", "--seed", seed, "--set", together];
             let sim = simulate("again", &arguments);
             assert_equal_states(&sim, all, 4);
             sim.states(all).unwrap()
         };
-        // A busy machine may disturb a run, and a disturbed one goes its own way. States that hold a
-        // clock never come again, so two runs of a few that agree are proof.
+        // A busy machine may disturb a run, and a disturbed run has other states. States that
+        // depend on a clock never come again, so two of a few runs that agree are proof.
         let mut seen = vec![states("5")];
         let again = loop {
             assert!(seen.len() < 5, "{peers} peers: {seen:?}");
@@ -74,7 +74,7 @@ fn a_seed_gives_the_same_states_again() {
     }
 }
 
-/// Whoever watches gives way to what is watched.
+/// The measuring process gives way to the nodes that it measures.
 #[test]
 fn a_simulation_measures_at_the_lowest_priority() {
     let story = story();
@@ -83,7 +83,7 @@ fn a_simulation_measures_at_the_lowest_priority() {
     let mut sim = story.start_command("watched-sim", &arguments).unwrap();
     let mut threads = BTreeMap::new();
     while sim.exit().unwrap().is_none() {
-        // Towards the end it is gone between two looks.
+        // Towards the end it may be gone between two looks.
         let now = sim.threads().unwrap_or_default();
         threads.extend(now.into_iter().map(|thread| (thread.id, thread)));
         thread::sleep(Duration::from_millis(5));
@@ -128,7 +128,7 @@ fn two_peers_train_on_token_files() {
     assert!(loss("after") < loss("before") - 0.1, "{} {}", loss("before"), loss("after"));
 }
 
-/// The report repeats what the events say, for whoever reads no events.
+/// The report repeats what the events say, for a reader that reads no events.
 #[test]
 fn the_report_and_the_events_agree() {
     let sim = simulate("report", &["--peers", "2", "--epochs", "2"]);

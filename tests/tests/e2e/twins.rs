@@ -1,4 +1,4 @@
-//! A copy of a data folder is started beside the original: a virtual machine's image, a volume.
+//! A copy of a data folder is started next to the original: a virtual machine's image, a volume.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -20,8 +20,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The two never meet; the third, which hears both, tells them. The one that was there first learns that
-/// a start of its log which it knows nothing of has spoken, and ends before it votes any more.
+/// The two never meet; a third peer, which hears both, forwards their heartbeats. So the first one
+/// learns that a later start of its own log has spoken, and ends before it votes again.
 #[test]
 fn a_copy_of_a_running_node_ends_the_original_with_an_error() {
     let story = story();
@@ -44,7 +44,7 @@ fn a_copy_of_a_running_node_ends_the_original_with_an_error() {
     assert!(copied.exit().unwrap().is_none() && third.exit().unwrap().is_none());
 }
 
-/// An honest mistake. Only the key was copied, so the other folder has a log of votes of its own.
+/// An honest mistake: only the key was copied, so the other folder has a log of votes of its own.
 #[test]
 fn one_key_on_two_machines_is_two_voters_and_ends_the_first_with_an_error() {
     let story = story();

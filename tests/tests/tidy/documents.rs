@@ -9,7 +9,8 @@ use super::read::{
     File, code, documents, fnv1a64, headings, is_identifier, join, links, root, rust, slug, source,
 };
 
-/// ARCHITECTURE.md lists the files to open for what is done most, and no list grows beyond its bound.
+/// ARCHITECTURE.md lists the files to open for the most frequent tasks, and no
+/// list grows beyond its bound.
 pub(super) fn rooms(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
     let Some(page) = files.iter().find(|f| f.path == "docs/ARCHITECTURE.md") else { return out };
@@ -68,7 +69,7 @@ pub(super) fn book(files: &[File]) -> Vec<String> {
 }
 
 /// A source file, or a name with two underscores (a test, a function), that a document mentions in
-/// backticks is there; nobody mentions a document that only its author has.
+/// backticks exists; no comment or page mentions a document that is not in this repository.
 pub(super) fn mentions(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
     for f in documents(files) {
@@ -109,11 +110,11 @@ pub(super) fn said(files: &[File]) -> Vec<String> {
     out
 }
 
-/// A label that a comment cites (`R12`, `S4`) is a rule of PROTOCOL.md.
+/// A label that a comment cites (`R12`, `S4`) is a rule of PROTOCOL.md. One rule may have several: `- **R12, G8** …`.
 pub(super) fn labels(files: &[File]) -> Vec<String> {
     let Some(page) = files.iter().find(|f| f.path == "docs/PROTOCOL.md") else { return Vec::new() };
     let rules = page.text.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
-    let known: BTreeSet<&str> = rules.map(|(label, _)| label).collect();
+    let known: BTreeSet<&str> = rules.flat_map(|(labels, _)| labels.split(", ")).collect();
     let is_label = |word: &&str| {
         let digits = word.strip_prefix(LABELS).unwrap_or_default();
         !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
@@ -155,5 +156,5 @@ const WIRE: [&str; 7] = [
     "protocol/src/message/trust.rs",
     "protocol/src/message/wire.rs",
 ];
-/// Documents that this repository does not hold.
+/// Documents that are not in this repository.
 const ELSEWHERE: [&str; 5] = ["PROTOCOL-RULES", "FORMATS §", "DESIGN.md", "DESIGN §", "LAYOUT.md"];

@@ -32,7 +32,7 @@ impl Module {
     }
 }
 
-/// The path from the crate's root of a type that one of the modules names, however many hand it on.
+/// The path from the crate's root of a type that one of the modules names, through re-exports.
 pub(crate) fn resolve(modules: &[Module], from: &Module, name: &str) -> Vec<String> {
     let mut path = absolute(&from.path, name);
     let next = |path: &[String]| {
@@ -58,7 +58,7 @@ fn expand(tree: &str) -> Vec<String> {
     for c in inner.chars().chain([',']) {
         depth += i32::from(c == '{') - i32::from(c == '}');
         if c == ',' && depth == 0 {
-            // Behind the last comma there is nothing, which is no import of the prefix.
+            // After the last comma there is nothing, which is no import of the prefix.
             let paths = if part.trim().is_empty() { Vec::new() } else { expand(part.trim()) };
             out.extend(paths.into_iter().map(|path| format!("{prefix}{path}")));
             part.clear();
@@ -104,7 +104,7 @@ pub(crate) fn knots(edges: &[BTreeSet<usize>]) -> BTreeSet<Vec<usize>> {
     (0..edges.len()).map(knot).filter(|knot: &Vec<usize>| !knot.is_empty()).collect()
 }
 
-/// Everything that one edge or more lead to.
+/// Everything that can be reached by one edge or more.
 fn reach(edges: &[BTreeSet<usize>], from: usize) -> BTreeSet<usize> {
     let (mut seen, mut left) = (BTreeSet::new(), vec![from]);
     while let Some(at) = left.pop() {

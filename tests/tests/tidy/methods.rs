@@ -1,4 +1,4 @@
-//! Where the methods of a type stand, and which file calls those of another on `self`.
+//! Where the methods of a type stand, and which file calls methods of another file on `self`.
 //!
 //! It reads an `impl` in rustfmt's layout: from margin to margin, its functions four columns in.
 
@@ -7,28 +7,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::graph::{Module, knots, resolve};
 use super::read::{File, code, function, is_identifier, is_test, name, rust, source};
 
-/// A crate as far as its methods go.
+/// The inherent methods of a crate, and their calls.
 pub(super) struct Methods<'a> {
     /// The files by their paths from the crate's `src/`.
     files: Vec<&'a str>,
     impls: Vec<Impl>,
 }
 
-/// One `impl`.
+/// One `impl` block, with what it defines and calls.
 struct Impl {
-    /// The file, by its place in the list.
+    /// The file, by its index in the list.
     file: usize,
     /// The type, by its path from the crate's root.
     of: String,
-    /// Whether it is of the type alone, of no trait.
+    /// Whether it implements no trait.
     inherent: bool,
     defines: BTreeSet<String>,
-    /// What it calls on `self`.
+    /// The names that it calls on `self`.
     calls: BTreeSet<String>,
 }
 
 impl<'a> Methods<'a> {
-    /// The crate whose sources begin with that path; `None` where there are no sources.
+    /// The crate whose sources begin with this path; `None` if there are no sources.
     pub(super) fn of(krate: &str, files: &'a [File]) -> Option<Self> {
         let ours = rust(files).filter(|f| f.path.starts_with(krate) && !is_test(&f.path));
         let (files, codes): (Vec<&str>, Vec<String>) =
@@ -95,7 +95,8 @@ fn subject(head: &str) -> (&str, bool) {
     (&of[..of.find(|c| !is_identifier(c) && c != ':').unwrap_or(of.len())], inherent)
 }
 
-/// The names of the functions that the code calls on `self`, also where a chain goes on below it.
+/// The names of the functions that the code calls on `self`, also where a
+/// chain goes on in the next line.
 fn calls(body: &str) -> BTreeSet<String> {
     let called = body.match_indices("self").filter_map(|(at, word)| {
         let rest = body[at + word.len()..].trim_start().strip_prefix('.')?;

@@ -9,13 +9,14 @@ use super::methods::Methods;
 use super::read::{Count, File, rust};
 
 /// To set it, write the column `code` here that `cargo tidy` prints.
-pub(super) const CODE_LINES: [(&str, usize); 7] = [
-    ("protocol", 14_980),
+pub(super) const CODE_LINES: [(&str, usize); 8] = [
+    ("protocol", 14_558),
     ("protocol/sim", 5_850),
-    ("model", 13_804),
+    ("protocol/table", 488),
+    ("model", 13_400),
     ("bootstrap", 1_837),
-    ("node", 20_475),
-    ("node/view", 1_000),
+    ("node", 20_650), // 0023: the command `replay`
+    ("node/view", 1_690),
     ("tests", 1_051),
 ];
 /// Types whose inherent methods stand in more than `FILES_MAX` files, and in how many.
@@ -26,7 +27,7 @@ const SPREAD: [(&str, &str, usize); 7] = [
     ("node/src/", "driver::Driver", 9),
     ("node/src/", "net::actor::Actor", 5),
     ("node/src/", "store::Store", 9),
-    ("node/src/", "tell::Teller", 8),
+    ("node/src/", "tell::Console", 8),
 ];
 /// How many files are in circles through methods, in crates that have such circles.
 const IN_CIRCLES: [(&str, usize); 3] =
@@ -108,13 +109,13 @@ pub(super) fn held(
 }
 
 const TABLE: &str = "tests/tests/tidy/ratchet.rs";
-/// Files that the inherent methods of a type stand in, where it has no row.
+/// The files in which the inherent methods of a type may stand, if it has no row.
 const FILES_MAX: usize = 3;
-/// What a crate has at least of its lines in the table.
+/// The least share of its row that a crate must have, in per cent.
 const LEAST_PERCENT: usize = 97;
 /// One line of code more than the table has for `tests`, for `every_rule_can_fail`.
 pub(super) const MANY: &str =
-    match std::str::from_utf8([[b'x', b'\n']; CODE_LINES[6].1 + 1].as_flattened()) {
+    match std::str::from_utf8([[b'x', b'\n']; CODE_LINES[7].1 + 1].as_flattened()) {
         Ok(text) => text,
         Err(_) => "",
     };

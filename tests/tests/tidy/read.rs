@@ -1,6 +1,6 @@
-//! What the project's rules read: files, and the little of Rust and Markdown that rules look at.
+//! What the project's rules read: files, and the little of Rust and Markdown that they need.
 //!
-//! Lines, not syntax: rustfmt keeps the shape of the code regular enough for that.
+//! Lines, not syntax: rustfmt keeps the layout of the code regular enough for that.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -101,7 +101,7 @@ pub(crate) fn function(line: &str) -> Option<&str> {
     qualified.then(|| name(rest))
 }
 
-/// The identifier that a text begins with.
+/// The identifier with which a text begins.
 pub(crate) fn name(text: &str) -> &str {
     &text[..text.find(|c| !is_identifier(c)).unwrap_or(text.len())]
 }
@@ -158,7 +158,7 @@ pub(crate) fn join(folder: &Path, path: &str) -> String {
     parts.join("/")
 }
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo): short enough to stand here, and nobody attacks it.
+/// FNV-1a, 64 bits (Fowler, Noll, Vo): short enough to stand here, and no attacker to resist.
 pub(crate) fn fnv1a64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -35,8 +35,8 @@ pub(super) fn fields(files: &[File]) -> Vec<String> {
     out
 }
 
-/// A noun that more than one file of a crate may use means one thing there. The roles that every
-/// machine has are told apart by their module.
+/// A noun that several files of a crate may use means one thing in it. The roles that every machine
+/// has are told apart by their module.
 pub(super) fn nouns(files: &[File]) -> Vec<String> {
     let mut seen: BTreeMap<(&str, String), &str> = BTreeMap::new();
     let mut out = Vec::new();
@@ -68,7 +68,7 @@ pub(super) fn nouns(files: &[File]) -> Vec<String> {
 
 const FIELDS_MAX: usize = 20;
 /// The nouns that every machine has.
-const ROLES: [&str; 5] = ["State", "Input", "Output", "Config", "Event"];
+const ROLES: [&str; 6] = ["State", "Input", "Output", "Config", "Event", "Command"];
 /// A struct of 21 fields, for `every_rule_can_fail`.
 pub(super) const WIDE: &str = "struct S {
     a: u8,

@@ -1,19 +1,19 @@
-//! Llama's weights as other programs name and lay them out: for import and export.
+//! Names and layout of Llama's weights in other programs, for import and export.
 //!
-//! A rotation turns pairs of a head's K channels. Here, as at Hugging Face, row i of a head's
+//! The rotation acts on pairs of a head's K channels. Here, as at Hugging Face, row i of a head's
 //! queries and keys is paired with row i + K/2 ("half"); Meta, torchtitan and PRIME pair rows 2i
-//! and 2i + 1 ("interleaved"). It is the same model with other rows in other places:
+//! and 2i + 1 ("interleaved"). It is the same model with its rows in another order:
 //!
 //! ```text
 //! half row i = interleaved row 2i,   half row i + K/2 = interleaved row 2i + 1
 //! ```
 //!
-//! Whoever forgets it gets a model that runs and is wrong.
+//! Without the conversion the imported model runs, but computes wrong results.
 
 use super::specs;
 use crate::config;
 
-/// Which rows of a head a rotation pairs.
+/// The rows of a head that the rotation pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairs {
     /// i and i + K/2: Hugging Face, and this crate.
@@ -22,11 +22,11 @@ pub enum Pairs {
     Interleaved,
 }
 
-/// Brings the rows of all queries and keys of a Llama from one layout into the other; nothing else
-/// moves. `theta` is in canonical order.
+/// Reorders the rows of all queries and keys of a Llama from one layout into the other, and nothing
+/// else. `theta` is in canonical order.
 ///
 /// # Panics
-/// If `theta` has not one number per parameter.
+/// If `theta` does not have one number per parameter.
 pub fn relayout(model: &config::Model, theta: &mut [f32], from: Pairs, to: Pairs) {
     if from == to {
         return;
@@ -43,20 +43,20 @@ pub fn relayout(model: &config::Model, theta: &mut [f32], from: Pairs, to: Pairs
     assert!(rest.is_empty(), "one number per parameter");
 }
 
-/// The rows of one head in their new places. // rows [K, D]
+/// Moves the rows of one head to their new positions. // rows [K, D]
 fn move_rows(rows: &mut [f32], width: usize, to: Pairs) {
     let old = rows.to_vec();
     let half = old.len() / width / 2;
-    for (row, place) in old.chunks(width).enumerate() {
+    for (row, values) in old.chunks(width).enumerate() {
         let row = match to {
             Pairs::Interleaved => 2 * (row % half) + row / half,
             Pairs::Half => row / 2 + row % 2 * half,
         };
-        rows[row * width..][..width].copy_from_slice(place);
+        rows[row * width..][..width].copy_from_slice(values);
     }
 }
 
-/// What Meta and PRIME call the parameter of this Hugging Face name, if a Llama has it.
+/// The name that Meta and PRIME give to the parameter of this Hugging Face name, if a Llama has it.
 #[must_use]
 pub fn meta_name(name: &str) -> Option<String> {
     let layer = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
@@ -109,8 +109,8 @@ mod tests {
         assert_eq!(moved, theta);
     }
 
-    /// Each head's channels, rotated in their own layout, are the same numbers in other places; and
-    /// only queries and keys move.
+    /// Each head's channels, rotated in their own layout, are the same numbers in another order;
+    /// and only queries and keys move.
     #[test]
     fn both_layouts_rotate_to_the_same_numbers() {
         let model = model();

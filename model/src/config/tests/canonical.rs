@@ -6,58 +6,57 @@ use super::*;
 #[test]
 fn canonical_bytes_are_golden() {
     let bytes = Work::parse(&written()).expect("valid").canonical();
-    // 37 fields: 36 of 8 bytes and the digest, 4 + 64 bytes.
-    assert_eq!(bytes.len(), 36 * 8 + 68);
+    // 50 fields: 48 of 8 bytes, the digest of 4 + 64, and no digest of a tokenizer.
+    assert_eq!(bytes.len(), 48 * 8 + 68 + 4);
     let head: Vec<_> =
         bytes.chunks(8).take(8).map(|word| u64::from(word[0]) + u64::from(word[1]) * 256).collect();
     assert_eq!(head, [1, 3, 48, 6, 2, 130, 96, 300]);
     assert_eq!(bytes[64..72], 500_000.0_f64.to_bits().to_le_bytes());
-    // No ranks, blocks of another kind or compression.
-    assert_eq!(bytes[80..120], [0; 40]);
+    // No ranks, blocks of another kind, compression or scaled frequencies.
+    assert_eq!(bytes[80..136], [0; 56]);
     // source, tokenizer, no symbols, no order, the digest's length.
-    let middle: Vec<_> = bytes[120..156].chunks(4).map(|word| word[0]).collect();
+    let middle: Vec<_> = bytes[136..172].chunks(4).map(|word| word[0]).collect();
     assert_eq!(middle, [2, 0, 2, 0, 0, 0, 0, 0, 64]);
     assert_eq!(
         blake3::hash(&bytes).to_hex().as_str(),
-        "25e49794745a306a38a92fb1896eafec13cfd004e48298df8e5b3813eeb1fcb3"
+        "7783d9a4e6d49db86b4eb3afb4eed24ec37874a0716750e2bb82f1db20b762b1"
     );
 }
 
-/// What a token file adds stands at the end of `[data]`; of older sources it hashes nothing.
 #[test]
 fn canonical_bytes_of_a_token_file_are_golden() {
     let bytes = tokens().canonical();
-    assert_eq!(bytes.len(), 38 * 8 + 2 * 68);
+    assert_eq!(bytes.len(), 48 * 8 + 2 * 68);
     // source, tokenizer, no symbols, no order.
-    let begin: Vec<_> = bytes[120..152].chunks(8).map(|word| word[0]).collect();
+    let begin: Vec<_> = bytes[136..168].chunks(8).map(|word| word[0]).collect();
     assert_eq!(begin, [3, 3, 0, 0]);
-    // The tokenizer's digest, how many tokens, which begins a document; then the batch.
+    // The tokenizer's digest, how many tokens, which begins a document; no mix and no hints, then the batch.
     let hex = "03".repeat(32);
-    assert_eq!((&bytes[236..240], &bytes[240..304]), (&[64, 0, 0, 0][..], hex.as_bytes()));
-    let end: Vec<_> = bytes[304..328].chunks(8).map(|word| word[0]).collect();
-    assert_eq!(end, [0xfa, 5, 4]);
+    assert_eq!((&bytes[252..256], &bytes[256..320]), (&[64, 0, 0, 0][..], hex.as_bytes()));
+    let end: Vec<_> = bytes[320..408].chunks(8).map(|word| word[0]).collect();
+    assert_eq!(end, [0xfa, 5, 0, 0, 0, 0, 0, 0, 0, 0, 4]);
     assert_eq!(
         blake3::hash(&bytes).to_hex().as_str(),
-        "63460934ffeb6e5864c2d07328c631c8641a322093c4a27124a23f2900518540"
+        "d4becba2f0e5b68f634e21bb71e84ac2c8f1df436d58ef9dcaef239f4b1ebd8a"
     );
 }
 
 #[test]
 fn canonical_bytes_of_a_mix_are_golden() {
     let bytes = mix().canonical();
-    // Of a token file without the file's own digest and length, and four lists and a number more.
-    assert_eq!(bytes.len(), 38 * 8 + 2 * 68 - 64 + 4 * 8 + 2 * (68 + 3 * 8) + 8);
+    // As of a token file, but an empty digest, and two items in each of four lists.
+    assert_eq!(bytes.len(), 48 * 8 + 2 * 68 - 64 + 2 * (68 + 3 * 8));
     // No digest and no length, then a tenth is held out.
-    assert_eq!(bytes[120], 4);
+    assert_eq!(bytes[136], 4);
     assert_eq!(
-        (&bytes[152..164], &bytes[164..172]),
+        (&bytes[168..180], &bytes[180..188]),
         (&[0; 12][..], &0.1_f64.to_bits().to_le_bytes()[..])
     );
     // Where the lists begin there are two digests of 64 letters.
-    assert_eq!(bytes[256..268], [2, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0]);
+    assert_eq!(bytes[272..284], [2, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0]);
     assert_eq!(
         blake3::hash(&bytes).to_hex().as_str(),
-        "ecadbb09249b2fa4fcd20dab7ae803ded6a96d1a31f0e6685a64a6a046e7f826"
+        "655c6a3c394fc72b4fb48b1a000a8620e25d62a2753b13b2a8475668b08fb581"
     );
 }
 
@@ -77,7 +76,7 @@ fn every_field_of_a_mix_changes_the_canonical_bytes() {
         let after = Work::parse(&manifest).expect("valid").canonical();
         assert_ne!(after, before, "{key} is not hashed");
     }
-    // Source, tokenizer and its three fields, and what is held out are those of a token file.
+    // Source, tokenizer and its three fields, and the share held out are those of a token file.
     let data = &mix().to_toml()["data"];
     assert_eq!(changed.len() + 6, data.as_table().expect("a table").len());
 }

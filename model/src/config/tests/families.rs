@@ -54,7 +54,6 @@ fn parameters_of_rwkv_models_are_counted_as_published() {
     assert_eq!(millions(Family::GoldFinch, 24, 2048), 1445.0);
 }
 
-/// A run without it keeps its id.
 #[test]
 fn scaled_frequencies_take_two_fields_or_none() {
     let plain = Work::synthetic();

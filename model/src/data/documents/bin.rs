@@ -1,11 +1,12 @@
 //! Tokens that another program made: numbers of two or four bytes and nothing else.
 //!
-//! The token that begins a document must be among them; many programs write one behind each
-//! document instead, which is the same stream but for its first and last token.
+//! The token that begins a document must be among them. Many programs write it after each document
+//! instead, which gives the same stream except for the first and the last token.
 //!
-//! The file does not say how wide its tokens are, but three things give a wrong width away: a rest
-//! that is no token, a token that the tokenizer does not have, and, of four bytes read as two,
-//! zeros in every second place: more than 65,536 tokens are never of two bytes.
+//! The file does not state the width of its tokens, but three signs reveal a wrong width. They are
+//! a remainder that is not a whole token, a token that the tokenizer does not have, and, if four
+//! bytes are read as two, zeros as every second number. With more than 65,536 tokens the width is
+//! never two bytes.
 
 use std::path::Path;
 
@@ -13,10 +14,10 @@ use super::sink::{Found, Fragment, ReadError, ReadOptions, Sink, open};
 use crate::config::Width;
 use crate::data::chunks;
 
-/// Hands the tokens to `sink`.
+/// Passes the tokens to `sink`.
 ///
 /// # Errors
-/// If the file cannot be read or has another width, or what `sink` says.
+/// If the file cannot be read or has another width, or the error of `sink`.
 pub(super) fn read<S: Sink>(
     path: &Path,
     width: Width,
@@ -26,14 +27,14 @@ pub(super) fn read<S: Sink>(
     let wrong = |why| ReadError::WrongWidth { path: path.to_owned(), width: width as usize, why };
     let known = options.tokens;
     if width < Width::of(known) {
-        return Err(wrong(format!("it has {known} tokens, too many for that")).into());
+        return Err(wrong(format!("it has {known} tokens, too many for this width")).into());
     }
     let mut done = 0_u64;
     chunks::each(&mut open(path)?, path, |bytes| {
         sink.bytes(bytes);
         if !bytes.len().is_multiple_of(width as usize) {
             let bytes = done * width as u64 + bytes.len() as u64;
-            return Err(wrong(format!("its {bytes} bytes are no whole number of them")).into());
+            return Err(wrong(format!("its {bytes} bytes are not a whole number of them")).into());
         }
         let mut tokens: Vec<_> = width.tokens(bytes).collect();
         if let Some(at) = tokens.iter().position(|token| *token as usize >= known) {
@@ -47,7 +48,7 @@ pub(super) fn read<S: Sink>(
             return Err(wrong(why).into());
         }
         done += tokens.len() as u64;
-        // What begins the first document is written with its begin.
+        // The token that begins the first document is written when the document begins.
         if begins && tokens.first() == Some(&options.bos) {
             tokens.remove(0);
         }
@@ -56,11 +57,11 @@ pub(super) fn read<S: Sink>(
     })
 }
 
-/// Whether numbers of two bytes are halves of greater ones, all below 65,536.
+/// Whether numbers of two bytes look like halves of four-byte numbers below 65,536.
 fn looks_wider(tokens: &[u32]) -> bool {
     let (pairs, _) = tokens.as_chunks::<2>();
     pairs.len() >= PAIRS_MIN && pairs.iter().all(|[_, high]| *high == 0)
 }
 
-/// Fewer zeros may be chance.
+/// Zeros in fewer pairs may be chance.
 const PAIRS_MIN: usize = 8;

@@ -1,6 +1,7 @@
-//! JSON lines: an object per line, one of whose fields is a document.
+//! JSON lines: an object per line, with a document in one of its fields.
 //!
-//! Of a line nothing but that field is kept: small values take many times their bytes as values.
+//! The reader keeps only that field of a line: small JSON values take many times their bytes when
+//! they are parsed.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
@@ -10,10 +11,10 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 
 use super::sink::{Found, Fragment, LINE_BYTES_MAX, ReadError, Record, Sink, open};
 
-/// Hands the documents in `field` to `sink`; empty lines are none.
+/// Passes the documents in `field` to `sink`, skipping empty lines.
 ///
 /// # Errors
-/// If the file cannot be read or holds an endless line, or what `sink` says.
+/// If the file cannot be read or has an endless line, or the error of `sink`.
 pub(super) fn read<S: Sink>(path: &Path, field: &str, sink: &mut S) -> Result<(), S::Error> {
     let mut file = BufReader::new(open(path)?);
     let (mut line, mut number) = (Vec::new(), 0_u64);
@@ -33,8 +34,8 @@ pub(super) fn read<S: Sink>(path: &Path, field: &str, sink: &mut S) -> Result<()
         if !text.is_empty() {
             sink.found(document(text, field).map_or_else(
                 |why| {
-                    let place = format!("line {number}");
-                    Found::Damaged(Record::new(path, place, why, text))
+                    let position = format!("line {number}");
+                    Found::Damaged(Record::new(path, position, why, text))
                 },
                 |text| Found::Begin(Fragment::Text(text)),
             ))?;
@@ -42,30 +43,30 @@ pub(super) fn read<S: Sink>(path: &Path, field: &str, sink: &mut S) -> Result<()
     }
 }
 
-/// The document of a line, or what is wrong.
+/// The document of a line, or why there is none.
 fn document(line: &[u8], field: &str) -> Result<String, String> {
     let mut json = serde_json::Deserializer::from_slice(line);
     let found = json.deserialize_map(Object { field }).and_then(|found| json.end().map(|()| found));
-    // The library counts lines of what it was given, which is one.
+    // The library reports a line number, which is useless for a single line.
     let why = |error: serde_json::Error| {
-        let told = error.to_string();
-        let what = told.split(" at line ").next().unwrap_or_default();
-        format!("it is no JSON object ({what} at character {})", error.column())
+        let message = error.to_string();
+        let what = message.split(" at line ").next().unwrap_or_default();
+        format!("it is not a JSON object ({what} at character {})", error.column())
     };
     match found.map_err(why)? {
-        Some(Place::Text(text)) => Ok(text),
-        Some(Place::Other) => Err(format!("its field {field:?} is no text")),
+        Some(FieldValue::Text(text)) => Ok(text),
+        Some(FieldValue::Other) => Err(format!("its field {field:?} is not text")),
         None => Err(format!("it has no field {field:?}")),
     }
 }
 
-/// An object of which one field is kept: of several with its name the last one.
+/// An object of which one field is kept: the last one of its name.
 struct Object<'a> {
     field: &'a str,
 }
 
 impl<'de> Visitor<'de> for Object<'_> {
-    type Value = Option<Place>;
+    type Value = Option<FieldValue>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
@@ -84,58 +85,58 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 }
 
-/// The value of a field: a text is kept, and all else is skipped.
-enum Place {
+/// The value of a field: text is kept, everything else is skipped.
+enum FieldValue {
     Text(String),
     Other,
 }
 
-impl<'de> Deserialize<'de> for Place {
-    fn deserialize<D: Deserializer<'de>>(place: D) -> Result<Self, D::Error> {
-        place.deserialize_any(AnyPlace)
+impl<'de> Deserialize<'de> for FieldValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue)
     }
 }
 
-struct AnyPlace;
+struct AnyValue;
 
-impl<'de> Visitor<'de> for AnyPlace {
-    type Value = Place;
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = FieldValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Place, E> {
-        Ok(Place::Text(text.to_owned()))
+    fn visit_str<E: Error>(self, text: &str) -> Result<FieldValue, E> {
+        Ok(FieldValue::Text(text.to_owned()))
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Place, E> {
-        Ok(Place::Other)
+    fn visit_bool<E: Error>(self, _: bool) -> Result<FieldValue, E> {
+        Ok(FieldValue::Other)
     }
 
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Place, E> {
-        Ok(Place::Other)
+    fn visit_i64<E: Error>(self, _: i64) -> Result<FieldValue, E> {
+        Ok(FieldValue::Other)
     }
 
-    fn visit_u64<E: Error>(self, _: u64) -> Result<Place, E> {
-        Ok(Place::Other)
+    fn visit_u64<E: Error>(self, _: u64) -> Result<FieldValue, E> {
+        Ok(FieldValue::Other)
     }
 
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Place, E> {
-        Ok(Place::Other)
+    fn visit_f64<E: Error>(self, _: f64) -> Result<FieldValue, E> {
+        Ok(FieldValue::Other)
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Place, E> {
-        Ok(Place::Other)
+    fn visit_unit<E: Error>(self) -> Result<FieldValue, E> {
+        Ok(FieldValue::Other)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Place, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<FieldValue, A::Error> {
         while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Place::Other)
+        Ok(FieldValue::Other)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Place, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FieldValue, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Place::Other)
+        Ok(FieldValue::Other)
     }
 }

@@ -1,7 +1,7 @@
-//! Parquet: a table, one of whose columns holds documents.
+//! Parquet: a table with documents in one of its columns.
 //!
-//! The column is read a row at a time, so that no more of it is held than a page; the others are
-//! not read at all. A column is named as in the schema, within a structure with points between.
+//! The column is read row by row, so that at most a page of it is in memory; the other columns are
+//! not decoded. A column is named as in the schema; names within a structure are joined by points.
 
 use std::fs;
 use std::io::Seek;
@@ -18,10 +18,11 @@ use super::sink::{Found, Fragment, ReadError, Record, Sink, open};
 use crate::data::chunks;
 use crate::data::steady::look;
 
-/// Hands the documents of `column` to `sink`.
+/// Passes the documents of `column` to `sink`.
 ///
 /// # Errors
-/// If the file cannot be read, is no whole Parquet file or has no such column, or what `sink` says.
+/// If the file cannot be read, is not a complete Parquet file or has no such column, or the error
+/// of `sink`.
 pub(super) fn read<S: Sink>(path: &Path, column: &str, sink: &mut S) -> Result<(), S::Error> {
     let refused = ReadError::unreadable(path);
     let mut file = open(path)?;
@@ -30,10 +31,10 @@ pub(super) fn read<S: Sink>(path: &Path, column: &str, sink: &mut S) -> Result<(
         sink.bytes(bytes);
         Ok::<_, ReadError>(())
     })?;
-    // The reader of columns goes to and fro in the file.
+    // The reader of columns seeks in the file.
     file.rewind().map_err(&refused)?;
     let rows = rows(file.try_clone().map_err(&refused)?, path, column, sink);
-    // What was damaged because somebody wrote to it was not damaged before.
+    // If the file changed, that is the reason for any damage.
     if look(&file).map_err(&refused)? != before {
         return Err(ReadError::Changed(path.to_owned()).into());
     }
@@ -55,14 +56,14 @@ fn rows<S: Sink>(file: fs::File, path: &Path, column: &str, sink: &mut S) -> Res
         let (path, column, known) = (path.to_owned(), column.to_owned(), known.join(", "));
         return Err(ReadError::NoColumn { path, column, known }.into());
     };
-    // A place below this level is empty.
+    // A cell below this level is empty.
     let level = columns[index].max_def_level();
     let mut row = 0_u64;
     for group in 0..file.num_row_groups() {
         let group = file.get_row_group(group).map_err(damaged)?;
         check_compression(path, group.metadata().column(index).compression())?;
         let reader = group.get_column_reader(index).map_err(damaged)?;
-        // `is_text` has seen to its type.
+        // `is_text` has checked the type of the column.
         let ColumnReader::ByteArrayColumnReader(mut reader) = reader else { continue };
         let expected = group.metadata().num_rows();
         let (mut levels, mut values) = (Vec::new(), Vec::new());
@@ -77,8 +78,8 @@ fn rows<S: Sink>(file: fs::File, path: &Path, column: &str, sink: &mut S) -> Res
                 break;
             }
             (read, row) = (read + 1, row + 1);
-            let is_there = level == 0 || levels.first() == Some(&level);
-            let value = values.first().filter(|_| is_there);
+            let present = level == 0 || levels.first() == Some(&level);
+            let value = if present { values.first() } else { None };
             sink.found(document(path, row, column, value))?;
         }
         if read != expected {
@@ -89,7 +90,7 @@ fn rows<S: Sink>(file: fs::File, path: &Path, column: &str, sink: &mut S) -> Res
     Ok(())
 }
 
-/// Refuses a compression that this program was not built with.
+/// Refuses a compression that this program does not support.
 pub(super) fn check_compression(path: &Path, found: Compression) -> Result<(), ReadError> {
     match found {
         Compression::UNCOMPRESSED
@@ -104,7 +105,7 @@ pub(super) fn check_compression(path: &Path, found: Compression) -> Result<(), R
     }
 }
 
-/// Whether a column holds at most one string of bytes per row.
+/// Whether a column has at most one byte string per row.
 fn is_text(column: &ColumnDescriptor) -> bool {
     column.physical_type() == Type::BYTE_ARRAY && column.max_rep_level() == 0
 }
@@ -116,6 +117,6 @@ fn document(path: &Path, row: u64, column: &str, value: Option<&ByteArray>) -> F
     let Some(value) = value else { return damaged(format!("column {column:?} is empty"), &[]) };
     match str::from_utf8(value.data()) {
         Ok(text) => Found::Begin(Fragment::Text(text.to_owned())),
-        Err(_) => damaged(format!("column {column:?} is no UTF-8"), value.data()),
+        Err(_) => damaged(format!("column {column:?} is not UTF-8"), value.data()),
     }
 }

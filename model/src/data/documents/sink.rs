@@ -1,4 +1,4 @@
-//! What readers of documents find, who takes it, and why a file cannot be read to its end.
+//! What readers find in files of documents, the trait that receives it, and errors of reading.
 
 use std::fmt;
 use std::fs;
@@ -7,122 +7,121 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Takes what is in a file.
+/// Receives the contents of a file.
 pub(in crate::data) trait Sink {
-    /// Why it takes no more.
+    /// Why the sink refuses to continue.
     type Error: From<ReadError>;
 
-    /// Bytes of the file, whatever they mean: all of them, in their order.
+    /// The raw bytes of the file, all of them and in order.
     fn bytes(&mut self, bytes: &[u8]);
 
-    /// What was found in them.
+    /// The next thing that was found in these bytes.
     ///
     /// # Errors
-    /// If it takes no more.
+    /// If the sink refuses to continue.
     fn found(&mut self, found: Found) -> Result<(), Self::Error>;
 }
 
 /// One thing that a reader finds.
 #[derive(Debug)]
 pub(in crate::data) enum Found {
-    /// The begin of a document, or all of it.
+    /// The beginning of a document, or the whole document.
     Begin(Fragment),
-    /// What follows of the same document.
+    /// The next part of the same document.
     More(Fragment),
-    /// A record that is no document.
+    /// A record that is not a document.
     Damaged(Record),
 }
 
-/// A part of a document.
 #[derive(Debug)]
 pub(in crate::data) enum Fragment {
-    /// Text, which has to be turned into tokens.
+    /// Text that is still to be tokenized.
     Text(String),
-    /// Tokens already.
+    /// Tokens, which need no tokenizer.
     Tokens(Vec<u32>),
 }
 
-/// What a reader needs to know beside the file and its format.
+/// What a reader needs to know apart from the file and its format.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::data) struct ReadOptions<'a> {
-    /// Name of the JSON field or of the column.
+    /// Name of the JSON field or the Parquet column with the documents.
     pub(in crate::data) field: &'a str,
-    /// How many different tokens there are, and which begins a document.
+    /// How many different tokens the tokenizer has.
     pub(in crate::data) tokens: usize,
     /// The token that begins a document.
     pub(in crate::data) bos: u32,
 }
 
-/// A record that is no document.
+/// A record of a file that is not a document.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
     /// Path of the file that holds it.
     pub path: PathBuf,
     /// Its kind and number, counted from 1: "line 3".
     pub place: String,
-    /// What is wrong.
+    /// The reason why it is not a document.
     pub why: String,
-    /// Its begin, where it can be shown.
+    /// The first characters of the record; empty where nothing can be shown.
     pub excerpt: String,
 }
 
 /// Why a file cannot be read to its end.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The system refuses.
+    /// The operating system refuses to open or read the file.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         #[source]
         cause: io::Error,
     },
-    /// A name that does not tell the format.
+    /// The name of the file does not indicate its format, and none was given.
     #[error(
         "what kind of file is {}? Its name ends in none of .txt, .md, .jsonl, .ndjson, .json, .parquet: say \
          with --format text, jsonl, parquet, u16 or u32",
         .0.display()
     )]
     Format(PathBuf),
-    /// A name that says that it was packed.
+    /// The name of the file says that it is compressed.
     #[error(
         "{} is compressed: unpack it first, or pass it on, as in `zcat a.jsonl.gz | intellect-node data \
          tokenize /dev/stdin --format jsonl --out a.tokens`",
         .0.display()
     )]
     Compressed(PathBuf),
-    /// A text that is no UTF-8.
-    #[error("{} is no text of UTF-8: byte {at} is not, counted from 0", path.display())]
+    /// A text file contains bytes that are not UTF-8.
+    #[error("{} is not UTF-8 text: byte {at} is not, counted from 0", path.display())]
     NoText {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// Place of the first byte that is not, counted from 0.
+        /// Offset of the first wrong byte, counted from 0.
         at: u64,
     },
-    /// A line that no memory should hold.
+    /// A line is too long to be read into memory.
     #[error("{}, line {line} has more than {LINE_BYTES_MAX} bytes: is it of JSON lines?", path.display())]
     LongLine {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// Counted from 1.
+        /// Number of the line, counted from 1.
         line: u64,
     },
-    /// Nothing is in it.
+    /// The file has no bytes, which is most likely a mistake.
     #[error("{} is empty", .0.display())]
     Empty(PathBuf),
-    /// What cannot be read from its end.
-    #[error("{} is no file, as Parquet has to be: write it to one first", .0.display())]
+    /// A pipe was given for Parquet, which is read from its end.
+    #[error("{} is not a regular file, which Parquet needs: write it to one first", .0.display())]
     NoFile(PathBuf),
-    /// No Parquet, or a part of one.
-    #[error("{} is no whole Parquet file, perhaps it was cut off: {why}", path.display())]
+    /// The file is not Parquet, or only a part of one.
+    #[error("{} is not a complete Parquet file, perhaps it was cut off: {why}", path.display())]
     NoParquet {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// What the library says.
+        /// The error of the Parquet library.
         why: String,
     },
-    /// Compressed in a way that this program was not built with.
+    /// A column is compressed in a way that this program does not support.
     #[error(
         "{} is compressed with {found}, which is not supported: write it again with Snappy, Zstandard, \
          gzip or nothing",
@@ -131,30 +130,30 @@ pub enum ReadError {
     Compression {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// Its name.
+        /// Name of the compression in Parquet.
         found: String,
     },
-    /// It was written to between the digest and the documents.
+    /// The file was written to between the computation of its digest and the reading of documents.
     #[error("{} was changed while it was read: begin again when nobody writes to it", .0.display())]
     Changed(PathBuf),
-    /// No column of this name holds one text per row.
+    /// No column of this name has one text per row.
     #[error("{} has no column of texts named {column:?}: its columns are {known}", path.display())]
     NoColumn {
         /// The file, by the path that was given.
         path: PathBuf,
         /// Name of the column, as it was given.
         column: String,
-        /// Their names and kinds.
+        /// Names and types of the columns that exist.
         known: String,
     },
-    /// Tokens of another width or tokenizer.
+    /// The numbers have another width, or belong to another tokenizer.
     #[error("{} holds no tokens of {width} bytes for this tokenizer: {why}", path.display())]
     WrongWidth {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// Bytes of a token, as given.
+        /// Bytes of a token, as it was given.
         width: usize,
-        /// What shows it.
+        /// The observation that proves it.
         why: String,
     },
 }
@@ -170,7 +169,7 @@ impl fmt::Display for Record {
 }
 
 impl Record {
-    /// A record that shows the begin of what it holds.
+    /// A record whose excerpt is taken from the start of `bytes`.
     pub(super) fn new(path: &Path, place: String, why: impl fmt::Display, bytes: &[u8]) -> Self {
         let begin = &bytes[..bytes.len().min(4 * EXCERPT_CHARS)];
         let excerpt = String::from_utf8_lossy(begin).chars().take(EXCERPT_CHARS).collect();
@@ -179,7 +178,7 @@ impl Record {
 }
 
 impl ReadError {
-    /// What to make of the system's refusal to read this file.
+    /// Converts the operating system's refusal to read this file.
     pub(in crate::data) fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
         move |cause| Self::Unreadable { path: path.to_owned(), cause }
     }
@@ -189,7 +188,7 @@ pub(in crate::data) fn open(path: &Path) -> Result<fs::File, ReadError> {
     fs::File::open(path).map_err(ReadError::unreadable(path))
 }
 
-/// So much is shown of a record that is no document.
+/// Characters of a damaged record that are shown.
 const EXCERPT_CHARS: usize = 60;
-/// Ten times the longest documents of the corpora in use.
+/// Ten times the longest documents of common corpora.
 pub(super) const LINE_BYTES_MAX: u64 = 1 << 26;

@@ -63,8 +63,8 @@ impl Folder {
     }
 }
 
-/// What a reader hands over; what is found as text: `+` begins a document, `.` goes on, `!` is
-/// none.
+/// Everything that a reader passes on. What it found is text: `+` begins a document, `.` continues
+/// it, `!` is a damaged record.
 #[derive(Default)]
 struct Collected {
     bytes: Vec<u8>,
@@ -92,7 +92,7 @@ impl Sink for Collected {
     }
 }
 
-/// What is found in a file of which every byte is handed over once.
+/// Everything found in a file; checks that every byte is passed on once.
 fn all(path: &Path, format: Format, options: ReadOptions<'_>) -> Result<Vec<String>, ReadError> {
     let mut collected = Collected::default();
     read(path, format, options, &mut collected)?;
@@ -110,8 +110,8 @@ fn a_name_tells_the_format() {
     assert_eq!(of("a.txt"), Ok(Format::Text));
     assert_eq!(of("a.b.JSONL"), Ok(Format::JsonLines));
     assert_eq!(of("a.parquet"), Ok(Format::Parquet));
-    let told = of("tokens.bin").expect_err("refused");
-    assert!(told.starts_with("what kind of file is tokens.bin?"), "{told}");
+    let message = of("tokens.bin").expect_err("refused");
+    assert!(message.starts_with("what kind of file is tokens.bin?"), "{message}");
     assert_eq!("u16".parse(), Ok(Format::Tokens(Width::Two)));
     assert_eq!("u32".parse(), Ok(Format::Tokens(Width::Four)));
     assert!("csv".parse::<Format>().expect_err("refused").contains("choose text, jsonl"));
@@ -141,11 +141,11 @@ fn a_text_of_other_letters_is_refused_with_the_place() {
     let folder = Folder::new();
     let mut text = "long enough to be in a later part\n".repeat(50_000).into_bytes();
     text[1_234_567] = 0xff;
-    let told = refusal(&folder.file("a.txt", text), Format::Text, BYTES);
-    assert!(told.contains("a.txt is no text of UTF-8: byte 1234567 is not"), "{told}");
-    // Cut off in the middle of a character.
-    let told = refusal(&folder.file("b.txt", b"ab\xe2\x82"), Format::Text, BYTES);
-    assert!(told.contains("byte 2 is not"), "{told}");
+    let message = refusal(&folder.file("a.txt", text), Format::Text, BYTES);
+    assert!(message.contains("a.txt is not UTF-8 text: byte 1234567 is not"), "{message}");
+    // The text is cut off in the middle of a character.
+    let message = refusal(&folder.file("b.txt", b"ab\xe2\x82"), Format::Text, BYTES);
+    assert!(message.contains("byte 2 is not"), "{message}");
 }
 
 #[test]
@@ -156,11 +156,11 @@ fn a_json_line_is_a_document() {
     assert_eq!(all(&path, Format::JsonLines, BYTES).expect("read"), ["+one\n", "+", "+é"]);
     let id = ReadOptions { field: "id", ..BYTES };
     let found = all(&path, Format::JsonLines, id).expect("read");
-    assert!(found[0].contains("line 1: its field \"id\" is no text"), "{found:?}");
+    assert!(found[0].contains("line 1: its field \"id\" is not text"), "{found:?}");
     assert!(found[2].contains("line 5: it has no field \"id\""), "{found:?}");
 }
 
-/// Of several fields with the name the last one counts, and it does not matter what else there is.
+/// If several fields have the name, the last one counts; other fields do not matter.
 #[test]
 fn other_fields_are_read_over() {
     let folder = Folder::new();
@@ -175,32 +175,36 @@ fn other_fields_are_read_over() {
     let path = folder.file("a.jsonl", lines.join("\n"));
     let found = all(&path, Format::JsonLines, BYTES).expect("read");
     assert_eq!(found[..2], ["+one", "+two"]);
-    for (line, told) in found.iter().zip(1..).skip(2).take(2).map(|(found, line)| (line, found)) {
-        assert!(told.contains(&format!("line {line}: its field \"text\" is no text")), "{told}");
+    for (line, message) in found.iter().zip(1..).skip(2).take(2).map(|(found, line)| (line, found))
+    {
+        assert!(
+            message.contains(&format!("line {line}: its field \"text\" is not text")),
+            "{message}"
+        );
     }
-    assert!(found[4].contains("line 5: it is no JSON object (trailing characters"), "{found:?}");
+    assert!(found[4].contains("line 5: it is not a JSON object (trailing characters"), "{found:?}");
 }
 
-/// File, line and excerpt are told, and what follows is read.
+/// The record names file, line and excerpt, and the following lines are read.
 #[test]
-fn a_line_that_is_no_json_is_told() {
+fn a_line_that_is_no_json_is_reported() {
     let folder = Folder::new();
     let lines =
         format!("{{\"text\": \"a\"}}\nnonsense {}\n[1]\n{{\"text\": \"b\"}}\n", "x".repeat(99));
     let path = folder.file("a.jsonl", lines);
     let found = all(&path, Format::JsonLines, BYTES).expect("read");
     assert_eq!((found.len(), &*found[0], &*found[3]), (4, "+a", "+b"));
-    assert!(found[1].contains("a.jsonl, line 2: it is no JSON object ("), "{found:?}");
+    assert!(found[1].contains("a.jsonl, line 2: it is not a JSON object ("), "{found:?}");
     assert!(found[1].ends_with(&format!(": \"nonsense {}\"", "x".repeat(51))), "{found:?}");
-    assert!(found[2].contains("line 3: it is no JSON object ("), "{found:?}");
+    assert!(found[2].contains("line 3: it is not a JSON object ("), "{found:?}");
 }
 
 #[test]
 fn a_line_without_an_end_is_refused() {
     let folder = Folder::new();
     let path = folder.file("a.jsonl", vec![b' '; LINE_BYTES_MAX as usize + 1]);
-    let told = refusal(&path, Format::JsonLines, BYTES);
-    assert!(told.contains("line 1 has more than 67108864 bytes"), "{told}");
+    let message = refusal(&path, Format::JsonLines, BYTES);
+    assert!(message.contains("line 1 has more than 67108864 bytes"), "{message}");
 }
 
 #[test]
@@ -228,13 +232,13 @@ fn a_parquet_column_is_read_row_by_row() {
 fn a_compression_that_was_not_built_in_is_named() {
     let brotli = Compression::BROTLI(BrotliLevel::default());
     for (found, name) in [(brotli, "BROTLI,"), (Compression::LZ4_RAW, "LZ4_RAW,")] {
-        let told =
+        let message =
             parquet::check_compression(Path::new("a"), found).expect_err("refused").to_string();
-        assert!(told.contains(name) && told.contains("Zstandard"), "{told}");
+        assert!(message.contains(name) && message.contains("Zstandard"), "{message}");
     }
 }
 
-/// No more is read at a time than a page, of which a text may fill one.
+/// At most a page is read at a time, and a single text may fill a page.
 #[test]
 fn rows_come_before_the_next_page_is_read() {
     let folder = Folder::new();
@@ -262,8 +266,8 @@ fn rows_come_before_the_next_page_is_read() {
     bytes[second - 1] = 0x7f;
     fs::write(&path, bytes).expect("written");
     let mut collected = Collected::default();
-    let told = read(&path, Format::Parquet, BYTES, &mut collected).expect_err("damaged");
-    assert!(told.to_string().contains("a.parquet is no whole Parquet file"), "{told}");
+    let message = read(&path, Format::Parquet, BYTES, &mut collected).expect_err("damaged");
+    assert!(message.to_string().contains("a.parquet is not a complete Parquet file"), "{message}");
     assert_eq!(collected.found, ["+first"]);
 }
 
@@ -283,14 +287,14 @@ impl Sink for Rewriting {
     }
 }
 
-/// Its digest would be of other documents than those that were read.
+/// Otherwise the digest would not match the documents that were read.
 #[test]
 fn a_table_that_is_changed_while_it_is_read_is_refused() {
     let folder = Folder::new();
     let path = folder.parquet("a.parquet", &[&[Some("a")]], Compression::UNCOMPRESSED);
     let read = read(&path, Format::Parquet, BYTES, &mut Rewriting(path.clone()));
-    let told = read.expect_err("refused").to_string();
-    assert!(told.contains("a.parquet was changed while it was read"), "{told}");
+    let message = read.expect_err("refused").to_string();
+    assert!(message.contains("a.parquet was changed while it was read"), "{message}");
 }
 
 #[test]
@@ -300,28 +304,28 @@ fn an_empty_or_truncated_file_is_refused() {
     let whole = fs::read(&path).expect("readable");
     for length in [1, 4, 8, 11, whole.len() / 2, whole.len() - 1] {
         fs::write(&path, &whole[..length]).expect("written");
-        let told = refusal(&path, Format::Parquet, BYTES);
+        let message = refusal(&path, Format::Parquet, BYTES);
         assert!(
-            told.contains("a.parquet is no whole Parquet file, perhaps it was cut off"),
-            "{told}"
+            message.contains("a.parquet is not a complete Parquet file, perhaps it was cut off"),
+            "{message}"
         );
     }
     for format in [Format::Parquet, Format::JsonLines, Format::Text, Format::Tokens(Width::Two)] {
-        let told = refusal(&folder.file("b", b""), format, BYTES);
-        assert!(told.ends_with("b is empty"), "{told}");
+        let message = refusal(&folder.file("b", b""), format, BYTES);
+        assert!(message.ends_with("b is empty"), "{message}");
     }
-    let told = refusal(&folder.0.path().join("absent"), Format::Parquet, BYTES);
-    assert!(told.contains("absent: No such file"), "{told}");
+    let message = refusal(&folder.0.path().join("absent"), Format::Parquet, BYTES);
+    assert!(message.contains("absent: No such file"), "{message}");
 }
 
 #[test]
-fn a_column_that_is_not_there_or_no_text_is_told_with_the_others() {
+fn a_missing_column_is_reported_with_those_that_exist() {
     let folder = Folder::new();
     let path = folder.parquet("a.parquet", &[&[Some("a")]], Compression::UNCOMPRESSED);
     for field in ["body", "id"] {
-        let told = refusal(&path, Format::Parquet, ReadOptions { field, ..BYTES });
+        let message = refusal(&path, Format::Parquet, ReadOptions { field, ..BYTES });
         let known = "its columns are id (INT64), text (BYTE_ARRAY)";
-        assert!(told.contains(&format!("named \"{field}\": {known}")), "{told}");
+        assert!(message.contains(&format!("named \"{field}\": {known}")), "{message}");
     }
 }
 
@@ -337,7 +341,7 @@ fn tokens_of_another_program_are_taken_as_they_are() {
         (Format::Tokens(Width::Two), bytes_of::<2>(&tokens)),
         (Format::Tokens(Width::Four), bytes_of::<4>(&tokens)),
     ] {
-        // What begins the first document is the begin itself, written or not.
+        // The first document begins with its begin token, whether or not that is written.
         let path = folder.file("a.bin", &bytes);
         assert_eq!(all(&path, format, BYTES).expect("read"), ["+[104, 105, 256, 0]"]);
         let path = folder.file("a.bin", &bytes[bytes.len() / 5..]);
@@ -348,28 +352,28 @@ fn tokens_of_another_program_are_taken_as_they_are() {
     assert_eq!((found.len(), &*found[1]), (2, ".[7, 7, 7]"));
 }
 
-/// Each of the ways in which a wrong width shows.
+/// Each sign that reveals a wrong width.
 #[test]
 fn tokens_of_the_wrong_width_are_refused() {
     let folder = Folder::new();
-    let told = |bytes: &[u8], width, tokens| {
+    let message = |bytes: &[u8], width, tokens| {
         let path = folder.file("a.bin", bytes);
         refusal(&path, Format::Tokens(width), ReadOptions { tokens, ..BYTES })
     };
     let tokens: Vec<u32> = (1..41).collect();
     let (two, four) = (bytes_of::<2>(&tokens), bytes_of::<4>(&tokens));
-    let narrow = told(&two, Width::Four, 257);
+    let narrow = message(&two, Width::Four, 257);
     assert!(narrow.contains("a.bin holds no tokens of 4 bytes for this tokenizer"), "{narrow}");
     assert!(narrow.contains("token 0 is 131073, and the tokenizer has 257"), "{narrow}");
-    let wide = told(&four, Width::Two, 257);
+    let wide = message(&four, Width::Two, 257);
     assert!(wide.contains("every second one is 0: they look like tokens of 4 bytes"), "{wide}");
-    let part = told(&two[..79], Width::Two, 257);
-    assert!(part.contains("its 79 bytes are no whole number of them"), "{part}");
-    let many = told(&two, Width::Two, 65_537);
-    assert!(many.contains("it has 65537 tokens, too many for that"), "{many}");
-    let other = told(&bytes_of::<2>(&[5, 257]), Width::Two, 257);
+    let part = message(&two[..79], Width::Two, 257);
+    assert!(part.contains("its 79 bytes are not a whole number of them"), "{part}");
+    let many = message(&two, Width::Two, 65_537);
+    assert!(many.contains("it has 65537 tokens, too many for this width"), "{many}");
+    let other = message(&bytes_of::<2>(&[5, 257]), Width::Two, 257);
     assert!(other.contains("token 1 is 257, and the tokenizer has 257"), "{other}");
 }
 
-/// Tokens of two bytes that are read at a time.
+/// Number of two-byte tokens that are read at a time.
 const BUFFER_TOKENS: usize = 1 << 17;

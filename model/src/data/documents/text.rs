@@ -1,20 +1,20 @@
-//! A text file: one document of UTF-8.
+//! A text file: one document in UTF-8.
 //!
-//! It comes in parts of about a mebibyte, each cut behind a line break: a tokenizer joins little
-//! across it. Where a mebibyte has none, the cut may show in a token or two.
+//! It is read in parts of about a mebibyte, each cut after a line break, across which a tokenizer
+//! joins little. If a mebibyte has no line break, the cut may change a token or two.
 
 use std::path::Path;
 
 use super::sink::{Found, Fragment, ReadError, Sink, open};
 use crate::data::chunks;
 
-/// Hands the text to `sink`.
+/// Passes the text to `sink`.
 ///
 /// # Errors
-/// If it cannot be read or is no UTF-8, or what `sink` says.
+/// If the file cannot be read or is not UTF-8, or the error of `sink`.
 pub(super) fn read<S: Sink>(path: &Path, sink: &mut S) -> Result<(), S::Error> {
     let mut file = open(path)?;
-    // Begins with what the part before has left over.
+    // Begins with the rest of the previous part.
     let mut buffer = Vec::with_capacity(PART_BYTES);
     let mut done = 0_u64;
     loop {
@@ -37,8 +37,7 @@ pub(super) fn read<S: Sink>(path: &Path, sink: &mut S) -> Result<(), S::Error> {
     }
 }
 
-/// Where a full buffer may be cut: behind its last line break, else before a character that may go
-/// on behind its end.
+/// Where to cut a full buffer: after its last line break, else before an incomplete character.
 fn cut(buffer: &[u8]) -> usize {
     if let Some(at) = buffer.iter().rposition(|byte| *byte == b'\n') {
         return at + 1;
@@ -49,5 +48,5 @@ fn cut(buffer: &[u8]) -> usize {
     }
 }
 
-/// Long beside a line, short beside memory.
+/// Long compared with a line, short compared with memory.
 const PART_BYTES: usize = 1 << 20;

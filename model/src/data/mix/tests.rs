@@ -1,4 +1,4 @@
-//! Tests of mixes: whose rows come how often, and which files are found where.
+//! Tests of mixes: how often rows of each file are drawn, and which files are found.
 
 use std::fs;
 
@@ -9,14 +9,14 @@ use crate::config::{Source, Vocabulary, Work};
 use crate::data::tokens::writer::Writer;
 use crate::data::{Batch, Dataset, Stream, text};
 
-/// Files whose tokens say which file they are of: 1, 2, 3, … and 0 to begin a document.
+/// Files whose tokens are the number of their file, 1, 2, 3, …; 0 begins a document.
 struct Folder(TempDir);
 
 const VOCABULARY: Vocabulary =
     Vocabulary { scheme: crate::config::Scheme::Rwkv, digest: [1; 32], tokens: 50, bos: 0 };
 
 impl Folder {
-    /// Files of so many tokens each.
+    /// Files with these counts of tokens.
     fn new(counts: &[usize]) -> Self {
         let folder = Self(TempDir::new().expect("a folder"));
         for (file, count) in counts.iter().enumerate() {
@@ -65,7 +65,7 @@ fn refusal(work: &Work, named: &[PathBuf]) -> String {
 /// How many rows are of files 1, 2, 3.
 fn rows_of(batch: &Batch) -> [usize; 3] {
     let mut rows = [0; 3];
-    // Only its first token can be another one.
+    // Only the first token of a row can belong to another file.
     batch.targets.chunks(batch.context).for_each(|row| rows[row[0] as usize - 1] += 1);
     rows
 }
@@ -83,7 +83,7 @@ fn files_are_drawn_by_weight_and_not_by_size() {
     assert!(rows[0].abs_diff(3000) < 137 && rows[0] + rows[1] == 4000 && rows[2] == 0, "{rows:?}");
 }
 
-/// The second weights hold from the epoch on that begins with so many committed tokens.
+/// The second weights apply from the epoch on that begins with `anneal_from` committed tokens.
 #[test]
 fn the_weights_change_at_a_count_of_tokens() {
     let folder = Folder::new(&[500, 600, 700]);
@@ -98,8 +98,8 @@ fn the_weights_change_at_a_count_of_tokens() {
     assert_eq!(rows(u64::MAX), [false, true, true]);
 }
 
-/// No cursor: the same rows whatever came before, however a batch is cut, in whichever order files
-/// are named.
+/// There is no cursor: rows depend neither on earlier calls, nor on how a batch is cut, nor on the
+/// order in which files are named.
 #[test]
 fn a_row_depends_on_stream_step_and_row_alone() {
     let folder = Folder::new(&[500, 600, 700]);
@@ -117,7 +117,7 @@ fn a_row_depends_on_stream_step_and_row_alone() {
     assert!(step.inputs != whole.inputs && seed.inputs != whole.inputs);
 }
 
-/// Of each file its own end, as much as the first weights say, for ever.
+/// The set has the end of each file, in proportion to the first weights, throughout the run.
 #[test]
 fn the_held_out_set_has_rows_of_each_file_by_the_first_weights() {
     let folder = Folder::new(&[500, 600, 700]);
@@ -127,7 +127,7 @@ fn the_held_out_set_has_rows_of_each_file_by_the_first_weights() {
     assert_eq!(rows_of(&all), [10, 6, 4]);
     let parts = [0..3, 3..20].map(|rows| source.held_out(rows, 20).expect("rows").inputs);
     assert_eq!(parts.concat(), all.inputs);
-    // Few rows, or only one.
+    // A few rows, or only one, are divided as well.
     assert_eq!(rows_of(&source.held_out(0..3, 3).expect("rows")), [1, 1, 1]);
     assert_eq!(rows_of(&source.held_out(0..1, 1).expect("a row")), [0, 1, 0]);
     // Within a file they are spread over its end, from its first row to its last.
@@ -159,11 +159,11 @@ fn a_file_without_weight_is_never_drawn() {
 }
 
 #[test]
-fn entropies_are_those_of_who_knows_the_file() {
+fn entropies_are_those_of_predictors_that_know_the_file() {
     let folder = Folder::new(&[1000, 1000]);
     let work = folder.work(&[[1.0, 0.0], [3.0, 1.0]], 0);
     let entropies = folder.open(&work).entropies();
-    // One token each, but for the first of a thousand.
+    // Each file has one token, except for the first of a thousand.
     let rare = (1000_f64.ln() + 999.0 * (1000.0 / 999.0_f64).ln()) / 1000.0;
     assert!((entropies.uniform - 50_f64.ln()).abs() < 1e-12);
     assert!((entropies.unigram - rare).abs() < 1e-12, "{entropies:?}");
@@ -175,46 +175,50 @@ fn every_file_must_be_named_and_no_other() {
     let folder = Folder::new(&[500, 600, 700]);
     let work = folder.work(&[[1.0, 1.0]; 3], 0);
     let path = |name| folder.path(name);
-    let told = refusal(&work, &[path("0.tokens"), path("2.tokens")]);
+    let message = refusal(&work, &[path("0.tokens"), path("2.tokens")]);
     let digest = text::describe(&path("1.tokens")).expect("readable").digest;
     assert!(
-        told.starts_with("this run mixes 3 token files and 1 of them were not found"),
-        "{told}"
+        message.starts_with("this run mixes 3 token files and 1 of them were not found"),
+        "{message}"
     );
     assert!(
-        told.contains(&format!("1 328 bytes, BLAKE3 {})", crate::config::table::hex(&digest))),
-        "{told}"
+        message.contains(&format!("1 328 bytes, BLAKE3 {})", crate::config::digest::hex(&digest))),
+        "{message}"
     );
     assert!(refusal(&work, &[]).contains("3 of them were not found"));
     assert!(refusal(&work, &[path("absent")]).contains("3 of them were not found"));
     let all = ["0.tokens", "1.tokens", "2.tokens", "absent"].map(path);
-    assert!(refusal(&work, &all).contains("absent: No such file"), "a slip beside all of them");
+    assert!(refusal(&work, &all).contains("absent: No such file"), "one path too many");
 
-    // What lies beside them in a folder may be anything.
+    // A folder may contain other files and folders.
     fs::write(path("notes.txt"), "of something else").expect("written");
     fs::create_dir(path("folder")).expect("made");
     assert!(Dataset::open(&work, 1, &[folder.0.path().to_owned()]).is_ok());
-    let told = refusal(&work, &[folder.0.path().to_owned(), path("notes.txt")]);
-    assert!(told.contains("notes.txt is none of the 3 token files that this run mixes"), "{told}");
-    // Another one of the same length does not stand in for it, nor in the way.
+    let message = refusal(&work, &[folder.0.path().to_owned(), path("notes.txt")]);
+    assert!(
+        message.contains("notes.txt is none of the 3 token files that this run mixes"),
+        "{message}"
+    );
+    // Another file of the same length is neither accepted nor an obstacle.
     fs::copy(path("1.tokens"), path("copy.tokens")).expect("copied");
     let mut bytes = fs::read(path("1.tokens")).expect("readable");
     bytes[1000] = 9;
     fs::write(path("1.tokens"), bytes).expect("written");
     assert!(Dataset::open(&work, 1, &[folder.0.path().to_owned()]).is_ok());
     fs::remove_file(path("copy.tokens")).expect("removed");
-    let told = refusal(&work, &[folder.0.path().to_owned()]);
-    assert!(told.contains("1 of them were not found"), "{told}");
+    let message = refusal(&work, &[folder.0.path().to_owned()]);
+    assert!(message.contains("1 of them were not found"), "{message}");
 }
 
 #[test]
 fn files_of_several_tokenizers_are_not_mixed() {
     let folder = Folder::new(&[500]);
     folder.file("other", 1, 500, Vocabulary { digest: [2; 32], ..VOCABULARY });
-    let told =
+    let message =
         tokens::describe_all(&[folder.0.path().to_owned()]).expect_err("refused").to_string();
-    assert!(told.contains("other was made with another tokenizer than the files before it"));
+    assert!(message.contains("other was made with another tokenizer than the files before it"));
     let none = Folder::new(&[]);
-    let told = tokens::describe_all(&[none.0.path().to_owned()]).expect_err("refused").to_string();
-    assert!(told.starts_with("there is no token file in "), "{told}");
+    let message =
+        tokens::describe_all(&[none.0.path().to_owned()]).expect_err("refused").to_string();
+    assert!(message.starts_with("there is no token file in "), "{message}");
 }

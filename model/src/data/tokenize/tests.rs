@@ -32,7 +32,7 @@ impl Folder {
         fs::read_dir(self.0.path()).expect("readable").count()
     }
 
-    /// Tokens of bytes, of these files, in `out`.
+    /// Tokenizes these files by bytes into `out`.
     fn tokenize(&self, inputs: &[PathBuf], damage: Damage) -> Result<Report, TokenizeError> {
         let out = self.path("out");
         let job = Job { inputs, format: None, field: "text", damage, out: &out };
@@ -65,7 +65,7 @@ fn files_become_documents_in_their_order() {
     assert_eq!(folder.names(), 3, "no part of a file is left");
 }
 
-/// Several batches of documents become tokens on several cores, in the order of the files.
+/// Several batches of documents are tokenized on several cores, in the order of the files.
 #[test]
 fn the_order_does_not_depend_on_the_cores() {
     let folder = Folder::new();
@@ -82,7 +82,7 @@ fn the_order_does_not_depend_on_the_cores() {
     assert!(folder.tokens() == expected);
 }
 
-/// Documents of one byte take many times that in memory.
+/// Documents of one byte take many times as much memory.
 #[test]
 fn small_documents_do_not_pile_up() {
     let folder = Folder::new();
@@ -90,14 +90,15 @@ fn small_documents_do_not_pile_up() {
     let (inputs, out) = ([folder.file("a.jsonl", json_lines(&documents))], folder.path("out"));
     let damage = Damage::Refuse;
     let job = Job { inputs: &inputs, format: None, field: "text", damage, out: &out };
-    let mut told = vec![0];
-    tokenize(job, &Tokenizer::bytes(), &File::none(), &mut |done| told.push(done)).expect("made");
-    assert_eq!(told.last(), Some(&200_000));
-    let most = told.windows(2).map(|pair| pair[1] - pair[0]).max();
+    let mut message = vec![0];
+    tokenize(job, &Tokenizer::bytes(), &File::none(), &mut |done| message.push(done))
+        .expect("made");
+    assert_eq!(message.last(), Some(&200_000));
+    let most = message.windows(2).map(|pair| pair[1] - pair[0]).max();
     assert!(most <= Some((WAITING_BYTES / ENTRY_BYTES) as u64), "{most:?} at a time");
 }
 
-/// The same begins of documents, whether the other program wrote the first or not.
+/// The result does not depend on whether the other program wrote the first begin token.
 #[test]
 fn tokens_of_another_program_become_a_token_file() {
     let folder = Folder::new();
@@ -109,10 +110,10 @@ fn tokens_of_another_program_become_a_token_file() {
         let job = Job { inputs: &inputs, format, field: "text", damage, out: &out };
         tokenize(job, &Tokenizer::bytes(), &File::none(), &mut |_| ())
     };
-    let told = make(None).expect_err("refused").to_string();
-    assert!(told.starts_with("what kind of file is"), "{told}");
-    let told = make("u32".parse().ok()).expect_err("refused").to_string();
-    assert!(told.contains("holds no tokens of 4 bytes"), "{told}");
+    let message = make(None).expect_err("refused").to_string();
+    assert!(message.starts_with("what kind of file is"), "{message}");
+    let message = make("u32".parse().ok()).expect_err("refused").to_string();
+    assert!(message.contains("holds no tokens of 4 bytes"), "{message}");
     assert_eq!(folder.names(), 1, "nothing is written");
     let header = make("u16".parse().ok()).expect("made").header;
     assert_eq!(folder.tokens(), [256, 104, 105, 256, 121]);
@@ -124,9 +125,10 @@ fn what_is_no_document_is_left_out_and_counted_or_refused() {
     let folder = Folder::new();
     let lines = "{\"text\":\"a\"}\n{oops\n{\"no\":1}\n{\"text\":\"b\"}\n";
     let input = [folder.file("a.jsonl", lines)];
-    let told = folder.tokenize(&input, Damage::Refuse).expect_err("refused").to_string();
+    let message = folder.tokenize(&input, Damage::Refuse).expect_err("refused").to_string();
     assert!(
-        told.contains("a.jsonl, line 2: it is no JSON object") && told.ends_with(": \"{oops\"")
+        message.contains("a.jsonl, line 2: it is not a JSON object")
+            && message.ends_with(": \"{oops\"")
     );
     assert_eq!(folder.names(), 1, "refused means that there is not even a part");
     let report = folder.tokenize(&input, Damage::Skip).expect("made");
@@ -139,38 +141,38 @@ fn what_is_no_document_is_left_out_and_counted_or_refused() {
 fn files_without_a_document_make_no_token_file() {
     let folder = Folder::new();
     let input = [folder.file("a.jsonl", "{\"text\":\"\"}\nnonsense\n")];
-    let told = folder.tokenize(&input, Damage::Skip).expect_err("refused").to_string();
-    assert!(told.starts_with("there is no document in what was given: 1 records were skipped"));
-    assert!(told.contains("line 2"), "{told}");
+    let message = folder.tokenize(&input, Damage::Skip).expect_err("refused").to_string();
+    assert!(message.starts_with("the given files contain no document: 1 records were skipped"));
+    assert!(message.contains("line 2"), "{message}");
     assert_eq!(folder.names(), 1);
     let blank = [folder.file("b.jsonl", "\n")];
-    let told = folder.tokenize(&blank, Damage::Skip).expect_err("refused").to_string();
-    assert_eq!(told, "there is no document in what was given");
+    let message = folder.tokenize(&blank, Damage::Skip).expect_err("refused").to_string();
+    assert_eq!(message, "the given files contain no document");
 }
 
 #[test]
 fn an_existing_file_is_kept() {
     let folder = Folder::new();
     let out = folder.file("out", "old");
-    // Nothing is read for it.
+    // The inputs are not even read.
     for input in [folder.file("a.txt", "new"), folder.path("absent.txt")] {
-        let told = folder.tokenize(&[input], Damage::Skip).expect_err("refused").to_string();
-        assert!(told.ends_with("choose another name, or move it away"), "{told}");
+        let message = folder.tokenize(&[input], Damage::Skip).expect_err("refused").to_string();
+        assert!(message.ends_with("choose another name, or move it away"), "{message}");
     }
     assert_eq!(fs::read(out).expect("readable"), b"old");
 }
 
-/// An input that is not there is told before those in front of it are read.
+/// A missing input is reported before the inputs in front of it are read.
 #[test]
-fn what_cannot_be_read_is_told_at_once() {
+fn what_cannot_be_read_is_reported_at_once() {
     let folder = Folder::new();
     let inputs = [folder.file("a.jsonl", "nonsense\n"), folder.path("absent.jsonl")];
-    let told = folder.tokenize(&inputs, Damage::Refuse).expect_err("refused").to_string();
-    assert!(told.contains("absent.jsonl: No such file"), "{told}");
+    let message = folder.tokenize(&inputs, Damage::Refuse).expect_err("refused").to_string();
+    assert!(message.contains("absent.jsonl: No such file"), "{message}");
     assert_eq!(folder.names(), 1);
 }
 
-/// What can be read only once has the digest that a file with the same in it has.
+/// Input that can be read only once has the same digest as a file with the same contents.
 #[test]
 fn a_pipe_is_as_good_as_a_file() {
     let folder = Folder::new();
@@ -184,14 +186,14 @@ fn a_pipe_is_as_good_as_a_file() {
         let job = Job { inputs: &inputs, format, field: "text", damage, out: &folder.path("out") };
         tokenize(job, &Tokenizer::bytes(), &File::none(), &mut |_| ())
     };
-    let told = make("parquet").expect_err("refused").to_string();
-    assert!(told.contains("is no file, as Parquet has to be"), "{told}");
+    let message = make("parquet").expect_err("refused").to_string();
+    assert!(message.contains("is not a regular file, which Parquet needs"), "{message}");
     let found = make("jsonl").expect("made").header;
     assert_eq!(found.source, *blake3::hash(lines.as_bytes()).as_bytes());
     assert_eq!(folder.tokens(), [256, 104, 105]);
 }
 
-/// A tokenizer that puts a space before a text does so once, however long the text is.
+/// A tokenizer that puts a space before a text does so only once, however long the text is.
 #[test]
 fn where_a_long_text_is_cut_does_not_show() {
     let folder = Folder::new();
@@ -211,7 +213,7 @@ fn where_a_long_text_is_cut_does_not_show() {
     assert!(folder.tokens() == expected);
 }
 
-/// A model that has the begin of a document among its words would find it in a text.
+/// A model with the begin token among its words would find that word in a text.
 #[test]
 fn a_text_that_spells_a_begin_begins_no_document() {
     let folder = Folder::new();
@@ -228,9 +230,9 @@ fn a_text_that_spells_a_begin_begins_no_document() {
     assert_eq!(report.lost, Lost { count: 1, letters: Vec::new() });
 }
 
-/// A model without a token for the unknown leaves it out, and nobody would know.
+/// A model without an unknown token leaves characters out, which nobody would notice.
 #[test]
-fn letters_that_a_tokenizer_drops_are_told_or_refused() {
+fn letters_that_a_tokenizer_drops_are_reported_or_refused() {
     let folder = Folder::new();
     let model = |more: &str| {
         format!(
@@ -248,16 +250,17 @@ fn letters_that_a_tokenizer_drops_are_told_or_refused() {
     };
     let lost = make("", Damage::Skip).expect("made").lost;
     assert_eq!((lost.count, lost.letters), (4, vec!['ß', '\n', 'ü']));
-    let told = make("", Damage::Refuse).expect_err("refused").to_string();
-    assert!(told.contains("4 letters have no token"), "{told}");
+    let message = make("", Damage::Refuse).expect_err("refused").to_string();
+    assert!(message.contains("4 letters have no token"), "{message}");
     assert!(!folder.path("out").exists());
-    let told = make(r#""unk_token": "<unk>","#, Damage::Refuse).expect_err("refused").to_string();
-    assert!(told.contains("4 letters or words became the token of what is unknown"), "{told}");
+    let message =
+        make(r#""unk_token": "<unk>","#, Damage::Refuse).expect_err("refused").to_string();
+    assert!(message.contains("4 letters or words became the token for unknown text"), "{message}");
     let bytes = folder.tokenize(&[folder.file("a.txt", "aß")], Damage::Refuse).expect("made");
     assert_eq!(bytes.lost, Lost::default());
 }
 
-/// Many tokens are written wide; whoever has the file that the digest names can read them.
+/// Large vocabularies are written with four bytes, and need the tokenizer file of that digest.
 #[test]
 fn a_vocabulary_is_named_by_its_digest() {
     let folder = Folder::new();
@@ -280,17 +283,17 @@ fn a_vocabulary_is_named_by_its_digest() {
     let refused = Tokenizer::of_documents(&found, None).expect_err("refused").to_string();
     assert!(refused.contains(&digest.to_hex().to_string()), "{refused}");
     let more = Vocabulary { tokens: 70_002, ..found };
-    for (vocabulary, path, told) in [
+    for (vocabulary, path, message) in [
         (found, &inputs[0], "a.txt is another tokenizer"),
-        (more, &path, "it has 70001 tokens, and 70002 were said"),
+        (more, &path, "it has 70001 tokens, but 70002 were expected"),
         (Vocabulary::BYTES, &path, "leave --tokenizer"),
     ] {
         let refused = Tokenizer::of_documents(&vocabulary, Some(path)).expect_err("refused");
-        assert!(refused.to_string().contains(told), "{refused}");
+        assert!(refused.to_string().contains(message), "{refused}");
     }
 }
 
-/// A source on short documents, and how long they are with what begins them.
+/// A source of short documents, and their total length including the begin tokens.
 fn short_documents(folder: &Folder) -> (Work, usize) {
     let documents: Vec<_> = (0..500_usize).map(|i| "x".repeat(3 + i % 17)).collect();
     let input = [folder.file("a.jsonl", json_lines(&documents))];
@@ -300,7 +303,7 @@ fn short_documents(folder: &Folder) -> (Work, usize) {
     (work, documents.iter().map(|text| text.len() + 1).sum())
 }
 
-/// Rows are cut from anywhere: each position holds a token of a document, or what begins one.
+/// Rows are cut from anywhere, so each position has a token of a document or a begin token.
 #[test]
 fn packing_wastes_no_position() {
     let folder = Folder::new();
@@ -318,9 +321,9 @@ fn packing_wastes_no_position() {
     assert_eq!(end.targets.last().map(|token| *token as u32), tokens.last().copied());
 }
 
-/// A document's number is how many begin up to there in its row.
+/// The number of a document is the count of begin tokens so far in its row.
 #[test]
-fn documents_in_a_row_are_told_apart() {
+fn documents_in_a_row_are_distinguished() {
     let folder = Folder::new();
     let (work, _) = short_documents(&folder);
     let source = Dataset::open(&work, 1, &[folder.path("out")]).expect("opens");

@@ -1,4 +1,4 @@
-//! The first 128 bytes of a token file: what it holds and what it was made of.
+//! The header of a token file: 128 bytes that describe its contents and its origin.
 //!
 //! | offset | bytes | what, little endian |
 //! |---|---|---|
@@ -9,12 +9,12 @@
 //! | 20 | 4 | the token that begins each document |
 //! | 24 | 8 | tokens that follow |
 //! | 32 | 8 | documents |
-//! | 40 | 8 | bytes of text that the tokens stand for |
+//! | 40 | 8 | bytes of text that the tokens represent |
 //! | 48 | 16 | zero |
 //! | 64 | 32 | BLAKE3 of the tokenizer's file, or zero |
 //! | 96 | 32 | BLAKE3 of the files that it was made of, one after the other |
 //!
-//! After it the tokens lie side by side to the end of the file.
+//! The tokens follow without gaps, up to the end of the file.
 
 use thiserror::Error;
 
@@ -23,59 +23,59 @@ use crate::config::{Scheme, Vocabulary, Width};
 /// What a token file says about itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Header {
-    /// How wide a token is.
+    /// Bytes of each token, as few as the vocabulary permits.
     pub width: Width,
-    /// What it was made with.
+    /// The tokenizer that made the tokens.
     pub vocabulary: Vocabulary,
-    /// How many tokens follow.
+    /// The number of tokens in the file.
     pub count: u64,
-    /// How many documents they are.
+    /// The number of documents, which is that of begin tokens.
     pub documents: u64,
-    /// Bytes of text that they stand for.
+    /// Bytes of text that the tokens represent.
     pub text_bytes: u64,
     /// BLAKE3 of the files that it was made of, one after the other.
     pub source: [u8; 32],
 }
 
-/// Why bytes are no header, or not that of their file.
+/// Why bytes are not a header, or not the header of their file.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum HeaderError {
-    /// Another kind of file.
-    #[error("it is no token file: `intellect-node data tokenize` makes one of your file")]
+    /// The file does not begin like a token file.
+    #[error("it is not a token file: `intellect-node data tokenize` makes one of your file")]
     NoTokenFile,
-    /// A later program made it.
+    /// A later version of this program made the file.
     #[error("it is a token file of version {version}, this program reads 1: update intellect-node")]
     Newer {
-        /// What it says.
+        /// The version number in the header.
         version: u8,
     },
-    /// Numbers that no program of ours writes.
+    /// The header has numbers that no version of this program writes.
     #[error("its header is damaged: its {what} is {value}")]
     Damaged {
-        /// Which number.
+        /// The name of the wrong number.
         what: &'static str,
-        /// What it is.
+        /// The value of the wrong number.
         value: u64,
     },
-    /// The file is longer or shorter than it says.
+    /// The file is longer or shorter than its header says.
     #[error(
-        "it has {found} bytes and its header tells of {expected}, {count} tokens of {width} bytes: \
+        "it has {found} bytes and its header says {expected}, {count} tokens of {width} bytes: \
          it was cut off, or its tokens have another width"
     )]
     Length {
         /// Length of the file in bytes.
         found: u64,
-        /// The length that it should have.
+        /// The length that follows from the header.
         expected: u64,
-        /// Tokens by its header.
+        /// The number of tokens in the header.
         count: u64,
-        /// Their width by its header.
+        /// The bytes of a token in the header.
         width: u64,
     },
 }
 
 impl Header {
-    /// The header's bytes.
+    /// The header as it is in the file.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let Vocabulary { scheme, digest, tokens, bos } = self.vocabulary;
@@ -96,10 +96,10 @@ impl Header {
         bytes
     }
 
-    /// Reads the first bytes of a file of this length.
+    /// Decodes the first bytes of a file of this length.
     ///
     /// # Errors
-    /// If they are no header, or the file has another length than they say.
+    /// If they are not a header, or the file has another length than the header says.
     pub fn decode(bytes: &[u8], file_bytes: u64) -> Result<Self, HeaderError> {
         if !is_token_file(bytes) {
             return Err(HeaderError::NoTokenFile);
@@ -149,20 +149,19 @@ impl Header {
     }
 }
 
-/// Whether a file that begins so is meant to be a token file.
+/// Whether a file with these first bytes is meant to be a token file.
 #[must_use]
 pub fn is_token_file(begin: &[u8]) -> bool {
     begin.starts_with(MAGIC)
 }
 
-/// The bytes of the field at `at`.
 fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut field = [0; N];
     field.copy_from_slice(&bytes[at..at + N]);
     field
 }
 
-/// Bytes before the first token.
+/// The length of the header, which is the offset of the first token.
 pub const HEADER_BYTES: usize = 128;
 const MAGIC: &[u8] = b"itokens";
 const VERSION: u8 = 1;

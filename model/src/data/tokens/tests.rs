@@ -1,4 +1,4 @@
-//! Tests of token files as files: their header, and what is refused.
+//! Tests of token files: their header, and the files that are refused.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::config::{Scheme, Width, Work};
 use crate::data::{Dataset, Stream};
 
-/// Every field another number.
+/// A header with a different number in every field.
 const HEADER: Header = Header {
     width: Width::Four,
     vocabulary: Vocabulary { scheme: Scheme::HuggingFace, digest: [7; 32], tokens: 70_000, bos: 3 },
@@ -29,7 +29,7 @@ impl Folder {
     }
 }
 
-/// A file of 200 tokens below 50, the 0 of which begin documents.
+/// A file of 200 tokens below 50, in which 0 begins documents.
 fn made() -> Folder {
     let folder = Folder(TempDir::new().expect("a folder"));
     let vocabulary = Vocabulary { scheme: Scheme::Rwkv, digest: [1; 32], tokens: 50, bos: 0 };
@@ -64,33 +64,34 @@ fn a_header_has_its_bytes() {
 }
 
 #[test]
-fn a_damaged_header_is_told() {
-    let told = |at: usize, byte: u8| {
+fn a_damaged_header_is_refused() {
+    let message = |at: usize, byte: u8| {
         let mut bytes = HEADER.encode();
         bytes[at] = byte;
         Header::decode(&bytes, FILE_BYTES).expect_err("refused").to_string()
     };
-    assert!(told(0, b'I').starts_with("it is no token file: `intellect-node data tokenize`"));
-    assert!(told(7, 2).contains("version 2, this program reads 1"));
-    assert!(told(8, 3).contains("its width is 3"));
-    assert!(told(12, 1).contains("its tokenizer's form is 1"));
-    assert!(told(18, 17).contains("number of different tokens is 1118576"));
-    assert!(told(22, 2).contains("token that begins a document is 131075"));
-    assert!(told(24, 6).contains("it has 148 bytes and its header tells of 152, 6 tokens of 4"));
-    assert!(told(31, 0xff).contains("number of tokens is 18374686479671623685"));
+    assert!(message(0, b'I').starts_with("it is not a token file: `intellect-node data tokenize`"));
+    assert!(message(7, 2).contains("version 2, this program reads 1"));
+    assert!(message(8, 3).contains("its width is 3"));
+    assert!(message(12, 1).contains("its tokenizer's form is 1"));
+    assert!(message(18, 17).contains("number of different tokens is 1118576"));
+    assert!(message(22, 2).contains("token that begins a document is 131075"));
+    assert!(message(24, 6).contains("it has 148 bytes and its header says 152, 6 tokens of 4"));
+    assert!(message(31, 0xff).contains("number of tokens is 18374686479671623685"));
     let cut = Header::decode(&HEADER.encode()[..127], 127);
     assert_eq!(cut, Err(HeaderError::NoTokenFile));
 }
 
-/// A width that does not hold its tokenizer's tokens is not believed.
+/// A width that is too small for the tokenizer is refused.
 #[test]
 fn a_header_of_the_wrong_width_is_refused() {
     let narrow = Header { width: Width::Two, ..HEADER }.encode();
-    let told = Header::decode(&narrow, HEADER_BYTES as u64 + 10).expect_err("refused").to_string();
-    assert!(told.contains("its width is 2"), "{told}");
-    // Four bytes where the file has two each.
-    let told = Header::decode(&HEADER.encode(), HEADER_BYTES as u64 + 10).expect_err("refused");
-    assert!(told.to_string().contains("or its tokens have another width"), "{told}");
+    let message =
+        Header::decode(&narrow, HEADER_BYTES as u64 + 10).expect_err("refused").to_string();
+    assert!(message.contains("its width is 2"), "{message}");
+    // The header says four bytes, but the file has two.
+    let message = Header::decode(&HEADER.encode(), HEADER_BYTES as u64 + 10).expect_err("refused");
+    assert!(message.to_string().contains("or its tokens have another width"), "{message}");
 }
 
 #[test]
@@ -102,7 +103,7 @@ fn a_token_file_is_a_source() {
     for (input, target) in batch.inputs.iter().zip(&batch.targets) {
         assert_eq!((input + 1) % 50, *target);
     }
-    // A tenth is held out: tokens 180 to 199, 30 to 49.
+    // A tenth is held out: tokens 180 to 199, with the values 30 to 49.
     let held_out = source.held_out(0..2, 2).expect("rows");
     let [first, second] = [&held_out.inputs[..16], &held_out.inputs[16..]].map(|row| row[0]);
     assert_eq!((first, second, held_out.targets.last()), (30, 33, Some(&49)));
@@ -119,9 +120,9 @@ fn no_row_of_training_reaches_into_what_is_held_out() {
     let folder = made();
     let mut work = work(&folder);
     work.data.held_out = 0.5;
-    // All of the first half: 0 to 49, twice.
+    // The whole first half trains: the values 0 to 49, twice.
     let source = Dataset::open(&work, 1, &[folder.path()]).expect("opens");
-    let split = Split::new(&folder.path(), (200, "tokens"), 0.5, 16).expect("two parts");
+    let split = Split::new(&folder.path(), 200, "tokens", 0.5, 16).expect("two parts");
     let mut draw = crate::data::draw::Draw::new(&[0; 32], 0, 0);
     let starts: Vec<_> = (0..3000).map(|_| split.anywhere(&mut draw, 17)).collect();
     assert_eq!((starts.iter().min(), starts.iter().max()), (Some(&0), Some(&83)));
@@ -140,8 +141,11 @@ fn another_file_or_tokenizer_than_the_run_s_is_refused() {
     assert!(refusal(&folder, &other).contains("the manifest names another tokenizer than"));
 
     let work = work(&folder);
-    let told = Dataset::open(&work, 1, &[]).expect_err("refused").to_string();
-    assert!(told.starts_with("this run trains on a token file (528 bytes, BLAKE3 "), "{told}");
+    let message = Dataset::open(&work, 1, &[]).expect_err("refused").to_string();
+    assert!(
+        message.starts_with("this run trains on a token file (528 bytes, BLAKE3 "),
+        "{message}"
+    );
     let mut bytes = fs::read(folder.path()).expect("readable");
     bytes[HEADER_BYTES + 10] = 4;
     fs::write(folder.path(), &bytes).expect("written");
@@ -156,7 +160,7 @@ fn another_file_or_tokenizer_than_the_run_s_is_refused() {
     fs::write(folder.path(), &bytes).expect("written");
     assert!(refusal(&folder, &work).contains("it was cut off, or its tokens have another width"));
     fs::write(folder.path(), "a text").expect("written");
-    assert!(refusal(&folder, &work).contains("it is no token file"));
+    assert!(refusal(&folder, &work).contains("it is not a token file"));
 }
 
 #[test]
@@ -164,13 +168,13 @@ fn a_file_that_holds_no_row_is_too_small() {
     let folder = made();
     let mut work = work(&folder);
     work.model.context = 20;
-    let told = refusal(&folder, &work);
-    assert!(told.contains("its held-out part has 20 tokens, one row needs 21"), "{told}");
+    let message = refusal(&folder, &work);
+    assert!(message.contains("its held-out part has 20 tokens, one row needs 21"), "{message}");
 }
 
-/// Another token in the place of one: the length is the same, the time is not.
+/// A file with the same length and another modification time.
 #[test]
-fn a_file_that_is_changed_meanwhile_is_told() {
+fn a_file_that_is_changed_meanwhile_is_refused() {
     let folder = made();
     let source = Dataset::open(&work(&folder), 1, &[folder.path()]).expect("opens");
     let stream = Stream { seed: [1; 32], committed: 0 };
@@ -178,12 +182,12 @@ fn a_file_that_is_changed_meanwhile_is_told() {
     assert!(row().is_ok());
     let file = fs::File::options().write(true).open(folder.path()).expect("opens");
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("a time");
-    let told = row().expect_err("changed");
-    assert!(told.contains("a.tokens was changed after it had been opened"), "{told}");
+    let message = row().expect_err("changed");
+    assert!(message.contains("a.tokens was changed after it had been opened"), "{message}");
     assert!(source.held_out(0..1, 1).is_err());
 }
 
-/// Who stops in the middle leaves nothing behind, and who was first keeps the name.
+/// A writer that stops in the middle leaves nothing behind, and the first writer keeps the name.
 #[test]
 fn a_file_is_whole_or_absent() {
     let folder = Folder(TempDir::new().expect("a folder"));

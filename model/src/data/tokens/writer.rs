@@ -1,7 +1,7 @@
 //! Writes a token file, token by token.
 //!
-//! Everything goes to a file of another name beside it, which takes the right name when all of it
-//! is on disk: a token file is whole or absent. An existing one is not overwritten, since runs may
+//! Everything goes to a temporary file in the same folder, which is renamed when all of it is on
+//! disk: a token file is complete or absent. An existing file is not overwritten, since runs may
 //! train on it.
 
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use thiserror::Error;
 use super::header::{HEADER_BYTES, Header};
 use crate::config::{Vocabulary, Width};
 
-/// A file that is being written; dropped before [`Writer::finish`] it leaves nothing behind.
+/// A file that is being written. If it is dropped before [`Writer::finish`], nothing remains.
 #[derive(Debug)]
 pub struct Writer {
     out: BufWriter<fs::File>,
@@ -25,28 +25,28 @@ pub struct Writer {
     finished: bool,
 }
 
-/// Why nothing was written.
+/// Why a token file could not be written.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// It is there already.
+    /// A file of this name exists already.
     #[error("{} exists and is not overwritten: choose another name, or move it away", .0.display())]
     Exists(PathBuf),
-    /// The system refuses.
+    /// The operating system refuses to create, write or rename it.
     #[error("cannot write {}: {cause}", path.display())]
     Io {
-        /// Path of the file.
+        /// Path of the temporary or the final file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         #[source]
         cause: io::Error,
     },
 }
 
 impl Writer {
-    /// Begins a file.
+    /// Creates the temporary file of a token file.
     ///
     /// # Errors
-    /// If it exists, or the system refuses.
+    /// If the token file exists, or the operating system refuses.
     pub fn create(path: &Path, vocabulary: Vocabulary) -> Result<Self, WriteError> {
         if path.exists() {
             return Err(WriteError::Exists(path.to_owned()));
@@ -58,23 +58,23 @@ impl Writer {
         let header = Header { width, vocabulary, count: 0, documents: 0, text_bytes: 0, source };
         let io_error = |cause| WriteError::Io { path: part.clone(), cause };
         let mut out = BufWriter::new(fs::File::create(&part).map_err(io_error)?);
-        // The numbers are known at the end.
+        // The header is known only at the end.
         out.write_all(&[0; HEADER_BYTES]).map_err(io_error)?;
         Ok(Self { out, path: path.to_owned(), part, header, finished: false })
     }
 
-    /// Begins a document.
+    /// Writes the token that begins a document.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the operating system refuses.
     pub fn begin(&mut self) -> Result<(), WriteError> {
         self.tokens(&[self.header.vocabulary.bos], 0)
     }
 
-    /// Goes on with these tokens, which stand for so many bytes of text.
+    /// Appends these tokens, which represent `text_bytes` bytes of text.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the operating system refuses.
     pub fn tokens(&mut self, tokens: &[u32], text_bytes: u64) -> Result<(), WriteError> {
         let Vocabulary { tokens: count, bos, .. } = self.header.vocabulary;
         let width = self.header.width as usize;
@@ -88,16 +88,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether nothing was written yet.
+    /// Whether no token was written yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.header.count == 0
     }
 
-    /// Makes the file whole; `source` is BLAKE3 of the files that it was made of.
+    /// Completes and renames the file; `source` is BLAKE3 of the files that it was made of.
     ///
     /// # Errors
-    /// If the system refuses, or the name was taken meanwhile.
+    /// If the operating system refuses, or the name was taken meanwhile.
     pub fn finish(mut self, source: [u8; 32]) -> Result<Header, WriteError> {
         self.header.source = source;
         let header = self.header.encode();
@@ -125,7 +125,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.finished {
-            // It is ours and torn; that it stays if the system refuses harms nobody.
+            // If it cannot be removed, an unfinished file of ours remains, which does no harm.
             let _ = fs::remove_file(&self.part);
         }
     }

@@ -1,4 +1,4 @@
-//! Tests of `config`.
+//! Tests of reading and writing `config.json`.
 
 use super::*;
 use crate::config::Work;
@@ -31,12 +31,12 @@ fn read(config: &Value) -> Model {
 }
 
 #[test]
-fn a_tied_head_is_told_of() {
+fn a_tied_head_is_reported() {
     let tied = parse(&described(&[(TIED, true.into())])).unwrap();
     assert_eq!(tied, Described { model: Work::synthetic().model, tied: true });
 }
 
-/// Older configurations have no key-value heads, newer ones keep the angles in a table.
+/// Older configurations have no key-value heads; newer ones have the angles in a table.
 #[test]
 fn other_ages_of_transformers_are_read() {
     let model = Work::synthetic().model;
@@ -48,7 +48,7 @@ fn other_ages_of_transformers_are_read() {
     assert_eq!(read(&described(&new)).rope_theta, 5e5);
 }
 
-/// Each of these would be another function of the same tensors.
+/// With any of these the same tensors would compute another function.
 #[test]
 fn what_is_not_built_here_is_refused_by_name_all_at_once() {
     let all = refused(&[
@@ -81,21 +81,21 @@ fn what_is_not_built_here_is_refused_by_name_all_at_once() {
 
 #[test]
 fn sizes_have_the_bounds_of_a_manifest() {
-    let told = refused(&[("num_hidden_layers", json!(100_000))]);
-    assert!(told[0].contains("model.layers is 100000: choose 1 to 512"), "{told:?}");
-    let told = refused(&[("num_key_value_heads", json!(3))]);
-    assert!(told[0].contains("model.kv_heads"), "{told:?}");
-    let told = refused(&[("num_hidden_layers", json!(-1))]);
-    assert!(told[0].contains("model.layers is -1"), "{told:?}");
+    let errors = refused(&[("num_hidden_layers", json!(100_000))]);
+    assert!(errors[0].contains("model.layers is 100000: choose 1 to 512"), "{errors:?}");
+    let errors = refused(&[("num_key_value_heads", json!(3))]);
+    assert!(errors[0].contains("model.kv_heads"), "{errors:?}");
+    let errors = refused(&[("num_hidden_layers", json!(-1))]);
+    assert!(errors[0].contains("model.layers is -1"), "{errors:?}");
 }
 
 #[test]
 fn another_architecture_is_refused_with_those_that_are_known() {
     for kind in [json!("gpt2"), Value::Null, json!(7)] {
-        let told = refused(&[("model_type", kind)]);
-        assert!(told.len() == 1 && told[0].contains("llama, rwkv-x052"), "{told:?}");
+        let errors = refused(&[("model_type", kind)]);
+        assert!(errors.len() == 1 && errors[0].contains("llama, rwkv-x052"), "{errors:?}");
     }
     assert!(parse(&json!([])).is_err());
-    let told = refused(&[("model_type", json!("rwkv-x052"))]);
-    assert_eq!(told.len(), 2, "context_length and head_size: {told:?}");
+    let errors = refused(&[("model_type", json!("rwkv-x052"))]);
+    assert_eq!(errors.len(), 2, "context_length and head_size: {errors:?}");
 }

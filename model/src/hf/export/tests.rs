@@ -1,4 +1,4 @@
-//! Tests of `export`.
+//! Tests of writing a model into a folder.
 
 use safetensors::SafeTensors;
 
@@ -9,7 +9,7 @@ use crate::tokenizer::Tokenizer;
 
 const FILE: Fingerprint = Fingerprint { digest: [0; 32], bytes: 1 };
 
-/// Two blocks of every size different.
+/// A model of two blocks, in which all sizes differ.
 fn work() -> Work {
     let mut work = Work::text(FILE);
     let Model { layers, width, heads, kv_heads, ffn, .. } = &mut work.model;
@@ -75,7 +75,7 @@ fn the_index_says_which_file_has_a_tensor() {
         let bytes = fs::read(folder.path().join(file)).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         let size: usize = tensors.iter().map(|(_, tensor)| tensor.data_len()).sum();
-        // The embedding and the head have 24,576 bytes each and so files of their own.
+        // The embedding and the head have 24,576 bytes each, and therefore files of their own.
         assert!(size <= 20_000 || tensors.len() == 1, "{file}: {size}");
         found += tensors.len();
         for name in tensors.names() {
@@ -114,11 +114,11 @@ fn the_sizes_are_in_config_json() {
     assert_eq!((&tokens["Ġ"], &tokens["a"]), (&json!(32), &json!(97)));
 }
 
-/// Words of a file that says nothing about spaces.
+/// A tokenizer of words whose file does not define spaces.
 const WORDS: &str = r#"{"version": "1.0", "pre_tokenizer": {"type": "Whitespace"},
     "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "one": 1, "<s>": 2}}}"#;
 
-/// A run on documents, and what its export without and with the file of its tokenizer consists of.
+/// Exports a run on documents, with or without the file of its tokenizer.
 fn exported(vocabulary: Vocabulary, file: Option<&File>) -> (tempfile::TempDir, Vec<String>) {
     let (mut work, folder) = (work(), tempfile::tempdir().unwrap());
     work.data = Work::tokens(vocabulary, FILE).data;
@@ -129,7 +129,7 @@ fn exported(vocabulary: Vocabulary, file: Option<&File>) -> (tempfile::TempDir, 
     (folder, files)
 }
 
-/// Its file is copied as it is, and what begins a document is said.
+/// The file is copied unchanged, and the begin token is in the configuration.
 #[test]
 fn a_tokenizer_that_is_a_file_is_copied() {
     for (scheme, bytes, named) in [
@@ -150,7 +150,7 @@ fn a_tokenizer_that_is_a_file_is_copied() {
     }
 }
 
-/// What is written for them reads a text as these documents were read.
+/// The exported tokenizer encodes a text as our own does.
 #[test]
 fn documents_of_bytes_have_a_tokenizer_that_begins_them() {
     let (folder, _) = exported(Vocabulary::BYTES, None);
@@ -162,7 +162,7 @@ fn documents_of_bytes_have_a_tokenizer_that_begins_them() {
     assert_eq!(found.encode(text).unwrap(), Tokenizer::bytes().encode(text).unwrap());
 }
 
-/// Symbols are no text: no file claims that they were.
+/// Symbols are not text, so no tokenizer is written.
 #[test]
 fn a_synthetic_run_has_no_tokenizer_to_export() {
     let (work, folder) = (Work::synthetic(), tempfile::tempdir().unwrap());

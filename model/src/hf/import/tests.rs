@@ -1,4 +1,4 @@
-//! Tests of `import`.
+//! Tests of reading a model from a folder.
 
 use safetensors::tensor::TensorView;
 
@@ -8,7 +8,7 @@ use crate::genesis;
 use crate::hf::Precision;
 use crate::hf::export::Export;
 
-/// Two blocks, every size different; of the family's own fields all.
+/// A model of two blocks, in which all sizes differ, with all fields of its family.
 fn model(family: Family) -> Model {
     let sizes = Model {
         family,
@@ -60,7 +60,7 @@ fn llama() -> tempfile::TempDir {
     export(&model, &theta(&model), Precision::F32, 1 << 20)
 }
 
-/// Rewrites the one file of tensors, each as the closure leaves it.
+/// Rewrites the only file of tensors, each as the closure changes it; `false` removes it.
 fn rewrite(
     folder: &Path,
     change: impl Fn(&str, &mut Dtype, &mut Vec<usize>, &mut Vec<u8>) -> bool,
@@ -103,7 +103,7 @@ fn what_is_exported_comes_back_bit_by_bit() {
     }
 }
 
-/// What a tied model says of its head, or keeps of one, does not count.
+/// A tensor of the head in a tied model is ignored.
 #[test]
 fn a_tied_head_is_a_copy_of_the_embedding() {
     let folder = llama();
@@ -143,7 +143,7 @@ fn a_llama_in_meta_s_words_is_the_same_model() {
     assert_eq!(read(folder.path()).unwrap().theta, ours);
 }
 
-/// The rounded model is within half a step of 2^−8 of each number, and is itself exact.
+/// The rounded model is within half a step of 2^−8 of each number, and is not rounded again.
 #[test]
 fn bf16_comes_back_rounded_once() {
     let model = model(Family::Llama);
@@ -247,7 +247,7 @@ fn a_file_that_is_cut_or_overlong_or_lies_about_its_header_is_damaged() {
     assert!(matches!(read(folder.path()), Err(ImportError::Io { .. })));
 }
 
-/// An index is somebody else's text: it names files of its folder and nothing beyond.
+/// An index is not trusted: it may only name files in its folder.
 #[test]
 fn an_index_does_not_lead_out_of_the_folder() {
     let model = model(Family::Llama);
@@ -269,7 +269,7 @@ fn an_index_does_not_lead_out_of_the_folder() {
     assert!(matches!(error, ImportError::Io { .. }) && error.to_string().contains(CONFIG));
 }
 
-/// Bits and values of IEEE 754 binary16.
+/// Checks bits and values of IEEE 754 binary16.
 #[test]
 fn f16_is_read_exactly() {
     let (_, decode) = decoder(Dtype::F16).expect("f16 is read");

@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 use super::super::cube::{GpuBackend, arg, contiguous, count, launch, units};
 use super::AdamW;
 
-/// p, m, v anew, in their places where nobody else holds them.
+/// The new p, m and v, written in place where no other tensor shares their memory.
 pub(super) fn adamw<B: GpuBackend>(
     step: AdamW,
     [p, g, m, v]: [FloatTensor<B>; 4],

@@ -14,7 +14,8 @@ use self::tile::Tile;
 use super::super::cube::{GpuBackend, OnGpu, arg, contiguous, empty, launch};
 use super::{Attention, Documents, Heads};
 
-/// y and the way back; nothing where heads are of an odd width, or wider than a cube's memory.
+/// y and its backward pass; `None` where the kernels do not support the heads: K is not a multiple
+/// of 8, or a tile does not fit into the shared memory of a cube.
 pub(super) fn attention<B: GpuBackend>(op: &Attention, qkv: FloatTensor<B>) -> Option<OnGpu<B, 1>> {
     let heads = op.heads;
     let tiles = Tiles::of(&qkv.client, heads.size)?;
@@ -29,7 +30,7 @@ pub(super) fn attention<B: GpuBackend>(op: &Attention, qkv: FloatTensor<B>) -> O
     Some((output, Box::new(back)))
 }
 
-/// How each kernel cuts its work.
+/// The tile of each kernel.
 #[derive(Clone, Copy, Debug)]
 struct Tiles {
     forward: Tile,
@@ -37,14 +38,14 @@ struct Tiles {
     of_keys: Tile,
 }
 
-/// Most units of a cube.
+/// The largest number of units in a cube.
 const UNITS: u32 = 256;
 
-/// Most bytes of shared memory that a cube takes: CUDA gives that much without being asked for more.
+/// The most shared memory that a cube uses, in bytes: CUDA grants this much by default.
 const SHARED: usize = 48 << 10;
 
 impl Tiles {
-    /// The largest that the device has memory for.
+    /// The largest tiles that the device has memory for.
     fn of<R: CubeRuntime>(client: &ComputeClient<R>, size: usize) -> Option<Self> {
         let hardware = &client.properties().hardware;
         let shared = hardware.max_shared_memory_size.min(SHARED);
@@ -52,7 +53,7 @@ impl Tiles {
         if !size.is_multiple_of(8) {
             return None;
         }
-        // Of so many matrices of own rows, and two of the others.
+        // The largest tile with `matrices` matrices of own rows and two of other rows.
         let fit = |matrices: usize| {
             let sizes = [(64, 32), (32, 32), (32, 16), (16, 16), (16, 8)];
             let tiles = sizes.map(|(own, other)| Tile { size, vector: 1, own, other, mma: false });
@@ -67,7 +68,7 @@ impl Tiles {
     }
 }
 
-/// A cube for each tile of so many heads of each sequence.
+/// One cube for each tile of each of `heads` heads of each sequence.
 fn cubes(shape: Heads, tile: Tile, heads: usize) -> (CubeCount, CubeDim) {
     let tiles = shape.tokens.div_ceil(tile.own);
     let count = CubeCount::Static(tiles as u32, heads as u32, shape.sequences as u32);
@@ -75,7 +76,7 @@ fn cubes(shape: Heads, tile: Tile, heads: usize) -> (CubeCount, CubeDim) {
 }
 
 fn starts_arg<R: CubeRuntime>(starts: &Handle, heads: Heads) -> TensorArg<R> {
-    #[expect(unsafe_code, reason = "the documents have a start for each of the positions")]
+    #[expect(unsafe_code, reason = "the handle holds one start for each position")]
     unsafe {
         TensorArg::from_raw_parts(
             starts.clone(),
@@ -154,7 +155,7 @@ fn backward<R: CubeRuntime>(
 }
 
 impl Documents {
-    /// The starts in the memory of a GPU, where they are copied to once.
+    /// The starts in the memory of the GPU, copied there at the first call.
     fn on_gpu<R: CubeRuntime>(&self, client: &ComputeClient<R>) -> Handle {
         let copy = || client.create_from_slice(u32::as_bytes(&self.starts.numbers));
         self.starts.on_gpu.get_or_init(copy).clone()

@@ -1,4 +1,5 @@
-//! Attention against its plain form, and what a query must not see.
+//! Attention compared with its plain form, and tests that queries see only earlier tokens of their
+//! own document.
 
 use burn_backend::ops::FloatTensorOps;
 use burn_tensor::{Tensor, TensorPrimitive};
@@ -9,8 +10,7 @@ use super::super::tests::{
 };
 use super::*;
 
-/// The documents of rows in which one begins at every so-many-th position, another number in each
-/// row.
+/// Rows packed with documents of `every` tokens, one token more in each next row.
 fn documents(heads: Heads, every: usize) -> Documents {
     let number = |position: usize| {
         let (row, at) = (position / heads.tokens, position % heads.tokens);
@@ -25,7 +25,7 @@ fn causal_attention_is_the_plain_form() {
     for shape in SHAPES {
         let heads = heads(shape);
         let qkv = input(&[heads.sequences * heads.tokens, heads.row()], 2.0, 1);
-        // Documents shorter than a block, longer, and one for the whole row.
+        // Documents shorter than a block, longer than one, and as long as the whole row.
         for every in [1, 7, 70, 1000] {
             let documents = documents(heads, every);
             assert_plain(Attention { heads, documents }, [qkv.clone()]);
@@ -38,7 +38,7 @@ fn causal_attention_is_the_plain_form() {
     }
 }
 
-/// The rows that attention makes of packed rows.
+/// The output of attention for packed rows.
 fn attend(heads: Heads, documents: Documents, x: &[f32]) -> Vec<f32> {
     let shape = [heads.sequences * heads.tokens, heads.row()];
     let x = A::float_reshape(leaf(x).into_primitive().tensor(), shape.into());
@@ -46,7 +46,8 @@ fn attend(heads: Heads, documents: Documents, x: &[f32]) -> Vec<f32> {
     values(Tensor::<A, 2>::from_primitive(TensorPrimitive::Float(y)))
 }
 
-/// Three documents in one row give what each gives alone, to the last bit where no block holds two.
+/// Three documents in one row give the results that each gives alone, bit for bit where no block
+/// holds two.
 #[test]
 fn a_packed_document_sees_nothing_of_the_others() {
     let heads = heads([1, 200, 4, 2, 8]);

@@ -1,11 +1,11 @@
-//! Sums of many tensors on GPUs, several in a launch: a model has hundreds of small ones.
+//! Sums of many tensors on GPUs, several per launch: a model has hundreds of small ones.
 
 use burn_backend::tensor::FloatTensor;
 use cubecl::prelude::*;
 
 use super::{GpuBackend, arg, contiguous, count, launch, units};
 
-/// Each sum with what is added to it, in its place where nobody else holds it.
+/// Adds a tensor to each sum, in place where no other tensor shares the memory of the sum.
 pub(in super::super) fn add_all<B: GpuBackend>(
     sums: Vec<FloatTensor<B>>,
     more: Vec<FloatTensor<B>>,

@@ -6,13 +6,14 @@ use cubecl::prelude::*;
 
 use super::{arg, empty, launch};
 
-/// Columns of a cube.
+/// The number of columns that a cube sums.
 const COLUMNS: usize = 32;
 
-/// Rows that a cube adds side by side.
+/// The number of rows that a cube adds in parallel.
 const LANES: usize = 8;
 
-/// Rows that are added up before they are added to the others, so that errors grow with fewer of them.
+/// The number of rows that are summed before the sum is added to the total: rounding errors then
+/// grow more slowly with the number of rows.
 const RUN: usize = 32;
 
 /// The sum of the rows of each matrix. // x [M, N, D]; result [M, D]

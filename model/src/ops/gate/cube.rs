@@ -1,4 +1,4 @@
-//! Gates on GPUs: a launch forward and one back.
+//! Gates on GPUs: one launch forward and one backward.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;

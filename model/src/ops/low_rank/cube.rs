@@ -1,4 +1,4 @@
-//! Maps of low rank on GPUs: products, and a launch for what is around them.
+//! Maps of low rank on GPUs: matrix products, and one launch for the elementwise part.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
@@ -42,7 +42,7 @@ pub(super) fn expand<B: GpuBackend>([a, w, base]: [FloatTensor<B>; 3]) -> OnGpu<
     (y, Box::new(back))
 }
 
-// Not `tanh`: a kernel hides what WGSL and CUDA have under its name.
+// Not `tanh`: a kernel of that name would shadow the function of WGSL and CUDA.
 #[cube(launch_unchecked)]
 fn squash(x: &Tensor<f32>, y: &mut Tensor<f32>) {
     let i = ABSOLUTE_POS;
@@ -59,7 +59,7 @@ fn squash_back(y: &Tensor<f32>, dy: &Tensor<f32>, dx: &mut Tensor<f32>) {
     }
 }
 
-/// y = x + base, which repeats after so many numbers.
+/// y = x + base, where base is repeated to the length of x.
 #[cube(launch_unchecked)]
 fn add(x: &Tensor<f32>, base: &Tensor<f32>, y: &mut Tensor<f32>, period: usize) {
     let i = ABSOLUTE_POS;

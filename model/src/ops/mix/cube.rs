@@ -1,5 +1,5 @@
-//! The data-dependent interpolation on GPUs: two launches and a product forward, four and three products back,
-//! whatever the number of pieces.
+//! The data-dependent interpolation on GPUs: two launches and one product forward, four launches
+//! and three products backward, for any number of pieces.
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{FloatDType, TensorMetadata as _};
@@ -45,7 +45,7 @@ pub(super) fn data_mix<B: GpuBackend, const M: usize>(
     let back = move |dys: [Option<FloatTensor<B>>; M]| {
         let none = || B::float_zeros(x.shape(), &B::float_device(&x), FloatDType::F32);
         let dys = dys.map(|dy| contiguous(dy.unwrap_or_else(none)));
-        // Made anew: they would be the largest tensors that a block keeps.
+        // Computed again: they would be the largest tensors that a block keeps.
         let weights = product(features.clone(), maps.clone());
         let dms = empty(&x, [M, rows, width]);
         let [dx, dbefore] = [&x, &before].map(|x| empty(x, x.shape()));
@@ -75,7 +75,7 @@ pub(super) fn data_mix<B: GpuBackend, const M: usize>(
     (parts::<B, M>(ys), Box::new(back))
 }
 
-/// The low-rank features of the pieces that take part. // a [N, A·R]; result [M, N, R]
+/// The low-rank features of the selected pieces. // a [N, A·R]; result [M, N, R]
 fn features<B: GpuBackend>(mix: DataMix, pieces: usize, a: &FloatTensor<B>) -> FloatTensor<B> {
     let [rows, all] = [0, 1].map(|at| a.shape()[at]);
     let y = empty(a, [pieces, rows, mix.rank]);
@@ -84,7 +84,7 @@ fn features<B: GpuBackend>(mix: DataMix, pieces: usize, a: &FloatTensor<B>) -> F
     y
 }
 
-/// The gradients of pieces as those of all, which are zero where one takes no part.
+/// The gradients of all pieces from those of the selected ones; zero for the others.
 /// // part [M, N, R], result [N, A·R] in the shape of `like`
 fn whole<R: CubeRuntime>(
     mix: DataMix,

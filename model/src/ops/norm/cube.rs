@@ -1,4 +1,5 @@
-//! Norms on GPUs: a launch forward and two back. A cube has a row, or a head of one.
+//! Norms on GPUs: one launch forward and two backward. A cube normalises one row, or one head of a
+//! row.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
@@ -11,19 +12,19 @@ use super::super::cube::{
     GpuBackend, OnGpu, arg, contiguous, empty, launch, parts, sigmoid, sum_rows,
 };
 
-/// What is normed, and how.
+/// The form of a norm.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct NormKernel {
-    /// Channels over which a norm goes.
+    /// The number of channels that are normalised together.
     pub(super) group: usize,
-    /// The mean is taken off first, and a bias is added.
+    /// Whether the mean is subtracted first and a bias is added.
     pub(super) centred: bool,
-    /// silu(g) multiplies what is normed.
+    /// Whether the normalised values are multiplied by silu(g).
     pub(super) gated: bool,
 }
 
-/// y of x, g, w, b, and the way back. A norm without a gate takes any tensor for g, one without a bias any for b; what
-/// comes back for those means nothing.
+/// y from x, g, w and b, and its backward pass. A norm without a gate takes any tensor for g, and
+/// one without a bias takes any for b; their gradients are then meaningless.
 /// // `x, g, y [N, D]; w, b [D]`
 pub(super) fn norm<B: GpuBackend>(
     norm: NormKernel,
@@ -76,7 +77,7 @@ pub(super) fn norm<B: GpuBackend>(
     (y, Box::new(back))
 }
 
-/// A cube for each group of channels of each row; those behind the last do its work once more.
+/// A cube for each group of channels of each row; surplus cubes repeat the work of the last one.
 fn cubes<R: CubeRuntime>(
     x: &CubeTensor<R>,
     groups: usize,
@@ -87,13 +88,13 @@ fn cubes<R: CubeRuntime>(
 }
 
 impl NormKernel {
-    /// Units of a cube, a power of two.
+    /// The number of units in a cube, a power of two.
     fn units(&self) -> usize {
         self.group.next_power_of_two().clamp(8, 256)
     }
 }
 
-/// The sum of what the units of a cube have.
+/// The sum over the units of a cube.
 #[cube]
 fn total(x: f32, shared: &mut SharedMemory<f32>, #[comptime] units: usize) -> f32 {
     let unit = UNIT_POS as usize;
@@ -165,7 +166,7 @@ fn forward(
     }
 }
 
-/// `terms` are dw and db of each row. // terms [2, N, D]
+/// Writes dx, and dw and db of each row into `terms`. // terms [2, N, D]
 #[cube(launch_unchecked)]
 fn backward(
     x: &Tensor<f32>,

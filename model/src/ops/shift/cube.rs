@@ -1,4 +1,4 @@
-//! Token shifts on GPUs: a launch forward and two back.
+//! Token shifts on GPUs: one launch forward and two backward.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
@@ -41,7 +41,7 @@ pub(super) fn shift_mix<B: GpuBackend>(weighs: Weighs, inputs: [FloatTensor<B>; 
     (y, Box::new(back))
 }
 
-/// The number before this one in its column. // x [B·T, D], before [B, D]
+/// The same channel of the previous token. // x [B·T, D], before [B, D]
 #[cube]
 pub(in super::super) fn previous(
     x: &Tensor<f32>,
@@ -78,7 +78,7 @@ fn forward(
     }
 }
 
-/// `slopes` are dμ of each row.
+/// Writes dx, and dμ of each row into `slopes`.
 #[cube(launch_unchecked)]
 fn backward(
     x: &Tensor<f32>,

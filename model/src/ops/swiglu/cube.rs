@@ -1,4 +1,4 @@
-//! SwiGLU on GPUs: a launch forward and one back.
+//! SwiGLU on GPUs: one launch forward and one backward.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;

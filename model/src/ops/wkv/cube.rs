@@ -1,4 +1,4 @@
-//! The recurrence on GPUs: one launch forward and two back, time and memory linear in T.
+//! The recurrence on GPUs: one launch forward and two backward, time and memory linear in T.
 
 mod kernels;
 
@@ -12,10 +12,10 @@ use self::kernels::Cut;
 use super::super::cube::{GpuBackend, OnGpuOfMany, arg, contiguous, empty, launch, sum_rows};
 use super::SPAN;
 
-/// Tokens between states that are kept.
+/// The number of tokens between kept states.
 const CHUNK: usize = 64;
 
-/// y, the last state, and the way back; nothing where the states of a head are of an odd width.
+/// y, the last state, and the backward pass; `None` where the kernels do not support the head size.
 pub(super) fn wkv<B: GpuBackend>(inputs: [FloatTensor<B>; 6]) -> Option<OnGpuOfMany<B, 6, 2>> {
     let shape = Shape::of(&inputs)?;
     let inputs = inputs.map(contiguous);
@@ -28,7 +28,7 @@ pub(super) fn wkv<B: GpuBackend>(inputs: [FloatTensor<B>; 6]) -> Option<OnGpuOfM
         let none = || B::float_zeros(r.shape(), &B::float_device(r), FloatDType::F32);
         let dy = contiguous(dy.unwrap_or_else(none));
         let [dr, dk, dv, dw, du, dstate] = backward(shape, &inputs, &kept, &dy);
-        // Of each sequence by itself.
+        // One row per sequence.
         let sum = |x: FloatTensor<B>, like: &FloatTensor<B>| {
             let x = B::float_reshape(x, [1, shape.sequences, shape.width()].into());
             B::float_reshape(sum_rows(&x), like.shape())
@@ -60,7 +60,7 @@ impl Shape {
         self.heads * self.cut.size
     }
 
-    /// Numbers of the states of all heads. // [B, H, K, K]
+    /// The number of elements in the states of all heads. // [B, H, K, K]
     fn state(self) -> usize {
         self.sequences * self.width() * self.cut.size
     }
@@ -96,7 +96,7 @@ fn forward<R: CubeRuntime>(
     );
 }
 
-/// dr, dk, dv, dw, du, dstate; du, and dw of a constant decay, of each sequence by itself.
+/// dr, dk, dv, dw, du, dstate; du, and dw of a constant decay, have one row per sequence.
 /// // du, dw [B, D]
 fn backward<R: CubeRuntime>(
     shape: Shape,

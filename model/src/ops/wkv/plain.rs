@@ -9,17 +9,17 @@ use burn_tensor::{Bool, Tensor, TensorData};
 use crate::ops::operator::{FusedOps, primitive, tensor};
 use crate::ops::reduce;
 
-/// Tokens between two carried states.
+/// The number of tokens between two carried states.
 const CHUNK: usize = 64;
 
-/// Tokens of a block, inside which decays are taken about its middle.
+/// The number of tokens in a block, in which decays are relative to the middle.
 const BLOCK: usize = 8;
 
-/// The least log decay, a factor of 1e-7. Half a block of it is e⁶⁴, which f32 holds; sums with far
-/// smaller ones would cancel.
+/// The smallest log decay, a factor of 1e-7. Half a block of such decays gives e⁶⁴, which f32 can
+/// hold; with far smaller ones the sums would cancel.
 const LOG_MIN: f32 = -16.0;
 
-/// A constant matrix of zeros and ones.
+/// A constant matrix with ones where `one` is true and zeros elsewhere.
 fn pattern<B: Backend>(
     size: usize,
     device: &B::Device,
@@ -32,7 +32,7 @@ fn pattern<B: Backend>(
 
 /// Sums of the log decays of one block, [G, M, L, K]: G chunks of M blocks of L tokens.
 struct Decays<B: Backend> {
-    /// Up to and with each token, within its block.
+    /// Up to and including each token, within its block.
     with: Tensor<B, 4>,
     /// Before each token, within its block.
     before: Tensor<B, 4>,
@@ -55,7 +55,7 @@ impl<B: FusedOps> Decays<B> {
         Self { with, before, after, total }
     }
 
-    /// Totals of the blocks of a chunk that stand so to each block. // [G, M, 1, K]
+    /// For each block, the sum of the totals of the blocks that `one` selects. // [G, M, 1, K]
     fn blocks(&self, one: fn(usize, usize) -> bool) -> Tensor<B, 4> {
         let [chunks, blocks, _] = self.total.dims();
         let pattern = pattern::<B>(blocks, &self.total.device(), one).unsqueeze::<3>();
@@ -65,7 +65,7 @@ impl<B: FusedOps> Decays<B> {
 
 /// The chunked form: matrix products inside chunks, and one step per chunk that carries the state.
 /// Decays are summed inside a block and combined from totals, so that every exponent is a sum of
-/// non-positive terms, but for the diagonal blocks, where it is bounded.
+/// non-positive terms, except in the diagonal blocks, where it is bounded.
 pub(super) fn wkv<B: FusedOps>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [FloatTensor<B>; 2] {
     let state = tensor::<B, 4>(state);
     let [sequences, heads, size, _] = state.dims();
@@ -93,7 +93,8 @@ pub(super) fn wkv<B: FusedOps>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [
     let stored = k.clone() * (decays.after.clone() + decays.blocks(|i, j| j > i)).exp();
     let added = matmul(flat(stored).swap_dims(1, 2), flat(v.clone())); // [G, K, K]
     let kept = reduce::sum_dim(decays.total.clone(), 1).exp();
-    // Swapped and reshaped it would be wrong on CubeCL: burn-std 0.21's `split_strides` trips over the unit dimension.
+    // A swap followed by a reshape would give wrong values on CubeCL: `split_strides` of burn-std
+    // 0.21 mishandles the unit dimension.
     let kept = kept.reshape([heads_in_all * chunks, size, 1]); // [G, K, 1]
     let by_head = |x: Tensor<B, 3>, columns| x.reshape([heads_in_all, chunks, size, columns]);
     let (added, kept) = (by_head(added, size), by_head(kept, 1));
@@ -114,7 +115,7 @@ pub(super) fn wkv<B: FusedOps>([r, k, v, w, u, state]: [FloatTensor<B>; 6]) -> [
     [primitive(y.swap_dims(1, 2).reshape([rows, width])), primitive(state)]
 }
 
-/// What the tokens of a chunk read from earlier tokens of it. // [G, M, L, K]
+/// What the tokens of a chunk read from earlier tokens of the same chunk. // [G, M, L, K]
 fn within_chunks<B: FusedOps>(
     r: Tensor<B, 4>,
     k: Tensor<B, 4>,
@@ -125,7 +126,7 @@ fn within_chunks<B: FusedOps>(
     let middle = decays.with.clone().narrow(2, BLOCK / 2 - 1, 1);
     let reading = r.clone() * (decays.before.clone() - middle.clone()).exp();
     let stored = k.clone() * (middle - decays.with.clone()).exp();
-    // Above the diagonal a product may be infinite: it is replaced, not multiplied by zero.
+    // Above the diagonal a product may be infinite, so it is replaced, not multiplied by zero.
     let scores = matmul(reading, stored.swap_dims(2, 3)).mask_fill(later, 0.0); // [G, M, L, L]
     let own = matmul(scores, v.clone());
 

@@ -1,9 +1,9 @@
-//! The kernels of the recurrence: states and the tokens of a chunk as rows of whole registers, and
-//! the scans over them.
+//! The kernels of the recurrence on CPUs: states and the tokens of a chunk as rows of whole
+//! registers, and the scans over them.
 //!
-//! A scan goes through the tokens of a chunk, and for each through a whole state, which lies in the
-//! L1 cache. Its lanes do not depend on each other, so it works on tiles of [`WIDE`] registers, one
-//! after the other, whose sums stay in registers.
+//! A scan goes through the tokens of a chunk, and for each token through a whole state, which fits
+//! into the L1 cache. Lanes do not depend on each other, so a scan processes one tile of [`WIDE`]
+//! registers after another, whose sums stay in registers.
 
 use std::ops::Range;
 
@@ -11,16 +11,15 @@ use pulp::Simd;
 
 use crate::ops::lanes::{BLOCK, exp, fma, simd};
 
-/// One register, at an address that a load does not straddle.
+/// One register, aligned so that no load crosses a cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Lanes(pub(super) [f32; BLOCK]);
 
-/// A matrix whose rows are whole registers; what pads them is zero. A state has as many rows as
-/// lanes.
+/// A matrix whose rows are whole registers, padded with zeros. A state has as many rows as lanes.
 pub(super) struct PaddedMatrix {
     pub(super) lanes: Vec<Lanes>,
-    /// Registers per row.
+    /// The number of registers per row.
     pub(super) blocks: usize,
 }
 
@@ -43,12 +42,12 @@ impl PaddedMatrix {
         &mut self.lanes[index * self.blocks..][..self.blocks]
     }
 
-    /// Padding stays zero.
+    /// Replaces the row `index`; its padding stays zero.
     #[inline(always)]
     pub(super) fn write(&mut self, index: usize, values: &[f32]) {
         let (whole, rest) = values.as_chunks();
         let row = self.row_mut(index);
-        // Registers one by one: a copy of unknown length is a call.
+        // Copied register by register: a copy of unknown length would be a function call.
         for (lanes, values) in row.iter_mut().zip(whole) {
             lanes.0 = *values;
         }
@@ -68,7 +67,7 @@ impl PaddedMatrix {
         }
     }
 
-    /// A state from its K×K elements.
+    /// Writes a state from its K×K elements.
     pub(super) fn write_state(&mut self, state: &[f32], size: usize) {
         for (i, row) in state.chunks_exact(size).enumerate() {
             self.write(i, row);
@@ -123,7 +122,7 @@ pub(super) fn add_rows(sum: &mut [Lanes], x: &PaddedMatrix, count: usize) {
     }
 }
 
-/// Which way time runs.
+/// The direction in which a scan goes through the tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Forth,
@@ -136,21 +135,21 @@ pub(super) struct Scan<'a> {
     pub(super) read: &'a PaddedMatrix,
     pub(super) rows: &'a PaddedMatrix,
     pub(super) lanes: &'a PaddedMatrix,
-    /// Keys have the decays.
+    /// The decays, which belong to keys.
     pub(super) decay: &'a PaddedMatrix,
     pub(super) orientation: Orientation,
 }
 
-/// Which way round a state lies.
+/// The layout of a state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Orientation {
-    /// Its lanes are values.
+    /// Rows are keys and lanes are values.
     RowsAreKeys,
-    /// Its rows are values.
+    /// Lanes are keys and rows are values.
     LanesAreKeys,
 }
 
-/// [`scan`] of W registers of lanes: they do not depend on the others.
+/// [`scan`] of one tile of W registers of lanes, which do not depend on the others.
 #[inline(always)]
 fn scan_tile<S: Simd, const W: usize>(
     scan: Scan<'_>,
@@ -188,7 +187,7 @@ fn scan_tile<S: Simd, const W: usize>(
     }
 }
 
-/// [`sum_of_products`] of W registers of lanes.
+/// [`sum_of_products`] of one tile of W registers of lanes.
 #[inline(always)]
 fn sum_tile<S: Simd, const W: usize>(a: &[Lanes], b: &[Lanes], tile: usize, sum: &mut [Lanes]) {
     let mut sums = [[0.0; BLOCK]; W];
@@ -206,7 +205,7 @@ fn sum_tile<S: Simd, const W: usize>(a: &[Lanes], b: &[Lanes], tile: usize, sum:
 #[inline(always)]
 fn tile_of<const W: usize>(row: &[Lanes], tile: usize) -> [[f32; BLOCK]; W] {
     let row = &row[tile * W..][..W];
-    // `from_fn` would be a call for each.
+    // `from_fn` would be a function call for each register.
     let mut values = [[0.0; BLOCK]; W];
     for b in 0..W {
         values[b] = row[b].0;
@@ -247,7 +246,7 @@ fn dot<S: Simd>(a: &[Lanes], b: &[Lanes]) -> f32 {
     across(sums)
 }
 
-/// Σ of a register.
+/// The sum over the lanes of a register.
 #[inline(always)]
 fn across(sums: [f32; BLOCK]) -> f32 {
     let mut four = [0.0; 4];
@@ -257,8 +256,8 @@ fn across(sums: [f32; BLOCK]) -> f32 {
     (four[0] + four[1]) + (four[2] + four[3])
 }
 
-/// y += c·a∘b. As a function of its own, like those below: only of arguments does the compiler know
-/// that they are apart, and without that it goes number by number.
+/// y += c·a∘b. This and the functions below are separate because the compiler knows only of
+/// function arguments that they do not overlap; without that it does not vectorise the loop.
 #[inline(always)]
 fn add_product<S: Simd>(y: &mut [Lanes], c: f32, a: &[Lanes], b: &[Lanes]) {
     for j in 0..y.len() {
@@ -282,7 +281,7 @@ fn add_scaled<S: Simd>(y: &mut [Lanes], c: f32, x: &[Lanes]) {
     }
 }
 
-/// A token's dw by p after it; p becomes what it is before.
+/// Computes dw of a token from p after the token, and turns p into its value before the token.
 #[inline(always)]
 fn step_back<S: Simd>(p: &mut [Lanes], dw: &mut [Lanes], of: OfToken<'_>) {
     for j in 0..p.len() {
@@ -297,7 +296,7 @@ fn step_back<S: Simd>(p: &mut [Lanes], dw: &mut [Lanes], of: OfToken<'_>) {
     }
 }
 
-/// What [`step_back`] reads.
+/// The inputs of [`step_back`] for one token.
 #[derive(Clone, Copy)]
 struct OfToken<'a> {
     k: &'a [Lanes],
@@ -309,24 +308,25 @@ struct OfToken<'a> {
     slope: &'a [Lanes],
 }
 
-/// Tokens between two states that the recurrence keeps for its backward pass: with heads of 64
-/// channels they weigh as much as two activations, and the states of all tokens between two of them
-/// take 512 KiB of cache.
+/// The number of tokens between two states that the recurrence keeps for its backward pass. With
+/// heads of 64 channels the kept states take as much memory as two activations. The states of all
+/// tokens between two of them take 512 KiB of cache.
 pub const STATE_TOKENS: usize = 32;
 
-/// Tokens between two states that the forward pass keeps.
+/// The number of tokens between two states that the forward pass keeps.
 pub(super) const CHUNK: usize = STATE_TOKENS;
 
-/// A decay of e^−17 leaves nothing of a state beside what is added, and nothing depends on w: what
-/// its q is then, a difference of sums, would be rounding.
+/// A log decay below this leaves no trace of the state in f32, so nothing depends on w: its q, a
+/// difference of sums, would be nothing but rounding.
 const LOST: f32 = -17.0;
 
-/// Registers that a tile of a wide head has: enough independent sums to hide their latency, few
-/// enough to stay in registers.
+/// The number of registers in a tile of a wide head: enough independent sums to hide their latency,
+/// few enough to stay in registers.
 const WIDE: usize = 4;
 
 simd! {
-    /// w becomes d = exp(lw), and `slope` d ln d/dw = lw = −exp(w), nothing beyond [`LOST`].
+    /// Turns w into d = exp(lw), and sets `slope` to d ln d/dw = lw = −exp(w), or to 0 below
+    /// [`LOST`].
     pub(super) fn decay<S>(w: &mut [Lanes], slope: &mut [Lanes]) {
         for (w, slope) in w.iter_mut().zip(slope) {
             let (mut decays, mut slopes) = (w.0, slope.0);
@@ -339,7 +339,8 @@ simd! {
         }
     }
 
-    /// The first `count` rows of `to` from one of `size` elements every `step` elements.
+    /// Fills the first `count` rows of `to`, each with `size` elements, from rows of `from` that
+    /// are `step` elements apart.
     pub(super) fn load<S>(to: &mut PaddedMatrix, count: usize, from: &[f32], size: usize, step: usize) {
         for i in 0..count {
             to.write(i, &from[i * step..][..size]);
@@ -354,7 +355,7 @@ simd! {
             Order::Forth => t,
             Order::Back => start + end - 1 - t,
         });
-        // Each of them is a loop of its own, without a choice inside.
+        // Each arm compiles to its own loop without a branch inside.
         match (scan.orientation, state.blocks.is_multiple_of(WIDE)) {
             (Orientation::RowsAreKeys, true) => {
                 let scan = Scan { orientation: Orientation::RowsAreKeys, ..scan };
@@ -376,10 +377,10 @@ simd! {
         }
     }
 
-    /// sum = Σ of the rows of a∘b, two states that lie the same way.
+    /// sum = Σ of the rows of a∘b, two states with the same layout.
     pub(super) fn sum_of_products<S>(a: &[Lanes], b: &[Lanes], sum: &mut [Lanes]) {
         if sum.len().is_multiple_of(WIDE) {
-            // Loops, for what a closure holds is not always compiled for the instruction set.
+            // Loops, because the body of a closure is not always compiled for the instruction set.
             for tile in 0..sum.len() / WIDE {
                 sum_tile::<S, WIDE>(a, b, tile, sum);
             }
@@ -398,8 +399,8 @@ simd! {
         }
     }
 
-    /// dw of the tokens of one span by the sums p after its last, which become those before its
-    /// first; and what the present token adds to each gradient.
+    /// Computes dw of the tokens of one span from the sums p after its last token, turns p into the
+    /// sums before its first one, and adds what the current token contributes to each gradient.
     pub(super) fn finish<S>(
         chunk: &Chunk, tokens: Range<usize>, u: &[Lanes], p: &mut [Lanes], out: &mut [PaddedMatrix; 4],
         du: &mut [Lanes],

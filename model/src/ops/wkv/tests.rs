@@ -1,4 +1,4 @@
-//! The recurrence against its plain form, and against its definition in f64, token by token.
+//! The recurrence compared with its plain form, and with its definition in f64, token by token.
 
 use burn_backend::ops::FloatTensorOps;
 use burn_tensor::{Tensor, TensorPrimitive};
@@ -10,8 +10,8 @@ use super::super::tests::{
 };
 use super::*;
 
-/// B, T, H, K and whether the decay depends on the token: one token, odd sizes, chunks of the fused
-/// form (32 tokens) and of the plain form (64) that end early and that end on time.
+/// B, T, H, K and whether the decay depends on the token: one token, odd sizes, and last chunks of
+/// the fused form (32 tokens) and of the plain form (64) that are full or partly filled.
 const RECURRENCES: [([usize; 4], bool); 7] = [
     ([1, 1, 1, 2], true),
     ([2, 5, 3, 8], true),
@@ -22,7 +22,7 @@ const RECURRENCES: [([usize; 4], bool); 7] = [
     ([1, 129, 1, 33], true),
 ];
 
-/// r, k, v, w, u and the state before; decays from almost 1 to almost 0.
+/// r, k, v, w, u and the initial state; decays range from almost 1 to almost 0.
 pub(in crate::ops) fn recurrence([b, t, h, k]: [usize; 4], by_token: bool) -> [Input; 6] {
     let (rows, width) = (b * t, h * k);
     let shape = if by_token { vec![rows, width] } else { vec![width] };
@@ -122,8 +122,8 @@ fn definition(inputs: &[Input], g: &[f32]) -> Vec<Vec<f32>> {
     [y, dr, dk, dv, dw, du, ds].map(f32s).into()
 }
 
-/// Ordinary decays, and ones from 1 to nothing inside one sequence: no exponent overflows, and only
-/// the gradient of w, a difference of sums, loses a digit.
+/// Ordinary decays, and decays from 1 down to 0 inside one sequence: no exponent overflows, and
+/// only the gradient of w, a difference of sums, loses a digit.
 #[test]
 fn the_recurrence_is_its_definition_for_any_decay() {
     for (shape, by_token) in [([1, 70, 1, 16], true), ([1, 100, 1, 40], false)] {
@@ -144,7 +144,8 @@ fn the_recurrence_is_its_definition_for_any_decay() {
     }
 }
 
-/// Two halves, the state carried, are the whole; and what comes later changes nothing before it.
+/// Two halves with the state carried between them equal the whole, and later tokens change nothing
+/// before them.
 #[test]
 fn a_state_carries_everything_from_the_past() {
     let (tokens, half) = (75, 43);

@@ -1,4 +1,4 @@
-//! Tests of `config::options`.
+//! Tests of `config::options`, on the file of a run's folder.
 
 use std::fs;
 
@@ -13,7 +13,6 @@ fn entry(port: u16) -> Address {
     format!("/ip4/203.0.113.7/tcp/{port}/p2p/{PEER}").parse().unwrap()
 }
 
-/// A run's folder.
 fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), RunId([7; 32])).unwrap();
@@ -37,10 +36,10 @@ fn typed() -> Options {
 #[test]
 fn what_was_typed_is_kept_and_what_is_typed_again_takes_its_place() {
     let (_folder, store) = store();
-    assert_eq!(Kept::read(&folder_of(&store)).options, Options::default());
-    Kept::default().keep(&typed(), &store).unwrap();
-    let kept = Kept::read(&folder_of(&store));
-    assert_eq!((&kept.options, kept.ignored.len()), (&typed(), 0));
+    assert_eq!(StoredOptions::read(&folder_of(&store)).options, Options::default());
+    StoredOptions::default().save(&typed(), &store).unwrap();
+    let stored = StoredOptions::read(&folder_of(&store));
+    assert_eq!((&stored.options, stored.ignored.len()), (&typed(), 0));
     let text = fs::read_to_string(store.options_path()).unwrap();
     assert!(
         text.starts_with("# How") && text.contains("data = [\"/home/me/a text.txt\"]"),
@@ -48,15 +47,15 @@ fn what_was_typed_is_kept_and_what_is_typed_again_takes_its_place() {
     );
 
     let again = Options { bootstrap: vec![entry(2)], rate: Some(5_000), ..Options::default() };
-    let both = again.or(&kept.options);
+    let both = again.or(&stored.options);
     assert_eq!(both, Options { bootstrap: vec![entry(2)], rate: Some(5_000), ..typed() });
-    kept.keep(&again, &store).unwrap();
-    assert_eq!(Kept::read(&folder_of(&store)).options, both);
+    stored.save(&again, &store).unwrap();
+    assert_eq!(StoredOptions::read(&folder_of(&store)).options, both);
 
-    // What nobody changes is not written anew: a person's comments stay.
+    // A file that does not change is not written again, so that a person's comments stay.
     let commented = format!("# mine\n{text}");
     fs::write(store.options_path(), &commented).unwrap();
-    Kept::read(&folder_of(&store)).keep(&typed(), &store).unwrap();
+    StoredOptions::read(&folder_of(&store)).save(&typed(), &store).unwrap();
     assert_eq!(fs::read_to_string(store.options_path()).unwrap(), commented);
 }
 
@@ -64,9 +63,9 @@ fn what_was_typed_is_kept_and_what_is_typed_again_takes_its_place() {
 fn a_path_is_kept_from_the_root_on() {
     let (_folder, store) = store();
     let options = Options { data: vec!["text.txt".into()], ..Options::default() };
-    Kept::default().keep(&options, &store).unwrap();
-    let kept = Kept::read(&folder_of(&store)).options.data;
-    assert_eq!(kept, [std::env::current_dir().unwrap().join("text.txt")]);
+    StoredOptions::default().save(&options, &store).unwrap();
+    let stored = StoredOptions::read(&folder_of(&store)).options.data;
+    assert_eq!(stored, [std::env::current_dir().unwrap().join("text.txt")]);
 }
 
 #[test]
@@ -74,7 +73,7 @@ fn what_makes_no_sense_is_left_out_with_a_sentence_and_stays_in_the_file() {
     let (_folder, store) = store();
     let path = store.options_path();
     for (line, words) in [
-        ("rte = 5", "nobody knows this key; there are bootstrap, data"),
+        ("rte = 5", "there is no such option; there are bootstrap, data"),
         ("rate = -5", "bytes a second"),
         ("rate = \"fast\"", "bytes a second"),
         ("threads = 0", "1 or more"),
@@ -84,14 +83,14 @@ fn what_makes_no_sense_is_left_out_with_a_sentence_and_stays_in_the_file() {
         ("data = [1]", "a list of texts"),
     ] {
         fs::write(&path, format!("{line}\n")).unwrap();
-        let kept = Kept::read(&folder_of(&store));
-        assert_eq!(kept.options, Options::default(), "{line}");
-        let [sentence] = kept.ignored.as_slice() else { panic!("{line}: {:?}", kept.ignored) };
+        let stored = StoredOptions::read(&folder_of(&store));
+        assert_eq!(stored.options, Options::default(), "{line}");
+        let [sentence] = stored.ignored.as_slice() else { panic!("{line}: {:?}", stored.ignored) };
         assert!(sentence.contains(words) && sentence.contains("node.toml"), "{sentence}");
-        // A start that keeps something else loses nothing of it.
+        // A start that stores another option keeps this entry.
         let other = Options { bootstrap: vec![entry(2)], ..Options::default() };
         let other = if line.starts_with("bootstrap") { typed() } else { other };
-        kept.keep(&other, &store).unwrap();
+        stored.save(&other, &store).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let key = line.split(' ').next().unwrap();
         assert!(text.contains(&format!("{key} = ")), "{text}");
@@ -99,7 +98,7 @@ fn what_makes_no_sense_is_left_out_with_a_sentence_and_stays_in_the_file() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_told_and_set_aside_before_it_is_replaced() {
+fn a_file_that_cannot_be_read_is_reported_and_set_aside_before_it_is_replaced() {
     let (_folder, store) = store();
     let path = store.options_path();
     let long = format!("# {}", "x".repeat(1 << 20));
@@ -107,14 +106,14 @@ fn a_file_that_cannot_be_read_is_told_and_set_aside_before_it_is_replaced() {
         [("rate = 1\nthreads 2\n", "line 2"), (long.as_str(), "longer"), ("\u{0}", "line 1")]
     {
         fs::write(&path, text).unwrap();
-        let kept = Kept::read(&folder_of(&store));
-        assert_eq!((&kept.options, kept.ignored.len()), (&Options::default(), 1));
-        let sentence = &kept.ignored[0];
-        assert!(sentence.contains(words) && sentence.contains("mend or delete"), "{sentence}");
-        kept.keep(&Options::default(), &store).unwrap();
+        let stored = StoredOptions::read(&folder_of(&store));
+        assert_eq!((&stored.options, stored.ignored.len()), (&Options::default(), 1));
+        let sentence = &stored.ignored[0];
+        assert!(sentence.contains(words) && sentence.contains("repair or delete"), "{sentence}");
+        stored.save(&Options::default(), &store).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), text, "nothing was typed");
-        kept.keep(&typed(), &store).unwrap();
-        assert_eq!(Kept::read(&folder_of(&store)).options, typed());
+        stored.save(&typed(), &store).unwrap();
+        assert_eq!(StoredOptions::read(&folder_of(&store)).options, typed());
     }
     let damaged = fs::read_dir(folder_of(&store).join("damaged")).unwrap();
     assert_eq!(damaged.count(), 3);

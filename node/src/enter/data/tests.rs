@@ -18,7 +18,7 @@ use crate::manifest::Draft;
 use crate::net::tests::played;
 use crate::tell::events::Sink;
 
-/// A run on the text in `folder/typed/text`, shared or not, and a node of it that may fetch so much.
+/// A node that may fetch `fetch_bytes`, in a run on the text in `folder/typed/text`, shared or not.
 fn here(folder: &Path, share: bool, fetch_bytes: u64) -> (Here, Fingerprint) {
     let typed = folder.join("typed/text");
     fs::create_dir_all(typed.parent().unwrap()).unwrap();
@@ -37,7 +37,7 @@ fn signed(work: Work) -> Manifest {
     Draft::new(&Run::new(key.peer(), 1), &work).unwrap().sign(&key).unwrap()
 }
 
-/// The same with the address of a folder that has its one file.
+/// The same data with the address of a folder that has its one file.
 fn named(work: &Work, url: &str) -> Work {
     let mut work = work.clone();
     work.data.hints = Hints { names: vec!["text".to_owned()], url: Some(url.to_owned()) };
@@ -47,7 +47,7 @@ fn named(work: &Work, url: &str) -> Work {
 fn lacking(found: Result<Files, EnterError>) -> Result<usize, String> {
     match found {
         Ok(Files::All(_)) => Ok(0),
-        Ok(Files::But(files)) => Ok(files.len()),
+        Ok(Files::Missing(files)) => Ok(files.len()),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -67,8 +67,8 @@ fn a_file_is_fetched_only_where_it_may_be() {
     };
     assert_eq!(at(3_400), Ok(1), "from a web server");
     assert!(at(0).unwrap_err().contains("https://localhost:1/"));
-    let told = look(true, 3_399).unwrap_err();
-    assert!(told.contains("--fetch-data") && told.contains("--data FILE"), "{told}");
+    let refused = look(true, 3_399).unwrap_err();
+    assert!(refused.contains("--fetch-data") && refused.contains("--data FILE"), "{refused}");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn what_is_named_or_was_fetched_is_not_fetched() {
     let typed = folder.path().join("typed");
     here.named = vec![typed.clone()];
     assert_eq!(lacking(here.look()), Ok(0), "in a folder that is named");
-    // A folder that has it no more is no reason to stop.
+    // A named folder that has lost the file is no reason to stop.
     fs::rename(typed.join("text"), folder.path().join("elsewhere")).unwrap();
     assert_eq!(lacking(here.look()), Ok(1));
     let kept = here.store.data_path(&file);
@@ -89,23 +89,23 @@ fn what_is_named_or_was_fetched_is_not_fetched() {
         assert_eq!(lacking(here.look()), Ok(0), "fetched before");
         assert!(here.open(&[]).is_ok());
     }
-    // Nor is it less here where nothing may be fetched any more.
+    // A fetched file counts, though nothing may be fetched any more.
     here.fetch_bytes = 0;
     assert_eq!(lacking(here.look()), Ok(0));
     here.fetch_bytes = 1 << 20;
-    // A damaged one is fetched again as far as it is damaged.
+    // The damaged pieces of a file are fetched again.
     let mut bytes = fs::read(&kept).unwrap();
     bytes[100] ^= 1;
     fs::write(&kept, bytes).unwrap();
     assert_eq!(lacking(here.look()), Ok(1));
     assert!(!kept.exists() && kept.with_extension("part").exists());
-    // Another file that is named is a mistake, whatever can be fetched.
+    // Another file that is named is a mistake, even where the right one can be fetched.
     here.named = vec![folder.path().join("wrong")];
     fs::write(&here.named[0], "another text").unwrap();
     assert!(lacking(here.look()).unwrap_err().contains("is not this run's file"));
 }
 
-/// What came of a file with the address of this machine, which no server is asked at.
+/// Whether a file came whose web address is this machine's own, at which no server may be asked.
 async fn came(share: bool, donor: impl Fn(Request) -> Option<Vec<u8>> + Send + 'static) -> String {
     let folder = tempfile::tempdir().unwrap();
     let (Here { manifest, store, .. }, file) = here(folder.path(), share, 1 << 20);
@@ -114,8 +114,8 @@ async fn came(share: bool, donor: impl Fn(Request) -> Option<Vec<u8>> + Send + '
         move |_, asked: &[u8]| donor(wire::open_request(asked).unwrap()).ok_or(Failure::Refused);
     let (net, _) = played(&[PeerId([1; 32])], answer);
     let sink = Sink::new(None, PeerId([2; 32]).into());
-    let tell = Teller::new(sink, Voice::Quiet, folder.path().to_owned());
-    match came_from_web(&net, &manifest, &store, &file, "text", &tell).await {
+    let console = Console::new(sink, Voice::Quiet, folder.path().to_owned());
+    match came_from_web(&net, &manifest, &store, &file, "text", &console).await {
         Ok(came) => {
             assert_eq!(came, store.has_data(&file));
             came.to_string()
@@ -132,8 +132,11 @@ async fn members_come_before_a_web_server_where_they_may_hand_it_out() {
         _ => Some(text()),
     };
     assert_eq!(came(true, has_it).await, "true");
-    // A server that is of no use is no reason to end where members may come.
+    // A server that cannot be used is no reason to end where members may have the file.
     assert_eq!(came(true, |_| None).await, "false");
-    let told = came(false, has_it).await;
-    assert!(told.contains("https://localhost:1/text") && told.contains("no address"), "{told}");
+    let refused = came(false, has_it).await;
+    assert!(
+        refused.contains("https://localhost:1/text") && refused.contains("no address"),
+        "{refused}"
+    );
 }

@@ -17,12 +17,12 @@ const FIRST: LogId = LogId([1; 16]);
 const PARAMETERS: usize = 10;
 const MEMBER: Member = Member { peer: PeerId([2; 32]), log: FIRST, incarnation: 1, weight: 5 };
 
-/// A run of some epochs, and what each left.
+/// A run of some epochs, and what each epoch left.
 struct Past {
     folder: tempfile::TempDir,
     store: Store,
     rules: Rules,
-    /// Genesis first.
+    /// The states by epoch, with genesis first.
     states: Vec<Snapshot>,
     links: Vec<(Head, Link)>,
     updates: Vec<Vec<u8>>,
@@ -59,7 +59,7 @@ fn encoded(epoch: u64) -> Vec<u8> {
 }
 
 impl Past {
-    /// With everything on disk: receipts, updates, and the checkpoints of `checkpoints`.
+    /// A folder with all receipts and updates, and the checkpoints of `checkpoints`.
     fn new(epochs: u64, checkpoints: &[u64]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path(), RUN).unwrap();
@@ -132,17 +132,18 @@ impl Past {
         self.store.begin(Some(FIRST), Origin::Random, 1).unwrap().journal.append(&[voted]).unwrap();
     }
 
-    /// The head that it comes back to, after checking that this is the state of that epoch.
+    /// The epoch that a restart resumes at, after checking that its state is the one of that epoch.
     fn recover(&self) -> (u64, Recovery) {
-        let tell = Teller::new(Sink::new(None, MEMBER.peer.into()), Voice::Quiet, PathBuf::new());
+        let console =
+            Console::new(Sink::new(None, MEMBER.peer.into()), Voice::Quiet, PathBuf::new());
         let begun = self.store.begin(Some(FIRST), Origin::Random, 1).unwrap();
-        let recovery = recover(&self.store, &self.rules, begun, &tell).unwrap();
+        let recovery = recover(&self.store, &self.rules, begun, &console).unwrap();
         let table = &recovery.snapshot.table;
         let epoch = table.header().epoch;
-        let place = usize::try_from(epoch).unwrap();
-        assert_eq!(table, &self.states[place].table);
-        assert_eq!(recovery.snapshot.state, self.states[place].state);
-        assert_eq!(recovery.recovered.lineage, self.links[..place]);
+        let index = usize::try_from(epoch).unwrap();
+        assert_eq!(table, &self.states[index].table);
+        assert_eq!(recovery.snapshot.state, self.states[index].state);
+        assert_eq!(recovery.recovered.lineage, self.links[..index]);
         (epoch, recovery)
     }
 
@@ -175,7 +176,7 @@ fn r21_without_an_update_the_head_is_the_one_before() {
     let past = Past::new(5, &[2]);
     fs::remove_file(past.update_path(4, &past.updates[3])).unwrap();
     assert_eq!(past.recover().0, 3);
-    // One that is damaged is as good as none, and is not looked at twice.
+    // A damaged update is as good as none, and is not read twice.
     let third = past.update_path(3, &past.updates[2]);
     let mut bytes = past.updates[2].clone();
     bytes[3] ^= 1;
@@ -185,7 +186,7 @@ fn r21_without_an_update_the_head_is_the_one_before() {
     assert!(past.is_same_voter());
 }
 
-/// Epochs that another program, or a memory that errs, would take elsewhere.
+/// Another program, or faulty memory, would take these epochs elsewhere.
 #[test]
 fn r21_an_outer_step_that_leads_elsewhere_is_not_taken() {
     let mut past = Past::new(3, &[1]);
@@ -206,23 +207,23 @@ fn a_damaged_checkpoint_costs_only_the_outer_steps_after_the_one_before() {
     assert!(!path.exists());
 }
 
-/// A state that the receipts do not lead to is used only when they do.
+/// A state that the receipts do not lead to is not used until they do.
 #[test]
 fn damaged_receipts_take_the_head_back_to_what_they_prove() {
     let past = Past::new(5, &[2, 5]);
     let path = past.path("receipts.log");
     let mut bytes = fs::read(&path).unwrap();
-    // In the record of epoch 4, about.
+    // Roughly in the record of epoch 4.
     let at = bytes.len() * 7 / 10;
     bytes[at] ^= 1;
     fs::write(&path, bytes).unwrap();
     assert_eq!(past.recover().0, 3);
     assert!(past.path("checkpoints/5.ckpt").exists(), "nothing is wrong with it");
-    // R1: whatever happened to the receipts, the votes bind.
+    // R1: the votes bind, whatever happened to the receipts.
     assert!(past.is_same_voter());
 }
 
-/// R19: it voted, and whoever asks for the bytes would not get them.
+/// R19: it has voted, and a peer that asks for the bytes would not get them.
 #[test]
 fn r19_a_vote_for_what_cannot_be_read_back_makes_another_voter() {
     let vote = encoded(99);
@@ -238,14 +239,14 @@ fn r19_a_vote_for_what_cannot_be_read_back_makes_another_voter() {
         assert_eq!(recovery.journal.start().log == FIRST, kept);
         assert_eq!(past.is_same_voter(), kept);
     }
-    // Of an epoch that is committed nobody asks for the vote.
+    // For a committed epoch no peer asks for the vote.
     let past = Past::new(2, &[2]);
     past.vote(2, &vote);
     past.recover();
     assert!(past.is_same_voter());
 }
 
-/// R19: it may have voted in epochs whose votes it has forgotten.
+/// R19: it may have voted in epochs whose votes were cut from its log.
 #[test]
 fn r19_a_head_behind_what_the_votes_go_back_to_makes_another_voter() {
     let past = Past::new(50, &[50]);

@@ -1,4 +1,4 @@
-//! Tests of what becomes of a tokenizer at a start.
+//! Tests of how a start finds the run's tokenizer.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use intellect_protocol::base::id::RunId;
 
 use super::*;
 
-/// The smallest vocabulary of RWKV World: the bytes.
+/// The smallest vocabulary of RWKV World: the 256 bytes.
 fn file() -> Vec<u8> {
     let lines = (0..256).map(|byte| format!("{} b'\\x{byte:02x}' 1\n", byte + 1));
     lines.collect::<String>().into_bytes()
@@ -47,7 +47,7 @@ fn a_tokenizer_is_named_once_and_kept() {
     assert_eq!(need(None).unwrap(), None);
     assert_eq!(store.tokenizer_part(7, 9).unwrap(), file()[7..16]);
     assert!(store.tokenizer_part(u64::MAX, 9).unwrap().is_empty());
-    // One that was damaged is asked for again.
+    // A file that was damaged is asked for again.
     fs::write(store.tokenizer_path(), "1 'a' 1\n").unwrap();
     assert_eq!(need(None).unwrap(), Some(Digest(vocabulary.digest)));
     assert!(store.tokenizer_part(0, 9).is_err(), "it is not handed out");

@@ -13,7 +13,7 @@ use super::*;
 use crate::config::Voice;
 use crate::fetch::part_of;
 use crate::net::tests::played;
-use crate::tell::Teller;
+use crate::tell::Console;
 use crate::tell::events::Sink;
 
 const HONEST: PeerId = PeerId([1; 32]);
@@ -22,7 +22,7 @@ const LIAR: PeerId = PeerId([3; 32]);
 
 type Answer = Result<Vec<u8>, Failure>;
 
-/// What a liar answers.
+/// How a liar answers a request.
 type Lie = fn(&[u8]) -> Answer;
 
 fn bytes() -> Vec<u8> {
@@ -33,7 +33,7 @@ fn fingerprint(bytes: &[u8]) -> Fingerprint {
     Fingerprint { digest: *blake3::hash(bytes).as_bytes(), bytes: bytes.len() as u64 }
 }
 
-/// What a donor of a file answers.
+/// How a donor of the file answers a request.
 fn answer(file: &[u8], request: &[u8]) -> Answer {
     let values = file.chunks(TREE_PIECE_BYTES).enumerate();
     let value = |(number, piece)| value_of(file.len() as u64, number, piece);
@@ -54,17 +54,17 @@ fn store(folder: &Path) -> Arc<Store> {
     Arc::new(Store::open(folder, RunId([1; 32])).unwrap())
 }
 
-/// One try with these donors, into `folder`; and whom it blames.
+/// One try with these donors, into `folder`. Returns also the peers that it blames.
 async fn fetch(
     folder: &Path,
     donors: &[PeerId],
     answer: impl Fn(PeerId, &[u8]) -> Answer + Send + 'static,
-) -> (Result<Came, StoreError>, Vec<PeerId>) {
+) -> (Result<Fetched, StoreError>, Vec<PeerId>) {
     let (net, blamed) = played(donors, answer);
     let sink = Sink::new(None, HONEST.into());
-    let tell = Teller::new(sink, Voice::Quiet, folder.to_owned());
+    let console = Console::new(sink, Voice::Quiet, folder.to_owned());
     let file = fingerprint(&bytes());
-    let mut meter = tell.meter_of_data("a file", &file);
+    let mut meter = console.meter_of_data("a file", &file);
     let came = data(&net, &store(folder), file, &mut meter).await;
     tokio::task::yield_now().await;
     let blamed = blamed.lock().unwrap().clone();
@@ -78,16 +78,16 @@ fn has_it(folder: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn all_of_it_comes_from_whoever_has_it() {
+async fn a_file_comes_whole_from_donors_that_have_it() {
     let folder = tempfile::tempdir().unwrap();
     let donors = [HONEST, OTHER];
     let (came, blamed) = fetch(folder.path(), &donors, |_, asked| answer(&bytes(), asked)).await;
-    assert_eq!((came.unwrap(), blamed), (Came::All, Vec::new()));
+    assert_eq!((came.unwrap(), blamed), (Fetched::All, Vec::new()));
     assert!(has_it(folder.path()));
 }
 
-/// Whoever sends another file, other values, pieces at another place, too much or too little is named, and
-/// costs nothing of what comes from others.
+/// A peer that sends another file, other values, pieces at another offset, too much or too little is blamed, and does
+/// not spoil what comes from others.
 #[tokio::test]
 async fn what_a_liar_sends_is_not_kept() {
     let lies: [(&str, Lie); 5] = [
@@ -114,17 +114,17 @@ async fn what_a_liar_sends_is_not_kept() {
             if peer == LIAR { lie(asked) } else { answer(&bytes(), asked) }
         };
         let (came, blamed) = fetch(folder.path(), &[HONEST, LIAR], play).await;
-        assert_eq!(came.unwrap(), Came::All, "{name}");
+        assert_eq!(came.unwrap(), Fetched::All, "{name}");
         assert!(blamed.iter().all(|peer| *peer == LIAR), "{name}: {blamed:?}");
         assert!(has_it(folder.path()), "{name}");
         let alone = tempfile::tempdir().unwrap();
         let (came, blamed) = fetch(alone.path(), &[LIAR], move |_, asked| lie(asked)).await;
-        assert_eq!((came.unwrap(), has_it(alone.path())), (Came::Nobody, false), "{name}");
+        assert_eq!((came.unwrap(), has_it(alone.path())), (Fetched::Nobody, false), "{name}");
         assert!(blamed.contains(&LIAR), "{name}");
     }
 }
 
-/// A donor that stops, and the next start.
+/// A donor stops, and the next start resumes.
 #[tokio::test]
 async fn what_has_come_is_not_fetched_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,9 +134,9 @@ async fn what_has_come_is_not_fetched_again() {
         *begun += 1;
         if *begun > 4 { Err(Failure::Refused) } else { answer(&bytes(), asked) }
     };
-    // One for the values, three for pieces; then it has nothing more to give.
+    // One request is for the values, three are for pieces; then the donor has nothing more to give.
     let (came, blamed) = fetch(folder.path(), &[HONEST], stops).await;
-    assert_eq!((came.unwrap(), blamed), (Came::Nobody, Vec::new()));
+    assert_eq!((came.unwrap(), blamed), (Fetched::Nobody, Vec::new()));
     assert!(!has_it(folder.path()));
     let asked = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&asked);
@@ -145,7 +145,7 @@ async fn what_has_come_is_not_fetched_again() {
         answer(&bytes(), asked)
     };
     let (came, _) = fetch(folder.path(), &[HONEST], counts).await;
-    assert_eq!(came.unwrap(), Came::All);
+    assert_eq!(came.unwrap(), Fetched::All);
     assert!(has_it(folder.path()));
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len(), 3, "{asked:?}");
@@ -155,7 +155,7 @@ async fn what_has_come_is_not_fetched_again() {
 #[tokio::test]
 async fn a_disk_that_refuses_a_piece_ends_it_and_keeps_the_rest() {
     let folder = tempfile::tempdir().unwrap();
-    // Nothing can be written where a folder lies.
+    // No file can be written where there is a folder.
     let file = fingerprint(&bytes());
     let path = store(folder.path()).data_path(&file).with_extension("part");
     fs::create_dir_all(&path).unwrap();
@@ -167,5 +167,5 @@ async fn a_disk_that_refuses_a_piece_ends_it_and_keeps_the_rest() {
         _ => answer(&bytes(), asked),
     };
     let (came, _) = fetch(folder.path(), &[HONEST], no_tree).await;
-    assert_eq!(came.unwrap(), Came::All);
+    assert_eq!(came.unwrap(), Fetched::All);
 }

@@ -1,9 +1,8 @@
-//! What a web server is asked: one file over https, from a byte on.
+//! Asks a web server for one file over https, from a byte on.
 //!
-//! The address comes from an organiser, and a redirect from a stranger. Every one of them has to be
-//! https, and its name has to lead to the internet, which is looked at where the name is resolved: the
-//! connection goes to the very address that was looked at. No proxy of the environment is used, since
-//! it would look by itself.
+//! The address comes from an organiser, and a redirect from an unknown server. Each must be https, and its name must
+//! resolve to an address of the internet. That is checked where the name is resolved, so the connection goes to the
+//! checked address itself. A proxy of the environment is not used, since it would resolve names itself.
 
 use std::fmt;
 use std::io::Read;
@@ -18,42 +17,39 @@ use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Body, BodyReader};
 
-use super::error::{WebError, Why};
+use super::error::{WebAddress, WebError, Why};
 use super::public::is_public;
 
-/// What a client does and believes.
+/// What a client may do and which certificates it believes.
 #[derive(Clone)]
 pub(super) struct WebRules {
-    /// Whom it connects with.
+    /// The addresses that it may connect to.
     pub(super) allows: fn(IpAddr) -> bool,
-    /// By whom a server has to be vouched for.
+    /// The authorities whose certificates it believes.
     pub(super) roots: RootCerts,
     /// How long it waits for a name, a connection, or a byte.
     pub(super) patience: Duration,
-    /// Between two tries.
     pub(super) pause: Duration,
 }
 
-/// Asks servers within the rules.
+/// Asks servers for files, within the rules.
 pub(super) struct Client {
     agent: Agent,
     patience: Duration,
 }
 
-/// What a server sends.
+/// The answer of a server, while it arrives.
 pub(super) struct Download {
-    /// The address that sends it, after all redirects.
-    pub(super) place: String,
-    /// Whether it calls it a web page.
-    pub(super) is_page: bool,
-    /// Which byte of the file comes first.
+    /// Where it comes from, after all redirects.
+    pub(super) source: WebAddress,
+    /// Index of its first byte in the file.
     pub(super) offset: u64,
     body: BodyReader<'static>,
     patience: Duration,
 }
 
 impl WebRules {
-    /// The internet, as browsers know it.
+    /// The rules for the internet: public addresses, and the certificates that browsers believe.
     pub(super) fn public() -> Self {
         let (patience, pause) = (Duration::from_secs(30), super::PAUSE);
         Self { allows: is_public, roots: RootCerts::WebPki, patience, pause }
@@ -88,74 +84,71 @@ impl Client {
         Self { agent, patience: rules.patience }
     }
 
-    /// Asks for the file of so many bytes at `url`, from byte `offset` on; from the first one on where the
-    /// server does not do that.
+    /// Asks for the file of so many bytes at `url`, from byte `offset` on; from the first byte on if the server does not
+    /// support that.
     ///
     /// # Errors
-    /// There is no such file there, or none of that length.
+    /// There is no such file, or it has another length.
     pub(super) fn ask(&self, url: &str, offset: u64, bytes: u64) -> Result<Download, WebError> {
-        let (place, response) = self.follow(url, offset)?;
+        let (source, response) = self.follow(url, offset)?;
         match response.status().as_u16() {
             206 if offset > 0 && is_rest(&response, offset, bytes) => {
-                self.answer(place, response, offset, bytes)
+                self.answer(source, response, offset, bytes)
             }
             206 | 416 if offset > 0 => self.ask(url, 0, bytes),
-            200 => self.answer(place, response, 0, bytes),
-            other => Err(Why::Status(other).at(&(place, false))),
+            200 => self.answer(source, response, 0, bytes),
+            other => Err(Why::Status(other).at(&source)),
         }
     }
 
     fn answer(
         &self,
-        place: String,
+        mut source: WebAddress,
         response: Response<Body>,
         offset: u64,
         bytes: u64,
     ) -> Result<Download, WebError> {
         let body = response.into_body();
-        let is_page = body.mime_type() == Some("text/html");
+        source.is_page = body.mime_type() == Some("text/html");
         if let Some(length) = body.content_length()
             && offset.checked_add(length) != Some(bytes)
         {
             let has = offset.saturating_add(length);
-            return Err(Why::Length { has, wanted: bytes }.at(&(place, is_page)));
+            return Err(Why::Length { has, wanted: bytes }.at(&source));
         }
         let (body, patience) = (body.into_reader(), self.patience);
-        Ok(Download { place, is_page, offset, body, patience })
+        Ok(Download { source, offset, body, patience })
     }
 
-    /// Goes where a server leads, which a browser would do too, but not everywhere.
-    fn follow(&self, url: &str, offset: u64) -> Result<(String, Response<Body>), WebError> {
-        let mut place = (url.to_owned(), false);
+    /// Follows redirects, but fewer than a browser, and only to allowed addresses.
+    fn follow(&self, url: &str, offset: u64) -> Result<(WebAddress, Response<Body>), WebError> {
+        let mut source = WebAddress { url: url.to_owned(), is_page: false };
         for _ in 0..=REDIRECTS_MAX {
-            let mut request = self.agent.get(&place.0);
+            let mut request = self.agent.get(&source.url);
             if offset > 0 {
                 request = request.header(header::RANGE, format!("bytes={offset}-"));
             }
-            let response = request.call().map_err(|error| self.why(error).at(&place))?;
+            let response = request.call().map_err(|error| why(error, self.patience).at(&source))?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return Ok((place.0, response));
+                return Ok((source, response));
             }
             let to = response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok());
-            let next = joined(&place.0, to.ok_or_else(|| Why::Nowhere.at(&place))?);
+            let next = joined(&source.url, to.ok_or_else(|| Why::Nowhere.at(&source))?);
             if !next.starts_with("https://") {
-                return Err(Why::NotHttps(next).at(&place));
+                return Err(Why::NotHttps(next).at(&source));
             }
-            place.0 = next;
+            source.url = next;
         }
-        Err(Why::Redirects(REDIRECTS_MAX).at(&(url.to_owned(), false)))
-    }
-
-    fn why(&self, error: ureq::Error) -> Why {
-        why(error, self.patience)
+        let source = WebAddress { url: url.to_owned(), is_page: false };
+        Err(Why::Redirects(REDIRECTS_MAX).at(&source))
     }
 }
 
 impl Download {
-    /// Some of what comes next; nothing at the end.
+    /// Reads some of the next bytes; 0 at the end.
     ///
     /// # Errors
-    /// The line fails, or is silent.
+    /// The connection fails, or nothing comes for too long.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Why> {
         self.body.read(buffer).map_err(|error| why(error.into(), self.patience))
     }
@@ -181,13 +174,13 @@ fn why(error: ureq::Error, patience: Duration) -> Why {
     }
 }
 
-/// Whether this is the rest of the file from `offset` on.
+/// Whether the response is the rest of the file from `offset` on.
 fn is_rest(response: &Response<Body>, offset: u64, bytes: u64) -> bool {
-    let told = response.headers().get(header::CONTENT_RANGE).and_then(|told| told.to_str().ok());
-    told == Some(&format!("bytes {offset}-{}/{bytes}", bytes.saturating_sub(1)))
+    let range = response.headers().get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok());
+    range == Some(&format!("bytes {offset}-{}/{bytes}", bytes.saturating_sub(1)))
 }
 
-/// Where a redirect from `base` leads (RFC 3986, §5.2, without the dots, which servers understand).
+/// The address that a redirect from `base` means (RFC 3986, §5.2, without the dots, which servers understand).
 fn joined(base: &str, to: &str) -> String {
     let to = to.split('#').next().unwrap_or_default();
     let scheme = to.split(['/', '?']).next().unwrap_or_default();
@@ -207,13 +200,13 @@ fn joined(base: &str, to: &str) -> String {
     }
 }
 
-/// Resolves names to those addresses only that are allowed.
+/// Resolves names, and returns only addresses that are allowed.
 struct Guarded {
     allows: fn(IpAddr) -> bool,
     inner: DefaultResolver,
 }
 
-/// No address of a name is allowed; this is one of them.
+/// No address of a name is allowed; this is the first of them.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is no address of the internet")]
 struct Private(IpAddr);
@@ -226,12 +219,14 @@ impl Resolver for Guarded {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let all = match self.inner.resolve(uri, config, timeout) {
-            // What a name server answers, or that there is none.
+            // The name server does not know the name, or there is no name server.
             Err(ureq::Error::Io(_)) => return Err(ureq::Error::HostNotFound),
             all => all?,
         };
         let mut allowed = self.empty();
-        all.iter().filter(|at| (self.allows)(at.ip())).for_each(|at| allowed.push(*at));
+        for at in all.iter().filter(|at| (self.allows)(at.ip())) {
+            allowed.push(*at);
+        }
         match all.first() {
             Some(first) if allowed.is_empty() => {
                 Err(ureq::Error::Other(Box::new(Private(first.ip()))))
@@ -247,7 +242,7 @@ impl fmt::Debug for Guarded {
     }
 }
 
-/// Redirects on the way to a file.
+/// Most redirects on the way to a file.
 const REDIRECTS_MAX: usize = 3;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Why a file did not come from a web server, and what to do about it.
+//! Why a file did not come from a web server, and what a person can do about it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,108 +7,111 @@ use intellect_protocol::base::id::Digest;
 
 use crate::store::StoreError;
 
-/// Why a file has not come from the web server that a manifest names.
+/// Why a file did not come from the web server that a manifest names.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WebError {
-    /// Whoever keeps the server, the line to it, or the organiser is at fault.
-    #[error("cannot fetch the run's data from {place}: {why}{}; {}", page(*.is_page), .why.remedy())]
+    /// The server, the connection to it, or the address in the manifest is at fault.
+    #[error("cannot fetch the run's data from {}: {why}{}; {}", at.url, page(at.is_page), .why.remedy())]
     Server {
-        /// The address, after all redirects.
-        place: String,
-        /// Whether it calls what it sends a web page.
-        is_page: bool,
-        /// What went wrong.
+        /// The server that was asked, after all redirects.
+        at: WebAddress,
         why: Why,
     },
-    /// It cannot be kept.
     #[error(transparent)]
     Disk(#[from] StoreError),
+}
+
+/// The address of a server's answer.
+#[derive(Clone, Debug)]
+pub(crate) struct WebAddress {
+    pub(super) url: String,
+    /// Whether the answer is a web page, by its own type.
+    pub(super) is_page: bool,
 }
 
 /// What went wrong with a server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Why {
-    /// Nothing, or not for us.
+    /// The status of the answer is an error.
     #[error("{}", status(*.0))]
     Status(u16),
-    /// It says so before it sends anything.
-    #[error("what is there has {has} bytes, and the run's file has {wanted}")]
+    /// The answer announces another length than that of the run's file.
+    #[error("the file there has {has} bytes, and the run's file has {wanted}")]
     Length {
-        /// What it says.
+        /// Length in bytes that the server announces.
         has: u64,
-        /// What the manifest says.
+        /// Length in bytes that the manifest states.
         wanted: u64,
     },
-    /// It does not stop.
+    /// The server sends more bytes than the file has.
     #[error("it sends more than the {wanted} bytes of the run's file")]
     More {
-        /// What the manifest says.
+        /// Length in bytes that the manifest states.
         wanted: u64,
     },
-    /// It stops too soon.
+    /// The server ends the answer too early.
     #[error("it ends after {came} of {wanted} bytes")]
     Fewer {
-        /// So many, with those of before.
+        /// Bytes that have come, with those of earlier tries.
         came: u64,
-        /// What the manifest says.
+        /// Length in bytes that the manifest states.
         wanted: u64,
     },
-    /// The length is right.
+    /// The file has the right length and another digest.
     #[error("it gave another file than the run's, with BLAKE3 {}; nothing of it is kept", .found.hex())]
     Another {
-        /// What came.
+        /// BLAKE3 digest of the file that came.
         found: Digest,
-        /// Whether part of it came earlier, and may be what is wrong.
+        /// Whether a part of it came in an earlier try, and may be what is wrong.
         resumed: bool,
     },
-    /// The value of this piece is known.
+    /// A piece does not have the value that a member handed out for it.
     #[error("it gave another file than the run's from byte {offset} on, of which nothing is kept")]
     Piece {
-        /// Where it begins.
+        /// Index of the piece's first byte in the file.
         offset: u64,
     },
-    /// A redirect.
-    #[error("it leads to {0}, which is not https")]
+    /// A redirect leads to an address that is not https.
+    #[error("it redirects to {0}, which is not https")]
     NotHttps(String),
-    /// A redirect to nowhere.
-    #[error("it leads elsewhere and does not say where")]
+    /// A redirect names no address.
+    #[error("it redirects and does not say where")]
     Nowhere,
-    /// A chain of redirects.
-    #[error("it leads from one address to the next, more than {0} times")]
+    /// There are more redirects than are followed.
+    #[error("it redirects more than {0} times")]
     Redirects(usize),
-    /// It would be a machine of this house.
-    #[error("its name leads to {0}, which is no address of the internet")]
+    /// The name resolves to an address that only this network knows.
+    #[error("its name means {0}, which is no address of the internet")]
     Private(IpAddr),
-    /// No such host, or no name server.
+    /// The name does not exist, or there is no name server.
     #[error("its name was not found")]
     NoName,
-    /// A certificate, mostly.
+    /// Mostly its certificate is not believed.
     #[error("TLS failed ({0})")]
     Tls(String),
-    /// It connects or sends no longer.
+    /// It does not connect, or nothing has come for this long.
     #[error("nothing has come for {} s", .0.as_secs())]
     Silent(Duration),
-    /// The line, or the server.
+    /// The connection or the server failed.
     #[error("the connection failed ({0})")]
     Broken(String),
-    /// It cannot be kept.
     #[error(transparent)]
     Disk(#[from] StoreError),
 }
 
 impl WebError {
-    /// Whether it may go better soon.
+    /// Whether a later try may succeed.
     pub(super) fn is_passing(&self) -> bool {
         matches!(self, Self::Server { why, .. } if why.is_passing())
     }
 }
 
 impl Why {
-    /// The same with the address at which it was so, and whether that calls what it sends a web page.
-    pub(super) fn at(self, (place, is_page): &(String, bool)) -> WebError {
+    /// The same error, with the address where it happened.
+    pub(super) fn at(self, at: &WebAddress) -> WebError {
         match self {
             Self::Disk(error) => WebError::Disk(error),
-            why => WebError::Server { place: place.clone(), is_page: *is_page, why },
+            why => WebError::Server { at: at.clone(), why },
         }
     }
 
@@ -133,14 +136,14 @@ impl Why {
     fn remedy(&self) -> &'static str {
         match self {
             why if why.is_passing() => {
-                "start again later, what has come is kept; or get the file elsewhere and name it with \
+                "start again later (what has arrived is kept), or get the file elsewhere and name it with \
                  --data FILE"
             }
             Self::NoName => {
-                "look whether this machine is online; or get the file elsewhere and name it with --data FILE"
+                "check that this machine is online, or get the file elsewhere and name it with --data FILE"
             }
             _ => {
-                "tell the organiser of the run, who has named this address; get the file elsewhere and name \
+                "tell the organiser of the run, who chose this address, or get the file elsewhere and name \
                  it with --data FILE"
             }
         }
@@ -150,7 +153,7 @@ impl Why {
 fn status(code: u16) -> String {
     match code {
         404 | 410 => format!("there is no such file ({code})"),
-        401 | 403 => format!("the file is not for everybody ({code})"),
+        401 | 403 => format!("the server denies access to the file ({code})"),
         _ => format!("it answers with status {code}"),
     }
 }

@@ -1,14 +1,14 @@
-//! Which addresses are those of the internet, where an address may come from a stranger.
+//! Which IP addresses belong to the internet, for addresses that may come from a stranger.
 //!
-//! Whoever names a host can have its name lead anywhere: to this machine, to a router of this house, to
-//! the desk of a cloud. So nothing is asked that is not everybody's to ask (the registries of special
-//! addresses: RFC 6890, with the blocks that were added since).
+//! The owner of a host name can have it mean any address: this machine, a router at home, the metadata service of a
+//! cloud. So a node asks only addresses that are public (the registries of special addresses: RFC 6890, with the
+//! blocks that were added since).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use intellect_bootstrap::address::{Scope, scope_of};
 
-/// Whether anybody on the internet means the same machine by this address.
+/// Whether this address means the same machine everywhere on the internet.
 pub(super) fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),
@@ -18,9 +18,9 @@ pub(super) fn is_public(ip: IpAddr) -> bool {
 
 fn is_public_v4(ip: Ipv4Addr) -> bool {
     let special = match ip.octets() {
-        // This network, multicast and what is reserved.
+        // This network, multicast and reserved addresses.
         [0 | 224..=255, ..] => true,
-        // Protocols of the IETF, the old 6to4 relays, measurements of networks.
+        // Protocols of the IETF, the old 6to4 relays, benchmarks of networks.
         [192, 0, 0, _] | [192, 88, 99, _] | [198, 18..=19, ..] => true,
         _ => ip.is_documentation(),
     };
@@ -33,9 +33,9 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             is_public_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
         }
-        // Protocols of the IETF with Teredo, documentation, and 6to4, which may have any IPv4 in it.
+        // Protocols of the IETF with Teredo, documentation, and 6to4, which may contain any IPv4 address.
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => false,
-        // All else that is one machine's: not ::ffff:0:0/96, fc00::/7, fe80::/10, ff00::/8 and the like.
+        // All other addresses of single machines: not ::ffff:0:0/96, fc00::/7, fe80::/10, ff00::/8 and the like.
         [0x2000..=0x3fff, ..] => true,
         _ => false,
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_everybodys_to_ask_is_asked() {
+    fn only_addresses_of_the_internet_are_asked() {
         let is = |text: &str| is_public(text.parse().unwrap());
         for ip in [
             "1.1.1.1",

@@ -1,6 +1,6 @@
-//! Files from a web server that plays every mistake.
+//! Files from a web server that makes every mistake.
 //!
-//! The server is one of this machine, which the rules of the internet refuse: the tests have their own.
+//! The server runs on this machine, which the rules of the internet refuse; so the tests have rules of their own.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -18,8 +18,8 @@ use super::*;
 
 const MIB: usize = TREE_PIECE_BYTES;
 
-/// What a server does with a connection: the head of a request, and what goes back. It then closes the
-/// connection, or says nothing more.
+/// What a server does with a connection: from the head of a request to its answer. Then it closes the connection, or
+/// sends nothing more.
 type Play = fn(&str) -> (Vec<u8>, Then);
 
 #[derive(PartialEq)]
@@ -31,12 +31,11 @@ enum Then {
 struct Server {
     port: u16,
     roots: RootCerts,
-    /// The heads of all requests.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
-    /// Runs as long as the process.
+    /// The server runs as long as the process.
     fn start(play: Play) -> Self {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let der = CertificateDer::from(made.cert.der().to_vec());
@@ -53,7 +52,7 @@ impl Server {
         let noted = Arc::clone(&asked);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                // Whoever refuses the certificate breaks off.
+                // A client that refuses the certificate breaks off.
                 let _ = serve(stream.unwrap(), &config, play, &noted);
             }
         });
@@ -71,7 +70,7 @@ impl Server {
         format!("https://localhost:{}/text", self.port)
     }
 
-    /// How many requests there were, and what bytes the last one asked for.
+    /// How many requests there were, and the range of bytes in the last one.
     fn asked(&self) -> (usize, Option<String>) {
         let asked = self.asked.lock().unwrap();
         let range = |head: &String| {
@@ -102,7 +101,7 @@ fn serve(
     stream.write_all(&answer)?;
     stream.flush()?;
     if then == Then::Hang {
-        // Until the client has enough of it.
+        // Until the client closes the connection.
         let _ = stream.read(&mut [0]);
         return Ok(());
     }
@@ -126,7 +125,7 @@ fn tree() -> Tree {
         .unwrap()
 }
 
-/// An answer with this first line and these headers.
+/// An answer with this first line, these headers and this body.
 fn answer(head: &str, body: &[u8]) -> Vec<u8> {
     [format!("HTTP/1.1 {head}\r\n\r\n").as_bytes(), body].concat()
 }
@@ -139,7 +138,7 @@ fn store(folder: &Path) -> Store {
     Store::open(folder, RunId([1; 32])).unwrap()
 }
 
-/// One call, with what was shown.
+/// One call, and the progress that it showed.
 fn fetched(server: &Server, folder: &Path, rules: &WebRules) -> (Result<(), WebError>, Vec<u64>) {
     let mut shown = Vec::new();
     let show = &mut |have| shown.push(have);
@@ -153,7 +152,7 @@ fn has_it(folder: &Path) -> bool {
     store.has_data(&file) && fs::read(store.data_path(&file)).unwrap() == bytes()
 }
 
-/// What is said of a server that plays this, and how often it was asked; nothing is there then.
+/// The error with such a server, and how often the server was asked; no file is there then.
 fn refusal(play: Play) -> (String, usize) {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(play);
@@ -199,7 +198,7 @@ fn host(head: &str) -> &str {
 }
 
 #[test]
-fn what_is_not_the_file_is_told_with_the_cause() {
+fn what_is_not_the_file_is_refused_with_the_cause() {
     let cases: [(Play, usize, &[&str]); 8] = [
         (
             |_| (answer("404 Not Found\r\nContent-Length: 0", b""), Then::Close),
@@ -223,7 +222,7 @@ fn what_is_not_the_file_is_told_with_the_cause() {
         (
             |_| (answer("200 OK\r\nContent-Length: 2097229", &bytes()[..9]), Then::Close),
             5,
-            &["the connection failed", "later, what has come is kept"],
+            &["the connection failed", "later (what has arrived is kept)"],
         ),
         (|_| (answer("503 Busy\r\nContent-Length: 0", b""), Then::Close), 5, &["status 503"]),
         (
@@ -234,54 +233,54 @@ fn what_is_not_the_file_is_told_with_the_cause() {
         (|_| (answer("304 Not Modified", b""), Then::Close), 1, &["status 304"]),
     ];
     for (play, requests, words) in cases {
-        let (told, asked) = refusal(play);
-        assert!(told.starts_with("cannot fetch the run's data from https://localhost:"), "{told}");
-        assert!(words.iter().all(|words| told.contains(words)), "{words:?}: {told}");
-        assert_eq!(asked, requests, "{told}");
+        let (refused, asked) = refusal(play);
+        assert!(
+            refused.starts_with("cannot fetch the run's data from https://localhost:"),
+            "{refused}"
+        );
+        assert!(words.iter().all(|words| refused.contains(words)), "{words:?}: {refused}");
+        assert_eq!(asked, requests, "{refused}");
     }
 }
 
 #[test]
 fn a_redirect_leads_nowhere_but_over_https_to_the_internet() {
     let to: [(Play, &str); 6] = [
-        (|_| to("http://localhost/text"), "leads to http://localhost/text, which is not https"),
-        (|_| to("file:///etc/passwd"), "leads to file:///etc/passwd, which is not https"),
-        (
-            |_| to("https://127.0.0.2/"),
-            "https://127.0.0.2/: its name leads to 127.0.0.2, which is no",
-        ),
-        (|_| to("https://[::ffff:10.0.0.1]/"), "leads to ::ffff:10.0.0.1, which is no address"),
-        (|_| to("text"), "from one address to the next, more than 3 times"),
+        (|_| to("http://localhost/text"), "redirects to http://localhost/text, which is not https"),
+        (|_| to("file:///etc/passwd"), "redirects to file:///etc/passwd, which is not https"),
+        (|_| to("https://127.0.0.2/"), "https://127.0.0.2/: its name means 127.0.0.2, which is no"),
+        (|_| to("https://[::ffff:10.0.0.1]/"), "means ::ffff:10.0.0.1, which is no address"),
+        (|_| to("text"), "it redirects more than 3 times"),
         (|_| (answer("301 Moved\r\nContent-Length: 0", b""), Then::Close), "does not say where"),
     ];
     for (play, words) in to {
-        let (told, asked) = refusal(play);
-        assert!(told.contains(words), "{words}: {told}");
+        let (refused, asked) = refusal(play);
+        assert!(refused.contains(words), "{words}: {refused}");
         assert_eq!(asked, if words.contains("3 times") { 4 } else { 1 });
     }
 }
 
-fn to(place: &str) -> (Vec<u8>, Then) {
-    (answer(&format!("302 Found\r\nLocation: {place}\r\nContent-Length: 0"), b""), Then::Close)
+fn to(url: &str) -> (Vec<u8>, Then) {
+    (answer(&format!("302 Found\r\nLocation: {url}\r\nContent-Length: 0"), b""), Then::Close)
 }
 
-/// With the rules of the internet nobody asks this machine, nor believes what it says of itself.
+/// Under the rules of the internet a node neither asks this machine nor believes its certificate.
 #[test]
 fn the_rules_of_the_internet_refuse_this_machine() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| whole(&bytes()));
     let mut rules = WebRules { pause: Duration::ZERO, ..WebRules::public() };
-    let told = fetched(&server, folder.path(), &rules).0.unwrap_err().to_string();
-    assert!(told.contains("no address of the internet"), "{told}");
+    let refused = fetched(&server, folder.path(), &rules).0.unwrap_err().to_string();
+    assert!(refused.contains("no address of the internet"), "{refused}");
     rules.allows = |_| true;
-    let told = fetched(&server, folder.path(), &rules).0.unwrap_err().to_string();
-    assert!(told.contains("TLS failed ("), "{told}");
+    let refused = fetched(&server, folder.path(), &rules).0.unwrap_err().to_string();
+    assert!(refused.contains("TLS failed ("), "{refused}");
     assert_eq!(server.asked().0, 0);
-    // A label of 64 letters: nobody needs to be asked for it.
+    // A label of 64 letters cannot exist, so no server is asked for it.
     let url = format!("https://{}.example/text", "a".repeat(64));
     let (stop, show) = (CancellationToken::new(), &mut |_| ());
-    let told = fetch(&rules, &store(folder.path()), file(), &url, &stop, show).unwrap_err();
-    assert!(told.to_string().contains("name was not found"), "{told}");
+    let refused = fetch(&rules, &store(folder.path()), file(), &url, &stop, show).unwrap_err();
+    assert!(refused.to_string().contains("name was not found"), "{refused}");
 }
 
 #[test]
@@ -292,10 +291,10 @@ fn a_server_that_falls_silent_is_given_up() {
     });
     let rules = WebRules { patience: Duration::from_millis(500), ..server.rules() };
     let (result, shown) = fetched(&server, folder.path(), &rules);
-    let told = result.unwrap_err().to_string();
-    assert!(told.contains("nothing has come for 0 s") && told.contains("is kept"), "{told}");
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains("nothing has come for 0 s") && error.contains("is kept"), "{error}");
     assert!(shown.contains(&(MIB as u64)));
-    // Each try asks for the rest.
+    // Each try asks for the rest of the file.
     assert_eq!(server.asked(), (5, Some("bytes=1048576-".to_owned())));
 }
 
@@ -314,7 +313,7 @@ fn nobody_waits_for_a_transfer_that_was_stopped() {
     assert!(!has_it(folder.path()));
 }
 
-/// What has come before: the first piece, and half of another.
+/// What has come before: the first piece, and half of the second.
 fn begun(folder: &Path, bytes: &[u8]) {
     let part = store(folder).receive_data(&file(), None).unwrap();
     part.put(0, &bytes[..MIB + MIB / 2]).unwrap();
@@ -356,7 +355,7 @@ fn a_restart_goes_on_where_the_server_can() {
     }
 }
 
-/// What lay there was damaged: the server is asked for all of it before it is blamed.
+/// The stored part was damaged: the server is asked for the whole file before it is blamed.
 #[test]
 fn a_damaged_begin_is_fetched_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -372,14 +371,14 @@ fn a_damaged_begin_is_fetched_again() {
     });
     fetched(&server, folder.path(), &server.rules()).0.unwrap();
     assert!(has_it(folder.path()) && server.asked().0 == 2);
-    // All of it is there, and damaged.
+    // All of the file is there, and damaged.
     fs::write(store(folder.path()).data_path(&file()), &wrong).unwrap();
     store(folder.path()).reopen_data(&file()).unwrap();
     fetched(&server, folder.path(), &server.rules()).0.unwrap();
     assert!(has_it(folder.path()) && server.asked().0 == 3);
 }
 
-/// A member has handed out the values before: the first wrong piece ends it, and those before it stay.
+/// A member has handed out the values before: the first wrong piece ends the transfer, and those before it are kept.
 #[test]
 fn each_piece_is_checked_where_its_value_is_known() {
     let folder = tempfile::tempdir().unwrap();
@@ -391,15 +390,15 @@ fn each_piece_is_checked_where_its_value_is_known() {
         whole(&wrong)
     });
     let (result, shown) = fetched(&server, folder.path(), &server.rules());
-    let told = result.unwrap_err().to_string();
-    assert!(told.contains("another file than the run's from byte 1048576 on"), "{told}");
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains("another file than the run's from byte 1048576 on"), "{error}");
     assert_eq!(shown, [0, MIB as u64]);
     let part = store(folder.path()).receive_data(&file(), Some(&tree())).unwrap();
-    assert_eq!(part.held().into_iter().collect::<Vec<_>>(), [0]);
+    assert_eq!(part.present().into_iter().collect::<Vec<_>>(), [0]);
 }
 
 #[test]
-fn a_disk_that_refuses_a_piece_is_told_of() {
+fn a_disk_that_refuses_a_piece_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = store(folder.path()).data_path(&file()).with_extension("part");
     fs::create_dir_all(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Dialling: entry points, members, and connections for bulk.
+//! Dialling of entry points and members, of connections for bulk, and the search for relays.
 
 use std::time::Duration;
 
@@ -20,70 +20,73 @@ impl Actor {
     pub(super) fn redial(&mut self, now: Instant) {
         for (peer, addresses) in self.entries.due(now) {
             let condition = PeerCondition::DisconnectedAndNotDialing;
-            match self.carrier.dial(dial::for_messages(peer, addresses, condition)) {
+            match self.swarm.dial(dial::for_messages(peer, addresses, condition)) {
                 Ok(_) => {}
-                // It was found in another way meanwhile.
+                // It is connected already, in another way.
                 Err(DialError::DialPeerConditionFalse(_)) => self.entries.up(&peer),
                 Err(error) => _ = self.entries.failed(&peer, error, now),
             }
         }
         let due = self.members.due(now);
-        for (peer, addresses) in due.into_iter().filter(|(peer, _)| self.lobby.may_dial(peer)) {
+        for (peer, addresses) in due.into_iter().filter(|(peer, _)| self.pending.may_dial(peer)) {
             // A ring connection may have outlived the one for messages.
             let condition = PeerCondition::NotDialing;
-            match self.carrier.dial(dial::for_messages(peer, addresses, condition)) {
+            match self.swarm.dial(dial::for_messages(peer, addresses, condition)) {
                 Ok(_) | Err(DialError::DialPeerConditionFalse(_)) => {}
                 Err(_) => self.members.peers.failed(&peer, now),
             }
         }
     }
 
-    /// Opens a ring stream on a connection of its own where one can be had (R41); an earlier one to this peer is
-    /// closed, since whoever asks for another has no more use for it.
+    /// Opens a ring stream, on a connection of its own where possible (R41), and closes an earlier one to
+    /// this peer, which is of no more use.
     pub(super) fn open_ring(&mut self, peer: PeerId, reply: Responder<ByteStream, StreamError>) {
         let Some(entry) = self.members.peers.get(&peer).filter(|peer| peer.control().is_some())
         else {
-            // Nobody waits any longer, if this fails.
+            // Fails only where nobody waits any longer.
             let _ = reply.send(Err(StreamError::NotConnected));
             return;
         };
         for connection in entry.of(Purpose::Ring).filter(|connection| connection.dialled) {
-            self.carrier.swarm.close_connection(connection.id);
+            self.swarm.close(connection.id);
         }
-        let (ways, none) = (entry.direct_addresses(), (Vec::new(), Vec::new()));
+        let mut ways: [_; 2] = entry.direct_addresses().into();
         let way = self.reached.way(peer, Instant::now());
         if way == Way::Tried {
-            let trial = self.carrier.dial_ring(RingDial::trial(peer, ways.clone()));
+            let trial = self.swarm.dial_ring(RingDial::trial(peer, ways.concat()));
             self.trials.extend(trial);
         }
-        self.dial_ring(RingDial::new(peer, if way == Way::Own { ways } else { none }, reply));
+        if way != Way::Own {
+            ways = Default::default();
+        }
+        self.dial_ring(RingDial::new(peer, ways, reply));
     }
 
-    /// Tries what has not been tried yet; the connection for messages is the last resort.
+    /// Tries the next addresses; the connection for messages is the last resort.
     pub(super) fn dial_ring(&mut self, mut dial: RingDial) {
         while let Some(options) = dial.next() {
-            if let Some(id) = self.carrier.dial_ring(options) {
+            if let Some(id) = self.swarm.dial_ring(options) {
                 self.dials.insert(id, dial);
                 return;
             }
         }
         match self.members.peers.control(&dial.peer) {
-            Some(connection) => self.carrier.open_ring(connection, dial),
+            Some(connection) => self.swarm.open_ring(connection, dial),
             None => _ = dial.reply.send(Err(StreamError::NotConnected)),
         }
     }
 
-    /// Looks for a relay where one is needed, and tells what has changed.
+    /// Asks for a relay where one is needed, and reports a change of reachability.
     pub(super) fn settle_reachability(&mut self, now: Instant) {
         let state = self.evidence.conclude(now);
-        // Whoever listens on private addresses only will need a relay, and gains nothing by waiting (R43).
+        // A node on private addresses only will need a relay, and gains nothing by waiting (R43).
         let enclosed = match state {
             Reachability::Closed | Reachability::Relayed => true,
-            Reachability::Unknown => self.carrier.listens_privately(),
+            Reachability::Unknown => self.swarm.listens_privately(),
             Reachability::Local | Reachability::Open(_) => false,
         };
-        if enclosed && !self.carrier.is_at_relay() && self.relays.is_due(now) {
-            self.carrier.listen_at_relays(self.entries.addresses());
+        if enclosed && !self.swarm.is_at_relay() && self.relays.is_due(now) {
+            self.swarm.listen_at_relays(self.entries.addresses());
         }
         if state == self.reachability {
             return;
@@ -92,11 +95,12 @@ impl Actor {
             self.relays = Retry::new(now);
         }
         self.reachability = state.clone();
-        self.carrier.swarm.behaviour_mut().discovery.serve_table(state.is_direct());
+        self.swarm.discovery().serve_table(state.is_direct());
         self.emit(Event::Reachability(state));
     }
 
-    /// A connection for rings was established, or tried for: later ones will be.
+    /// Whether a new connection is one for rings. If it is, later dials to the peer are expected to
+    /// succeed too.
     pub(super) fn on_ring_connection(&mut self, peer: PeerId, id: ConnectionId) -> bool {
         let tried = self.trials.remove(&id);
         let ring = tried || self.dials.contains_key(&id);
@@ -104,7 +108,7 @@ impl Actor {
             self.reached.succeeded(peer);
         }
         if tried {
-            self.carrier.swarm.close_connection(id);
+            self.swarm.close(id);
         }
         ring
     }
@@ -124,7 +128,7 @@ impl Actor {
             tracing::debug!(%error, "rings share the connection for messages");
             return;
         }
-        let Some(peer) = peer.filter(|peer| !self.carrier.swarm.is_connected(peer)) else { return };
+        let Some(peer) = peer.filter(|peer| !self.swarm.is_connected(peer)) else { return };
         tracing::debug!(%peer, %error, "cannot dial");
         self.members.peers.failed(&peer, now);
         if let Some((address, found)) = self.entries.failed(&peer, error, now) {
@@ -133,7 +137,7 @@ impl Actor {
     }
 }
 
-/// When to ask for a relay again: the first time may be before an entry point is connected.
+/// When to ask for a relay again. The first time may be before an entry point is connected.
 pub(super) struct Retry {
     at: Instant,
     wait: Duration,
@@ -144,7 +148,7 @@ impl Retry {
         Self { at: now, wait: RETRY_MIN }
     }
 
-    /// Whether a try is due; the next one is then so much later.
+    /// Whether a try is due; the wait for the next one then doubles.
     fn is_due(&mut self, now: Instant) -> bool {
         let due = self.at <= now;
         if due {

@@ -1,4 +1,4 @@
-//! What the actor minds at every turn: that this process may have slept, and that others are silent.
+//! What the actor checks at every turn: that this process may have slept, and that peers are silent.
 
 use tokio::time::Instant;
 
@@ -6,7 +6,7 @@ use super::super::name;
 use super::Actor;
 
 impl Actor {
-    /// Does one thing. After a sleep, what comes has piled up, which is nobody's fault.
+    /// Does one thing. What has piled up during a sleep is nobody's fault.
     pub(super) fn turn(&mut self, act: impl FnOnce(&mut Self, Instant)) {
         let now = Instant::now();
         if self.turns.turn().is_some() {
@@ -15,12 +15,12 @@ impl Actor {
         act(self, now);
     }
 
-    /// Nothing goes by gossip to those who are silent and can be told otherwise that we live.
+    /// Makes gossip skip silent peers that a direct message can reach.
     pub(super) fn hush(&mut self) {
         let silent = self.silent.borrow_and_update();
         let silent = silent.iter().map(|peer| name::to_libp2p(*peer));
         let peers = &self.members.peers;
         let direct = silent.filter(|peer| peers.control(peer).is_some()).collect();
-        self.carrier.hush(direct);
+        self.swarm.hush(direct);
     }
 }

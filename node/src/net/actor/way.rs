@@ -1,4 +1,4 @@
-//! What the actor sees of the way to others, and of theirs to it.
+//! Which events show a step towards a connection with others, and what they report.
 
 use intellect_bootstrap::discovery::{DiscoveryEvent, Gateway};
 use libp2p::{autonat, dcutr, identify, relay, upnp};
@@ -9,7 +9,7 @@ use super::super::path::Path;
 use super::Actor;
 
 impl Actor {
-    /// Tells what an event says about the way, where that is news.
+    /// Reports the step that an event shows, where that is news.
     pub(super) fn trace(&mut self, event: &DiscoveryEvent, now: Instant) {
         if let Some(path) = path(event)
             && self.trail.is_news(&path, now)

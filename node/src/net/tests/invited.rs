@@ -1,16 +1,16 @@
-//! A run of invited peers, as the network sees it: who is let in is said by the driver, which is
-//! this file.
+//! A run of invited peers, as the network sees it. This file takes the part of the driver, which sets the
+//! allow list.
 
 use intellect_protocol::access::handshake::{Outcome, Reception};
 
 use super::*;
 
-const LOBBY: Duration = Duration::from_secs(16);
+const PENDING_MAX: Duration = Duration::from_secs(16);
 
-/// A node that lets in `these`, listens at one address, and hands out a manifest.
+/// A node that allows `these`, listens on one address, and serves a manifest.
 async fn member(seed: u8, bootstrap: &[Multiaddr], these: &[PeerId]) -> Node {
     let node = Node::new(seed, bootstrap);
-    node.net.handle.let_in(these.iter().copied().collect());
+    node.net.handle.allow(these.iter().copied().collect());
     node.net.handle.join(RUN, b"a manifest".to_vec()).await.unwrap();
     node
 }
@@ -19,7 +19,7 @@ fn welcome() -> Reception {
     Reception { outcome: Outcome::Welcome, epoch: 7, notice: None }
 }
 
-/// What a peer that speaks our protocols gets on a stream of one: bytes, until it is reset.
+/// The bytes that a peer gets on a stream of one of our protocols, until it is reset.
 async fn gets(target: Multiaddr, protocol: &'static str, bytes: Vec<u8>) -> Vec<u8> {
     let key = Keypair::generate_ed25519();
     let (transport, _) = transport::build(&key, None).unwrap();
@@ -38,7 +38,7 @@ async fn gets(target: Multiaddr, protocol: &'static str, bytes: Vec<u8>) -> Vec<
     let exchange = async {
         let mut stream = opening.await.unwrap().unwrap();
         let mut got = Vec::new();
-        // Reset: nothing more comes.
+        // Each of these may fail: the stream may have been reset.
         let _ = stream.write_all(&bytes).await;
         let _ = stream.flush().await;
         let _ = stream.read_to_end(&mut got).await;
@@ -50,8 +50,8 @@ async fn gets(target: Multiaddr, protocol: &'static str, bytes: Vec<u8>) -> Vec<
     }
 }
 
-/// Drives a node for a while; what it heard that a stranger can have said is a failure.
-async fn hears_no_stranger(node: &mut Node, time: Duration) {
+/// Drives a node for a while. Nothing of a peer that is not allowed may reach it.
+async fn hears_nobody(node: &mut Node, time: Duration) {
     let heard = timeout(time, async {
         loop {
             let event = node.net.events.recv().await.expect("the network runs");
@@ -70,7 +70,7 @@ async fn hears_no_stranger(node: &mut Node, time: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_gets_the_manifest_and_nothing_else() {
+async fn a_peer_that_is_not_allowed_gets_the_manifest_and_nothing_else() {
     let mut one = member(1, &[], &[]).await;
     one.until("listening", |e| matches!(e, Event::Listening).then_some(())).await;
     one.net.handle.serve_notices(vec![b"a notice".as_slice().into()]);
@@ -88,8 +88,8 @@ async fn a_stranger_gets_the_manifest_and_nothing_else() {
         let got = soon(protocol, gets(target.clone(), protocol, ask)).await;
         assert_eq!(got, answer, "{protocol}");
     }
-    hears_no_stranger(&mut one, Duration::from_secs(1)).await;
-    // A program of ours that takes the run for an open one: it says all that it can.
+    hears_nobody(&mut one, Duration::from_secs(1)).await;
+    // A node that takes the run for an open one sends all that it can.
     let mut stranger = Node::new(2, &[target]);
     stranger.net.handle.join(RUN, Vec::new()).await.unwrap();
     for second in 0..7_u8 {
@@ -97,44 +97,44 @@ async fn a_stranger_gets_the_manifest_and_nothing_else() {
         stranger.net.handle.knock(vec![second]);
         one.net.handle.gossip(Topic::Ctl, vec![100 + second]).unwrap();
         one.net.handle.knock(vec![100 + second]);
-        hears_no_stranger(&mut one, Duration::from_millis(500)).await;
-        hears_no_stranger(&mut stranger, Duration::from_millis(500)).await;
+        hears_nobody(&mut one, Duration::from_millis(500)).await;
+        hears_nobody(&mut stranger, Duration::from_millis(500)).await;
     }
-    // As soon as it is let in all of that works, and ends when it is no longer.
+    // As soon as it is allowed all of that works, and it ends when it no longer is.
     let id = stranger.id;
-    one.net.handle.let_in([id].into());
+    one.net.handle.allow([id].into());
     one.linked(1).await;
     stranger.linked(1).await;
     one.net.handle.gossip(Topic::Ctl, b"to all".to_vec()).unwrap();
     stranger.hears(b"to all").await;
-    one.net.handle.let_in(HashSet::new());
+    one.net.handle.allow(HashSet::new());
     one.loses(id).await;
-    hears_no_stranger(&mut one, Duration::from_secs(2)).await;
+    hears_nobody(&mut one, Duration::from_secs(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_shows_nothing_is_disconnected_and_who_shows_something_is_heard() {
+async fn a_peer_without_a_request_is_disconnected_and_one_with_a_request_is_heard() {
     let mut one = member(1, &[], &[]).await;
     one.until("listening", |e| matches!(e, Event::Listening).then_some(())).await;
     let target = one.net.handle.addresses()[0].clone();
     let silent = misbehave(target.clone(), StreamProtocol::new("/intellect/ctl/1"), Vec::new());
-    timeout(LOBBY, silent).await.expect("it is still connected");
+    timeout(PENDING_MAX, silent).await.expect("it is still connected");
 
-    // One that shows a ticket is let in by who hears of it.
+    // A peer that sends a request is allowed here by the test.
     let mut two = member(2, std::slice::from_ref(&target), &[one.id]).await;
-    two.net.handle.show(&Visit::Enter(None)).await.unwrap();
+    two.net.handle.set_admit_request(&Visit::Enter(None)).await.unwrap();
     let handle = one.net.handle.clone();
-    let came = one.until_owned("a visit", |event| match event {
-        Event::Visit { from, visit, reply } => {
-            handle.let_in([from].into());
+    let came = one.until_owned("a request", |event| match event {
+        Event::AdmitRequest { from, request, reply } => {
+            handle.allow([from].into());
             reply.send(welcome()).unwrap();
-            Some((from, *visit))
+            Some((from, *request))
         }
         _ => None,
     });
     assert_eq!(came.await, (two.id, Visit::Enter(None)));
     let answer = two.until("an answer", |event| match event {
-        Event::Received { peer, reception } => Some((*peer, reception.clone())),
+        Event::AdmitReply { peer, reply } => Some((*peer, reply.clone())),
         _ => None,
     });
     assert_eq!(answer.await, (one.id, welcome()));
@@ -142,7 +142,7 @@ async fn who_shows_nothing_is_disconnected_and_who_shows_something_is_heard() {
     one.net.handle.gossip(Topic::Ctl, b"to all".to_vec()).unwrap();
     two.hears(b"to all").await;
 
-    // What is no visit is nobody's mistake.
+    // A request that cannot be read is a grave fault.
     let bad = misbehave(target, StreamProtocol::new("/intellect/admit/1"), vec![0xff; 64]);
     let bad = tokio::spawn(bad);
     let why = one.until("a fault", |event| match event {
@@ -153,16 +153,16 @@ async fn who_shows_nothing_is_disconnected_and_who_shows_something_is_heard() {
     soon("being thrown out", bad).await.unwrap();
 }
 
-/// An organiser's tool is admitted nowhere, and finds the members all the same.
+/// An organiser's tool is admitted nowhere, and reaches the members all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_no_peer_of_the_run_finds_its_members_and_pays_them_a_visit() {
+async fn a_program_that_does_not_join_finds_the_members_and_sends_them_a_request() {
     let entry = entry(121, "/ip4/127.0.0.1/tcp/0").await;
     let mut one = member(1, std::slice::from_ref(&entry.address), &[]).await;
     let mut tool = Node::new(2, std::slice::from_ref(&entry.address));
     tool.net.handle.seek(RUN).await.unwrap();
-    tool.net.handle.show(&Visit::Ask).await.unwrap();
-    one.until_owned("a visit", |event| match event {
-        Event::Visit { visit, reply, .. } if *visit == Visit::Ask => {
+    tool.net.handle.set_admit_request(&Visit::Ask).await.unwrap();
+    one.until_owned("a request", |event| match event {
+        Event::AdmitRequest { request, reply, .. } if *request == Visit::Ask => {
             reply.send(welcome()).unwrap();
             Some(())
         }
@@ -170,11 +170,11 @@ async fn who_is_no_peer_of_the_run_finds_its_members_and_pays_them_a_visit() {
     })
     .await;
     let answer = tool.until("an answer", |event| match event {
-        Event::Received { peer, reception } => Some((*peer, reception.clone())),
+        Event::AdmitReply { peer, reply } => Some((*peer, reply.clone())),
         _ => None,
     });
     assert_eq!(answer.await, (one.id, welcome()));
-    // Nobody takes it for a peer of the run, and it hands out nothing of it.
+    // It does not count as a peer of the run, and serves nothing of it.
     let other = Node::new(3, std::slice::from_ref(&tool.net.handle.addresses()[0]));
     let offers = other.net.handle.manifests(None, Offerers::Named).await;
     assert!(matches!(offers, Err(OfferError::Nothing(_))), "{offers:?}");

@@ -1,11 +1,11 @@
-//! Peers that are not heard any more, and entry points that are somebody else.
+//! Peers that are not heard any more, and entry points where another peer answers.
 
 use super::*;
 
-/// Nothing is gossiped to it, neither our own word nor another's; what is for it alone arrives, and once it is
-/// heard again so does all.
+/// Gossip skips it, for our own messages and for those of others. Direct messages arrive, and once it is heard
+/// again all do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_peer_is_told_that_we_live_and_nothing_else() {
+async fn a_silent_peer_gets_direct_messages_and_nothing_else() {
     let entry = entry(113, "/ip4/127.0.0.1/tcp/0").await;
     let mut nodes = run_of(3, &entry).await;
     let silent = nodes[2].id;
@@ -34,16 +34,16 @@ async fn a_silent_peer_is_told_that_we_live_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_entry_point_that_is_somebody_else_is_told_of() {
+async fn an_entry_point_where_another_peer_answers_is_reported() {
     let other = entry(114, "/ip4/127.0.0.1/tcp/0").await;
     let address = other.address.to_string();
     let (bare, there) = address.split_once("/p2p/").unwrap();
     let wrong = format!("{bare}/p2p/{}", libp2p::PeerId::random()).parse().unwrap();
     let mut node = Node::new(1, &[wrong]);
-    let told = node.until("a word about it", |event| match event {
+    let reported = node.until("a word about it", |event| match event {
         Event::Impostor { address, found } => Some((address.clone(), found.clone())),
         _ => None,
     });
-    let (at, found) = told.await;
+    let (at, found) = reported.await;
     assert!(at.starts_with(bare) && found == there, "{at}, {found}");
 }

@@ -6,11 +6,11 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn line(peer: usize, line: Line) -> Change {
-    Change::Line { peer, line }
+fn link(peer: usize, link: AccessLink) -> Change {
+    Change::Access { peer, link }
 }
 
-/// Everything that arrives until `until`, with the time at which it does.
+/// Everything that arrives until `until`, with the time of arrival.
 fn arrivals(switch: &mut Switch, until: Duration) -> Vec<(Duration, usize, u8)> {
     let mut out = Vec::new();
     while let Some(now) = switch.next().filter(|now| *now <= until) {
@@ -42,11 +42,11 @@ fn a_whole_link_delivers_at_once_and_in_order() {
 #[test]
 fn a_rate_spaces_packets_out_and_the_slower_of_two_lines_decides() {
     let mut switch = Switch::new(2, 1);
-    switch.apply(&line(0, Line { rate: Some(100_000), ..Line::default() }));
+    switch.apply(&link(0, AccessLink { rate: Some(100_000), ..AccessLink::default() }));
     switch.offer(ms(0), 0, 1, packet(1, 1_000));
     switch.offer(ms(0), 0, 1, packet(2, 1_000));
     assert_eq!(arrivals(&mut switch, ms(100)), [(ms(10), 1, 1), (ms(20), 1, 2)]);
-    switch.apply(&line(1, Line { rate: Some(50_000), ..Line::default() }));
+    switch.apply(&link(1, AccessLink { rate: Some(50_000), ..AccessLink::default() }));
     switch.offer(ms(100), 0, 1, packet(3, 1_000));
     switch.offer(ms(100), 0, 1, packet(4, 1_000));
     assert_eq!(arrivals(&mut switch, ms(300)), [(ms(130), 1, 3), (ms(150), 1, 4)]);
@@ -56,7 +56,7 @@ fn a_rate_spaces_packets_out_and_the_slower_of_two_lines_decides() {
 #[test]
 fn a_line_is_duplex_and_two_senders_share_the_way_in() {
     let mut switch = Switch::new(3, 1);
-    switch.apply(&line(2, Line { rate: Some(100_000), ..Line::default() }));
+    switch.apply(&link(2, AccessLink { rate: Some(100_000), ..AccessLink::default() }));
     switch.offer(ms(0), 2, 0, packet(1, 1_000));
     switch.offer(ms(0), 0, 2, packet(2, 1_000));
     switch.offer(ms(0), 1, 2, packet(3, 1_000));
@@ -67,8 +67,8 @@ fn a_line_is_duplex_and_two_senders_share_the_way_in() {
 #[test]
 fn delays_of_both_lines_add_up() {
     let mut switch = Switch::new(2, 1);
-    switch.apply(&line(0, Line { delay: Some(ms(20)), ..Line::default() }));
-    switch.apply(&line(1, Line { delay: Some(ms(5)), ..Line::default() }));
+    switch.apply(&link(0, AccessLink { delay: Some(ms(20)), ..AccessLink::default() }));
+    switch.apply(&link(1, AccessLink { delay: Some(ms(5)), ..AccessLink::default() }));
     switch.offer(ms(1), 0, 1, packet(1, 100));
     assert_eq!(arrivals(&mut switch, ms(25)), []);
     assert_eq!(arrivals(&mut switch, ms(26)), [(ms(26), 1, 1)]);
@@ -79,7 +79,7 @@ fn delays_of_both_lines_add_up() {
 #[test]
 fn what_does_not_fit_into_the_buffer_is_dropped() {
     let mut switch = Switch::new(2, 1);
-    switch.apply(&line(0, Line { rate: Some(100_000), ..Line::default() }));
+    switch.apply(&link(0, AccessLink { rate: Some(100_000), ..AccessLink::default() }));
     for mark in 0..200 {
         switch.offer(ms(0), 0, 1, packet(mark, 1_500));
     }
@@ -91,7 +91,7 @@ fn what_does_not_fit_into_the_buffer_is_dropped() {
 fn loss_follows_its_seed_and_its_share() {
     let run = |seed, loss| {
         let mut switch = Switch::new(2, seed);
-        switch.apply(&line(1, Line { loss: Some(loss), ..Line::default() }));
+        switch.apply(&link(1, AccessLink { loss: Some(loss), ..AccessLink::default() }));
         for index in 0..4_000 {
             switch.offer(ms(index), 0, 1, packet(0, 100));
         }
@@ -107,19 +107,19 @@ fn loss_follows_its_seed_and_its_share() {
 #[test]
 fn a_line_that_is_down_takes_what_is_on_its_way_along() {
     let mut switch = Switch::new(3, 1);
-    switch.apply(&line(1, Line { delay: Some(ms(50)), ..Line::default() }));
+    switch.apply(&link(1, AccessLink { delay: Some(ms(50)), ..AccessLink::default() }));
     switch.offer(ms(0), 0, 1, packet(1, 100));
-    switch.apply(&line(1, Line { up: Some(false), ..Line::default() }));
+    switch.apply(&link(1, AccessLink { up: Some(false), ..AccessLink::default() }));
     switch.offer(ms(1), 1, 0, packet(2, 100));
     switch.offer(ms(1), 0, 2, packet(3, 100));
     assert_eq!(arrivals(&mut switch, ms(100)), [(ms(1), 2, 3)]);
-    switch.apply(&line(1, Line { up: Some(true), ..Line::default() }));
+    switch.apply(&link(1, AccessLink { up: Some(true), ..AccessLink::default() }));
     switch.offer(ms(100), 0, 1, packet(4, 100));
     assert_eq!(arrivals(&mut switch, ms(200)), [(ms(150), 1, 4)]);
 }
 
 #[test]
-fn who_is_cut_off_together_still_talks() {
+fn peers_that_are_cut_off_together_still_talk() {
     let mut links = Links::new(5);
     let pairs = |links: &Links| {
         let all = (0..5).flat_map(|a| (a + 1..5).map(move |b| (a, b)));
@@ -140,9 +140,9 @@ fn a_black_hole_swallows_one_way_or_both_until_it_is_healed() {
     links.apply(&Change::BlackHole { from: 1, to: 2, both: true });
     assert!(!links.join(0, 1) && links.join(1, 0));
     assert!(!links.join(1, 2) && !links.join(2, 1));
-    links.apply(&line(0, Line { loss: Some(0.5), ..Line::default() }));
+    links.apply(&link(0, AccessLink { loss: Some(0.5), ..AccessLink::default() }));
     links.apply(&Change::Heal);
     assert!(links.join(0, 1) && links.join(1, 2));
-    assert_eq!(links.ports[0].loss, 0.5, "healing keeps what a line is like");
+    assert_eq!(links.ports[0].loss, 0.5, "healing keeps the properties of a link");
     assert!(!links.join(0, 3), "there is no such port");
 }

@@ -1,28 +1,28 @@
-//! Tests of `scenario`.
+//! Tests of `scenario`, on small files and made-up observations.
 
 use super::*;
 use crate::sim::{
-    ledger::tests::{committed, record},
-    links::Line,
+    links::AccessLink,
+    observations::tests::{committed, record},
 };
 use crate::tell::events::{Event, Record};
 
-/// Epoch e is committed by peer 0 at second e / 2; the clock of the events is a second ahead.
-fn ledger(epochs: u64) -> Ledger {
-    let mut ledger = Ledger::new(2);
+/// Peer 0 commits epoch e at second e / 2; the clock of the events is a second ahead.
+fn observations(epochs: u64) -> Observations {
+    let mut observations = Observations::new(2);
     for epoch in 1..=epochs {
         let line = Record { t_ms: 1_000 + 500 * epoch, ..committed(0, epoch, 1) };
-        ledger.record(0, line);
+        observations.record(0, line);
     }
-    ledger
+    observations
 }
 
-fn due(scenario: &mut Scenario, second: f64, ledger: &Ledger) -> Vec<Action> {
+fn due(scenario: &mut Scenario, second: f64, observations: &Observations) -> Vec<Action> {
     let elapsed = Duration::from_secs_f64(second);
-    scenario.take_due(Moment { elapsed, unix_ms: 1_000 + (1_000.0 * second) as u64, ledger })
+    scenario.take_due(Moment { elapsed, unix_ms: 1_000 + (1_000.0 * second) as u64, observations })
 }
 
-/// A peer has accepted a roster.
+/// The event that a peer has accepted a roster.
 fn roster(peer: usize, epoch: u64, t_ms: u64) -> Record {
     let event = Event::Roster { attempt: 1, members: Vec::new(), adopt: None, kept_chunks: 0 };
     Record { t_ms, ..record(peer, epoch, event) }
@@ -41,11 +41,11 @@ fn steps_are_taken_once_when_their_moment_comes() {
     let text =
         step("do = \"kill\"\npeer = 1\nepoch = 3") + &step("do = \"kill-bootstrap\"\nsecond = 2");
     let mut scenario = parse(&text, 3).unwrap();
-    assert!(due(&mut scenario, 1.0, &ledger(2)).is_empty());
-    assert_eq!(due(&mut scenario, 2.0, &ledger(2)), [Action::KillBootstrap]);
+    assert!(due(&mut scenario, 1.0, &observations(2)).is_empty());
+    assert_eq!(due(&mut scenario, 2.0, &observations(2)), [Action::KillBootstrap]);
     assert_eq!(scenario.pending(), [1]);
-    assert_eq!(due(&mut scenario, 2.5, &ledger(4)), [Action::Peer(Deed::Kill, 1)]);
-    assert!(due(&mut scenario, 9.0, &ledger(9)).is_empty());
+    assert_eq!(due(&mut scenario, 2.5, &observations(4)), [Action::Peer(PeerAction::Kill, 1)]);
+    assert!(due(&mut scenario, 9.0, &observations(9)).is_empty());
     assert!(scenario.pending().is_empty());
 }
 
@@ -54,27 +54,27 @@ fn a_roster_step_waits_for_its_peer_and_its_epoch() {
     let text = step("do = \"kill\"\npeer = 1\nroster = 5\nplus_ms = 200");
     let mut scenario = parse(&text, 2).unwrap();
     let mut due = |peer, epoch, second| {
-        let mut ledger = ledger(4);
-        ledger.record(peer, roster(peer, epoch, 3_000));
-        due(&mut scenario, second, &ledger)
+        let mut observations = observations(4);
+        observations.record(peer, roster(peer, epoch, 3_000));
+        due(&mut scenario, second, &observations)
     };
     assert!(due(0, 5, 9.0).is_empty());
     assert!(due(1, 4, 9.0).is_empty());
     assert!(due(1, 5, 2.1).is_empty());
-    assert_eq!(due(1, 6, 2.3), [Action::Peer(Deed::Kill, 1)]);
+    assert_eq!(due(1, 6, 2.3), [Action::Peer(PeerAction::Kill, 1)]);
 }
 
 #[test]
-fn a_share_is_of_the_rings_before() {
+fn a_share_is_relative_to_earlier_rings() {
     let text = step("do = \"kill\"\npeer = 1\nroster = 5\nplus_share = 0.25");
     let mut scenario = parse(&text, 2).unwrap();
-    let mut ledger = ledger(3);
+    let mut observations = observations(3);
     // Its ring of epoch 4 took two seconds.
-    ledger.record(1, roster(1, 4, 1_000));
-    ledger.record(1, Record { t_ms: 3_000, ..committed(1, 4, 1) });
-    ledger.record(1, roster(1, 5, 3_000));
-    assert!(due(&mut scenario, 2.49, &ledger).is_empty());
-    assert_eq!(due(&mut scenario, 2.5, &ledger), [Action::Peer(Deed::Kill, 1)]);
+    observations.record(1, roster(1, 4, 1_000));
+    observations.record(1, Record { t_ms: 3_000, ..committed(1, 4, 1) });
+    observations.record(1, roster(1, 5, 3_000));
+    assert!(due(&mut scenario, 2.49, &observations).is_empty());
+    assert_eq!(due(&mut scenario, 2.5, &observations), [Action::Peer(PeerAction::Kill, 1)]);
 }
 
 /// The later step of the same peer must not overtake the earlier one.
@@ -83,23 +83,23 @@ fn what_happens_to_one_peer_happens_in_order() {
     let text =
         step("do = \"kill\"\npeer = 0\nepoch = 9") + &step("do = \"start\"\npeer = 0\nsecond = 1");
     let mut scenario = parse(&text, 2).unwrap();
-    assert!(due(&mut scenario, 5.0, &ledger(1)).is_empty());
+    assert!(due(&mut scenario, 5.0, &observations(1)).is_empty());
     assert_eq!(
-        due(&mut scenario, 6.0, &ledger(9)),
-        [Action::Peer(Deed::Kill, 0), Action::Peer(Deed::Start, 0)]
+        due(&mut scenario, 6.0, &observations(9)),
+        [Action::Peer(PeerAction::Kill, 0), Action::Peer(PeerAction::Start, 0)]
     );
 }
 
 #[test]
-fn it_knows_who_starts_late_and_who_survives() {
+fn it_knows_which_peers_start_late_and_which_survive() {
     let text = step("do = \"start\"\npeer = 0\nsecond = 1")
         + &step("do = \"interrupt\"\npeer = 1\nsecond = 2")
         + &step("do = \"kill\"\npeer = 2\nsecond = 3")
         + &step("do = \"start\"\npeer = 2\nsecond = 4");
     let scenario = parse(&text, 4).unwrap();
-    let whom = |holds: &dyn Fn(usize) -> bool| (0..4).filter(|p| holds(*p)).collect::<Vec<_>>();
-    assert_eq!(whom(&|peer| scenario.starts_later(peer)), [0]);
-    assert_eq!(whom(&|peer| scenario.survives(peer)), [0, 2, 3]);
+    let peers = |holds: &dyn Fn(usize) -> bool| (0..4).filter(|p| holds(*p)).collect::<Vec<_>>();
+    assert_eq!(peers(&|peer| scenario.starts_later(peer)), [0]);
+    assert_eq!(peers(&|peer| scenario.survives(peer)), [0, 2, 3]);
     let text = format!("allow = [\"fork\"]\n{text}");
     assert!(parse(&text, 4).unwrap().allows(Allowed::Fork));
     assert!(!scenario.allows(Allowed::Fault));
@@ -129,7 +129,7 @@ fn every_mistake_is_named_before_anything_starts() {
         ("do = \"cut\"\nepoch = 1", "which `peers`"),
         ("do = \"cut\"\npeers = [0, 1, 2, 3]\nepoch = 1", "which `peers`"),
         ("do = \"cut\"\npeers = [4]\nepoch = 1", "0 to 3"),
-        ("do = \"black-hole\"\npeer = 1\nepoch = 1", "`to` which"),
+        ("do = \"black-hole\"\npeer = 1\nepoch = 1", "the receiver in `to`"),
         ("do = \"black-hole\"\npeer = 1\nto = 1\nepoch = 1", "name two"),
         ("do = \"black-hole\"\npeer = 1\nto = 9\nepoch = 1", "0 to 3"),
         ("do = \"kill-bootstrap\"\nroster = 1", "only a peer"),
@@ -150,27 +150,30 @@ fn every_mistake_is_named_before_anything_starts() {
 }
 
 #[test]
-fn a_stopped_process_is_continued_or_killed_and_hears_nothing_else() {
-    let steps = |deeds: &[&str]| -> String {
-        deeds.iter().map(|deed| step(&format!("do = \"{deed}\"\npeer = 1\nepoch = 1"))).collect()
+fn a_stopped_process_can_only_be_continued_or_killed() {
+    let steps = |actions: &[&str]| -> String {
+        actions
+            .iter()
+            .map(|action| step(&format!("do = \"{action}\"\npeer = 1\nepoch = 1")))
+            .collect()
     };
-    for (deeds, survives) in [
+    for (actions, survives) in [
         (&["stop", "continue"][..], true),
         (&["stop", "kill"], false),
         (&["terminate"], false),
         (&["stop", "kill", "start", "stop", "continue"], true),
     ] {
-        assert_eq!(parse(&steps(deeds), 2).unwrap().survives(1), survives, "{deeds:?}");
+        assert_eq!(parse(&steps(actions), 2).unwrap().survives(1), survives, "{actions:?}");
     }
-    for (deeds, words) in [
+    for (actions, words) in [
         (&["continue"][..], "is not stopped"),
         (&["stop", "interrupt"], "continue it first"),
         (&["stop", "start"], "continue it first"),
         (&["kill", "stop"], "does not run"),
         (&["stop"], "stays stopped"),
     ] {
-        let error = parse(&steps(deeds), 2).unwrap_err().to_string();
-        assert!(error.contains(words), "{deeds:?}: {error}");
+        let error = parse(&steps(actions), 2).unwrap_err().to_string();
+        assert!(error.contains(words), "{actions:?}: {error}");
     }
 }
 
@@ -184,19 +187,22 @@ fn steps_about_links_are_read_and_keep_their_order() {
         );
     let mut scenario = parse(&text, 4).unwrap();
     assert!(scenario.has_links() && !scenario.concerns(1) && scenario.survives(1));
-    assert!(due(&mut scenario, 2.9, &ledger(2)).is_empty());
+    assert!(due(&mut scenario, 2.9, &observations(2)).is_empty());
     let cut = Action::Links(Change::Cut([0, 2].into()));
-    assert_eq!(due(&mut scenario, 3.0, &ledger(3)), [cut]);
-    assert!(due(&mut scenario, 3.9, &ledger(9)).is_empty());
+    assert_eq!(due(&mut scenario, 3.0, &observations(3)), [cut]);
+    assert!(due(&mut scenario, 3.9, &observations(9)).is_empty());
     let hole = Change::BlackHole { from: 1, to: 2, both: false };
-    let line = Line {
+    let link = AccessLink {
         up: Some(false),
         rate: Some(5),
         delay: Some(Duration::from_millis(7)),
         loss: Some(0.5),
     };
-    let line = Change::Line { peer: 1, line };
-    assert_eq!(due(&mut scenario, 4.0, &ledger(9)), [Change::Heal, hole, line].map(Action::Links));
+    let link = Change::Access { peer: 1, link };
+    assert_eq!(
+        due(&mut scenario, 4.0, &observations(9)),
+        [Change::Heal, hole, link].map(Action::Links)
+    );
 }
 
 #[test]

@@ -1,17 +1,16 @@
-//! A scenario file as it is typed: every key may be there, and is looked at here once.
+//! The text of a scenario file: every key may be there, and each is checked here once.
 //!
-//! A step is a flat table, so that a file stays short; which keys belong to which verb is a table
-//! of its own here, and a key too many is as wrong as one too few.
+//! A step is a flat table, so that a file stays short. Which keys belong to which verb is a table here; a key too many
+//! is as wrong as one too few.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use serde::Deserialize;
 
-use super::{Action, Deed, When};
-use crate::sim::ledger::Allowed;
-use crate::sim::links::{Change, Line};
+use super::{Action, PeerAction, When};
+use crate::sim::links::{AccessLink, Change};
+use crate::sim::observations::Allowed;
 
-/// The whole file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -21,7 +20,6 @@ pub(super) struct File {
     pub(super) step: Vec<Step>,
 }
 
-/// One step.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
@@ -58,7 +56,7 @@ enum Verb {
 }
 
 impl Step {
-    /// What it means among `peers` peers, or what to write instead.
+    /// The meaning of the step among `peers` peers, or what to write instead.
     pub(super) fn parse(&self, peers: usize) -> Result<(Action, When), String> {
         let (verb, keys) = self.r#do.grammar();
         let extra = self.given().into_iter().find(|key| !keys.contains(key));
@@ -68,7 +66,7 @@ impl Step {
         Ok((self.action(peers)?, self.when()?))
     }
 
-    /// The keys that are there, but for those that say when.
+    /// The keys that the step has, except those that say when.
     fn given(&self) -> Vec<&'static str> {
         let all = [
             ("peer", self.peer.is_some()),
@@ -84,16 +82,16 @@ impl Step {
     }
 
     fn action(&self, peers: usize) -> Result<Action, String> {
-        let deed = |deed| Ok(Action::Peer(deed, self.peer(peers)?));
+        let action = |action| Ok(Action::Peer(action, self.peer(peers)?));
         match self.r#do {
-            Verb::Kill => deed(Deed::Kill),
-            Verb::Interrupt => deed(Deed::Interrupt),
-            Verb::Terminate => deed(Deed::Terminate),
-            Verb::Stop => deed(Deed::Stop),
-            Verb::Continue => deed(Deed::Continue),
-            Verb::Start => deed(Deed::Start),
+            Verb::Kill => action(PeerAction::Kill),
+            Verb::Interrupt => action(PeerAction::Interrupt),
+            Verb::Terminate => action(PeerAction::Terminate),
+            Verb::Stop => action(PeerAction::Stop),
+            Verb::Continue => action(PeerAction::Continue),
+            Verb::Start => action(PeerAction::Start),
             Verb::KillBootstrap => Ok(Action::KillBootstrap),
-            Verb::Link => self.line(peers).map(Action::Links),
+            Verb::Link => self.link(peers).map(Action::Links),
             Verb::Cut => self.cut(peers).map(Action::Links),
             Verb::BlackHole => self.black_hole(peers).map(Action::Links),
             Verb::Heal => Ok(Action::Links(Change::Heal)),
@@ -104,24 +102,24 @@ impl Step {
         known(self.peer.ok_or("say which `peer`; 0 is the first")?, peers)
     }
 
-    fn line(&self, peers: usize) -> Result<Change, String> {
+    fn link(&self, peers: usize) -> Result<Change, String> {
         let peer = self.peer(peers)?;
-        let line = Line {
+        let link = AccessLink {
             up: self.up,
             rate: self.rate,
             delay: self.delay_ms.map(Duration::from_millis),
             loss: self.loss,
         };
-        if line == Line::default() {
+        if link == AccessLink::default() {
             return Err("say how the link is to be: `up`, `rate`, `delay_ms`, `loss`".to_owned());
         }
-        if let Some(loss) = line.loss.filter(|loss| !(0.0..=1.0).contains(loss)) {
+        if let Some(loss) = link.loss.filter(|loss| !(0.0..=1.0).contains(loss)) {
             return Err(format!("`loss = {loss}` is no share of the packets: choose 0 to 1"));
         }
-        if line.delay.is_some_and(|delay| delay > DELAY_MAX) {
+        if link.delay.is_some_and(|delay| delay > DELAY_MAX) {
             return Err(format!("`delay_ms` is at most {}", DELAY_MAX.as_millis()));
         }
-        Ok(Change::Line { peer, line })
+        Ok(Change::Access { peer, link })
     }
 
     fn cut(&self, peers: usize) -> Result<Change, String> {
@@ -137,7 +135,7 @@ impl Step {
 
     fn black_hole(&self, peers: usize) -> Result<Change, String> {
         let from = self.peer(peers)?;
-        let to = known(self.to.ok_or("say `to` which peer nothing comes")?, peers)?;
+        let to = known(self.to.ok_or("name the receiver in `to`")?, peers)?;
         if from == to {
             return Err("`peer` and `to` are the same: name two".to_owned());
         }
@@ -182,7 +180,7 @@ impl Step {
 }
 
 impl Verb {
-    /// As it is written, and the keys that belong to it beside those that say when.
+    /// The name of the verb, and its keys apart from those that say when.
     fn grammar(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Kill => ("kill", &["peer"]),
@@ -207,5 +205,5 @@ fn known(peer: usize, peers: usize) -> Result<usize, String> {
     Err(format!("there is no peer {peer}: with {peers} they are 0 to {}", peers - 1))
 }
 
-/// Longer than any line on Earth, shorter than what every timer would take for a death.
+/// Longer than on any connection on Earth, shorter than the timers that declare a peer gone.
 const DELAY_MAX: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ fn save(store: &Store, epoch: u64, parameters: usize) -> Saved {
     store.save(table, &theta, &momentum).unwrap()
 }
 
-/// As if it had been written that many hours ago.
+/// Makes the file of `epoch` look as if it had been written that many hours ago.
 fn set_age(store: &Store, epoch: u64, hours: u64) {
     let file = File::options().write(true).open(store.checkpoint_path(epoch)).unwrap();
     let age = Duration::from_secs(3_600 * hours);
@@ -69,7 +69,7 @@ fn a_clock_that_is_set_back_prunes_nothing_new() {
         let file = File::options().write(true).open(store.checkpoint_path(epoch)).unwrap();
         file.set_modified(ahead + Duration::from_secs(epoch)).unwrap();
     }
-    // As after a fork that was lost: the smaller epoch is the newer state.
+    // As after a lost fork: the smaller epoch is the newer state.
     for epoch in [2, 1, 5] {
         save(&store, epoch, 10);
         assert_eq!(store.checkpoints().unwrap()[0], store.checkpoint_path(epoch));
@@ -81,7 +81,7 @@ fn a_clock_that_is_set_back_prunes_nothing_new() {
     );
 }
 
-/// A failure leaves the checkpoint that is there, and no litter.
+/// A failure leaves the earlier checkpoint, and no temporary file.
 #[test]
 fn a_state_that_cannot_be_stored_changes_nothing() {
     let (_folder, store) = open();
@@ -99,7 +99,7 @@ fn a_state_that_cannot_be_stored_changes_nothing() {
     assert_eq!(fs::read(&good).unwrap().len(), 88 + 64 + 80);
 }
 
-/// The epoch of the state that is found, if `lineage` has the epochs that it may be of.
+/// The epoch of the state that is found when the lineage has these epochs, and how many files were unusable.
 fn find(store: &Store, parameters: u64, lineage: &[u64]) -> (Option<u64>, usize) {
     let mut unusable = 0;
     let states: Vec<Digest> = lineage.iter().map(|epoch| state(*epoch, 10).0.state()).collect();
@@ -124,13 +124,13 @@ fn r21_the_greatest_epoch_of_the_lineage_is_found() {
         save(&store, epoch, 10);
     }
     assert_eq!(find(&store, 10, &[1, 2, 3]), (Some(3), 0));
-    // The other side of a fork: nothing is wrong with it, and it may be needed.
+    // A state of the other side of a fork is not damaged, and may be needed.
     assert_eq!(find(&store, 10, &[1, 2]), (Some(2), 0));
     assert_eq!(find(&store, 10, &[7]), (None, 0));
     assert_eq!(store.checkpoints().unwrap().len(), 3);
 }
 
-/// Header, table and pieces, each byte of them, and each length.
+/// Every byte of header, table and pieces is damaged once, and every length is tried.
 #[test]
 fn r21_a_damaged_state_is_set_aside_and_the_next_older_one_used() {
     let (_folder, store) = open();
@@ -144,7 +144,7 @@ fn r21_a_damaged_state_is_set_aside_and_the_next_older_one_used() {
         fs::write(&path, &bad).unwrap();
         let (found, unusable) = find(&store, 10, &[1, 2]);
         assert_eq!(found, Some(1), "byte {at}");
-        // A header or table of another state makes a state that is not of the lineage.
+        // A damaged header or table may read as another state, which is not of the lineage.
         assert!(unusable == 1 || at < 88 + 64, "byte {at}");
         assert!(!path.exists() || unusable == 0, "byte {at}");
     }
@@ -153,7 +153,7 @@ fn r21_a_damaged_state_is_set_aside_and_the_next_older_one_used() {
         assert_eq!(find(&store, 10, &[1, 2]), (Some(1), 1), "{length} bytes");
         assert!(!path.exists(), "{length} bytes");
     }
-    // What was set aside does not fill the disk.
+    // The files that were set aside do not fill the disk.
     assert_eq!(damaged(&store).len(), crate::store::DAMAGED);
     fs::write(&path, &whole).unwrap();
     assert_eq!(find(&store, 10, &[1, 2]), (Some(2), 0));

@@ -1,4 +1,4 @@
-//! What is known after starts, cuts, losses and full disks.
+//! What a start finds after other starts, cuts, losses and full disks.
 
 use std::fs;
 
@@ -41,15 +41,14 @@ fn every_start_has_the_log_and_the_votes_of_the_one_before() {
     assert_eq!(second.journal.start(), Start { log: FIRST, incarnation: 2_000 });
     assert_eq!(second.votes, [promise(1, 2), promise(2, 1)]);
     assert_eq!(second.receipts, [committed(1)]);
-    // The clock may go back, incarnations may not.
+    // The clock may go back, but incarnations may not.
     let third = begin(&store, 500);
     assert_eq!(third.journal.start(), Start { log: FIRST, incarnation: 2_001 });
     assert_eq!(third.votes, second.votes);
     assert!(damaged(&store).is_empty());
 }
 
-/// R20: what a receipt holds of a simulated peer repeats with the simulation, until its log is
-/// lost.
+/// R20: the receipts of a simulated peer repeat with the simulation, until its log is lost.
 #[test]
 fn r20_a_simulated_peer_counts_its_starts_and_takes_the_clock_when_its_log_is_lost() {
     let (_folder, store) = open();
@@ -63,7 +62,7 @@ fn r20_a_simulated_peer_counts_its_starts_and_takes_the_clock_when_its_log_is_lo
     assert_eq!(start(), Start { log: lost.log, incarnation: 1_001 });
 }
 
-/// R19: whoever has forgotten what it voted is another voter, however it forgot.
+/// R19: a node that has forgotten its votes is another voter, however it forgot them.
 #[test]
 fn r19_the_first_log_is_not_used_again_when_the_log_is_lost() {
     let (folder, store) = open();
@@ -71,7 +70,7 @@ fn r19_the_first_log_is_not_used_again_when_the_log_is_lost() {
     fs::remove_dir_all(folder.path().join("runs")).unwrap();
     let store = Store::open(folder.path(), RUN).unwrap();
     assert_ne!(begin(&store, 1_000).journal.start().log, FIRST);
-    // Another run is another vote.
+    // In another run the id is not used yet.
     let other = Store::open(folder.path(), intellect_protocol::base::id::RunId([8; 32])).unwrap();
     assert_eq!(begin(&other, 1_000).journal.start().log, FIRST);
 }
@@ -84,14 +83,14 @@ fn the_log_id_belongs_to_the_folder_and_not_to_the_key() {
     let log = begin(&one).log;
     assert_ne!(begin(&two).log, log);
     assert_eq!(begin(&one), Start { log, incarnation: 1_001 });
-    // R19: one that is lost is not used again.
+    // R19: the id of a lost log is not used again.
     let before = begin(&two).log;
     fs::remove_dir_all(folder.path().join("runs")).unwrap();
     assert_ne!(begin(&Store::open(folder.path(), RUN).unwrap()).log, before);
 }
 
-/// Each prefix of what a start and a vote write: what was appended whole is there, the id of the
-/// log with the incarnation.
+/// Every prefix of what a start and a vote write: what was appended whole is there, the log id together with the
+/// incarnation.
 #[test]
 fn a_log_torn_at_any_byte_binds_by_what_is_whole() {
     let (_folder, store) = open();
@@ -100,7 +99,7 @@ fn a_log_torn_at_any_byte_binds_by_what_is_whole() {
     begun.journal.append(&[promise(1, 2)]).unwrap();
     let path = store.folder.join("votes.log");
     let whole = fs::read(&path).unwrap();
-    // Up to its mark: a batch without one is whole.
+    // The last mark may be cut: a batch without its mark is whole.
     for cut in 0..whole.len() - log::MARK_BYTES {
         fs::write(&path, &whole[..cut]).unwrap();
         let again = begin(&store, 10);
@@ -114,7 +113,7 @@ fn a_log_torn_at_any_byte_binds_by_what_is_whole() {
     assert_eq!(begin(&store, 10).votes, [promise(1, 2)]);
 }
 
-/// R19: a vote that cannot be read may have been given.
+/// R19: a vote that cannot be read may have been sent.
 #[test]
 fn r19_a_log_with_a_bad_middle_is_set_aside_and_another_one_begun() {
     let (_folder, store) = open();
@@ -132,7 +131,7 @@ fn r19_a_log_with_a_bad_middle_is_set_aside_and_another_one_begun() {
         assert!(again.votes.is_empty() && again.journal.start().log != FIRST, "byte {at}");
         assert!(again.journal.start().incarnation >= 7_000, "byte {at}");
         assert_eq!(again.damaged, std::slice::from_ref(&path), "byte {at}");
-        // The new one is whole, and stays.
+        // The new log is whole, and stays.
         let log = again.journal.start().log;
         assert_eq!(begin(&store, 1).journal.start().log, log, "byte {at}");
     }
@@ -140,7 +139,7 @@ fn r19_a_log_with_a_bad_middle_is_set_aside_and_another_one_begun() {
     assert!(!aside.is_empty() && aside.iter().all(|name| name.starts_with("votes.log.")));
 }
 
-/// As a program of before wrote it, or one of after this one.
+/// Such records may come from another version of the program.
 #[test]
 fn r19_records_that_mean_nothing_are_a_lost_log() {
     for strange in [
@@ -160,7 +159,7 @@ fn r19_records_that_mean_nothing_are_a_lost_log() {
     }
 }
 
-/// R19: between two records a cut looks like a log that was never longer; what others counted tells.
+/// R19: a log that was cut between two records looks whole, but a certificate shows which vote is missing.
 #[test]
 fn r19_a_log_that_lacks_a_vote_which_a_certificate_counts_is_lost() {
     let mut decided = link(4, 1);
@@ -189,7 +188,7 @@ fn r19_a_log_that_lacks_a_vote_which_a_certificate_counts_is_lost() {
     }
 }
 
-/// What a log without a name takes is gone with the process.
+/// A log without a name vanishes with the process, and so would its records.
 #[test]
 fn a_log_that_was_removed_while_it_was_open_takes_nothing() {
     let (folder, store) = open();
@@ -214,11 +213,11 @@ fn of_damaged_receipts_those_before_the_damage_are_kept() {
         bad[at] ^= 0x40;
         fs::write(&path, &bad).unwrap();
         let begun = begin(&store, 2_000);
-        // Damage in a mark costs none.
+        // A damaged mark costs no record.
         let least = at / each + usize::from(at % each >= each - log::MARK_BYTES);
         assert!(all.starts_with(&begun.receipts), "byte {at}");
         assert!(begun.receipts.len() >= least, "byte {at}");
-        // The votes are whole: the voter is the same.
+        // The votes are whole, so the voter is the same.
         assert_eq!(begun.journal.start().log, FIRST, "byte {at}");
         let again = begin(&store, 2_000);
         assert!(again.receipts == begun.receipts && again.damaged.is_empty(), "byte {at}");
@@ -227,13 +226,13 @@ fn of_damaged_receipts_those_before_the_damage_are_kept() {
     let mut begun = begin(&store, 2_000);
     begun.journal.append(&[committed(5)]).unwrap();
     assert_eq!(begin(&store, 2_000).receipts.len(), 5);
-    // A vote is no receipt.
+    // A vote has no place among the receipts.
     append_to(&path, 0, &[wire::canonical(&committed(1)), wire::canonical(&promise(1, 1))])
         .unwrap();
     assert_eq!(begin(&store, 2_000).receipts, [committed(1)]);
 }
 
-/// Of `epoch`, told apart by its update.
+/// A link of `epoch`; the update tells links of one epoch apart.
 fn link(epoch: u64, update: u8) -> Link {
     let series = Series { epoch, parent: Digest([5; 32]), regroup: None };
     let roster = Roster {
@@ -267,7 +266,7 @@ fn links_of_long_ago_are_read_back_from_the_log() {
         journal.append(&records.collect::<Vec<_>>()).unwrap();
     }
     assert_eq!(wanted(&early[1..7]).as_deref(), Some(&early[1..7]));
-    // Epoch 9 is undone, and more comes; a write that fails is cut off and given again with more.
+    // Epoch 9 is undone, and more epochs follow. A failed write is cut off and repeated with more records.
     let before = journal.receipts.bytes();
     let late: Vec<Link> = (9..=10).map(|epoch| link(epoch, 2)).collect();
     journal.append(&[decided(&late[0])]).unwrap();
@@ -276,7 +275,7 @@ fn links_of_long_ago_are_read_back_from_the_log() {
     journal.append(&[decided(&late[0]), committed(9)]).unwrap();
     journal.append(&[decided(&late[1])]).unwrap();
     assert_eq!((wanted(&late), wanted(&late)), (None, Some(late)));
-    // What was undone is in the log still, and its digest says which it is.
+    // The log still has what was undone, and the digest identifies it.
     assert_eq!(wanted(&early[8..]).as_deref(), Some(&early[8..]));
     assert_eq!((wanted(&[link(11, 2)]), wanted(&[link(11, 2)])), (None, None));
 }
@@ -296,7 +295,7 @@ fn a_log_whose_votes_count_as_lost_is_set_aside() {
     assert_eq!(damaged(&store), ["votes.log.1"]);
 }
 
-/// It stays short, however many epochs pass, and the votes that may still matter stay in it.
+/// The log stays short, however many epochs pass, and keeps the votes that may still matter.
 #[test]
 fn votes_of_long_ago_are_forgotten() {
     let (_folder, store) = open();
@@ -329,7 +328,7 @@ fn what_a_full_disk_refused_can_be_given_again() {
     let (_folder, store) = open();
     let mut begun = begin(&store, 1_000);
     let path = store.folder.join("receipts.log");
-    // A log that cannot be written to: opened for reading only.
+    // A log that is opened for reading only cannot be written to.
     let good = std::mem::replace(&mut begun.journal.receipts, Log::read_only(&path));
     let records = [promise(1, 1), committed(1)];
     let error = begun.journal.append(&records).unwrap_err();

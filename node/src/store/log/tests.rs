@@ -1,4 +1,4 @@
-//! Every cut, every flipped byte, and every gap of a small log.
+//! A small log with every cut, every flipped bit, and every gap.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn encode(records: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Where each batch ends, its mark included.
+/// The offsets at which the batches end, with their marks.
 fn ends(records: &[Vec<u8>]) -> Vec<usize> {
     let mut ends = vec![0];
     for record in records {
@@ -48,7 +48,7 @@ fn what_was_appended_is_found_and_more_can_follow() {
     assert_eq!(log.bytes(), fs::metadata(&path).unwrap().len());
 }
 
-/// A crash between write and flush: any prefix of what was written may be there.
+/// A crash between write and flush may leave any prefix of what was written.
 #[test]
 fn a_tail_torn_at_any_byte_is_cut() {
     let folder = tempfile::tempdir().unwrap();
@@ -57,7 +57,7 @@ fn a_tail_torn_at_any_byte_is_cut() {
     let bytes = encode(&all);
     let ends = ends(&all);
     for cut in 0..=bytes.len() {
-        // Of a batch whose mark is torn nothing is lost.
+        // A batch whose mark is torn loses nothing.
         let whole = ends[1..].iter().filter(|end| **end - MARK_BYTES <= cut).count();
         fs::write(&path, &bytes[..cut]).unwrap();
         let found = Content::read(&path).unwrap();
@@ -87,8 +87,8 @@ fn room_that_was_never_written_to_is_cut() {
     assert!(Content::of(&bytes).damaged, "something was flushed behind the gap");
 }
 
-/// Of the pages of one append any may be there, wherever they begin: it is lost as a whole, and
-/// what was flushed before it stays.
+/// Any pages of one append may be there, wherever they begin. The append is lost as a whole, and what was flushed before
+/// it stays.
 #[test]
 fn an_append_of_which_some_pages_are_missing_is_cut() {
     const PAGE: usize = 24;
@@ -119,10 +119,10 @@ fn an_append_of_which_some_pages_are_missing_is_cut() {
     }
 }
 
-/// Whichever bit of whichever byte, of the last batch too, and also where the length reaches
-/// beyond the end afterwards. A vote that was sent is read, or the log is known to be damaged.
+/// Every bit of every byte is flipped once, also in the last batch and in lengths. A vote that was sent is read, or the log
+/// is known to be damaged.
 #[test]
-fn a_bit_that_is_damaged_anywhere_is_noticed_or_costs_no_record() {
+fn a_bit_that_is_damaged_anywhere_is_detected_or_costs_no_record() {
     let all = records();
     let bytes = encode(&all);
     let ends = ends(&all);
@@ -142,9 +142,9 @@ fn a_bit_that_is_damaged_anywhere_is_noticed_or_costs_no_record() {
     }
 }
 
-/// A program that wrote no end marks left this; more is appended with marks.
+/// A full disk may leave batches without marks; later batches have them.
 #[test]
-fn a_log_without_end_marks_is_read_and_goes_on_with_them() {
+fn a_log_without_end_marks_is_read_and_extended_with_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.log");
     let mut all = records();
@@ -163,12 +163,12 @@ fn a_log_without_end_marks_is_read_and_goes_on_with_them() {
         Content::of(&bytes),
         Content { bytes: bytes.len() as u64, records: all, damaged: false }
     );
-    // What is the last batch no more is damaged as before.
+    // Damage in a batch that is no longer the last one is detected.
     bytes[old.len() - 1] ^= 1;
     assert!(Content::of(&bytes).damaged);
 }
 
-/// The mark of the batch before is flushed with an append, so of both any page may be missing.
+/// A mark is flushed with the next batch, so any page of both may be missing.
 #[test]
 fn a_mark_that_a_power_cut_took_is_no_damage() {
     let all = records();
@@ -185,13 +185,15 @@ fn a_mark_that_a_power_cut_took_is_no_damage() {
     }
 }
 
-/// Where a batch lies is asked of a log with marks.
+/// A question about a link reads batches at their offsets.
 #[test]
 fn batches_are_read_one_after_the_other_past_their_marks() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.log");
     let mut log = Log::open(&path, 0).unwrap();
-    records().into_iter().for_each(|record| log.append(&[record]).unwrap());
+    for record in records() {
+        log.append(&[record]).unwrap();
+    }
     let file = File::open(&path).unwrap();
     let (mut at, mut found) = (0, Vec::new());
     while let Some((records, next)) = read_batch(&file, at).unwrap() {
@@ -205,7 +207,7 @@ fn batches_are_read_one_after_the_other_past_their_marks() {
 #[test]
 fn a_record_that_claims_to_be_huge_is_damage_and_costs_no_memory() {
     for length in [BATCH_BYTES_MAX + 1, u32::MAX as usize] {
-        // Not at a multiple of 256, where it might be a head whose first page is missing.
+        // An odd length: a multiple of 256 might be a head whose first page is missing.
         let length = length | 1;
         let bytes = [&u32::try_from(length).unwrap().to_le_bytes(), [9; 60].as_slice()].concat();
         let found = Content::of(&bytes);
@@ -218,7 +220,7 @@ fn a_record_that_claims_to_be_huge_is_damage_and_costs_no_memory() {
     assert_eq!(Content::read(log.path()).unwrap().records.len(), 1);
 }
 
-/// As after a disk that was full: half of a record stands behind the good ones.
+/// A full disk may leave half a record behind the good ones.
 #[test]
 fn what_a_failed_append_left_is_cut_by_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -238,7 +240,7 @@ fn a_log_that_is_rewritten_goes_on_behind_its_new_records() {
     let path = folder.path().join("a.log");
     let mut log = Log::open(&path, 0).unwrap();
     log.append(&records()).unwrap();
-    // What a crash in the middle of rewriting left.
+    // A crash while the log was rewritten may leave this.
     fs::write(folder.path().join("a.tmp"), b"left over").unwrap();
     log.rewrite(&[b"short".to_vec()]).unwrap();
     assert_eq!(Content::read(&path).unwrap(), content(&[b"short".to_vec()], false));
@@ -248,7 +250,7 @@ fn a_log_that_is_rewritten_goes_on_behind_its_new_records() {
     assert!(!folder.path().join("a.tmp").exists());
 }
 
-/// A log that cannot be rewritten is the one that it was.
+/// A log that cannot be rewritten stays as it was.
 #[test]
 fn a_rewrite_that_fails_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -262,7 +264,7 @@ fn a_rewrite_that_fails_loses_nothing() {
 }
 
 impl Log {
-    /// A log that takes nothing, as on a disk that is full.
+    /// A log that cannot be written to, as on a full disk.
     pub(in crate::store) fn read_only(path: &Path) -> Self {
         let bytes = fs::metadata(path).unwrap().len();
         let file = File::open(path).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of `events`.
+//! Tests of `events`: the documented form, and full disks.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ fn committed() -> Event {
     }
 }
 
-/// The documented form, letter by letter: whoever renames a key breaks this first.
+/// The documented form, letter by letter. A renamed key breaks this test first.
 #[test]
 fn a_line_is_what_the_document_says() {
     let record = Record {

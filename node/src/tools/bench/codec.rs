@@ -1,9 +1,8 @@
 //! `bench codec`: how fast one core encodes and decodes, and what int8 loses.
 //!
-//! Speeds are bytes of `f32` per second and stand beside this core's own copy of as many bytes,
-//! which no codec that touches memory can beat by much. The error is ‖decoded − x‖ / ‖x‖ of one
-//! pass, on Gaussian data and on Student's t with three degrees of freedom, whose rare large values
-//! are what a scale per block has to live with.
+//! Speeds are bytes of `f32` per second, printed beside this core's own copy of as many bytes, which no codec that
+//! touches memory can beat by much. The error is ‖decoded − x‖ / ‖x‖ of one pass, on Gaussian data and on Student's t
+//! with three degrees of freedom, whose rare large values are hard for a scale per block.
 
 use std::{convert::Infallible, hint::black_box, io::Write};
 
@@ -14,16 +13,16 @@ use serde_json::json;
 use super::{BenchError, median};
 use crate::figures::codec_name;
 
-/// What one codec does, with its names in JSON.
+/// The figures of one codec, by their names in JSON.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Figures {
     #[serde(skip)]
     codec: Codec,
-    /// GB/s of f32 read.
+    /// Speed of encoding, in GB/s of f32 that are read.
     encode_gb_per_s: f64,
-    /// GB/s of f32 written.
+    /// Speed of decoding, in GB/s of f32 that are written.
     decode_gb_per_s: f64,
-    /// GB/s of f32 added to.
+    /// Speed of decoding onto a sum, in GB/s of f32.
     decode_add_gb_per_s: f64,
     /// Relative L2 error on Gaussian data.
     error_gaussian: f64,
@@ -31,7 +30,7 @@ struct Figures {
     error_student_t3: f64,
 }
 
-/// Measures both codecs and writes a table, or one JSON object.
+/// Measures both codecs, and prints a table or one JSON object.
 pub(crate) fn run(as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> {
     let mut rng = Rng::new(SEED);
     let gaussian: Vec<f32> = (0..ELEMENTS).map(|_| gauss(&mut rng) as f32).collect();
@@ -118,9 +117,9 @@ fn refused(error: impl std::error::Error + Send + Sync + 'static) -> BenchError 
     BenchError::Codec(Box::new(error))
 }
 
-/// Box–Muller.
+/// A normal random number by Box–Muller.
 fn gauss(rng: &mut Rng) -> f64 {
-    // 1 − u, because u may be 0 and the logarithm must not see it.
+    // 1 − u, because u may be 0, whose logarithm is infinite.
     (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()
 }
 
@@ -132,7 +131,7 @@ fn student_t3(rng: &mut Rng) -> f64 {
 
 /// 16 MiB: larger than a core's own caches, as an update is.
 const ELEMENTS: usize = 1 << 22;
-/// Numbers behind each figure of an error.
+/// How many numbers each error is measured on.
 const SAMPLES: usize = 1 << 20;
 const RUNS: usize = 21;
 const SEED: u64 = 1;

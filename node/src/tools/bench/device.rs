@@ -1,9 +1,9 @@
-//! `bench device`: whether a device computes what it should, and how fast.
+//! `bench device`: checks whether a device computes what it should, and how fast.
 //!
-//! The command is a list of tasks in six parts, each a line: it is said what begins, then what came out. A task that finds
-//! something wrong, or fails, does not stop those after it; the last line names all of them. Each part has a time: when it
-//! is over, what was not begun is left out and said so. A kernel that hangs cannot be cancelled, so the tasks run on a
-//! thread that is abandoned, with an error, where a part takes several times its time.
+//! The command is a list of tasks in six parts. Each task is a line: its name when it begins, then its result. A task that
+//! finds something wrong, or fails, does not stop those after it; the last line names all of them. Each part has a time;
+//! when it is over, the tasks that have not begun are left out, and reported as such. A kernel that hangs cannot be
+//! cancelled. So the tasks run on a thread, which is abandoned with an error if a part takes several times its time.
 
 mod printout;
 mod tasks;
@@ -23,7 +23,7 @@ use super::BenchError;
 use crate::cli::device::{DeviceArgs, DevicePart};
 use crate::{config, figures};
 
-/// Runs the parts that were asked for, all by default.
+/// Runs the parts that were typed, or all of them.
 pub(crate) fn run(args: &DeviceArgs, out: &mut dyn Write) -> Result<(), BenchError> {
     let device = config::parse_device(&args.device)?;
     let asked = |task: &Task| args.parts.is_empty() || args.parts.contains(&task.part);
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &DeviceArgs, out: &mut dyn Write) -> Result<(), BenchErr
 }
 
 impl DevicePart {
-    /// Together under eight minutes.
+    /// How long a part may take; under eight minutes for all of them.
     fn time(self) -> Duration {
         Duration::from_secs(match self {
             Self::Facts | Self::Memory => 20,
@@ -57,24 +57,24 @@ impl DevicePart {
     }
 }
 
-/// What the thread that computes says.
+/// What the computing thread reports.
 enum Progress {
     Begins(DevicePart, String),
     Ends(Finding),
 }
 
-/// Runs tasks in their order, each part in its time, and reports them.
+/// Runs the tasks in order, each part within its time, and prints the results.
 fn play(
     device: Device,
     tasks: Vec<Task>,
     time: impl Fn(DevicePart) -> Duration + Copy + Send + 'static,
     mut printout: Printout<'_>,
 ) -> Result<(), BenchError> {
-    let (tell, hear) = sync_channel(1);
-    thread::spawn(move || compute(device, tasks, time, &tell));
+    let (sender, receiver) = sync_channel(1);
+    thread::spawn(move || compute(device, tasks, time, &sender));
     let (mut part, mut begun) = (None, Instant::now());
     loop {
-        match hear.recv_timeout(TICK) {
+        match receiver.recv_timeout(TICK) {
             Ok(Progress::Begins(next, of)) => {
                 if part != Some(next) {
                     (part, begun) = (Some(next), Instant::now());
@@ -99,12 +99,12 @@ fn play(
     }
 }
 
-/// The thread: ends early when nobody listens any more.
+/// The computing thread; it ends early if nobody receives its reports.
 fn compute(
     device: Device,
     tasks: Vec<Task>,
     time: impl Fn(DevicePart) -> Duration,
-    tell: &SyncSender<Progress>,
+    sender: &SyncSender<Progress>,
 ) {
     let parts: Vec<_> = tasks.iter().map(|task| task.part).collect();
     let (mut part, mut begun) = (None, Instant::now());
@@ -112,7 +112,7 @@ fn compute(
         if part != Some(task.part) {
             (part, begun) = (Some(task.part), Instant::now());
         }
-        if tell.send(Progress::Begins(task.part, task.of)).is_err() {
+        if sender.send(Progress::Begins(task.part, task.of)).is_err() {
             return;
         }
         let left = time(task.part).saturating_sub(begun.elapsed());
@@ -122,15 +122,15 @@ fn compute(
         } else {
             found_by(|| (task.work)(left / share))
         };
-        // What cannot be given back fails where it is needed.
+        // A device that cannot release its memory fails at the next task.
         let _ = panic::catch_unwind(AssertUnwindSafe(|| release(device)));
-        if tell.send(Progress::Ends(found)).is_err() {
+        if sender.send(Progress::Ends(found)).is_err() {
             return;
         }
     }
 }
 
-/// A failure is something found.
+/// Does the work of a task. An error or a panic is a finding as well.
 fn found_by(work: impl FnOnce() -> Result<Finding, BenchError>) -> Finding {
     match panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(found)) => found,
@@ -143,11 +143,11 @@ fn found_by(work: impl FnOnce() -> Result<Finding, BenchError>) -> Finding {
     }
 }
 
-/// How often a person sees that something goes on.
+/// How often a person sees that a task is still running.
 const TICK: Duration = Duration::from_secs(2);
 
-/// Of its time a part takes this multiple at most, or [`SLOWEST`] if that is more, before it is taken to hang: what is
-/// begun is not cut off, and compiles its kernels.
+/// After this multiple of its time, or after [`SLOWEST`] if that is more, a part is taken to hang. The margin is needed
+/// because a task that has begun is not cut off, and compiles its kernels.
 const PATIENCE: u32 = 3;
 const SLOWEST: Duration = Duration::from_secs(60);
 

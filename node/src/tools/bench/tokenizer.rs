@@ -1,7 +1,7 @@
-//! `bench tokenizer`: how fast one core turns a text into tokens.
+//! `bench tokenizer`: measures how fast one core turns a text into tokens.
 //!
-//! The text is read once, a bounded part of it, and its speed is that of the tokenizer alone: bytes
-//! of text per second, median of several runs on one thread.
+//! The text is read once, up to a limit. The speed is that of the tokenizer alone: bytes of text per second, the median of
+//! several runs on one thread.
 
 use std::{
     fs::File,
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{BenchError, median};
 use crate::os::cannot;
 
-/// Measures a tokenizer, bytes by default, on the begin of a text.
+/// Measures a tokenizer, by default that of bytes, on the beginning of a text.
 pub(crate) fn run(
     file: Option<&Path>,
     text: Option<&Path>,
@@ -54,7 +54,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The begin of a text, up to a whole character.
+/// Reads the beginning of a text; a character that is cut at its end is replaced.
 fn read(path: &Path) -> Result<String, BenchError> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|f| f.take(TEXT_BYTES_MAX).read_to_end(&mut bytes));
@@ -62,11 +62,10 @@ fn read(path: &Path) -> Result<String, BenchError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// English prose, for whoever has no text at hand: this program's licence, 11 kB, to a few
-/// megabytes.
+/// English prose, used if no text is named: this program's licence, 11 kB, repeated to a few megabytes.
 const BUILT_IN: &str = include_str!("../../../../LICENSE-APACHE");
 const REPEATS: usize = 400;
-/// Runs behind a median.
+/// Number of runs behind a median.
 const RUNS: usize = 5;
-/// Far more than any cache holds.
+/// Longest text that is used: far more than any cache holds.
 const TEXT_BYTES_MAX: u64 = 1 << 26;

@@ -1,15 +1,13 @@
-//! `bench train`: how fast this machine trains, where the time goes, and how much memory it takes.
+//! `bench train`: measures how fast this machine trains, where the time goes, and how much memory it takes.
 //!
-//! A model of 5.0M parameters and more (width 256, 6 blocks, vocabulary 512, context 256; of Llama
-//! 8 heads and ffn 688, of the others heads of 64 and ffn 896) takes inner steps of 8 sequences in
-//! f32, AdamW and clipping included, through the same trainer that a node runs.
-//! `tests/peers/train.py` does the Llama's work in PyTorch and prints the same fields. Another
-//! family than Llama takes its steps in turn with a Llama, for only a ratio of neighbours says
-//! anything on a machine that others use.
+//! A model of at least 5.0M parameters takes inner steps of 8 sequences in f32, with AdamW and clipping, through the same
+//! trainer that a node runs. It has width 256, 6 blocks, vocabulary 512 and context 256; a Llama has 8 heads and ffn
+//! 688, the other families have heads of 64 and ffn 896. `tests/peers/train.py` does the Llama's work in PyTorch and
+//! prints the same fields. A family other than Llama takes its steps in turn with a Llama, since on a machine that
+//! others use only the ratio of neighbouring steps is meaningful.
 //!
-//! The figure is the median step after three that warm up. The parts are wall time per kind of
-//! kernel; what they leave of a step goes into drawing the batch, the embedding, bookkeeping and
-//! the additions of burn's graph.
+//! The figure is the median step after three that warm up. The parts are wall time per kind of kernel. The rest of a step
+//! goes into drawing the batch, the embedding, bookkeeping and the additions of burn's graph.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -24,10 +22,10 @@ use serde_json::json;
 use super::BenchError;
 use crate::os;
 
-/// What was measured.
+/// The figures of one measurement.
 struct Figures {
     step: Duration,
-    /// The step of the Llama between whose steps it was measured.
+    /// The median step of a Llama that took its steps in turn.
     llama: Option<Duration>,
     parts: Vec<KernelTime>,
     parameters: u64,
@@ -37,7 +35,7 @@ struct Figures {
     loss: f64,
 }
 
-/// Measures, and writes a table or one JSON object.
+/// Measures, and prints a table or one JSON object.
 pub(crate) fn run(family: Family, as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> {
     let figures = measure(family)?;
     let seconds = figures.step.as_secs_f64();
@@ -84,7 +82,7 @@ pub(crate) fn run(family: Family, as_json: bool, out: &mut dyn Write) -> Result<
     Ok(())
 }
 
-/// The steps of one model.
+/// A model that is measured, and its steps so far.
 struct Runner {
     work: Work,
     trainer: Box<dyn Trainer>,
@@ -101,7 +99,7 @@ impl Runner {
         Ok(Self { work, trainer, times: Vec::new(), loss: 0.0 })
     }
 
-    /// Step number `step`, and where its time went.
+    /// Takes step number `step`, and returns where its time went.
     fn step(&mut self, step: usize) -> Result<Vec<KernelTime>, BenchError> {
         drop(clock::take());
         let tokens = step as u64 * self.work.tokens_per_step();
@@ -129,7 +127,10 @@ fn measure(family: Family) -> Result<Figures, BenchError> {
             llama.step(step)?;
         }
         let seen = runner.step(step)?;
-        for part in seen.into_iter().filter(|_| step >= WARM_UP) {
+        if step < WARM_UP {
+            continue;
+        }
+        for part in seen {
             match parts.iter_mut().find(|known| known.name == part.name) {
                 Some(known) => known.time += part.time,
                 None => parts.push(part),
@@ -149,7 +150,7 @@ fn measure(family: Family) -> Result<Figures, BenchError> {
     })
 }
 
-/// The work that is measured.
+/// The model, data and training that are measured.
 fn work(family: Family) -> Work {
     let source = Source::Synthetic { symbols: 256, order: 1 };
     let data = Data { source, held_out: 0.0, hints: Hints::default(), share: false };
@@ -157,11 +158,11 @@ fn work(family: Family) -> Work {
     Work { model: family.bench_model(), data, train }
 }
 
-/// Steps that are measured.
+/// How many steps are measured.
 const STEPS: usize = 10;
 
-/// Steps before them: the first ones touch memory and start threads.
+/// Steps before the measured ones, which touch memory and start threads.
 const WARM_UP: usize = 3;
 
-/// The seed of weights and data; any would do.
+/// The seed of weights and data; any other would do.
 const SEED: u64 = 1;

@@ -1,4 +1,4 @@
-//! Tests of `bootstrap`.
+//! Tests of `bootstrap`: the lines that it prints, and what it refuses.
 
 use clap::Parser as _;
 use intellect_model::config::{Fingerprint, Hints, Work};
@@ -47,7 +47,7 @@ fn a_line_for_each_run_says_what_joining_it_takes() {
     assert!(first.describe().contains("demo: 94 528 parameters"), "{}", first.describe());
 }
 
-/// What the organiser's files are called, and where they are.
+/// The line has the names of the organiser's files, and their address.
 #[test]
 fn a_line_names_the_files() {
     let mut work = Work::text(FILE);
@@ -60,11 +60,11 @@ fn a_line_names_the_files() {
     work.data.hints.url = Some("https://example.org/text".to_owned());
     assert_eq!(line(&work), format!("intellect-node --bootstrap {ADDRESS}\n"));
     let offers = offers(&[&manifest(&work)]).unwrap();
-    let told = offers[0].describe();
-    assert!(told.ends_with("parameters; its data is at https://example.org/text\n"), "{told}");
+    let text = offers[0].describe();
+    assert!(text.ends_with("parameters; its data is at https://example.org/text\n"), "{text}");
 }
 
-/// Nothing is made before everything is verified: a data folder that cannot be made is not noticed.
+/// Everything is verified before anything is made: here the data folder could not be made.
 #[test]
 fn a_file_that_must_not_be_handed_out_ends_it_first() {
     let good = manifest(&Work::synthetic());

@@ -33,10 +33,10 @@ impl Folder {
     }
 }
 
-/// What a command tells has these words, whatever stands around them.
-fn has(told: &str, words: &[&str]) {
+/// Checks that the output of a command has these words.
+fn has(said: &str, words: &[&str]) {
     for words in words {
-        assert!(told.contains(words), "no {words:?} in {told}");
+        assert!(said.contains(words), "no {words:?} in {said}");
     }
 }
 
@@ -46,17 +46,17 @@ const LINES: &str = "{\"text\": \"Hello\"}\n{\"text\": \"\"}\nrubbish\n{\"text\"
 fn documents_become_a_run_s_data() {
     let folder = Folder::new();
     let (lines, out) = (folder.file("a.jsonl", LINES), folder.path("a.tokens"));
-    let told = typed(&["tokenize", &lines, "--out", &out]).unwrap();
+    let said = typed(&["tokenize", &lines, "--out", &out]).unwrap();
     has(
-        &told,
+        &said,
         &["tokens     12 of 2 bytes, by bytes with 257 different ones, 256 begins a document"],
     );
-    has(&told, &["documents  2, of 6.0 tokens each; a token is 1.00 bytes of text"]);
-    has(&told, &["left out   1 empty documents", "skipped    1 records", "a.jsonl, line 3"]);
-    let told = typed(&["show", &out]).unwrap();
-    has(&told, &["file       152 B, BLAKE3 ", "documents  2", "begins     \"Hello\\nthere\""]);
-    assert!(!told.contains("tokenizer"), "{told}");
-    // A manifest on it names it.
+    has(&said, &["documents  2, of 6.0 tokens each; a token is 1.00 bytes of text"]);
+    has(&said, &["left out   1 empty documents", "skipped    1 records", "a.jsonl, line 3"]);
+    let said = typed(&["show", &out]).unwrap();
+    has(&said, &["file       152 B, BLAKE3 ", "documents  2", "begins     \"Hello\\nthere\""]);
+    assert!(!said.contains("tokenizer"), "{said}");
+    // A manifest can name the file.
     let work = crate::tools::manifest::work(&[out.clone().into()]).unwrap();
     let digest = *blake3::hash(&std::fs::read(&out).unwrap()).as_bytes();
     let vocabulary = Vocabulary::BYTES;
@@ -71,12 +71,12 @@ fn documents_become_a_run_s_data() {
 fn strict_refuses_what_is_no_document() {
     let folder = Folder::new();
     let (lines, out) = (folder.file("a.jsonl", LINES), folder.path("a.tokens"));
-    let told = typed(&["tokenize", &lines, "--out", &out, "--strict"]).unwrap_err().to_string();
-    has(&told, &["a.jsonl, line 3: it is no JSON object", "\"rubbish\""]);
-    let told = typed(&["show", &out]).unwrap_err().to_string();
-    has(&told, &["a.tokens: No such file"]);
-    let told = typed(&["show", &lines]).unwrap_err().to_string();
-    has(&told, &["a.jsonl: it is no token file"]);
+    let said = typed(&["tokenize", &lines, "--out", &out, "--strict"]).unwrap_err().to_string();
+    has(&said, &["a.jsonl, line 3: it is not a JSON object", "\"rubbish\""]);
+    let said = typed(&["show", &out]).unwrap_err().to_string();
+    has(&said, &["a.tokens: No such file"]);
+    let said = typed(&["show", &lines]).unwrap_err().to_string();
+    has(&said, &["a.jsonl: it is not a token file"]);
 }
 
 /// A `tokenizer.json` of two words.
@@ -90,28 +90,27 @@ const WORDS: &str = r#"{
 }"#;
 
 #[test]
-fn a_tokenizer_json_says_or_is_told_what_begins_a_document() {
+fn a_tokenizer_json_or_the_user_says_what_begins_a_document() {
     let folder = Folder::new();
     let (text, words) = (folder.file("a.txt", "Hello there"), folder.file("w.json", WORDS));
     let make = |out: &str, more: &[&str]| {
         let line = ["tokenize", &text, "--out", &folder.path(out), "--tokenizer", &words];
         typed(&[&line, more].concat())
     };
-    let told = make("a", &[]).unwrap();
-    has(&told, &["tokens     3 of 2 bytes, by hugging-face with 4 different ones, 3 begins"]);
+    let said = make("a", &[]).unwrap();
+    has(&said, &["tokens     3 of 2 bytes, by hugging-face with 4 different ones, 3 begins"]);
     has(&make("b", &["--bos", "there"]).unwrap(), &["2 begins a document"]);
-    let told = make("c", &["--bos", "<eos>"]).unwrap_err().to_string();
-    has(&told, &["it has no token \"<eos>\" to begin documents with"]);
+    let said = make("c", &["--bos", "<eos>"]).unwrap_err().to_string();
+    has(&said, &["it has no token \"<eos>\" to begin documents with"]);
 
     let digest = blake3::hash(WORDS.as_bytes()).to_hex().to_string();
-    let told = typed(&["show", &folder.path("a")]).unwrap();
-    has(&told, &["tokenizer  file with BLAKE3", &digest]);
-    assert!(!told.contains("begins     "), "{told}");
-    let told = typed(&["show", &folder.path("a"), "--tokenizer", &words]).unwrap();
-    has(&told, &["begins     \"Hello there\""]);
-    let told = typed(&["show", &folder.path("a"), "--tokenizer", &text]).unwrap_err();
-    has(&told.to_string(), &["a.txt is another tokenizer"]);
-    // What is unknown is told.
+    let said = typed(&["show", &folder.path("a")]).unwrap();
+    has(&said, &["tokenizer  file with BLAKE3", &digest]);
+    assert!(!said.contains("begins     "), "{said}");
+    let said = typed(&["show", &folder.path("a"), "--tokenizer", &words]).unwrap();
+    has(&said, &["begins     \"Hello there\""]);
+    let said = typed(&["show", &folder.path("a"), "--tokenizer", &text]).unwrap_err();
+    has(&said.to_string(), &["a.txt is another tokenizer"]);
     let other = folder.file("b.txt", "Hello you");
     let line = ["tokenize", &other, "--out", &folder.path("d"), "--tokenizer", &words];
     has(&typed(&line).unwrap(), &["lost       1 letters or words"]);

@@ -1,4 +1,4 @@
-//! What a new run begins with: nothing, a model of elsewhere, or the state at which another run is.
+//! What a new run begins with: nothing, a model from elsewhere, or the newest state of another run.
 
 use std::path::Path;
 
@@ -23,15 +23,13 @@ use crate::{
     tools::stored,
 };
 
-/// What a new run begins with.
 pub(super) enum Begin {
     /// Weights that each peer draws from the seed.
     Anew,
-    /// A model of elsewhere.
     Model {
-        /// Its parameters.
+        /// Its parameters, with their table.
         weights: Box<Weights>,
-        /// Whether its head was its embedding, of which it becomes a copy.
+        /// Whether its head was its embedding; here the head becomes a copy of it.
         untied: bool,
     },
     /// The newest state of another run.
@@ -40,31 +38,31 @@ pub(super) enum Begin {
 
 /// Weights that a run is to begin with.
 pub(super) struct Weights {
-    /// What they are the parameters of.
+    /// The model whose parameters they are.
     pub(super) model: Model,
-    /// In canonical order.
+    /// The parameters in canonical order.
     pub(super) theta: Vec<f32>,
-    /// Of the state before epoch 1.
+    /// The table of the state before epoch 1.
     pub(super) table: Table,
 }
 
-/// A run that another one goes on with.
+/// A run that a new one continues.
 pub(super) struct Before {
     manifest: Manifest,
     epoch: u64,
-    /// That it has committed.
+    /// Tokens that it has committed.
     tokens: u64,
     weights: Weights,
 }
 
 impl Begin {
-    /// With the model in `folder`.
+    /// Reads the model in `folder`.
     pub(super) fn with_model(folder: &Path) -> Result<Self, OfflineError> {
         let Imported { model, theta, untied } = import::read(folder)?;
         Ok(Self::Model { weights: Weights::new(model, theta)?.into(), untied })
     }
 
-    /// What is to be published with the manifest.
+    /// The weights that are published with the manifest, if there are any.
     pub(super) fn weights(&self) -> Option<&Weights> {
         match self {
             Self::Anew => None,
@@ -73,14 +71,17 @@ impl Begin {
         }
     }
 
-    /// What a person may not expect of the run.
-    pub(super) fn told(&self, manifest: &Manifest) -> Vec<String> {
+    /// Sentences about what a person may not expect of the run.
+    pub(super) fn notes(&self, manifest: &Manifest) -> Vec<String> {
         match self {
             Self::Anew => Vec::new(),
             Self::Model { weights, untied } => {
                 let mut lines = Vec::new();
                 if *untied {
-                    lines.push("its head was its embedding: from here on they learn apart".into());
+                    lines.push(
+                        "its head was its embedding: from here on the two are trained separately"
+                            .into(),
+                    );
                 }
                 let (context, most) = (manifest.work.model.context, weights.model.context);
                 if context < most {
@@ -112,7 +113,7 @@ impl Weights {
         Ok(Self { model, theta, table })
     }
 
-    /// A run may be shorter-sighted than the model; all else follows from the weights.
+    /// Checks a model against its weights: only the context may differ from theirs.
     pub(super) fn fits(&self, model: &Model) -> Result<(), OfflineError> {
         if (Model { context: self.model.context, ..model.clone() }) != self.model {
             return Err(OfflineError::AnotherModel);
@@ -122,7 +123,7 @@ impl Weights {
 }
 
 impl Before {
-    /// The newest checkpoint of the one run of a data folder that fits. The node there may be running.
+    /// The newest checkpoint of the only run of a data folder that fits. The node there may be running.
     pub(super) fn find(folder: &Path, run: Option<&str>) -> Result<Self, OfflineError> {
         let (path, manifest) = stored::newest(folder.to_owned(), run)?;
         let front = Front::of(&path, &manifest)?;
@@ -131,11 +132,11 @@ impl Before {
         Ok(Self { manifest, epoch, tokens, weights })
     }
 
-    /// Its settings, for the tokens that are left of it, at another `level` if one is given; `sets` tells whether
-    /// the person says a setting.
+    /// The settings of the new run: those of the old one for its remaining tokens, at another `level` if one is given.
+    /// `sets` says whether the person sets a key.
     ///
-    /// The seed stays, since the rules of a synthetic source come from it. No sequence is drawn as before: the
-    /// stream of data depends on the run.
+    /// The seed stays, since it determines the rules of a synthetic source. The order of the data changes, since it
+    /// depends on the run.
     pub(super) fn draft(
         &self,
         organiser: PeerId,
@@ -160,14 +161,14 @@ impl Before {
         };
         let data = Data { source: after(&work.data.source, tokens), ..work.data.clone() };
         let level = level.unwrap_or(run.trust.level);
-        let trust = Trust { level, ..run.trust.clone() };
+        let trust = Trust { level, ..run.trust };
         let run = Run { organiser, stop_tokens, trust, ..run.clone() };
         let work = Work { train, data, model: work.model.clone() };
         Ok(Draft::new(&run, &work).map_err(DraftError::from)?)
     }
 }
 
-/// The same, but a mix that changes does so `tokens` earlier.
+/// The same source, but a mix that changes does so `tokens` earlier.
 fn after(source: &Source, tokens: u64) -> Source {
     match source {
         Source::Mix { vocabulary, components, anneal_from } => Source::Mix {
@@ -179,7 +180,7 @@ fn after(source: &Source, tokens: u64) -> Source {
     }
 }
 
-/// The peak from the beginning on; with `decay_tokens` it would fall at once.
+/// A schedule at the peak from the beginning on; with `decay_tokens` it would fall at once.
 fn flat(train: &Train) -> Train {
     Train { warmup_tokens: 0, stable_tokens: 0, decay_tokens: 0, ..train.clone() }
 }

@@ -1,4 +1,4 @@
-//! What a manifest means, in words: what `manifest show` says, and in part `manifest new`.
+//! Describes a manifest in words: all of it for `manifest show`, some of it for `manifest new`.
 
 use intellect_model::{
     Device,
@@ -15,7 +15,7 @@ use crate::{
     manifest::Manifest,
 };
 
-/// What a manifest means, in words.
+/// The lines of the description, each with its key.
 pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 15] {
     let Manifest { run, work, id, .. } = manifest;
     let genesis = run.genesis.map_or_else(
@@ -69,15 +69,15 @@ fn describe_model(work: &Work) -> String {
 
 fn describe_level(level: Level) -> String {
     match level {
-        Level::Open => "whoever comes".to_owned(),
-        Level::Invited => "whoever the organiser invites".to_owned(),
+        Level::Open => "any peer".to_owned(),
+        Level::Invited => "peers that the organiser invites".to_owned(),
     }
 }
 
 fn describe_data(work: &Work) -> String {
     match &work.data.source {
         Source::Synthetic { symbols, order } => format!(
-            "synthetic: {symbols} symbols, each drawn by the {order} before it; nobody needs a file"
+            "synthetic: {symbols} symbols, each drawn by the {order} before it; no peer needs a file"
         ),
         Source::Text(file) => format!(
             "a text of {} bytes with BLAKE3 {}{}, of which {} % are held out; every peer needs it{}",
@@ -85,7 +85,7 @@ fn describe_data(work: &Work) -> String {
             blake3::Hash::from_bytes(file.digest),
             name(&work.data.hints, 0),
             100.0 * work.data.held_out,
-            place(&work.data)
+            origin(&work.data)
         ),
         Source::Tokens { file, vocabulary } => format!(
             "a token file of {} bytes with BLAKE3 {}{}, of which {} % are held out; every peer needs \
@@ -94,7 +94,7 @@ fn describe_data(work: &Work) -> String {
             blake3::Hash::from_bytes(file.digest),
             name(&work.data.hints, 0),
             100.0 * work.data.held_out,
-            place(&work.data),
+            origin(&work.data),
             vocabulary.scheme.name(),
             count(vocabulary.tokens as u64)
         ),
@@ -104,13 +104,13 @@ fn describe_data(work: &Work) -> String {
     }
 }
 
-/// What file `index` is called, behind its digest.
+/// The name of file `index`, to follow its digest.
 fn name(hints: &Hints, index: usize) -> String {
     hints.names.get(index).map_or_else(String::new, |name| format!(", called {name}"))
 }
 
-/// Where the files are to be had, behind who needs them.
-fn place(data: &Data) -> String {
+/// Where a peer gets the files, to follow the words that every peer needs them.
+fn origin(data: &Data) -> String {
     let from = data.hints.url.as_ref().map_or_else(String::new, |url| format!(", from {url}"));
     let shared = if data.share { ", and fetches it from the others" } else { "" };
     format!("{from}{shared}")
@@ -119,10 +119,10 @@ fn place(data: &Data) -> String {
 fn describe_mix(data: &Data, vocabulary: &Vocabulary, parts: &[Component], from: u64) -> String {
     let mut text = format!(
         "{} token files, of which {} % are held out; every peer needs all of them{}; their tokenizer \
-         is {} with {} tokens. Drawn are, and in epochs that begin with {} tokens or more:",
+         is {} with {} tokens. Their shares at first, and in epochs that begin with {} tokens or more:",
         parts.len(),
         100.0 * data.held_out,
-        place(data),
+        origin(data),
         vocabulary.scheme.name(),
         count(vocabulary.tokens as u64),
         count(from)
@@ -189,30 +189,32 @@ fn describe_epoch(manifest: &Manifest) -> String {
     )
 }
 
-/// What is said where the outer step is likely to go too far.
+/// A warning if the outer step is likely to go too far.
 pub(super) fn warn_of_gain(manifest: &Manifest) -> Option<String> {
-    // As it is shown, so that no rounding of a decimal decides.
+    // Rounded as it is shown, so that an invisible digit does not decide.
     let gain = (100.0 * manifest.outer().gain()).round() / 100.0;
     (gain > GAIN_ADVISED_MAX).then(|| {
         format!(
             "the outer step has a steady gain of {gain:.2}, which is outer.lr / (1 - outer.momentum); above \
              {GAIN_ADVISED_MAX} the agreed weights may overshoot. Public runs use 1 to 3, INTELLECT-1 and DiLoCo \
-             7; --set outer.momentum=0.6 --set outer.momentum_ramp_epochs=10 is what other presets have"
+             7; --set outer.momentum=0.6 --set outer.momentum_ramp_epochs=10 is what the other presets use"
         )
     })
 }
 
 fn describe_ring(run: &Run) -> String {
-    format!("{}: each of n peers sends and receives 2(n-1)/n of an update", codec_name(run.codec))
+    format!(
+        "{}: each of n peers sends and receives 2(n-1)/n of an update",
+        codec_name(run.ring.codec)
+    )
 }
 
-/// What an epoch moves.
 fn describe_traffic(run: &Run, work: &Work) -> String {
     let update = update_bytes(run, work);
     let ring = |peers: u64| bytes(update / peers * 2 * (peers - 1));
     format!(
-        "an update has {}: per epoch each peer sends {} among 2 peers, {} among 8, and as much \
-         comes in",
+        "an update has {}: per epoch each peer sends {} among 2 peers, {} among 8, and receives as \
+         much",
         bytes(update),
         ring(2),
         ring(8)
@@ -221,23 +223,23 @@ fn describe_traffic(run: &Run, work: &Work) -> String {
 
 fn describe_members(run: &Run) -> String {
     let members = &run.members;
-    let quorum = match &members.quorum {
+    let quorum = match members.quorum {
         _ if members.tolerate == Tolerate::Liars => {
-            "of four voters three decide, of seven five; fewer than a third may lie".to_owned()
+            "three of four voters decide, or five of seven; fewer than a third may lie".to_owned()
         }
         Quorum::Available => format!(
             "when a majority is silent for {:?}, the rest goes on without it",
             members.minority_grace
         ),
-        Quorum::Majority { founders } => {
-            format!("{} founders; without a majority everyone waits", founders.len())
+        Quorum::Majority => {
+            format!("{} founders; without a majority everyone waits", members.founders.len())
         }
     };
     let (min, heartbeat) = (members.min_peers, members.heartbeat);
     format!("founded by {min} or more; a heartbeat every {heartbeat:?}; {quorum}")
 }
 
-/// What every peer needs, with the whole batch at once and with one sequence at a time.
+/// The memory that every peer needs, with the whole batch at once and with one sequence at a time.
 fn describe_memory(run: &Run, work: &Work) -> String {
     let [all, least] = [work.train.batch, 1].map(|size| Needs::of(run, work, size, Device::Cpu));
     format!(
@@ -250,7 +252,7 @@ fn describe_memory(run: &Run, work: &Work) -> String {
     )
 }
 
-/// How many sequences at a time GPUs of usual sizes take.
+/// How many sequences at a time fit on GPUs of usual sizes.
 fn describe_gpus(work: &Work) -> String {
     let batch = work.train.batch;
     let sizes = [12, 24, 80, 141].map(|gigabytes: u64| {
@@ -264,7 +266,7 @@ fn describe_gpus(work: &Work) -> String {
     format!("of {batch} sequences at a time, {}", sizes.join(", "))
 }
 
-/// Floating-point operations of training.
+/// The floating-point operations of training.
 fn describe_compute(run: &Run, work: &Work) -> String {
     let per_token = Arch::new(&work.model).flops_per_token();
     let epoch = match run.epoch_tokens(work.tokens_per_step()) {
@@ -276,8 +278,7 @@ fn describe_compute(run: &Run, work: &Work) -> String {
     format!("{} per token, forward and back{epoch}", flops(per_token as f64))
 }
 
-/// The greatest steady gain that is shown without a warning: above what public runs use now (docs/MATH.md), below
-/// DiLoCo's 7. A guess.
+/// The greatest steady gain without a warning: above what public runs use now (docs/MATH.md), below DiLoCo's 7. A guess.
 const GAIN_ADVISED_MAX: f64 = 4.0;
 
 /// A number of floating-point operations, with its unit.

@@ -1,4 +1,4 @@
-//! Tests of `offline`.
+//! Tests of `keygen` and `manifest`.
 
 use clap::Parser as _;
 use intellect_model::arch;
@@ -30,7 +30,6 @@ fn typed(arguments: &[&str]) -> Result<String, OfflineError> {
 struct Folder(tempfile::TempDir);
 
 impl Folder {
-    /// A folder with a key in it.
     fn new() -> Self {
         let folder = Self(tempfile::tempdir().unwrap());
         typed(&["keygen", "--out", &folder.path("k.key")]).unwrap();
@@ -41,7 +40,7 @@ impl Folder {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// A thousand times one token.
+    /// Writes a token file that has one token a thousand times.
     fn token_file(&self, name: &str, token: u32) {
         let mut writer = Writer::create(Path::new(&self.path(name)), Vocabulary::BYTES).unwrap();
         writer.begin().unwrap();
@@ -49,7 +48,7 @@ impl Folder {
         writer.finish([0; 32]).unwrap();
     }
 
-    /// Leaves a state of `run` in the folder `data`, as a node would; gives its parameters.
+    /// Stores a state of `run` in the folder `data`, as a node would; returns its parameters.
     fn commit(&self, manifest: &Manifest, epoch: u64, tokens: u64) -> Vec<f32> {
         let run = crate::store::run_folder(Path::new(&self.path("data")), manifest.id);
         std::fs::create_dir_all(run.join("checkpoints")).unwrap();
@@ -86,7 +85,7 @@ fn an_organiser_needs_two_lines() {
     }
 }
 
-/// Who signed, what was chosen without a word, and what comes next.
+/// The output names the signer, the defaults, and the next command.
 #[test]
 fn a_new_manifest_is_explained() {
     let folder = Folder::new();
@@ -102,7 +101,7 @@ fn a_new_manifest_is_explained() {
     }
 }
 
-/// A preset's vocabulary is made for a text; the byte that begins a document is one more.
+/// The vocabulary of a preset is that of bytes; the token that begins a document is one more.
 #[test]
 fn a_preset_takes_the_vocabulary_of_larger_data() {
     let folder = Folder::new();
@@ -111,8 +110,8 @@ fn a_preset_takes_the_vocabulary_of_larger_data() {
     let made = folder.new_manifest(&["--preset", "finch-1m", "--data", &data]).unwrap();
     assert!(made.contains("vocabulary 257"), "{made}");
     let line = ["--preset", "finch-1m", "--data", &data, "--set", "model.vocab=256"];
-    let told = Folder::new().new_manifest(&line).unwrap_err().to_string();
-    assert!(told.contains("at least 257"), "{told}");
+    let said = Folder::new().new_manifest(&line).unwrap_err().to_string();
+    assert!(said.contains("at least 257"), "{said}");
 }
 
 #[test]
@@ -128,7 +127,7 @@ fn data_that_is_short_for_an_epoch_is_warned_of() {
     assert!(!made.contains("warning"), "{made}");
 }
 
-/// What would silently undo what a model has learnt.
+/// Defaults would silently undo what the model has learnt.
 #[test]
 fn a_model_of_elsewhere_needs_a_rate_and_data() {
     let new = |extra: &[&str]| {
@@ -138,8 +137,8 @@ fn a_model_of_elsewhere_needs_a_rate_and_data() {
     assert!(new(&["--data", "text"]).contains("--set train.lr="));
     assert!(new(&["--set", "train.lr=1e-5"]).contains("--data"));
     for known in ["--data=text", "--set=seed = 5"] {
-        let told = new(&[known, "--set", "train.lr = 1e-5"]);
-        assert!(told.contains("/absent"), "{told}");
+        let said = new(&[known, "--set", "train.lr = 1e-5"]);
+        assert!(said.contains("/absent"), "{said}");
     }
 }
 
@@ -171,12 +170,12 @@ fn names_that_are_taken_are_refused_before_a_model_is_read() {
         typed(&["manifest", "new", "--from-hf", "/absent", "--out", out]).unwrap_err().to_string()
     };
     let same = folder.path("run.ckpt");
-    let told = new(&same);
-    assert!(told.contains(&same) && told.contains("as in run.toml"), "{told}");
+    let said = new(&same);
+    assert!(said.contains(&same) && said.contains("as in run.toml"), "{said}");
     for taken in ["a.toml", "b.ckpt"] {
         std::fs::write(folder.path(taken), "mine").unwrap();
-        let told = new(&folder.path(&taken.replace("ckpt", "toml")));
-        assert!(told.contains(taken) && told.contains("not overwritten"), "{told}");
+        let said = new(&folder.path(&taken.replace("ckpt", "toml")));
+        assert!(said.contains(taken) && said.contains("not overwritten"), "{said}");
     }
 }
 
@@ -197,7 +196,7 @@ fn a_run_on_a_text_names_the_file_by_digest() {
     assert!(missing.to_string().contains("/absent"), "{missing}");
 }
 
-/// Else a run would train on braces, on another program's bytes, or on nothing.
+/// Otherwise a run would train on braces, on another program's bytes, or on nothing.
 #[test]
 fn what_is_no_text_makes_no_manifest() {
     let folder = Folder::new();
@@ -207,7 +206,7 @@ fn what_is_no_text_makes_no_manifest() {
         ("a.ndjson", line.as_bytes(), "a.tokens`"),
         ("a.parquet", b"PAR1", "data tokenize"),
         ("a.jsonl.gz", &[0x1f, 0x8b], "zcat"),
-        ("bad.txt", b"stra\xdfe", "bad.txt is no text of UTF-8: byte 4"),
+        ("bad.txt", b"stra\xdfe", "bad.txt is not UTF-8 text: byte 4"),
         ("empty.txt", b"", "empty.txt is empty"),
     ] {
         std::fs::write(folder.path(name), bytes).unwrap();
@@ -217,7 +216,7 @@ fn what_is_no_text_makes_no_manifest() {
     }
 }
 
-/// Two token files, of which one is drawn three times as often, and not at all in the end.
+/// One of two token files is drawn three times as often, and not at all in the end.
 #[test]
 fn a_run_on_several_token_files_mixes_them() {
     let folder = Folder::new();
@@ -256,7 +255,7 @@ fn every_preset_makes_a_manifest() {
         let parameters = manifest.work.model.parameter_count() as f64;
         let Some((family, size)) = preset.name.split_once('-') else { continue };
         assert_eq!(manifest.work.model.family.name(), family);
-        // 1b6 is 1.6 billion.
+        // The name 1b6 stands for 1.6 billion.
         let (number, unit) = size.split_at(size.find(['m', 'b']).unwrap());
         let unit = if unit.starts_with('m') { 1e6 } else { 1e9 };
         let tenth: f64 = size.rsplit(['m', 'b']).next().unwrap().parse().unwrap_or(0.0);
@@ -320,7 +319,7 @@ fn numbers_are_written_for_people() {
     assert_eq!(texts, ["0 B", "999 B", "1.0 kB", "9.9 kB", "12 kB", "999 kB", "1.0 MB", "5.2 GB"]);
 }
 
-/// Settings, what is left of tokens and schedule, and the weights of the newest state; a new key.
+/// The new run has the old settings, the remaining tokens and schedule, the newest weights, and a new key.
 #[test]
 fn a_run_goes_on_where_another_one_is() {
     let folder = Folder::new();
@@ -355,11 +354,11 @@ fn a_run_goes_on_where_another_one_is() {
     let published =
         genesis::Published::read(&weights, next.run.genesis.unwrap(), theta.len() as u64);
     assert_eq!(published.unwrap().theta, theta);
-    let told = typed(&line).unwrap_err().to_string();
-    assert!(told.contains("next.toml exists"), "{told}");
+    let said = typed(&line).unwrap_err().to_string();
+    assert!(said.contains("next.toml exists"), "{said}");
 }
 
-/// What would silently train another way than the run would have, or not at all.
+/// Defaults would silently train in another way than the old run would have, or not at all.
 #[test]
 fn what_a_run_has_used_up_is_asked_for() {
     let folder = Folder::new();
@@ -375,13 +374,13 @@ fn what_a_run_has_used_up_is_asked_for() {
         let extra = extra.iter().flat_map(|setting| ["--set", setting]);
         typed(&line.into_iter().chain(extra).collect::<Vec<_>>())
     };
-    let told = new(&[]).unwrap_err().to_string();
-    assert!(told.contains("is finished: it has its 6 000 tokens"), "{told}");
-    let told = new(&["stop_tokens=0"]).unwrap_err().to_string();
-    // 3e-3 (1 − √0.3)
-    assert!(told.contains("is at 1.36e-3") && told.contains("--set train.lr="), "{told}");
-    let told = new(&["stop_tokens=0", "train.lr=1e-3", "model.width=32"]).unwrap_err();
-    assert!(told.to_string().contains("only context"), "{told}");
+    let said = new(&[]).unwrap_err().to_string();
+    assert!(said.contains("is finished: it has its 6 000 tokens"), "{said}");
+    let said = new(&["stop_tokens=0"]).unwrap_err().to_string();
+    // The rate is 3e-3 (1 − √0.3).
+    assert!(said.contains("is at 1.36e-3") && said.contains("--set train.lr="), "{said}");
+    let said = new(&["stop_tokens=0", "train.lr=1e-3", "model.width=32"]).unwrap_err();
+    assert!(said.to_string().contains("only context"), "{said}");
     assert!(!Path::new(&out).exists() && !Path::new(&folder.path("next.ckpt")).exists());
     new(&["stop_tokens=9000", "train.lr=1e-3", "train.decay_tokens=8000"]).unwrap();
     let Manifest { run, work: Work { train, .. }, .. } = Manifest::load(Path::new(&out)).unwrap();
@@ -390,7 +389,7 @@ fn what_a_run_has_used_up_is_asked_for() {
 }
 
 #[test]
-fn a_run_that_is_not_there_is_not_gone_on_with() {
+fn a_run_that_is_not_there_cannot_be_continued() {
     let folder = Folder::new();
     let (out, data, key) = (folder.path("next.toml"), folder.path("data"), folder.path("k.key"));
     let new = || {

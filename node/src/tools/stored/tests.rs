@@ -33,7 +33,7 @@ fn typed(arguments: &[&str]) -> Result<String, StoredError> {
     Ok(String::from_utf8(out).unwrap())
 }
 
-/// A data folder with the first weights of a run as its epochs 9 and 10.
+/// A data folder with the first weights of a run as the states of its epochs 9 and 10.
 fn folder() -> (tempfile::TempDir, Manifest) {
     folder_of(&Work::synthetic())
 }
@@ -70,7 +70,7 @@ fn the_newest_state_of_the_only_run_is_measured() {
     assert_eq!(typed(&["eval", "--data-dir", data_dir, "--run", prefix]).unwrap(), text);
 }
 
-/// Also where what it was given is not there any more.
+/// A file that the node was given may be gone by now.
 #[test]
 fn a_text_that_a_node_has_fetched_is_measured_on() {
     let text = "The peers agree. ".repeat(2_000);
@@ -105,7 +105,7 @@ fn a_checkpoint_knows_its_manifest_by_its_folder() {
     assert!(error.to_string().contains("--manifest"), "{error}");
     let manifest = home.join("run.toml");
     typed(&["eval", "--checkpoint", outside, "--manifest", manifest.to_str().unwrap()]).unwrap();
-    // As `manifest new --from-hf` leaves them, beside a manifest of another run.
+    // As `manifest new --from-hf` leaves both files, beside a manifest of another run.
     fs::write(folder.path().join("x/y/run.toml"), "another").unwrap();
     fs::copy(&manifest, outside.replace("ckpt", "toml")).unwrap();
     typed(&["eval", "--checkpoint", outside]).unwrap();
@@ -123,7 +123,7 @@ fn a_state_writes_as_many_tokens_as_asked_for_and_the_same_ones_again() {
     assert!(error.to_string().contains("--prompt"), "{error}");
 }
 
-/// A vocabulary of the bytes alone, and what token files say of it.
+/// A vocabulary of the 256 bytes, and what token files state about it.
 fn vocabulary() -> (String, Vocabulary) {
     let lines = (0..256).map(|byte| format!("{} b'\\x{byte:02x}' 1\n", byte + 1));
     let file: String = lines.collect();
@@ -131,7 +131,7 @@ fn vocabulary() -> (String, Vocabulary) {
     (file, Vocabulary { scheme: Scheme::Rwkv, digest, tokens: 257, bos: 0 })
 }
 
-/// No data is needed to write, and no tokenizer where the run's folder has it.
+/// To write text, no data is needed, and no tokenizer if the run's folder has it.
 #[test]
 fn a_run_on_tokens_writes_text_with_the_tokenizer_of_its_folder() {
     let (file, vocabulary) = vocabulary();
@@ -149,7 +149,7 @@ fn a_run_on_tokens_writes_text_with_the_tokenizer_of_its_folder() {
     fs::write(&other, "1 'a' 1\n").unwrap();
     let named = [&line[..], &["--tokenizer", other.to_str().unwrap()]].concat();
     assert!(typed(&named).unwrap_err().to_string().contains("other is another tokenizer"));
-    // A wrong one that is named is told before the data is looked at.
+    // A wrong tokenizer that is named is reported before the data is opened.
     let named = ["eval", "--data-dir", data_dir, "--tokenizer", other.to_str().unwrap()];
     assert!(typed(&named).unwrap_err().to_string().contains("other is another tokenizer"));
     // To measure, the data is needed.
@@ -157,7 +157,7 @@ fn a_run_on_tokens_writes_text_with_the_tokenizer_of_its_folder() {
     assert!(error.contains("--data"), "{error}");
 }
 
-/// Everything else is measured without it.
+/// Everything else is measured without a tokenizer.
 #[test]
 fn a_damaged_tokenizer_costs_the_bits_per_byte() {
     let (file, vocabulary) = vocabulary();
@@ -179,9 +179,9 @@ fn a_damaged_tokenizer_costs_the_bits_per_byte() {
     fs::write(&kept, &file).unwrap();
     assert!(typed(&line).unwrap().contains("bits per byte\n"));
     fs::write(&kept, &file[1..]).unwrap();
-    let told = typed(&line).unwrap();
+    let said = typed(&line).unwrap();
     for words in ["perplexity", "warning ", kept.to_str().unwrap(), "--tokenizer FILE"] {
-        assert!(told.contains(words), "no {words} in {told}");
+        assert!(said.contains(words), "no {words} in {said}");
     }
     let named = [&line[..], &["--tokenizer", kept.to_str().unwrap()]].concat();
     assert!(typed(&named).unwrap_err().to_string().contains("is another tokenizer"));
@@ -217,7 +217,7 @@ fn export(line: &[&Path]) -> Result<String, ExportError> {
     crate::tools::export::export(&args, &mut out).map(|()| String::from_utf8(out).unwrap())
 }
 
-/// The kept file, the one that is named, or a line that says that there is none.
+/// The stored file, the one that is named, or a line that there is none.
 #[test]
 fn a_model_is_exported_with_the_tokenizer_of_its_run() {
     let (file, vocabulary) = vocabulary();
@@ -228,21 +228,21 @@ fn a_model_is_exported_with_the_tokenizer_of_its_run() {
     let export = |to: &str, more: &[&Path]| {
         let to = folder.path().join(to);
         let line = [Path::new("--data-dir"), folder.path(), Path::new("--to"), &to];
-        export(&[&line, more].concat()).map(|told| (told, fs::read_to_string(to.join(name)).ok()))
+        export(&[&line, more].concat()).map(|said| (said, fs::read_to_string(to.join(name)).ok()))
     };
-    let (told, found) = export("without", &[]).unwrap();
-    assert!(told.contains("lacks    a tokenizer") && told.contains("--tokenizer FILE"), "{told}");
+    let (said, found) = export("without", &[]).unwrap();
+    assert!(said.contains("lacks    a tokenizer") && said.contains("--tokenizer FILE"), "{said}");
     assert_eq!(found, None);
     let other = folder.path().join("vocabulary.txt");
     fs::write(&other, &file).unwrap();
-    let (told, found) = export("named", &[Path::new("--tokenizer"), &other]).unwrap();
-    assert!(told.contains(name) && !told.contains("lacks"), "{told}");
+    let (said, found) = export("named", &[Path::new("--tokenizer"), &other]).unwrap();
+    assert!(said.contains(name) && !said.contains("lacks"), "{said}");
     assert_eq!(found.as_ref(), Some(&file));
     fs::write(&kept, &file).unwrap();
     assert_eq!(export("kept", &[]).unwrap().1, Some(file));
     fs::write(&kept, "damaged").unwrap();
-    let (told, found) = export("damaged", &[]).unwrap();
-    assert!(told.contains("lacks") && told.contains(kept.to_str().unwrap()), "{told}");
+    let (said, found) = export("damaged", &[]).unwrap();
+    assert!(said.contains("lacks") && said.contains(kept.to_str().unwrap()), "{said}");
     assert_eq!(found, None);
     let named = export("refused", &[Path::new("--tokenizer"), &kept]).unwrap_err();
     assert!(named.to_string().contains("is another tokenizer"), "{named}");
@@ -265,7 +265,7 @@ fn a_state_is_exported_with_its_parameters_alone() {
     let again = export(&checkpoint, &to).unwrap_err();
     assert!(again.to_string().contains("not empty"), "{again}");
 
-    // Damage in the parameters is noticed.
+    // Damage in the parameters is detected.
     let mut bytes = fs::read(&checkpoint).unwrap();
     let middle = bytes.len() / 4;
     bytes[middle] ^= 1;

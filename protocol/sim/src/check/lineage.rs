@@ -1,4 +1,4 @@
-//! What was committed, by whom, and whose work is in it: S3, S4 and S6.
+//! What was committed, by which peers, and whose work is in it: S3, S4 and S6.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,10 +11,10 @@ use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::message::{Head, Member, Notice, Rank, Ready, Receipt, Voter};
 
-/// A process: a peer and which of its starts.
+/// A start of a peer: its key and incarnation.
 type Start = (PeerId, u64);
 
-/// A state that somebody committed.
+/// A state that some peer committed.
 #[derive(Clone, Debug)]
 struct Node {
     parent: Digest,
@@ -22,14 +22,14 @@ struct Node {
     r: Digest,
     regrouped: bool,
     voters: Vec<Voter>,
-    /// How many had a place in its ring.
+    /// How many members had a position in its ring.
     places: usize,
     rights: Rights,
-    /// Up to which of its tokens each process is in the lineage, block by block.
+    /// The token up to which each process is in the lineage, block by block.
     spent: BTreeMap<Start, Vec<u64>>,
 }
 
-/// All lineages.
+/// All lineages of a run, as a tree of states.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     nodes: BTreeMap<Digest, Node>,
@@ -39,6 +39,7 @@ pub(super) struct History {
 }
 
 impl History {
+    /// Begins with the founding state, which all peers share.
     pub(super) fn new(genesis: Head, voters: Vec<Voter>) -> Self {
         let (parent, r, regrouped) = (Digest::ZERO, Digest::ZERO, false);
         let (rights, spent) = (Rights::default(), BTreeMap::new());
@@ -47,16 +48,17 @@ impl History {
         Self { nodes: BTreeMap::from([(genesis.state, node)]), frozen, liars }
     }
 
+    /// From now on a liar may drive this peer, which may then declare any weight.
     pub(super) fn distrust(&mut self, peer: PeerId) {
         self.liars.insert(peer);
     }
 
-    /// The voters that the receipt before the next epoch names.
+    /// The voters of the epoch after `parent`, by the receipt before it.
     pub(super) fn voters(&self, parent: &Digest) -> Vec<Voter> {
         self.nodes.get(parent).map(|node| node.voters.clone()).unwrap_or_default()
     }
 
-    /// Whether somebody committed that state.
+    /// Whether some peer committed this state.
     pub(super) fn knows(&self, state: &Digest) -> bool {
         self.nodes.contains_key(state)
     }
@@ -76,7 +78,7 @@ impl History {
         })
     }
 
-    /// R31: a Ready declares what is frozen.
+    /// R31: a Ready declares the weight that is frozen.
     pub(super) fn on_ready(&self, peer: PeerId, incarnation: u64, ready: &Ready) -> Verdict {
         let frozen = self.frozen.get(&((peer, incarnation), ready.series.parent));
         let weight = frozen.map(Frozen::weight);
@@ -85,6 +87,7 @@ impl History {
         })
     }
 
+    /// Adds a committed epoch to the tree of states, after checking what it claims.
     pub(super) fn on_committed(
         &mut self,
         r: Digest,
@@ -127,7 +130,8 @@ impl History {
         Ok(())
     }
 
-    /// S3: a head is replaced only by a greater one, as its owner knows of the organiser's `notices`.
+    /// S3: a head is replaced only by a greater one, by the organiser's
+    /// `notices` that its owner knows.
     pub(super) fn on_loaded(
         &self,
         peer: PeerId,
@@ -142,8 +146,8 @@ impl History {
         require(greater, "S3", || format!("{peer} goes from {old:?} to {new:?}"))
     }
 
-    /// The first epoch, back from `old`, that is not on the lineage of `new` and in whose ring more than one
-    /// had a place; of two lineages that were founded apart, nothing.
+    /// The first epoch, back from `old`, that is not on the lineage of `new` and whose ring had
+    /// more than one member; `None` for two lineages that were founded apart.
     pub(super) fn undone_together(&self, old: &Head, new: &Head) -> Option<Head> {
         let (mut at, mut together) = (self.nodes.get(&old.state), None);
         while let Some(node) = at.filter(|node| !self.descends(&new.state, &node.head.state)) {
@@ -152,10 +156,10 @@ impl History {
             }
             at = self.nodes.get(&node.parent);
         }
-        together.filter(|_| at.is_some_and(|node| node.head.epoch > 0))
+        if at.is_some_and(|node| node.head.epoch > 0) { together } else { None }
     }
 
-    /// Where a head stands, if the organiser has attested so much.
+    /// The rank of a head, if the organiser has signed these notices.
     pub(super) fn rank(&self, notices: &[Notice], head: &Head) -> Rank {
         let lies = |notice: &&Notice| {
             notice.attests().is_some_and(|attestation| {
@@ -165,7 +169,7 @@ impl History {
         head.rank(notices.iter().filter(lies).map(|notice| notice.number).max().unwrap_or(0))
     }
 
-    /// S3, R28: a replayed epoch extends the head by one that somebody committed.
+    /// S3, R28: a replayed epoch extends the head by one that some peer committed.
     pub(super) fn on_replayed(&self, peer: PeerId, old: &Head, new: &Head) -> Verdict {
         let node = self.nodes.get(&new.state);
         require(node.is_some_and(|n| n.parent == old.state && n.head == *new), "S3", || {
@@ -173,9 +177,9 @@ impl History {
         })
     }
 
-    /// S4: in each block a process gives up what it has trained if the lineage that it goes on with
-    /// holds some of it. Only where it takes over another lineage may it give up more there, which is
-    /// forgone (R27): how many tokens, in the block that has most of them.
+    /// S4: in each block a process gives up the tokens it has trained if its new lineage contains
+    /// some of them. Only when it changes to another lineage may it give up more, which is forgone
+    /// (R27). Returns how many tokens are forgone, in the block with the most of them.
     pub(super) fn on_settled(
         &self,
         peer: PeerId,
@@ -188,7 +192,7 @@ impl History {
         let none = vec![0; BLOCKS];
         let until = node.spent.get(&(peer, incarnation)).unwrap_or(&none);
         let mut forgone = 0;
-        // A part of the delta is there also where another lineage had spent that very part (R27).
+        // A part of the delta counts even if another lineage had spent that very part (R27).
         let least = unspent.iter().map(|unspent| unspent.start).min().unwrap_or(0);
         let any = until.iter().any(|until| *until > least);
         for ((block, unspent), until) in (0..).zip(unspent).zip(until) {
@@ -217,7 +221,7 @@ impl History {
         at.is_some_and(|node| node.head.state == *old)
     }
 
-    /// S4: no token occurs twice in a block on a lineage, no peer twice in a sum.
+    /// S4: no token occurs twice in a block of a lineage, and no peer twice in a sum.
     fn spend(
         &self,
         receipt: &Receipt,
@@ -242,6 +246,7 @@ impl History {
         Ok(spent)
     }
 
+    /// The frozen delta behind a member's part of a receipt, which must exist (S4).
     fn contribution(
         &self,
         member: &Member,
@@ -249,7 +254,7 @@ impl History {
     ) -> Result<&Frozen, super::Violation> {
         let parent = receipt.series.parent;
         let frozen = if self.liars.contains(&member.peer) {
-            // It says what it likes of its weight and of its start: what counts is in the sum.
+            // A liar may declare any weight and start: what counts is the delta in the sum.
             let mine = |(((peer, _), of), _): &(&(Start, Digest), _)| {
                 *peer == member.peer && *of == parent
             };
@@ -264,8 +269,8 @@ impl History {
         })
     }
 
-    /// S4: in each block the update is Σ w·Δ / Σ w over those whom the receipt names there, but for
-    /// rounding on the way.
+    /// S4: in each block the update is Σ w·Δ / Σ w over the members that the receipt names there,
+    /// except for the rounding at each hop.
     fn check_mean(&self, receipt: &Receipt, update: Option<&Arc<Vec<u8>>>) -> Verdict {
         let Some(update) = update else {
             return require(false, "S4", || "a commit without its update".to_owned());
@@ -298,7 +303,8 @@ impl History {
     }
 }
 
-/// Who is in the sum of which blocks: those of each part, and of the roster that formed the rest.
+/// The members in the sum of each set of blocks: those of each part, and those of the
+/// roster that formed the rest.
 fn sums(receipt: &Receipt) -> Vec<(Vec<&Member>, Blocks)> {
     let kept =
         receipt.parts.iter().map(|part| (part.members.iter().collect(), part.blocks.clone()));
@@ -306,5 +312,6 @@ fn sums(receipt: &Receipt) -> Vec<(Vec<&Member>, Blocks)> {
     kept.chain([(formed, receipt.formed(ELEMENTS as u64))]).collect()
 }
 
-/// Relative error of a ring of one; int8 rounds at each of n hops, so it grows as √n. Measured: 0.5 %.
+/// Relative error of a ring of one; int8 rounds at each of n hops, so it
+/// grows as √n. Measured: 0.5 %.
 const ROUNDING: f64 = 0.01;

@@ -1,4 +1,5 @@
-//! R42: no ring has two neighbours that both had said, one heartbeat before, that no connection joins them.
+//! R42: no ring has two neighbours that had both reported, one heartbeat before, that
+//! they have no direct connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,7 +11,7 @@ use intellect_protocol::message::{Heartbeat, Message, Roster, Series};
 /// Heartbeats of one peer that are remembered.
 const BEATS: usize = 16;
 
-/// What a peer said of its connections.
+/// What a peer reported about its connections.
 #[derive(Clone, Debug)]
 struct Said {
     at_ms: u64,
@@ -18,15 +19,16 @@ struct Said {
     unlinked: BTreeSet<PeerId>,
 }
 
-/// What the processes of each peer said of their connections; of the newest one only.
+/// What each peer reported about its connections, in its newest incarnation only.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Neighbours {
     said: BTreeMap<PeerId, (u64, VecDeque<Said>)>,
-    /// Rosters that were judged as they were made: to repeat one later is no mistake.
+    /// Rosters that were checked when they were made: repeating one later is no mistake.
     judged: BTreeSet<Digest>,
 }
 
 impl Neighbours {
+    /// Adds what a process has heard; a restart forgets what it heard before.
     fn hear(&mut self, who: &Process, said: Said) {
         let (incarnation, all) = self.said.entry(who.voter.peer).or_default();
         if *incarnation != who.incarnation {
@@ -38,7 +40,8 @@ impl Neighbours {
         }
     }
 
-    /// Whether `peer` has named `other` in this series since `from_ms`, and in nothing that it said later another way.
+    /// Whether `peer` has named `other` in this series since `from_ms`,
+    /// and in every later report too.
     fn names(&self, peer: &PeerId, other: &PeerId, of: &Series, from_ms: (u64, u64)) -> bool {
         let (started_ms, before_ms) = from_ms;
         let Some((_, all)) = self.said.get(peer) else { return false };
@@ -50,10 +53,11 @@ impl Neighbours {
 }
 
 impl Check {
-    /// A process says something about connections, or makes a ring.
+    /// A process reports its connections, or proposes a ring.
     pub(crate) fn links(
         &mut self,
-        (now_ms, heartbeat_ms): (u64, u64),
+        now_ms: u64,
+        heartbeat_ms: u64,
         who: &Process,
         message: &Message,
     ) -> Verdict {
@@ -74,6 +78,7 @@ impl Check {
         }
     }
 
+    /// The voters to which the author of a heartbeat says it has no link.
     fn unlinked(&self, beat: &Heartbeat) -> BTreeSet<PeerId> {
         let voters = self.voters(&beat.series);
         let bit =
@@ -82,6 +87,7 @@ impl Check {
         named.map(|(_, voter)| voter.peer).collect()
     }
 
+    /// R42: no roster puts two peers side by side that have both said they have no link.
     fn neighbours(&self, heard_ms: (u64, u64), who: &Process, roster: &Roster) -> Verdict {
         let ring: Vec<PeerId> = roster.ring().map(|member| member.peer).collect();
         for (a, b) in ring.iter().zip(ring.iter().cycle().skip(1)).filter(|(a, b)| a != b) {

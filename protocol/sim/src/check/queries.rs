@@ -1,4 +1,4 @@
-//! What the simulated world asks of the history.
+//! What the simulated world asks of the recorded history.
 
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::{Head, Notice, Rank, Voter};
@@ -6,7 +6,7 @@ use intellect_protocol::message::{Head, Notice, Rank, Voter};
 use super::Check;
 
 impl Check {
-    /// Tokens that were trained on a lineage given up and are lost with it (R27).
+    /// Tokens of a lineage that was given up, and that are lost with it (R27).
     pub(crate) fn forgone(&self) -> u64 {
         self.forgone
     }
@@ -16,7 +16,7 @@ impl Check {
         self.votes.opened_count()
     }
 
-    /// Where a head stands, if the organiser has said so much.
+    /// The rank of a head, if the organiser has signed these notices.
     pub(crate) fn rank(&self, notices: &[Notice], head: &Head) -> Rank {
         self.lineage.rank(notices, head)
     }
@@ -26,17 +26,17 @@ impl Check {
         self.lineage.descends(&a.state, &b.state) || self.lineage.descends(&b.state, &a.state)
     }
 
-    /// Whether somebody has committed that state.
+    /// Whether some peer has committed this state.
     pub(crate) fn knows(&self, state: &Digest) -> bool {
         self.lineage.knows(state)
     }
 
-    /// The voters that the receipt before the epoch after `parent` names.
+    /// The voters of the epoch after `parent`, by the receipt before it.
     pub(crate) fn voters_after(&self, parent: &Digest) -> Vec<Voter> {
         self.lineage.voters(parent)
     }
 
-    /// The number of series that decided two values, of which every common voter lies.
+    /// The number of series that decided two values, in which every common voter lies.
     pub(crate) fn split_count(&self) -> u64 {
         self.votes.split_count()
     }

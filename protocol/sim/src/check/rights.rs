@@ -1,4 +1,4 @@
-//! Who is in on a lineage, counted anew from its receipts: S9, S10.
+//! The admitted peers of a lineage, counted again from its receipts: S9, S10.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,19 +6,19 @@ use super::{Verdict, require};
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::{Clause, Notice, Receipt, Ticket};
 
-/// After some epoch of a run of invited peers.
+/// The admissions after some epoch of a run of invited peers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rights {
     revoked: BTreeSet<PeerId>,
-    /// The key of the invite by which each peer came.
+    /// The key of the invite with which each peer joined.
     by: BTreeMap<PeerId, PeerId>,
-    /// How many came by each invite.
+    /// How many peers joined with each invite.
     uses: BTreeMap<PeerId, u32>,
 }
 
 impl Rights {
-    /// The rights after one more receipt: nobody who was revoked before is in it (S9), and no invite is used more
-    /// than it says (S10).
+    /// The rights after one more receipt: no peer that was revoked before is in it (S9), and no
+    /// invite is used more often than it allows (S10).
     pub(super) fn after(&self, receipt: &Receipt) -> Result<Self, super::Violation> {
         let mut after = self.clone();
         let trust = receipt.trust.as_deref();
@@ -37,11 +37,12 @@ impl Rights {
         Ok(after)
     }
 
-    /// Whether a peer votes on.
+    /// Whether a peer votes in the next epoch.
     pub(super) fn votes(&self, peer: &PeerId) -> bool {
         !self.revoked.contains(peer)
     }
 
+    /// S10: an invite admits no more peers than it has uses.
     fn admit(&mut self, ticket: &Ticket) -> Verdict {
         let Some(terms) = ticket.terms() else { return Ok(()) };
         let uses = self.uses.entry(terms.key).or_default();
@@ -53,6 +54,7 @@ impl Rights {
         Ok(())
     }
 
+    /// Applies the organiser's notice to who may take part.
     fn update(&mut self, notice: &Notice) {
         for clause in notice.clauses() {
             match clause {
@@ -73,6 +75,7 @@ impl Rights {
     }
 }
 
+/// S9: no revoked peer is a member or a voter of what is committed.
 fn s9(revoked: &BTreeSet<PeerId>, peer: &PeerId) -> Verdict {
     require(!revoked.contains(peer), "S9", || format!("{peer} takes part, and was revoked"))
 }

@@ -1,4 +1,4 @@
-//! Who voted for what: S1, S2, S5 and S13, from every vote that was ever sent.
+//! Checks over every vote that was ever sent: S1, S2, S5 and S13.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use intellect_protocol::message::{
     Accept, Done, Join, Opening, QuorumRule, Ranked, Regroup, Roster, Series, Status, Voter,
 };
 
-/// One voter's log of one series.
+/// The votes of one voter in one series.
 #[derive(Clone, Debug, Default)]
 struct Log {
     promised: u64,
@@ -23,25 +23,25 @@ struct Log {
 /// What one series has come to.
 #[derive(Clone, Debug, Default)]
 struct Ballots {
-    /// Every roster: its attempt, and what it adopts.
+    /// Every roster: its attempt, and the value that it adopts.
     rosters: BTreeMap<Digest, (u64, Option<Digest>)>,
     /// Decided values, each with the lowest attempt that decided it, and whether firmly.
     decided: BTreeMap<Digest, (u64, bool)>,
-    /// Those of which a certificate names a roster whose value its own Statuses allow.
+    /// Values with a certificate whose roster allows that value by its own Statuses.
     allowed: BTreeSet<Digest>,
     /// The value that the Joins of its Regroup found, with its rank.
     forced: Option<((u32, u64), Digest)>,
     opened: bool,
 }
 
-/// All votes.
+/// All votes of a run, in every series.
 #[derive(Clone, Debug)]
 pub(super) struct Votes {
     quorum: QuorumRule,
     logs: BTreeMap<(Voter, Series), Log>,
     series: BTreeMap<Series, Ballots>,
     places: BTreeMap<Digest, (Series, u64)>,
-    /// The values that each voter has voted for on a roster: a liar for more than one.
+    /// The values that each voter has voted for on a roster; a liar may have several.
     dones: BTreeMap<Digest, BTreeMap<Voter, BTreeSet<Digest>>>,
     regroups: BTreeMap<Digest, Regroup>,
     joins: BTreeMap<Digest, BTreeMap<Voter, Join>>,
@@ -55,6 +55,7 @@ pub(super) struct Votes {
 }
 
 impl Votes {
+    /// Begins with no vote counted and no roster known.
     pub(super) fn new(quorum: QuorumRule) -> Self {
         Self {
             quorum,
@@ -71,6 +72,7 @@ impl Votes {
         }
     }
 
+    /// S5: no peer answers an attempt below one that it has promised.
     pub(super) fn on_status(&mut self, voter: Voter, status: &Status) -> Verdict {
         let log = self.logs.entry((voter, status.series)).or_default();
         require(status.attempt >= log.promised, "S5", || {
@@ -80,7 +82,7 @@ impl Votes {
         Ok(())
     }
 
-    /// Remembers a roster that may be accepted, whoever made it.
+    /// Records a roster that peers may accept, whether or not its author lies.
     pub(super) fn note_roster(&mut self, run: &RunId, digest: Digest, roster: &Roster) {
         self.places.insert(digest, (roster.series, roster.attempt));
         let adopts = roster.adopt.as_ref().map(|receipt| wire::receipt_digest(run, receipt));
@@ -106,6 +108,7 @@ impl Votes {
         self.series.range(first..=last).any(|(_, ballots)| ballots.allowed.contains(r))
     }
 
+    /// S2: a roster must not propose another value than one that is chosen already.
     pub(super) fn on_roster(&mut self, run: &RunId, digest: Digest, roster: &Roster) -> Verdict {
         self.note_roster(run, digest, roster);
         let adopts = roster.adopt.as_ref().map(|receipt| wire::receipt_digest(run, receipt));
@@ -114,6 +117,7 @@ impl Votes {
         ballots.chosen_stays_chosen(&roster.series)
     }
 
+    /// S5: a peer accepts one roster at an attempt, and none below its promise.
     pub(super) fn on_accept(&mut self, voter: Voter, accept: &Accept) -> Verdict {
         let Some((series, attempt)) = self.places.get(&accept.roster).copied() else {
             return require(false, "S5", || format!("{} accepts an unknown roster", voter.peer));
@@ -152,8 +156,8 @@ impl Votes {
         children.try_for_each(|(digest, _)| self.regroup_remembers(digest))
     }
 
-    /// Counts a vote, whoever gave it. What a majority voted for is decided: firmly, if any other majority
-    /// has somebody among them who does not lie.
+    /// Counts a vote, also that of a liar. A value that a majority voted for is decided. It is
+    /// decided firmly if any other majority contains an honest peer among them.
     pub(super) fn note_done(&mut self, voter: Voter, done: &Done, voters: &[Voter]) {
         let Some((series, attempt)) = self.places.get(&done.roster).copied() else { return };
         let dones = self.dones.entry(done.roster).or_default();
@@ -168,16 +172,18 @@ impl Votes {
             ballots.allowed.insert(done.r);
         }
         let (lowest, is_firm) = ballots.decided.entry(done.r).or_insert((attempt, firm));
-        // The lowest attempt at which it is firm is what higher ones must adopt.
+        // Higher attempts must adopt from the lowest attempt on at which it is firm.
         if firm && !*is_firm || firm == *is_firm && attempt < *lowest {
             (*lowest, *is_firm) = (attempt, firm);
         }
     }
 
+    /// From now on a liar may drive this peer: its votes alone make no value firm.
     pub(super) fn distrust(&mut self, peer: PeerId) {
         self.liars.insert(peer);
     }
 
+    /// Records a Regroup under its digest, whoever shows it.
     pub(super) fn on_regroup(&mut self, digest: Digest, regroup: &Regroup) {
         self.regroups.entry(digest).or_insert_with(|| regroup.clone());
     }
@@ -204,26 +210,28 @@ impl Votes {
         self.regroup_remembers(&join.regroup)
     }
 
-    /// Counts a Join, whoever gave it.
+    /// Counts a Join, also that of a liar.
     pub(super) fn note_join(&mut self, run: &RunId, voter: Voter, join: &Join) {
         self.joins.entry(join.regroup).or_default().insert(voter, join.clone());
         self.open(run, &join.regroup);
     }
 
+    /// Whether this is the first Join of a voter to its Regroup.
     fn is_new(&self, voter: Voter, join: &Join) -> bool {
         !self.joins.get(&join.regroup).is_some_and(|joins| joins.contains_key(&voter))
     }
 
+    /// The Regroup of this digest, if any peer has shown it.
     pub(super) fn regroup(&self, digest: &Digest) -> Option<&Regroup> {
         self.regroups.get(digest)
     }
 
-    /// The Regroup by which a series was opened, if it is none of a receipt alone.
+    /// The Regroup that opened a series; `None` for one that a receipt opened.
     pub(super) fn regroup_of(&self, series: &Series) -> Option<&Regroup> {
         self.regroups.get(self.openings.get(&series.regroup?)?)
     }
 
-    /// The series that a Regroup has opened: two where a liar has joined it twice.
+    /// The series that a Regroup has opened: two if a liar has joined it twice.
     fn opened_by(&self, digest: &Digest) -> Vec<Series> {
         let Some(regroup) = self.regroups.get(digest) else { return Vec::new() };
         let opened = self.openings.iter().filter(|(_, opens)| *opens == digest);
@@ -247,11 +255,12 @@ impl Votes {
         opened.count() as u64
     }
 
+    /// How many series decided two values, which only a broken rule makes possible.
     pub(super) fn split_count(&self) -> u64 {
         self.series.values().filter(|ballots| ballots.decided.len() > 1).count() as u64
     }
 
-    /// `series` and the series that it was regrouped from, newest first.
+    /// `series` and the series that it was regrouped from, the newest first.
     fn ancestors(&self, series: Series) -> Vec<Series> {
         let mut out = vec![series];
         let mut next = series;
@@ -279,8 +288,8 @@ impl Votes {
                 self.logs.entry((*voter, opened)).or_default().closed = true;
             }
         }
-        let told = joins.values().filter_map(|join| join.done);
-        let found = told.max().map(|vote| ((vote.depth, vote.attempt), vote.r));
+        let dones = joins.values().filter_map(|join| join.done);
+        let found = dones.max().map(|vote| ((vote.depth, vote.attempt), vote.r));
         let old = self.series.get(&regroup.series).and_then(|ballots| ballots.forced);
         let new = self.series.entry(opened).or_default();
         new.forced = found.or(old);
@@ -311,6 +320,7 @@ impl Votes {
 }
 
 impl Log {
+    /// S5: no vote after a Join, and none below the promised attempt.
     fn may_vote(&self, voter: &Voter, attempt: u64) -> Verdict {
         require(!self.closed, "S5", || format!("{} votes after its Join", voter.peer))?;
         require(attempt >= self.promised, "S5", || {
@@ -320,7 +330,7 @@ impl Log {
 }
 
 impl Ballots {
-    /// S2: above an attempt that decided, every roster adopts what it decided.
+    /// S2: above an attempt that decided, every roster adopts the decided value.
     fn chosen_stays_chosen(&self, series: &Series) -> Verdict {
         for (r, (decided_at, _)) in self.decided.iter().filter(|(_, (_, firm))| *firm) {
             for (roster, (attempt, adopts)) in &self.rosters {
@@ -336,8 +346,9 @@ impl Ballots {
     }
 }
 
-/// More than half of the voters, or exactly half including the first one; or so many that any two quorums share more
-/// voters than may lie.
+/// Whether these voters are a majority: more than half of them, or exactly half including
+/// the first one. With liars tolerated, whether they are so many that any two quorums
+/// share more voters than may lie.
 fn is_quorum(quorum: QuorumRule, voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
     let got = voters.iter().filter(|voter| has(voter)).count();
     match quorum {

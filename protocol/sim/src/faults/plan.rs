@@ -1,15 +1,15 @@
-//! Which faults a class has, and how one is drawn: what, in which epoch, at which moment of it, to whom.
+//! Which faults a class has, and how one is drawn: its kind, epoch, moment and target.
 
 use crate::Faults;
 use crate::disk::Damage;
 use crate::report::Moment;
 use intellect_protocol::base::rng::Rng;
 
-/// Epochs in which faults strike; the first one founds the run.
+/// Epochs in which faults strike; the first epoch founds the run.
 const FIRST_EPOCH: u64 = 2;
 const EPOCHS: u64 = 5;
 
-/// A kind of fault; times in milliseconds.
+/// A kind of fault; times are in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Kill,
@@ -19,14 +19,14 @@ pub(super) enum Kind {
     Start,
     Leave,
     Half,
-    /// Half of them die, and half of those come back.
+    /// Half of the peers die, and half of those come back.
     HalfBack,
     All,
     Pause(u64),
     Leap(u64),
-    /// Something is done to the network, for so long.
+    /// Something is done to the network for this long.
     Disturb(Trouble, u64),
-    /// All end, and all come back.
+    /// All peers leave or die, and all come back.
     Evening,
 }
 
@@ -42,39 +42,41 @@ pub(super) enum Trouble {
     Deaf,
     OneWay,
     Swallow(Links),
-    /// Half of its direct connections are gone.
+    /// Half of a peer's direct connections are gone.
     Unlink,
 }
 
-/// Which links of a peer are a black hole.
+/// Which links of a peer become a black hole.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Links {
-    /// One of them.
+    /// One of its links, from the peer to another one.
     One,
-    /// Half of them, both ways.
+    /// Half of its links, in both directions.
     Half,
-    /// All, and nothing comes in.
+    /// All links towards the peer: it hears nothing.
     In,
-    /// All, and nothing goes out.
+    /// All links from the peer: nobody hears it.
     Out,
-    /// All, both ways.
+    /// All of its links, in both directions.
     All,
 }
 
+/// One fault of a seed: what it does, and at which moment of which epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planned {
     pub(super) kind: Kind,
     pub(super) epoch: u64,
     pub(super) moment: Moment,
-    /// How many such moments pass before.
+    /// How many such moments pass before it strikes.
     pub(super) skip: u64,
     pub(super) delay_ms: u64,
-    /// Whether it strikes the peer whose moment it was.
+    /// Whether it strikes the peer that has reached the moment.
     pub(super) aimed: bool,
     pub(super) armed: bool,
 }
 
 impl Kind {
+    /// A fault of this class, drawn at random; [`Faults::Clean`] has none.
     fn draw(faults: Faults, rng: &mut Rng) -> Option<Self> {
         let kind = match faults {
             Faults::Clean => return None,
@@ -132,15 +134,17 @@ impl Kind {
 }
 
 impl Planned {
+    /// A fault of this class at a moment of an early epoch.
     pub(super) fn draw(faults: Faults, rng: &mut Rng) -> Option<Self> {
         let kind = Kind::draw(faults, rng)?;
         let epoch = FIRST_EPOCH + rng.below(EPOCHS);
         let splits = matches!(kind, Kind::Disturb(Trouble::Split { .. }, _));
         let (moment, skip, delay_ms, aimed) = if splits && rng.chance(0.2) {
-            // As a Regroup is being joined: some have, some will not hear of it.
+            // While a Regroup is being joined: some peers have heard of it, some will not.
             (Moment::Regrouping, 0, rng.below(100), true)
         } else if rng.chance(0.3) {
-            // The first vote of an epoch, and its author: what must be adopted, and may be forgotten.
+            // The first vote of an epoch and its author: the value must be
+            // adopted, and may be forgotten.
             (Moment::Finished, 0, 0, true)
         } else {
             let moment = *rng.pick(&Moment::REGULAR)?;

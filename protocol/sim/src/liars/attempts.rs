@@ -1,21 +1,22 @@
-//! What liars do with the numbers of attempts (H2, H3).
+//! What liars do with the numbers of attempts.
 
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::wire;
 use intellect_protocol::message::{Accept, Head, Message, Query, Refusal, Refuse, Series};
 
-use super::{Attempt, Cue, Tongue};
+use super::{Attempt, Cue, Voice};
 
-/// As far above what a majority has come to as an attempt is read.
+/// How far above a majority's attempts an attempt may be to be read at all (G2).
 const FAR: Attempt = 1 << 10;
 
+/// Opens this attempt, as a proposer would.
 fn ask(series: Series, attempt: Attempt) -> Message {
     Message::Query(Query { series, attempt, lost: Vec::new() })
 }
 
-/// Remembers the highest attempt of the newest series that anybody names.
-fn note(tongue: &mut Tongue<'_>, series: Series, attempt: Attempt) {
-    let memory = &mut *tongue.memory;
+/// Records the highest attempt of the newest series that any peer names.
+fn note(voice: &mut Voice<'_>, series: Series, attempt: Attempt) {
+    let memory = &mut *voice.memory;
     match memory.series {
         Some(known) if known == series => memory.attempt = memory.attempt.max(attempt),
         Some(known) if known.epoch > series.epoch => {}
@@ -23,56 +24,57 @@ fn note(tongue: &mut Tongue<'_>, series: Series, attempt: Attempt) {
     }
 }
 
-fn noted(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
+/// Records the attempts that a Roster or a Query names.
+fn noted(voice: &mut Voice<'_>, cue: Cue<'_>) {
     match cue {
-        Cue::Hears(Message::Roster(m)) => note(tongue, m.series, m.attempt),
-        Cue::Hears(Message::Query(m)) => note(tongue, m.series, m.attempt),
+        Cue::Hears(Message::Roster(m)) => note(voice, m.series, m.attempt),
+        Cue::Hears(Message::Query(m)) => note(voice, m.series, m.attempt),
         _ => {}
     }
 }
 
-/// H2: accepts each roster that names it, and asks for the next attempt 6 ms later.
-pub(super) fn ask_after(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
+/// Accepts each roster that names it, and queries for the next attempt 6 ms later (G3).
+pub(super) fn ask_after(voice: &mut Voice<'_>, cue: Cue<'_>) {
     if let Cue::Hears(Message::Roster(roster)) = cue
-        && roster.member(&tongue.me()).is_some()
+        && roster.member(&voice.me()).is_some()
     {
-        let (series, digest) = (roster.series, wire::roster_digest(&tongue.facts.run, roster));
-        if tongue.answers(digest) {
+        let (series, digest) = (roster.series, wire::roster_digest(&voice.facts.run, roster));
+        if voice.answers(digest) {
             let accept = Accept { series, roster: digest };
-            tongue.gossip(Message::Accept(accept));
-            tongue.gossip_later(6, ask(series, roster.attempt.saturating_add(1)));
+            voice.gossip(Message::Accept(accept));
+            voice.gossip_later(6, ask(series, roster.attempt.saturating_add(1)));
         }
     }
 }
 
-/// H2: asks for the next attempt whenever it looks up.
-pub(super) fn ask_always(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
-    noted(tongue, cue);
-    if let (Cue::Look, Some(series)) = (cue, tongue.memory.series) {
-        let attempt = tongue.memory.attempt.saturating_add(1).max(2);
-        tongue.gossip(ask(series, attempt));
+/// Queries for the next attempt every [`LOOK_MS`](super::LOOK_MS) (G2).
+pub(super) fn ask_always(voice: &mut Voice<'_>, cue: Cue<'_>) {
+    noted(voice, cue);
+    if let (Cue::Look, Some(series)) = (cue, voice.memory.series) {
+        let attempt = voice.memory.attempt.saturating_add(1).max(2);
+        voice.gossip(ask(series, attempt));
     }
 }
 
-/// H3: asks for attempts as far as anybody may be.
-pub(super) fn ask_far(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
-    noted(tongue, cue);
-    if let (Cue::Look, Some(series)) = (cue, tongue.memory.series) {
-        let attempt = tongue.memory.attempt.saturating_add(FAR);
-        tongue.memory.attempt = attempt;
-        tongue.gossip(ask(series, attempt));
+/// Queries for attempts as far above as any peer may be (G2).
+pub(super) fn ask_far(voice: &mut Voice<'_>, cue: Cue<'_>) {
+    noted(voice, cue);
+    if let (Cue::Look, Some(series)) = (cue, voice.memory.series) {
+        let attempt = voice.memory.attempt.saturating_add(FAR);
+        voice.memory.attempt = attempt;
+        voice.gossip(ask(series, attempt));
     }
 }
 
-/// H3, H4: refuses each question, with a promise as far as anybody may be.
-pub(super) fn promise_far(tongue: &mut Tongue<'_>, cue: Cue<'_>) {
+/// Refuses each query, with a promise as far above as any peer may be (G1, G2).
+pub(super) fn promise_far(voice: &mut Voice<'_>, cue: Cue<'_>) {
     match cue {
-        Cue::Says(Message::Status(_)) => tongue.swallow(),
+        Cue::Says(Message::Status(_)) => voice.swallow(),
         Cue::Hears(Message::Query(query)) => {
             let (series, what, reason) = (query.series, Digest::ZERO, Refusal::Promised);
             let promised = query.attempt.saturating_add(FAR);
             let head = Head { epoch: series.epoch - 1, tokens: 0, state: series.parent };
-            tongue.gossip(Message::Refuse(Refuse { series, what, promised, head, reason }));
+            voice.gossip(Message::Refuse(Refuse { series, what, promised, head, reason }));
         }
         _ => {}
     }

@@ -1,4 +1,4 @@
-//! What happens to processes from outside: starts, deaths, pauses, cuts.
+//! What happens to processes from outside: starts, deaths, pauses, partitions.
 
 use super::{
     Anchor, Arc, BTreeMap, BTreeSet, CODEC, Duration, ELEMENTS, Fault, Input, Keypair, Message,
@@ -11,7 +11,7 @@ use crate::report::Count;
 use crate::rings::{Loss, Sends};
 use intellect_protocol::consensus::epoch::Credentials;
 use intellect_protocol::consensus::{epoch, sync};
-use intellect_protocol::history::lineage::{Capacity, Law, Me};
+use intellect_protocol::history::lineage::{Capacity, LocalPeer, Validator};
 use intellect_protocol::history::log::Recovered;
 use intellect_protocol::holdings::Restored;
 use intellect_protocol::manifest::Trust;
@@ -19,15 +19,15 @@ use intellect_protocol::manifest::Trust;
 /// How often round trips are measured, in milliseconds.
 const MEASURE_MS: u64 = 5_000;
 
-/// How late who lies answers a ping, in milliseconds: within the time that is waited for it.
+/// How late a liar answers a ping, in milliseconds: just before the ping counts as lost.
 const LATE_MS: u32 = 19_000;
 
-/// A way of so many updates is replayed: few, so that checkpoints are loaded too.
+/// A peer replays at most this many updates: few, so that checkpoints are loaded too.
 const REPLAY_MAX: usize = 5;
 
 impl World {
-    /// Starts a process on a host where none runs, from what its disk has: with the log that binds it
-    /// (R20), or with another one where that is lost (R19), and at the head that can be restored (R21).
+    /// Starts a process on a host where none runs, from its disk: with the log that binds it (R20),
+    /// or with another one if that is lost (R19), and at the head that can be restored (R21).
     pub(crate) fn boot(&mut self, host: usize) {
         if self.hosts[host].process.is_some() {
             return;
@@ -81,16 +81,16 @@ impl World {
         self.hosts[host].line_ms = now_ms;
         self.misbehave(host);
         if let Some(state) = self.hosts[host].disk.received_state() {
-            self.tell(host, peer::Input::Partial(state));
+            self.feed_peer(host, peer::Input::Partial(state));
         }
-        self.tell_links(host);
+        self.report_links(host);
         self.feed(host, Input::Start);
         self.train(host);
         self.push_soon(host, Happening::Measure);
     }
 
-    /// What the disk of a host still proves, its newest checkpoint, and the log that binds its next
-    /// process.
+    /// What the disk of a host still proves, its newest checkpoint, and the log
+    /// that binds its next process.
     fn restore(&mut self, host: usize) -> (Restored<Arc<Anchor>>, Option<Arc<Anchor>>, LogId) {
         let reused = !self.setup.rules.keeps(Rule::R19);
         let place = &mut self.hosts[host];
@@ -114,11 +114,11 @@ impl World {
         (restored, saved, log)
     }
 
-    /// What the processes of a host check with.
-    pub(super) fn law_of(&self, host: usize) -> Law {
+    /// The validation rules of a host's processes.
+    pub(super) fn law_of(&self, host: usize) -> Validator {
         let place = &self.hosts[host];
         let (level, organiser) = self.trust(host);
-        Law {
+        Validator {
             run: self.run,
             key: Keypair::simulated(place.name),
             peers_min: self.setup.peers_min,
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// What a process of a host brings to a run of invited peers.
+    /// What a process of a host shows in a run of invited peers.
     fn credentials(&self, host: usize) -> Credentials {
         let Some(invited) = &self.script.invited else { return Credentials::default() };
         let off = invited.off.get(&host).copied().unwrap_or_default();
@@ -139,13 +139,14 @@ impl World {
         Credentials { ticket: invited.tickets.get(&host).cloned(), unix }
     }
 
+    /// What a process is started with, after what its disk has kept.
     fn config(&self, host: usize, log: LogId, recovered: Recovered) -> peer::Config {
         let (seed, place) = (self.setup.seed, &self.hosts[host]);
         let (undo_max, undo_time) = self.script.undo.unwrap_or((1 << 32, Duration::ZERO));
         let voter = |i: usize| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) };
         peer::Config {
-            law: self.law_of(host),
-            me: Me { peer: place.name, log, incarnation: place.incarnation },
+            validator: self.law_of(host),
+            me: LocalPeer { peer: place.name, log, incarnation: place.incarnation },
             epoch: epoch::Config {
                 ready_grace: Duration::from_secs(30),
                 update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
@@ -159,7 +160,7 @@ impl World {
                 undo_time,
                 unix: 1_800_000_000 + self.now_ms / 1_000,
                 follow: self.script.follow.get(&host).copied(),
-                // They are kept beside the manifest, and outlive a process.
+                // Notices are stored beside the manifest, and outlive a process.
                 notices: place.notices.clone(),
             },
             heartbeat: Duration::from_millis(self.setup.heartbeat_ms),
@@ -168,29 +169,30 @@ impl World {
         }
     }
 
-    /// Everybody undoes by itself as much as a node does.
+    /// Lets every peer undo as much without a person's decision as a node does.
     pub(crate) fn undo_as_nodes(&mut self) {
         self.script.undo = Some((Trust::default().undo_max, sync::UNDO_TIME));
     }
 
-    /// From now on nothing that two have committed may be undone.
+    /// From now on nothing that two peers have committed together may be undone.
     pub(crate) fn keep_together(&mut self) {
         self.check.together = true;
     }
 
-    /// Ends a process at once; of what is not flushed any part may be on its disk.
+    /// Ends a process at once; any part of what is not flushed may survive.
     pub(crate) fn stop(&mut self, host: usize) {
         let Kept { votes, receipts, files } = self.hosts[host].disk.unflushed();
         let [votes, receipts, files] = [votes, receipts, files].map(|count| self.some_of(count));
         self.end(host, Kept { votes, receipts, files });
     }
 
+    /// How many of the unflushed writes a power cut leaves, drawn at random.
     fn some_of(&mut self, count: usize) -> usize {
         let some = if count > 0 { self.rng.below(count as u64 + 1) } else { 0 };
         usize::try_from(some).unwrap_or(count)
     }
 
-    /// A process is gone; its connections close.
+    /// A process is gone, and its connections close.
     pub(super) fn vanish(&mut self, host: usize) {
         let Some(_process) = self.hosts[host].process.take() else { return };
         self.lose(host, Loss::Closed);
@@ -207,7 +209,7 @@ impl World {
         }
     }
 
-    /// Lets a message arrive at a process, at once, of whom it likes.
+    /// Lets a message of any author arrive at a process at once.
     pub(crate) fn bring(&mut self, host: usize, author: PeerId, message: Message) {
         self.check.lied(author, &message);
         let sealed = wire::seal(&Keypair::simulated(author), &self.run, message);
@@ -215,8 +217,8 @@ impl World {
         self.push(0, host, Happening::Input(input));
     }
 
-    /// Notes a blame. To blame a host that does not lie breaks an invariant; a stranger, or who lies, may
-    /// do wrong.
+    /// Records a blame. Blaming an honest host breaks an invariant;
+    /// strangers and liars may be at fault.
     pub(super) fn blame(&mut self, host: usize, who: PeerId, fault: Fault) {
         if self.is_liar(host) {
             return;
@@ -230,19 +232,19 @@ impl World {
         }
     }
 
-    /// Asks a process to leave.
+    /// Asks a process to leave, as Ctrl-C does.
     pub fn leave(&mut self, host: usize) {
         self.push(0, host, Happening::Input(Input::Peer(peer::Input::Leave)));
     }
 
-    /// Stops a process without ending it: nothing closes, nothing is answered.
+    /// Stops a process without ending it: its connections stay open, and it answers nothing.
     pub fn pause(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
         process.paused.get_or_insert_default();
         self.lose(host, Loss::Stalled);
     }
 
-    /// Lets a stopped process go on: all that has come meanwhile reaches it at once.
+    /// Lets a stopped process go on: everything that has come meanwhile reaches it at once.
     pub fn resume(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
         for happening in process.paused.take().unwrap_or_default() {
@@ -250,8 +252,8 @@ impl World {
         }
     }
 
-    /// Lets the clock of a process leap ahead: by `length_ms`, and by so much more that it can be
-    /// told from being slow.
+    /// Lets the clock of a process leap ahead by `length_ms`, and by so much more that
+    /// this differs from mere slowness.
     pub(crate) fn leap(&mut self, host: usize, length_ms: u64) {
         let least_ms = 5 * self.setup.heartbeat_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
@@ -259,7 +261,7 @@ impl World {
         self.push(0, host, Happening::Input(Input::Peer(peer::Input::Tick)));
     }
 
-    /// Puts hosts on another side of a partition than the others.
+    /// Puts hosts on another side of a partition.
     pub fn cut(&mut self, hosts: &[usize], side: u32) {
         hosts.iter().for_each(|host| self.network.side[*host] = side);
         self.part(Loss::Stalled);
@@ -277,7 +279,7 @@ impl World {
         self.part(Loss::Stalled);
     }
 
-    /// Tells a process its round trips to all others, and does so again after a while.
+    /// Reports a process its round trips to all others, and does so again after a while.
     pub(super) fn measure(&mut self, host: usize) {
         for other in 0..self.hosts.len() {
             let lives = self.hosts[other].process.is_some() || self.is_liar(other);
@@ -286,18 +288,20 @@ impl World {
                 let usual_ms = self.network.round_trip_ms(host, other);
                 let sample_ms = if late { LATE_MS } else { usual_ms };
                 let sample = peer::Input::RoundTrip(self.hosts[other].name, sample_ms);
-                self.tell(host, sample);
+                self.feed_peer(host, sample);
             }
         }
         self.push(MEASURE_MS, host, Happening::Measure);
     }
 
+    /// Breaks the rings that cross a link which the network has lost.
     pub(super) fn part(&mut self, loss: Loss) {
         let network = &self.network;
         let due = self.rings.part(loss, |a, b| network.joins(a, b));
         self.notify(due);
     }
 
+    /// Breaks the rings of a host that has stopped or stalled.
     fn lose(&mut self, host: usize, loss: Loss) {
         let due = self.rings.lose(host, loss, None);
         self.notify(due);

@@ -1,22 +1,22 @@
 //! Steps of a process, and crashes between them.
 //!
-//! A crash is aimed: it strikes a host at the n-th point at which something could have been lost, and
-//! those are before and after each flush, and between any two outputs of one step.
+//! A crash is aimed: it strikes a host at the n-th point at which something could have been lost.
+//! Those points are before and after each flush, and between any two outputs of one step.
 
 use super::{Input, Message, Output, World, peer};
-use crate::disk::{Damage, Doom, Kept};
+use crate::disk::{Damage, Kept, PlannedCrash};
 use crate::report::Count;
 use intellect_protocol::history::log::Record;
 use intellect_protocol::message::Regroup;
 use intellect_protocol::message::wire;
 
 impl World {
-    /// Tells the peer of a process something.
-    pub(super) fn tell(&mut self, host: usize, input: peer::Input) {
+    /// Gives an input to the peer of a process.
+    pub(super) fn feed_peer(&mut self, host: usize, input: peer::Input) {
         self.feed(host, Input::Peer(input));
     }
 
-    /// Hands one input to a process and applies what comes out, in order.
+    /// Gives an input to a process, and carries out its outputs in order.
     pub(super) fn feed(&mut self, host: usize, input: Input) {
         let mut out = std::mem::take(&mut self.spare);
         let before = std::mem::replace(&mut self.script.lying.acting, host);
@@ -36,7 +36,7 @@ impl World {
         self.script.lying.acting = before;
     }
 
-    /// S7: a process binds itself by a record, whether or not it lives to say so.
+    /// S7: a process binds itself by a record, whether or not it survives to send the Join.
     fn judge_joins(&mut self, host: usize, out: &[Output]) {
         let Some(process) = &mut self.hosts[host].process else { return };
         let written = out.iter().filter_map(|output| match output {
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// R1, R13, R16, R21: what is said is on disk before it is said.
+    /// R1, R13, R16, R21: a message leaves only after its records are on disk.
     pub(super) fn check_flushed(&mut self, host: usize, message: &Message) {
         if !self.hosts[host].disk.proves(&self.run, message) {
             let what = format!("{} says what is not on its disk: {message:?}", self.name(host));
@@ -82,32 +82,34 @@ impl World {
         if self.hosts[host].process.is_none() {
             return false;
         }
-        let Some(doom) = self.script.doom.as_mut().filter(|doom| doom.host == host) else {
+        let Some(planned_crash) =
+            self.script.planned_crash.as_mut().filter(|planned_crash| planned_crash.host == host)
+        else {
             return true;
         };
-        if doom.points > 0 {
-            doom.points -= 1;
+        if planned_crash.points > 0 {
+            planned_crash.points -= 1;
             return true;
         }
-        let kept = doom.kept;
-        self.script.doom = None;
+        let kept = planned_crash.kept;
+        self.script.planned_crash = None;
         self.report.count(Count::Crashes, 1);
         self.script.crashed.push(host);
         self.end(host, kept);
         false
     }
 
-    /// Dooms a host: it crashes at a point to come.
-    pub(crate) fn doom(&mut self, doom: Option<Doom>) {
-        self.script.doom = doom;
+    /// Plans a crash of a host, or cancels it.
+    pub(crate) fn plan_crash(&mut self, crash: Option<PlannedCrash>) {
+        self.script.planned_crash = crash;
     }
 
-    /// Hosts that have crashed since this was asked last.
+    /// Hosts that have crashed since this was last called.
     pub fn crashed(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.script.crashed)
     }
 
-    /// Ends a process at once; `kept` says how much of what is not flushed is on its disk.
+    /// Ends a process at once; `kept` says which unflushed writes survive.
     pub(super) fn end(&mut self, host: usize, kept: Kept) {
         if self.hosts[host].process.is_some() {
             self.hosts[host].disk.crash(kept);
@@ -115,7 +117,7 @@ impl World {
         }
     }
 
-    /// Loses some of what a host has on disk. Only while no process runs there.
+    /// Loses part of a host's disk, while no process runs there.
     pub fn damage(&mut self, host: usize, damage: Damage) {
         assert!(self.hosts[host].process.is_none(), "its owner has locked it");
         self.hosts[host].disk.damage(damage);

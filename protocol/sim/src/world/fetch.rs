@@ -1,5 +1,5 @@
-//! What processes fetch from each other: the crowd that a node ships with asks donors, which answer with
-//! what their holdings say, over a line that takes time.
+//! What processes fetch from each other. A transfer uses the download machine of a node; donors
+//! answer with what they hold, over a link that takes time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use intellect_protocol::message::wire;
 use intellect_protocol::message::{Answer, Ask, Finished, Head, Request};
 use intellect_protocol::peer::{self, ASK_TIMEOUT};
 
-/// How long a donor that says nothing holds up a request, in milliseconds.
+/// How long a request to a donor that cannot be reached takes to fail, in milliseconds.
 const SILENT_DONOR_MS: u64 = 1_000;
-/// How long one is waited for that has been reached.
+/// How long the answer of a donor that was reached is awaited, in milliseconds.
 const ANSWER_MS: u64 = ASK_TIMEOUT.as_millis() as u64;
 /// Bytes of a part of an update, a chunk or a table.
 const PART_BYTES: u32 = 512;
 
-/// What a process fetches, and what for.
+/// What a process fetches, and for which purpose.
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
     Update(Name),
@@ -42,22 +42,22 @@ pub(super) enum Wanted {
     },
 }
 
-/// A transfer of one process.
+/// One transfer of a process, until all bytes are here.
 #[derive(Debug)]
 pub(super) struct Fetch {
     wanted: Wanted,
-    crowd: download::State,
+    transfer: download::State,
     bytes: Vec<u8>,
     /// The table of a state, once it is here.
     table: Option<Vec<u8>>,
     look_ms: Option<u64>,
 }
 
-/// What a donor is asked for.
+/// The kind of request that a donor gets.
 #[derive(Clone, Debug)]
 pub(super) enum Asking {
     Lineage(Ask),
-    /// The request of a transfer.
+    /// A part, for a request of a transfer.
     Part {
         fetch: u64,
         number: u64,
@@ -67,18 +67,16 @@ pub(super) enum Asking {
     },
 }
 
-/// A question that a donor has not answered.
+/// A request that a donor has not answered.
 #[derive(Debug)]
 struct Question {
-    /// Who asks.
     host: usize,
     incarnation: u64,
-    /// Who is asked.
     donor: PeerId,
     asking: Asking,
 }
 
-/// Questions that donors have not answered, and how many there were.
+/// Requests that donors have not answered, and the number of all requests.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     open: BTreeMap<Inquiry, Question>,
@@ -86,6 +84,7 @@ pub(super) struct Questions {
 }
 
 impl Questions {
+    /// Opens a question under a ticket of its own.
     fn ask(&mut self, question: Question) -> Inquiry {
         self.asked += 1;
         self.open.insert(Inquiry(self.asked), question);
@@ -94,7 +93,7 @@ impl Questions {
 }
 
 impl Fetch {
-    /// What the crowd fetches first: of a state that is the table.
+    /// What the transfer fetches first; for a state that is the table.
     fn want(&self) -> Want {
         let (digest, length) = match &self.wanted {
             Wanted::Update(name) => (name.digest, CODEC.encoded_bytes(ELEMENTS)),
@@ -104,6 +103,7 @@ impl Fetch {
         Want::Whole(digest, Length::Exactly(length as u64))
     }
 
+    /// The request that a donor gets for one part.
     fn request(&self, part: usize, offset: u64) -> Request {
         match &self.wanted {
             Wanted::Update(name) => Request::Update { update: name.digest, offset },
@@ -122,14 +122,14 @@ impl Fetch {
 }
 
 impl World {
-    /// Begins to fetch something of these donors, a moment later.
+    /// Starts a transfer from these donors a moment later.
     pub(super) fn fetch_soon(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
         self.push_soon(host, Happening::Fetch(wanted, donors));
     }
 
-    /// Begins to fetch something of these donors.
+    /// Starts a transfer from these donors.
     pub(super) fn fetch(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
-        let crowd = download::State::new(download::Config {
+        let transfer = download::State::new(download::Config {
             part_bytes: PART_BYTES,
             rules: self.setup.rules,
         });
@@ -140,12 +140,12 @@ impl World {
             Wanted::Update(_) | Wanted::Chunk { .. } => None,
         };
         if state.is_some() {
-            // One that is on its way already is abandoned.
+            // A transfer of another state is abandoned.
             process.fetching.retain(|_, fetch| !matches!(fetch.wanted, Wanted::State { .. }));
         }
         process.fetches += 1;
         let fetch = process.fetches;
-        let begun = Fetch { wanted, crowd, bytes: Vec::new(), table: None, look_ms: None };
+        let begun = Fetch { wanted, transfer, bytes: Vec::new(), table: None, look_ms: None };
         let want = begun.want();
         process.fetching.insert(fetch, begun);
         self.drive(host, fetch, download::Input::Donors(donors), &[]);
@@ -166,23 +166,23 @@ impl World {
         }
     }
 
-    /// The table is here: what is on the disk of the pieces is not fetched again.
+    /// The table is here. Pieces that are on the disk are not fetched again.
     fn fetch_pieces(&mut self, host: usize, fetch: u64, table: Vec<u8>) {
         let pieces = toy::pieces(&table);
         let place = &mut self.hosts[host];
         let (bytes, held) = place.disk.receive(&table, &pieces);
         let Some(process) = &mut place.process else { return };
-        let Some(on_the_way) = process.fetching.get_mut(&fetch) else { return };
-        (on_the_way.bytes, on_the_way.table) = (bytes, Some(table));
+        let Some(fetching) = process.fetching.get_mut(&fetch) else { return };
+        (fetching.bytes, fetching.table) = (bytes, Some(table));
         self.drive(host, fetch, download::Input::Fetch(Want::Pieces(pieces, held)), &[]);
     }
 
-    /// Gives one input to a crowd and does what it decides; `came` are the bytes of an answer.
+    /// Gives an input to a transfer and carries out its outputs; `came` are the bytes of an answer.
     fn drive(&mut self, host: usize, fetch: u64, input: download::Input, came: &[u8]) {
         let (now, mut out) = (Time(self.now_ms), Vec::new());
         let Some(process) = &mut self.hosts[host].process else { return };
-        let Some(on_the_way) = process.fetching.get_mut(&fetch) else { return };
-        on_the_way.crowd.handle(now, input, &mut out);
+        let Some(fetching) = process.fetching.get_mut(&fetch) else { return };
+        fetching.transfer.handle(now, input, &mut out);
         for output in out {
             match output {
                 download::Output::Ask { number, peer, part, offset, length } => {
@@ -198,31 +198,32 @@ impl World {
         self.schedule_look(host, fetch);
     }
 
+    /// Plans the next look at a transfer, at its own deadline.
     fn schedule_look(&mut self, host: usize, fetch: u64) {
         let now_ms = self.now_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
-        let Some(on_the_way) = process.fetching.get_mut(&fetch) else { return };
-        let Some(Time(due_ms)) = on_the_way.crowd.deadline() else { return };
-        if on_the_way.look_ms.is_none_or(|look| due_ms < look) {
-            on_the_way.look_ms = Some(due_ms);
+        let Some(fetching) = process.fetching.get_mut(&fetch) else { return };
+        let Some(Time(due_ms)) = fetching.transfer.deadline() else { return };
+        if fetching.look_ms.is_none_or(|look| due_ms < look) {
+            fetching.look_ms = Some(due_ms);
             self.push(due_ms.saturating_sub(now_ms).max(1), host, Happening::Look(fetch));
         }
     }
 
-    /// It is time to see who is late.
+    /// The next tick of a transfer.
     pub(super) fn on_look(&mut self, host: usize, fetch: u64) {
         let line_full = self.hosts[host].line_ms > self.now_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
-        if let Some(on_the_way) = process.fetching.get_mut(&fetch) {
-            on_the_way.look_ms = None;
+        if let Some(fetching) = process.fetching.get_mut(&fetch) {
+            fetching.look_ms = None;
             self.drive(host, fetch, download::Input::Tick { line_full }, &[]);
         }
     }
 
-    /// Asks a donor.
+    /// Sends a request to a donor, if the network carries it.
     pub(super) fn on_ask(&mut self, host: usize, name: PeerId, asking: Asking) {
         let Some(process) = &self.hosts[host].process else { return };
-        if let (Asking::Lineage(_), Some(head)) = (&asking, process.judged.told_by(&name)) {
+        if let (Asking::Lineage(_), Some(head)) = (&asking, process.judged.announced_by(&name)) {
             let minted = !self.check.knows(&head.state) && !self.is_liar(host);
             self.report.count(Count::Minted, u64::from(minted));
         }
@@ -234,7 +235,7 @@ impl World {
             },
         };
         let heard = self.script.unheard != Some(host);
-        let Some(donor) = self.reach(host, &name).filter(|_| heard) else {
+        let (Some(donor), true) = (self.reach(host, &name), heard) else {
             return self.silent(host, name, &asking);
         };
         let incarnation = self.hosts[host].incarnation;
@@ -245,7 +246,7 @@ impl World {
         }
     }
 
-    /// A donor has nothing to say, which is noticed a while later.
+    /// A donor does not answer, which is noticed a while later.
     fn silent(&mut self, host: usize, donor: PeerId, asking: &Asking) {
         match asking {
             Asking::Lineage(_) => {
@@ -259,7 +260,7 @@ impl World {
         }
     }
 
-    /// A donor does not serve what it is asked for.
+    /// A donor refuses a request that it cannot serve.
     pub(super) fn refuse(&mut self, ticket: Inquiry) {
         let Some(Question { host, incarnation, donor, asking }) =
             self.questions.open.remove(&ticket)
@@ -271,19 +272,20 @@ impl World {
         }
     }
 
+    /// A donor has been silent for too long. A question that was answered is closed already.
     pub(super) fn on_unanswered(&mut self, host: usize, ticket: Inquiry) {
         let Some(Question { donor, asking, .. }) = self.questions.open.remove(&ticket) else {
             return;
         };
         match asking {
-            Asking::Lineage(_) => self.tell(host, peer::Input::Answer(donor, None)),
+            Asking::Lineage(_) => self.feed_peer(host, peer::Input::Answer(donor, None)),
             Asking::Part { fetch, number, .. } => {
                 self.on_part(host, fetch, number, Err(Failure::Silent));
             }
         }
     }
 
-    /// A donor answers with what lies at a place of its own.
+    /// A donor answers with the bytes at a location of its own.
     pub(super) fn serve(&mut self, donor: usize, ticket: Inquiry, place: &Location) {
         let Some(question) = self.questions.open.get(&ticket) else { return };
         let host = question.host;
@@ -298,8 +300,7 @@ impl World {
                 self.answer(donor, host, name, &ask);
             }
             Asking::Part { fetch, number, offset, length, .. } => {
-                let range = (offset, length);
-                let Some(answer) = self.part_of(host, fetch, donor, place, range) else {
+                let Some(answer) = self.part_of(host, fetch, donor, place, offset, length) else {
                     return self.refuse(ticket);
                 };
                 self.questions.open.remove(&ticket);
@@ -310,6 +311,7 @@ impl World {
         }
     }
 
+    /// Has a donor answer a question from its own machine and log, and lie if it is a liar.
     fn answer(&mut self, donor: usize, host: usize, name: PeerId, ask: &Ask) {
         let delay_ms = 2 * self.network.delay_ms(donor, host, &mut self.rng);
         let Host { disk, process: Some(process), .. } = &self.hosts[donor] else { return };
@@ -328,8 +330,8 @@ impl World {
         self.push(delay_ms + length_ms, host, Happening::Input(input));
     }
 
-    /// When so many bytes have arrived: after the way there and back, and the time that they take
-    /// of the line.
+    /// When this many bytes have arrived: after the way there and back, and the
+    /// time that they occupy the link.
     fn carry(&mut self, donor: usize, host: usize, bytes: usize) -> u64 {
         let delay_ms = 2 * self.network.delay_ms(donor, host, &mut self.rng);
         let place = &mut self.hosts[host];
@@ -341,19 +343,20 @@ impl World {
         at_ms
     }
 
-    /// The bytes that lie at a place of a donor, as far as they are asked for.
+    /// The bytes at a location of a donor, as far as they were requested.
     fn part_of(
         &self,
         host: usize,
         fetch: u64,
         donor: usize,
         place: &Location,
-        (offset, length): (u64, u32),
+        offset: u64,
+        length: u32,
     ) -> Option<Vec<u8>> {
-        let on_the_way = self.hosts[host].process.as_ref()?.fetching.get(&fetch)?;
+        let fetching = self.hosts[host].process.as_ref()?.fetching.get(&fetch)?;
         let process = self.hosts[donor].process.as_ref()?;
-        let withheld = process.withholds && matches!(on_the_way.wanted, Wanted::Chunk { .. });
-        let of = |anchor: &Anchor| match on_the_way.table {
+        let withheld = process.withholds && matches!(fetching.wanted, Wanted::Chunk { .. });
+        let of = |anchor: &Anchor| match fetching.table {
             None => anchor.table(),
             Some(_) => anchor.numbers(),
         };
@@ -387,32 +390,34 @@ impl World {
         self.drive(host, fetch, download::Input::Answer(number, answer.map(|_| named)), &bytes);
     }
 
+    /// Puts bytes where they belong in what is being fetched.
     fn put(&mut self, host: usize, fetch: u64, offset: u64, came: &[u8]) {
         let Some(process) = &mut self.hosts[host].process else { return };
-        let Some(on_the_way) = process.fetching.get_mut(&fetch) else { return };
+        let Some(fetching) = process.fetching.get_mut(&fetch) else { return };
         let begin = usize::try_from(offset).unwrap_or(usize::MAX);
         let end = begin.saturating_add(came.len());
-        if on_the_way.bytes.len() < end {
-            on_the_way.bytes.resize(end, 0);
+        if fetching.bytes.len() < end {
+            fetching.bytes.resize(end, 0);
         }
-        on_the_way.bytes[begin..end].copy_from_slice(came);
-        if on_the_way.table.is_some() {
+        fetching.bytes[begin..end].copy_from_slice(came);
+        if fetching.table.is_some() {
             self.report.count(Count::Pieces, 1);
             self.hosts[host].disk.put_piece(offset, came);
         }
     }
 
+    /// Hashes what has arrived, as a real process does off its own thread.
     fn hash(&mut self, host: usize, fetch: u64) {
         let Some(process) = &self.hosts[host].process else { return };
-        let Some(on_the_way) = process.fetching.get(&fetch) else { return };
-        let digest = match on_the_way.wanted {
-            Wanted::State { .. } => toy::table_digest(&on_the_way.bytes),
-            Wanted::Update(_) | Wanted::Chunk { .. } => hash(&on_the_way.bytes),
+        let Some(fetching) = process.fetching.get(&fetch) else { return };
+        let digest = match fetching.wanted {
+            Wanted::State { .. } => toy::table_digest(&fetching.bytes),
+            Wanted::Update(_) | Wanted::Chunk { .. } => hash(&fetching.bytes),
         };
         self.drive(host, fetch, download::Input::Hashed(digest), &[]);
     }
 
-    /// Notes that a liar was found out. Nobody else may be blamed.
+    /// Records that a liar was found out. No other peer may be blamed.
     fn blame_donor(&mut self, host: usize, donor: PeerId, why: AnswerFault) {
         let process = self.host(&donor).and_then(|of| self.hosts[of].process.as_ref());
         match process.is_some_and(|process| process.lies) {
@@ -421,13 +426,13 @@ impl World {
         }
     }
 
-    /// All of it is here, or the table of a state.
+    /// All bytes are here, or the table of a state.
     fn on_whole(&mut self, host: usize, fetch: u64) {
         let Some(process) = &mut self.hosts[host].process else { return };
-        if let Some(on_the_way) = process.fetching.get_mut(&fetch)
-            && let (Wanted::State { .. }, None) = (&on_the_way.wanted, &on_the_way.table)
+        if let Some(fetching) = process.fetching.get_mut(&fetch)
+            && let (Wanted::State { .. }, None) = (&fetching.wanted, &fetching.table)
         {
-            let table = std::mem::take(&mut on_the_way.bytes);
+            let table = std::mem::take(&mut fetching.bytes);
             return self.fetch_pieces(host, fetch, table);
         }
         let Some(Fetch { wanted, bytes: content, .. }) = process.fetching.remove(&fetch) else {
@@ -447,7 +452,7 @@ impl World {
         self.push(0, host, Happening::Came { bytes, content: Arc::new(content), input });
     }
 
-    /// None of the donors has what is fetched.
+    /// No donor has the bytes, so the transfer has failed.
     fn missed(&mut self, host: usize, fetch: u64) {
         let Some(process) = &mut self.hosts[host].process else { return };
         let Some(Fetch { wanted, .. }) = process.fetching.remove(&fetch) else { return };
@@ -459,7 +464,7 @@ impl World {
         self.feed(host, input);
     }
 
-    /// The host that `name` is, if a request reaches it and its answer would come back.
+    /// The host of the peer `name`, if a request reaches it and its answer would come back.
     fn reach(&mut self, host: usize, name: &PeerId) -> Option<usize> {
         let from = self.host(name)?;
         let process = self.hosts[from].process.as_ref()?;
@@ -467,7 +472,7 @@ impl World {
         (up && !self.network.loses(host, from, &mut self.rng)).then_some(from)
     }
 
-    /// Lets a host serve no finished chunk any more, whatever it says that it holds.
+    /// Lets a host serve no finished chunk any more, whatever it claims to hold.
     pub fn withhold_chunks(&mut self, host: usize) {
         if let Some(process) = &mut self.hosts[host].process {
             process.withholds = true;
@@ -487,7 +492,7 @@ fn hash(bytes: &[u8]) -> Digest {
 }
 
 impl super::Running {
-    /// Bytes in memory.
+    /// The bytes of a slice of memory.
     pub(super) fn part(&self, Slice { buffer, range }: &Slice) -> Option<Vec<u8>> {
         let all = self.bytes.get(buffer)?;
         Some(all.get(range.clone().unwrap_or(0..all.len()))?.to_vec())

@@ -1,5 +1,5 @@
-//! Runs of invited peers: who has a ticket, and what the organiser says. What organisers and invites sign is not simulated:
-//! everybody checks it.
+//! Runs of invited peers: the hosts' tickets, and what the organiser says. The signatures of
+//! organisers and invites are real ed25519, since every peer checks them.
 
 use super::{Happening, Head, Input, Liar, PeerId, World, peer};
 use crate::script::{Invited, ORGANISER};
@@ -10,20 +10,20 @@ use intellect_protocol::base::sign::Keypair;
 use intellect_protocol::message::{Body, Clause, Invite, Notice, Terms, Ticket};
 use std::sync::Arc;
 
-/// The key of an organiser, or of an invite, by its name.
+/// The key of an organiser or an invite, by its name.
 #[must_use]
 pub fn key(name: u8) -> Keypair {
     Keypair::from_seed(&[name; 32])
 }
 
 impl World {
-    /// From now on the run is one of invited peers; its clocks begin at `unix`.
+    /// Makes the run one of invited peers; its clocks begin at `unix` seconds.
     pub fn invite(&mut self, unix: u64) {
         let (tickets, forged, off) = Default::default();
         self.script.invited = Some(Invited { tickets, unix, forged, off });
     }
 
-    /// From now on the run is one of invited peers, and the first hosts have tickets.
+    /// Makes the run one of invited peers, and gives the first hosts tickets.
     pub(crate) fn invite_first(&mut self, peers: usize) {
         const INVITE: u8 = 0xf0;
         self.invite(1_000_000_000);
@@ -32,15 +32,15 @@ impl World {
         self.hand_all(&(0..peers).collect::<Vec<_>>(), INVITE, &invite);
     }
 
-    /// The next processes of a host believe another organiser than all others do.
-    pub fn betray(&mut self, host: usize, organiser: u8) {
+    /// The next processes of a host believe in another organiser than all others do.
+    pub fn forge_manifest(&mut self, host: usize, organiser: u8) {
         self.corrupt(host, Liar::silent());
         if let Some(invited) = &mut self.script.invited {
             invited.forged.insert(host, organiser);
         }
     }
 
-    /// Who may take part, and who the organiser is, as the processes of a host believe.
+    /// The level and the organiser, as the processes of a host believe.
     pub(super) fn trust(&self, host: usize) -> (Level, PeerId) {
         let invited = self.script.invited.as_ref();
         let level = if invited.is_some() { Level::Invited } else { Level::Open };
@@ -48,7 +48,7 @@ impl World {
         (level, key(forged.unwrap_or(ORGANISER)).peer())
     }
 
-    /// An invite of the key `name`, signed by that organiser.
+    /// An invite with the key `name`, signed by the organiser `by`.
     #[must_use]
     pub fn new_invite(&self, name: u8, by: u8, change: impl FnOnce(&mut Terms)) -> Invite {
         let mut terms = Terms::new(key(name).peer());
@@ -63,27 +63,27 @@ impl World {
         }
     }
 
-    /// Gives hosts tickets by an invite of the key `name`.
+    /// Gives hosts tickets by an invite with the key `name`.
     pub fn hand_all(&mut self, hosts: &[usize], name: u8, invite: &Invite) {
         for host in hosts {
             self.hand(*host, Ticket::invited(invite.clone(), &key(name), self.name(*host)));
         }
     }
 
-    /// The clock of a host is off by so many seconds, from its next start.
+    /// Sets the clock of a host off by this many seconds, from its next start.
     pub fn set_clock(&mut self, host: usize, off: i64) {
         if let Some(invited) = &mut self.script.invited {
             invited.off.insert(host, off);
         }
     }
 
-    /// A membership update of that organiser, after the notice at this place.
+    /// A membership update by the organiser `by`, after the notice at `last`.
     #[must_use]
     pub fn update(&self, last: Point, by: u8, clauses: Vec<Clause>) -> Notice {
         Notice::after(self.run, last, Body::Membership(clauses), &key(by))
     }
 
-    /// Somebody brings hosts a notice.
+    /// Brings a notice to these hosts at once.
     pub fn hand_notice(&mut self, hosts: &[usize], notice: &Notice) {
         for host in hosts {
             let input = peer::Input::Notice(Box::new(notice.clone()));
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// S8: a host that commits a head has the ledger of everybody who has it.
+    /// S8: a host that commits a head has the same ledger as every other host that has it.
     pub(super) fn judge_ledger(&mut self, host: usize, head: Head) {
         let Some(process) = &self.hosts[host].process else { return };
         let peer = process.holdings.peer();
@@ -101,7 +101,7 @@ impl World {
         self.judge(verdict);
     }
 
-    /// Who is in, as a host has it before its open epoch.
+    /// The ledger that a host has before its open epoch.
     #[must_use]
     pub fn ledger(&self, host: usize) -> Option<&Arc<Ledger>> {
         self.hosts[host].process.as_ref()?.holdings.peer().ledger()

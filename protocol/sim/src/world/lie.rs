@@ -1,4 +1,4 @@
-//! Liars in the world: what they hear and say, and what they do beside.
+//! Liars in the world: which messages they hear and send, and what else they do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,28 +13,31 @@ use intellect_protocol::base::sign::{Keypair, Verified};
 use intellect_protocol::machine::event::Committed;
 use intellect_protocol::message::{Answer, Phase, Receipt, Roster, majority};
 
-/// When strangers come that are not there from the beginning, in milliseconds: the run is founded.
+/// When strangers come that are not there from the start, in
+/// milliseconds: the run is founded by then.
 const STRANGERS_LATE_MS: u64 = 15_000;
 
-/// Rings of an epoch of which everybody takes part in the last: more, and half of the members sit out.
+/// Opened rings of an epoch after which every peer still takes part; after more, half
+/// of the members sit out (R40).
 const SPOILT_MAX: usize = 2;
 
-/// Rosters that are remembered.
+/// Rosters for which Readies are remembered.
 const READIES_MAX: usize = 64;
 
-/// How long after the last fault everybody is heard again, in milliseconds: what is silent, and the grace.
+/// How long after the last fault every peer is heard again, in
+/// milliseconds: silent-after and the grace.
 const SETTLED_MS: u64 = 4 * HEARTBEAT_MS + GRACE_MS + 2_000;
 
 impl World {
-    /// Makes a liar of a host: a member where a process runs or will run, else a stranger.
+    /// Makes a host a liar: a member if a process runs or will run there, else a stranger.
     pub(crate) fn corrupt(&mut self, host: usize, liar: Liar) {
         self.check.distrust(self.hosts[host].name);
         self.hosts[host].liar = Some(Box::new(liar));
         self.misbehave(host);
     }
 
-    /// Draws who lies: at most so many of the first `peers` hosts, and all of the last `strangers`. Returns how many of
-    /// the first do.
+    /// Draws the liars: at most `most` of the first `peers` hosts, and all of the last `strangers`.
+    /// Returns the number of liars among the first.
     pub(crate) fn draw_liars(&mut self, peers: usize, most: usize, strangers: usize) -> usize {
         let count = usize::try_from(self.rng.below(most as u64 + 1)).unwrap_or(0);
         let mut members: Vec<(u64, usize)> =
@@ -46,55 +49,49 @@ impl World {
             let liar = Liar::draw(&mut self.rng);
             self.corrupt(host, liar);
         }
-        // In half of the seeds they are there as the run is founded.
+        // In half of the seeds strangers are there when the run is founded.
         let late = self.rng.below(2);
         self.script.lying.strangers_ms = late * STRANGERS_LATE_MS;
         self.wake_liars();
         count
     }
 
-    /// The faults stop; who lies goes on.
+    /// Ends all faults; liars go on.
     pub(crate) fn heal(&mut self) {
         self.network.heal();
         self.script.lying.healed_ms = Some(self.now_ms);
     }
 
-    /// Lets the liars look up, from now on.
+    /// Lets the liars act without messages, from now on.
     fn wake_liars(&mut self) {
         self.script.lying.drawn = true;
         self.push(LOOK_MS, 0, Happening::LookUp);
     }
 
+    /// Whether a liar drives this host.
     pub(crate) fn is_liar(&self, host: usize) -> bool {
         self.hosts[host].liar.is_some()
     }
 
+    /// Whether a host does this besides what it says.
     pub(super) fn does(&self, host: usize, deed: Deed) -> bool {
         self.hosts[host].liar.as_ref().is_some_and(|liar| liar.does(deed))
     }
 
-    /// A process of a liar has begun.
+    /// Applies the deeds of a liar to its process, which has started.
     pub(super) fn misbehave(&mut self, host: usize) {
-        let does = |deed| self.does(host, deed);
-        let sends = match (does(Deed::NeverSends), does(Deed::Crawls)) {
-            (true, _) => Sends::Never,
-            (_, true) => Sends::Slowly,
-            _ => return self.withhold(host),
-        };
-        if let Some(process) = &mut self.hosts[host].process {
-            process.sends = sends;
-        }
-        self.withhold(host);
-    }
-
-    fn withhold(&mut self, host: usize) {
-        let withholds = self.does(host, Deed::Withholds);
-        if let Some(process) = &mut self.hosts[host].process {
-            process.withholds |= withholds;
+        let [never_sends, crawls, withholds] =
+            [Deed::NeverSends, Deed::Crawls, Deed::Withholds].map(|deed| self.does(host, deed));
+        let Some(process) = &mut self.hosts[host].process else { return };
+        process.withholds |= withholds;
+        if never_sends {
+            process.sends = Sends::Never;
+        } else if crawls {
+            process.sends = Sends::Slowly;
         }
     }
 
-    /// Whether a liar keeps to itself what its machine says; it may say something else.
+    /// Whether a liar suppresses a message of its machine; it may send others.
     pub(super) fn is_swallowed(
         &mut self,
         host: usize,
@@ -109,7 +106,7 @@ impl World {
         swallows
     }
 
-    /// Liars hear what is gossiped, and what is sent to them.
+    /// Liars hear gossip, and messages that are sent to them.
     pub(super) fn overhear(
         &mut self,
         from: usize,
@@ -133,17 +130,20 @@ impl World {
         }
     }
 
-    /// All liars look up.
+    /// All liars act without a message.
     pub(super) fn on_look_up(&mut self) {
         let stands: Vec<Stand> =
             (0..self.hosts.len()).filter_map(|host| self.stand(host)).collect();
         for host in 0..self.hosts.len() {
             let (lies, _) = self.act(host, &stands, Cue::Look);
-            lies.into_iter().for_each(|lie| self.spread(host, lie));
+            for lie in lies {
+                self.spread(host, lie);
+            }
         }
         self.push(LOOK_MS, 0, Happening::LookUp);
     }
 
+    /// What liars know of a host: they see the state of everyone.
     fn stand(&self, host: usize) -> Option<Stand> {
         let process = self.hosts[host].process.as_ref()?;
         let (series, voters) = process.holdings.peer().series();
@@ -160,6 +160,8 @@ impl World {
         })
     }
 
+    /// Lets a liar answer a cue. `true` suppresses the message of its machine. A liar that has no
+    /// process speaks only if it is a stranger, and only from the time at which strangers come.
     fn act(&mut self, host: usize, stands: &[Stand], cue: Cue<'_>) -> (Vec<Lie>, bool) {
         let Some(mut liar) = self.hosts[host].liar.take() else { return (Vec::new(), false) };
         let name = self.hosts[host].name;
@@ -178,7 +180,7 @@ impl World {
         acted
     }
 
-    /// A lie travels as any message does.
+    /// A lie travels like any other message.
     fn spread(&mut self, from: usize, Lie { author, to, message, delay_ms }: Lie) {
         self.check.lied(author, &message);
         self.count_lie(&message);
@@ -197,6 +199,7 @@ impl World {
         }
     }
 
+    /// Counts the lies that a run must have had to be worth anything.
     fn count_lie(&mut self, message: &Message) {
         match message {
             Message::Refuse(_) => self.report.count(Count::Refusals, 1),
@@ -205,7 +208,7 @@ impl World {
         }
     }
 
-    /// Remembers who of those that do not lie is Ready to a majority, as a roster is proposed.
+    /// Records the honest peers that are Ready to a majority when a roster is proposed.
     pub(super) fn note_readies(&mut self, roster: &Roster) {
         if !self.script.lying.drawn
             || self.script.lying.readies.iter().any(|(known, _)| known == roster)
@@ -232,17 +235,16 @@ impl World {
         }
     }
 
-    /// Notes that a ring has been opened by somebody who does not lie.
+    /// Records that an honest host has opened a ring.
     pub(super) fn note_ring(&mut self, host: usize, roster: Digest) {
-        let Some(process) = self.hosts[host].process.as_ref().filter(|_| !self.is_liar(host))
-        else {
+        let (Some(process), false) = (&self.hosts[host].process, self.is_liar(host)) else {
             return;
         };
         let parent = process.judged.head.state;
         self.script.lying.rings.entry(parent).or_default().insert(roster);
     }
 
-    /// S11 and S12, once no faults strike; and who of those that lie has no place is counted.
+    /// S11 and S12, once no faults strike. Also counts the liars that have no position.
     pub(super) fn judge_part(&mut self, committed: &Committed) {
         let receipt = &committed.receipt;
         let since_ms = self.script.lying.healed_ms.map_or(u64::MAX, |ms| ms + SETTLED_MS);
@@ -271,7 +273,7 @@ impl World {
         self.judge(verdict);
     }
 
-    /// S12: an epoch costs two attempts by chance, and each liar costs it three at most.
+    /// S12: an epoch costs two attempts by chance, and at most three for each liar.
     fn judge_wasted(&self, receipt: &Receipt, wasted: u64, liars: u64) -> Verdict {
         require(wasted <= 2 + 3 * liars, "S12", || {
             let epoch = receipt.series.epoch;
@@ -279,7 +281,7 @@ impl World {
         })
     }
 
-    /// S11: who votes, does not lie and lives goes on to vote.
+    /// S11: an honest voter that is alive remains a voter.
     fn judge_voters(&self, receipt: &Receipt, voters: &[Voter]) -> Verdict {
         let next = receipt.voters();
         for voter in voters.iter().filter(|voter| !next.contains(voter)) {
@@ -296,8 +298,8 @@ impl World {
         Ok(())
     }
 
-    /// S11: of the Readies that a majority held as the roster was proposed, half have a place; one has where
-    /// rings were spoilt before, since then members sit out (R40).
+    /// S11: of the Readies that a majority held when the roster was proposed, half have a position.
+    /// Only one has to after failed rings, since then members sit out (R40).
     fn judge_places(&self, receipt: &Receipt, places: &BTreeSet<PeerId>) -> Verdict {
         let formed = |(roster, _): &&(Roster, BTreeSet<PeerId>)| {
             roster.series == receipt.series && roster.members == receipt.members
@@ -316,7 +318,7 @@ impl World {
         })
     }
 
-    /// A liar's answer about its lineage.
+    /// Changes a liar's answer about its lineage.
     pub(super) fn forge_of(&self, donor: usize, answer: &mut Answer) {
         match answer {
             Answer::Chain(chain) if self.does(donor, Deed::ForgesChain) => {
@@ -338,7 +340,7 @@ impl World {
         }
     }
 
-    /// Whether a process that does not lie lives: it has run for a while, and follows nobody.
+    /// Whether an honest process is well: it has run for a while, and is not behind.
     pub(super) fn is_well(&self, host: usize) -> bool {
         let Some(process) = &self.hosts[host].process else { return false };
         let age_ms = self.now_ms - process.judged.started_ms;

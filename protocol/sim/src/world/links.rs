@@ -1,64 +1,69 @@
-//! Direct connections of a simulated run: whom nobody can dial, and which pairs nothing joins but a relay.
+//! Direct connections of a simulated run: which hosts nobody can dial,
+//! and which pairs need a relay.
 
 use super::{Happening, Input, World, peer};
 use crate::rings::Loss;
 
-/// Of pairs that are not both behind routers so many are not joined: one has IPv4 only, the other IPv6, say.
+/// The share of pairs without a connection that are not both behind routers:
+/// say, IPv4 only and IPv6 only.
 const OTHERS_APART: f64 = 0.05;
 
 impl World {
-    /// From now on processes are told of their connections; these hosts can be dialled by nobody.
-    pub fn enclose(&mut self, hosts: &[usize]) {
-        self.network.enclosed = Some(hosts.iter().copied().collect());
+    /// Gives processes inputs about their connections from now on. No
+    /// other host can dial these hosts.
+    pub fn set_undialable(&mut self, hosts: &[usize]) {
+        self.network.undialable = Some(hosts.iter().copied().collect());
         for host in self.running() {
-            self.tell_links(host);
+            self.report_links(host);
         }
     }
 
-    /// Draws who stands behind a router, and which pairs nothing joins: most of those who both do, and a few others.
+    /// Draws the hosts behind a router, and the pairs without a direct connection: most pairs that
+    /// are both behind routers, and a few others.
     pub(crate) fn draw_routers(&mut self, peers: usize) {
-        let (enclosed, apart) = (0.7 * self.rng.unit(), self.rng.unit());
-        let enclosed: Vec<usize> = (0..peers).filter(|_| self.rng.chance(enclosed)).collect();
+        let (undialable, apart) = (0.7 * self.rng.unit(), self.rng.unit());
+        let undialable: Vec<usize> = (0..peers).filter(|_| self.rng.chance(undialable)).collect();
         for a in 0..peers {
             for b in 0..a {
-                let both = enclosed.contains(&a) && enclosed.contains(&b);
+                let both = undialable.contains(&a) && undialable.contains(&b);
                 if self.rng.chance(if both { apart } else { OTHERS_APART }) {
                     self.unlink(a, b);
                 }
             }
         }
-        self.enclose(&enclosed);
+        self.set_undialable(&undialable);
     }
 
-    /// No direct connection joins two hosts any more; messages reach them through a relay.
+    /// Removes the direct connection of two hosts; messages reach them through a relay.
     pub fn unlink(&mut self, a: usize, b: usize) {
         if self.network.unlinked.insert((a.min(b), a.max(b))) {
-            self.tell_link(a, b, false);
+            self.report_link(a, b, false);
             self.part(Loss::Closed);
         }
     }
 
-    /// A direct connection joins two hosts again.
+    /// Restores the direct connection of two hosts.
     pub fn link(&mut self, a: usize, b: usize) {
         if self.network.unlinked.remove(&(a.min(b), a.max(b))) {
-            self.tell_link(a, b, true);
+            self.report_link(a, b, true);
         }
     }
 
-    /// A process has started: it can be dialled or not, and connects with those whom it reaches.
-    pub(super) fn tell_links(&mut self, host: usize) {
-        let Some(enclosed) = &self.network.enclosed else { return };
-        let dialable = !enclosed.contains(&host);
-        self.tell(host, peer::Input::Reachable(dialable));
+    /// A process has started: reports whether it can be dialled, and its connections.
+    pub(super) fn report_links(&mut self, host: usize) {
+        let Some(undialable) = &self.network.undialable else { return };
+        let dialable = !undialable.contains(&host);
+        self.feed_peer(host, peer::Input::Reachable(dialable));
         for other in self.running().into_iter().filter(|other| *other != host) {
             if self.network.joins(host, other) {
-                self.tell_link(host, other, true);
+                self.report_link(host, other, true);
             }
         }
     }
 
-    fn tell_link(&mut self, a: usize, b: usize, linked: bool) {
-        if self.network.enclosed.is_none() {
+    /// Tells both ends that a link has come or gone, each in its own time.
+    fn report_link(&mut self, a: usize, b: usize, linked: bool) {
+        if self.network.undialable.is_none() {
             return;
         }
         let delay_ms = self.network.delay_ms(a, b, &mut self.rng);

@@ -1,44 +1,44 @@
-//! What can be seen of a simulated world: who runs, and where each process stands.
+//! What can be seen of a simulated world: which processes run, and where each of them stands.
 
 use super::{Count, Head, PeerId, Phase, Rank, Report, World};
 
 impl World {
-    /// Hosts whose process runs, stopped or not.
+    /// Hosts with a process, stopped or not.
     pub(crate) fn running(&self) -> Vec<usize> {
         (0..self.hosts.len()).filter(|host| self.hosts[*host].process.is_some()).collect()
     }
 
-    /// Of these, those that do not lie.
+    /// Those of them that do not lie.
     pub(crate) fn honest(&self) -> Vec<usize> {
         self.running().into_iter().filter(|host| !self.is_liar(*host)).collect()
     }
 
-    /// The head of a host's process.
+    /// The head of a host's process; `None` if no process runs.
     pub fn head(&self, host: usize) -> Option<Head> {
         self.hosts[host].process.as_ref().map(|process| process.judged.head)
     }
 
-    /// Where a head stands among all, by what the organiser has attested so far.
+    /// The rank of a head among all, by what the organiser has attested so far.
     pub(crate) fn rank(&self, head: &Head) -> Rank {
         self.check.rank(&self.script.attesting.notices, head)
     }
 
-    /// Where a host's process stands in its open epoch.
+    /// The phase and attempt of a host's process in its open epoch.
     pub fn phase(&self, host: usize) -> Option<(Phase, u64)> {
         self.hosts[host].process.as_ref().map(|process| process.holdings.peer().phase())
     }
 
-    /// The peer that a host is.
+    /// The peer that a host is, by its key.
     pub fn name(&self, host: usize) -> PeerId {
         self.hosts[host].name
     }
 
-    /// The host that a peer is.
+    /// The host of a peer; `None` for a stranger.
     pub fn host(&self, name: &PeerId) -> Option<usize> {
         self.names.get(name).copied()
     }
 
-    /// Whether two hosts' heads lie on one lineage.
+    /// Whether the heads of two hosts lie on one lineage.
     pub(crate) fn agree(&self, a: usize, b: usize) -> bool {
         match (self.head(a), self.head(b)) {
             (Some(a), Some(b)) => self.check.one_lineage(&a, &b),
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// Where a host's process stands, for whoever reads of a failure.
+    /// The position of a host's process, for the reader of a failure.
     pub(crate) fn describe(&self, host: usize) -> String {
         let Some(process) = &self.hosts[host].process else { return format!("{host}: none") };
         let (head, (series, voters)) = (process.judged.head, process.holdings.peer().series());
@@ -60,7 +60,7 @@ impl World {
         )
     }
 
-    /// Who lies, and how, for whoever reads of a failure.
+    /// The liars and their behaviours, for the reader of a failure.
     pub(crate) fn describe_liars(&self) -> String {
         let mut text = String::new();
         for (host, place) in self.hosts.iter().enumerate() {
@@ -72,7 +72,7 @@ impl World {
         text
     }
 
-    /// Closes the counts.
+    /// Closes the counts, at the end of a run.
     pub(crate) fn into_report(mut self) -> Report {
         self.report.virtual_ms = self.now_ms;
         self.report.count(Count::Regroups, self.check.regroup_count());

@@ -1,17 +1,18 @@
-//! The organiser of a drawn run: now and then it attests a state that some peer has. Where peers may lose all
-//! that they have, most of them must have that state: who begins anew would wait for it for ever.
+//! The organiser of a drawn run: now and then it attests a state that some peer has. In classes
+//! where peers may lose all their data, most peers must have that state: a peer that starts without
+//! data would otherwise wait for it forever.
 
 use super::{Count, Head, Notice, Rng, World, wire};
 use crate::script::organiser;
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::{Attestation, Body};
 
-/// When it attests, counted from the start of the run, in milliseconds: while the faults strike.
+/// When it attests, in milliseconds from the start of the run: while faults strike.
 const FIRST_MS: u64 = 5_000;
 const LAST_MS: u64 = 90_000;
 
 impl World {
-    /// In one seed of three the organiser attests one, up to four times. Nothing else is drawn otherwise for that.
+    /// In one seed of three the organiser attests up to four states. No other draw depends on this.
     pub(crate) fn draw_attestations(&mut self, seed: u64, by_most: bool) {
         let mut rng = Rng::new(seed ^ 0x0076_6f75_6368);
         self.script.attesting.by_most = by_most;
@@ -28,7 +29,7 @@ impl World {
         }
     }
 
-    /// Attests if it is time for that.
+    /// Attests a state if that is due.
     pub(crate) fn attest_when_due(&mut self) {
         let due = &mut self.script.attesting.due;
         let Some((_, first)) = due.pop_front_if(|(at_ms, _)| *at_ms <= self.now_ms) else { return };
@@ -41,7 +42,8 @@ impl World {
         self.script.attesting.notices.push(notice);
     }
 
-    /// An attestation of what a host has committed last but one, if enough of the others have that too.
+    /// An attestation of the epoch before a host's head, if enough of
+    /// the others have that state too.
     fn attestation_of(&self, host: usize) -> Option<(usize, Notice)> {
         let peer = self.hosts[host].process.as_ref()?.holdings.peer();
         let epoch = peer.head().epoch.checked_sub(1)?;

@@ -10,7 +10,7 @@ use intellect_protocol::consensus::epoch::Apply;
 use intellect_protocol::download::Failure;
 use intellect_protocol::holdings::{Buffer, Input, Inquiry, Name};
 
-/// What happens to a process.
+/// What happens to a process when its entry is due.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
     Input(Input),
@@ -23,21 +23,21 @@ pub(super) enum Happening {
         serial: u64,
         apply: Arc<Apply>,
     },
-    /// The disk has flushed what was begun: records, an update, a state.
+    /// The disk has flushed what was written: records, an update, a state.
     Written,
     Kept(Name),
     Saved(Arc<Anchor>),
-    /// Bytes are in memory, and an input says so.
+    /// Bytes are in memory, and an input reports them.
     Came {
         bytes: Buffer,
         content: Arc<Vec<u8>>,
         input: Input,
     },
-    /// Begins to fetch something of these donors.
+    /// Starts a transfer from these donors.
     Fetch(Wanted, Vec<PeerId>),
-    /// All liars look up.
+    /// All liars act without a message.
     LookUp,
-    /// Looks who is late with a transfer.
+    /// The next tick of a transfer.
     Look(u64),
     /// The end of a request of a transfer.
     Part {
@@ -45,9 +45,9 @@ pub(super) enum Happening {
         number: u64,
         answer: Result<Vec<u8>, Failure>,
     },
-    /// Asks a donor.
+    /// A request leaves for a donor.
     Ask(PeerId, Asking),
-    /// A donor has said nothing.
+    /// A donor has not answered in time.
     Unanswered(Inquiry),
     Ringing {
         roster: Digest,
@@ -55,7 +55,7 @@ pub(super) enum Happening {
     },
 }
 
-/// A happening in the queue: which process of which host.
+/// An event in the queue, for one process of one host.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) at_ms: u64,

@@ -1,4 +1,4 @@
-//! Rings of processes: what they compute, and what a process makes of that.
+//! Rings of processes: what they compute, and what a process does with it.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use intellect_protocol::peer;
 use intellect_protocol::ring::assembly::Repair;
 
 impl World {
+    /// Starts a host's part in a ring, with the delta that it has frozen.
     pub(super) fn ring(&mut self, host: usize, ring: &Ring) {
         self.note_ring(host, ring.roster);
         let Some(process) = &self.hosts[host].process else { return };
@@ -27,7 +28,7 @@ impl World {
             return;
         }
         let delta = Arc::clone(&frozen.delta);
-        // A member that is no host never starts.
+        // A member that is not a host never starts.
         let nobody = self.hosts.len();
         let hosts = ring.members.iter().map(|member| self.host(&member.peer).unwrap_or(nobody));
         let hosts: Vec<usize> = hosts.collect();
@@ -36,7 +37,7 @@ impl World {
         let network = &self.network;
         let rng = &mut self.rng;
         let hop_ms = slowest.map(|(a, b)| network.delay_ms(*a, *b, rng)).max().unwrap_or(1);
-        // One slow hop does not slow them all as much: frames follow each other.
+        // One slow hop does not slow all of them down as much: frames follow each other.
         let hop_ms = hop_ms.min(100);
         let crawls = |host: &usize| {
             let process = self.hosts[*host].process.as_ref();
@@ -59,12 +60,13 @@ impl World {
         }
     }
 
+    /// Tells a machine what its ring has reached, or whom it has lost.
     pub(super) fn on_ringing(&mut self, host: usize, roster: Digest, notice: &Notice) {
         let Some((notice, bytes)) = self.rings.take(&roster, host, notice) else { return };
         match (notice, bytes) {
             (Notice::Lose(neighbour) | Notice::Wait(neighbour), _) => {
                 self.ring_ended(host, roster);
-                self.tell(host, peer::Input::RingLost { roster, neighbour });
+                self.feed_peer(host, peer::Input::RingLost { roster, neighbour });
             }
             (Notice::Chunk((chunk, owner)), Some(bytes)) => {
                 let place = self.rings.place(&roster, chunk).and_then(|place| bytes.get(place));
@@ -87,7 +89,7 @@ impl World {
         }
     }
 
-    /// A process gives a ring up.
+    /// A process abandons a ring, which breaks it for all its members.
     pub(super) fn abandon(&mut self, host: usize, roster: Digest) {
         let due = self.rings.lose(host, Loss::Closed, Some(roster));
         self.notify(due);
@@ -98,7 +100,7 @@ impl World {
         }
     }
 
-    /// What a ring has sealed before it ended is kept.
+    /// Chunks that a ring has sealed before it ended are kept.
     fn ring_ended(&mut self, host: usize, roster: Digest) {
         let Some(process) = &mut self.hosts[host].process else { return };
         if let Some(bytes) = process.rings.remove(&roster) {
@@ -107,7 +109,7 @@ impl World {
         }
     }
 
-    /// Puts an update together.
+    /// Puts an update together from a ring and kept chunks.
     pub(super) fn join(&mut self, host: usize, ring: &Ring, parts: &[(Chunk, Slice)]) {
         let Some(process) = &self.hosts[host].process else { return };
         let mut repair = Repair::new(CODEC, ELEMENTS as u64, &ring.layout, &ring.keep);
@@ -116,7 +118,7 @@ impl World {
             && parts.iter().all(|((roster, chunk), part)| {
                 process.part(part).is_some_and(|bytes| repair.put(*roster, *chunk, &bytes))
             });
-        let Some(content) = repair.take().filter(|_| fits) else {
+        let (Some(content), true) = (repair.take(), fits) else {
             return self.break_with("S4", "kept chunks that do not fit together".to_owned());
         };
         let update = Digest(*blake3::hash(&content).as_bytes());
@@ -125,7 +127,7 @@ impl World {
         self.push(0, host, Happening::Came { bytes, content, input });
     }
 
-    /// Lets a host accept rosters and then send in no ring, or just often enough to be heard.
+    /// Sets how a host sends in the rings of rosters that it accepts.
     pub fn send_in_rings(&mut self, host: usize, sends: Sends) {
         if let Some(process) = &mut self.hosts[host].process {
             process.sends = sends;

@@ -1,4 +1,4 @@
-//! What processes say: to whom it travels, how long that takes, and who judges it.
+//! Messages of processes: where they travel, how long that takes, and the checks over them.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::report::Count;
 use intellect_protocol::message::Heartbeat;
 
 impl World {
-    /// A process says a message: to one peer, or to all. A liar may say something else.
-    pub(super) fn utter(
+    /// A process sends a message to one peer, or to all. A liar may send another one.
+    pub(super) fn send(
         &mut self,
         host: usize,
         to: Option<PeerId>,
         message: &Arc<Verified<Message>>,
     ) {
         if self.is_swallowed(host, to, message) {
-            // Its machine has said it all the same, and serves links and openings that rest on it.
+            // Its machine has sent it all the same, and serves links and openings that rest on it.
             return self.check.lied(message.author(), message.body());
         }
         self.note_sent(host, message);
@@ -29,6 +29,7 @@ impl World {
         self.overhear(host, to, message);
     }
 
+    /// Carries a message to every running host that it can reach over others.
     fn gossip(&mut self, from: usize, message: &Arc<Verified<Message>>) {
         let running = self.running();
         for to in running.iter().copied().filter(|to| *to != from) {
@@ -38,6 +39,7 @@ impl World {
         }
     }
 
+    /// Carries a message to one host, unless the network or the script loses it.
     fn deliver(&mut self, from: usize, to: usize, hops: u64, message: &Arc<Verified<Message>>) {
         let fate = match &mut self.script.filter {
             Some(filter) => filter(from, to, message.body()),
@@ -58,7 +60,7 @@ impl World {
         }
     }
 
-    /// Counts and judges a message at its author's.
+    /// Counts and checks a message when its author sends it.
     fn note_sent(&mut self, host: usize, message: &Arc<Verified<Message>>) {
         self.report.count(Count::Bytes, wire::envelope(message).len() as u64);
         let unlinked = |beat: &Heartbeat| u64::from(!beat.unlinked.is_empty());
@@ -71,16 +73,17 @@ impl World {
             return self.note_moment(host, message.body());
         }
         let verdict = self.check.sent(&process.judged, message.body());
-        let times_ms = (self.now_ms, self.setup.heartbeat_ms);
-        let links = self.check.links(times_ms, &process.judged, message.body());
+        let (now_ms, heartbeat_ms) = (self.now_ms, self.setup.heartbeat_ms);
+        let links = self.check.links(now_ms, heartbeat_ms, &process.judged, message.body());
         self.judge(verdict.and(links));
-        // Without a rule that writes, what becomes of it has to be noticed.
+        // Without a rule that writes, its effect has to be noticed elsewhere.
         if self.setup.rules.keeps(Rule::Durable) && self.setup.rules.keeps(Rule::R2) {
             self.check_flushed(host, message.body());
         }
         self.note_moment(host, message.body());
     }
 
+    /// Records the moments at which planned faults strike.
     fn note_moment(&mut self, host: usize, message: &Message) {
         let moment = match message {
             Message::Ready(_) => Moment::Ready,

@@ -1,37 +1,37 @@
-//! What only a scene asks of a world: a scene has a few peers, a network without chance, and a director
-//! who decides what becomes of each message.
+//! What only a scene asks of a world. A scene has a few peers, a network without chance, and a
+//! filter that decides the fate of each message.
 //!
-//! Its times are chosen, not drawn: a message takes 4 ms, training 400 ms. The invariants are checked at
-//! each step as in any other simulated run.
+//! Its times are chosen, not drawn: a message takes 4 ms, training 400 ms. The invariants are
+//! checked at each step as in any other simulated run.
 
 use super::{
-    Answer, Doom, Duration, Event, Fate, Happening, Input, Liar, Message, PeerId, Rule, Rules,
-    Series, Setup, Violation, World, peer, wire,
+    Answer, Duration, Event, Fate, Happening, Input, Liar, Message, PeerId, PlannedCrash, Rule,
+    Rules, Series, Setup, Violation, World, peer, wire,
 };
 use crate::disk::Kept;
 use crate::script::organiser;
 use crate::{GRACE_MS, HEARTBEAT_MS};
 use intellect_protocol::base::id::Digest;
-use intellect_protocol::history::lineage::Law;
+use intellect_protocol::history::lineage::Validator;
 use intellect_protocol::machine::event::Committed;
 use intellect_protocol::message::{Attestation, Body, Head, Notice, QuorumRule};
 
-/// The peer that a stranger is.
+/// The peer of a stranger with this name.
 #[must_use]
 pub fn stranger(name: u8) -> PeerId {
     PeerId([name; 32])
 }
 
 impl World {
-    /// `hosts` hosts, on which no process runs yet. `founders` of them are the voters of genesis, and
-    /// with any the run has `quorum = "majority"`.
+    /// A world of `hosts` hosts, on which no process runs yet. `founders` of them are the voters of
+    /// genesis; if there are any, the run has `quorum = "majority"`.
     #[must_use]
     pub fn scene(hosts: usize, founders: usize, without: Option<Rule>) -> Self {
         let quorum = if founders > 0 { QuorumRule::Majority } else { QuorumRule::Available };
         Self::scene_with(hosts, founders, quorum, without)
     }
 
-    /// A scene of a run with that rule of quorums.
+    /// A world with this rule of quorums.
     #[must_use]
     pub fn scene_with(
         hosts: usize,
@@ -51,28 +51,29 @@ impl World {
             distance_ms: 1,
             jitter_ms: 0,
         });
-        world.told = Some(Vec::new());
+        world.events = Some(Vec::new());
         world
     }
 
-    /// Decides the fate of every message from now on: from which host, to which.
+    /// Lets this function decide the fate of every message from now on, by sender and receiver.
     pub fn direct(&mut self, fate: impl FnMut(usize, usize, &Message) -> Fate + 'static) {
         self.script.filter = Some(Box::new(fate));
     }
 
-    /// Changes every answer about a lineage from now on: of which host, to which.
+    /// Lets this function change every answer about a lineage from now on, by donor and receiver.
     pub fn forge(&mut self, forge: impl FnMut(usize, usize, &mut Answer) + 'static) {
         self.script.forger = Some(Box::new(forge));
     }
 
-    /// A stranger, whose name is made of `name`, says something to some hosts.
+    /// Sends a message of a stranger to some hosts.
     pub fn say(&mut self, hosts: &[usize], name: u8, message: &Message) {
         for host in hosts {
             self.bring(*host, stranger(name), message.clone());
         }
     }
 
-    /// Any key says something to some hosts: that of a host too, which counts as a liar from now on.
+    /// Sends a message of any key to some hosts. If the key is a host's, that host
+    /// counts as a liar from now on.
     pub fn say_as(&mut self, hosts: &[usize], author: PeerId, message: &Message) {
         match self.host(&author) {
             Some(liar) if !self.is_liar(liar) => self.corrupt(liar, Liar::silent()),
@@ -83,12 +84,12 @@ impl World {
         }
     }
 
-    /// From now on a host counts as a liar: what it is blamed for is its own.
+    /// Lets a host count as a liar from now on: it may be blamed.
     pub fn call_liar(&mut self, host: usize) {
         self.corrupt(host, Liar::silent());
     }
 
-    /// The organiser attests what was committed, after the notice `before`.
+    /// An attestation of a committed epoch by the organiser, after the notice `before`.
     #[must_use]
     pub fn attest(&self, before: Option<&Notice>, committed: &Committed) -> Notice {
         let Head { epoch, state, .. } = committed.head;
@@ -98,7 +99,7 @@ impl World {
         Notice::after(self.run, last, body, &organiser())
     }
 
-    /// A notice comes to a host with its manifest; to one that does not run, before it starts.
+    /// Brings a notice to a host with its manifest; if no process runs there, before it starts.
     pub fn bring_notice(&mut self, host: usize, notice: &Notice) {
         match &mut self.hosts[host].process {
             Some(process) => process.judged.knows(notice),
@@ -108,41 +109,42 @@ impl World {
         self.push(0, host, Happening::Input(Input::Peer(input)));
     }
 
-    /// A host has measured its round trip to somebody.
+    /// Reports a round trip to a host.
     pub fn round_trip(&mut self, host: usize, to: PeerId, ms: u32) {
         self.push(0, host, Happening::Input(Input::Peer(peer::Input::RoundTrip(to, ms))));
     }
 
-    /// The next processes of a host say that each epoch's training took so many tokens, and believe
-    /// whoever says as much.
+    /// The next processes of a host claim this many tokens for each epoch's training, and believe
+    /// any peer that claims as much.
     pub fn boast(&mut self, host: usize, tokens: u64) {
         self.corrupt(host, Liar::silent());
         self.hosts[host].boast = Some(tokens);
     }
 
-    /// From now on the questions of a host reach nobody.
-    pub fn hush(&mut self, host: usize) {
+    /// From now on the requests of a host reach no donor.
+    pub fn drop_requests(&mut self, host: usize) {
         self.script.unheard = Some(host);
     }
 
-    /// Lets every message, question and answer through again, as it is.
-    pub fn relent(&mut self) {
+    /// Lets every message, request and answer through again, unchanged.
+    pub fn let_through(&mut self) {
         self.script.unheard = None;
         self.script.forger = None;
         self.script.filter = None;
     }
 
-    /// Epochs that a greater head may undo of what those have who start from now on, however young they are.
+    /// Bounds the epochs that a greater head may undo at hosts that start from
+    /// now on, however new they are.
     pub fn undo_at_most(&mut self, epochs: u64) {
         self.script.undo = Some((epochs, Duration::ZERO));
     }
 
-    /// The same, and any number of epochs that were taken within this time.
+    /// The same, but any number of epochs that were taken within this time may be undone.
     pub fn undo_within(&mut self, epochs: u64, time: Duration) {
         self.script.undo = Some((epochs, time));
     }
 
-    /// A person decides for a head: the process of a host follows it once it starts anew.
+    /// Sets the head that a person has chosen for a host; its next process follows it.
     pub fn follow(&mut self, host: usize, head: Digest) {
         self.script.follow.insert(host, head);
     }
@@ -152,25 +154,25 @@ impl World {
         hosts.iter().for_each(|host| self.boot(*host));
     }
 
-    /// Ends processes at once.
+    /// Ends processes at once; any part of what is not flushed may survive.
     pub fn kill(&mut self, hosts: &[usize]) {
         hosts.iter().for_each(|host| self.stop(*host));
     }
 
-    /// Lets the power of a host fail at a point at which something could be lost: before and after each
-    /// flush, and between two outputs. So many `points` pass before; of what is not flushed then,
-    /// `kept` is there.
+    /// Lets the power of a host fail at a point at which something could be lost: before or
+    /// after a flush, or between two outputs. `points` such points pass before. `kept` says
+    /// which unflushed writes survive.
     pub fn crash(&mut self, host: usize, points: u64, kept: Kept) {
-        self.doom(Some(Doom { host, points, kept }));
+        self.plan_crash(Some(PlannedCrash { host, points, kept }));
     }
 
-    /// Makes every link whole.
+    /// Undoes every fault of the network.
     pub fn mend(&mut self) {
         self.network.heal();
     }
 
-    /// Sets how long an epoch's training takes on a host. That of its open epoch begins anew, unless
-    /// it has ended.
+    /// Sets how long an epoch's training takes on a host. The training of its open epoch
+    /// begins again, unless it has ended.
     pub fn train_in(&mut self, host: usize, training_ms: u64) {
         self.set_training(host, training_ms);
         let Some(process) = &mut self.hosts[host].process else { return };
@@ -179,20 +181,20 @@ impl World {
         }
     }
 
-    /// Fills the disk of a host: it takes records, and no update and no checkpoint any more.
+    /// Fills the disk of a host: it accepts records, but neither updates nor checkpoints.
     pub fn fill_disk(&mut self, host: usize) {
         self.hosts[host].disk.full = true;
     }
 
-    /// Makes room on the disk of a host.
+    /// Makes room on the disk of a host, which accepts files again.
     pub fn clear_disk(&mut self, host: usize) {
         self.hosts[host].disk.full = false;
     }
 
-    /// Plays until `done`, at most for `limit_ms`; whether it came to that.
+    /// Plays until `done`, for at most `limit_ms`. Returns whether `done` became true.
     ///
     /// # Errors
-    /// An invariant that broke.
+    /// An invariant that was broken.
     pub fn until(
         &mut self,
         limit_ms: u64,
@@ -208,33 +210,33 @@ impl World {
         Ok(true)
     }
 
-    /// Plays for so long.
+    /// Plays for `length_ms`, whatever happens.
     ///
     /// # Errors
-    /// An invariant that broke.
+    /// An invariant that was broken.
     pub fn play(&mut self, length_ms: u64) -> Result<(), Violation> {
         self.until(length_ms, |_| false).map(|_| ())
     }
 
-    /// What every process checks with.
+    /// The validation rules of every honest process.
     #[must_use]
-    pub fn law(&self) -> Law {
+    pub fn validator(&self) -> Validator {
         self.law_of(0)
     }
 
-    /// The epoch of a host's head; 0 where no process runs.
+    /// The epoch of a host's head; 0 if no process runs.
     #[must_use]
     pub fn epoch(&self, host: usize) -> u64 {
         self.head(host).map_or(0, |head| head.epoch)
     }
 
-    /// Whether these hosts have one and the same head.
+    /// Whether these hosts have the same head.
     #[must_use]
     pub fn same(&self, hosts: &[usize]) -> bool {
         hosts.windows(2).all(|pair| self.head(pair[0]) == self.head(pair[1]))
     }
 
-    /// Bytes of links that a host has in memory of a lineage that it judges.
+    /// Bytes of links that a host holds in memory for a lineage that it verifies.
     #[must_use]
     pub fn judged_bytes(&self, host: usize) -> usize {
         self.hosts[host]
@@ -243,16 +245,16 @@ impl World {
             .map_or(0, |process| process.holdings.peer().judged_bytes())
     }
 
-    /// What a host's processes have told so far.
-    pub fn told(&self, host: usize) -> impl Iterator<Item = &Event> {
-        let told = self.told.iter().flatten();
-        told.filter(move |(who, _)| *who == host).map(|(_, event)| event)
+    /// The events of a host's processes so far.
+    pub fn events(&self, host: usize) -> impl Iterator<Item = &Event> {
+        let events = self.events.iter().flatten();
+        events.filter(move |(who, _)| *who == host).map(|(_, event)| event)
     }
 
-    /// What a host's processes committed as that epoch, last.
+    /// The last commit of this epoch by a host's processes.
     #[must_use]
     pub fn commit(&self, host: usize, epoch: u64) -> Option<&Committed> {
-        let commits = self.told(host).filter_map(|event| match event {
+        let commits = self.events(host).filter_map(|event| match event {
             Event::Committed(committed) => Some(committed.as_ref()),
             _ => None,
         });
@@ -265,7 +267,7 @@ impl World {
         self.hosts[host].process.as_ref().map(|process| process.holdings.peer().series().0)
     }
 
-    /// The hosts that vote in a host's open series, in the order in which it names them.
+    /// The hosts that vote in a host's open series, in its order.
     #[must_use]
     pub fn voters(&self, host: usize) -> Vec<usize> {
         let process = self.hosts[host].process.as_ref();

@@ -1,4 +1,4 @@
-//! What a process has its machine do: train, take the outer step, write to disk. All of it takes time.
+//! The work of a process: training, outer steps, writes to disk. All of it takes time.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use intellect_protocol::holdings::{Buffer, Disk, Input, Name, Origin};
 use intellect_protocol::message::Head;
 use intellect_protocol::peer;
 
-/// Tokens of one epoch's budget, before a peer's own share.
+/// Least tokens of one epoch's training; the rest is drawn.
 const BUDGET: u64 = 50;
-/// What a checkpoint takes to be written, in milliseconds: longer than some epochs, so that a start has
-/// updates to replay.
+/// How long a checkpoint is written, in milliseconds: longer than some epochs, so that a
+/// restart has updates to replay.
 const SAVE_MS: u64 = 2_000;
 
 impl World {
@@ -25,24 +25,24 @@ impl World {
         self.hosts[host].training_ms = training_ms;
     }
 
-    /// The most that any host's training takes, in milliseconds.
+    /// The longest training of any host, in milliseconds.
     pub(crate) fn longest_training_ms(&self) -> u64 {
         let most = self.hosts.iter().map(|host| host.training_ms).max().unwrap_or(0);
         most + 5 * self.setup.jitter_ms
     }
 
-    /// Sets how long a checkpoint takes to arrive at a host, in milliseconds; an update takes an eighth of
-    /// that, an answer an eighth of an update.
+    /// Sets how long a checkpoint takes to arrive at a host, in milliseconds. An update takes an
+    /// eighth of that, an answer an eighth of an update.
     pub fn load_in(&mut self, host: usize, loading_ms: u64) {
         self.hosts[host].loading_ms = loading_ms;
     }
 
-    /// Sets how long a flush takes on a host, in milliseconds: none, until told.
+    /// Sets how long a flush takes on a host, in milliseconds; 0 by default.
     pub fn flush_in(&mut self, host: usize, flush_ms: u64) {
         self.hosts[host].flush_ms = flush_ms;
     }
 
-    /// Trains the next epoch; a budget that another epoch interrupted is finished first.
+    /// Trains the next epoch. A budget that another epoch interrupted is finished first.
     pub(super) fn train(&mut self, host: usize) {
         let now_ms = self.now_ms;
         let jitter_ms = self.rng.below(5 * self.setup.jitter_ms);
@@ -58,6 +58,7 @@ impl World {
         self.push(until_ms - now_ms, host, Happening::Trained { order });
     }
 
+    /// The work is done: the delta is frozen and declared. An order that was given meanwhile voids it.
     pub(super) fn on_trained(&mut self, host: usize, order: u64) {
         let tokens = BUDGET + self.rng.below(BUDGET);
         let (now_ms, boast) = (self.now_ms, self.hosts[host].boast);
@@ -71,16 +72,18 @@ impl World {
             let verdict = self.check.froze(&process.judged, &head, &frozen);
             self.judge(verdict);
             let tokens = frozen.weight();
-            self.tell(host, peer::Input::Trained { tokens, norm: 1.0 });
+            self.feed_peer(host, peer::Input::Trained { tokens, norm: 1.0 });
         }
     }
 
+    /// Plans the step that applies an update. A state that is loaded meanwhile voids it.
     pub(super) fn step_soon(&mut self, host: usize, apply: Arc<Apply>) {
         let Some(process) = &self.hosts[host].process else { return };
         let serial = process.loads;
         self.push_soon(host, Happening::Step { serial, apply });
     }
 
+    /// Applies an update to the state, and tells the machine which state that makes.
     pub(super) fn on_step(&mut self, host: usize, serial: u64, apply: &Apply) {
         let Some(process) = &mut self.hosts[host].process else { return };
         if process.loads != serial {
@@ -103,6 +106,7 @@ impl World {
         }
     }
 
+    /// Takes a fetched state in place of its own.
     pub(super) fn on_load(
         &mut self,
         host: usize,
@@ -124,11 +128,13 @@ impl World {
 
     // ---- the disk ------------------------------------------------------------------------------
 
+    /// Appends records to the log. They can still be lost until they are flushed.
     pub(super) fn write(&mut self, host: usize, records: &[Record]) {
         self.hosts[host].disk.append(records);
         self.push_flush(host, Happening::Written);
     }
 
+    /// Flushes the records, unless the host fails just before; it may also fail just after.
     pub(super) fn on_written(&mut self, host: usize) {
         if self.pass(host) {
             self.hosts[host].disk.flush_records();
@@ -150,7 +156,7 @@ impl World {
         }
     }
 
-    /// Reads an update into memory.
+    /// Reads an update back from the disk, if a flushed one is there.
     pub(super) fn read(&mut self, host: usize, name: Name) {
         let happening = match self.hosts[host].disk.update(&name.digest) {
             Some(content) => {
@@ -162,6 +168,7 @@ impl World {
         self.push_flush(host, happening);
     }
 
+    /// Flushes an update; the host may fail just before or just after.
     pub(super) fn on_kept(&mut self, host: usize, name: Name) {
         if self.pass(host) {
             self.hosts[host].disk.flush_update(&name.digest);
@@ -182,6 +189,7 @@ impl World {
         self.push(save_ms, host, Happening::Saved(anchor));
     }
 
+    /// Flushes a checkpoint; the host may fail just before or just after.
     pub(super) fn on_saved(&mut self, host: usize, anchor: Arc<Anchor>) {
         if !self.pass(host) {
             return;
@@ -203,7 +211,7 @@ impl World {
         self.feed(host, Input::Saved(Disk::Took));
     }
 
-    /// R19: what a vote binds stays.
+    /// R19: an update that a vote names must stay.
     pub(super) fn drop_updates(&mut self, host: usize, names: &[Name]) {
         let place = &mut self.hosts[host];
         if let Some(bound) = names.iter().find(|name| place.disk.binds(name)) {

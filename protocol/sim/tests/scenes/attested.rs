@@ -1,5 +1,5 @@
-//! The organiser attests states: which lineage is the run's then, whatever others have minted, and
-//! what an attestation that is none, or a claim that is a lie, comes to (G11).
+//! The organiser attests states: which lineage is the run's after that, and what forged
+//! attestations and false claims about them cost (G11).
 
 use intellect_protocol::base::sign::Keypair;
 use intellect_protocol::message::{Body, Link, Notice};
@@ -7,10 +7,10 @@ use intellect_protocol::message::{Body, Link, Notice};
 use super::minted::{WEIGHT_MAX, claim, five, mint, set_out, tell_of, voter};
 use super::*;
 
-/// The newest notice that each of these hosts has told of.
-fn known(stage: &World, hosts: &[usize]) -> Vec<u64> {
+/// The number of the newest notice that each of these hosts has reported.
+fn known(world: &World, hosts: &[usize]) -> Vec<u64> {
     let newest = |host: &usize| {
-        let told = stage.told(*host).filter_map(|event| match event {
+        let told = world.events(*host).filter_map(|event| match event {
             Event::Notice { notice, .. } => Some(notice.number),
             _ => None,
         });
@@ -19,273 +19,284 @@ fn known(stage: &World, hosts: &[usize]) -> Vec<u64> {
     hosts.iter().map(newest).collect()
 }
 
-/// A lineage after epoch 2 that one voter has minted, and that has more tokens than any of `stage` will have.
-fn minted(stage: &World) -> (Vec<Link>, intellect_protocol::message::Head) {
-    let base = commit(stage, 0, 2);
-    mint(stage, &base, &[voter(stage, &base, 4)], 40, WEIGHT_MAX)
+/// A lineage after epoch 2 that one voter has minted, with more tokens than
+/// any honest lineage of `world`.
+fn minted(world: &World) -> (Vec<Link>, intellect_protocol::message::Head) {
+    let base = commit(world, 0, 2);
+    mint(world, &base, &[voter(world, &base, 4)], 40, WEIGHT_MAX)
 }
 
-/// The second notice, after one for epoch 5, for a state of epoch 8 that nobody has any more.
-fn lost(stage: &World) -> Notice {
-    let mut committed = commit(stage, 0, 5);
-    let low = stage.attest(None, &committed);
+/// The second notice, after one for epoch 5: it attests a state of epoch
+/// 8 that no peer has any more.
+fn lost(world: &World) -> Notice {
+    let mut committed = commit(world, 0, 5);
+    let low = world.attest(None, &committed);
     (committed.head.epoch, committed.head.state) = (8, Digest([0x77; 32]));
-    stage.attest(Some(&low), &committed)
+    world.attest(Some(&low), &committed)
 }
 
-/// G11: with an attestation for what they have, nobody leaves it for a minted lineage, though that has more tokens and
-/// undoes little. Without the rule they set out for it.
+/// G11: the peers hold an attestation for their own lineage. A voter mints another one
+/// with more tokens, which undoes few epochs. Nobody follows it; without the rule tokens
+/// would decide, and they would.
 #[test]
 fn g11_a_minted_lineage_of_more_tokens_loses_to_the_attested() -> Played {
     for without in [None, Some(Rule::G11)] {
-        let (mut stage, honest, liar) = five(64, without)?;
-        (0..5).for_each(|host| stage.train_in(host, 3_000));
-        let notice = stage.attest(None, &commit(&stage, 0, 5));
-        stage.bring_notice(honest[0], &notice);
-        stage.play(1_000)?;
-        assert_eq!(known(&stage, &honest), [1; 4], "it is gossiped");
-        let (links, head) = minted(&stage);
-        assert!(head.rank(0) > stage.head(0).unwrap().rank(0));
-        tell_of(&mut stage, liar, &honest, &links, head)?;
-        assert_eq!(set_out(&stage, &honest, head), without.is_some());
+        let (mut world, honest, liar) = five(64, without)?;
+        (0..5).for_each(|host| world.train_in(host, 3_000));
+        let notice = world.attest(None, &commit(&world, 0, 5));
+        world.bring_notice(honest[0], &notice);
+        world.play(1_000)?;
+        assert_eq!(known(&world, &honest), [1; 4], "it is gossiped");
+        let (links, head) = minted(&world);
+        assert!(head.rank(0) > world.head(0).unwrap().rank(0));
+        tell_of(&mut world, liar, &honest, &links, head)?;
+        assert_eq!(set_out(&world, &honest, head), without.is_some());
         if without.is_none() {
-            let epoch = stage.epoch(0);
-            reach(&mut stage, &honest, epoch + 3)?;
-            assert!(honest.iter().all(|host| forks(&stage, *host).iter().all(|n| *n == 0)));
+            let epoch = world.epoch(0);
+            reach(&mut world, &honest, epoch + 3)?;
+            assert!(honest.iter().all(|host| forks(&world, *host).iter().all(|n| *n == 0)));
         }
     }
     Ok(())
 }
 
-/// G11: who begins without a state follows none that lacks the attestation, and founds none; it goes on as soon as
-/// somebody has one that does not.
+/// G11: a peer starts without a state and knows an attestation. It follows no lineage
+/// without the attested state, although that is all it hears of, and founds no run. It goes
+/// on once it meets the attested one.
 #[test]
 fn g11_who_begins_follows_no_lineage_that_lacks_the_attested_state() -> Played {
     for without in [None, Some(Rule::G11)] {
-        let mut stage = World::scene(5, 0, without);
-        stage.start(&[0, 1]);
-        reach(&mut stage, &[0, 1], 6)?;
-        let notice = stage.attest(None, &commit(&stage, 0, 5));
-        // Strangers to these two have founded a run of their own, and have more tokens.
-        stage.cut(&[2, 3, 4], 1);
-        stage.start(&[2, 3]);
-        reach(&mut stage, &[2, 3], 9)?;
-        stage.bring_notice(4, &notice);
-        stage.start(&[4]);
-        stage.play(30_000)?;
-        assert_eq!(stage.epoch(4) > 0, without.is_some(), "{:?}", stage.head(4));
+        let mut world = World::scene(5, 0, without);
+        world.start(&[0, 1]);
+        reach(&mut world, &[0, 1], 6)?;
+        let notice = world.attest(None, &commit(&world, 0, 5));
+        // Two other peers, which never met these, have founded a run of
+        // their own and have more tokens.
+        world.cut(&[2, 3, 4], 1);
+        world.start(&[2, 3]);
+        reach(&mut world, &[2, 3], 9)?;
+        world.bring_notice(4, &notice);
+        world.start(&[4]);
+        world.play(30_000)?;
+        assert_eq!(world.epoch(4) > 0, without.is_some(), "{:?}", world.head(4));
         if without.is_some() {
             continue;
         }
-        assert!(!told(&stage, 4, |event| matches!(event, Event::Behind { .. })));
-        stage.mend();
+        assert!(!reported(&world, 4, |event| matches!(event, Event::Behind { .. })));
+        world.mend();
         let (all, bound) = ([0, 1, 2, 3, 4], 2 * END_MS);
-        assert!(stage.until(bound, |stage| stage.same(&all))?);
-        assert_eq!(known(&stage, &all), [1, 1, 1, 1, 0], "the last one has begun with it");
-        let descends = commit(&stage, 0, 5).head.state == notice.attests().unwrap().state;
-        assert!(descends && stage.epoch(4) > 5);
+        assert!(world.until(bound, |world| world.same(&all))?);
+        assert_eq!(known(&world, &all), [1, 1, 1, 1, 0], "the last one has begun with it");
+        let descends = commit(&world, 0, 5).head.state == notice.attests().unwrap().state;
+        assert!(descends && world.epoch(4) > 5);
     }
     Ok(())
 }
 
-/// G11: a run is not founded anew where there is an attestation, whoever else begins.
+/// G11: peers that know an attestation do not found the run again, even if no other peer is there.
+/// Without the rule a second run would start under the same id.
 #[test]
 fn g11_where_there_is_an_attestation_nobody_founds() -> Played {
     for without in [None, Some(Rule::G11)] {
-        let mut stage = World::scene(4, 0, without);
-        stage.start(&[0, 1]);
-        reach(&mut stage, &[0, 1], 3)?;
-        let notice = stage.attest(None, &commit(&stage, 0, 2));
-        stage.kill(&[0, 1]);
-        [2, 3].iter().for_each(|host| stage.bring_notice(*host, &notice));
-        stage.start(&[2, 3]);
-        stage.play(60_000)?;
-        assert_eq!(stage.epoch(2) > 0, without.is_some(), "{:?}", stage.head(2));
+        let mut world = World::scene(4, 0, without);
+        world.start(&[0, 1]);
+        reach(&mut world, &[0, 1], 3)?;
+        let notice = world.attest(None, &commit(&world, 0, 2));
+        world.kill(&[0, 1]);
+        [2, 3].iter().for_each(|host| world.bring_notice(*host, &notice));
+        world.start(&[2, 3]);
+        world.play(60_000)?;
+        assert_eq!(world.epoch(2) > 0, without.is_some(), "{:?}", world.head(2));
         if without.is_none() {
-            stage.start(&[0, 1]);
-            reach(&mut stage, &[0, 1, 2, 3], 5)?;
+            world.start(&[0, 1]);
+            reach(&mut world, &[0, 1, 2, 3], 5)?;
         }
     }
     Ok(())
 }
 
-/// Two halves of a run that go on alone, and what each has committed as that epoch.
+/// Two halves of a run that have gone on alone, to epoch 8 at least.
 fn halves(without: Option<Rule>) -> Result<(World, [usize; 2], [usize; 2]), Violation> {
-    let (mut stage, all) = founded(4, 0, without)?;
+    let (mut world, all) = founded(4, 0, without)?;
     let [a, b, c, d] = all[..] else { unreachable!() };
-    stage.cut(&[c, d], 1);
-    reach(&mut stage, &all, 8)?;
-    Ok((stage, [a, b], [c, d]))
+    world.cut(&[c, d], 1);
+    reach(&mut world, &all, 8)?;
+    Ok((world, [a, b], [c, d]))
 }
 
-/// G11: of two lineages the one with the higher attestation is the greater: here first one half has an attestation, then
-/// the other one has a later one. Of those that undo attested epochs nobody does so for tokens.
+/// G11: of two lineages the one with the higher attestation is the greater, whatever its
+/// tokens. Here each half is attested, the second half later; the first half gives up
+/// its attested epochs for that.
 #[test]
 fn g11_of_two_attestations_the_higher_number_wins() -> Played {
-    let (mut stage, one, other) = halves(None)?;
-    let (first, far) = (commit(&stage, one[0], 6), commit(&stage, other[0], 7));
-    let low = stage.attest(None, &first);
-    // The organiser has changed its mind: it may, for each is its word.
-    let high = stage.attest(Some(&low), &far);
+    let (mut world, one, other) = halves(None)?;
+    let (first, far) = (commit(&world, one[0], 6), commit(&world, other[0], 7));
+    let low = world.attest(None, &first);
+    // The organiser has changed its mind, which it may: the later notice counts.
+    let high = world.attest(Some(&low), &far);
     for host in one {
-        stage.bring_notice(host, &low);
+        world.bring_notice(host, &low);
     }
     for host in other {
-        stage.bring_notice(host, &high);
+        world.bring_notice(host, &high);
     }
     let all = [one, other].concat();
-    stage.mend();
-    assert!(stage.until(END_MS, |stage| stage.same(&all))?);
-    stage.play(1_000)?;
-    assert_eq!(known(&stage, &all), [2; 4]);
+    world.mend();
+    assert!(world.until(END_MS, |world| world.same(&all))?);
+    world.play(1_000)?;
+    assert_eq!(known(&world, &all), [2; 4]);
     for host in other {
-        assert!(forks(&stage, host).iter().all(|undone| *undone == 0), "{host} stays");
+        assert!(forks(&world, host).iter().all(|undone| *undone == 0), "{host} stays");
     }
     for host in one {
-        assert!(forks(&stage, host).iter().any(|undone| *undone > 0), "{host} withdraws");
+        assert!(forks(&world, host).iter().any(|undone| *undone > 0), "{host} withdraws");
     }
     Ok(())
 }
 
-/// G11: the smaller side, in voters and in tokens, holds the attestation. Its own disk has it, and the others hear of
-/// it as they meet: all end there, though that undoes more epochs than is allowed to so few without one.
+/// G11: the smaller side, in voters and in tokens, holds the attestation. When the sides meet, all
+/// end on it, though that undoes more epochs than so few voters could without one.
 #[test]
 fn g11_the_side_that_holds_the_attestation_is_the_run() -> Played {
     for without in [None, Some(Rule::G11)] {
-        let mut stage = World::scene(5, 0, without);
-        stage.undo_at_most(2);
+        let mut world = World::scene(5, 0, without);
+        world.undo_at_most(2);
         let all = [0, 1, 2, 3, 4];
-        stage.start(&all);
-        reach(&mut stage, &all, 1)?;
-        let order = stage.voters(0);
+        world.start(&all);
+        reach(&mut world, &all, 1)?;
+        let order = world.voters(0);
         let (few, many) = (&order[4..], &order[..4]);
-        stage.cut(few, 1);
-        many.iter().for_each(|host| stage.train_in(*host, 300));
-        few.iter().for_each(|host| stage.train_in(*host, 2_000));
-        reach(&mut stage, few, 6)?;
-        let (less, more) = (stage.head(few[0]).unwrap(), stage.head(many[0]).unwrap());
+        world.cut(few, 1);
+        many.iter().for_each(|host| world.train_in(*host, 300));
+        few.iter().for_each(|host| world.train_in(*host, 2_000));
+        reach(&mut world, few, 6)?;
+        let (less, more) = (world.head(few[0]).unwrap(), world.head(many[0]).unwrap());
         assert!(less.tokens < more.tokens && more.epoch > 6);
-        let notice = stage.attest(None, &commit(&stage, few[0], 4));
-        stage.bring_notice(few[0], &notice);
-        stage.play(2_000)?;
-        assert_eq!(known(&stage, many), [0; 4]);
-        stage.kill(&[few[0]]);
-        stage.start(&[few[0]]);
-        stage.mend();
-        let met = stage.until(2 * END_MS, |stage| stage.same(&all));
+        let notice = world.attest(None, &commit(&world, few[0], 4));
+        world.bring_notice(few[0], &notice);
+        world.play(2_000)?;
+        assert_eq!(known(&world, many), [0; 4]);
+        world.kill(&[few[0]]);
+        world.start(&[few[0]]);
+        world.mend();
+        let met = world.until(2 * END_MS, |world| world.same(&all));
         if without.is_some() {
             assert_eq!(met.unwrap_err().invariant, "S3");
             continue;
         }
         assert!(met?);
-        stage.play(1_000)?;
-        let withdrew = |host: &usize| forks(&stage, *host).iter().any(|undone| *undone > 2);
+        world.play(1_000)?;
+        let withdrew = |host: &usize| forks(&world, *host).iter().any(|undone| *undone > 2);
         assert!(many.iter().all(withdrew) && !few.iter().any(withdrew));
-        assert_eq!(commit(&stage, few[0], 4).head.state, notice.attests().unwrap().state);
+        assert_eq!(commit(&world, few[0], 4).head.state, notice.attests().unwrap().state);
     }
     Ok(())
 }
 
-/// G11: what the organiser has not signed for this run counts for nothing, and costs whoever brings it; an attestation that
-/// does not extend the one that is known is left alone, and costs nobody.
+/// G11: a notice that the organiser has not signed for this run counts for nothing, and
+/// is a fault of the peer that sends it. An attestation that does not extend the known
+/// one is ignored without a fault.
 #[test]
 fn g11_a_notice_that_is_none_is_refused() -> Played {
-    let (mut stage, honest, liar) = five(64, None)?;
-    let (third, fifth) = (commit(&stage, 0, 3), commit(&stage, 0, 5));
-    let good = stage.attest(None, &third);
+    let (mut world, honest, liar) = five(64, None)?;
+    let (third, fifth) = (commit(&world, 0, 3), commit(&world, 0, 5));
+    let good = world.attest(None, &third);
     let forger = Keypair::from_seed(&[0x66; 32]);
-    let forged = Notice::after(stage.run, (0, Digest::ZERO), good.body.clone(), &forger);
+    let forged = Notice::after(world.run, (0, Digest::ZERO), good.body.clone(), &forger);
     let other_run = Notice { run: intellect_protocol::base::id::RunId([9; 32]), ..good.clone() };
     let Body::Attestation(mut state) = good.body else { unreachable!() };
     state.epoch = 4;
     let moved = Notice { body: Body::Attestation(state), ..good.clone() };
     for (bad, count) in [(forged, 4), (other_run, 8), (moved, 12)] {
-        stage.say_as(&honest, stage.name(liar), &Message::Notice(bad.clone()));
-        // With the manifest it counts as little, and nobody is there to be blamed.
-        stage.bring_notice(honest[0], &bad);
-        stage.play(1_000)?;
-        assert_eq!(stage.blamed.len(), count);
-        assert_eq!(known(&stage, &honest), [0; 4]);
+        world.say_as(&honest, world.name(liar), &Message::Notice(bad.clone()));
+        // With the manifest it counts as little, and no peer is there to be blamed.
+        world.bring_notice(honest[0], &bad);
+        world.play(1_000)?;
+        assert_eq!(world.blamed.len(), count);
+        assert_eq!(known(&world, &honest), [0; 4]);
     }
-    stage.bring_notice(honest[0], &good);
-    stage.play(1_000)?;
-    let beside = stage.attest(None, &commit(&stage, 0, 4));
-    let astray = stage.attest(Some(&beside), &fifth);
-    stage.say_as(&honest, stage.name(liar), &Message::Notice(astray));
-    stage.play(1_000)?;
-    assert_eq!((known(&stage, &honest), stage.blamed.len()), (vec![1; 4], 12));
+    world.bring_notice(honest[0], &good);
+    world.play(1_000)?;
+    let beside = world.attest(None, &commit(&world, 0, 4));
+    let astray = world.attest(Some(&beside), &fifth);
+    world.say_as(&honest, world.name(liar), &Message::Notice(astray));
+    world.play(1_000)?;
+    assert_eq!((known(&world, &honest), world.blamed.len()), (vec![1; 4], 12));
     Ok(())
 }
 
-/// G11: the organiser has attested a state that nobody has any more. Nothing stops, and an earlier one counts
-/// on; only who begins has nothing to follow.
+/// G11: the organiser attests a state that no peer has any more. Nothing stops, and an
+/// earlier attestation still protects against a minted lineage; only a peer that starts
+/// without a state has to wait.
 #[test]
 fn g11_an_attestation_of_an_unknown_state_stops_nothing() -> Played {
-    let (mut stage, honest, liar) = five(64, None)?;
-    (0..5).for_each(|host| stage.train_in(host, 3_000));
-    let low = stage.attest(None, &commit(&stage, 0, 5));
-    for notice in [&low, &lost(&stage)] {
-        stage.bring_notice(honest[0], notice);
-        stage.play(61_000)?;
+    let (mut world, honest, liar) = five(64, None)?;
+    (0..5).for_each(|host| world.train_in(host, 3_000));
+    let low = world.attest(None, &commit(&world, 0, 5));
+    for notice in [&low, &lost(&world)] {
+        world.bring_notice(honest[0], notice);
+        world.play(61_000)?;
     }
-    assert_eq!(known(&stage, &honest), [2; 4]);
-    let (links, head) = minted(&stage);
-    tell_of(&mut stage, liar, &honest, &links, head)?;
-    assert!(!set_out(&stage, &honest, head));
-    let epoch = stage.epoch(0);
-    reach(&mut stage, &honest, epoch + 3)?;
-    assert!(honest.iter().all(|host| forks(&stage, *host).iter().all(|undone| *undone == 0)));
+    assert_eq!(known(&world, &honest), [2; 4]);
+    let (links, head) = minted(&world);
+    tell_of(&mut world, liar, &honest, &links, head)?;
+    assert!(!set_out(&world, &honest, head));
+    let epoch = world.epoch(0);
+    reach(&mut world, &honest, epoch + 3)?;
+    assert!(honest.iter().all(|host| forks(&world, *host).iter().all(|undone| *undone == 0)));
     Ok(())
 }
 
-/// G11: an attestation reaches who was away as it was gossiped, once it says that it knows of none; not more often than
-/// once a minute.
+/// G11: a peer missed a notice when it was gossiped. Others send it once the peer's heartbeats show
+/// an older one, but not more often than once a minute.
 #[test]
 fn g11_who_has_missed_a_notice_is_told() -> Played {
-    let (mut stage, honest, _) = five(64, None)?;
-    let notice = stage.attest(None, &commit(&stage, 0, 5));
+    let (mut world, honest, _) = five(64, None)?;
+    let notice = world.attest(None, &commit(&world, 0, 5));
     let (deaf, told_it) = (honest[3], counter());
     let seen = told_it.clone();
-    stage.direct(move |_, to, message| match message {
+    world.direct(move |_, to, message| match message {
         Message::Notice(_) if to == deaf => {
             count(&seen);
             Fate::Drop
         }
         _ => Fate::Deliver,
     });
-    stage.bring_notice(honest[0], &notice);
-    stage.play(30_000)?;
-    assert_eq!(known(&stage, &honest), [1, 1, 1, 0]);
-    // One that each of the others gossips, and one that each sends.
+    world.bring_notice(honest[0], &notice);
+    world.play(30_000)?;
+    assert_eq!(known(&world, &honest), [1, 1, 1, 0]);
+    // Each of the other three gossips it once, and each of the four sends it once.
     assert_eq!(told_it.get(), 8);
-    stage.relent();
-    stage.play(61_000)?;
-    assert_eq!(known(&stage, &honest), [1; 4]);
+    world.let_through();
+    world.play(61_000)?;
+    assert_eq!(known(&world, &honest), [1; 4]);
     Ok(())
 }
 
-/// G11, G12: a liar says that its lineage lies on the newest notice, which nobody else's does. It is asked, its chain or
-/// its links do not lead there, and it is left alone with that head; the others lose nothing.
+/// G11, G12: a liar claims that its lineage lies on the newest notice, which no other lineage does.
+/// It is asked, its chain or links do not lead there, and that head is set aside. Otherwise a claim
+/// alone would keep all peers busy.
 #[test]
 fn g11_a_claim_that_is_a_lie_costs_little() -> Played {
     for in_chain in [false, true] {
-        let (mut stage, honest, liar) = five(64, None)?;
-        (0..5).for_each(|host| stage.train_in(host, 3_000));
-        let notice = lost(&stage);
-        stage.bring_notice(honest[0], &notice);
-        stage.play(1_000)?;
-        let base = commit(&stage, 0, 2);
-        // With fewer tokens than ours nothing but the claim speaks for it.
-        let (links, head) = mint(&stage, &base, &[voter(&stage, &base, liar)], 10, 1);
-        assert!(head.rank(0) < stage.head(0).unwrap().rank(0));
+        let (mut world, honest, liar) = five(64, None)?;
+        (0..5).for_each(|host| world.train_in(host, 3_000));
+        let notice = lost(&world);
+        world.bring_notice(honest[0], &notice);
+        world.play(1_000)?;
+        let base = commit(&world, 0, 2);
+        // It has fewer tokens than ours, so that only the claim speaks for it.
+        let (links, head) = mint(&world, &base, &[voter(&world, &base, liar)], 10, 1);
+        assert!(head.rank(0) < world.head(0).unwrap().rank(0));
         let lie = in_chain.then(|| *notice.attests().unwrap());
-        let answers = claim(&mut stage, liar, &honest, &links, (head, notice.number, lie))?;
-        assert!(!set_out(&stage, &honest, head));
-        // Each asks for its links, for its chain, and for the links where it parts, to tell of the fork at least.
+        let answers = claim(&mut world, liar, &honest, &links, head, notice.number, lie)?;
+        assert!(!set_out(&world, &honest, head));
+        // Each asks for its links, for its chain, and for the links at the fork,
+        // to report at least the fork.
         assert!((4..=4 * 3).contains(&answers), "{answers} answers, {in_chain}");
-        assert!(stage.blamed.is_empty(), "{:?}", stage.blamed);
-        let epoch = stage.epoch(0);
-        reach(&mut stage, &honest, epoch + 3)?;
+        assert!(world.blamed.is_empty(), "{:?}", world.blamed);
+        let epoch = world.epoch(0);
+        reach(&mut world, &honest, epoch + 3)?;
     }
     Ok(())
 }

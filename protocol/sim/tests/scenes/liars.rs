@@ -1,4 +1,4 @@
-//! A quorum that outlasts liars (`tolerate = "liars"`): who goes on, and who waits.
+//! A quorum that tolerates liars (`tolerate = "liars"`): when peers go on, and when they wait.
 
 use intellect_protocol::message::{Prepared, QuorumRule};
 
@@ -8,35 +8,36 @@ fn run(count: usize) -> Result<(World, Vec<usize>), Violation> {
     found(World::scene_with(count, 0, QuorumRule::Byzantine, OFF.get()), count)
 }
 
-/// Five of seven decide; four wait, without a Regroup, and go on once a fifth is back.
+/// Five of seven voters decide. With four of them they wait, without a Regroup,
+/// and go on when a fifth is back.
 #[test]
 fn four_of_seven_wait() -> Played {
-    let (mut stage, all) = run(7)?;
-    stage.kill(&all[5..]);
-    stage.play(3 * GRACE_MS)?;
-    let epoch = stage.epoch(all[0]) + 2;
-    reach(&mut stage, &all[..5], epoch)?;
-    // The next voters are those who were there: five, of whom four decide.
-    assert_eq!(stage.voters(all[0]).len(), 5);
-    stage.kill(&all[3..5]);
-    let epoch = stage.epoch(all[0]);
-    stage.play(4 * GRACE_MS)?;
-    assert!(all[..3].iter().all(|host| stage.epoch(*host) <= epoch + 1));
-    let epoch = stage.epoch(all[0]);
-    stage.play(4 * GRACE_MS)?;
-    assert!(all[..3].iter().all(|host| stage.epoch(*host) == epoch));
-    assert!(all[..3].iter().all(|host| regroups(&stage, *host).is_empty()));
-    stage.start(&all[3..4]);
-    reach(&mut stage, &all[..4], epoch + 2)
+    let (mut world, all) = run(7)?;
+    world.kill(&all[5..]);
+    world.play(3 * GRACE_MS)?;
+    let epoch = world.epoch(all[0]) + 2;
+    reach(&mut world, &all[..5], epoch)?;
+    // The next voters are the five that were there; four of them decide.
+    assert_eq!(world.voters(all[0]).len(), 5);
+    world.kill(&all[3..5]);
+    let epoch = world.epoch(all[0]);
+    world.play(4 * GRACE_MS)?;
+    assert!(all[..3].iter().all(|host| world.epoch(*host) <= epoch + 1));
+    let epoch = world.epoch(all[0]);
+    world.play(4 * GRACE_MS)?;
+    assert!(all[..3].iter().all(|host| world.epoch(*host) == epoch));
+    assert!(all[..3].iter().all(|host| regroups(&world, *host).is_empty()));
+    world.start(&all[3..4]);
+    reach(&mut world, &all[..4], epoch + 2)
 }
 
-/// R5: nobody votes on a free roster before a quorum says to hold its update.
+/// R5: no voter votes on a free roster before a quorum has said that it holds the update.
 #[test]
 fn a_vote_waits_until_a_quorum_is_prepared() -> Played {
-    let (mut stage, all) = run(4)?;
+    let (mut world, all) = run(4)?;
     let votes = counter();
     let voted = votes.clone();
-    stage.direct(move |_, _, message| match message {
+    world.direct(move |_, _, message| match message {
         Message::Prepared(Prepared { series, .. }) if series.epoch == 3 => Fate::Drop,
         Message::Done(done) if done.series.epoch == 3 => {
             count(&voted);
@@ -44,22 +45,23 @@ fn a_vote_waits_until_a_quorum_is_prepared() -> Played {
         }
         _ => Fate::Deliver,
     });
-    reach(&mut stage, &all, 2)?;
-    stage.play(4_000)?;
-    let waits = all.iter().all(|host| stage.epoch(*host) == 2);
+    reach(&mut world, &all, 2)?;
+    world.play(4_000)?;
+    let waits = all.iter().all(|host| world.epoch(*host) == 2);
     assert!(waits && votes.get() == 0, "{} votes", votes.get());
-    stage.relent();
-    reach(&mut stage, &all, 4)
+    world.let_through();
+    reach(&mut world, &all, 4)
 }
 
-/// A restart says what it said, and votes.
+/// R5, R20: a voter that has said `Prepared` is killed. After its restart it
+/// says the same again, and votes.
 #[test]
 fn a_voter_that_was_prepared_comes_back() -> Played {
-    let (mut stage, all) = run(4)?;
+    let (mut world, all) = run(4)?;
     let prepared = counter();
     let said = prepared.clone();
     let first = all[0];
-    stage.direct(move |from, _, message| match message {
+    world.direct(move |from, _, message| match message {
         Message::Prepared(prepared) if prepared.series.epoch == 2 && from == first => {
             count(&said);
             Fate::Deliver
@@ -68,12 +70,12 @@ fn a_voter_that_was_prepared_comes_back() -> Played {
         Message::Commit(_) => Fate::Drop,
         _ => Fate::Deliver,
     });
-    assert!(stage.until(END_MS, |_| prepared.get() > 0)?);
-    stage.kill(&[first]);
-    stage.play(1_000)?;
-    stage.start(&[first]);
-    stage.relent();
-    reach(&mut stage, &all, 3)?;
-    assert!(stage.same(&all) || stage.until(END_MS, |stage| stage.same(&all))?);
+    assert!(world.until(END_MS, |_| prepared.get() > 0)?);
+    world.kill(&[first]);
+    world.play(1_000)?;
+    world.start(&[first]);
+    world.let_through();
+    reach(&mut world, &all, 3)?;
+    assert!(world.same(&all) || world.until(END_MS, |world| world.same(&all))?);
     Ok(())
 }

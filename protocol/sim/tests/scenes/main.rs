@@ -1,9 +1,10 @@
-//! Named scenes: single stories that the rules of `docs/PROTOCOL.md` must bring to a good end, each
-//! played message by message over the real machine. S1–S7 are checked at each step; a scene also
-//! asserts that it came to the situation it is named for, and what the rules say comes out.
+//! Named scenes: single stories that the rules of `docs/PROTOCOL.md` must bring to a good
+//! end, each played message by message with the real machines. The invariants are checked at
+//! each step. A scene also asserts that it reached the situation it is named for, and the
+//! outcome that the rules require.
 //!
-//! Hosts are named by their order among the voters: `a` is the first voter. Those scenes whose rule
-//! can be turned off are played without it as well, and must then break an invariant.
+//! Hosts are named by their order among the voters: `a` is the first voter. A scene whose rule can
+//! be switched off is also played without it, and must then break an invariant.
 #![expect(clippy::unwrap_used, reason = "a test helper is a test too")]
 
 mod attested;
@@ -40,9 +41,9 @@ use intellect_protocol_sim::world::World;
 
 type Played = Result<(), Violation>;
 
-/// The run's `minority_grace`.
+/// The run's `minority_grace` in milliseconds.
 const GRACE_MS: u64 = 8_000;
-/// Long enough for any scene to end.
+/// Long enough for any scene to end, in milliseconds.
 const END_MS: u64 = 120_000;
 
 thread_local! {
@@ -50,12 +51,12 @@ thread_local! {
     static OFF: Cell<Option<Rule>> = const { Cell::new(None) };
 }
 
-/// A world, without a rule.
+/// A world without this rule, or without that of `OFF`.
 fn scene(hosts: usize, founders: usize, without: Option<Rule>) -> World {
     World::scene(hosts, founders, without.or_else(|| OFF.get()))
 }
 
-/// A scene notices that a rule is off: an invariant breaks, or what it asserts does not hold.
+/// Checks that a scene notices the absence of a rule: an invariant breaks, or an assertion fails.
 fn missed(rule: Rule, play: fn() -> Played) {
     OFF.set(Some(rule));
     let played = std::panic::catch_unwind(play);
@@ -63,8 +64,8 @@ fn missed(rule: Rule, play: fn() -> Played) {
     assert!(!matches!(played, Ok(Ok(()))), "the scene holds without {rule:?}");
 }
 
-/// `count` peers that have founded the run and committed epoch 1, as they are asked to vote on epoch
-/// 2; on the stage are so many `spare` hosts more.
+/// `count` peers that have founded the run and committed epoch 1 and are about to vote on
+/// epoch 2, with `spare` more hosts.
 fn founded(
     count: usize,
     spare: usize,
@@ -73,56 +74,56 @@ fn founded(
     found(scene(count + spare, 0, without), count)
 }
 
-/// The first `count` hosts found a run and commit epoch 1; they are returned in their order as voters.
-fn found(mut stage: World, count: usize) -> Result<(World, Vec<usize>), Violation> {
+/// The first `count` hosts found a run and commit epoch 1. Returns them in their order as voters.
+fn found(mut world: World, count: usize) -> Result<(World, Vec<usize>), Violation> {
     let hosts: Vec<usize> = (0..count).collect();
-    stage.start(&hosts);
-    assert!(stage.until(END_MS, |stage| all_at(stage, &hosts, 1))?);
-    let order = stage.voters(0);
+    world.start(&hosts);
+    assert!(world.until(END_MS, |world| all_at(world, &hosts, 1))?);
+    let order = world.voters(0);
     assert_eq!(order.len(), count, "everyone founds");
-    Ok((stage, order))
+    Ok((world, order))
 }
 
-fn all_at(stage: &World, hosts: &[usize], epoch: u64) -> bool {
-    hosts.iter().all(|host| stage.epoch(*host) >= epoch)
+fn all_at(world: &World, hosts: &[usize], epoch: u64) -> bool {
+    hosts.iter().all(|host| world.epoch(*host) >= epoch)
 }
 
-/// Plays until all `hosts` have committed `epoch`.
-fn reach(stage: &mut World, hosts: &[usize], epoch: u64) -> Played {
-    let there = stage.until(END_MS, |stage| all_at(stage, hosts, epoch))?;
-    let heads: Vec<_> = hosts.iter().map(|host| stage.head(*host)).collect();
+/// Plays until all `hosts` have committed `epoch`, and fails if they never do.
+fn reach(world: &mut World, hosts: &[usize], epoch: u64) -> Played {
+    let there = world.until(END_MS, |world| all_at(world, hosts, epoch))?;
+    let heads: Vec<_> = hosts.iter().map(|host| world.head(*host)).collect();
     assert!(there, "not at epoch {epoch}: {heads:?}");
     Ok(())
 }
 
-/// What a host committed as that epoch.
-fn commit(stage: &World, host: usize, epoch: u64) -> Committed {
-    stage.commit(host, epoch).cloned().unwrap()
+/// The commit of this epoch at a host.
+fn commit(world: &World, host: usize, epoch: u64) -> Committed {
+    world.commit(host, epoch).cloned().unwrap()
 }
 
-/// The weight of a host in what `committed` sums up; `None` if it is no member.
-fn weight(stage: &World, committed: &Committed, host: usize) -> Option<u64> {
+/// The weight of a host in the sum of `committed`; `None` if it is no member.
+fn weight(world: &World, committed: &Committed, host: usize) -> Option<u64> {
     let members = committed.receipt.members.iter();
-    members.filter(|m| m.peer == stage.name(host)).map(|m| m.weight).next()
+    members.filter(|m| m.peer == world.name(host)).map(|m| m.weight).next()
 }
 
 /// The rosters of an epoch that a host accepted: attempt, and the value adopted.
-fn accepted(stage: &World, host: usize, of: u64) -> Vec<(u64, Option<Digest>)> {
-    let rosters = stage.told(host).filter_map(|event| match event {
+fn accepted(world: &World, host: usize, of: u64) -> Vec<(u64, Option<Digest>)> {
+    let rosters = world.events(host).filter_map(|event| match event {
         Event::Roster { epoch, attempt, adopt, .. } if *epoch == of => Some((*attempt, *adopt)),
         _ => None,
     });
     rosters.collect()
 }
 
-/// The Regroups that a host entered, but its founding: members and absent, as hosts.
-fn regroups(stage: &World, host: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
+/// The Regroups that a host entered, without its founding: members and absent voters, as hosts.
+fn regroups(world: &World, host: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
     let hosts = |peers: &[PeerId]| -> Vec<usize> {
-        let mut hosts: Vec<_> = peers.iter().map(|peer| stage.host(peer).unwrap()).collect();
+        let mut hosts: Vec<_> = peers.iter().map(|peer| world.host(peer).unwrap()).collect();
         hosts.sort_unstable();
         hosts
     };
-    let entered = stage.told(host).filter_map(|event| match event {
+    let entered = world.events(host).filter_map(|event| match event {
         Event::Regroup { epoch, members, absent, .. } if *epoch > 1 => {
             Some((hosts(members), hosts(absent)))
         }
@@ -131,17 +132,17 @@ fn regroups(stage: &World, host: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
     entered.collect()
 }
 
-/// Epochs undone by each fork that a host told of.
-fn forks(stage: &World, host: usize) -> Vec<u64> {
-    let undone = stage.told(host).filter_map(|event| match event {
+/// The number of epochs undone by each fork that a host reported.
+fn forks(world: &World, host: usize) -> Vec<u64> {
+    let undone = world.events(host).filter_map(|event| match event {
         Event::Fork { undone, .. } => Some(*undone),
         _ => None,
     });
     undone.collect()
 }
 
-fn told(stage: &World, host: usize, what: impl Fn(&Event) -> bool) -> bool {
-    stage.told(host).any(what)
+fn reported(world: &World, host: usize, what: impl Fn(&Event) -> bool) -> bool {
+    world.events(host).any(what)
 }
 
 fn sorted(hosts: &[usize]) -> Vec<usize> {
@@ -161,17 +162,17 @@ fn epoch_of(message: &Message) -> u64 {
     message.series().map_or(0, |series| series.epoch)
 }
 
-/// What a director has seen, for the scene to read: shared with the closure that directs.
+/// What a filter has seen, shared with the scene that reads it.
 type Noted<T> = Rc<RefCell<T>>;
 
-/// The last update that each host voted for.
+/// The last update for which each host voted.
 type Votes = Noted<BTreeMap<usize, Digest>>;
 
-/// Drops every Regroup and Join, and notes who is the first to join one.
-fn hide_joins(stage: &mut World) -> Noted<Option<usize>> {
+/// Drops every Regroup and Join, and records the first host that joins one.
+fn hide_joins(world: &mut World) -> Noted<Option<usize>> {
     let joined: Noted<Option<usize>> = Rc::default();
     let noted = joined.clone();
-    stage.direct(move |from, _, message| match message {
+    world.direct(move |from, _, message| match message {
         Message::Join(_) => {
             noted.borrow_mut().get_or_insert(from);
             Fate::Drop

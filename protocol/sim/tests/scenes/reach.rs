@@ -1,36 +1,38 @@
-//! Machines behind routers: a ring goes over direct connections only, whoever dialled them (R41, R42).
+//! Peers behind routers: a ring uses direct connections only, whichever
+//! side dialled them (R41, R42).
 
 use intellect_protocol::message::Member;
 use intellect_protocol_sim::world::World;
 
 use super::*;
 
-/// `count` peers that have founded the run; of these, nobody can dial those in `enclosed`, and no direct connection
-/// joins the pairs in `apart`. They are named by their order among the voters of epoch 2.
+/// `count` peers that have founded the run. No host can dial those in `undialable`, and the pairs
+/// in `apart` have no direct connection. The numbers are their order among the voters of epoch 2.
 fn street(
     count: usize,
-    enclosed: &[usize],
+    undialable: &[usize],
     apart: &[(usize, usize)],
 ) -> Result<(World, Vec<usize>), Violation> {
-    let (mut stage, all) = founded(count, 0, None)?;
-    let enclosed: Vec<usize> = enclosed.iter().map(|index| all[*index]).collect();
-    stage.enclose(&enclosed);
-    apart.iter().for_each(|(a, b)| stage.unlink(all[*a], all[*b]));
-    // Two heartbeats until it is said, and whatever was under way.
-    let epoch = stage.epoch(all[0]);
-    reach(&mut stage, &all, epoch + 3)?;
-    Ok((stage, all))
+    let (mut world, all) = founded(count, 0, None)?;
+    let undialable: Vec<usize> = undialable.iter().map(|index| all[*index]).collect();
+    world.set_undialable(&undialable);
+    apart.iter().for_each(|(a, b)| world.unlink(all[*a], all[*b]));
+    // Waits for two heartbeats that report it, and for the epochs that were under way.
+    let epoch = world.epoch(all[0]);
+    reach(&mut world, &all, epoch + 3)?;
+    Ok((world, all))
 }
 
-/// Who was in the ring of each of the next `count` epochs, in its order; each is committed at the first attempt.
-fn rings(stage: &mut World, all: &[usize], count: u64) -> Result<Vec<Vec<usize>>, Violation> {
-    let from = stage.epoch(all[0]) + 1;
-    reach(stage, all, from + count - 1)?;
+/// The ring of each of the next `count` epochs, in its order; each must
+/// commit at the first attempt.
+fn rings(world: &mut World, all: &[usize], count: u64) -> Result<Vec<Vec<usize>>, Violation> {
+    let from = world.epoch(all[0]) + 1;
+    reach(world, all, from + count - 1)?;
     let ring = |epoch: u64| {
-        let committed = commit(stage, all[0], epoch);
+        let committed = commit(world, all[0], epoch);
         assert_eq!(committed.attempt, 1, "epoch {epoch}: {committed:?}");
         let members = committed.receipt.members.iter();
-        let host = |member: &Member| stage.host(&member.peer).unwrap();
+        let host = |member: &Member| world.host(&member.peer).unwrap();
         members.filter(|member| member.weight > 0).map(host).collect()
     };
     Ok((from..from + count).map(ring).collect())
@@ -42,8 +44,8 @@ fn are_neighbours(ring: &[usize], a: usize, b: usize) -> bool {
 }
 
 fn unlinked_are_no_neighbours() -> Played {
-    let (mut stage, all) = street(5, &[], &[(0, 1), (2, 4)])?;
-    for ring in rings(&mut stage, &all, 8)? {
+    let (mut world, all) = street(5, &[], &[(0, 1), (2, 4)])?;
+    for ring in rings(&mut world, &all, 8)? {
         assert_eq!(ring.len(), 5, "everybody has a place");
         let apart = [(all[0], all[1]), (all[2], all[4])];
         assert!(apart.iter().all(|(a, b)| !are_neighbours(&ring, *a, *b)), "{ring:?}");
@@ -63,89 +65,92 @@ fn r42_off_is_missed() {
 
 #[test]
 fn r42_two_behind_symmetric_routers_sit_between_two_that_all_can_dial() -> Played {
-    let (mut stage, all) = street(4, &[2, 3], &[(2, 3)])?;
-    for ring in rings(&mut stage, &all, 8)? {
+    let (mut world, all) = street(4, &[2, 3], &[(2, 3)])?;
+    for ring in rings(&mut world, &all, 8)? {
         assert_eq!(sorted(&ring), sorted(&all));
         assert!(!are_neighbours(&ring, all[2], all[3]), "{ring:?}");
     }
     Ok(())
 }
 
-/// As of three of which one has IPv4 only and one IPv6: one of the two sits out, another one each time.
+/// R42: of three peers one has IPv4 only and one IPv6 only. One of the two sits out, in turn.
 #[test]
 fn r42_of_three_one_sits_out_where_a_pair_is_not_joined() -> Played {
-    let (mut stage, all) = street(3, &[], &[(0, 1)])?;
+    let (mut world, all) = street(3, &[], &[(0, 1)])?;
     let mut out = BTreeSet::new();
-    for ring in rings(&mut stage, &all, 12)? {
+    for ring in rings(&mut world, &all, 12)? {
         assert!(ring.len() == 2 && ring.contains(&all[2]), "{ring:?}");
         out.extend(all.iter().filter(|host| !ring.contains(host)));
     }
     assert_eq!(out, BTreeSet::from([all[0], all[1]]), "not always the same one");
-    let regrouped = all.iter().any(|host| !regroups(&stage, *host).is_empty());
-    assert!(!regrouped && stage.same(&all));
+    let regrouped = all.iter().any(|host| !regroups(&world, *host).is_empty());
+    assert!(!regrouped && world.same(&all));
     Ok(())
 }
 
-/// One that is joined with nobody has no place, and follows; it costs nobody else a place, as a newcomer or later.
+/// R42: a peer without any direct connection has no position and follows. It costs no other peer a
+/// position, neither as a newcomer nor later.
 #[test]
 fn r42_one_that_is_joined_with_nobody_costs_nobody_a_place() -> Played {
-    let (mut stage, all) = founded(3, 1, None)?;
+    let (mut world, all) = founded(3, 1, None)?;
     let newcomer = 3;
-    stage.enclose(&[newcomer]);
-    all.iter().for_each(|host| stage.unlink(*host, newcomer));
-    stage.start(&[newcomer]);
-    let epoch = stage.epoch(all[0]);
-    reach(&mut stage, &[all[0], all[1], all[2], newcomer], epoch + 3)?;
-    for ring in rings(&mut stage, &all, 6)? {
+    world.set_undialable(&[newcomer]);
+    all.iter().for_each(|host| world.unlink(*host, newcomer));
+    world.start(&[newcomer]);
+    let epoch = world.epoch(all[0]);
+    reach(&mut world, &[all[0], all[1], all[2], newcomer], epoch + 3)?;
+    for ring in rings(&mut world, &all, 6)? {
         assert_eq!(sorted(&ring), sorted(&all));
     }
-    stage.link(all[0], newcomer);
-    stage.link(all[1], newcomer);
-    let seated = |stage: &mut World| {
-        let epoch = stage.epoch(all[0]);
-        epoch > 1 && weight(stage, &commit(stage, all[0], epoch), newcomer) > Some(0)
+    world.link(all[0], newcomer);
+    world.link(all[1], newcomer);
+    let seated = |world: &mut World| {
+        let epoch = world.epoch(all[0]);
+        epoch > 1 && weight(world, &commit(world, all[0], epoch), newcomer) > Some(0)
     };
-    assert!(stage.until(END_MS, seated)?, "it takes part where it has two connections");
+    assert!(world.until(END_MS, seated)?, "it takes part where it has two connections");
     Ok(())
 }
 
-/// R41: a connection that is replaced costs no place: for two heartbeats it counts as there.
+/// R41: a connection that is replaced at once costs no position: for two
+/// heartbeats it counts as there.
 #[test]
 fn r41_a_connection_that_comes_back_at_once_costs_no_place() -> Played {
-    let (mut stage, all) = street(3, &[0, 1, 2], &[])?;
+    let (mut world, all) = street(3, &[0, 1, 2], &[])?;
     for _ in 0..4 {
-        let epoch = stage.epoch(all[0]);
-        stage.unlink(all[0], all[1]);
-        stage.play(100)?;
-        stage.link(all[0], all[1]);
-        reach(&mut stage, &all, epoch + 1)?;
-        let committed = commit(&stage, all[0], epoch + 1);
-        let places = all.iter().filter(|host| weight(&stage, &committed, **host) > Some(0));
+        let epoch = world.epoch(all[0]);
+        world.unlink(all[0], all[1]);
+        world.play(100)?;
+        world.link(all[0], all[1]);
+        reach(&mut world, &all, epoch + 1)?;
+        let committed = commit(&world, all[0], epoch + 1);
+        let places = all.iter().filter(|host| weight(&world, &committed, **host) > Some(0));
         assert_eq!(places.count(), 3, "{committed:?}");
     }
     Ok(())
 }
 
-/// One hears two others through a relay, which carries gossip only: they decide an epoch, and it cannot fetch it.
+/// R44: one of three voters hears the others through a relay that carries gossip only. They decide
+/// epochs that it cannot fetch. It must wait, instead of proposing a Regroup and going on alone.
 fn passed_over() -> Played {
-    let (mut stage, all) = founded(3, 0, None)?;
+    let (mut world, all) = founded(3, 0, None)?;
     let deaf = all[1];
-    stage.direct(move |_, to, message| match message {
+    world.direct(move |_, to, message| match message {
         Message::Heartbeat(_) => Fate::Deliver,
         _ if to == deaf => Fate::Drop,
         _ => Fate::Deliver,
     });
-    stage.hush(deaf);
+    world.drop_requests(deaf);
     let others = [all[0], all[2]];
-    let epoch = stage.epoch(deaf);
-    reach(&mut stage, &others, epoch + 2)?;
-    stage.play(6 * GRACE_MS)?;
-    assert!(stage.epoch(deaf) <= epoch + 1, "it goes on alone");
-    assert!(regroups(&stage, deaf).is_empty());
-    stage.relent();
-    let epoch = stage.epoch(all[0]);
-    reach(&mut stage, &all, epoch + 2)?;
-    assert!(stage.same(&all) && forks(&stage, deaf).is_empty());
+    let epoch = world.epoch(deaf);
+    reach(&mut world, &others, epoch + 2)?;
+    world.play(6 * GRACE_MS)?;
+    assert!(world.epoch(deaf) <= epoch + 1, "it goes on alone");
+    assert!(regroups(&world, deaf).is_empty());
+    world.let_through();
+    let epoch = world.epoch(all[0]);
+    reach(&mut world, &all, epoch + 2)?;
+    assert!(world.same(&all) && forks(&world, deaf).is_empty());
     Ok(())
 }
 

@@ -1,40 +1,40 @@
-//! Rings that do not end: what is finished is kept, and every delta counts once in each chunk (R10,
-//! R30–R34). What is in each sum, and that nobody offers it again, S4 checks at each commit.
+//! Rings that do not end: finished chunks are kept, and every delta counts once in each chunk (R10,
+//! R30–R34). S4 checks at each commit what is in each sum, and that no peer offers it again.
 
 use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::message::Phase;
 
 use super::*;
 
-/// The toy's elements.
+/// The elements of the toy's parameters.
 const ELEMENTS: u64 = 4_000;
 
-/// Plays until all `hosts` are in the ring of an attempt from `attempt` on.
-fn in_the_ring(stage: &mut World, hosts: &[usize], attempt: u64) -> Result<bool, Violation> {
-    let here = |stage: &World, host: usize| {
-        stage.phase(host).is_some_and(|(phase, k)| phase == Phase::Reduce && k >= attempt)
+/// Plays until all `hosts` are in the ring of attempt `attempt` or a higher one.
+fn in_the_ring(world: &mut World, hosts: &[usize], attempt: u64) -> Result<bool, Violation> {
+    let here = |world: &World, host: usize| {
+        world.phase(host).is_some_and(|(phase, k)| phase == Phase::Reduce && k >= attempt)
     };
-    stage.until(20_000, |stage| hosts.iter().all(|host| here(stage, *host)))
+    world.until(20_000, |world| hosts.iter().all(|host| here(world, *host)))
 }
 
 fn without(hosts: &[usize], dead: &[usize]) -> Vec<usize> {
     hosts.iter().copied().filter(|host| !dead.contains(host)).collect()
 }
 
-/// What a story of deaths came to.
+/// What the stories of deaths have shown, in counts.
 #[derive(Default)]
 struct Tally {
     stories: u32,
-    /// Epochs committed of which a part was kept.
+    /// Committed epochs that contain kept chunks.
     mended: u32,
-    /// Of those, the ones that keep work of a peer that is dead.
+    /// Those of them that keep work of a dead peer.
     of_the_dead: u32,
-    /// Second deaths that struck the repair itself.
+    /// Second deaths, which struck the completing ring itself.
     second: u32,
 }
 
-/// One member dies so long after the ring has opened, and perhaps a second one in the ring that
-/// repairs it; the others commit the epoch.
+/// One member dies some time after the ring has opened, and perhaps a second one in the ring that
+/// completes it. The others commit the epoch.
 fn story(
     tally: &mut Tally,
     count: usize,
@@ -42,49 +42,50 @@ fn story(
     second: Option<u64>,
     without_rule: Option<Rule>,
 ) -> Played {
-    let (mut stage, all) = founded(count, 0, without_rule)?;
-    assert!(in_the_ring(&mut stage, &all, 1)?);
-    stage.play(first.1)?;
-    if !all_at(&stage, &all, 1) || all_at(&stage, &all, 2) {
+    let (mut world, all) = founded(count, 0, without_rule)?;
+    assert!(in_the_ring(&mut world, &all, 1)?);
+    world.play(first.1)?;
+    if !all_at(&world, &all, 1) || all_at(&world, &all, 2) {
         return Ok(());
     }
     let mut dead = vec![all[first.0]];
-    stage.kill(&dead);
+    world.kill(&dead);
     let mut rest = without(&all, &dead);
     if let Some(after_ms) = second
         && rest.len() > 1
-        && in_the_ring(&mut stage, &rest, 2)?
+        && in_the_ring(&mut world, &rest, 2)?
     {
-        stage.play(after_ms)?;
+        world.play(after_ms)?;
         tally.second += 1;
         dead.push(rest[0]);
-        stage.kill(&rest[..1]);
+        world.kill(&rest[..1]);
         rest.remove(0);
     }
-    reach(&mut stage, &rest, 2)?;
-    let second = commit(&stage, rest[0], 2);
-    assert!(rest.iter().all(|host| commit(&stage, *host, 2).head == second.head));
+    reach(&mut world, &rest, 2)?;
+    let second = commit(&world, rest[0], 2);
+    assert!(rest.iter().all(|host| commit(&world, *host, 2).head == second.head));
     tally.stories += 1;
     let receipt = second.receipt;
     if !receipt.parts.is_empty() {
         tally.mended += 1;
-        let dead: Vec<PeerId> = dead.iter().map(|host| stage.name(*host)).collect();
+        let dead: Vec<PeerId> = dead.iter().map(|host| world.name(*host)).collect();
         let members = |blocks: &[intellect_protocol::message::Member]| {
             blocks.iter().any(|m| dead.contains(&m.peer))
         };
         tally.of_the_dead += u32::from(receipt.parts.iter().any(|part| members(&part.members)));
     }
-    // S4 in the epoch after it as well: nobody offers what is spent.
-    reach(&mut stage, &rest, 3)
+    // S4 in the next epoch as well: no peer offers work that is spent.
+    reach(&mut world, &rest, 3)
 }
 
-/// R33: every member dies at every hop of both halves, in rings of two to six.
+/// R33: each member dies at each hop of both halves, in rings of two to six.
 #[test]
 fn owner_dies_with_its_chunk() -> Played {
     let mut tally = Tally::default();
     for count in 2..=6 {
         for victim in 0..count {
-            // A hop takes 4 ms; a ring has 2(n − 1), and the last member ends some later.
+            // A hop takes 4 ms; a ring has 2(n − 1) of them, and the
+            // last member ends somewhat later.
             for hop in 0..3 * count as u64 {
                 story(&mut tally, count, (victim, 1 + 4 * hop), None, None)?;
             }
@@ -95,7 +96,7 @@ fn owner_dies_with_its_chunk() -> Played {
     Ok(())
 }
 
-/// R10, R33: then a second one dies during the repair.
+/// R10, R33: a second member dies while the first ring is being completed.
 #[test]
 fn a_second_owner_dies_during_the_repair() -> Played {
     let mut tally = Tally::default();
@@ -123,32 +124,32 @@ fn r30_is_missed() {
     assert_eq!(broken.unwrap().invariant, "S4");
 }
 
-/// R34: `c` is cut off in the middle of the ring, and lives. The others keep chunks with its work in
-/// them, and redo the rest without it: what it learnt counts once, in each block. It comes back when they
-/// have committed epoch `missed`. Whether it is in a part.
+/// R34: `c` is cut off in the middle of the ring, and stays alive. The others keep chunks with its
+/// work and compute the rest without it; its work must count once in each block. It comes back when
+/// they have committed epoch `missed`. Returns whether its work is in a kept part.
 fn declared_dead_but_alive(
     after_ms: u64,
     missed: u64,
     rule: Option<Rule>,
 ) -> Result<bool, Violation> {
-    let (mut stage, all) = founded(4, 0, rule)?;
+    let (mut world, all) = founded(4, 0, rule)?;
     let c = all[2];
-    assert!(in_the_ring(&mut stage, &all, 1)?);
-    stage.play(after_ms)?;
-    stage.cut(&[c], 1);
+    assert!(in_the_ring(&mut world, &all, 1)?);
+    world.play(after_ms)?;
+    world.cut(&[c], 1);
     let others = without(&all, &[c]);
-    reach(&mut stage, &others, 2)?;
-    let receipt = commit(&stage, others[0], 2).receipt;
-    let spent = receipt.spent(&stage.name(c), 1, ELEMENTS);
+    reach(&mut world, &others, 2)?;
+    let receipt = commit(&world, others[0], 2).receipt;
+    let spent = receipt.spent(&world.name(c), 1, ELEMENTS);
     let in_part = !spent.is_empty() && spent != Blocks::all(ELEMENTS);
-    reach(&mut stage, &others, missed)?;
-    stage.mend();
+    reach(&mut world, &others, missed)?;
+    world.mend();
     let end = missed + 3;
-    reach(&mut stage, &all, end)?;
-    assert!(stage.same(&all) && regroups(&stage, c).is_empty());
-    assert_eq!(stage.report.of(Count::Loaded) > 0, missed > 2, "by updates, or by a checkpoint");
+    reach(&mut world, &all, end)?;
+    assert!(world.same(&all) && regroups(&world, c).is_empty());
+    assert_eq!(world.report.of(Count::Loaded) > 0, missed > 2, "by updates, or by a checkpoint");
     let mut later = missed + 1..=end;
-    let again = later.any(|epoch| weight(&stage, &commit(&stage, all[0], epoch), c) > Some(0));
+    let again = later.any(|epoch| weight(&world, &commit(&world, all[0], epoch), c) > Some(0));
     assert!(again, "it takes part again");
     Ok(in_part)
 }
@@ -158,7 +159,8 @@ fn declared_dead_but_alive_counts_once() -> Played {
     counts_once(2)
 }
 
-/// By a checkpoint of its own lineage as well: the blocks that no sum has are offered again.
+/// The same with a checkpoint of its own lineage: work in blocks that no
+/// sum contains is offered again.
 #[test]
 fn declared_dead_and_long_away_counts_once() -> Played {
     counts_once(9)
@@ -171,16 +173,16 @@ fn counts_once(missed: u64) -> Played {
     Ok(())
 }
 
-/// The same, but `c` is stopped for so long, and hears by their Commit what the others did without it.
+/// The same, but `c` is suspended, and learns from their Commit what the others did without it.
 fn stopped_in_the_ring(after_ms: u64, rule: Option<Rule>) -> Played {
-    let (mut stage, all) = founded(4, 0, rule)?;
+    let (mut world, all) = founded(4, 0, rule)?;
     let c = all[2];
-    assert!(in_the_ring(&mut stage, &all, 1)?);
-    stage.play(after_ms)?;
-    stage.pause(c);
-    reach(&mut stage, &without(&all, &[c]), 2)?;
-    stage.resume(c);
-    reach(&mut stage, &all, 4)
+    assert!(in_the_ring(&mut world, &all, 1)?);
+    world.play(after_ms)?;
+    world.pause(c);
+    reach(&mut world, &without(&all, &[c]), 2)?;
+    world.resume(c);
+    reach(&mut world, &all, 4)
 }
 
 #[test]
@@ -191,20 +193,20 @@ fn r34_is_missed() {
     assert_eq!(stories().find_map(|ms| stopped_in_the_ring(ms, None).err()), None);
 }
 
-/// R32: who claims a finished chunk and does not serve it costs attempts, no epoch.
+/// R32: peers claim finished chunks and do not serve them. That costs attempts, but no epoch.
 #[test]
 fn a_kept_chunk_that_nobody_serves_is_redone() -> Played {
-    let (mut stage, all) = founded(4, 0, None)?;
-    assert!(in_the_ring(&mut stage, &all, 1)?);
-    // The reduce half is over: each owner alone holds its chunk.
-    stage.play(13)?;
-    all.iter().for_each(|host| stage.withhold_chunks(*host));
-    stage.kill(&all[3..]);
+    let (mut world, all) = founded(4, 0, None)?;
+    assert!(in_the_ring(&mut world, &all, 1)?);
+    // The reduce half is over: each owner alone has its chunk.
+    world.play(13)?;
+    all.iter().for_each(|host| world.withhold_chunks(*host));
+    world.kill(&all[3..]);
     let rest = without(&all, &all[3..]);
-    reach(&mut stage, &rest, 2)?;
+    reach(&mut world, &rest, 2)?;
     let aborted =
         |event: &Event| matches!(event, Event::Aborted { reason: Reason::KeptUnserved, .. });
-    assert!(rest.iter().any(|host| told(&stage, *host, aborted)), "nobody missed a chunk");
-    assert!(stage.same(&rest));
+    assert!(rest.iter().any(|host| reported(&world, *host, aborted)), "nobody missed a chunk");
+    assert!(world.same(&rest));
     Ok(())
 }

@@ -1,29 +1,29 @@
-//! Who lives, accepts, and holds up the ring: the others go on without it, and each time in bounded
-//! time.
+//! A peer that is alive, accepts rosters, and holds up the ring: the others go on without it,
+//! each time within a bounded time.
 
 use super::*;
 
-/// From each of `count` peers' second epoch on, one of them sends as it likes; the others must commit
-/// three more, some of them without its work, and on one lineage.
+/// From epoch 2 on, one of `count` peers sends in this way. The others must commit three more
+/// epochs on one lineage, some of them without its work, and each in less than 45 s.
 fn held_up(count: usize, sends: Sends) -> Played {
-    let (mut stage, all) = founded(count, 0, None)?;
+    let (mut world, all) = founded(count, 0, None)?;
     let holder = all[count - 1];
-    stage.send_in_rings(holder, sends);
+    world.send_in_rings(holder, sends);
     let honest: Vec<usize> = all.iter().copied().filter(|host| *host != holder).collect();
     let mut without = 0;
     for epoch in 2..=4 {
-        let since_ms = stage.now_ms;
-        reach(&mut stage, &honest, epoch)?;
-        let committed = commit(&stage, honest[0], epoch);
-        let took_ms = stage.now_ms - since_ms;
+        let since_ms = world.now_ms;
+        reach(&mut world, &honest, epoch)?;
+        let committed = commit(&world, honest[0], epoch);
+        let took_ms = world.now_ms - since_ms;
         assert!(took_ms < 45_000, "{count} peers, {sends:?}: {took_ms} ms");
-        without += u32::from(weight(&stage, &committed, holder).unwrap_or(0) == 0);
+        without += u32::from(weight(&world, &committed, holder).unwrap_or(0) == 0);
     }
-    assert!(stage.same(&honest));
+    assert!(world.same(&honest));
     assert!(without > 0, "it never held up anything");
-    stage.send_in_rings(holder, Sends::AsItShould);
-    reach(&mut stage, &all, 6)?;
-    assert!(stage.same(&all) && regroups(&stage, honest[0]).is_empty());
+    world.send_in_rings(holder, Sends::AsItShould);
+    reach(&mut world, &all, 6)?;
+    assert!(world.same(&all) && regroups(&world, honest[0]).is_empty());
     Ok(())
 }
 

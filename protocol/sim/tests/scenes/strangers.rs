@@ -1,5 +1,5 @@
-//! What a stranger says, well signed and well formed, about things in which it has no part: nobody
-//! moves, nothing fills up, and no honest peer is blamed for it.
+//! Well-signed and well-formed messages of strangers about things in which they have no part: they
+//! change nothing, fill no table, and no honest peer is blamed for them.
 
 use std::iter::once;
 
@@ -24,11 +24,11 @@ fn digest(n: u32) -> Digest {
     Digest::derive("a stranger's", &n.to_le_bytes())
 }
 
-/// Plays until a roster of `epoch` is on its way.
-fn next_roster(stage: &mut World, epoch: u64) -> Result<Roster, Violation> {
+/// Plays until a roster of `epoch` has been sent, and returns it.
+fn next_roster(world: &mut World, epoch: u64) -> Result<Roster, Violation> {
     let seen: Noted<Option<Roster>> = Rc::default();
     let note = Rc::clone(&seen);
-    stage.direct(move |_, _, message| {
+    world.direct(move |_, _, message| {
         if let Message::Roster(roster) = message
             && roster.series.epoch == epoch
         {
@@ -36,15 +36,15 @@ fn next_roster(stage: &mut World, epoch: u64) -> Result<Roster, Violation> {
         }
         Fate::Deliver
     });
-    assert!(stage.until(END_MS, |_| seen.borrow().is_some())?);
-    stage.relent();
+    assert!(world.until(END_MS, |_| seen.borrow().is_some())?);
+    world.let_through();
     let roster = seen.borrow().clone();
     Ok(roster.unwrap())
 }
 
-/// The stranger lives beside `host`, for as long as it repeats itself.
-fn heartbeat(stage: &World, host: usize, count: u64) -> Message {
-    let head = stage.head(host).unwrap();
+/// A heartbeat of the stranger, with the head of `host`.
+fn heartbeat(world: &World, host: usize, count: u64) -> Message {
+    let head = world.head(host).unwrap();
     Message::Heartbeat(Heartbeat {
         count,
         head,
@@ -67,68 +67,69 @@ fn heartbeat(stage: &World, host: usize, count: u64) -> Message {
     })
 }
 
-/// Everyone commits `epoch` at once, and nobody is blamed.
-fn undisturbed(stage: &mut World, all: &[usize], epoch: u64) -> Played {
-    reach(stage, all, epoch)?;
+/// All commit `epoch` at the first attempt, and no peer is blamed.
+fn undisturbed(world: &mut World, all: &[usize], epoch: u64) -> Played {
+    reach(world, all, epoch)?;
     for host in all {
-        assert_eq!(commit(stage, *host, epoch).attempt, 1);
+        assert_eq!(commit(world, *host, epoch).attempt, 1);
     }
-    assert!(stage.same(all) && stage.blamed.is_empty());
+    assert!(world.same(all) && world.blamed.is_empty());
     Ok(())
 }
 
-/// R11: a vote of nobody is no vote, however early it comes.
+/// R11: a stranger votes for another value before the ring has ended. Its vote must not count.
 #[test]
 fn a_stranger_votes_for_another_value() -> Played {
-    let (mut stage, all) = founded(4, 0, None)?;
-    let roster = next_roster(&mut stage, 2)?;
+    let (mut world, all) = founded(4, 0, None)?;
+    let roster = next_roster(&mut world, 2)?;
     let receipt = roster.receipt(digest(1));
     let (roster_digest, r) =
-        (wire::roster_digest(&stage.run, &roster), wire::receipt_digest(&stage.run, &receipt));
+        (wire::roster_digest(&world.run, &roster), wire::receipt_digest(&world.run, &receipt));
     let done = Done { series: roster.series, roster: roster_digest, r, update: receipt.update };
-    stage.say(&all, STRANGER, &heartbeat(&stage, all[0], 1));
-    stage.say(&all, STRANGER, &Message::Done(done));
-    undisturbed(&mut stage, &all, 2)
+    world.say(&all, STRANGER, &heartbeat(&world, all[0], 1));
+    world.say(&all, STRANGER, &Message::Done(done));
+    undisturbed(&mut world, &all, 2)
 }
 
-/// R37: only who is asked can refuse.
+/// R37: a stranger refuses a roster. Only a member that was asked can refuse.
 #[test]
 fn a_stranger_refuses_a_roster() -> Played {
-    let (mut stage, all) = founded(4, 0, None)?;
-    let roster = next_roster(&mut stage, 2)?;
-    let what = wire::roster_digest(&stage.run, &roster);
-    let head = stage.head(all[0]).unwrap();
+    let (mut world, all) = founded(4, 0, None)?;
+    let roster = next_roster(&mut world, 2)?;
+    let what = wire::roster_digest(&world.run, &roster);
+    let head = world.head(all[0]).unwrap();
     for promised in [1, 7, u64::MAX] {
         let refuse =
             Refuse { series: roster.series, what, promised, head, reason: Refusal::Promised };
-        stage.say(&all, STRANGER, &Message::Refuse(refuse));
+        world.say(&all, STRANGER, &Message::Refuse(refuse));
     }
-    undisturbed(&mut stage, &all, 2)
+    undisturbed(&mut world, &all, 2)
 }
 
-/// Votes on rosters and Regroups that do not exist leave room for those that do.
+/// Votes on rosters and Regroups that do not exist must leave room for those that do.
 #[test]
 fn strangers_fill_no_table() -> Played {
-    let (mut stage, all) = founded(4, 0, None)?;
-    let head = stage.head(all[0]).unwrap();
+    let (mut world, all) = founded(4, 0, None)?;
+    let head = world.head(all[0]).unwrap();
     let series = Series::after(&head);
-    stage.say(&all, STRANGER, &heartbeat(&stage, all[0], 1));
+    world.say(&all, STRANGER, &heartbeat(&world, all[0], 1));
     for n in 0..700 {
         let (roster, log) = (digest(n), LogId([STRANGER; 16]));
         let done = Done { series, roster, r: digest(n + 1), update: digest(n) };
-        stage.say(&all, STRANGER, &Message::Done(done));
-        stage.say(&all, STRANGER, &Message::Accept(Accept { series, roster }));
+        world.say(&all, STRANGER, &Message::Done(done));
+        world.say(&all, STRANGER, &Message::Accept(Accept { series, roster }));
         let join = Join { series, regroup: roster, log, done: None };
-        stage.say(&all, STRANGER, &Message::Join(join));
+        world.say(&all, STRANGER, &Message::Join(join));
     }
-    undisturbed(&mut stage, &all, 2)
+    undisturbed(&mut world, &all, 2)
 }
 
-/// D1, R32: what a roster claims to keep is compared with what there can be before it is counted with.
+/// D1, R32: a roster claims to keep impossible blocks. They are compared with their bounds
+/// before use, and are a fault.
 #[test]
 fn a_stranger_keeps_blocks_that_do_not_exist() -> Played {
-    let (mut stage, all) = founded(4, 0, None)?;
-    let head = stage.head(all[0]).unwrap();
+    let (mut world, all) = founded(4, 0, None)?;
+    let head = world.head(all[0]).unwrap();
     let (peer, log) = (stranger(STRANGER), LogId([STRANGER; 16]));
     let member = Member { peer, log, incarnation: 1, weight: 1 };
     let seal = Seal { digest: digest(1), signature: Signature([1; 64]) };
@@ -151,24 +152,25 @@ fn a_stranger_keeps_blocks_that_do_not_exist() -> Played {
             trust: None,
             keep,
         };
-        stage.say(&all, STRANGER, &Message::Roster(roster));
-        stage.play(1)?;
+        world.say(&all, STRANGER, &Message::Roster(roster));
+        world.play(1)?;
     }
-    assert!(stage.blamed.len() >= 4 * all.len(), "{:?}", stage.blamed);
-    reach(&mut stage, &all, 2)?;
-    assert!(stage.same(&all));
+    assert!(world.blamed.len() >= 4 * all.len(), "{:?}", world.blamed);
+    reach(&mut world, &all, 2)?;
+    assert!(world.same(&all));
     Ok(())
 }
 
-/// R13: numbers of Regroups cannot be used up, and R12: who lives and never joins is left out, also where it
-/// tells of a greater head that it never shows.
+/// R12, R13: a stranger proposes Regroups with the greatest number, never joins, and
+/// announces a greater head that it never shows. Numbers cannot be used up, and the
+/// survivors regroup without it.
 #[test]
 fn a_stranger_stops_no_regroup() -> Played {
-    let (mut stage, all) = founded(4, 0, None)?;
+    let (mut world, all) = founded(4, 0, None)?;
     let [a, b, c, d] = all[..] else { unreachable!() };
-    let head = stage.head(a).unwrap();
-    stage.kill(&[a, b]);
-    let members: Vec<Voter> = commit(&stage, c, 1).receipt.voters();
+    let head = world.head(a).unwrap();
+    world.kill(&[a, b]);
+    let members: Vec<Voter> = commit(&world, c, 1).receipt.voters();
     let regroup = Regroup {
         series: Series::after(&head),
         number: u64::MAX - 1,
@@ -178,39 +180,39 @@ fn a_stranger_stops_no_regroup() -> Played {
         trust: None,
     };
     for count in 1..240 {
-        let mut beat = heartbeat(&stage, c, count);
-        stage.say(&[c, d], STRANGER, &beat);
+        let mut beat = heartbeat(&world, c, count);
+        world.say(&[c, d], STRANGER, &beat);
         if let Message::Heartbeat(beat) = &mut beat {
             beat.count += 1_000;
             beat.head.tokens += 1_000_000;
         }
-        stage.say(&[c, d], OTHER_STRANGER, &beat);
-        stage.say(&[c, d], STRANGER, &Message::Regroup(regroup.clone()));
-        stage.play(500)?;
+        world.say(&[c, d], OTHER_STRANGER, &beat);
+        world.say(&[c, d], STRANGER, &Message::Regroup(regroup.clone()));
+        world.play(500)?;
     }
-    assert!(all_at(&stage, &[c, d], 3), "{:?}", [stage.head(c), stage.head(d)]);
-    assert_eq!(regroups(&stage, c), [(sorted(&[c, d]), sorted(&[a, b]))]);
-    assert!(stage.blamed.is_empty());
+    assert!(all_at(&world, &[c, d], 3), "{:?}", [world.head(c), world.head(d)]);
+    assert_eq!(regroups(&world, c), [(sorted(&[c, d]), sorted(&[a, b]))]);
+    assert!(world.blamed.is_empty());
     Ok(())
 }
 
-/// R12, R14: a Regroup that hides who is absent, or counts a member twice, is its proposer's fault. That of
-/// who has no vote is not even read (G8).
+/// R12, R14: a Regroup that hides an absent voter, or names a member twice, is a fault of its
+/// proposer. That of a peer without a vote is not even read (G8).
 #[test]
 fn a_regroup_that_hides_a_voter_is_a_fault() -> Played {
-    let (mut stage, all) = founded(4, 0, None)?;
-    let series = Series::after(&stage.head(all[0]).unwrap());
-    let voters = commit(&stage, all[0], 1).receipt.voters();
+    let (mut world, all) = founded(4, 0, None)?;
+    let series = Series::after(&world.head(all[0]).unwrap());
+    let voters = commit(&world, all[0], 1).receipt.voters();
     let proposer = stranger(STRANGER);
-    stage.say(&all, STRANGER, &heartbeat(&stage, all[0], 1));
-    stage.play(10)?;
+    world.say(&all, STRANGER, &heartbeat(&world, all[0], 1));
+    world.play(10)?;
     let mut why = Vec::new();
     for members in [voters[..2].to_vec(), [voters.clone(), voters[..1].to_vec()].concat()] {
         let regroup =
             Regroup { series, number: 1, proposer, members, absent: Vec::new(), trust: None };
-        why.push(stage.law().check_regroup((&voters, None), &regroup).unwrap_err().to_string());
-        stage.say(&all[..1], STRANGER, &Message::Regroup(regroup));
+        why.push(world.validator().check_regroup(&voters, None, &regroup).unwrap_err().to_string());
+        world.say(&all[..1], STRANGER, &Message::Regroup(regroup));
     }
-    assert!(why[0].contains("hides") && why[1].contains("twice"), "{why:?}");
-    undisturbed(&mut stage, &all, 2)
+    assert!(why[0].contains("absent") && why[1].contains("twice"), "{why:?}");
+    undisturbed(&mut world, &all, 2)
 }

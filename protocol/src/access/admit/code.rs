@@ -1,11 +1,11 @@
-//! The text by which somebody joins: `ii1` and base 58 of what is in it, with a check.
+//! The text with which a peer joins: `ii1`, then base 58 of the content and a checksum.
 //!
 //! ```text
 //! "ii1" ‖ base58( bincode(Code) ‖ first 4 bytes of BLAKE3::derive_key("intellect-node 1 code", bincode(Code)) )
 //! ```
 //!
-//! A bearer code is a secret: who has it has the uses of its invite that are left. A code for a named peer is
-//! none.
+//! A bearer code is a secret: anyone who has it can take the remaining uses of its invite. A code
+//! for a named peer is no secret.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,50 +14,49 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::Denied;
-use crate::base::base58;
 use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::Keypair;
 use crate::message::wire;
 use crate::message::{Invite, Ticket};
 
-/// What an organiser hands out.
+/// What an organiser hands out to people that are to join.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Code {
-    /// Good for whoever has it.
+    /// Admits any peer whose owner has the text.
     Bearer {
-        /// The invite.
+        /// The invite that the organiser has signed.
         invite: Box<Invite>,
-        /// Seed of the invite's key.
+        /// Seed of the invite's key, which signs tickets. This is the secret.
         seed: [u8; 32],
     },
-    /// Good for the peer that it names.
+    /// A ticket that admits one named peer.
     Named(Ticket),
 }
 
-/// Why a text is no code.
+/// Why a text is not an invite code; each text says what to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum CodeError {
-    /// Something else.
+    /// The text does not begin with [`PREFIX`], or is not an invite code at all.
     #[error("an invite code begins with {PREFIX}: paste the whole code")]
     Prefix,
-    /// A digit that base 58 does not have, or too many.
-    #[error("the invite code has characters that none has: paste it again, without spaces")]
+    /// A character that base 58 does not have, or more of them than a code has.
+    #[error("the invite code has characters that no code has: paste it again, without spaces")]
     Digits,
-    /// A digit is missing or wrong.
+    /// The checksum is wrong: a character is missing or was mistyped.
     #[error("a character of the invite code is missing or wrong: paste it again")]
     Check,
-    /// A whole one that this program cannot read.
+    /// The checksum is right, but this program does not know the content.
     #[error(
         "the invite code was made by another version: update intellect-node, or ask for a new one"
     )]
     Unknown,
-    /// The seed is not that of the invite's key.
-    #[error("the invite code has another key than its invite: ask for a new one")]
+    /// The seed does not belong to the key of the invite.
+    #[error("the key of the invite code is not that of its invite: ask for a new code")]
     Key,
 }
 
 impl Code {
-    /// The run that it is for.
+    /// The run that this code joins.
     #[must_use]
     pub fn run(&self) -> RunId {
         match self {
@@ -66,10 +65,10 @@ impl Code {
         }
     }
 
-    /// The ticket of `peer`.
+    /// The ticket that this code gives to `peer`.
     ///
     /// # Errors
-    /// [`Denied::AnotherPeer`] where it names somebody else.
+    /// [`Denied::AnotherPeer`] if the code names another peer.
     pub fn ticket(&self, peer: &PeerId) -> Result<Ticket, Denied> {
         match self {
             Self::Bearer { invite, seed } => {
@@ -85,11 +84,11 @@ impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = wire::canonical(self);
         bytes.extend(check(&bytes));
-        write!(f, "{PREFIX}{}", base58::text(&bytes))
+        write!(f, "{PREFIX}{}", bs58::encode(bytes).into_string())
     }
 }
 
-/// A code is a secret, which no log may show.
+/// A bearer code is a secret, which no log may show.
 impl fmt::Debug for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Code(for run {})", self.run())
@@ -101,8 +100,9 @@ impl FromStr for Code {
 
     fn from_str(text: &str) -> Result<Self, CodeError> {
         let digits = text.trim().strip_prefix(PREFIX).ok_or(CodeError::Prefix)?;
-        let bytes = base58::bytes(digits, BYTES_MAX).ok_or(CodeError::Digits)?;
-        let (code, found) = bytes.split_last_chunk::<4>().ok_or(CodeError::Check)?;
+        let mut bytes = [0; BYTES_MAX];
+        let length = bs58::decode(digits).onto(&mut bytes[..]).map_err(|_| CodeError::Digits)?;
+        let (code, found) = bytes[..length].split_last_chunk::<4>().ok_or(CodeError::Check)?;
         if *found != check(code) {
             return Err(CodeError::Check);
         }
@@ -116,13 +116,14 @@ impl FromStr for Code {
     }
 }
 
+/// The checksum of a code, which finds a mistyped character.
 fn check(code: &[u8]) -> [u8; 4] {
     let Digest([a, b, c, d, ..]) = Digest::derive("intellect-node 1 code", code);
     [a, b, c, d]
 }
 
-/// What every code begins with.
+/// The first characters of every code.
 pub const PREFIX: &str = "ii1";
 
-/// Longest code, in bytes before base 58.
+/// Longest code in bytes, before base 58. A longer text is not decoded.
 const BYTES_MAX: usize = super::TICKET_BYTES_MAX + 64;

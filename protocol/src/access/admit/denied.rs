@@ -1,42 +1,42 @@
-//! Why somebody is not let in: sentences that name the cause and what to do.
+//! Why a peer is not admitted: sentences that name the cause and the remedy.
 
 use thiserror::Error;
 
 use crate::base::id::{PeerId, RunId};
 
-/// Why a peer is not let in by what it shows. The sentence is for whoever wants to join.
+/// Why a peer is not admitted. The sentence is written for the person who wants to join.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum Denied {
-    /// It shows nothing.
+    /// It shows no ticket, and the ledger does not admit it.
     #[error(
         "this run takes invited peers only: ask its organiser ({organiser}) for an invite, and add --invite CODE"
     )]
     Uninvited {
-        /// Whom to ask.
+        /// The key to ask for an invite.
         organiser: PeerId,
     },
-    /// An invite for another run.
+    /// The invite is for another run.
     #[error(
         "this invite is for run {of}, not for {run}: take --run {of}, or ask for an invite to {run}"
     )]
     AnotherRun {
-        /// The run that is to be joined.
+        /// The run that the peer wants to join.
         run: RunId,
-        /// The run of the invite.
+        /// The run that the invite is for.
         of: RunId,
     },
-    /// A ticket that somebody else has made, or that is made out to somebody else.
+    /// The ticket is for another peer, or its name was changed.
     #[error(
-        "this ticket is made out to {peer}: each peer needs its own, from an invite code or the organiser"
+        "this ticket is for peer {peer}: each peer needs its own, from an invite code or the organiser"
     )]
     AnotherPeer {
-        /// Whose it is.
+        /// The peer for which it was signed.
         peer: PeerId,
     },
-    /// The organiser has not signed it.
+    /// The organiser's signature is missing or wrong.
     #[error("the organiser of the run ({organiser}) has not signed this: ask it for a new invite")]
     Unsigned {
-        /// Who should have.
+        /// The key that should have signed.
         organiser: PeerId,
     },
     /// The invite's key has not signed the ticket.
@@ -44,57 +44,57 @@ pub enum Denied {
         "the key of the invite has not signed this ticket: make one from the invite code, with --invite CODE"
     )]
     NotByTheInvite,
-    /// No invite can be so.
-    #[error("this invite cannot be: {why}; ask the organiser for a new one")]
+    /// The terms are out of their bounds, or the ticket is too long.
+    #[error("this invite is malformed: {why}; ask the organiser for a new one")]
     Malformed {
-        /// What is wrong.
+        /// The bound that is broken, as a clause.
         why: &'static str,
     },
-    /// As many have come by it as may.
+    /// As many peers have joined with it as it admits.
     #[error("this invite has been used {spent} of {uses} times: ask for another one")]
     Used {
-        /// How many came.
+        /// Peers that have joined with it.
         spent: u32,
-        /// How many may.
+        /// How many peers the invite admits.
         uses: u32,
     },
-    /// Too late, by the run's epochs.
+    /// The run has passed its last epoch.
     #[error(
-        "this invite was good until epoch {until_epoch}, and the run is at {epoch}: ask for a new one"
+        "this invite was valid until epoch {until_epoch}, and the run is at epoch {epoch}: ask for a new one"
     )]
     Over {
-        /// The last epoch.
+        /// The last epoch in which it admits a peer.
         until_epoch: u64,
-        /// The epoch that was to admit it.
+        /// The epoch that was to admit the peer.
         epoch: u64,
     },
-    /// Too late, by the clock.
+    /// The clock of a peer has passed its expiry and the slack (T4).
     #[error(
         "this invite expired at {expires} (Unix seconds): ask for a new one, or check this machine's clock"
     )]
     Expired {
-        /// When.
+        /// Its expiry, in Unix seconds.
         expires: u64,
     },
-    /// The invite was revoked.
+    /// The organiser has revoked the invite.
     #[error("this invite was revoked by notice {notice} in epoch {epoch}: ask for a new one")]
     InviteRevoked {
-        /// By which notice.
+        /// Number of the organiser's notice.
         notice: u64,
-        /// In whose receipt.
+        /// The epoch whose receipt carries the notice.
         epoch: u64,
     },
-    /// The peer was revoked.
+    /// The organiser has revoked the peer.
     #[error(
-        "this peer was revoked by notice {notice} in epoch {epoch}: only the organiser can let it in again"
+        "this peer was revoked by notice {notice} in epoch {epoch}: only the organiser can admit it again"
     )]
     PeerRevoked {
-        /// By which notice.
+        /// Number of the organiser's notice.
         notice: u64,
-        /// In whose receipt.
+        /// The epoch whose receipt carries the notice.
         epoch: u64,
     },
-    /// The ledger has no room.
-    #[error("the run has had as many peers as it can have: ask its organiser for another run")]
+    /// The ledger has [`PEERS_MAX`](crate::access::ledger::PEERS_MAX) peers or invites.
+    #[error("the run has admitted all the peers that it can: ask its organiser for a new run")]
     Full,
 }

@@ -1,4 +1,4 @@
-//! What a signature is good for, and what a code survives.
+//! What a signature proves, and which damage to a code is noticed.
 
 use super::code::{Code, CodeError};
 use super::*;
@@ -40,19 +40,18 @@ fn t3_a_ticket_is_good_for_one_run_one_peer_and_by_its_own_invite() {
     assert_eq!(of, Err(Denied::AnotherRun { run: other, of: RUN }));
     let thief = ticket().verify(&peer(1), &RUN, &peer(21));
     assert_eq!(thief, Err(Denied::AnotherPeer { peer: peer(20) }));
-    // A stolen ticket with another name in it.
     let Ticket::Invited { invite, signature, .. } = ticket() else { unreachable!() };
     let renamed = Ticket::Invited { invite, peer: peer(21), signature };
     let renamed = renamed.verify(&peer(1), &RUN, &peer(21));
     assert_eq!(renamed, Err(Denied::NotByTheInvite));
     let self_made = Ticket::invited(self::invite(), &key(11), peer(20));
     assert_eq!(verify(&self_made), Err(Denied::NotByTheInvite));
-    // More uses than were signed.
+    // An invite for more uses than were signed.
     let mut grown = self::invite();
     grown.terms.uses = 6;
     let grown = Ticket::invited(grown, &key(10), peer(20));
     assert_eq!(verify(&grown), Err(unsigned()));
-    // What is signed for one run is nothing in another, also with its name changed.
+    // A signature for one run is invalid in another, even if its run is changed too.
     let moved = Invite { run: other, ..self::invite() };
     let moved = Ticket::invited(moved, &key(10), peer(20));
     let moved = moved.verify(&peer(1), &other, &peer(20));
@@ -69,7 +68,8 @@ fn the_organiser_alone_signs_for_a_named_peer() {
     assert_eq!(verify(&longer), Err(unsigned()));
 }
 
-/// Two clocks that differ by less than an hour never disagree: whoever names gives an hour, whoever judges that two.
+/// Two clocks that differ by less than an hour never disagree: one that names gives an
+/// hour, one that judges gives two.
 #[test]
 fn t4_the_clock_has_an_hour_of_slack_and_another_one_for_others() {
     let of = |expires| {

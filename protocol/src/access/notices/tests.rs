@@ -1,4 +1,4 @@
-//! What a notice is worth, and which of two counts.
+//! Which notices are accepted, and which of two that contradict each other stays.
 
 use super::*;
 
@@ -92,7 +92,7 @@ fn t8_each_notice_follows_on_the_one_before_and_any_may_come_first() {
     known.learn(NONE, &after(NONE, attestation(3, 6))).unwrap();
     assert_eq!(known.learn(NONE, &two), Err(NoticeError::Follows { number: 2, known: 1 }));
     assert_eq!(known.learn(NONE, &three), Ok(true), "what lies between is not known");
-    // What does not follow on the beginning gives way to what does.
+    // A notice that does not follow from the beginning gives way to one that does.
     let mut astray = notices().with([&two]);
     assert_eq!(astray.learn(NONE, &after(NONE, attestation(3, 6))), Ok(true));
     assert_eq!(astray.last().0, 1);
@@ -100,7 +100,7 @@ fn t8_each_notice_follows_on_the_one_before_and_any_may_come_first() {
     assert_eq!(known.learn(NONE, &back), Err(NoticeError::Follows { number: 4, known: 3 }));
 }
 
-/// An organiser who signs two of one number has made a mistake; all peers come to the same one.
+/// An organiser that signs two of one number has made a mistake; all peers keep the same one.
 #[test]
 fn t8_of_two_with_one_number_the_smaller_digest_stays_unless_the_lineage_has_another() {
     let (a, b) = (after(NONE, revokes(1)), after(NONE, revokes(2)));
@@ -110,7 +110,7 @@ fn t8_of_two_with_one_number_the_smaller_digest_stays_unless_the_lineage_has_ano
         order.iter().for_each(|notice| assert!(known.learn(NONE, notice).is_ok()));
         assert_eq!(known.last(), less.place());
     }
-    // A lineage has carried the other one: what follows on that is next.
+    // A lineage has carried the other one: the next notice has to follow that.
     let mut known = notices().with([less, &after(less.place(), revokes(3))]);
     let next = after(more.place(), revokes(4));
     known.settle(more.place());

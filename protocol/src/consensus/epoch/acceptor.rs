@@ -1,9 +1,10 @@
-//! What a voter promises, accepts and answers, kept in its log of votes (R1–R4, G2, G3, G9, G14).
+//! What a voter promises, accepts and answers, bound by its log of votes (R1–R4, G2, G3, G9, G14).
 
 use std::sync::Arc;
 
 use crate::base::fault::{DoneFault, Fault, RosterFault};
 use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
 use crate::base::sign::Verified;
 use crate::history::log::Record;
 use crate::machine::event::{Event, Progress, Reason};
@@ -14,19 +15,20 @@ use crate::message::{
     Ground, Heard, MEMBERS_MAX, Message, Opened, Prepared, Query, Ranked, Refusal, Report, Roster,
     Status, Voter,
 };
-use crate::ring::{Order, order};
+use crate::ring::Order;
+use crate::ring::order;
 
 use super::attendance::Question;
 use super::ballot::{Ballot, Vote};
 use super::series::{Awaited, Reply, Stage};
 use super::timers::Timer;
-use super::{Facts, Rule, State, patience, roster, salvage, timers};
+use super::{Facts, State, patience, roster, salvage, timers};
 
 impl State {
-    /// R1: our votes change by nothing but what goes to the log.
+    /// R1: our votes change only by a record that goes to the log.
     pub(super) fn log(&mut self, step: &mut Step<'_>, record: Record) {
         self.assert_lawful(&record);
-        self.votes.append(&self.law.run, &record);
+        self.votes.append(&self.validator.run, &record);
         step.put(Output::Log(record));
     }
 
@@ -53,7 +55,7 @@ impl State {
         self.votes.of(self.series()).promised()
     }
 
-    /// Promises `attempt` and gives up what lies below it.
+    /// Promises `attempt` and gives up what lies below it (R2).
     pub(super) fn promise(&mut self, step: &mut Step<'_>, attempt: u64) {
         if self.keeps(Rule::R2) && self.promised() < attempt {
             self.log(step, Record::Promised { series: self.series(), attempt });
@@ -81,7 +83,7 @@ impl State {
     /// Our highest vote in this series.
     pub(super) fn highest_done(&self) -> Option<Ranked> {
         let voted = self.votes.of(self.series()).dones().next_back()?;
-        Some(wire::ranked(&self.law.run, voted))
+        Some(wire::ranked(&self.validator.run, voted))
     }
 
     pub(super) fn on_roster(
@@ -97,12 +99,12 @@ impl State {
             step.put(Output::Fault(proposer, Fault::Roster(why)));
             return;
         }
-        let digest = wire::roster_digest(&self.law.run, roster);
+        let digest = wire::roster_digest(&self.validator.run, roster);
         let mine = proposer == self.me.peer;
         if !mine && self.slot.has_proposed_another(digest, roster) {
             return;
         }
-        if let Err(why) = self.law.check_seals(roster) {
+        if let Err(why) = self.validator.check_seals(roster) {
             step.put(Output::Fault(proposer, Fault::Roster(why)));
             return;
         }
@@ -134,14 +136,14 @@ impl State {
         }
     }
 
-    /// Remembers a roster; votes on it that came before and do not fit it are none.
+    /// Remembers a roster. Votes on it that came earlier and do not fit it are dropped.
     fn note_roster(
         &mut self,
         digest: Digest,
         message: &Arc<Verified<Message>>,
         roster: &Roster,
     ) -> Arc<Roster> {
-        let run = self.law.run;
+        let run = self.validator.run;
         let ballot = self.ballot(digest);
         ballot.signed.get_or_insert_with(|| Arc::clone(message));
         if let Some(known) = &ballot.roster {
@@ -170,7 +172,8 @@ impl State {
             return Err(Refusal::Promised);
         }
         let Some(me) = roster.member(&self.me.peer) else { return Err(Refusal::Rule) };
-        // Of another member's weight only that one can tell: it refuses itself.
+        // Only a member itself knows its weight: another member with a wrong one refuses for
+        // itself.
         let weight = self.slot.frozen.map(|frozen| frozen.weight);
         let mine = me.incarnation == self.me.incarnation && Some(me.weight) == weight;
         if me.log != self.me.log || (me.weight > 0 && !mine) {
@@ -214,12 +217,13 @@ impl State {
             epoch: self.series().epoch,
             attempt: roster.attempt,
             members: roster.members.iter().map(|m| m.peer).collect(),
-            adopt: roster.adopt.as_ref().map(|r| wire::receipt_digest(&self.law.run, r)),
+            adopt: roster.adopt.as_ref().map(|r| wire::receipt_digest(&self.validator.run, r)),
             kept: roster.keep.iter().map(|keep| keep.chunks.len()).sum(),
         }));
     }
 
-    /// R2, G2: the answer is a promise, and waits for the roster of whoever asked; a higher question does not wait.
+    /// R2, G2: answers a Query with a promise, and waits for the roster of its author. A higher
+    /// Query is answered meanwhile.
     pub(super) fn on_query(&mut self, step: &mut Step<'_>, from: PeerId, query: &Query) {
         let attempt = query.attempt;
         if attempt < 2 || self.behind || self.leaving.is_some() || self.decided().is_some() {
@@ -236,13 +240,13 @@ impl State {
             }
             return;
         }
-        for peer in query.lost.iter().filter(|peer| step.roll.peers.contains_key(peer)) {
-            self.slot.lost.hear_of(step, *peer);
+        for peer in query.lost.iter().filter(|peer| step.table.peers.contains_key(peer)) {
+            self.slot.conduct.note_loss(step, *peer);
         }
         self.slot.series.asking.take_if(|asking| asking.attempt <= attempt);
-        // Who asks again, or for more, does not have longer for it.
-        let awaited = self.slot.series.awaited.filter(|a| a.proposer == from);
-        let awaited = awaited.filter(|_| !timers::is_over(self.facts(step), Timer::Roster));
+        // Repeating or raising a query does not extend its lease.
+        let over = timers::is_over(self.facts(step), Timer::Roster);
+        let awaited = self.slot.series.awaited.filter(|a| a.proposer == from && !over);
         let again = awaited.is_some_and(|awaited| awaited.attempt == attempt);
         if running(self.facts(step)).is_some_and(|roster| roster.attempt < attempt) {
             self.count_failure(from);
@@ -255,7 +259,8 @@ impl State {
             *since = until.min(*since);
         }
         let status = self.seal(Message::Status(status(self.facts(step), attempt)));
-        // Everybody sees who answers (G9); who asks again may not have.
+        // Gossiped, so that all voters see the answer (G9); a repeated Query may mean that its
+        // author has not got the answer.
         if self.is_voter() && !again {
             step.put(Output::Gossip(status));
         } else {
@@ -267,32 +272,33 @@ impl State {
         step.put(Output::Send(from, self.seal(Message::Report(report(self.facts(step), attempt)))));
     }
 
-    /// G3: a promise that no roster followed, or an attempt that came to nothing, counts against its author.
+    /// G3: a promise that no roster followed, or an attempt that failed, counts against its author.
     pub(super) fn count_failure(&mut self, of: PeerId) {
         let failed = self.slot.failures.of.entry(of).or_default();
         *failed = failed.saturating_add(1);
     }
 
-    /// G2, G9: the promise has waited in vain. Who gave none either owes one.
+    /// G2, G9: ends the wait for a roster that did not come. Voters that gave no promise either
+    /// have missed a reply.
     pub(super) fn end_wait(&mut self, step: &Step<'_>) -> bool {
-        let Some(awaited) =
-            self.slot.series.awaited.filter(|_| timers::is_over(self.facts(step), Timer::Roster))
-        else {
+        if !timers::is_over(self.facts(step), Timer::Roster) {
             return false;
-        };
-        self.slot.series.awaited = None;
+        }
+        let Some(awaited) = self.slot.series.awaited.take() else { return false };
         self.count_failure(awaited.proposer);
-        self.count_debts(step, awaited.attempt);
+        self.count_missed_replies(step, awaited.attempt);
         true
     }
 
-    /// G9: voters that are here and have not answered the question of that attempt.
-    pub(super) fn count_debts(&mut self, step: &Step<'_>, attempt: u64) {
+    /// G9: counts the voters that are here and have not answered the Query of that attempt.
+    pub(super) fn count_missed_replies(&mut self, step: &Step<'_>, attempt: u64) {
         let answered = &self.slot.series.answered;
-        let owes = |peer: &PeerId| answered.get(peer).is_none_or(|highest| *highest < attempt);
+        let missed = |peer: &PeerId| answered.get(peer).is_none_or(|highest| *highest < attempt);
         let here = self.facts(step).live(Question::Answers).map(|(peer, _)| *peer);
-        let owing: Vec<PeerId> = here.filter(|p| self.names_voter(p) && owes(p)).collect();
-        owing.into_iter().for_each(|peer| self.slot.debts.owe(peer, step.now));
+        let missing: Vec<PeerId> = here.filter(|p| self.names_voter(p) && missed(p)).collect();
+        for peer in missing {
+            self.slot.missed_replies.note(peer, step.now);
+        }
     }
 
     /// R5: says once that we hold the update of a free roster.
@@ -325,10 +331,10 @@ impl State {
         prepared: &Prepared,
     ) {
         let (from, update) = (message.author(), prepared.update);
-        if !self.law.quorum.prepares() {
+        if !self.validator.quorum.prepares() {
             return;
         }
-        self.slot.debts.pay(&from);
+        self.slot.missed_replies.clear(&from);
         let me = self.me.peer;
         let Some(ballot) = self.slot.ballot_voted_on(&me, prepared.roster) else { return };
         match ballot.prepared.get(&from).map(|(said, _)| *said) {
@@ -352,27 +358,27 @@ impl State {
         }
     }
 
-    /// R8: somebody proves a vote, its own or one that it has heard of.
+    /// R8: a voter proves a vote, its own or one that it has heard of.
     pub(super) fn on_ground(&mut self, step: &mut Step<'_>, from: PeerId, ground: &Ground) {
-        let vote = wire::ranked(&self.law.run, &ground.voted);
+        let vote = wire::ranked(&self.validator.run, &ground.voted);
         if self.slot.grounds.knows(&vote) {
             return;
         }
-        if !self.law.has_ground(&self.slot.chain(), &ground.voted) {
+        if !self.validator.has_ground(&self.slot.chain(), &ground.voted) {
             step.put(Output::Fault(from, Fault::Done(DoneFault::NoGround)));
             return;
         }
         self.slot.grounds.insert(vote, ground.voted.clone());
-        self.judge_again(step, |roster| roster.highest_done() == Some(vote));
+        self.recheck_rosters(step, |roster| roster.highest_done() == Some(vote));
     }
 
-    /// R32: somebody proves that a ring opened of which its roster keeps chunks.
+    /// R32: a voter proves that a ring opened of which its roster keeps chunks.
     pub(super) fn on_opened(&mut self, step: &mut Step<'_>, from: PeerId, opened: &Opened) {
-        let digest = wire::roster_digest(&self.law.run, &opened.roster);
+        let digest = wire::roster_digest(&self.validator.run, &opened.roster);
         if salvage::has_opened(self.facts(step), &digest) {
             return;
         }
-        if !self.law.has_opened(&self.slot.chain(), opened) {
+        if !self.validator.has_opened(&self.slot.chain(), opened) {
             step.put(Output::Fault(from, Fault::Roster(RosterFault::NeverOpened)));
             return;
         }
@@ -381,11 +387,11 @@ impl State {
         for (peer, signature) in &opened.accepts {
             ballot.accepts.entry(*peer).or_insert(*signature);
         }
-        self.judge_again(step, |roster| roster.keep.iter().any(|keep| keep.roster == digest));
+        self.recheck_rosters(step, |roster| roster.keep.iter().any(|keep| keep.roster == digest));
     }
 
-    /// Judges the highest roster again of those that came before what proves them.
-    fn judge_again(&mut self, step: &mut Step<'_>, rests: impl Fn(&Roster) -> bool) {
+    /// Checks once more the highest of the rosters that came before what proves them.
+    fn recheck_rosters(&mut self, step: &mut Step<'_>, rests: impl Fn(&Roster) -> bool) {
         let rests = |ballot: &&Ballot| ballot.roster.as_deref().is_some_and(&rests);
         let waiting = self.slot.ballots.values().filter(rests);
         let highest = waiting.max_by_key(|ballot| ballot.attempt());
@@ -397,7 +403,7 @@ impl State {
         }
     }
 
-    /// G14: those heard who do not contradict themselves; the others are named.
+    /// G14: the voters heard that do not contradict themselves; the others get a fault.
     pub(super) fn name_liars(
         &self,
         step: &mut Step<'_>,
@@ -413,8 +419,8 @@ impl State {
     }
 }
 
-/// G2: whether the first attempt of the epoch still comes: nobody has to ask before it, nor while those
-/// whose turn it may be propose it.
+/// G2: whether the first attempt of the epoch is still to come. Nobody has to ask before it, nor
+/// while the peers whose turn it may be propose it.
 fn is_first_due(facts: Facts<'_>) -> bool {
     let idle = matches!(facts.slot.series.stage, Stage::Idle { .. });
     let turns =
@@ -423,8 +429,9 @@ fn is_first_due(facts: Facts<'_>) -> bool {
     idle && facts.slot.is_untouched(&facts.me.peer) && facts.keeps(Rule::G2) && (turns || waits())
 }
 
-/// R38, G3: a roster that runs is disturbed by its own proposer, and by a member of its ring, which may lack an Accept
-/// without knowing that others have it, unless it has failed more often than others.
+/// R38, G3: whether a running roster binds us against this peer. Its proposer may end it. So may a
+/// member of its ring, which may lack an Accept that others have, unless it has failed more often
+/// than others.
 fn is_bound_to_another(facts: Facts<'_>, peer: &PeerId, attempt: u64) -> bool {
     let may = || !facts.keeps(Rule::G3) || !has_failed_more(facts, peer);
     running(facts).is_some_and(|roster| {
@@ -443,20 +450,20 @@ fn running<'a>(facts: Facts<'a>) -> Option<&'a Arc<Roster>> {
     }
 }
 
-/// G3: whether a peer has asked or proposed in vain more often than an alive voter that has done either.
+/// G3: whether a peer has failed more often, with Queries or rosters, than some live voter that has
+/// sent any.
 fn has_failed_more(facts: Facts<'_>, peer: &PeerId) -> bool {
     let failed = &facts.slot.failures.of;
-    let alive =
-        |other: &PeerId| *other == facts.me.peer || facts.step.roll.alive(other, facts.step.now);
+    let alive = |p: &PeerId| *p == facts.me.peer || facts.step.table.alive(p, facts.step.now);
     let least = failed.iter().filter(|(p, _)| alive(p)).map(|(_, count)| *count).min();
     failed.get(peer).copied().unwrap_or(0) > least.unwrap_or(0)
 }
 
-/// Of two who ask at once for the same attempt, the one whose turn comes first goes on alone: this is
-/// ours.
+/// Whether we ask for this very attempt as well, and our turn comes before theirs: then we alone go
+/// on.
 fn asks_before(facts: Facts<'_>, peer: &PeerId, attempt: u64) -> bool {
     let same = facts.slot.series.asking.as_ref().is_some_and(|a| a.attempt == attempt);
-    let (run, parent) = (&facts.law.run, &facts.series().parent);
+    let (run, parent) = (&facts.validator.run, &facts.series().parent);
     let turn = |peer: &PeerId| order(Order::Turn, run, parent, attempt, peer);
     same && turn(&facts.me.peer) < turn(peer)
 }
@@ -479,6 +486,6 @@ pub(super) fn status(facts: Facts<'_>, attempt: u64) -> Status {
         log: facts.me.log,
         attempt,
         done: facts.highest_done(),
-        holds_forced: forced.is_some_and(|update| facts.slot.held.contains(update)),
+        holds_forced: forced.is_some_and(|update| facts.slot.updates.is_flushed(update)),
     }
 }

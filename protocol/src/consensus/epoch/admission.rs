@@ -1,11 +1,13 @@
-//! Who may take part in a run of invited peers (T1–T9): whom a proposer names, and what a voter demands.
+//! Which peers may take part in a run of invited peers (T1–T9): which of them a proposer names, and
+//! what a voter demands.
 //!
-//! The ledger before the open epoch comes from the lineage. Beside it each peer knows notices that no receipt has
-//! carried yet, and who has shown a good ticket. Who is neither in nor holds one is a *stranger*: it counts for
-//! nothing, and nothing that it says of an epoch is read. Who is in, and is revoked by a notice that is known,
-//! votes once more, without a place (T6).
+//! The ledger before the open epoch comes from the lineage. In addition each peer knows notices
+//! that no receipt has carried yet, and which peers have shown a valid ticket. A peer that is
+//! neither in nor holds one is a *stranger*: it counts for nothing, and none of its messages about
+//! an epoch is read. A peer that is in, and that a known notice revokes, votes once more without a
+//! ring position (T6).
 //!
-//! In an open run there is no ledger, and nothing here does anything.
+//! In an open run there is no ledger, and nothing here has any effect.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use crate::access::ledger::{Ledger, Via};
 use crate::access::notices::Notices;
 use crate::base::fault::AccessFault;
 use crate::base::id::PeerId;
+use crate::base::rule::Rule;
 use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::{Decision, Step};
@@ -22,11 +25,11 @@ use crate::message::{
     Admissions, Keep, Member, Message, Notice, Receipt, Refusal, Regroup, Roster, Ticket, Voter,
 };
 
+use super::State;
 use super::known::Admission;
-use super::{Rule, State};
 
-/// Strangers of whom people are told, at most.
-const TOLD_MAX: usize = 256;
+/// The most strangers whose refusal is reported to the user.
+const REPORTED_MAX: usize = 256;
 
 impl State {
     /// The ledger before the open epoch; `None` in open runs.
@@ -35,25 +38,26 @@ impl State {
         self.admission.as_ref().map(|admission| &admission.ledger)
     }
 
-    /// The ticket that our heartbeats show: ours, until the ledger of our head has us.
+    /// The ticket that our heartbeats show: ours, until the ledger of our head admits us.
     #[must_use]
     pub fn ticket(&self) -> Option<&Ticket> {
         let admission = self.admission.as_ref()?;
         let is_in = admission.ledger.admits(&self.me.peer).is_ok();
-        admission.ticket.as_ref().filter(|_| !is_in)
+        if is_in { None } else { admission.ticket.as_ref() }
     }
 
-    /// The notices that are known and in no receipt of our lineage, at most as many as a roster carries, in order.
+    /// The notices that are known and in no receipt of our lineage, in order, at most as many as a
+    /// roster carries.
     fn pending(&self) -> Vec<Arc<Notice>> {
         self.admission.as_ref().map_or_else(Vec::new, Admission::pending)
     }
 
     // ---- what others show ----------------------------------------------------------------------
 
-    /// Looks at the ticket of a peer that was heard.
+    /// Checks the ticket of a peer that was heard.
     pub(super) fn learn_ticket(&mut self, step: &mut Step<'_>, peer: PeerId) {
         let Some(admission) = &self.admission else { return };
-        let ticket = step.roll.peers.get(&peer).and_then(|seen| seen.beat.ticket.as_deref());
+        let ticket = step.table.peers.get(&peer).and_then(|seen| seen.beat.ticket.as_deref());
         let is_in = admission.due.admits(&peer);
         if is_in.is_ok() {
             self.forget_shown(&peer);
@@ -77,7 +81,7 @@ impl State {
     fn forget_shown(&mut self, peer: &PeerId) {
         if let Some(admission) = &mut self.admission {
             admission.shown.remove(peer);
-            admission.told.remove(peer);
+            admission.reported.remove(peer);
         }
     }
 
@@ -91,10 +95,10 @@ impl State {
         let Some(admission) = &mut self.admission else { return };
         let kind = std::mem::discriminant::<Denied>;
         if let Err(why) = &may
-            && admission.told.get(&peer).map(kind) != Some(kind(why))
-            && (admission.told.len() < TOLD_MAX || admission.told.contains_key(&peer))
+            && admission.reported.get(&peer).map(kind) != Some(kind(why))
+            && (admission.reported.len() < REPORTED_MAX || admission.reported.contains_key(&peer))
         {
-            admission.told.insert(peer, why.clone());
+            admission.reported.insert(peer, why.clone());
             step.put(Output::Event(Event::Refused { who: peer, why: why.clone() }));
         }
         match ticket {
@@ -103,16 +107,16 @@ impl State {
         };
     }
 
-    /// Looks at all tickets again: the ledger, or what is said, has changed.
+    /// Checks all tickets again, since the ledger or the notices have changed.
     fn learn_tickets(&mut self, step: &mut Step<'_>) {
         let Some(admission) = &mut self.admission else { return };
         admission.shown.clear();
-        let roll = step.roll;
-        admission.told.retain(|peer, _| roll.peers.contains_key(peer));
-        roll.peers.keys().for_each(|peer| self.learn_ticket(step, *peer));
+        let table = step.table;
+        admission.reported.retain(|peer, _| table.peers.contains_key(peer));
+        table.peers.keys().for_each(|peer| self.learn_ticket(step, *peer));
     }
 
-    /// Whether a peer is neither in nor holds a good ticket.
+    /// Whether a peer is neither in nor holds a valid ticket.
     pub(super) fn is_stranger(&self, peer: &PeerId) -> bool {
         let Some(admission) = &self.admission else { return false };
         let holds = || admission.shown.get(peer).is_some_and(|(_, may)| may.is_ok());
@@ -121,21 +125,21 @@ impl State {
     }
 
     /// T6: whether a notice that is due revokes a peer that is in.
-    pub(super) fn is_going(&self, peer: &PeerId) -> bool {
+    pub(super) fn is_revocation_due(&self, peer: &PeerId) -> bool {
         let Some(admission) = &self.admission else { return false };
         admission.due.revokes(peer) && self.keeps(Rule::T6)
     }
 
-    /// Whether the bounds of how many newcomers there are hold (G5, G7): whom the organiser lets in it wants, but
-    /// where a third may lie it does not know who does.
+    /// Whether the bounds on the number of newcomers hold (G5, G7). The organiser has chosen the
+    /// peers that it admits, but where a third may lie it does not know which of them do.
     pub(super) fn bounds_newcomers(&self) -> bool {
-        self.admission.is_none() || self.law.quorum.prepares()
+        self.admission.is_none() || self.validator.quorum.prepares()
     }
 
     // ---- what a proposer names -----------------------------------------------------------------
 
-    /// T2, T3, T6: those of `members` that a roster may name, and what it must bring along. Where it adopts a value
-    /// it adds nothing (T7).
+    /// T2, T3, T6: those of `members` that a roster may name, and what it must bring along. A
+    /// roster that adopts a value adds nothing (T7).
     pub(super) fn admitted(
         &self,
         step: &Step<'_>,
@@ -153,7 +157,7 @@ impl State {
         let may = |m: &Member| {
             let votes = m.weight == 0 && self.voters().contains(&m.voter());
             ledger.admits(&m.peer).is_ok()
-                || (votes && self.is_going(&m.peer))
+                || (votes && self.is_revocation_due(&m.peer))
                 || !self.keeps(Rule::T2)
         };
         (members.into_iter().filter(may).collect(), trust)
@@ -174,7 +178,8 @@ impl State {
         (members.into_iter().filter(may).collect(), trust)
     }
 
-    /// G8, T9: whether a Regroup of these could have named that peer as well: its ticket has uses left after theirs.
+    /// G8, T9: whether this Regroup could have named that peer as well: its ticket has uses left
+    /// after theirs.
     pub(super) fn has_room(&self, step: &Step<'_>, regroup: &Regroup, peer: &PeerId) -> bool {
         if self.admission.is_none() {
             return true;
@@ -184,8 +189,8 @@ impl State {
         with.admits(peer).is_ok() && members().all(|member| with.admits(&member).is_ok())
     }
 
-    /// The notices that are due, and the tickets of `peers`, by peer, as far as each has uses left and there is
-    /// room; with the ledger after them.
+    /// The notices that are due, and the tickets of `peers`, in order of peer, as far as each has
+    /// uses left and there is room; with the ledger after them.
     fn bring_along(
         &self,
         step: &Step<'_>,
@@ -206,7 +211,7 @@ impl State {
         let mut bytes = trust.bytes();
         for peer in peers {
             let shown = admission.shown.get(peer).map(|(ticket, _)| ticket);
-            let own = admission.ticket.as_ref().filter(|_| *peer == self.me.peer);
+            let own = if *peer == self.me.peer { admission.ticket.as_ref() } else { None };
             let Some(ticket) = own.or(shown) else { continue };
             bytes += ticket.bytes();
             let room = trust.tickets.len() < TICKETS_MAX && bytes <= ADMISSIONS_BYTES_MAX;
@@ -224,9 +229,9 @@ impl State {
         (Arc::new(ledger), Some(Box::new(trust)).filter(|trust| !trust.is_empty()))
     }
 
-    /// A kept chunk with a share of somebody who is revoked is redone (T6).
+    /// T6: a kept chunk with a share of a peer that is being revoked is computed again.
     pub(super) fn without_revoked(&self, mut keep: Vec<Keep>) -> Vec<Keep> {
-        keep.retain(|keep| keep.members.iter().all(|m| !self.is_going(&m.peer)));
+        keep.retain(|keep| keep.members.iter().all(|m| !self.is_revocation_due(&m.peer)));
         keep
     }
 
@@ -238,7 +243,7 @@ impl State {
             return Ok(());
         }
         let receipt = roster.receipt(crate::base::id::Digest::ZERO);
-        self.law.check_who(self.ledger(), self.voters(), roster, &receipt)
+        self.validator.check_who(self.ledger(), self.voters(), roster, &receipt)
     }
 
     /// T4, T5: what only this voter can know.
@@ -268,21 +273,21 @@ impl State {
         }
     }
 
-    /// Whether a refusal of our roster tells us something that proves itself: the notice that goes with it (T5).
-    pub(super) fn is_told(&self, roster: &Roster, reason: Refusal) -> bool {
+    /// T5: whether a refusal of our roster is justified by the notice that came with it.
+    pub(super) fn is_justified(&self, roster: &Roster, reason: Refusal) -> bool {
         let Refusal::Notice(number, digest) = reason else { return false };
         let mut carried = roster.trust.iter().flat_map(|trust| &trust.notices);
         let is_carried = carried.any(|notice| notice.number == number);
         !is_carried && self.pending().iter().any(|notice| notice.place() == (number, digest))
     }
 
-    /// Learns the notices that a roster or a Regroup brings along, which was checked.
+    /// Learns the notices that a checked roster or Regroup brings along.
     pub(super) fn learn_notices(step: &mut Step<'_>, trust: Option<&Admissions>) {
         let all = trust.into_iter().flat_map(|trust| &trust.notices);
         step.out.extend(all.map(|notice| Decision::Notice(Box::new(notice.clone()))));
     }
 
-    /// T5: these notices are known now.
+    /// T5: takes over the notices that `sync` knows now.
     pub(super) fn take_notices(&mut self, step: &mut Step<'_>, notices: Notices) {
         if let Some(admission) = &mut self.admission {
             admission.notices = notices;
@@ -290,7 +295,7 @@ impl State {
         }
     }
 
-    /// Who will be in after the open epoch, as far as is said.
+    /// Computes which peers will be in after the open epoch, by the notices known so far.
     fn look_ahead(&mut self, step: &mut Step<'_>) {
         let epoch = self.series().epoch;
         let Some(admission) = &mut self.admission else { return };
@@ -302,7 +307,7 @@ impl State {
 
     // ---- the ledger moves ----------------------------------------------------------------------
 
-    /// Who votes after a receipt (R18, T6), and the ledger then.
+    /// The voters after a receipt (R18, T6), and the ledger then.
     pub(super) fn after(&self, receipt: &Receipt) -> (Vec<Voter>, Option<Arc<Ledger>>) {
         match self.ledger() {
             None => (receipt.voters(), None),
@@ -313,16 +318,16 @@ impl State {
         }
     }
 
-    /// Takes the ledger before the epoch that opens, and says what it changes.
+    /// Takes the ledger before the epoch that opens, and reports what it changes.
     pub(super) fn take_ledger(&mut self, step: &mut Step<'_>, ledger: Option<Arc<Ledger>>) {
         let Some((admission, ledger)) = self.admission.as_mut().zip(ledger) else { return };
-        let before = std::mem::replace(&mut admission.ledger, Arc::clone(&ledger));
-        if *before != *ledger {
-            tell_changes(step, &before, &ledger, &admission.notices);
+        if *admission.ledger != *ledger {
+            report_changes(step, &admission.ledger, &ledger, &admission.notices);
         }
+        admission.ledger = ledger;
     }
 
-    /// The series has changed: what is due is counted from the new ledger.
+    /// Recomputes what is due in a new series, from the new ledger.
     pub(super) fn resume_admission(&mut self, step: &mut Step<'_>) {
         if self.admission.is_some() {
             self.look_ahead(step);
@@ -330,8 +335,8 @@ impl State {
     }
 }
 
-/// Tells people who came, who was revoked, and which notices are in force.
-fn tell_changes(step: &mut Step<'_>, before: &Ledger, after: &Ledger, notices: &Notices) {
+/// Reports to the user which peers were admitted or revoked, and which notices are in force.
+fn report_changes(step: &mut Step<'_>, before: &Ledger, after: &Ledger, notices: &Notices) {
     for (who, peer) in after.peers() {
         let old = before.peers().get(who);
         if let Some((via, epoch)) = peer.came

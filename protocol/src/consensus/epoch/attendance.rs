@@ -1,45 +1,47 @@
-//! Where another peer is, seen from our open series, and which rule counts whom: the one table of it.
+//! The status of another peer, seen from our open series, and which rule counts a peer of which
+//! status: the one table of it.
 //!
-//! A place is what heartbeats and the peer's own word say; whether somebody is alive at all is asked
-//! beside it, by those rules that wait for an answer.
+//! The status follows from heartbeats and from the peer's own messages. Whether the peer is alive
+//! is a separate question, which the rules that wait for an answer ask in addition.
 
 use crate::base::id::PeerId;
-use crate::machine::table::Seen;
+use crate::base::rule::Rule;
+use crate::machine::table::PeerRecord;
 use crate::message::{Absence, Series, Voter};
 
-use super::{Facts, Rule};
+use super::Facts;
 
-/// Where a peer is.
+/// The status of a peer, seen from our open series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In this series.
+pub(super) enum PeerStatus {
+    /// It is in this series, with nothing against it.
     Here,
-    /// A voter of this series that was heard in it lately, and names one before: it is on its way.
+    /// A voter of this series that was heard in it lately, and names an earlier one: it is on its
+    /// way.
     Coming,
     /// It still takes the step that we have taken, with work that the last epoch left out. A peer
-    /// without a place in a ring has to fetch its update, and would else come too late to every
-    /// epoch.
+    /// without a ring position has to fetch the update, and would else be too late in every epoch.
     Behind,
     /// A voter of this series that was heard in it lately, and has gone on.
     Ahead,
-    /// In this series, and it has joined a Regroup of it, or has said goodbye in it: it has left it for ever
-    /// (R13, R29).
+    /// In this series, but it has joined a Regroup of it, or has said goodbye in it: it has left
+    /// the series for good (R13, R29).
     Closed,
-    /// It has joined a Regroup of this series, or of one before, that does not lead here.
+    /// It has joined a Regroup of this series, or of an earlier one, that does not lead here.
     Elsewhere,
-    /// It has said `Leaving`.
+    /// It has sent `Leaving`, and nothing with a higher incarnation since.
     Left,
-    /// It answers with another log than the voter's that is looked for.
+    /// It has another log than the voter that is asked about.
     OtherLog,
     /// It was not heard in this series for `minority_grace`, or never belonged to it.
     Silent,
-    /// In this series, or on its way, but it withholds the update that it votes for (R8).
-    Mute,
-    /// In this series, but it has owed its word for long (G9).
-    Owing,
+    /// In this series or on its way, but it withholds the update that it votes for (R8).
+    Withholding,
+    /// In this series, but it has missed replies for long (G9).
+    Unresponsive,
     /// A voter of this series that a notice revokes which is not in force yet (T6, T10).
     Revoked,
-    /// Neither admitted nor with a good ticket, in a run of invited peers (T2).
+    /// Neither admitted nor with a valid ticket, in a run of invited peers (T2).
     Stranger,
 }
 
@@ -54,29 +56,26 @@ pub(super) enum Question {
     Answers,
     /// R12: whether it may sign a Regroup of this series.
     MayRegroup,
-    /// R7, R12, R24: whether it counts to the majority that is present.
+    /// R7, R12, R24: whether it counts for the majority that is present.
     IsPresent,
 }
 
-impl Place {
-    /// The table: whether somebody at this place counts.
+impl PeerStatus {
+    /// The table: whether a rule counts a peer of this status.
     pub(super) fn counts(self, question: Question) -> bool {
+        use PeerStatus::{Ahead, Behind, Closed, Coming, Here, Revoked, Unresponsive, Withholding};
         match question {
-            Question::IsAwaited => {
-                matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Behind)
-            }
+            Question::IsAwaited => matches!(self, Here | Withholding | Coming | Behind),
             Question::TakesPart => {
-                matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Owing | Self::Revoked)
+                matches!(self, Here | Withholding | Coming | Unresponsive | Revoked)
             }
-            Question::Answers => matches!(self, Self::Here | Self::Mute | Self::Revoked),
-            Question::MayRegroup => matches!(self, Self::Here | Self::Mute | Self::Closed),
-            Question::IsPresent => {
-                matches!(self, Self::Here | Self::Mute | Self::Coming | Self::Ahead)
-            }
+            Question::Answers => matches!(self, Here | Withholding | Revoked),
+            Question::MayRegroup => matches!(self, Here | Withholding | Closed),
+            Question::IsPresent => matches!(self, Here | Withholding | Coming | Ahead),
         }
     }
 
-    /// R12: why a voter may be left behind; `None` while it may not.
+    /// R12: the reason for which a Regroup may leave a voter behind; `None` while it may not.
     pub(super) fn absence(self) -> Option<Absence> {
         match self {
             Self::Here | Self::Coming | Self::Ahead | Self::Closed => None,
@@ -84,76 +83,86 @@ impl Place {
             Self::Elsewhere => Some(Absence::Elsewhere),
             Self::Left => Some(Absence::Left),
             Self::OtherLog => Some(Absence::OtherLog),
-            Self::Mute | Self::Owing => Some(Absence::Mute),
+            Self::Withholding | Self::Unresponsive => Some(Absence::Mute),
             Self::Revoked => Some(Absence::Revoked),
         }
     }
 }
 
 impl<'a> Facts<'a> {
-    /// The place of a peer with that log.
-    pub(super) fn place(self, who: &Voter) -> Place {
+    /// The status of a peer with that log.
+    pub(super) fn peer_status(self, who: &Voter) -> PeerStatus {
         if *who == self.me.voter() {
-            return if self.said_goodbye() { Place::Closed } else { Place::Here };
+            return if self.said_goodbye() { PeerStatus::Closed } else { PeerStatus::Here };
         }
         let series = self.series();
-        let silent = self.step.roll.silent(who, series, self.slot.series.entered, self.step.now);
-        let Some(seen) = self.step.roll.peers.get(&who.peer) else {
-            return if silent { Place::Silent } else { Place::Coming };
+        let silent = self.step.table.silent(who, series, self.slot.series.entered, self.step.now);
+        let Some(seen) = self.step.table.peers.get(&who.peer) else {
+            return if silent { PeerStatus::Silent } else { PeerStatus::Coming };
         };
         let here = seen.beat.series == series;
         let before = seen.beat.series.epoch < series.epoch || seen.beat.series.is_beside(&series);
         let voter = || !silent && self.voters().contains(who);
-        match () {
-            () if self.is_stranger(&who.peer) => Place::Stranger,
-            () if seen.has_left() => Place::Left,
-            () if seen.beat.log != who.log => Place::OtherLog,
-            () if here && silent => Place::Silent,
-            () if here && self.slot.series.has_closed(seen, who) => Place::Closed,
-            () if !here && self.is_elsewhere(seen) => Place::Elsewhere,
-            // Where no Regroup is lawful, who is revoked is asked once more all the same.
-            () if here && self.is_going(&who.peer) && self.law.quorum.regroups() => Place::Revoked,
-            () if self.slot.withholds(&who.peer) && (here || (before && voter())) => Place::Mute,
-            () if here && self.owes(who) => Place::Owing,
-            () if here => Place::Here,
-            () if voter() => {
-                if before {
-                    Place::Coming
-                } else {
-                    Place::Ahead
-                }
-            }
-            () if is_a_step_behind(seen, series) => Place::Behind,
-            () => Place::Silent,
+        if self.is_stranger(&who.peer) {
+            PeerStatus::Stranger
+        } else if seen.has_left() {
+            PeerStatus::Left
+        } else if seen.beat.log != who.log {
+            PeerStatus::OtherLog
+        } else if here && silent {
+            PeerStatus::Silent
+        } else if here && self.slot.series.has_closed(seen, who) {
+            PeerStatus::Closed
+        } else if !here && self.is_elsewhere(seen) {
+            PeerStatus::Elsewhere
+        } else if here && self.is_revocation_due(&who.peer) && self.validator.quorum.regroups() {
+            // Where no Regroup is lawful, it is asked once more all the same.
+            PeerStatus::Revoked
+        } else if self.slot.withholds(&who.peer) && (here || (before && voter())) {
+            PeerStatus::Withholding
+        } else if here && self.is_unresponsive(who) {
+            PeerStatus::Unresponsive
+        } else if here {
+            PeerStatus::Here
+        } else if voter() {
+            if before { PeerStatus::Coming } else { PeerStatus::Ahead }
+        } else if is_a_step_behind(seen, series) {
+            PeerStatus::Behind
+        } else {
+            PeerStatus::Silent
         }
     }
 
-    /// The place of a peer that was heard.
-    pub(super) fn place_of(self, peer: &PeerId, seen: &Seen) -> Place {
-        self.place(&Voter { peer: *peer, log: seen.beat.log })
+    /// The status of a peer that was heard.
+    pub(super) fn peer_status_of(self, peer: &PeerId, seen: &PeerRecord) -> PeerStatus {
+        self.peer_status(&Voter { peer: *peer, log: seen.beat.log })
     }
 
-    /// The live peers that count.
-    pub(super) fn live(self, question: Question) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
-        let counts = move |peer, seen| self.place_of(peer, seen).counts(question);
-        let live = self.step.roll.live(self.step.now);
+    /// The live peers that a rule counts.
+    pub(super) fn live(
+        self,
+        question: Question,
+    ) -> impl Iterator<Item = (&'a PeerId, &'a PeerRecord)> {
+        let counts = move |peer, seen| self.peer_status_of(peer, seen).counts(question);
+        let live = self.step.table.live(self.step.now);
         live.filter(move |(peer, seen)| counts(peer, seen))
     }
 
-    /// Whether a voter is here, or may yet come, as far as we heard.
+    /// Whether a voter is here, or may yet come, as far as we have heard.
     pub(super) fn present(self, voter: &Voter) -> bool {
-        self.place(voter).counts(Question::IsPresent)
+        self.peer_status(voter).counts(Question::IsPresent)
     }
 
-    /// G9: whether a voter has owed its word for so long that it counts as absent.
-    fn owes(self, who: &Voter) -> bool {
+    /// G9: whether a voter has missed replies for so long that it counts as absent.
+    fn is_unresponsive(self, who: &Voter) -> bool {
         let ring = || 3 * self.ring_time_of(self.voters().len(), None);
-        self.slot.debts.is_mute(&who.peer, self.step.now, self.step.roll.grace, ring)
-            && self.keeps(Rule::G9)
+        let (missed, step) = (&self.slot.missed_replies, self.step);
+        missed.is_unresponsive(&who.peer, step.now, step.table.grace, ring) && self.keeps(Rule::G9)
     }
 
-    /// Whether it names a series beside ours, and has joined a Regroup there that does not lead to us.
-    fn is_elsewhere(self, seen: &Seen) -> bool {
+    /// Whether it names a series of this epoch beside ours, and has joined a Regroup there that
+    /// does not lead to us.
+    fn is_elsewhere(self, seen: &PeerRecord) -> bool {
         let beat = &seen.beat;
         if !beat.series.is_beside(&self.series()) {
             return false;
@@ -163,27 +172,27 @@ impl<'a> Facts<'a> {
         };
         let ours = self.slot.openings.get(index).and_then(|opening| opening.joins.first());
         let ours = ours.map(|(_, join, _)| join.regroup);
-        // A peer that joined ours may have said before that it had joined one that never opened.
+        // A peer that joined our Regroup may have named one before that never opened.
         let news = seen.named(beat.series).is_some_and(|at| at > self.slot.series.entered);
         (beat.closed || (beat.joined.is_some() && beat.joined != ours)) && news
     }
 
     /// Whether a majority of voters is present to us.
     pub(super) fn has_majority(self) -> bool {
-        self.law.quorum.holds(self.voters(), |voter| self.present(voter))
+        self.validator.quorum.holds(self.voters(), |voter| self.present(voter))
     }
 
-    /// Whether a voter of this series may sign a Regroup of it: ourselves, or somebody alive.
+    /// Whether any voter of this series can sign a Regroup of it: we, or a live peer.
     pub(super) fn is_any_voter_here(self) -> bool {
-        let votes = |(peer, seen): (&PeerId, &Seen)| {
+        let votes = |(peer, seen): (&PeerId, &PeerRecord)| {
             self.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
         };
-        // Before the founding nobody votes, and this is asked at each input.
+        // Before the founding there are no voters, and this runs at each input.
         self.is_voter() || !self.voters().is_empty() && self.live(Question::MayRegroup).any(votes)
     }
 }
 
-fn is_a_step_behind(seen: &Seen, series: Series) -> bool {
+fn is_a_step_behind(seen: &PeerRecord, series: Series) -> bool {
     seen.beat.series.epoch.saturating_add(1) == series.epoch && seen.beat.ready > 0
 }
 
@@ -191,27 +200,27 @@ fn is_a_step_behind(seen: &Seen, series: Series) -> bool {
 mod tests {
     use super::*;
 
-    const PLACES: [Place; 13] = [
-        Place::Here,
-        Place::Coming,
-        Place::Behind,
-        Place::Ahead,
-        Place::Closed,
-        Place::Elsewhere,
-        Place::Left,
-        Place::OtherLog,
-        Place::Silent,
-        Place::Mute,
-        Place::Owing,
-        Place::Revoked,
-        Place::Stranger,
+    const STATUSES: [PeerStatus; 13] = [
+        PeerStatus::Here,
+        PeerStatus::Coming,
+        PeerStatus::Behind,
+        PeerStatus::Ahead,
+        PeerStatus::Closed,
+        PeerStatus::Elsewhere,
+        PeerStatus::Left,
+        PeerStatus::OtherLog,
+        PeerStatus::Silent,
+        PeerStatus::Withholding,
+        PeerStatus::Unresponsive,
+        PeerStatus::Revoked,
+        PeerStatus::Stranger,
     ];
 
     /// `docs/PROTOCOL.md` shows this very table.
     #[test]
     fn the_table_is_that_of_the_document() {
         let yes = |counts| if counts { "yes" } else { "" };
-        let row = |place: Place| {
+        let row = |status: PeerStatus| {
             let asked = [
                 Question::IsAwaited,
                 Question::TakesPart,
@@ -219,15 +228,15 @@ mod tests {
                 Question::MayRegroup,
                 Question::IsPresent,
             ];
-            let asked = asked.map(|question| yes(place.counts(question)));
-            let absence = place.absence().map(|why| format!("{why:?}").to_lowercase());
+            let asked = asked.map(|question| yes(status.counts(question)));
+            let absence = status.absence().map(|why| format!("{why:?}").to_lowercase());
             let cells = [asked.as_slice(), &[absence.as_deref().unwrap_or("")]].concat();
             let cells: Vec<String> = cells.iter().map(|cell| format!(" {cell:<3}")).collect();
-            format!("| {place:?} |{} |", cells.join(" |"))
+            format!("| {status:?} |{} |", cells.join(" |"))
         };
         let document = include_str!("../../../../docs/PROTOCOL.md");
-        for place in PLACES {
-            let row = row(place);
+        for status in STATUSES {
+            let row = row(status);
             let tidy = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(
                 document.lines().any(|line| tidy(line) == tidy(&row)),

@@ -1,48 +1,48 @@
-//! For whom the first attempt does not wait (G5).
+//! The peers for which the first attempt does not wait (G5).
 //!
-//! Whoever lives and is never Ready costs each epoch its whole patience: a newcomer, whose key is free, or a voter whose
-//! machine is slow. So after a wait in vain it is not waited for, each time for twice as many epochs.
+//! A peer that is alive and never Ready costs each epoch its whole patience. It may be a newcomer,
+//! whose key is free, or a voter whose machine is slow. So after each wait without effect it is not
+//! waited for in twice as many epochs.
 
 use std::collections::BTreeMap;
 
 use crate::base::id::PeerId;
 
-/// For whom the first attempt does not wait.
+/// For how many epochs the first attempt does not wait for a peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits {
-    /// Newcomers, all together.
-    pub(super) guests: BackOff,
-    /// Each voter.
+    /// One count for all newcomers together, since keys are free.
+    pub(super) newcomers: BackOff,
     pub(super) voters: BTreeMap<PeerId, BackOff>,
 }
 
-/// For how long somebody is not waited for.
+/// For how long a peer is not waited for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BackOff {
-    /// Epochs that are left.
-    out: u32,
-    /// Waits in vain, one after the other.
-    vain: u32,
+    /// Epochs that are left until it is waited for again.
+    epochs_left: u32,
+    /// Waits without effect, one after the other.
+    missed_waits: u32,
 }
 
-/// Nobody is waited for in more than 2 to this many epochs.
-const VAIN_MAX: u32 = 4;
+/// The first attempt skips a peer in at most 2 to this power epochs in a row.
+const MISSED_WAITS_MAX: u32 = 4;
 
 impl BackOff {
-    /// Whether this epoch does not wait.
-    pub(super) fn is_out(&self) -> bool {
-        self.out > 0
+    /// Whether the first attempt of this epoch does not wait.
+    pub(super) fn is_skipped(&self) -> bool {
+        self.epochs_left > 0
     }
 
-    /// An epoch is over, to which somebody `came`, and which somebody `missed`.
+    /// Counts an epoch in which some awaited peer `came`, and some awaited peer `missed` it.
     pub(super) fn count_epoch(&mut self, came: bool, missed: bool) {
-        if self.out > 0 {
-            self.out -= 1;
+        if self.epochs_left > 0 {
+            self.epochs_left -= 1;
         } else if missed {
-            self.out = 1 << self.vain;
-            self.vain = (self.vain + 1).min(VAIN_MAX);
+            self.epochs_left = 1 << self.missed_waits;
+            self.missed_waits = (self.missed_waits + 1).min(MISSED_WAITS_MAX);
         } else if came {
-            self.vain = 0;
+            self.missed_waits = 0;
         }
     }
 }
@@ -52,18 +52,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn g5_a_wait_in_vain_is_not_repeated_for_twice_as_long() {
-        let mut guests = BackOff::default();
+    fn g5_each_missed_wait_is_followed_by_twice_as_many_epochs_without_one() {
+        let mut newcomers = BackOff::default();
         let mut waits = Vec::new();
         for epoch in 0..40 {
-            if !guests.is_out() {
+            if !newcomers.is_skipped() {
                 waits.push(epoch);
             }
-            guests.count_epoch(false, true);
+            newcomers.count_epoch(false, true);
         }
         assert_eq!(waits, [0, 2, 5, 10, 19, 36]);
-        let mut guests = BackOff::default();
-        (0..9).for_each(|_| guests.count_epoch(true, false));
-        assert!(!guests.is_out());
+        let mut newcomers = BackOff::default();
+        (0..9).for_each(|_| newcomers.count_epoch(true, false));
+        assert!(!newcomers.is_skipped());
     }
 }

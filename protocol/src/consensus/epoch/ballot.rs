@@ -1,4 +1,4 @@
-//! One ballot: a roster, and what was said of it.
+//! One ballot: a roster, and the accepts and votes for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,17 +13,16 @@ pub(super) struct Ballot {
     pub(super) roster: Option<Arc<Roster>>,
     /// The message of its proposer, to pass on.
     pub(super) signed: Option<Arc<Verified<Message>>>,
-    /// Who accepts it, with the signature over its `Accept`.
+    /// The peers that accept it, each with the signature over its `Accept`.
     pub(super) accepts: BTreeMap<PeerId, Signature>,
-    /// Which update each voter says to hold, with the signature over its `Prepared`.
+    /// The update that each voter says it holds, with the signature over its `Prepared`.
     pub(super) prepared: BTreeMap<PeerId, (Digest, Signature)>,
     pub(super) dones: BTreeMap<PeerId, Vote>,
     pub(super) ring: RingState,
-    /// The update that our own ring gave.
+    /// The update that our own ring computed.
     pub(super) computed: Option<Digest>,
 }
 
-/// A `Done`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vote {
     pub(super) r: Digest,
@@ -31,7 +30,7 @@ pub(super) struct Vote {
     pub(super) signature: Signature,
 }
 
-/// Whether our ring of a roster runs.
+/// How far our ring of a roster is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RingState {
     #[default]
@@ -41,12 +40,13 @@ pub(super) enum RingState {
 }
 
 impl Ballot {
-    /// The attempt of its roster; 0 while that is not known.
+    /// The attempt of its roster; 0 while the roster is not known.
     pub(super) fn attempt(&self) -> u64 {
         self.roster.as_ref().map_or(0, |roster| roster.attempt)
     }
 
-    /// The value that most have voted for. One roster has one value (R11): with honest voters, all.
+    /// The value that most voters have voted for. One roster has one value (R11): among honest
+    /// voters, all agree.
     pub(super) fn value(&self) -> Option<Vote> {
         let first = self.dones.values().next()?;
         let count = |vote: &Vote| self.dones.values().filter(|other| other.r == vote.r).count();
@@ -56,7 +56,7 @@ impl Ballot {
         self.dones.values().max_by_key(|vote| (count(vote), vote.r)).copied()
     }
 
-    /// The update that most voters say to hold.
+    /// The update that most voters say they hold.
     pub(super) fn most_prepared(&self) -> Option<Digest> {
         let updates = || self.prepared.values().map(|(update, _)| *update);
         updates().max_by_key(|update| (updates().filter(|other| other == update).count(), *update))
@@ -71,7 +71,7 @@ impl Ballot {
         rule.holds(voters, |voter| names(voter) && says(voter))
     }
 
-    /// The signatures that are the ground of a vote for this update.
+    /// The signatures that are the ground of a vote for this update (R5).
     pub(super) fn ground(
         &self,
         rule: QuorumRule,
@@ -83,7 +83,7 @@ impl Ballot {
         if !(rule.prepares() && roster.is_free()) {
             return self.acceptors(roster).filter(|(peer, _)| votes(peer)).collect();
         }
-        // A voter may have spoken of it before it was known, and be no member.
+        // A voter may have prepared before we knew the roster, and turn out to be no member.
         let holds = |peer: &PeerId| votes(peer) && roster.member(peer).is_some();
         let held = self.prepared.iter().filter(|(peer, (u, _))| *u == update && holds(peer));
         held.map(|(peer, (_, signature))| (*peer, *signature)).collect()
@@ -95,17 +95,16 @@ impl Ballot {
         members.map(|(peer, signature)| (*peer, *signature))
     }
 
-    /// Whether our ring was lost, and nobody has got its update.
+    /// Whether our ring was lost, and nobody is known to have its update.
     pub(super) fn is_ring_lost(&self) -> bool {
         self.ring == RingState::Lost && self.dones.is_empty()
     }
 
-    /// Whether `peer` has voted for `r`.
     pub(super) fn has_voted(&self, peer: &PeerId, r: Digest) -> bool {
         self.dones.get(peer).is_some_and(|vote| vote.r == r)
     }
 
-    /// R11: whether nobody has voted for another value than the others.
+    /// R11: whether all votes are for one value.
     pub(super) fn has_one_value(&self) -> bool {
         let mut values = self.dones.values().map(|vote| vote.r);
         let first = values.next();

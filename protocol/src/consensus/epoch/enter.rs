@@ -1,16 +1,16 @@
-//! How an epoch begins: entering it and its series, afresh or as the log of votes left them, and who is Ready in it
-//! (R13, R20, R31, R36).
+//! How an epoch begins: entering it and its series, anew or as the log of votes left them, and
+//! which peers are Ready in it (R13, R20, R31, R36).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::base::fault::{Fault, ReadyFault};
-use crate::base::id::PeerId;
+use crate::base::id::{Digest, PeerId};
 use crate::history::log::Votes;
 use crate::machine::event::Progress;
 use crate::machine::output::Output;
 use crate::machine::step::Step;
-use crate::machine::table::Seen;
+use crate::machine::table::PeerRecord;
 use crate::message::wire;
 use crate::message::{Head, Message, Phase, Ready, Roster, Voted, Voter};
 
@@ -27,12 +27,12 @@ impl State {
         self.votes.forget(self.slot.head.epoch);
         self.limit_weight(median);
         self.resume(step);
-        // A peer with another log has left nobody behind.
+        // A peer with another log is another voter, and has left nobody behind.
         self.restarted = self.is_voter();
         self
     }
 
-    /// R20: goes back to the series that the log last entered, and to where it stood there.
+    /// R20: returns to the series that the log entered last, and to where it stood there.
     fn resume(&mut self, step: &Step<'_>) {
         loop {
             self.resume_ballots();
@@ -49,7 +49,7 @@ impl State {
             self.note_joined(joined);
         } else if let Some(roster) = accepted {
             self.slot.series.stage = match self.slot.roster(&roster) {
-                // We voted on it, or may yet, once its update is here.
+                // We voted on it, or may do so once its update is stored.
                 Some(body) => {
                     let until = step.now + self.facts(step).ring_time(body);
                     Stage::Open { roster, progress: Progress::Reduce, until }
@@ -63,52 +63,50 @@ impl State {
         }
     }
 
-    /// The rosters that we accepted in this series, with our own word on each. Whether the last vote was
-    /// said as well is not known: it is said again, like one that is given now.
+    /// The rosters that we accepted in this series, with our own Accept and vote on each. The log
+    /// does not say whether the last vote was sent, so it is sent again, like a new one.
     fn resume_ballots(&mut self) {
         let bound = self.votes.of(self.series());
         let said = |roster: &Roster| {
             let voted = bound.done(roster.attempt).filter(|_| roster.attempt < bound.attempt())?;
-            let done = self.law.done(roster, &voted.receipt());
+            let done = self.validator.done(roster, &voted.receipt());
             let (r, update) = (done.r, done.update);
             Some(Vote { r, update, signature: self.seal(Message::Done(done)).signature() })
         };
-        let ballots: Vec<(_, Ballot)> = bound
-            .rosters()
-            .map(|(digest, roster)| {
-                let mut ballot = Ballot { roster: Some(Arc::clone(roster)), ..Ballot::default() };
-                // The ring needs the delta of the process that was.
-                ballot.ring = RingState::Lost;
-                let accept = self.accept_message(digest);
-                ballot.accepts.insert(self.me.peer, accept.signature());
-                ballot.computed = bound.done(roster.attempt).map(|voted| voted.update);
-                ballot.dones.extend(said(roster).map(|vote| (self.me.peer, vote)));
-                (digest, ballot)
-            })
-            .collect();
+        let ballot = |(digest, roster): (Digest, &Arc<Roster>)| {
+            let mut ballot = Ballot { roster: Some(Arc::clone(roster)), ..Ballot::default() };
+            // The ring needs the delta, which ended with the earlier process.
+            ballot.ring = RingState::Lost;
+            let accept = self.accept_message(digest);
+            ballot.accepts.insert(self.me.peer, accept.signature());
+            ballot.computed = bound.done(roster.attempt).map(|voted| voted.update);
+            ballot.dones.extend(said(roster).map(|vote| (self.me.peer, vote)));
+            (digest, ballot)
+        };
+        let ballots: Vec<(_, Ballot)> = bound.rosters().map(ballot).collect();
         let dones: Vec<Voted> = bound.dones().cloned().collect();
         self.slot.ballots.extend(ballots);
         for voted in dones {
-            self.slot.grounds.insert(wire::ranked(&self.law.run, &voted), voted);
+            self.slot.grounds.insert(wire::ranked(&self.validator.run, &voted), voted);
         }
     }
 
-    /// Begins the epoch after `head`.
+    /// Begins the epoch after `head`, with nothing known of it.
     pub(super) fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
         self.ready_median = patience::measured(self.facts(step)).or(self.ready_median);
-        self.count_guests(step);
+        self.count_newcomers(step);
         self.count_late(step);
-        self.trouble.count_epoch(&roster::troubled(self.facts(step)), &self.slot.members_seen());
+        self.offences.count_epoch(&roster::offenders(self.facts(step)), &self.slot.members_seen());
         let stalled =
             if self.slot.any_ring_lost() { self.slot.members_seen() } else { BTreeSet::new() };
-        self.stalls.count_epoch(&self.slot.stallers(), &stalled);
+        self.suspicions.count_epoch(&self.slot.suspects(), &stalled);
         self.slot = Slot::new(step.now, head, voters);
         self.votes.forget(head.epoch);
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
         self.resume(step);
         step.put(Output::Train { epoch: head.epoch.saturating_add(1), tokens: head.tokens });
         self.resume_admission(step);
-        step.roll.live(step.now).for_each(|(peer, _)| self.learn_ready(step, *peer));
+        step.table.live(step.now).for_each(|(peer, _)| self.learn_ready(step, *peer));
         self.replay_early(step);
     }
 
@@ -121,7 +119,7 @@ impl State {
     pub(super) fn on_trained(&mut self, step: &mut Step<'_>, tokens: u64, norm: f32) {
         let weight = tokens.min(self.weight_max);
         self.slot.frozen = Some(Frozen { weight, norm, at: step.now });
-        self.say_ready(step);
+        self.announce_ready(step);
     }
 
     pub(super) fn on_ready(&mut self, step: &mut Step<'_>, from: PeerId, ready: &Ready) {
@@ -130,12 +128,12 @@ impl State {
         }
     }
 
-    /// Heartbeats repeat what a lost Ready would have said.
+    /// Learns a Ready from a heartbeat, which repeats what a lost `Ready` would have said.
     pub(super) fn learn_ready(&mut self, step: &Step<'_>, peer: PeerId) {
-        let Some(seen) = step.roll.peers.get(&peer) else { return };
+        let Some(seen) = step.table.peers.get(&peer) else { return };
         let beat = &seen.beat;
         if beat.ready > 0 && beat.series.is_beside(&self.series()) {
-            // A contradiction is a fault only where its author signed it as a Ready.
+            // A contradiction is a fault only if its author signed it as a Ready.
             let _ = self.note_ready(step, peer, beat.incarnation, beat.ready);
         }
     }
@@ -170,50 +168,48 @@ impl State {
 
     /// Bounds the weights of this epoch, by the median of the last receipt (G11).
     pub(super) fn limit_weight(&mut self, median: Option<u64>) {
-        self.weight_max = self.law.capacity.weight_max(median);
+        self.weight_max = self.validator.capacity.weight_max(median);
     }
 
-    /// G5: an epoch is over: whether newcomers that were awaited came.
-    pub(super) fn count_guests(&mut self, step: &Step<'_>) {
-        let live = step.roll.live_in(self.series(), step.now);
-        let here = live.filter(|(p, seen)| {
-            !self.names_voter(p) && seen.beat.direct && seen.beat.phase != Phase::Behind
-        });
-        let came = |(peer, seen): (&PeerId, &Seen)| {
-            self.slot.ready_of(peer, seen.beat.incarnation).is_some()
-        };
-        let came: Vec<bool> = here.map(came).collect();
-        self.waits.guests.count_epoch(came.contains(&true), came.contains(&false));
+    /// G5: at the end of an epoch, counts whether the newcomers that were awaited became Ready.
+    pub(super) fn count_newcomers(&mut self, step: &Step<'_>) {
+        let newcomers = self.awaited(step).filter(|(peer, _)| !self.names_voter(peer));
+        let came: Vec<bool> = newcomers.map(|(_, came)| came).collect();
+        self.waits.newcomers.count_epoch(came.contains(&true), came.contains(&false));
     }
 
-    /// G5: an epoch is over for which we were Ready ourselves: which of the other voters were not.
+    /// G5: at the end of an epoch in which we were Ready ourselves, counts which other voters were
+    /// not.
     pub(super) fn count_late(&mut self, step: &Step<'_>) {
         if self.slot.frozen.is_none() {
             return;
         }
-        let live = step.roll.live_in(self.series(), step.now);
-        let awaited = live.filter(|(peer, seen)| {
-            self.names_voter(peer) && seen.beat.direct && seen.beat.phase != Phase::Behind
-        });
-        let came = |(peer, seen): (&PeerId, &Seen)| {
-            (*peer, self.slot.ready_of(peer, seen.beat.incarnation).is_some())
-        };
-        let came: Vec<(PeerId, bool)> = awaited.map(came).collect();
+        let voters = self.awaited(step).filter(|(peer, _)| self.names_voter(peer));
+        let came: Vec<(PeerId, bool)> = voters.collect();
         self.waits.voters.retain(|peer, _| came.iter().any(|(other, _)| other == peer));
         for (peer, came) in came {
             self.waits.voters.entry(peer).or_default().count_epoch(came, !came);
         }
     }
 
-    /// Reads heartbeats by the voters of the open series, if that is another one now.
-    pub(super) fn follow_series(&mut self, step: &Step<'_>) {
-        let (series, voters) = (self.slot.series.name, &self.slot.series.voters);
-        self.reach.follow(step.roll, series, voters);
+    /// The live peers for which the epoch could have waited, each with whether it became Ready.
+    fn awaited<'a>(&'a self, step: &'a Step<'_>) -> impl Iterator<Item = (PeerId, bool)> + 'a {
+        let able = |seen: &PeerRecord| seen.beat.direct && seen.beat.phase != Phase::Behind;
+        let came =
+            |peer, seen: &PeerRecord| self.slot.ready_of(peer, seen.beat.incarnation).is_some();
+        let live = step.table.live_in(self.series(), step.now);
+        live.filter(move |(_, seen)| able(seen)).map(move |(peer, seen)| (*peer, came(peer, seen)))
     }
 
-    /// Reads what a heartbeat says of connections.
+    /// Reads heartbeats by the voters of the open series from now on, if the series has changed.
+    pub(super) fn follow_series(&mut self, step: &Step<'_>) {
+        let (series, voters) = (self.slot.series.name, &self.slot.series.voters);
+        self.reach.follow(step.table, series, voters);
+    }
+
+    /// Reads what a heartbeat says of its author's connections.
     pub(super) fn learn_links(&mut self, step: &Step<'_>, peer: PeerId) {
-        if let Some(seen) = step.roll.peers.get(&peer) {
+        if let Some(seen) = step.table.peers.get(&peer) {
             self.reach.hear(peer, &seen.beat);
         }
     }

@@ -1,7 +1,7 @@
 //! What a rule may look at, and cannot change.
 //!
-//! A rule that only looks is a method of [`Facts`], or of the type below it that owns what it looks at. So its
-//! signature says that it moves nothing, and it is tested by building the facts.
+//! A rule that only looks takes [`Facts`], or is a method of the type below it that owns what it
+//! looks at. So its signature says that it changes nothing, and a test can build the facts.
 
 use std::ops::Deref;
 
@@ -9,7 +9,7 @@ use crate::machine::step::Step;
 
 use super::State;
 
-/// The state as it is, and who was heard until now.
+/// The state, and which peers were heard until now; neither can be changed.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a> {
     pub(super) state: &'a State,
@@ -25,7 +25,7 @@ impl Deref for Facts<'_> {
 }
 
 impl State {
-    /// What is known in this step.
+    /// What a rule may look at in this step.
     pub(super) fn facts<'a>(&'a self, step: &'a Step<'_>) -> Facts<'a> {
         Facts { state: self, step }
     }

@@ -1,45 +1,48 @@
-//! Who may sign a Regroup, and when (R12, R14, R15, R20, R43, G8): what its proposer names, what a member demands, and
-//! what both wait for. Whoever was restarted hears the others before it decides.
+//! Which peers may sign a Regroup, and when (R12, R14, R15, R20, R43, G8): what its proposer names,
+//! what a member demands, and what both wait for. A restarted peer hears the others before it
+//! decides.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::base::id::PeerId;
-use crate::machine::table::Seen;
+use crate::base::rule::Rule;
+use crate::machine::table::PeerRecord;
 use crate::message::{MEMBERS_MAX, Refusal, Regroup, Voter};
-use crate::ring::{Order, order};
+use crate::ring::Order;
+use crate::ring::order;
 
 use super::attendance::Question;
 use super::series::Stage;
 use super::timers::Timer;
-use super::{Facts, Rule, timers};
+use super::{Facts, timers};
 
-/// How long a founding waits for a hole to be punched to somebody who is heard through a relay.
+/// How long a founding waits for a direct connection to be punched through to a peer that is heard
+/// through a relay.
 const PUNCHING: Duration = Duration::from_secs(5);
 
-/// How long a peer that said goodbye waits, once it is back, for those who were here then, before it goes on
-/// without them; guess: a person starts two machines in less, and what is trained apart meanwhile can
-/// still be undone.
+/// How long a peer that said goodbye waits after its return for the peers that were here then,
+/// before it goes on without them. Guess: a person starts two machines in less, and what is trained
+/// apart meanwhile can still be undone.
 const RETURN_WAIT: Duration = Duration::from_secs(60);
 
-/// Whoever is heard for so long is known to all, and not left out of a founding.
+/// A peer that is heard for so long is known to all, and must not be left out of a founding.
 const FOUNDER_KNOWN: Duration = Duration::from_secs(3);
 
+/// The time, and the heartbeats, for which a peer is heard before a founding names it.
 const FOUNDER_HEARD: Duration = Duration::from_secs(2);
-
-/// Heartbeats, and the time, for which a peer is heard before a founding names it.
 const FOUNDER_BEATS: u32 = 3;
 
-/// The founding waits until nobody has come for so many heartbeats; guess: discovery takes less.
+/// A founding waits until no new peer has come for so many heartbeats; guess: discovery takes less.
 const FOUNDING_HEARTBEATS: u32 = 4;
 
-/// Regroups that a peer without a vote may let pass before the others go on without it; guess: each
-/// was repeated to it for as long as its deadline.
-const PASSED_MAX: usize = 3;
+/// Regroups that a peer without a vote may miss before the others go on without it; guess: each was
+/// repeated to it for as long as its deadline.
+const REGROUPS_MISSED_MAX: usize = 3;
 
 pub(super) fn founding_wait(facts: Facts<'_>) -> Duration {
     let first = facts.voters().is_empty() && facts.slot.series.gathering.number_seen == 0;
-    if first { facts.step.roll.heartbeat * FOUNDING_HEARTBEATS } else { Duration::ZERO }
+    if first { facts.step.table.heartbeat * FOUNDING_HEARTBEATS } else { Duration::ZERO }
 }
 
 pub(super) fn may_regroup(facts: Facts<'_>) -> bool {
@@ -49,46 +52,49 @@ pub(super) fn may_regroup(facts: Facts<'_>) -> bool {
         _ => true,
     };
     waits
-        && (facts.law.quorum.regroups() || facts.voters().is_empty())
+        && (facts.validator.quorum.regroups() || facts.voters().is_empty())
         && !facts.behind
         && facts.leaving.is_none()
         && !awaits_news(facts)
         && !may_be_led(facts)
         && !facts.has_majority()
         && match facts.voters().is_empty() {
-            true => candidates(facts).take(facts.law.peers_min).count() >= facts.law.peers_min,
+            true => {
+                candidates(facts).take(facts.validator.peers_min).count()
+                    >= facts.validator.peers_min
+            }
             false if facts.is_any_voter_here() => facts.is_voter(),
             false => facts.names_voter(&facts.me.peer),
         }
         && facts.voters().iter().all(|v| is_member_or_absent(facts, v))
 }
 
-/// The peers that would take part beside us: everyone alive in this very series, except those
-/// without a vote here that have let several Regroups pass. A founding that needs these as well waits
-/// for them all the same: on a lossy line two peers may have missed each other's Joins.
+/// The other peers that would take part: all live peers in this very series, except those without a
+/// vote here that have missed several Regroups. A founding that needs these as well waits for them
+/// all the same: on a lossy link two peers may have missed each other's Joins.
 pub(super) fn candidates_beside<'a>(
     facts: Facts<'a>,
-) -> impl Iterator<Item = (&'a PeerId, &'a Seen)> {
-    let steady = move |peer: &PeerId| !keeps_away(facts, peer);
+) -> impl Iterator<Item = (&'a PeerId, &'a PeerRecord)> {
+    let steady = move |peer: &PeerId| !misses_regroups(facts, peer);
     let others = || facts.live(Question::MayRegroup);
-    let least = facts.law.peers_min.saturating_sub(1);
+    let least = facts.validator.peers_min.saturating_sub(1);
     let enough = !facts.voters().is_empty()
         || others().filter(|(peer, _)| steady(peer)).take(least).count() >= least;
     others().filter(move |(peer, _)| !enough || steady(peer))
 }
 
 fn is_member_or_absent(facts: Facts<'_>, voter: &Voter) -> bool {
-    let place = facts.place(voter);
-    let alive = *voter == facts.me.voter() || facts.step.roll.alive(&voter.peer, facts.step.now);
-    (alive && place.counts(Question::MayRegroup)) || place.absence().is_some()
+    let status = facts.peer_status(voter);
+    let alive = *voter == facts.me.voter() || facts.step.table.alive(&voter.peer, facts.step.now);
+    (alive && status.counts(Question::MayRegroup)) || status.absence().is_some()
 }
 
-/// G8: the members of a Regroup of ours, ourselves among them. Of survivors these are voters; where no voter is left with
-/// its log, the peers that were voters; at a founding the peers that are heard steadily, and later those that joined
-/// before.
+/// G8: the members of a Regroup of ours, which include us. After a lost majority these are voters;
+/// if no voter is left with its log, the peers that were voters; at a founding the peers that are
+/// heard steadily, and later those that joined before.
 fn candidates<'a>(facts: Facts<'a>) -> impl Iterator<Item = Voter> + 'a {
     let survivors = facts.is_any_voter_here() && facts.keeps(Rule::G8);
-    let named = move |(peer, seen): &(&PeerId, &Seen)| {
+    let named = move |(peer, seen): &(&PeerId, &PeerRecord)| {
         if survivors {
             return facts.voters().contains(&Voter { peer: **peer, log: seen.beat.log });
         }
@@ -103,12 +109,12 @@ fn candidates<'a>(facts: Facts<'a>) -> impl Iterator<Item = Voter> + 'a {
     others.chain([facts.me.voter()])
 }
 
-/// The candidates by hash.
+/// The candidates, voters first, each group ordered by hash.
 fn in_order(facts: Facts<'_>) -> Vec<Voter> {
     let mut all: Vec<Voter> = candidates(facts).collect();
     let key = |v: &Voter| {
         let number = facts.slot.series.gathering.number_seen;
-        order(Order::Ring, &facts.law.run, &facts.series().parent, number, &v.peer)
+        order(Order::Ring, &facts.validator.run, &facts.series().parent, number, &v.peer)
     };
     all.sort_by_cached_key(|v| (!facts.voters().contains(v), v.peer != facts.me.peer, key(v)));
     all.truncate(MEMBERS_MAX);
@@ -117,9 +123,9 @@ fn in_order(facts: Facts<'_>) -> Vec<Voter> {
 }
 
 /// G8: whether a founding of ours names a peer.
-fn founds(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
+fn founds(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
     let gathering = &facts.slot.series.gathering;
-    let enough = |joined: &BTreeSet<PeerId>| joined.len() >= facts.law.peers_min;
+    let enough = |joined: &BTreeSet<PeerId>| joined.len() >= facts.validator.peers_min;
     let joined = gathering.joined_last(&facts.me.peer).filter(enough);
     let joined = joined.or_else(|| Some(gathering.joined_ever()).filter(enough));
     match joined {
@@ -131,7 +137,8 @@ fn founds(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
 pub(super) fn compose_regroup(facts: Facts<'_>) -> Option<Regroup> {
     let (members, trust) = facts.gathered(facts.step, in_order(facts));
     let outside = facts.voters().iter().filter(|v| !members.contains(v));
-    let absent: Option<Vec<_>> = outside.map(|v| Some((*v, facts.place(v).absence()?))).collect();
+    let absent: Option<Vec<_>> =
+        outside.map(|v| Some((*v, facts.peer_status(v).absence()?))).collect();
     Some(Regroup {
         series: facts.series(),
         number: facts.slot.series.gathering.number_seen.saturating_add(1),
@@ -142,11 +149,11 @@ pub(super) fn compose_regroup(facts: Facts<'_>) -> Option<Regroup> {
     })
 }
 
-/// R12, R15, S7: every member checks for itself who is present and who is absent.
+/// R12, R15, S7: every member checks for itself which peers are present and which are absent.
 pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), Refusal> {
     let me = facts.me.voter();
     for voter in facts.voters().iter().filter(|v| !regroup.members.contains(v)) {
-        if *voter == me || facts.place(voter).absence().is_none() {
+        if *voter == me || facts.peer_status(voter).absence().is_none() {
             return Err(Refusal::Present(voter.peer));
         }
     }
@@ -156,19 +163,19 @@ pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), R
         if survivors && !facts.voters().contains(member) {
             return Err(Refusal::Absent(member.peer));
         }
-        let here = facts.place(member).counts(Question::MayRegroup);
-        if !here || !facts.step.roll.alive(&member.peer, facts.step.now) {
+        let here = facts.peer_status(member).counts(Question::MayRegroup);
+        if !here || !facts.step.table.alive(&member.peer, facts.step.now) {
             return Err(Refusal::Absent(member.peer));
         }
     }
     if facts.voters().is_empty() {
-        // G8: whoever came after the first one that we joined waits for the next epoch.
+        // G8: a peer that came after our first Join waits for the next epoch.
         let since = facts.slot.series.gathering.joined_at.unwrap_or(facts.step.now);
         let gathering = &facts.slot.series.gathering;
-        let waited_for = |peer: &PeerId, seen: &Seen| {
+        let waited_for = |peer: &PeerId, seen: &PeerRecord| {
             !facts.keeps(Rule::G8)
                 || (seen.since + FOUNDER_KNOWN <= since
-                    && !gathering.stays_away(&facts.me.peer, peer))
+                    && !gathering.has_missed(&facts.me.peer, peer))
         };
         let outside = candidates_beside(facts).find(|(peer, seen)| {
             waited_for(peer, seen)
@@ -182,50 +189,52 @@ pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), R
     Ok(())
 }
 
-/// Whether a peer has not joined several Regroups that named it and that we have joined.
-fn keeps_away(facts: Facts<'_>, peer: &PeerId) -> bool {
-    let passed = || facts.slot.series.gathering.passed_by(&facts.me.peer, peer);
-    !facts.names_voter(peer) && passed() > PASSED_MAX
+/// Whether a peer without a vote has missed too many Regroups that named it and that we have
+/// joined.
+fn misses_regroups(facts: Facts<'_>, peer: &PeerId) -> bool {
+    let passed = || facts.slot.series.gathering.missed_count(&facts.me.peer, peer);
+    !facts.names_voter(peer) && passed() > REGROUPS_MISSED_MAX
 }
 
-/// R20: whether we were restarted, and somebody may have gone on without us who can still tell: a voter
-/// that was not heard since, or somebody in a series that Regroups opened which we have not got.
+/// R20: whether we were restarted, and other peers may have gone on without us and can still tell
+/// us: a voter has not been heard since our start, or a live peer is in a series opened by Regroups
+/// that we lack.
 pub(super) fn awaits_news(facts: Facts<'_>) -> bool {
     if !facts.restarted || !can_part(facts) {
         return false;
     }
     let wait = if facts.said_goodbye() { RETURN_WAIT } else { Duration::ZERO };
     let unheard =
-        |v: &Voter| *v != facts.me.voter() && !facts.step.roll.peers.contains_key(&v.peer);
-    facts.step.now < facts.started + facts.step.roll.grace.max(wait)
+        |v: &Voter| *v != facts.me.voter() && !facts.step.table.peers.contains_key(&v.peer);
+    facts.step.now < facts.started + facts.step.table.grace.max(wait)
         && (facts.voters().iter().any(unheard) || is_any_parted(facts))
 }
 
-/// R12: whether somebody alive has entered a series of this epoch that we have not got, and we came here
-/// lately: it may lead us there.
+/// R12: whether we entered this series lately while a live peer is in a series of this epoch that
+/// we lack: it may lead us there.
 pub(super) fn may_be_led(facts: Facts<'_>) -> bool {
-    let lately = facts.step.now < facts.slot.series.entered + facts.step.roll.grace;
+    let lately = facts.step.now < facts.slot.series.entered + facts.step.table.grace;
     lately && can_part(facts) && is_any_parted(facts)
 }
 
 fn is_any_parted(facts: Facts<'_>) -> bool {
-    let parted = |seen: &Seen| {
+    let parted = |seen: &PeerRecord| {
         let series = seen.beat.series;
         series.is_beside(&facts.series())
             && series.regroup.is_some()
             && !facts.slot.chain.contains(&series)
     };
-    facts.step.roll.live(facts.step.now).any(|(_, seen)| parted(seen))
+    facts.step.table.live(facts.step.now).any(|(_, seen)| parted(seen))
 }
 
-/// Whether others can go on without us, and we without them: not before the founding, and not where it
-/// takes a majority of the founders.
+/// Whether others can go on without us, and we without them: not before the founding, and not if
+/// Regroups are forbidden.
 fn can_part(facts: Facts<'_>) -> bool {
-    facts.slot.head.epoch > 0 && facts.law.quorum.regroups()
+    facts.slot.head.epoch > 0 && facts.validator.quorum.regroups()
 }
 
-/// R43: whether a founding waits still for direct connections, of us with those who take part, or of one of
-/// them with anybody.
+/// R43: whether a founding still waits for direct connections, of us with the peers that take part,
+/// or of one of them with anybody.
 pub(super) fn awaits_links(facts: Facts<'_>) -> bool {
     let Some(since) = facts.slot.series.gathering.founding_since else { return false };
     let mut beside = candidates_beside(facts);

@@ -1,55 +1,52 @@
-//! Who has a say: whose signed word about the open epoch is read at all.
+//! Which messages about the open epoch are read, by their author.
 //!
-//! Anybody can make a key, and sign what others then pass on. So what costs memory, or moves somebody,
-//! is read only of those who have a part in it:
+//! Anybody can make a key, and sign messages that others then pass on. So a message that costs
+//! memory, or moves the machine, is read only from peers that have a part in its subject:
 //!
 //! | message | read of |
 //! |---|---|
 //! | `Done`, `Prepared`, `Query`, `Roster` | voters (G1) |
 //! | `Ground`, `Opened` | voters, while it is not known |
-//! | `Status`, `Report`, `Refuse` | voters; others where they answer a question or a roster of ours |
-//! | `Accept` | members of its roster; while that is unknown, voters and who is Ready |
+//! | `Status`, `Report`, `Refuse` | voters; other peers if they answer a question or a roster of ours |
+//! | `Accept` | members of its roster; while that is unknown, voters and peers that are Ready |
 //! | `Lost` | members of its roster |
-//! | `Regroup` | voters, while one of them is here; else who is heard in the run |
-//! | `Ready`, `Join` | who is heard in the run |
+//! | `Regroup` | voters, while one of them is here; else peers that are heard in the run |
+//! | `Ready`, `Join` | peers that are heard in the run |
 //! | `Commit` | anybody: it proves itself |
 //!
-//! What is not read is no fault: its author may know more than we do. A fault is only what a message
-//! proves of its own author ([`crate::base::fault`]), and is found before this.
+//! A message that is not read is no fault: its author may know more than we do. A fault is only
+//! what a message proves of its own author ([`crate::base::fault`]), and is looked for before this.
 
 use crate::base::fault::{Fault, ReadyFault};
 use crate::base::id::PeerId;
+use crate::base::rule::Rule;
 use crate::message::{Message, Voter};
 
-use super::{Facts, Rule, roster};
+use super::{Facts, roster};
 
-/// How far above what a majority has come to an attempt is read: they are made one by one, and the word of
-/// one voter raises the next one by half of that (`learn_promise`).
+/// How far above the attempt of a majority another one is still read. Attempts rise one by one, and
+/// the promise of one voter raises the next one by half of this at most (`learn_promise`).
 const ATTEMPTS_AHEAD_MAX: u64 = 1 << 10;
 
 /// Whether `message` of `author`, about our series, is to be read.
-pub(super) fn has_say(facts: Facts<'_>, author: &PeerId, message: &Message) -> bool {
-    // T2: whoever is not in has no say.
+pub(super) fn is_read(facts: Facts<'_>, author: &PeerId, message: &Message) -> bool {
+    // T2: nothing is read of a stranger, except what proves itself.
     if facts.is_stranger(author) && !matches!(message, Message::Commit(_)) {
         return false;
     }
+    let asking = facts.slot.series.asking.as_ref();
+    let is_asking = |attempt| asking.is_some_and(|asking| asking.attempt == attempt);
     match message {
         Message::Done(_) | Message::Prepared(_) | Message::Ground(_) | Message::Opened(_) => {
             facts.names_voter(author)
         }
         Message::Query(query) => may_ask(facts, author) && follows(facts, query.attempt),
         Message::Roster(roster) => may_ask(facts, author) && follows(facts, roster.attempt),
-        Message::Status(status) => {
-            may_ask(facts, author)
-                || facts.slot.series.asking.as_ref().is_some_and(|a| a.attempt == status.attempt)
-        }
-        Message::Report(report) => {
-            facts.slot.series.asking.as_ref().is_some_and(|a| a.attempt == report.attempt)
-        }
+        Message::Status(status) => may_ask(facts, author) || is_asking(status.attempt),
+        Message::Report(report) => is_asking(report.attempt),
         Message::Refuse(refuse) => {
-            let mine =
-                || facts.slot.roster(&refuse.what).is_some_and(|r| r.proposer == facts.me.peer);
-            may_ask(facts, author) || mine()
+            let roster = facts.slot.roster(&refuse.what);
+            may_ask(facts, author) || roster.is_some_and(|r| r.proposer == facts.me.peer)
         }
         Message::Accept(accept) => match facts.slot.roster(&accept.roster) {
             Some(roster) => roster.member(author).is_some(),
@@ -68,36 +65,37 @@ pub(super) fn has_say(facts: Facts<'_>, author: &PeerId, message: &Message) -> b
     }
 }
 
-/// G2: whether honest peers can have come to that attempt. One far above is not read, and not counted as
-/// seen; else a liar that tells one half of far attempts tears the two apart.
+/// G2: whether honest peers can have come to that attempt. One far above is neither read nor
+/// counted as seen; else a liar could drive two halves apart by naming far attempts to one of them.
 fn follows(facts: Facts<'_>, attempt: u64) -> bool {
     attempt <= level(facts).saturating_add(ATTEMPTS_AHEAD_MAX)
 }
 
-/// The attempt that a majority of voters has come to, by what each last said of itself. What we alone have
-/// come to is none: who is refused with far promises would run ahead of those who do not answer it.
+/// The attempt that a majority of voters has come to, by the last heartbeat of each. Our own
+/// attempt alone does not count: a peer that is refused with high promises would run ahead of those
+/// that do not answer it.
 pub(super) fn level(facts: Facts<'_>) -> u64 {
     let (series, mine) = (facts.series(), facts.votes.of(facts.series()).attempt());
-    let told = |voter: &Voter| {
-        let beat = facts.step.roll.peers.get(&voter.peer).map(|seen| &seen.beat);
+    let claimed = |voter: &Voter| {
+        let beat = facts.step.table.peers.get(&voter.peer).map(|seen| &seen.beat);
         beat.filter(|beat| beat.series == series).map_or(0, |beat| beat.attempt)
     };
-    let named = |voter: &Voter| if *voter == facts.me.voter() { mine } else { told(voter) };
+    let named = |voter: &Voter| if *voter == facts.me.voter() { mine } else { claimed(voter) };
     let mut all: Vec<u64> = facts.voters().iter().map(named).collect();
     all.sort_unstable_by(|a, b| b.cmp(a));
     all.get(all.len() / 2).copied().unwrap_or(mine)
 }
 
 fn is_heard(facts: Facts<'_>, peer: &PeerId) -> bool {
-    *peer == facts.me.peer || facts.step.roll.peers.contains_key(peer)
+    *peer == facts.me.peer || facts.step.table.peers.contains_key(peer)
 }
 
-/// G1: only who votes proposes, and asks before that.
+/// G1: only voters propose, and ask before that.
 fn may_ask(facts: Facts<'_>, peer: &PeerId) -> bool {
     facts.names_voter(peer) || (!facts.keeps(Rule::G1) && takes_part(facts, peer))
 }
 
-/// Whether a peer votes in this series, or has something to contribute.
+/// Whether a peer votes in this series, or has work to contribute.
 fn takes_part(facts: Facts<'_>, peer: &PeerId) -> bool {
     *peer == facts.me.peer || facts.names_voter(peer) || facts.slot.ready.contains_key(peer)
 }

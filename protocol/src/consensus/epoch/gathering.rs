@@ -1,4 +1,4 @@
-//! The Regroups of the open series, as far as they are known, and when it is our turn to propose one.
+//! The known Regroups of the open series, and when it is our turn to propose one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,21 +9,22 @@ use crate::base::sign::{Signature, Verified};
 use crate::base::time::Time;
 use crate::message::{Join, Message, Regroup};
 
-/// The Regroups of the current series, as far as they are known.
+/// What is known of the Regroups of the open series.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gathering {
     pub(super) known: BTreeMap<Digest, Known>,
     pub(super) number_seen: u64,
-    /// The peers that would take part in a founding beside us, in order.
+    /// The other peers that would take part in a founding, in order.
     pub(super) candidates: Vec<PeerId>,
     /// When a founding was first possible.
     pub(super) founding_since: Option<Time>,
-    /// When it is our turn to propose.
+    /// When it is our turn to propose a Regroup, and with which number.
     pub(super) turn: Option<Turn>,
-    /// For how long a greater head that somebody tells of has held ours, and since when it does so again (R12).
+    /// For how long claims of a greater head have delayed our Regroups, and since when one does so
+    /// now (R12).
     pub(super) held: Duration,
     pub(super) held_since: Option<Time>,
-    /// When we first joined one.
+    /// When we first joined a Regroup of this series.
     pub(super) joined_at: Option<Time>,
 }
 
@@ -38,18 +39,18 @@ pub(super) struct Known {
     pub(super) regroup: Option<Arc<Regroup>>,
     pub(super) signed: Option<Arc<Verified<Message>>>,
     pub(super) joins: BTreeMap<PeerId, (Join, Signature)>,
-    /// A member has signed two Joins: others may open another series than we would.
+    /// Whether a member has signed two Joins: others may then open another series than we would.
     pub(super) is_torn: bool,
 }
 
-/// The most Regroups that are remembered of one series, and the most of them that are known only
-/// from a Join.
+/// The most Regroups that are remembered of one series, and the most of them of which only a Join
+/// is known.
 const KNOWN_MAX: usize = 128;
 const UNKNOWN_MAX: usize = 32;
 
 impl Gathering {
-    /// How many of the Regroups that `me` has joined are no smaller than the smallest before them. A smaller one has
-    /// left out a peer that does not join, so it is progress and not counted.
+    /// How many of the Regroups that `me` has joined are no smaller than the smallest before them.
+    /// A smaller one has left out a peer that does not join: that is progress, and not counted.
     pub(super) fn stalled_count(&self, me: &PeerId) -> u32 {
         let mine = self.known.values().filter(|known| known.joins.contains_key(me));
         let sizes = mine.filter_map(|known| known.regroup.as_ref());
@@ -64,7 +65,7 @@ impl Gathering {
         u32::try_from(stalled.count()).unwrap_or(u32::MAX)
     }
 
-    /// Who has joined the newest Regroup that `me` has joined.
+    /// The peers that have joined the newest Regroup that `me` has joined.
     pub(super) fn joined_last(&self, me: &PeerId) -> Option<BTreeSet<PeerId>> {
         let number = |known: &&Known| known.regroup.as_ref().map_or(0, |r| r.number);
         let mine = self.known.values().filter(|known| known.joins.contains_key(me));
@@ -72,17 +73,17 @@ impl Gathering {
     }
 
     /// Whether a peer has not joined a Regroup that named it and that `me` has joined.
-    pub(super) fn stays_away(&self, me: &PeerId, peer: &PeerId) -> bool {
-        self.passed_by(me, peer) > 0
+    pub(super) fn has_missed(&self, me: &PeerId, peer: &PeerId) -> bool {
+        self.missed_count(me, peer) > 0
     }
 
-    /// Who has joined any Regroup of this series.
+    /// The peers that have joined any Regroup of this series.
     pub(super) fn joined_ever(&self) -> BTreeSet<PeerId> {
         self.known.values().flat_map(|known| known.joins.keys().copied()).collect()
     }
 
-    /// What is known of a Regroup. Where there is no room, the one of the lowest number gives way that
-    /// does not bind `me`.
+    /// What is known of a Regroup. A full table drops the one of the lowest number that does not
+    /// bind `me`.
     pub(super) fn known(&mut self, me: &PeerId, digest: Digest) -> &mut Known {
         let known = &mut self.known;
         if known.len() >= KNOWN_MAX && !known.contains_key(&digest) {
@@ -94,16 +95,16 @@ impl Gathering {
         known.entry(digest).or_default()
     }
 
-    /// As [`Self::known`], if the Regroup is known or there is room for one that is known only from
-    /// a Join.
+    /// As [`Self::known`], if the Regroup is known or there is room for one of which only a Join is
+    /// known.
     pub(super) fn joined(&mut self, me: &PeerId, digest: Digest) -> Option<&mut Known> {
         let unknown = self.known.values().filter(|known| known.regroup.is_none()).count();
         let room = self.known.contains_key(&digest) || unknown < UNKNOWN_MAX;
         room.then(|| self.known(me, digest))
     }
 
-    /// How many Regroups a peer has not joined that named it and that `me` has joined.
-    pub(super) fn passed_by(&self, me: &PeerId, peer: &PeerId) -> usize {
+    /// How many Regroups that named a peer, and that `me` has joined, the peer has not joined.
+    pub(super) fn missed_count(&self, me: &PeerId, peer: &PeerId) -> usize {
         let names = |r: &Arc<Regroup>| r.members.iter().any(|m| m.peer == *peer);
         let mine = self.known.values().filter(|known| known.joins.contains_key(me));
         let passed = mine.filter(|known| !known.joins.contains_key(peer));

@@ -1,13 +1,15 @@
-//! What proves the votes that others name: the Accepts of a majority for the roster that was voted on (R5, R8).
+//! What proves the votes that others name: the Accepts of a majority for the roster that was voted
+//! on (R5, R8).
 //!
-//! A vote is a word, and a word costs nothing: of one that nobody can prove it is as if its author had not spoken.
-//! Lamport, "Byzantizing Paxos by Refinement" (2011): what a voter says of its past carries what allowed it.
+//! Naming a vote costs nothing. So a vote that nobody can prove counts for nothing, as if its
+//! author had not answered. Lamport, "Byzantizing Paxos by Refinement" (2011): what a voter says
+//! about its past carries what allowed it.
 
 use std::collections::BTreeMap;
 
 use crate::message::{MEMBERS_MAX, Ranked, Voted};
 
-/// The votes of the open epoch that are proven to us, the highest of them.
+/// The votes of the open epoch that are proven to us; a full table drops the lowest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grounds(BTreeMap<Ranked, Voted>);
 
@@ -20,7 +22,6 @@ impl Grounds {
         self.0.contains_key(vote)
     }
 
-    /// Keeps one that is proven.
     pub(super) fn insert(&mut self, vote: Ranked, voted: Voted) {
         self.0.insert(vote, voted);
         if self.0.len() > MEMBERS_MAX {

@@ -8,84 +8,88 @@ use crate::base::sign::Verified;
 use crate::machine::step::{Ahead, Lead};
 use crate::message::{Finished, Message, Ticket};
 
-/// What the machine must know.
+/// What the machine must know. It is derived from the manifest, but for `credentials`, which are
+/// ours.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Upper bound of the wait for others to be Ready.
+    /// How long voters wait for others to be Ready while no earlier epoch gives a measure (R36).
+    /// Too short, and slow peers get no ring position in the first epoch; too long, and one absent
+    /// peer delays it.
     pub ready_grace: Duration,
-    /// Bytes of one update.
+    /// Bytes of one update. The deadlines of rings and votes grow with it.
     pub update_bytes: u64,
-    /// What lets us into a run of invited peers; the default in open runs.
+    /// What admits us to a run of invited peers; the default in open runs.
     pub credentials: Credentials,
 }
 
 /// What a peer brings to a run of invited peers.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
-    /// Our own ticket; needed until the ledger has us.
+    /// Our own ticket; needed until the ledger admits us.
     pub ticket: Option<Ticket>,
-    /// The time at the start in Unix seconds, by which a new ticket may have expired (T4).
+    /// The time at the start in Unix seconds; it decides whether a new ticket has expired (T4).
     pub unix: u64,
 }
 
-/// What happened.
+/// What happened, as `peer` reports it.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Time has passed, or the roll has changed.
+    /// Time has passed, or the peer table has changed.
     Tick,
-    /// A peer was heard, by its heartbeat.
+    /// A heartbeat of this peer was taken.
     Heard(PeerId),
-    /// A verified message of this epoch, or of the next.
+    /// A verified message of this epoch, or of the next one.
     Message(Arc<Verified<Message>>),
-    /// The delta is frozen.
+    /// Training has ended, and the delta is frozen.
     Trained {
-        /// Tokens behind it.
+        /// Tokens that the delta was trained on, which are its weight.
         tokens: u64,
-        /// Its norm.
+        /// Norm of the delta, for people only.
         norm: f32,
     },
-    /// The ring of a roster gave the whole update.
+    /// The ring of a roster computed the whole update, which is flushed.
     RingFinished {
-        /// Digest of the roster.
+        /// Digest of the roster whose ring it was.
         roster: Digest,
-        /// Digest of the update.
+        /// Digest of the bytes of the update.
         update: Digest,
     },
     /// The ring of a roster lost a neighbour.
     RingLost {
-        /// Digest of the roster.
+        /// Digest of the roster whose ring it was.
         roster: Digest,
-        /// The neighbour.
+        /// The ring neighbour that is gone or silent.
         neighbour: PeerId,
     },
-    /// A chunk of a ring is held whole, with its owner's word.
+    /// A chunk of a ring is stored whole, with its owner's seal.
     ChunkHeld(Finished),
-    /// The chunks of the ring of a roster are held no more.
+    /// The chunks of this roster's ring are no longer stored.
     ChunksGone(Digest),
     /// Nobody delivers a chunk that a roster keeps: that roster, and (roster, number) of the chunk.
     ChunkMissing(Digest, (Digest, u32)),
-    /// An update is here.
+    /// An update is stored here, and how safely.
     UpdateHeld(Digest, Durability),
-    /// An update could not be fetched.
+    /// None of the peers asked delivered this update.
     UpdateMissing(Digest),
-    /// The outer step is taken.
+    /// The outer step is taken, and gave this state.
     Applied(Digest),
-    /// What `sync` tells of greater heads.
+    /// What `sync` reports of greater heads.
     Lead(Lead),
-    /// Whether somebody alive has a greater head that we have not given up.
+    /// Whether a live peer has a greater head that we have not given up.
     Ahead(Ahead),
     /// Whether a direct connection joins a peer with us.
     Linked(PeerId, bool),
-    /// Whether anybody can dial us.
+    /// Whether any peer can dial us.
     Reachable(bool),
-    /// The user wants to leave.
+    /// The user wants to leave the run.
     Leave,
 }
 
-/// How safe an update is that is here; the safer one is the greater.
+/// How safely an update is stored; the safer one is the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// The disk does not take it: once decided by others it is applied, and that is all.
+    /// The disk does not take it. It is served, and applied once others have decided it, but not
+    /// voted for.
     InMemory,
     /// It survives a power cut, and may be voted for (R5).
     Flushed,

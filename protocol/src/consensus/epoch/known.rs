@@ -1,5 +1,5 @@
-//! What a peer knows of who may take part, beside its lineage: tickets that were shown, and the organiser's notices
-//! (T5, T8).
+//! What a peer knows about admission in addition to its lineage: the tickets that others have
+//! shown, and the organiser's notices (T5, T8).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::base::id::PeerId;
 use crate::base::time::Time;
 use crate::message::{Notice, Ticket};
 
-/// What is known of who may take part.
+/// What is known of which peers may take part.
 #[derive(Clone, Debug)]
 pub(super) struct Admission {
-    /// Before the open epoch (T1).
+    /// The ledger before the open epoch (T1).
     pub(super) ledger: Arc<Ledger>,
-    /// With the notices that are due: who will be in after it, but for tickets.
+    /// The ledger with the notices that are due: which peers will be in after this epoch, apart
+    /// from tickets.
     pub(super) due: Arc<Ledger>,
-    /// As `sync` has them.
+    /// The notices, as `sync` has them.
     pub(super) notices: Notices,
-    /// Our own ticket.
     pub(super) ticket: Option<Ticket>,
-    /// The tickets of those who are alive and not in.
+    /// The tickets of peers that are alive and not yet in, each with whether it is valid.
     pub(super) shown: BTreeMap<PeerId, (Ticket, Result<(), Denied>)>,
-    /// Of whom people were told that they are refused, and why.
-    pub(super) told: BTreeMap<PeerId, Denied>,
+    /// Refusals already reported to the user, by peer.
+    pub(super) reported: BTreeMap<PeerId, Denied>,
     /// Unix seconds at some time (T4).
     clock: (u64, Time),
 }
@@ -35,7 +35,8 @@ impl Admission {
     pub(super) fn new(
         now: Time,
         ledger: Arc<Ledger>,
-        (notices, credentials): (Notices, Credentials),
+        notices: Notices,
+        credentials: Credentials,
     ) -> Self {
         let Credentials { ticket, unix } = credentials;
         Self {
@@ -44,17 +45,16 @@ impl Admission {
             notices,
             ticket,
             shown: BTreeMap::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             clock: (unix, now),
         }
     }
 
-    /// The notices that a roster after the ledger carries (T5).
+    /// The notices that a roster on this ledger has to carry (T5).
     pub(super) fn pending(&self) -> Vec<Arc<Notice>> {
         self.notices.after(self.ledger.last(), NOTICES_MAX)
     }
 
-    /// Unix seconds now.
     pub(super) fn unix(&self, now: Time) -> u64 {
         let (unix, at) = self.clock;
         unix.saturating_add(now.since(at).as_secs())

@@ -1,5 +1,5 @@
-//! Proposing: turns, the question before a higher attempt, the choice of the value, the roster
-//! (R7–R9, R35, R36).
+//! Proposing: turns, the Query before a higher attempt, the choice of the value, the roster (R7–R9,
+//! R35, R36).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crate::base::fault::{AnswerFault, DoneFault, Fault};
 use crate::base::id::PeerId;
+use crate::base::rule::Rule;
 use crate::base::sign::Verified;
+use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::{Decision, Step};
 use crate::message::{
@@ -19,16 +21,16 @@ use super::attendance::Question;
 use super::series::{Asking, Stage};
 use super::slot::Declared;
 use super::timers::Timer;
-use super::{Rule, State, acceptor, founders, patience, roster, salvage, timers};
+use super::{State, acceptor, founders, patience, roster, salvage, timers};
 
 impl State {
-    /// R36: attempt 1 asks nobody. It waits for everyone alive in this series, and for voters that
-    /// are still on their way into it, at most for the grace.
+    /// R36: proposes attempt 1, which asks nobody. It waits for all live peers of this series, and
+    /// for voters that are still on their way into it, at most for the grace.
     pub(super) fn propose_first(&mut self, step: &mut Step<'_>) -> bool {
         let idle = matches!(self.slot.series.stage, Stage::Idle { patience: None });
         let able = !self.behind && self.leaving.is_none() && self.promised() <= 1;
         let votes = self.is_voter() || !self.keeps(Rule::G1);
-        // The cheapest first: most messages come while somebody still trains.
+        // The cheapest conditions first: most messages come while peers still train.
         let due = idle
             && able
             && votes
@@ -47,11 +49,11 @@ impl State {
         self.propose(step, 1, Vec::new(), Value { adopt, keep: Vec::new() })
     }
 
-    /// R7: asks for `Status(k)` when a higher attempt is due and the turn is ours.
+    /// R7: asks for `Status(k)` when a higher attempt is due and it is our turn.
     pub(super) fn ask(&mut self, step: &mut Step<'_>) -> bool {
         let Stage::Recover { attempt, .. } = self.slot.series.stage else { return false };
         let able = !self.behind && self.leaving.is_none() && self.slot.series.asking.is_none();
-        // G1: nobody reads a question of who has no vote.
+        // G1: nobody reads a Query of a peer without a vote.
         let able = able && (self.is_voter() || !self.keeps(Rule::G1));
         if !able
             || self.voters().is_empty()
@@ -61,7 +63,7 @@ impl State {
         {
             return false;
         }
-        // G6: a high number is no reason to hurry.
+        // G6: a high attempt number is no reason to hurry.
         if self.keeps(Rule::G6)
             && self.slot.is_untouched(&self.me.peer)
             && patience::is_too_early(self.facts(step))
@@ -72,12 +74,12 @@ impl State {
         if !timers::is_over(self.facts(step), Timer::Stage) {
             return false;
         }
-        if attempt > ATTEMPTS_MAX && !self.slot.series.stuck_told {
-            self.slot.series.stuck_told = true;
-            let (epoch, attempts) = (self.series().epoch, attempt);
-            step.put(Output::Event(crate::machine::event::Event::Stuck { epoch, attempts }));
+        if attempt > ATTEMPTS_MAX && !self.slot.series.stuck_reported {
+            self.slot.series.stuck_reported = true;
+            let epoch = self.series().epoch;
+            step.put(Output::Event(Event::Stuck { epoch, attempts: attempt }));
         }
-        let lost = self.slot.lost.all(step).take(MEMBERS_MAX).copied();
+        let lost = self.slot.conduct.all_lost(step).take(MEMBERS_MAX).copied();
         let query = Query { series: self.series(), attempt, lost: lost.collect() };
         let query = self.seal(Message::Query(query));
         self.promise(step, attempt);
@@ -89,7 +91,7 @@ impl State {
             reports.insert(self.me.peer, acceptor::report(self.facts(step), attempt));
             step.put(Output::Gossip(sealed));
         }
-        for (peer, _) in step.roll.live_in(self.series(), step.now) {
+        for (peer, _) in step.table.live_in(self.series(), step.now) {
             step.put(Output::Send(*peer, Arc::clone(&query)));
         }
         let until = step.now + self.facts(step).ask_time();
@@ -105,8 +107,7 @@ impl State {
         status: &Status,
     ) {
         let from = message.author();
-        let possible =
-            |vote: &Ranked| vote.depth <= self.slot.depth() && vote.attempt <= status.attempt;
+        let possible = |v: &Ranked| v.depth <= self.slot.depth() && v.attempt <= status.attempt;
         if !status.done.as_ref().is_none_or(possible) {
             step.put(Output::Fault(from, Fault::Done(DoneFault::Impossible)));
             return;
@@ -114,9 +115,9 @@ impl State {
         if self.names_voter(&from) {
             let highest = self.slot.series.answered.entry(from).or_default();
             *highest = status.attempt.max(*highest);
-            self.slot.debts.pay(&from);
+            self.slot.missed_replies.clear(&from);
         }
-        self.slot.lost.answers(&from);
+        self.slot.conduct.note_answer(&from);
         if let Some(asking) = &mut self.slot.series.asking
             && asking.attempt == status.attempt
             && asking.statuses.len() < MEMBERS_MAX
@@ -125,13 +126,13 @@ impl State {
         }
     }
 
-    /// What goes with the Status of `from`.
+    /// Stores the Report that goes with the Status of `from`.
     pub(super) fn on_report(&mut self, step: &mut Step<'_>, from: PeerId, report: &Report) {
         if report.chunks.len() > CHUNKS_MAX {
             step.put(Output::Fault(from, Fault::Answer(AnswerFault::ManyChunks)));
             return;
         }
-        self.slot.lost.answers(&from);
+        self.slot.conduct.note_answer(&from);
         if let Some((incarnation, weight)) = report.ready {
             let known = self.slot.ready.get(&from).map_or(0, |known| known.incarnation);
             if incarnation > known && self.can_weigh(weight) {
@@ -147,40 +148,40 @@ impl State {
         }
     }
 
-    /// Proposes once all alive have answered, or the time is over and a majority has.
+    /// Proposes once all live peers have answered, or once the time is over and a majority has
+    /// answered.
     pub(super) fn finish_asking(&mut self, step: &mut Step<'_>) -> bool {
         let Some(asking) = &self.slot.series.asking else { return false };
         let (grounds, attempt) = (&self.slot.grounds, asking.attempt);
         let over = timers::is_over(self.facts(step), Timer::Answers);
         let known = |p: &PeerId| {
             let answered = asking.status(grounds, p).is_some() && asking.reports.contains_key(p);
-            answered || self.slot.lost.confirms(step, p)
+            answered || self.slot.conduct.is_confirmed_lost(step, p)
         };
         let answered = self.facts(step).live(Question::Answers).all(|(p, _)| known(p));
         if !answered && !over {
             return false;
         }
         let heard = self.voters().iter().filter_map(|voter| asking.heard(grounds, voter)).collect();
-        let heard = self.name_liars(step, roster::without_mute(self.facts(step), heard), attempt);
+        let heard =
+            self.name_liars(step, roster::without_withholding(self.facts(step), heard), attempt);
         let names = |v: &Voter| heard.iter().any(|heard| heard.voter == *v);
-        if !self.law.quorum.holds(self.voters(), names) && self.keeps(Rule::R7) {
+        if !self.validator.quorum.holds(self.voters(), names) && self.keeps(Rule::R7) {
             if answered && !over {
                 return false;
             }
             self.slot.series.asking = None;
             self.slot.failures.count_here();
-            self.count_debts(step, attempt);
+            self.count_missed_replies(step, attempt);
             let attempt = attempt.saturating_add(1);
             self.slot.series.stage = Stage::Recover { attempt, since: step.now };
             return true;
         }
         let Some(asking) = self.slot.series.asking.take() else { return false };
         let adopt = self.choose(&asking, &heard);
-        let free = adopt.is_none();
-        let keep = if free {
-            salvage::choose_keep(self.facts(step), attempt, &asking.reports)
-        } else {
-            Vec::new()
+        let keep = match &adopt {
+            None => salvage::choose_keep(self.facts(step), attempt, &asking.reports),
+            Some(_) => Vec::new(),
         };
         if !self.propose(step, attempt, heard, Value { adopt, keep }) {
             let since = step.now + NOBODY_READY_WAIT;
@@ -193,9 +194,8 @@ impl State {
     fn choose(&mut self, asking: &Asking, heard: &[Heard]) -> Option<Receipt> {
         let dones = heard.iter().filter_map(|heard| heard.done);
         let highest = if self.keeps(Rule::R8) { dones.max() } else { dones.min() };
-        if let Some(receipt) =
-            highest.and_then(|vote| self.slot.grounds.get(&vote)).map(Voted::receipt)
-        {
+        let voted = highest.and_then(|vote| self.slot.grounds.get(&vote));
+        if let Some(receipt) = voted.map(Voted::receipt) {
             let same =
                 |status: &Status| status.done.map(|vote| vote.r) == highest.map(|vote| vote.r);
             let authors = asking.statuses.iter().filter(|(_, (status, _))| same(status));
@@ -206,10 +206,11 @@ impl State {
             return Some(receipt);
         }
         let holds = heard.iter().any(|heard| heard.holds_forced);
-        self.slot.forced.clone().filter(|_| holds)
+        if holds { self.slot.forced.clone() } else { None }
     }
 
-    /// Makes the roster, gossips it, and accepts it ourselves. False if nobody can compute.
+    /// Makes the roster, gossips it, and accepts it ourselves. Returns false if no member can
+    /// compute.
     fn propose(
         &mut self,
         step: &mut Step<'_>,
@@ -234,7 +235,7 @@ impl State {
         let message = self.seal(Message::Roster(roster.clone()));
         let said = step.out.len();
         self.on_roster(step, &message, &roster);
-        // What we would not accept ourselves is never said.
+        // What we would not accept ourselves is not sent.
         let accepted = matches!(self.slot.series.stage, Stage::Open { .. });
         if accepted {
             step.out.insert(said, Decision::Out(Output::Gossip(message)));
@@ -246,14 +247,14 @@ impl State {
     }
 }
 
-/// What a roster is to decide: a value again, or a new one, of which some chunks may be there.
+/// What a roster decides on: a known value again, or a new one, of which some chunks may exist.
 struct Value {
     adopt: Option<Receipt>,
     keep: Vec<Keep>,
 }
 
-/// A higher attempt that finds nobody Ready waits this long; guess: a few turns.
+/// A higher attempt for which no peer is Ready waits this long; guess: a few turns.
 const NOBODY_READY_WAIT: Duration = Duration::from_millis(500);
 
-/// Attempts of one series after which people are told (R39).
+/// Attempts of one series after which the user gets a report (R39).
 const ATTEMPTS_MAX: u64 = 256;

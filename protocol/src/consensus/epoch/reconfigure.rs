@@ -1,11 +1,13 @@
-//! Regroup: the founding, and what the survivors of a lost majority sign (R12–R15); and how one who leaves says
-//! goodbye, which closes the series for it (R29). Who may sign one, and when, is in `founders`.
+//! Regroup: the founding, and what the survivors of a lost majority sign (R12–R15). Also the
+//! goodbye of a peer that leaves, which closes the series for it (R29). Which peers may sign a
+//! Regroup, and when, is in `founders`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::fault::{CertificateFault, Fault};
 use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
 use crate::base::sign::Verified;
 use crate::history::lineage::can_have_voted;
 use crate::history::log::{Joined, Record};
@@ -20,23 +22,23 @@ use crate::message::{
 use super::gathering::Turn;
 use super::series::{Reply, Stage};
 use super::timers::Timer;
-use super::{Facts, Rule, State, founders, timers};
+use super::{Facts, State, founders, timers};
 
 /// How long a leaving peer waits for the open ring, within the 5 s that a person waits.
 const LEAVE_WAIT: Duration = Duration::from_secs(4);
 
-/// Regroups of one series that a peer can have missed.
+/// Regroups of one series that a peer can have missed; a number further ahead is not read.
 const NUMBERS_MISSED_MAX: u64 = 1 << 10;
 
-/// And for so many at most: who comes later joins the next epoch.
+/// Heartbeats for which newcomers delay a founding at most; later ones join the next epoch.
 const FOUNDING_HEARTBEATS_MAX: u32 = 30;
 
-/// A lineage that verifies as it comes holds a Regroup for so many graces in all: a long one takes a while to come.
-/// Guess; but two keys can make one up, so it is not for ever.
+/// Graces for which a lineage that verifies as it arrives delays the Regroups of a series in all. A
+/// long one takes a while to arrive, but two keys can make one up, so the delay ends; guess.
 const PROVEN_GRACES: u32 = 16;
 
 impl State {
-    /// R12: proposes a Regroup when no majority of voters is present, and it is our turn.
+    /// R12: proposes a Regroup when no majority of voters is present and it is our turn.
     pub(super) fn regroup(&mut self, step: &mut Step<'_>) -> bool {
         if !self.regroups_now(step) {
             self.slot.series.gathering.turn = None;
@@ -57,7 +59,7 @@ impl State {
             }
         }
         let Some(regroup) = founders::compose_regroup(self.facts(step)) else { return false };
-        // What we would not join ourselves is never said.
+        // What we would not join ourselves is not sent.
         if founders::check_regroup(self.facts(step), &regroup).is_err() {
             return false;
         }
@@ -68,17 +70,16 @@ impl State {
         true
     }
 
-    /// A founding waits until nobody has come for a while, but not for ever: newcomers cost nothing, so
-    /// after a time they move no turn (G8). A Regroup of survivors waits for nobody.
+    /// A founding waits until no new peer has come for a while, up to a limit: newcomers cost
+    /// nothing, so later they no longer move a turn (G8). A Regroup of survivors waits for nobody.
     fn wait_for_founders(&mut self, step: &Step<'_>) {
         if !self.voters().is_empty() {
             return;
         }
-        let candidates =
-            founders::candidates_beside(self.facts(step)).map(|(peer, _)| *peer).collect();
+        let candidates = founders::candidates_beside(self.facts(step)).map(|(p, _)| *p).collect();
         let gathering = &mut self.slot.series.gathering;
         let since = *gathering.founding_since.get_or_insert(step.now);
-        let early = step.now < since + step.roll.heartbeat * FOUNDING_HEARTBEATS_MAX;
+        let early = step.now < since + step.table.heartbeat * FOUNDING_HEARTBEATS_MAX;
         if gathering.candidates != candidates {
             gathering.candidates = candidates;
             if (early && gathering.number_seen == 0) || !self.keeps(Rule::G8) {
@@ -87,14 +88,15 @@ impl State {
         }
     }
 
-    /// R12: whether a Regroup is ours to propose, and no greater head of somebody holds it any more. What is only
-    /// claimed does so for one grace of a series in all, however many keys claim it.
+    /// R12: whether we may propose a Regroup, and no greater head of another peer delays it any
+    /// more. Heads that are only claimed delay the Regroups of a series by one grace in all,
+    /// however many keys claim them.
     fn regroups_now(&mut self, step: &Step<'_>) -> bool {
         let may = founders::may_regroup(self.facts(step));
         let most = match self.ahead {
             Ahead::Nobody => Duration::ZERO,
-            Ahead::Claimed => step.roll.grace,
-            Ahead::Proven => PROVEN_GRACES * step.roll.grace,
+            Ahead::Claimed => step.table.grace,
+            Ahead::Proven => PROVEN_GRACES * step.table.grace,
             Ahead::PassedOver => Duration::MAX,
         };
         let gathering = &mut self.slot.series.gathering;
@@ -115,7 +117,7 @@ impl State {
             step.put(Output::Fault(proposer, Fault::Certificate(CertificateFault::NotItsAuthor)));
             return;
         }
-        if let Err(fault) = self.law.check_regroup((self.voters(), self.ledger()), regroup) {
+        if let Err(fault) = self.validator.check_regroup(self.voters(), self.ledger(), regroup) {
             step.put(Output::Fault(proposer, fault));
             return;
         }
@@ -125,14 +127,13 @@ impl State {
             return;
         }
         Self::learn_notices(step, regroup.trust.as_deref());
-        let digest = wire::regroup_digest(&self.law.run, regroup);
+        let digest = wire::regroup_digest(&self.validator.run, regroup);
         let known = self.slot.series.gathering.known(&self.me.peer, digest);
         known.signed.get_or_insert_with(|| Arc::clone(message));
         known.regroup.get_or_insert_with(|| Arc::new(regroup.clone()));
         self.slot.series.gathering.number_seen =
             self.slot.series.gathering.number_seen.max(regroup.number);
-        let joined =
-            self.votes.of(self.series()).joined().map_or(0, |joined| joined.regroup.number);
+        let joined = self.votes.of(self.series()).joined().map_or(0, |j| j.regroup.number);
         if regroup.number <= joined || !regroup.members.contains(&self.me.voter()) {
             return;
         }
@@ -150,7 +151,7 @@ impl State {
         }
     }
 
-    /// R13: leaves the series, and those that it descends from, for ever.
+    /// R13: leaves the series, and those that it descends from, for good.
     fn join(&mut self, step: &mut Step<'_>, digest: Digest, regroup: &Regroup) {
         self.abort(step, Reason::Regroup);
         self.slot.series.asking = None;
@@ -160,7 +161,7 @@ impl State {
         let members = regroup.members.clone();
         let joined = Joined { digest, regroup, done };
         self.slot.series.gathering.joined_at.get_or_insert(step.now);
-        let proven = joined.done.as_ref().map(|done| wire::ranked(&self.law.run, done));
+        let proven = joined.done.as_ref().map(|done| wire::ranked(&self.validator.run, done));
         let message = self.note_joined(joined);
         let until = step.now + self.facts(step).join_time();
         self.slot.series.stage = Stage::Joined { regroup: digest, until };
@@ -198,8 +199,8 @@ impl State {
         let repeated =
             room && known.joins.insert(from, (join.clone(), message.signature())).is_some();
         let mine = known.joins.get(&me).map(|(join, _)| join.clone());
-        // A Regroup that we have joined before another one is not to be opened with us: we would
-        // not follow.
+        // A Regroup that we joined before another one must not open with us: we would not follow
+        // it.
         let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
         if let (true, Some(join)) = (repeated, mine)
             && last == Some(digest)
@@ -211,23 +212,21 @@ impl State {
         }
     }
 
-    /// R13: when every member has joined, the new series is open. Only the last Regroup joined is
-    /// ever entered.
+    /// R13: opens the new series when every member has joined. Only the last Regroup joined is ever
+    /// entered.
     pub(super) fn open_joined(&mut self, step: &mut Step<'_>) -> bool {
         let Stage::Joined { regroup: digest, .. } = self.slot.series.stage else { return false };
-        let Some(known) = self.slot.series.gathering.known.get(&digest) else { return false };
-        let Some(regroup) = known.regroup.as_ref().filter(|_| !known.is_torn) else { return false };
-        let joins: Option<Vec<_>> = regroup
-            .members
-            .iter()
-            .map(|m| {
-                let (join, signature) = known.joins.get(&m.peer)?;
-                (join.log == m.log).then(|| (m.peer, join.clone(), *signature))
-            })
-            .collect();
+        let known = self.slot.series.gathering.known.get(&digest);
+        let Some(known) = known.filter(|known| !known.is_torn) else { return false };
+        let Some(regroup) = &known.regroup else { return false };
+        let join = |m: &Voter| {
+            let (join, signature) = known.joins.get(&m.peer)?;
+            (join.log == m.log).then(|| (m.peer, join.clone(), *signature))
+        };
+        let joins: Option<Vec<_>> = regroup.members.iter().map(join).collect();
         let Some(joins) = joins else { return false };
         let mut opening = Opening { regroup: regroup.as_ref().clone(), joins, ground: None };
-        // Whose vote is not proven has not joined.
+        // A member whose vote is not proven has not joined.
         if let Some(highest) = opening.highest_done() {
             let Some(voted) = self.slot.grounds.get(&highest) else { return false };
             opening.ground = Some(Box::new(voted.clone()));
@@ -247,13 +246,13 @@ impl State {
             absent: absent.iter().map(|(v, _)| v.peer).collect(),
         }));
         self.enter_opened(step, opening);
-        self.say_ready(step);
+        self.announce_ready(step);
         self.replay_early(step);
     }
 
-    /// Enters the series that a Regroup of ours opens, with what its Joins force there.
+    /// Enters the series that a Regroup opens, with what its Joins force there.
     pub(super) fn enter_opened(&mut self, step: &Step<'_>, opening: Opening) {
-        let series = self.law.opened(&opening);
+        let series = self.validator.opened(&opening);
         self.slot.enter(step.now, opening, series);
     }
 
@@ -262,7 +261,7 @@ impl State {
         let Joined { digest, regroup, done } = joined;
         let (series, log, me) = (self.series(), self.me.log, self.me.peer);
         let done = done.map(|done| {
-            let vote = wire::ranked(&self.law.run, &done);
+            let vote = wire::ranked(&self.validator.run, &done);
             self.slot.grounds.insert(vote, done);
             vote
         });
@@ -276,12 +275,12 @@ impl State {
         message
     }
 
-    /// Regroups that somebody served. A member enters through its own Join; anybody else may go
-    /// along without a vote, and thereby leaves its own series for ever (R13): only where that
-    /// series has no majority present, or no vote of ours.
+    /// Follows Regroups that another peer served. A member enters through its own Join. Any other
+    /// peer may go along without a vote, and thereby leaves its own series for good (R13): only if
+    /// that series has no majority present, or no vote of ours.
     pub(super) fn on_openings(&mut self, step: &mut Step<'_>, from: PeerId, openings: &[Opening]) {
         let ours = self.slot.openings.len();
-        let theirs = openings.iter().map(|opening| self.law.opened(opening));
+        let theirs = openings.iter().map(|opening| self.validator.opened(opening));
         // What proves a vote can differ: two openings are the same if they open the same series.
         let extend = theirs.take(ours).eq(self.slot.chain.iter().skip(1).copied());
         if openings.len() <= ours || !extend || self.decided().is_some() {
@@ -291,13 +290,13 @@ impl State {
         if !openings.iter().all(|o| o.regroup.series.is_beside(&base)) {
             return;
         }
-        if let Err(fault) = self.law.follow(base, (&self.slot.base, self.ledger()), openings) {
+        if let Err(fault) = self.validator.follow(base, &self.slot.base, self.ledger(), openings) {
             step.put(Output::Fault(from, fault));
             return;
         }
         let me = self.me.voter();
         for opening in openings.iter().skip(ours) {
-            let digest = wire::regroup_digest(&self.law.run, &opening.regroup);
+            let digest = wire::regroup_digest(&self.validator.run, &opening.regroup);
             let member = opening.regroup.members.contains(&me);
             let last = self.votes.of(self.series()).joined().map(|joined| joined.digest);
             let bound = self.is_voter()
@@ -329,11 +328,12 @@ impl State {
             return false;
         }
         self.left = true;
-        // R29: those who are here may go on without us, and those who were here may have decided what is open,
-        // so that we must not decide beside them once we are back. Whoever leaves last, with nothing open, has
-        // left nobody; and where no Regroup is lawful nothing could open the series again.
-        let others = open || step.roll.live(step.now).next().is_some();
-        if others && self.is_voter() && self.law.quorum.regroups() {
+        // R29: the peers that are here may go on without us, and those that were here may have
+        // decided what is open. So we must not decide it again after our return. The last peer to
+        // leave, with nothing open, has left nobody behind; and where no Regroup is lawful, nothing
+        // could open the series again.
+        let others = open || step.table.live(step.now).next().is_some();
+        if others && self.is_voter() && self.validator.quorum.regroups() {
             self.log(step, Record::Left { series: self.series() });
         }
         let leaving = Leaving { head: self.slot.head, incarnation: self.me.incarnation };

@@ -1,4 +1,5 @@
-//! What ends an attempt: a deadline, a loss, a refusal; and who is to blame for it (R8, R35, R37, R40).
+//! What ends an attempt: a deadline, a loss or a refusal; and which peers it counts against (R8,
+//! R35, R37, R40).
 
 use std::sync::Arc;
 
@@ -15,14 +16,14 @@ use super::series::Stage;
 use super::timers::Timer;
 use super::{State, gate, timers};
 
-/// How far above what a majority has come to the word of one voter may raise the next attempt: less than what
-/// others still read (G2).
-const ATTEMPTS_TOLD_MAX: u64 = 1 << 9;
+/// How far above the attempt of a majority the promise of one voter may raise the next attempt:
+/// less than what others still read (G2).
+const ATTEMPTS_CLAIMED_MAX: u64 = 1 << 9;
 
 impl State {
     pub(super) fn on_ring_lost(&mut self, step: &mut Step<'_>, roster: Digest, neighbour: PeerId) {
         if !self.slot.series.is_at(roster, Progress::Reduce) {
-            // What is decided meanwhile is fetched then.
+            // If it is decided meanwhile, the update is fetched.
             if let Some(ballot) = self.slot.ballots.get_mut(&roster) {
                 ballot.ring = RingState::Lost;
             }
@@ -30,12 +31,12 @@ impl State {
         }
         let lost = Lost { series: self.series(), roster, who: neighbour };
         step.put(Output::Gossip(self.seal(Message::Lost(lost))));
-        self.slot.lost.report(step, roster, neighbour, self.me.peer);
+        self.slot.conduct.report(step, roster, neighbour, self.me.peer);
         self.slot.broken.insert(pair(self.me.peer, neighbour));
         self.lose_ring(step, roster);
     }
 
-    /// Somebody else's neighbour is lost: the ring cannot end.
+    /// A neighbour of another member is lost, so the ring cannot end.
     pub(super) fn on_lost(&mut self, step: &mut Step<'_>, from: PeerId, lost: &Lost) {
         let Some(roster) = self.slot.roster(&lost.roster) else { return };
         let Some(place) = roster.ring().position(|m| m.peer == from) else { return };
@@ -46,7 +47,7 @@ impl State {
             return;
         }
         if lost.who != self.me.peer {
-            self.slot.lost.report(step, lost.roster, lost.who, from);
+            self.slot.conduct.report(step, lost.roster, lost.who, from);
         }
         self.slot.broken.insert(pair(from, lost.who));
         if self.slot.series.is_at(lost.roster, Progress::Reduce) {
@@ -54,7 +55,7 @@ impl State {
         }
     }
 
-    /// If somebody has voted, the update exists: fetch it (R6). Else a higher attempt is due.
+    /// If anybody has voted, the update exists and is fetched (R6). Else a higher attempt is due.
     fn lose_ring(&mut self, step: &mut Step<'_>, roster: Digest) {
         let Some(ballot) = self.slot.ballots.get_mut(&roster) else { return };
         if ballot.ring == RingState::Running {
@@ -82,42 +83,38 @@ impl State {
             return;
         }
         match refuse.reason {
-            // Its patience is a little longer than ours: it accepts later, if that is true.
-            Refusal::Early(_) if !self.slot.lost.is_late(&from) => {
-                self.slot.lost.refuse(from);
-                self.slot.lost.accepts(&from);
-                return;
+            // If that is true, it accepts the same roster later: its patience is a little longer
+            // than ours.
+            Refusal::Early(_) if !self.slot.conduct.has_declined(&from) => {
+                return self.slot.conduct.excuse(from);
             }
             Refusal::Lacks(voter)
                 if roster.member(&voter).is_none() && self.names_voter(&voter) =>
             {
-                self.slot.vouched.insert(voter);
-                self.slot.lost.refuse(from);
-                self.slot.lost.accepts(&from);
+                self.slot.reported_alive.insert(voter);
+                self.slot.conduct.excuse(from);
             }
-            reason if self.is_told(&roster, reason) => {
-                self.slot.lost.refuse(from);
-                self.slot.lost.accepts(&from);
-            }
-            // T4: the ticket stays in use, so it would refuse the next one as well.
-            Refusal::Expired(_) => (0..2).for_each(|_| self.slot.lost.refuse(from)),
-            _ => self.slot.lost.refuse(from),
+            reason if self.is_justified(&roster, reason) => self.slot.conduct.excuse(from),
+            // T4: the ticket stays in use, so it would refuse the next roster as well.
+            Refusal::Expired(_) => (0..2).for_each(|_| self.slot.conduct.note_refusal(from)),
+            _ => self.slot.conduct.note_refusal(from),
         }
-        // G4: a refusal costs the refuser its place, and the others this attempt at most.
+        // G4: a refusal costs the refuser its position, and the others this attempt at most.
         if roster.ring().any(|m| m.peer == from) {
             self.recover(step, Reason::Refused);
         }
     }
 
-    /// G1, G2: what a voter has promised already, where it answers us: a number to begin above.
+    /// G1, G2: learns what a voter has promised, from its answer to us: the next attempt must be
+    /// higher. The greatest number says that it has left the series.
     fn learn_promise(&mut self, step: &Step<'_>, from: PeerId, promised: u64, answers: bool) {
-        self.slot.debts.defer(&from);
+        self.slot.missed_replies.note_bound(&from);
         if promised == u64::MAX {
             if self.slot.series.closed.len() < MEMBERS_MAX {
                 self.slot.series.closed.insert(from);
             }
         } else if answers || self.slot.series.asking.is_some() {
-            let most = gate::level(self.facts(step)).saturating_add(ATTEMPTS_TOLD_MAX);
+            let most = gate::level(self.facts(step)).saturating_add(ATTEMPTS_CLAIMED_MAX);
             let seen = &mut self.slot.series.attempt_seen;
             *seen = promised.min(most).max(*seen);
         }
@@ -150,8 +147,9 @@ impl State {
             ballot.ring = RingState::Lost;
             step.put(Output::Abandon(digest));
         }
-        // Whoever ended it: of peers whose waits are too short for a bad line, the most hasty one ends the
-        // attempt of all, and each time it may be another one.
+        // This counts for all members, no matter which of them ended the attempt. Among peers whose waits are too
+        // short for a bad link, the hastiest one ends the attempt for all, and each time it may be
+        // another one.
         self.slot.failures.count_here();
         let attempt = self.slot.roster(&digest).map_or(0, |roster| roster.attempt);
         let epoch = self.series().epoch;
@@ -169,7 +167,7 @@ impl State {
                     Reason::AcceptsMissing
                 }
                 Progress::Reduce => {
-                    self.note_mute(roster);
+                    self.note_withheld(roster);
                     self.note_stalled(roster);
                     Reason::UpdateMissing
                 }
@@ -188,19 +186,20 @@ impl State {
         true
     }
 
-    /// G9: voters that are here, and have neither accepted the roster nor voted on it.
+    /// G9: voters that are here, and have not voted on the roster that names them.
     fn note_voteless(&mut self, step: &Step<'_>, roster: Digest) {
         let Some(ballot) = self.slot.ballots.get(&roster) else { return };
         let voted = |peer: &PeerId| ballot.dones.contains_key(peer);
-        let named =
-            |peer: &PeerId| ballot.roster.as_ref().is_some_and(|r| r.member(peer).is_some());
+        let named = |p: &PeerId| ballot.roster.as_ref().is_some_and(|r| r.member(p).is_some());
         let here = self.facts(step).live(Question::Answers).map(|(peer, _)| *peer);
-        let owing: Vec<PeerId> =
+        let missing: Vec<PeerId> =
             here.filter(|p| self.names_voter(p) && named(p) && !voted(p)).collect();
-        owing.into_iter().for_each(|peer| self.slot.debts.owe(peer, step.now));
+        for peer in missing {
+            self.slot.missed_replies.note(peer, step.now);
+        }
     }
 
-    /// R37: remembers the members whose Accept is missing, so that they hold up no second roster.
+    /// R37: remembers the members whose Accept is missing, so that they delay no second roster.
     fn note_late(&mut self, step: &Step<'_>, roster: Digest) {
         let Some(ballot) = self.slot.ballots.get(&roster) else { return };
         let Some(roster) = ballot.roster.clone() else { return };
@@ -208,16 +207,16 @@ impl State {
         let missing: Vec<Member> = missing.filter(|m| m.peer != self.me.peer).copied().collect();
         for Member { peer, weight, .. } in missing {
             if weight > 0 {
-                self.slot.lost.be_late(peer);
+                self.slot.conduct.note_late(peer);
             }
             if self.names_voter(&peer) {
-                self.slot.debts.owe(peer, step.now);
+                self.slot.missed_replies.note(peer, step.now);
             }
         }
     }
 
-    /// R8: the authors of a value whose bytes did not come are not asked next time.
-    fn note_mute(&mut self, roster: Digest) {
+    /// R8: the authors of a value whose bytes did not come are left out next time.
+    fn note_withheld(&mut self, roster: Digest) {
         let adopt = self.slot.roster(&roster).and_then(|roster| roster.adopt.as_ref());
         let Some(update) = adopt.map(|receipt| receipt.update) else { return };
         if let Some(adopted) = self.slot.series.adopted.get_mut(&update) {
@@ -225,18 +224,18 @@ impl State {
         }
     }
 
-    /// R40: a neighbour that is silent is reported; one that crawls is not, nor can its successor tell it
-    /// from one that waits for its own.
+    /// R40: a silent neighbour is reported. A slow one is not: its successor cannot tell it from
+    /// one that waits for its own neighbour.
     fn note_stalled(&mut self, roster: Digest) {
         if self.slot.roster(&roster).is_some_and(|roster| roster.adopt.is_none()) {
             self.slot.series.stalled = self.slot.series.stalled.saturating_add(1);
         }
     }
 
-    /// R38: a peer without a roster waits three times as long before it asks.
+    /// R38: a peer that no roster names waits three times as long before it asks.
     pub(super) fn be_patient(&mut self, step: &Step<'_>) {
         if let Stage::Idle { patience } = &self.slot.series.stage {
-            let count = step.roll.live_in(self.series(), step.now).count() + 1;
+            let count = step.table.live_in(self.series(), step.now).count() + 1;
             let wait = self.facts(step).accept_time()
                 + self.facts(step).ring_time_of(count, None)
                 + self.facts(step).done_time();
@@ -245,14 +244,14 @@ impl State {
         }
     }
 
-    /// R32: what a ring was to keep is not to be had.
+    /// R32: a chunk that a ring was to keep cannot be fetched.
     pub(super) fn on_chunk_missing(
         &mut self,
         step: &mut Step<'_>,
         roster: Digest,
         chunk: (Digest, u32),
     ) {
-        self.slot.remains.miss(chunk);
+        self.slot.chunks.note_undelivered(chunk);
         if self.slot.series.is_at(roster, Progress::Reduce) {
             self.recover(step, Reason::KeptUnserved);
         }

@@ -1,53 +1,60 @@
-//! Who has a place in a ring: what a proposer gives, and what a voter demands of a roster that somebody else made
-//! (R4, R7, R8, R35, R36, G4–G7, G14, R40).
+//! Which peers have a ring position: what a proposer gives, and what a voter demands of another
+//! voter's roster (R4, R7, R8, R35, R36, G4–G7, G14, R40).
 //!
-//! A proposer decides alone who computes and who votes next. So a voter accepts a free roster only if
+//! A proposer decides alone which peers compute and which vote next. So a voter accepts a free
+//! roster only under these conditions:
 //!
-//! - it names every voter that is alive to it (G6): being late or lost takes a place, never the vote;
-//! - before its patience has ended, all of them have a place (G6): nobody is left out by haste;
-//! - later, a fair share of those have one whose work it has known to be frozen for a while (G6);
+//! - it names every voter that is alive to the acceptor (G6): being late or lost costs the position, never the vote;
+//! - before the acceptor's patience has ended, all of these have a position (G6): no peer is left out by haste;
+//! - later, a fair share of those has one whose Ready the acceptor has known for a while (G6);
 //! - newcomers stay a minority of the old voters, and none is named first (G7).
 //!
-//! Two honest peers have not seen the same, so each demand leaves room for what they may differ in. What
-//! a proposer gives to newcomers is bounded as well (G5): a key is free, a place is not.
+//! Two honest peers have not seen the same, so each demand leaves room for what they may differ in.
+//! What a proposer gives to newcomers is bounded as well (G5): a key is free, a ring position is
+//! not.
 
 use std::collections::BTreeSet;
 
 use crate::base::fault::RosterFault;
 use crate::base::id::{Digest, PeerId};
-use crate::history::lineage::Me;
-use crate::machine::table::Seen;
+use crate::base::rule::Rule;
+use crate::history::lineage::LocalPeer;
+use crate::machine::table::PeerRecord;
 use crate::message::wire;
 use crate::message::{
     Heard, MEMBERS_MAX, Member, Message, Phase, Ranked, Refusal, Roster, Status, Voter,
 };
-use crate::ring::{Order, order};
+use crate::ring::Order;
+use crate::ring::order;
 
-use super::attendance::{Place, Question};
-use super::seats::{has_seat, pair, seat};
-use super::{Facts, Rule, patience};
+use super::attendance::{PeerStatus, Question};
+use super::seats::has_seat;
+use super::seats::pair;
+use super::seats::seat;
+use super::{Facts, patience};
 
 /// Rings of an epoch that may stall before half of the members sit out: one may have had bad luck.
 const STALLS: usize = 2;
 
-/// Of the voters whose work is frozen, one of so many at least has a place.
+/// At least one in this many ready voters must have a ring position.
 const SHARE: usize = 3;
 
-/// Attempts at which newcomers have places: the second only those that accepted the first.
-const GUEST_ATTEMPTS: u64 = 2;
+/// Attempts at which newcomers have positions; at the second, only those that accepted the first.
+const NEWCOMER_ATTEMPTS: u64 = 2;
 
 // ---- what a proposer gives ----------------------------------------------------------------------
 
 /// Every voter that is present, and some newcomers (G5): first the ring in its order, then voters
-/// without a place (R36). The first one is a voter (G7).
+/// without a position (R36). The first member is a voter (G7).
 pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     let sits_out = sits_out(facts, attempt, &facts.me.peer);
-    let idle = sits_out || facts.is_going(&facts.me.peer);
+    let idle = sits_out || facts.is_revocation_due(&facts.me.peer);
     let weight = if idle { 0 } else { facts.slot.frozen_weight() };
-    let Me { peer, log, incarnation } = facts.me;
+    let LocalPeer { peer, log, incarnation } = facts.me;
     let me = Member { peer, log, incarnation, weight };
-    let key =
-        |m: &Member| order(Order::Ring, &facts.law.run, &facts.series().parent, attempt, &m.peer);
+    let key = |m: &Member| {
+        order(Order::Ring, &facts.validator.run, &facts.series().parent, attempt, &m.peer)
+    };
     let is_voter = |m: &Member| facts.voters().contains(&m.voter());
     let mut voters = present_voters(facts, attempt);
     voters.extend([me].into_iter().filter(is_voter));
@@ -55,11 +62,11 @@ pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     voters.truncate(MEMBERS_MAX);
     let others = facts.live(Question::TakesPart);
     let others = others.map(|(peer, seen)| member(facts, attempt, peer, seen));
-    let guests = others.chain([me]).filter(|m| m.weight > 0 && !is_voter(m)).collect();
-    let mut guests = choose_guests(facts, attempt, &voters, guests);
-    guests.truncate(MEMBERS_MAX - voters.len());
+    let newcomers = others.chain([me]).filter(|m| m.weight > 0 && !is_voter(m)).collect();
+    let mut newcomers = choose_newcomers(facts, attempt, &voters, newcomers);
+    newcomers.truncate(MEMBERS_MAX - voters.len());
     let (mut ring, mut idle): (Vec<_>, Vec<_>) = voters.into_iter().partition(|m| m.weight > 0);
-    ring.extend(guests);
+    ring.extend(newcomers);
     ring.sort_by_cached_key(key);
     let apart = apart(facts, &ring);
     let (mut ring, without_place) = seat(ring, |member| !is_voter(member), &apart);
@@ -74,106 +81,109 @@ pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     }
 }
 
-/// G6: the voters that a roster of ours names beside us, with or without a place: who may still be
-/// there, by what we have heard or by what somebody told us.
+/// G6: the other voters that a roster of ours names, with or without a position: those that may
+/// still be there, by what we have heard or by what another peer reported.
 pub(super) fn present_voters(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     let others = facts.voters().iter().filter(|voter| **voter != facts.me.voter());
     let present = others.filter_map(|voter| {
-        let seen = facts.step.roll.peers.get(&voter.peer);
+        let seen = facts.step.table.peers.get(&voter.peer);
         let follows = seen.is_some_and(|seen| seen.beat.phase == Phase::Behind);
         let heard = seen.map_or(facts.started, |seen| seen.heard);
-        let here = facts.place(voter).counts(Question::TakesPart)
+        let here = facts.peer_status(voter).counts(Question::TakesPart)
             && !follows
-            && facts.step.now.since(heard) < facts.step.roll.grace;
-        let vouched = facts.slot.vouched.contains(&voter.peer);
+            && facts.step.now.since(heard) < facts.step.table.grace;
+        let reported_alive = facts.slot.reported_alive.contains(&voter.peer);
         let unheard = Member { peer: voter.peer, log: voter.log, incarnation: 0, weight: 0 };
         let member = |seen| member(facts, attempt, &voter.peer, seen);
-        let named = here || vouched;
+        let named = here || reported_alive;
         named.then(|| seen.filter(|s| s.beat.log == voter.log).map_or(unheard, member))
     });
     present.collect()
 }
 
-/// What a roster of ours says of a peer.
-pub(super) fn member(facts: Facts<'_>, attempt: u64, peer: &PeerId, seen: &Seen) -> Member {
+/// What a roster of ours says of a peer: weight 0 if it gets no position.
+pub(super) fn member(facts: Facts<'_>, attempt: u64, peer: &PeerId, seen: &PeerRecord) -> Member {
     let beat = &seen.beat;
     let able = is_able(facts, peer, seen) && !sits_out(facts, attempt, peer);
-    let weight = facts.slot.ready_of(peer, beat.incarnation).filter(|_| able).unwrap_or(0);
+    let ready = facts.slot.ready_of(peer, beat.incarnation).unwrap_or(0);
+    let weight = if able { ready } else { 0 };
     Member { peer: *peer, log: beat.log, incarnation: beat.incarnation, weight }
 }
 
-/// Whether a peer that is Ready can have a place in our roster of that attempt.
-pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
+/// Whether a peer that is Ready can have a position in our roster.
+pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
     seen.beat.direct
         && seen.beat.phase != Phase::Behind
-        && facts.step.roll.alive(peer, facts.step.now)
-        && !facts.is_going(peer)
-        && !facts.slot.lost.contains(facts.step, peer)
+        && facts.step.table.alive(peer, facts.step.now)
+        && !facts.is_revocation_due(peer)
+        && !facts.slot.conduct.is_lost(facts.step, peer)
         && !is_excused(facts, peer)
 }
 
-/// G4, G13: whether we have it on record that this peer costs attempts.
+/// G4, G5, G13: whether our own record of this peer's conduct denies it a position.
 fn is_excused(facts: Facts<'_>, peer: &PeerId) -> bool {
-    let late = facts.slot.lost.is_trouble(peer) && facts.keeps(Rule::G4);
-    // Two may lie of one: that costs a newcomer its place, not a voter.
-    let mute = !facts.names_voter(peer) && facts.slot.lost.is_accused(peer);
+    let late = facts.slot.conduct.is_offender(peer) && facts.keeps(Rule::G4);
+    // Two liars can accuse one peer: that costs a newcomer its position, but not a voter.
+    let mute = !facts.names_voter(peer) && facts.slot.conduct.is_accused(peer);
     late || (mute && facts.keeps(Rule::G5))
-        || ((facts.trouble.is_out(peer) || facts.stalls.is_out(peer)) && facts.keeps(Rule::G13))
+        || ((facts.offences.is_excluded(peer) || facts.suspicions.is_excluded(peer))
+            && facts.keeps(Rule::G13))
 }
 
-/// R40: once rings stall and nobody knows at whom, an even attempt tries one half, and the odd one
-/// after it the other. Who sits out carries what it learnt.
+/// R40: once rings stall and no peer can be blamed, an even attempt tries one half of the members,
+/// and the odd attempt after it the other half. A peer that sits out carries what it learnt.
 pub(super) fn sits_out(facts: Facts<'_>, attempt: u64, peer: &PeerId) -> bool {
-    let key = |k| order(Order::Ring, &facts.law.run, &facts.series().parent, k, peer);
-    let in_vain = facts.slot.series.stalled as usize + facts.slot.lost.spoilt(facts.step);
-    in_vain >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
+    let key = |k| order(Order::Ring, &facts.validator.run, &facts.series().parent, k, peer);
+    let failed = facts.slot.series.stalled as usize + facts.slot.conduct.failed_rings(facts.step);
+    failed >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
 }
 
-/// G5, G7: the newcomers of a roster with so many `voters`, of all that could have a place.
-pub(super) fn choose_guests(
+/// G5, G7: the newcomers of a roster with these `voters`, among all that could have a position.
+pub(super) fn choose_newcomers(
     facts: Facts<'_>,
     attempt: u64,
     voters: &[Member],
-    mut guests: Vec<Member>,
+    mut newcomers: Vec<Member>,
 ) -> Vec<Member> {
-    let key =
-        |m: &Member| order(Order::Ring, &facts.law.run, &facts.series().parent, attempt, &m.peer);
+    let key = |m: &Member| {
+        order(Order::Ring, &facts.validator.run, &facts.series().parent, attempt, &m.peer)
+    };
     if !facts.keeps(Rule::G5) {
-        return guests;
+        return newcomers;
     }
     let bounded = facts.bounds_newcomers();
     let mut most = if bounded { (voters.len() / 2).max(1) } else { MEMBERS_MAX };
     let idle = !voters.iter().any(|m| m.weight > 0);
-    if attempt > GUEST_ATTEMPTS {
-        // Nobody else has work: then one, another one at each attempt.
+    if attempt > NEWCOMER_ATTEMPTS {
+        // If no voter has work, one newcomer computes, another one at each attempt.
         most = usize::from(idle);
     } else if attempt > 1 && !idle {
         let accepted = |m: &Member| {
             facts.slot.ballots.values().any(|ballot| ballot.accepts.contains_key(&m.peer))
         };
-        guests.retain(accepted);
+        newcomers.retain(accepted);
     }
     if facts.keeps(Rule::G7) && bounded {
         most = most.min(newcomers_max(facts, voters.len()));
     }
-    let since = |m: &Member| facts.step.roll.peers.get(&m.peer).map(|seen| seen.since);
-    let trouble = |m: &Member| facts.trouble.count(&m.peer);
-    guests.sort_by_cached_key(|m| (trouble(m), since(m), key(m)));
-    let mut rest = guests.split_off(guests.len().min(most.div_ceil(2)));
-    rest.sort_by_cached_key(|m| (trouble(m), key(m)));
-    guests.extend(rest);
-    guests.truncate(most);
-    guests
+    let since = |m: &Member| facts.step.table.peers.get(&m.peer).map(|seen| seen.since);
+    let offences = |m: &Member| facts.offences.count(&m.peer);
+    newcomers.sort_by_cached_key(|m| (offences(m), since(m), key(m)));
+    let mut rest = newcomers.split_off(newcomers.len().min(most.div_ceil(2)));
+    rest.sort_by_cached_key(|m| (offences(m), key(m)));
+    newcomers.extend(rest);
+    newcomers.truncate(most);
+    newcomers
 }
 
-/// G7: the most newcomers beside so many old voters. They are voters next: where a third may lie, liars among them must
-/// not become a third at once.
+/// G7: the most newcomers in a roster with so many old voters. They are voters next, and where a
+/// third may lie, liars among them must not become a third at once.
 fn newcomers_max(facts: Facts<'_>, old: usize) -> usize {
-    if facts.law.quorum.prepares() { (old / 8).max(1) } else { old.saturating_sub(1).max(1) }
+    if facts.validator.quorum.prepares() { (old / 8).max(1) } else { old.saturating_sub(1).max(1) }
 }
 
-/// R35, R42: which of these members are no neighbours: a link between them broke in this epoch, or one of the
-/// two says that none joins them.
+/// R35, R42: the pairs of these members that must not be neighbours: a link between them broke in
+/// this epoch, or one of the two says that none joins them.
 pub(super) fn apart(facts: Facts<'_>, ring: &[Member]) -> BTreeSet<(PeerId, PeerId)> {
     let mut apart = facts.slot.broken.clone();
     if !facts.keeps(Rule::R42) {
@@ -190,15 +200,15 @@ pub(super) fn apart(facts: Facts<'_>, ring: &[Member]) -> BTreeSet<(PeerId, Peer
 
 // ---- what a voter demands ----------------------------------------------------------------------
 
-/// What every proposer can check before it proposes: breaking it is a fault (R4, R7, R8).
+/// What every proposer can check before it proposes; breaking it is a fault (R4, R7, R8).
 pub(super) fn check_roster(
     facts: Facts<'_>,
     proposer: PeerId,
     roster: &Roster,
 ) -> Result<(), RosterFault> {
-    facts.law.check_keep(roster)?;
+    facts.validator.check_keep(roster)?;
     facts.check_admitted(roster)?;
-    roster.adopt.iter().try_for_each(|receipt| facts.law.check_parts(&receipt.parts))?;
+    roster.adopt.iter().try_for_each(|receipt| facts.validator.check_parts(&receipt.parts))?;
     crate::history::lineage::check_sums(facts.weight_max, &roster.receipt(Digest::ZERO))?;
     let kept = roster.keep.iter().flat_map(|keep| &keep.members);
     let mut peers: Vec<_> = roster.members.iter().map(|m| m.peer).collect();
@@ -206,6 +216,8 @@ pub(super) fn check_roster(
     let distinct = peers.windows(2).all(|pair| pair[0] != pair[1]);
     let voter = |m: &Member| facts.voters().contains(&m.voter());
     let heard = |v: &Voter| roster.heard.iter().any(|heard| heard.voter == *v);
+    let majority = !facts.keeps(Rule::R7) || facts.validator.quorum.holds(facts.voters(), heard);
+    let beside = roster.adopt.as_ref().is_none_or(|r| r.series.is_beside(&facts.series()));
     let rules = [
         (roster.proposer == proposer, RosterFault::NotItsAuthor),
         (roster.member(&proposer).is_some(), RosterFault::NoMember),
@@ -217,22 +229,13 @@ pub(super) fn check_roster(
         (roster.members.iter().all(|m| m.weight > 0 || voter(m)), RosterFault::IdleNoVoter),
         (roster.members.iter().chain(kept).all(|m| declared(facts, m)), RosterFault::Undeclared),
         (!roster.is_free() || roster.ring().next().is_some(), RosterFault::RingOfNobody),
-        (
-            roster.attempt < 2
-                || facts.law.quorum.holds(facts.voters(), heard)
-                || !facts.keeps(Rule::R7),
-            RosterFault::NoMajority,
-        ),
-        (
-            roster.adopt.as_ref().is_none_or(|r| r.series.is_beside(&facts.series())),
-            RosterFault::OtherEpoch,
-        ),
+        (roster.attempt < 2 || majority, RosterFault::NoMajority),
+        (beside, RosterFault::OtherEpoch),
     ];
     rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))
 }
 
-/// Whether a member can have declared its weight. Only of ourselves is it known for sure: another
-/// peer may have told its proposer something else than us.
+/// Whether a member can have declared its weight. Only of ourselves is it known for sure: another peer may have declared something else to its proposer than to us.
 fn declared(facts: Facts<'_>, member: &Member) -> bool {
     let mine = facts.slot.frozen_weight();
     let is_me = member.peer == facts.me.peer && member.incarnation == facts.me.incarnation;
@@ -247,16 +250,13 @@ pub(super) fn check_newcomers(facts: Facts<'_>, roster: &Roster) -> Result<(), R
     let (old, new): (Vec<Member>, Vec<Member>) =
         roster.members.iter().partition(|m| facts.voters().contains(&m.voter()));
     let old_first = roster.members.first().is_some_and(|m| old.contains(m));
-    match () {
-        () if facts.bounds_newcomers() && new.len() > newcomers_max(facts, old.len()) => {
-            Err(RosterFault::ManyNewcomers)
-        }
-        () if !old_first => Err(RosterFault::NewcomerFirst),
-        () => Ok(()),
+    if facts.bounds_newcomers() && new.len() > newcomers_max(facts, old.len()) {
+        return Err(RosterFault::ManyNewcomers);
     }
+    if old_first { Ok(()) } else { Err(RosterFault::NewcomerFirst) }
 }
 
-/// G14: whether each Status is its author's, and the value what R8 makes of them.
+/// G14: whether each Status is its author's, and whether the value follows from them by R8.
 pub(super) fn check_heard(facts: Facts<'_>, roster: &Roster) -> Result<(), RosterFault> {
     if roster.attempt < 2 || !facts.keeps(Rule::G14) || !facts.keeps(Rule::R8) {
         return Ok(());
@@ -265,7 +265,7 @@ pub(super) fn check_heard(facts: Facts<'_>, roster: &Roster) -> Result<(), Roste
     let signed = |heard: &Heard| {
         let Heard { voter: Voter { peer, log }, done, holds_forced, signature } = *heard;
         let status = Status { series, log, attempt, done, holds_forced };
-        facts.law.signed(&peer, &Message::Status(status), &signature)
+        facts.validator.signed(&peer, &Message::Status(status), &signature)
     };
     let possible = |vote: &Ranked| vote.depth <= facts.slot.depth() && vote.attempt <= attempt;
     if !roster.heard.iter().all(|heard| heard.done.as_ref().is_none_or(possible)) {
@@ -274,12 +274,12 @@ pub(super) fn check_heard(facts: Facts<'_>, roster: &Roster) -> Result<(), Roste
     if !roster.heard.iter().all(signed) {
         return Err(RosterFault::UnsignedStatus);
     }
-    let adopts = roster.adopt.as_ref().map(|r| wire::receipt_digest(&facts.law.run, r));
+    let adopts = roster.adopt.as_ref().map(|r| wire::receipt_digest(&facts.validator.run, r));
     let votes = || roster.heard.iter().filter_map(|heard| heard.done);
     let rank = |vote: &Ranked| (vote.depth, vote.attempt);
     let Some(highest) = votes().map(|vote| rank(&vote)).max() else {
         let holds = roster.heard.iter().any(|heard| heard.holds_forced);
-        let forced = facts.slot.forced.as_ref().filter(|_| holds);
+        let forced = if holds { facts.slot.forced.as_ref() } else { None };
         let same = roster.adopt.as_ref() == forced;
         return if same { Ok(()) } else { Err(RosterFault::NotForced) };
     };
@@ -287,13 +287,13 @@ pub(super) fn check_heard(facts: Facts<'_>, roster: &Roster) -> Result<(), Roste
     if lawful { Ok(()) } else { Err(RosterFault::NotTheHighest) }
 }
 
-/// G6: whether a roster of somebody else leaves nobody out.
+/// G6: whether another voter's roster leaves no peer out.
 pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refusal> {
     if !roster.is_free() || !facts.is_voter() || !facts.keeps(Rule::G6) {
         return Ok(());
     }
     let has_place = |peer: &PeerId| roster.member(peer).is_some_and(|m| m.weight > 0);
-    let alive: Vec<(&PeerId, &Seen)> =
+    let alive: Vec<(&PeerId, &PeerRecord)> =
         facts.live(Question::TakesPart).filter(|(p, s)| is_alive(facts, p, s)).collect();
     if let Some((peer, _)) = alive.iter().find(|(peer, _)| roster.member(peer).is_none()) {
         return Err(Refusal::Lacks(**peer));
@@ -302,13 +302,14 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
     let ring: Vec<Member> = roster.ring().copied().collect();
     let apart = apart(facts, &roster.members);
     let seatless = |peer: &PeerId| !has_seat(&ring, *peer, &apart);
-    let excused = |peer: &PeerId, seen: &Seen| !is_able(facts, peer, seen) || seatless(peer);
+    let excused = |peer: &PeerId, seen: &PeerRecord| !is_able(facts, peer, seen) || seatless(peer);
     if let Some(left) = patience::patience_left(facts) {
-        let late = |peer: &PeerId, seen: &Seen| {
+        let late = |peer: &PeerId, seen: &PeerRecord| {
             facts.slot.ready_of(peer, seen.beat.incarnation).is_none()
                 && patience::is_not_awaited(facts, peer)
         };
-        let waits = |(peer, seen): &&(&PeerId, &Seen)| !excused(peer, seen) && !late(peer, seen);
+        let waits =
+            |(peer, seen): &&(&PeerId, &PeerRecord)| !excused(peer, seen) && !late(peer, seen);
         let mut all = alive.iter().filter(waits);
         let own = has_place(&me) || facts.leaving.is_some() || seatless(&me);
         if !own || !all.all(|(peer, _)| has_place(peer)) {
@@ -318,7 +319,7 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
         return Ok(());
     }
     let settled_in = facts.ask_time();
-    let settled = |peer: &PeerId, seen: &Seen| {
+    let settled = |peer: &PeerId, seen: &PeerRecord| {
         let declared = facts.slot.ready.get(peer);
         declared.is_some_and(|d| {
             d.incarnation == seen.beat.incarnation && facts.step.now.since(d.at) >= settled_in
@@ -333,16 +334,18 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
     if places < ready / SHARE { Err(Refusal::Places) } else { Ok(()) }
 }
 
-/// Whether a voter is so plainly alive that every proposer knows: heard since any loss of it.
-fn is_alive(facts: Facts<'_>, peer: &PeerId, seen: &Seen) -> bool {
-    // R19: one that has lost its log is another voter, or none yet.
+/// Whether a voter is so clearly alive that every proposer knows: it was heard since any report of
+/// its loss.
+fn is_alive(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
+    // R19: a voter that has lost its log is another voter, or none yet.
     facts.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
         && seen.beat.phase != Phase::Behind
-        && facts.place_of(peer, seen) != Place::Coming
-        && !facts.slot.lost.contains(facts.step, peer)
+        && facts.peer_status_of(peer, seen) != PeerStatus::Coming
+        && !facts.slot.conduct.is_lost(facts.step, peer)
 }
 
-/// R20: the place of an earlier start in the ring is gone with the delta.
+/// R20: whether we can still do what a roster expects of us: a position of an earlier start is lost
+/// with its delta.
 pub(super) fn stands_by(facts: Facts<'_>, roster: &Roster) -> bool {
     let lost = |m: &Member| m.weight > 0 && m.incarnation != facts.me.incarnation;
     !(roster.is_free() && roster.member(&facts.me.peer).is_some_and(lost))
@@ -350,8 +353,8 @@ pub(super) fn stands_by(facts: Facts<'_>, roster: &Roster) -> bool {
 
 // ---- whose word counts ------------------------------------------------------------------------
 
-/// G14: those heard who do not contradict themselves, and those who do: their word is no ground for a
-/// value.
+/// G14: the voters heard that do not contradict themselves, and those that do, whose Status is no
+/// ground for a value.
 pub(super) fn without_liars(
     facts: Facts<'_>,
     heard: Vec<Heard>,
@@ -361,18 +364,18 @@ pub(super) fn without_liars(
     heard.into_iter().partition(|h| !lies(h))
 }
 
-/// R8: who withholds what it votes for is not heard, where the rest is a majority.
-pub(super) fn without_mute(facts: Facts<'_>, heard: Vec<Heard>) -> Vec<Heard> {
+/// R8: leaves out the voters that withhold what they vote for, if the rest is a majority.
+pub(super) fn without_withholding(facts: Facts<'_>, heard: Vec<Heard>) -> Vec<Heard> {
     let delivers = |h: &&Heard| !facts.slot.withholds(&h.voter.peer);
     let rest: Vec<Heard> = heard.iter().filter(delivers).copied().collect();
     let names = |v: &Voter| rest.iter().any(|heard| heard.voter == *v);
-    if facts.law.quorum.holds(facts.voters(), names) { rest } else { heard }
+    if facts.validator.quorum.holds(facts.voters(), names) { rest } else { heard }
 }
 
-/// Who made trouble in the open epoch (G13).
-pub(super) fn troubled(facts: Facts<'_>) -> BTreeSet<PeerId> {
-    let accused = facts.slot.lost.accused().copied().collect::<BTreeSet<_>>();
+/// The peers that committed an offence in the open epoch (G13).
+pub(super) fn offenders(facts: Facts<'_>) -> BTreeSet<PeerId> {
+    let accused = facts.slot.conduct.accused().copied().collect::<BTreeSet<_>>();
     let newcomer = |peer: &PeerId| !facts.names_voter(peer);
-    let suspects = accused.into_iter().chain(facts.slot.stallers()).filter(newcomer);
-    facts.slot.lost.troubled().into_iter().chain(suspects).collect()
+    let suspects = accused.into_iter().chain(facts.slot.suspects()).filter(newcomer);
+    facts.slot.conduct.offenders().into_iter().chain(suspects).collect()
 }

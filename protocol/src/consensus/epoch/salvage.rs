@@ -1,21 +1,23 @@
-//! Repair: what a ring that did not end has finished is not computed again (R10, R30–R33).
+//! Salvage: what a ring finished before it failed is not computed again (R10, R30–R33).
 //!
-//! Each member knows which chunks it holds whole, with their owners' words, and says so in its `Report`.
-//! Who proposes a free roster keeps those that it can place: the ring computes the other blocks only,
-//! and every member fetches the kept chunks that it lacks from whoever holds them. The divisor of a
-//! chunk is that of the roster which computed it, for ever.
+//! Each member knows which chunks it holds whole, with their owners' seals, and lists them in its
+//! `Report`. The proposer of a free roster keeps those whose blocks it can place. Then the ring
+//! computes only the other blocks, and every member fetches the kept chunks that it lacks from
+//! their holders. The divisor of a chunk always stays that of the roster which computed it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::base::blocks::Blocks;
 use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
 use crate::message::seal::{SEAL_BYTES, Seal};
 use crate::message::wire;
 use crate::message::{HOLDERS_MAX, Keep, Kept, Member, Refusal, Report, Roster};
-use crate::ring::{Layout, Order, order};
+use crate::ring::order;
+use crate::ring::{Layout, Order};
 
-use super::{Facts, Rule};
+use super::Facts;
 
 /// Attempts of one series that keep chunks; guess: a death in each of them is rare.
 const KEEP_ATTEMPTS_MAX: u64 = 4;
@@ -23,20 +25,20 @@ const KEEP_ATTEMPTS_MAX: u64 = 4;
 /// Room that a roster must leave in a gossiped envelope: for signature, author and repeats.
 const ENVELOPE_ROOM: usize = 256;
 
-/// What is said of one chunk: each seal, and who holds what it seals.
+/// What is claimed of one chunk: each seal, with the peers that hold what it seals.
 type Claims = BTreeMap<[u8; SEAL_BYTES], (Seal, Vec<PeerId>)>;
 
-/// R10, R32: what a free roster with this ring keeps, of all that somebody heard holds.
+/// R10, R32: what a free roster with this ring keeps, of all that the peers heard hold.
 pub(super) fn choose_keep(
     facts: Facts<'_>,
     attempt: u64,
     reports: &BTreeMap<PeerId, Report>,
 ) -> Vec<Keep> {
-    // A peer that claims a chunk and does not serve it holds up a few attempts, not all.
+    // A peer that claims a chunk and does not serve it delays a few attempts, not all.
     if attempt > KEEP_ATTEMPTS_MAX {
         return Vec::new();
     }
-    let elements = facts.law.elements;
+    let elements = facts.validator.elements;
     let mut candidates = keepable(facts, attempt, reports);
     candidates.sort_by_key(|(roster, kept)| (Reverse(kept.blocks.len()), *roster, kept.chunk));
     let (mut covered, mut chosen) = (Blocks::default(), Vec::new());
@@ -46,7 +48,7 @@ pub(super) fn choose_keep(
             chosen.push((roster, kept));
         }
     }
-    // A ring has something to compute: one without would be a case of its own everywhere.
+    // A ring always computes something; a roster without a ring would be a special case everywhere.
     if covered == Blocks::all(elements) {
         chosen.pop();
     }
@@ -63,7 +65,7 @@ pub(super) fn choose_keep(
     keeps.into_values().collect()
 }
 
-/// Every chunk that is held and can be placed, each with its roster, which is known here.
+/// Every chunk that is held and whose blocks are known, each with its roster.
 fn keepable(
     facts: Facts<'_>,
     attempt: u64,
@@ -71,7 +73,7 @@ fn keepable(
 ) -> Vec<(Digest, Kept)> {
     let mut held: BTreeMap<(Digest, u32), Claims> = BTreeMap::new();
     let theirs = reports.iter().flat_map(|(peer, s)| s.chunks.iter().map(|f| (*peer, *f)));
-    let ours = facts.slot.remains.all().map(|finished| (facts.me.peer, finished));
+    let ours = facts.slot.chunks.all().map(|finished| (facts.me.peer, finished));
     for (peer, finished) in theirs.chain(ours) {
         let same = held.entry((finished.roster, finished.chunk)).or_default();
         let seal = finished.seal;
@@ -83,8 +85,8 @@ fn keepable(
     let place = |((roster, chunk), claims)| {
         Some((roster, candidate(facts, attempt, roster, chunk, claims)?))
     };
-    let remains = &facts.slot.remains;
-    held.into_iter().filter(|(at, _)| remains.may_be_had(at)).filter_map(place).collect()
+    let chunks = &facts.slot.chunks;
+    held.into_iter().filter(|(at, _)| chunks.is_available(at)).filter_map(place).collect()
 }
 
 fn candidate(
@@ -99,16 +101,16 @@ fn candidate(
         return None;
     }
     let known = ballot.roster.as_ref().filter(|known| known.series.is_beside(&facts.series()))?;
-    let layout = Layout::of(known, facts.law.elements)?;
+    let layout = Layout::of(known, facts.validator.elements)?;
     let index = usize::try_from(chunk).ok().filter(|c| *c < layout.cut().members())?;
     let blocks = layout.chunk(index);
     let owner = known.ring().nth(layout.cut().owner(index))?.peer;
-    let (key, run) = (&facts.law.key, &facts.law.run);
+    let (key, run) = (&facts.validator.key, &facts.validator.run);
     let mut good =
         claims.into_values().filter(|(seal, _)| seal.is_of(&owner, key, run, &roster, chunk));
-    let (seal, mut holders) = good.next().filter(|_| !blocks.is_empty())?;
-    // R11: two values of one chunk, both signed, and nothing tells which one is right.
-    if good.next().is_some() {
+    let (seal, mut holders) = good.next()?;
+    // R11: two values of one chunk, both signed, and nothing shows which one is right.
+    if good.next().is_some() || blocks.is_empty() {
         return None;
     }
     let parent = &facts.series().parent;
@@ -132,9 +134,10 @@ pub(super) fn fit(facts: Facts<'_>, roster: &mut Roster) {
     }
 }
 
-/// R32: whether a roster keeps chunks of rings that opened, and where these stood.
+/// R32: whether a roster keeps only chunks of rings that opened, with the members and blocks that
+/// these had.
 pub(super) fn check_kept(facts: Facts<'_>, roster: &Roster) -> Result<(), Refusal> {
-    let elements = facts.law.elements;
+    let elements = facts.validator.elements;
     for keep in &roster.keep {
         if !has_opened(facts, &keep.roster) && facts.keeps(Rule::R32) {
             return Err(Refusal::Unproven);
@@ -154,12 +157,13 @@ pub(super) fn check_kept(facts: Facts<'_>, roster: &Roster) -> Result<(), Refusa
     Ok(())
 }
 
-/// Whether we know that the ring of a roster opened (R5): in this series, or in one that it descends from.
+/// Whether we know that the ring of a roster opened (R5): in this series, or in one that it
+/// descends from.
 pub(super) fn has_opened(facts: Facts<'_>, digest: &Digest) -> bool {
     let Some(ballot) = facts.slot.ballots.get(digest) else { return false };
     let Some(roster) = &ballot.roster else { return false };
     let accepted = ballot.accepts.keys().copied().collect();
     let chain = facts.slot.chain();
     let voters = chain.iter().find(|(series, _)| *series == roster.series);
-    voters.is_some_and(|(_, voters)| facts.law.ring_opens(roster, voters, &accepted))
+    voters.is_some_and(|(_, voters)| facts.validator.ring_opens(roster, voters, &accepted))
 }

@@ -1,45 +1,47 @@
-//! Who sits beside whom in a ring: no two neighbours are *apart* (R35, R42).
+//! The order of a ring: no two neighbours are *apart* (R35, R42).
 //!
-//! Two members are apart where a link between them broke in this epoch, or where one of them says that no
-//! direct connection joins them. A ring is a Hamiltonian cycle of the graph of those that are not apart. Of few
-//! members the largest one is found exactly, by the recurrence over sets of Held and Karp (1962); of more by
-//! inserting one after another, who is apart from fewest first, then by one pass of 2-opt exchanges.
+//! Two members are apart if a link between them broke in this epoch, or if one of them says that no
+//! direct connection joins them. A ring is a Hamiltonian cycle of the graph of the members that are
+//! not apart. For few members the largest one is found exactly, by the recurrence over sets of Held
+//! and Karp (1962). For more, members are inserted one after another, those that are apart from
+//! fewest first, followed by one pass of 2-opt exchanges.
 //!
-//! Who finds no seat could not be put between any two neighbours of the ring either: acceptors check that.
+//! A member without a seat could not be put between any two neighbours of the ring either;
+//! acceptors check that.
 
 use std::collections::BTreeSet;
 
 use crate::base::id::PeerId;
 use crate::message::Member;
 
-/// Up to so many members the largest ring is found: 2^n sets, of n ends each.
+/// Up to this many members the largest ring is found exactly: 2^n sets, with n ends each.
 const EXACT_MAX: usize = 12;
 
-/// An unordered pair.
+/// The unordered pair of two peers.
 pub(super) fn pair(a: PeerId, b: PeerId) -> (PeerId, PeerId) {
     if a < b { (a, b) } else { (b, a) }
 }
 
-/// Members in an order in which no two neighbours are apart, and those without a seat. As many as can be
-/// found have one, newcomers last; of equals those that come first in `all`, whose order is another one in each epoch.
+/// The members in an order in which no two neighbours are apart, and the members without a seat. As
+/// many as can be found have a seat, voters before newcomers. Among equals, those that come first
+/// in `all` do; that order is another one in each epoch.
 pub(super) fn seat(
     all: Vec<Member>,
-    is_guest: impl Fn(&Member) -> bool,
+    is_newcomer: impl Fn(&Member) -> bool,
     apart: &BTreeSet<(PeerId, PeerId)>,
 ) -> (Vec<Member>, Vec<Member>) {
-    let table = Table::new(&all, is_guest, apart);
-    let ring = match () {
-        () if table.degree.iter().all(|degree| *degree == 0) => return (all, Vec::new()),
-        () if all.len() <= EXACT_MAX => table.largest(),
-        () => table.inserted(),
-    };
+    let table = Table::new(&all, is_newcomer, apart);
+    if table.degree.iter().all(|degree| *degree == 0) {
+        return (all, Vec::new());
+    }
+    let ring = if all.len() <= EXACT_MAX { table.largest() } else { table.inserted() };
     let at = |index: &usize| all.get(*index).copied();
     let seated = ring.iter().filter_map(at).collect();
     let rest = (0..all.len()).filter(|index| !ring.contains(index));
     (seated, rest.filter_map(|index| at(&index)).collect())
 }
 
-/// Whether a ring has two neighbours between whom `member` could sit.
+/// Whether a ring has two neighbours between which `member` could sit.
 pub(super) fn has_seat(
     ring: &[Member],
     member: PeerId,
@@ -50,18 +52,18 @@ pub(super) fn has_seat(
     ring.is_empty() || ring.iter().zip(next).any(|(a, b)| fits(a) && fits(b))
 }
 
-/// Who is apart, by index.
+/// Which members are apart, by index in the list of all.
 struct Table {
     apart: Vec<Vec<bool>>,
-    /// From how many others each one is apart.
+    /// From how many others each member is apart.
     degree: Vec<usize>,
-    guest: Vec<bool>,
+    newcomer: Vec<bool>,
 }
 
 impl Table {
     fn new(
         all: &[Member],
-        is_guest: impl Fn(&Member) -> bool,
+        is_newcomer: impl Fn(&Member) -> bool,
         pairs: &BTreeSet<(PeerId, PeerId)>,
     ) -> Self {
         let row = |a: &Member| -> Vec<bool> {
@@ -70,7 +72,7 @@ impl Table {
         let apart: Vec<Vec<bool>> = all.iter().map(row).collect();
         let count = |row: &Vec<bool>| row.iter().filter(|is_apart| **is_apart).count();
         let degree = apart.iter().map(count).collect();
-        Self { apart, degree, guest: all.iter().map(is_guest).collect() }
+        Self { apart, degree, newcomer: all.iter().map(is_newcomer).collect() }
     }
 
     fn joins(&self, a: usize, b: usize) -> bool {
@@ -79,7 +81,8 @@ impl Table {
 
     /// The ring of most voters, then of most members, then of those that come first.
     ///
-    /// ends(S ∪ {j}) ∋ j  if some i ∈ ends(S) is not apart from j, where each path begins at the least of S.
+    /// ends(S ∪ {j}) ∋ j  if some i ∈ ends(S) is not apart from j, where each path begins at the
+    /// least of S.
     fn largest(&self) -> Vec<usize> {
         let count = self.degree.len();
         let mut ends = vec![0_u32; 1 << count];
@@ -96,7 +99,8 @@ impl Table {
                 }
             }
             if members(here).any(|end| self.joins(end, first)) {
-                let voters = (0..count).filter(|i| set & (1 << i) != 0 && !self.guest[*i]).count();
+                let voters =
+                    (0..count).filter(|i| set & (1 << i) != 0 && !self.newcomer[*i]).count();
                 best = best.max((voters, set.count_ones(), set.reverse_bits(), set));
             }
         }
@@ -113,11 +117,11 @@ impl Table {
         ring
     }
 
-    /// A ring to which nobody can be added between two neighbours.
+    /// A ring into which no further member fits between two neighbours.
     fn inserted(&self) -> Vec<usize> {
         let mut waiting: Vec<usize> = (0..self.degree.len()).collect();
         let apart = |i: usize| self.degree[i] > 0;
-        waiting.sort_by_key(|i| (apart(*i) && self.guest[*i], self.degree[*i], *i));
+        waiting.sort_by_key(|i| (apart(*i) && self.newcomer[*i], self.degree[*i], *i));
         let mut ring = Vec::new();
         self.insert_all(&mut ring, &mut waiting);
         waiting.retain(|member| !self.exchange(&mut ring, *member));
@@ -125,7 +129,7 @@ impl Table {
         ring
     }
 
-    /// Inserts whoever fits somewhere, until nobody does.
+    /// Inserts members that fit somewhere, until none does.
     fn insert_all(&self, ring: &mut Vec<usize>, waiting: &mut Vec<usize>) {
         let mut before = usize::MAX;
         while waiting.len() < before {
@@ -145,7 +149,7 @@ impl Table {
         true
     }
 
-    /// 2-opt: … a b … c d … becomes … a member c … b d …, where no two neighbours are apart then.
+    /// 2-opt: … a b … c d … becomes … a member c … b d …, if no two neighbours are apart then.
     fn exchange(&self, ring: &mut Vec<usize>, member: usize) -> bool {
         let count = ring.len();
         for a in 0..count.saturating_sub(1) {
@@ -165,7 +169,7 @@ impl Table {
     }
 }
 
-/// The indices of a set of bits.
+/// The indices of the bits that are set.
 fn members(set: u32) -> impl Iterator<Item = usize> {
     (0..32).filter(move |index| set & (1 << index) != 0)
 }
@@ -194,7 +198,7 @@ mod tests {
         (names(&ring), names(&rest))
     }
 
-    /// No two neighbours are apart, and nobody who is left out fits anywhere.
+    /// No two neighbours are apart, and no member that is left out fits anywhere.
     fn assert_sound(ring: &[Member], rest: &[Member], apart: &BTreeSet<(PeerId, PeerId)>) {
         let next = ring.iter().cycle().skip(1);
         for (a, b) in ring.iter().zip(next) {
@@ -212,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn r35_in_a_ring_of_three_the_later_of_a_pair_that_is_apart_has_no_place() {
+    fn r35_in_a_ring_of_three_the_later_of_a_pair_that_is_apart_has_no_seat() {
         assert_eq!(seated(3, &[(0, 2)]), (vec![0, 1], vec![2]));
         assert_eq!(seated(2, &[(0, 1)]), (vec![0], vec![1]));
     }
 
     #[test]
-    fn r35_who_is_in_most_pairs_that_are_apart_has_no_place() {
+    fn r35_the_member_in_most_pairs_that_are_apart_has_no_seat() {
         assert_eq!(seated(3, &[(0, 1), (0, 2)]), (vec![1, 2], vec![0]));
     }
 
@@ -226,26 +230,26 @@ mod tests {
     fn r42_two_that_only_dial_out_sit_between_two_others() {
         let (ring, rest) = seated(4, &[(0, 1)]);
         assert_eq!((ring.len(), rest), (4, vec![]));
-        // A ring of four in which only one order is possible.
+        // Only one order of this ring of four is possible.
         let (ring, rest) = seated(4, &[(0, 2), (1, 3)]);
         assert_eq!((ring.len(), rest), (4, vec![]));
     }
 
     #[test]
     fn r42_a_newcomer_puts_no_voter_out() {
-        let guests = |m: &Member| m.peer.0[0] >= 2;
+        let newcomers = |m: &Member| m.peer.0[0] >= 2;
         let pairs = apart(&[(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4)]);
-        let (ring, rest) = seat((0..5).map(member).collect(), guests, &pairs);
+        let (ring, rest) = seat((0..5).map(member).collect(), newcomers, &pairs);
         assert_eq!((names(&ring), names(&rest)), (vec![0, 1], vec![2, 3, 4]));
     }
 
     #[test]
-    fn r42_as_many_that_only_dial_out_as_others_all_have_a_place() {
+    fn r42_as_many_that_only_dial_out_as_others_all_have_a_seat() {
         let pairs: Vec<(u8, u8)> =
             (0..100).flat_map(|a| (0..a).map(move |b| (2 * a, 2 * b))).collect();
         let (ring, rest) = seated(200, &pairs);
         assert_eq!((ring.len(), rest.len()), (200, 0));
-        // One more than there are others: one of them has none.
+        // One more than there are others, so one of them has no seat.
         let more: Vec<(u8, u8)> = (0..101).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
         let (ring, rest) = seated(201, &more);
         assert_eq!((ring.len(), rest.len()), (200, 1));
@@ -266,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_are_not_apart_keep_their_order() {
+    fn members_that_are_not_apart_keep_their_order() {
         let ring: Vec<_> = (0..200).map(member).collect();
         assert_eq!(seat(ring.clone(), |_| false, &BTreeSet::new()).0, ring);
     }

@@ -1,4 +1,4 @@
-//! What lives as long as one series of an epoch: a Regroup that opens makes it anew.
+//! The state that lives as long as one series of an epoch: a Regroup that opens creates it anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,44 +7,45 @@ use crate::base::id::{Digest, PeerId};
 use crate::base::sign::{Signature, Verified};
 use crate::base::time::Time;
 use crate::machine::event::Progress;
-use crate::machine::table::Seen;
+use crate::machine::table::PeerRecord;
 use crate::message::{Heard, Link, Message, Report, Series, Status, Voter};
 
 use super::gathering::Gathering;
 use super::ground::Grounds;
 
-/// One series.
+/// What is known of the open series.
 #[derive(Clone, Debug)]
 pub(super) struct SeriesState {
     pub(super) name: Series,
     pub(super) voters: Vec<Voter>,
     pub(super) entered: Time,
     pub(super) stage: Stage,
-    /// Highest attempt seen from anyone.
+    /// The highest attempt seen from any voter.
     pub(super) attempt_seen: u64,
     pub(super) asking: Option<Asking>,
-    /// Whose roster our last Status waits for (G2).
+    /// The roster that our last Status waits for (G2).
     pub(super) awaited: Option<Awaited>,
     /// The highest attempt for which each voter gave a Status.
     pub(super) answered: BTreeMap<PeerId, u64>,
     pub(super) gathering: Gathering,
-    /// When everyone was Ready, or the grace had passed: turns count from here.
+    /// When every awaited peer was Ready, or the grace had passed; turns count from here.
     pub(super) turn_since: Option<Time>,
-    /// Rings that did not end in time although nobody was lost (R40).
+    /// Rings that missed their deadline although no member was lost (R40).
     pub(super) stalled: u32,
-    /// The values that we have adopted, by update, and whose votes they were (R8).
+    /// The values that we have adopted, by update, with the peers that voted for them (R8).
     pub(super) adopted: BTreeMap<Digest, Adopted>,
-    /// The peers that refuse for ever, since they have joined a Regroup of this series (R13).
+    /// The peers that refuse everything in this series, since they have joined a Regroup of it
+    /// (R13).
     pub(super) closed: BTreeSet<PeerId>,
     /// When each peer's message of each kind was last answered.
     pub(super) replied: BTreeMap<(PeerId, Reply), Time>,
     pub(super) fetching: Option<Digest>,
     pub(super) fetch_after: Time,
     pub(super) repeat_at: Time,
-    pub(super) stuck_told: bool,
+    pub(super) stuck_reported: bool,
 }
 
-/// A message to which a repeated one is answered.
+/// The kinds of message that we answer when they are repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reply {
     Query,
@@ -55,38 +56,39 @@ pub(super) enum Reply {
     Join,
 }
 
-/// Where a series stands.
+/// How far the series is. Each variant holds the data that exists in that stage.
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
-    /// No roster yet. `patience`: when to ask, after rosters were seen that leave us out.
+    /// No roster is accepted yet. `patience` is when to ask, set once rosters were seen that leave
+    /// us out.
     Idle { patience: Option<Time> },
-    /// An attempt is under way: its roster is accepted.
+    /// An attempt is under way: its roster is accepted. `until` ends its present progress.
     Open { roster: Digest, progress: Progress, until: Time },
-    /// The next attempt is due, by whose turn comes first after `since`.
+    /// The next attempt is due; the peers take turns from `since` on.
     Recover { attempt: u64, since: Time },
     /// Bound to a Regroup that has not opened.
     Joined { regroup: Digest, until: Time },
-    /// A certificate is in hand.
+    /// A certificate is in hand, and the update may still be on its way.
     Decided(Box<Decided>),
-    /// The outer step runs.
+    /// The caller takes the outer step.
     Applying(Box<Decided>),
 }
 
-/// A question to the voters before an attempt (R7).
+/// Our Query to the voters before an attempt (R7), with the answers so far.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
     pub(super) attempt: u64,
     pub(super) until: Time,
     pub(super) statuses: BTreeMap<PeerId, (Status, Signature)>,
-    /// What goes with each Status.
+    /// The Reports that go with the Statuses.
     pub(super) reports: BTreeMap<PeerId, Report>,
     pub(super) query: Arc<Verified<Message>>,
 }
 
-/// A roster that is waited for (G2).
+/// A roster that is waited for since we promised its attempt (G2).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Awaited {
-    /// Whom our Status was given to.
+    /// The peer that got our Status.
     pub(super) proposer: PeerId,
     pub(super) attempt: u64,
     pub(super) until: Time,
@@ -95,17 +97,17 @@ pub(super) struct Awaited {
 /// A value that we have chosen to adopt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Adopted {
-    /// The peers that have told us that they voted for it.
+    /// The peers that said in a Status that they voted for it.
     pub(super) from: BTreeSet<PeerId>,
     /// Whether a roster that adopts it ended without its bytes.
     pub(super) missed: bool,
 }
 
-/// A decided epoch, on its way to be applied.
+/// A decided epoch, before and while its outer step is taken.
 #[derive(Clone, Debug)]
 pub(super) struct Decided {
     pub(super) link: Link,
-    /// Digest of the roster of its certificate.
+    /// Digest of the roster in its certificate.
     pub(super) roster: Digest,
     /// Until when the Dones of other holders are awaited (R17).
     pub(super) until: Time,
@@ -150,21 +152,21 @@ impl SeriesState {
             fetching: None,
             fetch_after: now,
             repeat_at: now,
-            stuck_told: false,
+            stuck_reported: false,
         }
     }
 
-    /// The attempt that is due, where one has failed before `attempt`.
+    /// The attempt that is due after a failure, at least `attempt`; never 1.
     pub(super) fn attempt_due(&self, attempt: u64) -> u64 {
         attempt.max(self.attempt_seen.saturating_add(1)).max(2)
     }
 
-    /// Whether the attempt of `roster` is under way, and has come so far.
+    /// Whether the attempt of `roster` is under way, and has made exactly this progress.
     pub(super) fn is_at(&self, roster: Digest, progress: Progress) -> bool {
         matches!(self.stage, Stage::Open { roster: open, progress: at, .. } if (open, at) == (roster, progress))
     }
 
-    pub(super) fn has_closed(&self, seen: &Seen, who: &Voter) -> bool {
+    pub(super) fn has_closed(&self, seen: &PeerRecord, who: &Voter) -> bool {
         seen.beat.joined.is_some() || seen.beat.closed || self.closed.contains(&who.peer)
     }
 }

@@ -1,4 +1,5 @@
-//! What lives as long as one epoch: entering the next one makes it anew, and nothing else resets any of it.
+//! The state that lives as long as one epoch: entering the next one creates it anew, and nothing
+//! else resets any of it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,52 +11,50 @@ use crate::message::{
 };
 
 use super::ballot::Ballot;
-use super::debts::Debts;
+use super::chunks::FinishedChunks;
+use super::conduct::Conduct;
 use super::ground::Grounds;
-use super::held::Held;
-use super::loss::Losses;
-use super::remains::Remains;
+use super::missed_replies::MissedReplies;
 use super::series::{Adopted, SeriesState};
+use super::updates::StoredUpdates;
 
-/// One epoch.
+/// What is known of the open epoch.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
-    /// What it follows on.
     pub(super) head: Head,
     /// The voters that the last receipt names.
     pub(super) base: Vec<Voter>,
     pub(super) began: Time,
     pub(super) frozen: Option<Frozen>,
-    /// The peers that are Ready (R31).
+    /// What each peer that is Ready has declared (R31).
     pub(super) ready: BTreeMap<PeerId, Declared>,
     pub(super) ballots: BTreeMap<Digest, Ballot>,
-    /// The Regroups that have led to the open series.
+    /// The Regroups that have led to the open series, in order.
     pub(super) openings: Vec<Opening>,
-    /// The series that we have been in, ours last.
+    /// The series of this epoch that we have been in, the open one last.
     pub(super) chain: Vec<Series>,
-    /// The value that a Regroup brought along.
+    /// The value that a Regroup brought along (R13).
     pub(super) forced: Option<Receipt>,
     /// The votes that are proven to us (R8).
     pub(super) grounds: Grounds,
-    /// Ring neighbours reported lost.
-    pub(super) lost: Losses,
-    /// Who owes a word (G9).
-    pub(super) debts: Debts,
-    /// Voters that somebody else has heard (G6).
-    pub(super) vouched: BTreeSet<PeerId>,
+    /// Ring neighbours reported lost, and members that did not accept.
+    pub(super) conduct: Conduct,
+    /// Replies that voters have missed (G9).
+    pub(super) missed_replies: MissedReplies,
+    /// Voters that another peer has reported as alive (G6).
+    pub(super) reported_alive: BTreeSet<PeerId>,
     pub(super) failures: Failures,
-    /// Pairs whose link is broken although both live (R35).
+    /// Pairs whose link broke although both are alive (R35).
     pub(super) broken: BTreeSet<(PeerId, PeerId)>,
-    pub(super) held: Held,
-    pub(super) remains: Remains,
-    /// Decided values whose bytes nobody serves (R25).
+    pub(super) updates: StoredUpdates,
+    pub(super) chunks: FinishedChunks,
+    /// Receipts of decided values whose bytes nobody serves (R25).
     pub(super) unserved: BTreeSet<Digest>,
-    /// The roster that somebody else's `Commit` decided for us.
+    /// The roster that another peer's `Commit` decided for us.
     pub(super) commit_heard: Option<Digest>,
     pub(super) series: SeriesState,
 }
 
-/// A delta that is frozen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frozen {
     pub(super) weight: u64,
@@ -63,12 +62,12 @@ pub(super) struct Frozen {
     pub(super) at: Time,
 }
 
-/// What has come to nothing in the open epoch.
+/// Attempts and waits of the open epoch that failed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failures {
-    /// Waits for a voter's roster, and its attempts, that came to nothing (G3).
+    /// By voter: promises to it that no roster followed, and its attempts that failed (G3).
     pub(super) of: BTreeMap<PeerId, u32>,
-    /// Attempts in which we took part, and waits of ours: all timers double with each (R39).
+    /// Attempts in which we took part, and waits of ours; all timers double with each (R39).
     pub(super) here: u32,
 }
 
@@ -77,19 +76,18 @@ impl Failures {
         self.here = self.here.saturating_add(1);
     }
 
-    /// b: doubles with each deadline that has passed here, so that attempts outlast any real delay (R39).
-    /// No number that others name counts (G2).
+    /// b: doubles with each deadline that has passed here, so that attempts outlast any real delay
+    /// (R39). No number that others name counts (G2).
     pub(super) fn back_off(&self) -> u32 {
         1 << self.here.min(super::timing::DOUBLINGS_MAX)
     }
 }
 
-/// What a peer has declared.
+/// The `Ready` of one peer, as first heard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Declared {
     pub(super) incarnation: u64,
     pub(super) weight: u64,
-    /// When that was first heard.
     pub(super) at: Time,
 }
 
@@ -97,10 +95,10 @@ pub(super) struct Declared {
 /// proposer.
 const BALLOTS_MAX: usize = 512;
 
-/// The most rosters that are remembered although they are known only from votes on them.
+/// The most rosters that are remembered although only votes on them are known.
 const UNKNOWN_MAX: usize = 128;
 
-/// Peers named in one fetch.
+/// The most peers that one fetch names.
 const ASKED_MAX: usize = 32;
 
 impl Slot {
@@ -118,13 +116,13 @@ impl Slot {
             chain: vec![series],
             forced: None,
             grounds: Grounds::default(),
-            lost: Losses::default(),
-            debts: Debts::default(),
-            vouched: BTreeSet::new(),
+            conduct: Conduct::default(),
+            missed_replies: MissedReplies::default(),
+            reported_alive: BTreeSet::new(),
             failures: Failures::default(),
             broken: BTreeSet::new(),
-            held: Held::default(),
-            remains: Remains::default(),
+            updates: StoredUpdates::default(),
+            chunks: FinishedChunks::default(),
             unserved: BTreeSet::new(),
             commit_heard: None,
             series: SeriesState::new(now, series, voters),
@@ -141,13 +139,13 @@ impl Slot {
         self.series = SeriesState::new(now, series, voters);
     }
 
-    /// A roster, if its body is known.
+    /// The body of a roster, if it is known.
     pub(super) fn roster(&self, digest: &Digest) -> Option<&std::sync::Arc<Roster>> {
         self.ballots.get(digest).and_then(|ballot| ballot.roster.as_ref())
     }
 
-    /// The ballot of a roster. Where there is no room, one of the lowest attempt gives way that does not
-    /// bind `me`.
+    /// The ballot of a roster. A full table drops a ballot of the lowest attempt that does not bind
+    /// `me`.
     pub(super) fn ballot(&mut self, me: &PeerId, digest: Digest) -> &mut Ballot {
         if self.ballots.len() >= BALLOTS_MAX && !self.ballots.contains_key(&digest) {
             let binds = |b: &Ballot| b.accepts.contains_key(me) || b.dones.contains_key(me);
@@ -158,21 +156,23 @@ impl Slot {
         self.ballots.entry(digest).or_default()
     }
 
-    /// The ballot that somebody votes on, if its roster is known, or there is room to wait for it.
+    /// The ballot of a roster that a peer votes on, if the roster is known or there is room to wait
+    /// for it.
     pub(super) fn ballot_voted_on(&mut self, me: &PeerId, digest: Digest) -> Option<&mut Ballot> {
         let unknown = |ballot: &&Ballot| ballot.roster.is_none();
         let room = || self.ballots.values().filter(unknown).count() < UNKNOWN_MAX;
         (self.ballots.contains_key(&digest) || room()).then(|| self.ballot(me, digest))
     }
 
-    /// Who was named with a place in a roster of this epoch.
+    /// The peers that had a ring position in any roster of this epoch.
     pub(super) fn members_seen(&self) -> BTreeSet<PeerId> {
         let rosters = self.ballots.values().filter_map(|ballot| ballot.roster.as_ref());
         rosters.flat_map(|roster| roster.ring()).map(|member| member.peer).collect()
     }
 
-    /// The peers that may have an update: those that voted for it, the proposers of rosters that
-    /// adopt it and the voters whom these have heard, and all voters if a Regroup forces it.
+    /// The peers that may have an update: those that voted for it or prepared it, the proposers of
+    /// rosters that adopt it with the voters that these have heard, and all voters if a Regroup
+    /// forces it.
     pub(super) fn holders(&self, me: PeerId, update: Digest) -> Vec<PeerId> {
         let mut from: Vec<PeerId> = Vec::new();
         for ballot in self.ballots.values() {
@@ -197,7 +197,7 @@ impl Slot {
         from
     }
 
-    /// G14: a voter that says in a Status that it has not voted as it did. Both are signed by it.
+    /// G14: whether a Status denies a vote of its author that we hold; the author signed both.
     pub(super) fn contradicts(&self, heard: &Heard, attempt: u64) -> bool {
         let rank = heard.done.map_or(0, |vote| vote.attempt);
         let ballots = self.ballots.values();
@@ -230,8 +230,8 @@ impl Slot {
         rosters.any(|other| start(other) == start(roster))
     }
 
-    /// The update of a roster, as far as we know: what a quorum holds, our own ring gave or it adopts, or what others
-    /// hold or have voted for.
+    /// The update of a roster, as far as we know: what a quorum holds, else what our own ring
+    /// computed, what the roster adopts, what others voted for, or what most others hold.
     pub(super) fn value(&self, rule: QuorumRule, digest: Digest) -> Option<Digest> {
         let ballot = self.ballots.get(&digest)?;
         let prepared = ballot.most_prepared();
@@ -244,9 +244,9 @@ impl Slot {
         ballot.computed.or_else(adopted).or_else(voted).or(prepared)
     }
 
-    /// The finished chunks that a `Report` names: of the latest rings, where they are too many.
+    /// The finished chunks that a `Report` names; if there are too many, those of the latest rings.
     pub(super) fn finished(&self) -> Vec<Finished> {
-        let mut all: Vec<Finished> = self.remains.all().collect();
+        let mut all: Vec<Finished> = self.chunks.all().collect();
         let attempt = |f: &Finished| self.roster(&f.roster).map_or(0, |roster| roster.attempt);
         all.sort_by_key(|finished| Reverse(attempt(finished)));
         all.truncate(CHUNKS_MAX);
@@ -257,9 +257,9 @@ impl Slot {
         self.ready.values().map(|declared| declared.at).min()
     }
 
-    /// Who was in every ring of this epoch that was lost, and in none that ended: when one member is silent,
-    /// all of them blame their neighbours at once.
-    pub(super) fn stallers(&self) -> BTreeSet<PeerId> {
+    /// The peers that were in every lost ring of this epoch and in none that ended. When one member
+    /// is silent, all members blame their neighbours at once, so the reports do not identify it.
+    pub(super) fn suspects(&self) -> BTreeSet<PeerId> {
         let ring = |ballot: &Ballot| -> BTreeSet<PeerId> {
             ballot.roster.iter().flat_map(|r| r.ring()).map(|member| member.peer).collect()
         };
@@ -271,21 +271,20 @@ impl Slot {
         lost.difference(&ended).copied().collect()
     }
 
-    /// Whether a ring of this epoch was lost.
     pub(super) fn any_ring_lost(&self) -> bool {
         self.ballots.values().any(Ballot::is_ring_lost)
     }
 
-    /// Whether nobody has accepted, or voted for, anything in this epoch that we know of.
+    /// Whether we have accepted nothing in this epoch, and know of no vote in it.
     pub(super) fn is_untouched(&self, me: &PeerId) -> bool {
         let touched = |ballot: &Ballot| ballot.accepts.contains_key(me) || !ballot.dones.is_empty();
         !self.ballots.values().any(touched)
     }
 
-    /// R8: whether it votes for what it does not deliver.
+    /// R8: whether a peer votes for an update that it does not deliver.
     pub(super) fn withholds(&self, peer: &PeerId) -> bool {
         let missing = |(update, adopted): (&Digest, &Adopted)| {
-            adopted.missed && adopted.from.contains(peer) && !self.held.is_here(update)
+            adopted.missed && adopted.from.contains(peer) && !self.updates.is_stored(update)
         };
         self.series.adopted.iter().any(missing)
     }

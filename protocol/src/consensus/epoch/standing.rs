@@ -1,4 +1,4 @@
-//! Where the machine stands: what heartbeats, people and the machines beside it ask.
+//! What the open epoch shows to others: to heartbeats, people and the other machines.
 
 use crate::base::id::{Digest, PeerId};
 use crate::machine::event::Progress;
@@ -9,19 +9,19 @@ use super::State;
 use super::series::Stage;
 
 impl State {
-    /// The head that the open epoch follows.
+    /// The head that the open epoch follows on.
     #[must_use]
     pub fn head(&self) -> Head {
         self.slot.head
     }
 
-    /// The series that we are in.
+    /// The series that we are in: the present configuration of voters.
     #[must_use]
     pub fn series(&self) -> Series {
         self.slot.series.name
     }
 
-    /// Who decides it.
+    /// The voters that decide the open epoch.
     #[must_use]
     pub fn voters(&self) -> &[Voter] {
         &self.slot.series.voters
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// The same once it is on disk, with the update: what may be passed on.
+    /// The same once link and update are on disk: only then may others get it.
     #[must_use]
     pub fn decided_for_good(&self) -> Option<&Link> {
         match &self.slot.series.stage {
@@ -69,8 +69,7 @@ impl State {
     /// Phase and attempt, for heartbeats and people.
     #[must_use]
     pub fn phase(&self) -> (Phase, u64) {
-        let attempt_of =
-            |digest: &Digest| self.slot.roster(digest).map_or(0, |roster| roster.attempt);
+        let attempt_of = |d: &Digest| self.slot.roster(d).map_or(0, |roster| roster.attempt);
         match &self.slot.series.stage {
             _ if self.behind => (Phase::Behind, 0),
             Stage::Idle { .. } if self.slot.frozen.is_some() => (Phase::Ready, 0),
@@ -91,7 +90,8 @@ impl State {
         }
     }
 
-    /// R24: whether we are one of a majority of voters that is present, and so may decide the open epoch.
+    /// R24: whether we are one of a majority of voters that is present, and so may decide the open
+    /// epoch.
     #[must_use]
     pub fn decides(&self, step: &Step<'_>) -> bool {
         self.is_voter() && self.facts(step).has_majority()
@@ -103,20 +103,21 @@ impl State {
         self.facts(step).has_majority()
     }
 
-    /// R41: whether a ring can lead through us.
+    /// R41: whether a ring can pass through us.
     #[must_use]
     pub fn is_direct(&self, step: &Step<'_>) -> bool {
         self.reach.is_direct(step)
     }
 
-    /// R42: a bit for each voter of the open series that is alive and unlinked with us; nothing where there is none.
+    /// R42: a bit for each voter of the open series that is alive and unlinked with us; empty if
+    /// there is none.
     #[must_use]
     pub fn unlinked(&self, step: &Step<'_>) -> Vec<u8> {
         let (voters, mut bits) = (self.voters(), Vec::new());
         for (index, Voter { peer, .. }) in voters.iter().enumerate() {
-            // Asked at each input, and mostly everybody is linked.
+            // This runs at each input, and mostly all peers are linked.
             let linked = self.reach.is_linked(peer);
-            if !linked && self.reach.is_unlinked(step, peer) && step.roll.alive(peer, step.now) {
+            if !linked && self.reach.is_unlinked(step, peer) && step.table.alive(peer, step.now) {
                 bits.resize(voters.len().div_ceil(8), 0);
                 bits[index / 8] |= 1 << (index % 8);
             }
@@ -124,8 +125,8 @@ impl State {
         bits
     }
 
-    /// R29: whether we have said goodbye in this series, in an earlier life, and have joined no Regroup of it
-    /// since.
+    /// R29: whether we said goodbye in this series before a restart, and have joined no Regroup of
+    /// it since.
     #[must_use]
     pub fn said_goodbye(&self) -> bool {
         let bound = self.votes.of(self.series());

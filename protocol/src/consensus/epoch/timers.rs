@@ -1,54 +1,57 @@
-//! Every moment at which the machine moves without an input: one table.
+//! Every moment at which the machine moves without an input, in one table.
 //!
-//! A deadline is kept where what it ends is kept, and so is gone with it; some are no fixed moments, since they
-//! depend on who is heard. All are read here only: a rule that waits asks whether its timer is over, and the
-//! machine wakes at the first of all timers. So a wait that is in no line of the table cannot end.
+//! A deadline is stored next to the state that it ends, and so is dropped with it; some deadlines
+//! are not fixed moments, since they depend on which peers are heard. All are read only here: a
+//! rule that waits asks whether its timer is over, and the machine wakes at the first of all
+//! timers. So a wait that is in no line of the table could not end.
 
 use std::time::Duration;
 
 use crate::base::id::PeerId;
+use crate::base::rule::Rule;
 use crate::base::time::Time;
 use crate::machine::event::Progress;
 use crate::message::Phase;
-use crate::ring::{Order, order};
+use crate::ring::Order;
+use crate::ring::order;
 
-use super::attendance::{Place, Question};
+use super::attendance::{PeerStatus, Question};
 use super::series::{SeriesState, Stage};
-use super::{Facts, Rule, patience};
+use super::{Facts, patience};
 
-/// Turns are at least this long, docs/PROTOCOL.md.
+/// Turns are at least this long (docs/PROTOCOL.md).
 const TURN_MIN: Duration = Duration::from_millis(50);
 
-/// What is waited for.
+/// What the machine waits for, with one deadline each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
-    /// The answers to our question (R7).
+    /// The answers to our Query (R7).
     Answers,
-    /// The roster of whom we have promised (G2).
+    /// The roster of the peer that got our promise (G2).
     Roster,
     /// Our turn at the first attempt (R36).
     FirstTurn,
-    /// The end of what the stage is: an attempt, a Regroup that does not open, our turn at the next attempt,
-    /// other copies of what is decided.
+    /// The end of the present stage: of an attempt, of a Regroup that does not open, of the wait
+    /// for our turn at the next attempt, or of the wait for other copies of what is decided.
     Stage,
     /// Our own ring, once others have decided its epoch.
     Ring,
-    /// The Ready of others (R36).
+    /// The Ready of the other voters and peers (R36).
     Grace,
-    /// The Ready of newcomers that are not awaited as long (G5).
-    Guests,
-    /// A donor that did not serve.
+    /// The Ready of newcomers that are not awaited as long as voters (G5).
+    Newcomers,
+    /// The next try after a donor did not serve an update.
     Fetch,
     /// Our turn at a Regroup (R12).
     RegroupTurn,
-    /// What is repeated.
+    /// The next repeat of a message that is not answered yet.
     Repeat,
-    /// What is open when we leave (R29).
+    /// The end of what is open when we leave (R29).
     Leave,
 }
 
 impl Timer {
-    /// All of them. The last one counts them, so that none is missing.
+    /// All timers. The last variant gives their number, so that none is missing.
     const ALL: [Self; Self::Leave as usize + 1] = [
         Self::Answers,
         Self::Roster,
@@ -56,7 +59,7 @@ impl Timer {
         Self::Stage,
         Self::Ring,
         Self::Grace,
-        Self::Guests,
+        Self::Newcomers,
         Self::Fetch,
         Self::RegroupTurn,
         Self::Repeat,
@@ -64,32 +67,33 @@ impl Timer {
     ];
 }
 
-/// Before our turn comes at attempt (or Regroup) `k`: rank · max(2·rtt, 50 ms).
+/// The wait before our turn at attempt (or Regroup) `k`: rank · max(2·rtt, 50 ms).
 pub(super) fn turn(facts: Facts<'_>, k: u64) -> Duration {
-    let key = |peer: &PeerId| order(Order::Turn, &facts.law.run, &facts.series().parent, k, peer);
+    let key =
+        |peer: &PeerId| order(Order::Turn, &facts.validator.run, &facts.series().parent, k, peer);
     let mine = key(&facts.me.peer);
-    // Peers that are on their way count as well: just after a Regroup opens, nobody has named
-    // its series yet.
+    // Peers that are on their way count as well: just after a Regroup opens, no peer has named its
+    // series yet.
     let joined = matches!(facts.slot.series.stage, Stage::Joined { .. });
-    // G1: who does not vote has no turn. Where nobody does yet, everyone has.
+    // G1: a peer that does not vote has no turn. Before there are voters, every peer has one.
     let may = |peer: &PeerId| {
         joined || facts.voters().is_empty() || facts.names_voter(peer) || !facts.keeps(Rule::G1)
     };
-    let here = facts.step.roll.live(facts.step.now).filter(|(peer, seen)| {
-        let counts = |place: Place| {
-            place.counts(Question::TakesPart) || (joined && place.counts(Question::MayRegroup))
+    let here = facts.step.table.live(facts.step.now).filter(|(peer, seen)| {
+        let counts = |status: PeerStatus| {
+            status.counts(Question::TakesPart) || (joined && status.counts(Question::MayRegroup))
         };
         seen.beat.phase != Phase::Behind
-            && counts(facts.place_of(peer, seen))
+            && counts(facts.peer_status_of(peer, seen))
             && may(peer)
-            && !facts.slot.lost.contains(facts.step, peer)
+            && !facts.slot.conduct.is_lost(facts.step, peer)
             && key(peer) < mine
     });
     let turn = (2 * facts.usual_trip()).max(TURN_MIN);
     turn * u32::try_from(here.count()).unwrap_or(u32::MAX)
 }
 
-/// The table: when a timer is over; `None` where it does not run.
+/// The table: when a timer is over; `None` if it does not run.
 fn due(facts: Facts<'_>, timer: Timer) -> Option<Time> {
     let series = &facts.state.slot.series;
     match timer {
@@ -106,7 +110,7 @@ fn due(facts: Facts<'_>, timer: Timer) -> Option<Time> {
             | Stage::Applying(_) => None,
         },
         Timer::Grace => patience::grace_until(facts),
-        Timer::Guests => patience::guests_until(facts),
+        Timer::Newcomers => patience::newcomers_until(facts),
         Timer::Fetch => Some(series.fetch_after),
         Timer::RegroupTurn => series.gathering.turn.map(|turn| turn.due),
         Timer::Repeat => Some(series.repeat_at),
@@ -131,7 +135,7 @@ fn is_waiting(facts: Facts<'_>, timer: Timer) -> bool {
     let series = &facts.state.slot.series;
     match timer {
         // The end of a voter's grace is seen at our next heartbeat.
-        Timer::Grace | Timer::Guests => {
+        Timer::Grace | Timer::Newcomers => {
             matches!(series.stage, Stage::Idle { .. } | Stage::Recover { .. })
         }
         Timer::Repeat => {
@@ -161,7 +165,7 @@ pub(super) fn is_over(facts: Facts<'_>, timer: Timer) -> bool {
     due(facts, timer).is_some_and(|due| facts.step.now >= due)
 }
 
-/// When the next timer is over.
+/// When the next timer is over, for the caller to wake us.
 pub(super) fn deadline(facts: Facts<'_>) -> Option<Time> {
     let waiting = Timer::ALL.into_iter().filter(|timer| is_waiting(facts, *timer));
     waiting.filter_map(|timer| due(facts, timer)).filter(|due| *due > facts.step.now).min()

@@ -1,25 +1,27 @@
-//! How long each wait of `docs/PROTOCOL.md` (Turns and time) lasts, and how it grows with the attempts. Only
-//! progress depends on it.
+//! How long each wait of `docs/PROTOCOL.md` (Turns and time) lasts, and how it grows with failed
+//! attempts. Timers affect only progress, never what is true.
 
 use std::time::Duration;
 
+use crate::base::rule::Rule;
+use crate::machine::step::Step;
 use crate::machine::table::ROUND_TRIP_UNKNOWN;
 use crate::message::Roster;
 
-use super::{Facts, Rule};
+use super::Facts;
 
 impl<'a> Facts<'a> {
-    /// G10: the round trip that counts where a wait always passes: twice the median of those to the alive
-    /// voters, or the longest, if that is shorter. While there are none of them, all who live count.
+    /// G10: the round trip that counts for a wait that always passes: twice the median of those to
+    /// the live voters, or the longest, if that is shorter. If no voter is alive, all live peers
+    /// count.
     pub(super) fn usual_trip(self) -> Duration {
-        let voters =
-            self.voters().iter().filter_map(|v| self.step.roll.peers.get_key_value(&v.peer));
-        let mut voters =
-            voters.filter(|(peer, _)| self.step.roll.alive(peer, self.step.now)).peekable();
+        let Step { table, now, .. } = *self.step;
+        let voters = self.voters().iter().filter_map(|v| table.peers.get_key_value(&v.peer));
+        let mut voters = voters.filter(|(peer, _)| table.alive(peer, now)).peekable();
         let mut trips: Vec<u32> = if voters.peek().is_some() && self.keeps(Rule::G10) {
             voters.map(|(_, seen)| seen.rtt_ms).collect()
         } else {
-            self.step.roll.live(self.step.now).map(|(_, seen)| seen.rtt_ms).collect()
+            table.live(now).map(|(_, seen)| seen.rtt_ms).collect()
         };
         trips.sort_unstable();
         let Some(longest) = trips.last().copied() else { return Duration::ZERO };
@@ -30,13 +32,13 @@ impl<'a> Facts<'a> {
         Duration::from_millis(usual.into())
     }
 
-    /// G10: the round trip that a deadline allows for: that of the slowest member with a place, as far as
-    /// that is not far beyond what is usual.
+    /// G10: the round trip that a deadline allows for: that of the slowest member with a ring
+    /// position, within limits set by the usual one.
     fn slowest_trip(self, roster: &Roster) -> Duration {
         let usual = self.usual_trip();
-        let trips =
-            roster.ring().filter_map(|m| self.step.roll.peers.get(&m.peer)).map(|s| s.rtt_ms);
-        let slowest = Duration::from_millis(trips.max().unwrap_or(0).into());
+        let peers = roster.ring().filter_map(|m| self.step.table.peers.get(&m.peer));
+        let slowest = peers.map(|seen| seen.rtt_ms).max().unwrap_or(0);
+        let slowest = Duration::from_millis(slowest.into());
         slowest.clamp(usual, (4 * usual).max(ROUND_TRIP_FAR))
     }
 
@@ -53,27 +55,27 @@ impl<'a> Facts<'a> {
         (4 * self.slowest_trip(roster) + ACCEPT_BASE) * self.slot.failures.back_off()
     }
 
-    /// How long the Joins of a Regroup are waited for; it doubles with each that we have joined, but for those by
-    /// which the list of members shrank (R39).
+    /// How long the Joins of a Regroup are waited for. It doubles with each Regroup that we have
+    /// joined, except those that made the list of members shorter (R39).
     pub(super) fn join_time(self) -> Duration {
         let stalled = self.slot.series.gathering.stalled_count(&self.me.peer);
         (4 * self.usual_trip() + ACCEPT_BASE) * (1 << stalled.min(DOUBLINGS_MAX))
     }
 
-    /// T_done, with the time to flush and hash the update.
+    /// T_done: T_accept, and the time to flush and hash the update.
     pub(super) fn done_time(self) -> Duration {
         let flush = Duration::from_millis(self.config.update_bytes / FLUSH_BYTES_PER_MS);
         self.accept_time() + flush
     }
 
     pub(super) fn ring_time(self, roster: &Roster) -> Duration {
-        let seen = roster.ring().filter_map(|m| self.step.roll.peers.get(&m.peer));
+        let seen = roster.ring().filter_map(|m| self.step.table.peers.get(&m.peer));
         let rate = seen.map(|seen| seen.beat.send_rate).map(known_rate).min();
         self.ring_time_of(roster.ring().count(), rate)
     }
 
-    /// T_ring: three times what the slowest rate needs; it doubles with every other deadline, so that two
-    /// halves of the members have as long (R40).
+    /// T_ring: three times what a ring needs at the slowest rate. It doubles with every other
+    /// deadline, so that both halves of the members get the same time (R40).
     pub(super) fn ring_time_of(self, count: usize, rate: Option<u64>) -> Duration {
         let n = u64::try_from(count.max(1)).unwrap_or(u64::MAX);
         let rate = rate.unwrap_or(RATE_UNKNOWN);
@@ -88,20 +90,22 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// b is at most 2 to this.
+/// b is at most 2 to this power, so the longest waits are 64 times the first ones.
 pub(super) const DOUBLINGS_MAX: u32 = 6;
 
-/// What a member may take on a line of its own without being late; guess: a satellite, or a shaped line.
+/// The round trip that one slow member may have without being late; guess: a satellite, or a shaped
+/// link.
 const ROUND_TRIP_FAR: Duration = Duration::from_millis(500);
 
-/// docs/PROTOCOL.md.
+/// The constant parts of T_ask and T_accept (docs/PROTOCOL.md).
 const ASK_BASE: Duration = Duration::from_millis(100);
 const ACCEPT_BASE: Duration = Duration::from_millis(300);
 
-/// A peer whose rate is unknown counts as 1 Mbit/s (docs/PROTOCOL.md).
+/// Bytes per second of a peer whose rate is unknown: 1 Mbit/s (docs/PROTOCOL.md).
 const RATE_UNKNOWN: u64 = 125_000;
 
-/// Nobody is waited for as if it were slower: 64 kbit/s; guess: what such a peer could add is little.
+/// Bytes per second below which no deadline grows further: 64 kbit/s; guess: a slower peer could
+/// add little.
 const RATE_LEAST: u64 = 8_000;
 
 fn known_rate(rate: u64) -> u64 {
@@ -114,5 +118,4 @@ const FLUSH_BYTES_PER_MS: u64 = 100_000;
 /// The shortest T_ring; guess: a loaded machine may not run a thread for a second.
 const RING_MIN: Duration = Duration::from_secs(2);
 
-/// The shortest interval between repeats.
 pub(super) const REPEAT_MIN: Duration = Duration::from_millis(300);

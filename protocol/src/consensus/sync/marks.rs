@@ -1,7 +1,9 @@
-//! When our head was where, by the wall clock: how old is what a greater head would undo (G11).
+//! When our head was at which epoch, by the wall clock: how old is what a greater head would undo
+//! (G11).
 //!
-//! A mark is made at most every [`GAP_S`] seconds, in memory and in the log, so that a restart forgets nothing.
-//! Those of the last [`RECENT_S`] seconds all stay in memory, older ones of a day at a wider gap.
+//! A mark is made at most every [`GAP_S`] seconds, in memory and in the log, so that a restart
+//! forgets nothing. All marks of the last [`RECENT_S`] seconds stay in memory; older ones of a day
+//! stay at a wider gap.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,17 +11,17 @@ use std::time::Duration;
 use crate::base::time::Time;
 use crate::history::log::{Mark, Record};
 
-/// The times at which our head was taken.
+/// The times at which our head was at an epoch.
 #[derive(Clone, Debug)]
 pub(super) struct Marks {
-    /// The oldest first.
+    /// Sorted by time, the oldest first.
     marks: VecDeque<Mark>,
-    /// The start, on both clocks: seconds since 1970, and ours.
+    /// The start on both clocks: seconds since 1970, and our own.
     clock: (u64, Time),
 }
 
 impl Marks {
-    /// Those of earlier starts; now, at `clock`, the head is at `epoch`.
+    /// The marks of earlier starts, and one for now: at `clock` the head is at `epoch`.
     pub(super) fn new(marks: Vec<Mark>, epoch: u64, clock: (u64, Time)) -> Self {
         let mut marks = VecDeque::from(marks);
         marks.push_back(Mark { epoch, unix: clock.0 });
@@ -44,15 +46,15 @@ impl Marks {
         Some(Record::Marked { epoch, unix })
     }
 
-    /// Whether what follows on `epoch` was taken within `time`: the head was there, or before. A clock that was
-    /// put back makes everything recent.
+    /// Whether what follows on `epoch` was taken within `time`: within it the head was there, or
+    /// before. A clock that was put back makes everything recent.
     pub(super) fn is_recent(&self, now: Time, epoch: u64, time: Duration) -> bool {
         let unix = self.unix(now);
         let age = |mark: &Mark| unix.saturating_sub(mark.unix);
         self.marks.iter().any(|mark| mark.epoch <= epoch && age(mark) < time.as_secs())
     }
 
-    /// What lies beyond `epoch` is given up.
+    /// Drops the marks beyond `epoch`, which is given up.
     pub(super) fn rewind(&mut self, epoch: u64) {
         self.marks.retain(|mark| mark.epoch <= epoch);
     }
@@ -63,7 +65,7 @@ impl Marks {
     }
 }
 
-/// A parting this old is no hiccup of the network.
+/// A split this old is more than a short failure of the network.
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The least time between two marks, and between two that are older than [`RECENT_S`], in seconds.
@@ -71,7 +73,7 @@ const GAP_S: u64 = 10;
 const OLD_GAP_S: u64 = DAY.as_secs() / 64;
 pub(super) const RECENT_S: u64 = 600;
 
-/// Marks in memory: all of [`RECENT_S`], and of a day before.
+/// Marks in memory: all of [`RECENT_S`], and those of a day before.
 const MARKS_KEPT: usize = 160;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What stays in memory of a long lineage, and what is told of it.
+//! Which parts of a long lineage stay in memory, and what an answer says of it.
 
 use super::*;
 use crate::access::admit::Level;
@@ -8,7 +8,6 @@ use crate::base::sign::Keypair;
 use crate::history::lineage::Capacity;
 use crate::message::{Certificate, Member, QuorumRule, Roster};
 
-/// Epochs of the lineage.
 const EPOCHS: u64 = 5 * LINKS_KEPT as u64;
 
 fn lineage(genesis: Head) -> Vec<(Head, Link)> {
@@ -37,9 +36,9 @@ fn lineage(genesis: Head) -> Vec<(Head, Link)> {
 
 fn state() -> (State, Vec<(Head, Link)>) {
     let key = Keypair::from_seed(&[1; 32]);
-    let me = Me { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 };
+    let me = LocalPeer { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 };
     let run = RunId([2; 32]);
-    let law = Law {
+    let validator = Validator {
         run,
         key,
         peers_min: 1,
@@ -61,7 +60,7 @@ fn state() -> (State, Vec<(Head, Link)>) {
         notices: Vec::new(),
     };
     let lineage = lineage(genesis(&config));
-    (State::new(Time::ZERO, law, me, config, (lineage.clone(), Vec::new())), lineage)
+    (State::new(Time::ZERO, validator, me, config, lineage.clone(), Vec::new()), lineage)
 }
 
 #[test]
@@ -88,13 +87,13 @@ fn an_answer_names_the_links_that_the_log_has() {
         assert!(links.is_empty() != logged.is_empty() && head.epoch == EPOCHS);
         let of = |(epoch, r): &(u64, Digest)| {
             let (_, link) = &lineage[usize::try_from(*epoch - 1).unwrap()];
-            assert_eq!(wire::receipt_digest(&state.law.run, &link.receipt), *r);
+            assert_eq!(wire::receipt_digest(&state.validator.run, &link.receipt), *r);
             link.clone()
         };
         told.extend(logged.iter().map(of).chain(links));
     }
     assert!(told.iter().eq(lineage.iter().map(|(_, link)| link)));
-    // Whoever asks for the end of all epochs gets nothing, and breaks nothing.
+    // A question for the end of all epochs gets an empty answer, and breaks nothing.
     for from_epoch in [EPOCHS + 1, u64::MAX] {
         let (answer, logged) = state.answer(&Ask::Lineage { from_epoch }, &[]);
         assert!(

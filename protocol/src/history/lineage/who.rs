@@ -1,20 +1,21 @@
-//! Whether all whom a roster, a receipt or a Regroup names may take part (T2, T6, T7, T9): anybody who has the ledger
-//! before it can tell.
+//! Whether every peer that a roster, a receipt or a Regroup names may take part (T2, T6, T7, T9).
+//! Any peer that has the ledger before it can decide that.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Law, rule};
+use super::{Validator, rule};
 use crate::access::ledger::Ledger;
 use crate::base::fault::AccessFault;
 use crate::base::id::PeerId;
 use crate::message::{Absence, Member, Receipt, Regroup, Roster, Voter};
 
-impl Law {
-    /// T2, T6: whether a roster of these voters, whose value has this receipt, names only whom it may.
+impl Validator {
+    /// T2, T6: whether a roster of these voters, whose value has this
+    /// receipt, names only admitted peers.
     ///
     /// # Errors
-    /// What its proposer should have seen.
+    /// The fault of its proposer, which could have checked it.
     pub fn check_who(
         &self,
         ledger: Option<&Arc<Ledger>>,
@@ -31,7 +32,7 @@ impl Law {
         let after = before.with(epoch, &members, trust);
         let after = after.map_err(|unlawful| unlawful.fault())?;
         let votes = |member: &Member| voters.contains(&member.voter());
-        // T6: whoever is revoked just here votes on this epoch, and on no other one.
+        // T6: a voter that this receipt revokes still votes on this epoch, and on no other.
         let goes = |m: &Member| m.weight == 0 && after.revokes(&m.peer) && !before.revokes(&m.peer);
         let is_in = |m: &Member| after.admits(&m.peer).is_ok();
         rule(receipt.members.iter().all(|m| is_in(m) || goes(m)), AccessFault::NotAdmitted)?;
@@ -39,16 +40,17 @@ impl Law {
         let parts = || receipt.parts.iter().flat_map(|part| &part.members);
         let shares = parts().all(|m| !after.revokes(&m.peer));
         rule(shares, AccessFault::RevokedShare)?;
-        // A roster that adopts names voters; of others it is their work that is admitted, not their vote.
+        // A roster that adopts a value names voters; other peers' work is admitted
+        // with the value, not their vote.
         let may = |m: &Member| is_in(m) || votes(m);
         rule(roster.is_free() || roster.members.iter().all(may), AccessFault::NotAdmitted)?;
         rule(roster.is_free() || roster.trust.is_none(), AccessFault::NoticesBesideValue)
     }
 
-    /// T9, T10: whether a Regroup names only whom it may, and calls revoked only who is.
+    /// T9, T10: whether a Regroup names only admitted peers, and calls only revoked voters revoked.
     ///
     /// # Errors
-    /// What its proposer should have seen.
+    /// The fault of its proposer, which could have checked it.
     pub fn check_gathered(
         &self,
         ledger: Option<&Arc<Ledger>>,

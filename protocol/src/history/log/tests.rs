@@ -100,7 +100,7 @@ fn r13_a_join_closes_its_series_and_those_before() {
     assert_eq!(votes.of(second).attempt(), 2);
 }
 
-/// Who had no vote there goes along without a Join, and may not come back either.
+/// A peer without a vote there goes along without a Join, and must not come back either.
 #[test]
 fn r13_an_opening_closes_the_series_before_it() {
     let votes = Votes::replay(&RUN, &[Record::Opened { opening: opening(series(1), 1) }]);
@@ -131,15 +131,15 @@ fn a_lineage_is_what_was_committed_and_not_given_up() {
     records.push(committed(3));
     assert_eq!(heads(&records), [head(1), head(2), head(3)]);
     assert_eq!(lineage(head(0), records.clone())[0].1.receipt.update, Digest([9; 32]));
-    // Who came back to an earlier head commits anew from there.
+    // A peer that came back to an earlier head commits anew from there.
     records.extend([decided(2, 8), committed(2)]);
     let again = lineage(head(0), records.clone());
     assert_eq!(again.last().map(|(_, link)| link.receipt.update), Some(Digest([8; 32])));
-    // A hole: nothing after it follows.
+    // An epoch is missing: nothing after it follows.
     assert_eq!(heads(&records[2..5]), []);
 }
 
-/// A crash on the way to another lineage leaves its first epochs in the log; then ours went on.
+/// A crash on the way to another lineage leaves its first epochs in the log; then our own went on.
 #[test]
 fn a_way_that_was_not_taken_is_no_lineage() {
     let committed = |epoch| Record::Committed { head: head(epoch) };

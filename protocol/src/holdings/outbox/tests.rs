@@ -1,4 +1,4 @@
-//! What leaves, and when.
+//! What leaves the machine, and when.
 
 use super::*;
 use crate::base::id::{LogId, RunId};
@@ -10,7 +10,7 @@ use crate::message::{Head, Heartbeat, Leaving, Phase, Series};
 const RUN: RunId = RunId([1; 32]);
 const SERIES: Series = Series { epoch: 1, parent: Digest([2; 32]), regroup: None };
 
-/// An outbox, and what a disk has taken of it.
+/// An outbox, and the records that a disk has accepted from it.
 #[derive(Default)]
 struct Bench {
     outbox: Outbox,
@@ -19,13 +19,12 @@ struct Bench {
 }
 
 impl Bench {
-    /// Whether it may happen now.
     fn admits(&mut self, output: Output) -> bool {
         let item = Effect::Decision(Box::new(output));
         matches!(self.outbox.admit(self.now, item), Ruling::Now(_))
     }
 
-    /// Writes what is due: what happens then.
+    /// Writes the batch that is due, and names what happens then.
     fn write(&mut self) -> Vec<String> {
         let batch = self.outbox.due(self.now).unwrap();
         self.take(&batch)
@@ -38,7 +37,7 @@ impl Bench {
         items.iter().map(name).collect()
     }
 
-    /// The disk refuses what is due: what happens then, and what never does.
+    /// The disk refuses the batch that is due: what happens then, and what never does.
     fn fail(&mut self) -> (Vec<String>, Vec<String>) {
         assert!(self.outbox.due(self.now).is_some());
         let (items, never) = self.outbox.written(self.now, Disk::Refused);
@@ -58,14 +57,14 @@ fn name(item: &Effect) -> String {
     }
 }
 
-/// R21: a head that its own disk could not lead to again is not told.
+/// R21: a head from which this peer could not restart is not announced.
 #[test]
 fn nothing_leaves_while_a_decided_update_is_not_on_the_disk() {
     let update = |n| Digest([n; 32]);
     let mut bench = Bench::default();
-    bench.outbox.owe(4, update(4));
-    bench.outbox.owe(5, update(5));
-    assert!(bench.outbox.owes(&update(4)) && !bench.outbox.owes(&update(6)));
+    bench.outbox.await_flush(4, update(4));
+    bench.outbox.await_flush(5, update(5));
+    assert!(bench.outbox.awaits_flush(&update(4)) && !bench.outbox.awaits_flush(&update(6)));
     assert!(!bench.admits(heartbeat()) && !bench.admits(message()));
     assert!(bench.admits(Output::Train { epoch: 5, tokens: 1 }), "it follows");
     bench.outbox.kept(&update(4));
@@ -74,17 +73,17 @@ fn nothing_leaves_while_a_decided_update_is_not_on_the_disk() {
     assert!(!bench.admits(heartbeat()));
     bench.outbox.kept(&update(5));
     assert!(bench.admits(heartbeat()) && bench.admits(message()));
-    bench.outbox.owe(6, update(6));
-    bench.outbox.owe(7, update(7));
+    bench.outbox.await_flush(6, update(6));
+    bench.outbox.await_flush(7, update(7));
     bench.outbox.saved(6);
     assert!(!bench.admits(heartbeat()));
     bench
         .outbox
         .log(Record::Rewound { epoch: 6, to: Head { epoch: 6, tokens: 9, state: update(9) } });
-    assert!(!bench.outbox.is_owing(), "it is given up");
+    assert!(!bench.outbox.awaits_any_flush(), "it is given up");
 }
 
-/// A disk that takes nothing for a day costs memory up to a bound; then all of it is written, in parts.
+/// A disk that is full for a day costs memory up to a bound; then all of it is written, in batches.
 #[test]
 fn what_waits_for_a_disk_is_bounded_and_none_of_it_is_lost() {
     let mut bench = Bench::default();
@@ -103,7 +102,7 @@ fn what_waits_for_a_disk_is_bounded_and_none_of_it_is_lost() {
         assert!(!bench.outbox.is_stuck());
         batches += 1;
     }
-    // The one that was refused, and the rest.
+    // First the batch that was refused, then the rest.
     assert_eq!(batches, 1 + (count - 1).div_ceil(BATCH_BYTES / length));
     assert!(bench.disk.iter().enumerate().all(|(index, record)| *record == number(index)));
     assert_eq!(bench.disk.len(), count);
@@ -162,7 +161,7 @@ fn nothing_waits_where_nothing_is_logged() {
     assert!(bench.outbox.due(bench.now).is_none() && !bench.outbox.is_open());
 }
 
-/// One flush for records that follow each other, and everything after them in order.
+/// One flush for consecutive records, and everything after them in order.
 #[test]
 fn what_comes_after_a_record_waits_until_it_is_on_the_disk() {
     let mut bench = Bench::default();
@@ -170,7 +169,7 @@ fn what_comes_after_a_record_waits_until_it_is_on_the_disk() {
     bench.outbox.log(promised(2));
     assert!(!bench.admits(message()) && !bench.admits(train(1)));
     let batch = bench.outbox.due(bench.now).unwrap();
-    // While it is being written, more is decided.
+    // More is decided while it is being written.
     assert!(bench.outbox.due(bench.now).is_none());
     bench.outbox.log(promised(3));
     assert!(!bench.admits(train(2)));
@@ -188,7 +187,7 @@ fn an_answer_about_the_lineage_waits_for_the_lineage() {
     let ruling = bench.outbox.admit(bench.now, Effect::Answer(Inquiry(7)));
     assert!(matches!(ruling, Ruling::Later));
     assert_eq!(bench.write(), ["answer"]);
-    // Who asks while the disk takes nothing is not left waiting.
+    // A peer that asks while the disk is full gets a refusal at once.
     bench.outbox.log(committed(2));
     bench.outbox.admit(bench.now, Effect::Answer(Inquiry(8)));
     assert_eq!(bench.fail().1, ["answer"]);
@@ -196,7 +195,7 @@ fn an_answer_about_the_lineage_waits_for_the_lineage() {
     assert!(matches!(ruling, Ruling::Never(Effect::Answer(Inquiry(9)))));
 }
 
-/// Who votes says that it lives meanwhile; who has a new head says so only when it is sure.
+/// A voter sends heartbeats meanwhile; a peer with a new head announces it only once it is durable.
 #[test]
 fn a_heartbeat_overtakes_votes_and_no_head() {
     let mut bench = Bench::default();
@@ -214,7 +213,7 @@ fn a_heartbeat_overtakes_votes_and_no_head() {
     assert!(bench.admits(heartbeat()));
 }
 
-/// A full disk: no vote and no promise leaves, the rest goes on, and nothing is lost.
+/// A full disk: no vote and no promise leaves, the rest goes on, and no record is lost.
 #[test]
 fn after_a_write_that_failed_nothing_leaves_until_all_of_it_is_written() {
     let mut bench = Bench::default();
@@ -222,7 +221,7 @@ fn after_a_write_that_failed_nothing_leaves_until_all_of_it_is_written() {
     assert!(!bench.admits(message()) && !bench.admits(train(1)) && !bench.admits(message()));
     let (items, never) = bench.fail();
     assert_eq!(items, ["train 1"]);
-    // Dropped, not kept: the peer repeats what matters.
+    // Dropped, not queued: the peer repeats what matters.
     assert_eq!(never, ["gossip leaving", "gossip leaving"]);
     assert!(!bench.admits(message()) && bench.admits(train(2)));
     assert!(!bench.admits(heartbeat()), "others would wait for its votes");

@@ -2,7 +2,6 @@
 
 use super::{BLOCK, DecodeError, EncodeError, first_non_finite, non_finite_mark};
 
-/// Bytes of one element.
 pub(super) const ELEMENT_BYTES: usize = 4;
 
 pub(super) fn encode(values: &[f32], bytes: &mut [u8]) -> Result<(), EncodeError> {
@@ -21,7 +20,7 @@ pub(super) fn encode(values: &[f32], bytes: &mut [u8]) -> Result<(), EncodeError
     Ok(())
 }
 
-/// `values[i] = merge(values[i], decoded[i])`. The lengths match.
+/// `values[i] = merge(values[i], decoded[i])`. The caller has checked the lengths.
 #[inline(always)]
 pub(super) fn decode(
     bytes: &[u8],

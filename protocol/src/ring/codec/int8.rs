@@ -17,27 +17,25 @@
 
 use super::{BLOCK, DecodeError, EncodeError, first_non_finite, non_finite_mark};
 
-/// Bytes of a scale.
 pub(super) const SCALE_BYTES: usize = 4;
 
-/// Bytes of a whole block.
 const BLOCK_BYTES: usize = SCALE_BYTES + BLOCK;
 
-/// The largest magnitude of q.
+/// The largest |q|: −128 is not used, so the range is symmetric.
 const Q_MAX: f32 = 127.0;
 
-/// Below this a block counts as zero (docs/FORMATS.md: keeps 1/s finite).
+/// A block with a smaller maximum counts as zero (docs/FORMATS.md: keeps 1/s finite).
 const ABSMAX_MIN: f32 = 1e-30;
 
 /// 1.5 · 2²³: numbers of this size have units as their last place.
 const ROUND: f32 = 12_582_912.0;
 
-/// The largest scale that an encoder writes: the greatest `f32` of which 127 times is finite, which
-/// is one below `f32::MAX / 127`.
+/// The largest scale that an encoder writes: the greatest `f32` whose product with 127 is finite,
+/// one step below `f32::MAX / 127`.
 const SCALE_MAX: f32 = f32::from_bits((f32::MAX / Q_MAX).to_bits() - 1);
 const _: () = assert!((SCALE_MAX * Q_MAX).is_finite());
 
-/// Numbers looked at side by side; a maximum is the same in any order.
+/// Numbers compared side by side; a maximum is the same in any order.
 const LANES: usize = 16;
 
 pub(super) fn encode(values: &[f32], bytes: &mut [u8]) -> Result<(), EncodeError> {
@@ -58,7 +56,7 @@ pub(super) fn encode(values: &[f32], bytes: &mut [u8]) -> Result<(), EncodeError
     Ok(())
 }
 
-/// `values[i] = merge(values[i], qᵢ · s)`. The lengths match.
+/// `values[i] = merge(values[i], qᵢ · s)`. The caller has checked the lengths.
 #[inline(always)]
 pub(super) fn decode(
     bytes: &[u8],
@@ -85,7 +83,7 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// The largest magnitude of a block, and the `or` of the marks of what is not finite.
+/// The largest magnitude of a block, and the `or` of the marks of values that are not finite.
 fn survey(values: &[f32]) -> (f32, u32) {
     let mut absmax = [0.0; LANES];
     let mut marks = [0; LANES];
@@ -120,7 +118,8 @@ fn is_scale(scale: f32) -> bool {
     scale.to_bits() == 0 || (f32::MIN_POSITIVE..=SCALE_MAX).contains(&scale)
 }
 
-/// q as the byte that holds it.
+/// The byte that stands for a value: adding [`ROUND`] leaves the rounded integer in the lowest bits.
+/// Both ends clamp, so that no value wraps to the other sign.
 #[inline(always)]
 fn quantise(value: f32, inverse: f32) -> u8 {
     let rounded = value * inverse + ROUND;
@@ -128,13 +127,13 @@ fn quantise(value: f32, inverse: f32) -> u8 {
     clamped.to_bits().to_le_bytes()[0]
 }
 
-/// The greater of two numbers: one instruction, since it need not order NaN as `f32::max` does.
+/// The greater of two numbers in one instruction: it need not order NaN as `f32::max` does.
 #[inline(always)]
 fn greater(left: f32, right: f32) -> f32 {
     if left > right { left } else { right }
 }
 
-/// The lesser of two numbers.
+/// The lesser of two numbers, in one instruction.
 #[inline(always)]
 fn lesser(left: f32, right: f32) -> f32 {
     if left < right { left } else { right }

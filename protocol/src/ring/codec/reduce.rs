@@ -15,24 +15,24 @@ use thiserror::Error;
 
 use super::{BLOCK, Codec, DecodeError, EncodeError};
 
-/// What one member brings to a frame.
+/// What one member adds to a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Share<'a> {
-    /// How the run's numbers travel.
+    /// The codec of the run, which encodes and decodes the frame.
     pub codec: Codec,
-    /// Tokens behind the delta.
+    /// Tokens on which the delta was trained, above 0.
     pub weight: u64,
-    /// The frame's slice of the frozen delta; starts at a block.
+    /// The frame's slice of the frozen delta; it starts at a block.
     pub delta: &'a [f32],
 }
 
-/// Why a frame cannot be reduced.
+/// Why a frame cannot be reduced, and which peer caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ReduceError {
-    /// The predecessor's bytes: its fault.
+    /// The predecessor's bytes are wrong, which is its fault.
     #[error("the predecessor's frame cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
-    /// This member's delta, or a sum too large for `f32`: it cannot take part in this epoch.
+    /// This member's delta, or a sum, is too large for `f32`: the attempt fails.
     #[error("the sum cannot be encoded: {0}")]
     Encode(#[from] EncodeError),
 }
@@ -44,12 +44,12 @@ impl Share<'_> {
     /// A product that is not finite.
     ///
     /// # Panics
-    /// `out` must have the encoded length of the delta, here and below.
+    /// If `out` does not have the encoded length of the delta; the same holds below.
     pub fn start(&self, out: &mut [u8]) -> Result<(), ReduceError> {
         self.tiles(None, out, |sum| sum)
     }
 
-    /// A member on the way: `out` becomes e(d(payload) + w·Δ).
+    /// A member in the middle: `out` becomes e(d(payload) + w·Δ).
     ///
     /// # Errors
     /// A payload that no encoder writes, or a sum that is not finite.
@@ -60,7 +60,7 @@ impl Share<'_> {
     /// The owner: `out` becomes e((d(payload) + w·Δ) / Σw), where `total` is Σw over the ring.
     ///
     /// # Errors
-    /// As [`Self::add`].
+    /// The same as [`Self::add`] has.
     pub fn finish(&self, payload: &[u8], total: u64, out: &mut [u8]) -> Result<(), ReduceError> {
         let total = total as f32;
         self.tiles(Some(payload), out, |sum| sum / total)
@@ -69,7 +69,7 @@ impl Share<'_> {
     /// A ring of one: `out` becomes e(Δ).
     ///
     /// # Errors
-    /// A delta that is not finite.
+    /// A delta with a value that is not finite.
     pub fn alone(&self, out: &mut [u8]) -> Result<(), ReduceError> {
         Ok(self.codec.encode(self.delta, out)?)
     }
@@ -111,7 +111,7 @@ impl Share<'_> {
     }
 }
 
-/// Elements worked on at once: 16 KiB, half of a small first-level cache.
+/// Elements processed at once: 16 KiB, half of a small first-level cache.
 const TILE: usize = 16 * BLOCK;
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(mean, [15.0 / 8.0, 36.0 / 8.0]);
     }
 
-    /// Longer than a tile, so that slices of tiles must fit together.
+    /// The delta is longer than a tile, so that slices of tiles must fit together.
     #[test]
     fn tiles_fit_together() {
         let delta: Vec<f32> = (0..2 * TILE + 300).map(|i| (i % 1000) as f32).collect();

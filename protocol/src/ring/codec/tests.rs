@@ -1,4 +1,4 @@
-//! Error, bytes and faults of the codecs.
+//! Rounding error, golden bytes and decoding faults of the codecs.
 
 use super::*;
 use crate::base::rng::Rng;
@@ -7,7 +7,6 @@ fn gaussian(rng: &mut Rng) -> f64 {
     (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()
 }
 
-/// Student's t with three degrees of freedom.
 fn student(rng: &mut Rng) -> f64 {
     let chi: f64 = (0..3).map(|_| gaussian(rng).powi(2)).sum();
     gaussian(rng) / (chi / 3.0).sqrt()
@@ -34,7 +33,7 @@ fn relative_error(values: &[f32]) -> f64 {
     (error / norm).sqrt()
 }
 
-/// The targets of the project for one pass.
+/// The targets of the project for one pass through the codec.
 #[test]
 fn int8_error_is_within_its_targets() {
     let mut rng = Rng::new(1);
@@ -77,7 +76,7 @@ fn sizes_count_one_scale_for_each_begun_block() {
     assert_eq!(Codec::F32.encoded_bytes(257), 1028);
 }
 
-/// The extremes of f32: both codecs accept all that is finite, and stay finite.
+/// The extremes of f32: both codecs accept every finite value and stay finite.
 #[test]
 fn extremes_survive() {
     let values = [f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-45, 0.0, -0.0, 1e30];
@@ -155,7 +154,7 @@ fn decode_add_adds_what_decode_gives() {
     }
 }
 
-/// What a voter checks before it votes: all of a long range, with the place counted through.
+/// What a voter checks before it votes: a long range, with the index counted through all of it.
 #[test]
 fn validate_finds_what_decode_would() {
     for codec in [Codec::F32, Codec::Int8] {

@@ -1,5 +1,5 @@
-//! What stands in front of the bytes on a ring's stream. Fixed sizes, little-endian, no bincode: it is
-//! read before anything is allocated.
+//! The headers on a ring's stream. Fixed sizes, little-endian, no bincode: a header is read
+//! before anything is allocated.
 //!
 //! ```text
 //! stream    preamble, then items
@@ -15,30 +15,31 @@ use thiserror::Error;
 use crate::base::id::{Digest, RunId, array};
 use crate::ring::Half;
 
-/// Bytes of a [`Preamble`].
+/// Bytes of a [`Preamble`], the same on every stream.
 pub const PREAMBLE_BYTES: usize = 32 + 32 + 4 + 4;
 
-/// Bytes of a [`Label`].
+/// Bytes of a [`Label`], the same for every item.
 pub const LABEL_BYTES: usize = 4 + 32 + 1 + 4 + 4 + 32;
 
-/// Longest payload: a frame of `f32`, and room for a codec that needs more than it saves.
+/// Longest payload: a frame of `f32`, and room for a codec that needs more than it saves. A label
+/// that announces more is a fault (D1).
 pub const PAYLOAD_BYTES_MAX: usize = (1 << 20) + (4 << 10);
 
-/// First bytes of a stream, from a member to its successor in a ring.
+/// The first bytes of a stream, from a member to its successor in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preamble {
-    /// The run.
+    /// The run that the ring belongs to.
     pub run: RunId,
     /// Digest of the roster whose ring it is.
     pub roster: Digest,
-    /// The sender's position.
+    /// The sender's position, below `count`.
     pub index: u32,
-    /// Positions in the ring.
+    /// Number of positions in the ring.
     pub count: u32,
 }
 
 impl Preamble {
-    /// As sent.
+    /// The bytes as they are sent, in the order above.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
@@ -49,7 +50,7 @@ impl Preamble {
         bytes
     }
 
-    /// The preamble of received bytes; what it says is checked against an accepted roster.
+    /// Reads a preamble. The caller compares it with an accepted roster.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; PREAMBLE_BYTES]) -> Self {
         Self {
@@ -61,45 +62,45 @@ impl Preamble {
     }
 }
 
-/// What an item is.
+/// What the payload of an item is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A frame of one half.
+    /// An encoded frame, of one half of the all-reduce.
     Frame(Half),
-    /// The owner's word for a chunk.
+    /// The signature of a chunk's owner over the finished chunk.
     Seal,
 }
 
-/// What stands in front of an item's payload.
+/// The header of an item, before its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label {
     /// Bytes of the payload, at most [`PAYLOAD_BYTES_MAX`].
     pub length: u32,
     /// Digest of the roster whose ring it belongs to.
     pub roster: Digest,
-    /// What it is.
+    /// What the payload of this item is.
     pub kind: Kind,
-    /// The chunk.
+    /// Number of the chunk, below the number of members.
     pub chunk: u32,
-    /// The frame of the chunk; 0 for a seal.
+    /// Number of the frame within the chunk; 0 for a seal.
     pub frame: u32,
-    /// BLAKE3 of the payload.
+    /// BLAKE3 of the payload, which the receiver compares.
     pub payload: Digest,
 }
 
-/// Why bytes are no label: a fault of the sender.
+/// Why bytes are not a label: a fault of the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum LabelError {
-    /// Longer than any payload.
+    /// It announces more bytes than any payload has.
     #[error("a payload of {0} bytes, at most {PAYLOAD_BYTES_MAX} are allowed")]
     Length(u32),
-    /// Neither frame nor seal.
+    /// The kind is neither a frame nor a seal.
     #[error("an item of kind {0}")]
     Kind(u8),
 }
 
 impl Label {
-    /// As sent.
+    /// The bytes as they are sent, in the order above.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; LABEL_BYTES] {
         let mut bytes = [0; LABEL_BYTES];
@@ -116,10 +117,10 @@ impl Label {
         bytes
     }
 
-    /// The label of received bytes. Its length may be allocated (D1).
+    /// Reads a label. Its length is safe to allocate (D1).
     ///
     /// # Errors
-    /// What no honest member sends.
+    /// A label that no honest member sends.
     pub fn from_bytes(bytes: &[u8; LABEL_BYTES]) -> Result<Self, LabelError> {
         let length = u32::from_le_bytes(array(bytes, 0));
         if usize::try_from(length).map_or(true, |length| length > PAYLOAD_BYTES_MAX) {
@@ -141,7 +142,7 @@ impl Label {
         })
     }
 
-    /// Whether `payload` is the one that this label announces.
+    /// Whether `payload` has the announced length and digest.
     #[must_use]
     pub fn announces(&self, payload: &[u8]) -> bool {
         u32::try_from(payload.len()).is_ok_and(|length| length == self.length)
@@ -157,7 +158,7 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The bytes that other programs must write.
+    /// The bytes that other programs must write as well.
     #[test]
     fn labels_are_golden() {
         let label = Label {
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(Preamble::from_bytes(&preamble.to_bytes()), preamble);
     }
 
-    /// No length from a peer is believed before it is compared with a constant.
+    /// No length from a peer is used before it is compared with a constant.
     #[test]
     fn d1_oversize_and_unknown_labels_are_refused() {
         let mut bytes = [0; LABEL_BYTES];

@@ -1,4 +1,4 @@
-//! Whole rings in memory, in any order of events, and what a bad neighbour may try.
+//! Whole rings in memory, with events in any order, and what a bad neighbour may try.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn state(elements: usize, members: usize, position: usize, codec: Codec) -> Stat
     })
 }
 
-/// One member: the machine, and what its caller owns.
+/// One member: the machine, and the buffers that its caller owns.
 struct Node {
     state: State,
     codec: Codec,
@@ -35,12 +35,10 @@ struct Node {
     total: u64,
     delta: Vec<f32>,
     update: Vec<u8>,
-    /// Works asked for, with the payload that they need.
     works: VecDeque<(Work, Frame, Vec<u8>)>,
-    /// Copied at `Send`, not written yet.
+    /// Bytes copied at `Send` that are not written yet.
     writing: Option<(Label, Vec<u8>)>,
     hashes: VecDeque<usize>,
-    /// Chunks that can be kept.
     sealed: BTreeSet<usize>,
     held: bool,
     closed: bool,
@@ -93,7 +91,7 @@ impl Node {
         self.most_works = self.most_works.max(self.works.len());
     }
 
-    /// A chunk that is told of can be kept: its bytes are here, and its owner says so (R32).
+    /// A chunk that is reported can be kept: its bytes are here, and its owner has sealed it (R32).
     fn seal(&mut self, chunk: usize, seal: &Seal) {
         let Config { cut, roster, members, .. } = &self.state.config;
         let owner = members[cut.owner(chunk)];
@@ -103,7 +101,7 @@ impl Node {
         assert!(self.sealed.insert(chunk), "once");
     }
 
-    /// Does the oldest piece of work.
+    /// Does the oldest piece of work, if there is one.
     fn work(&mut self) -> bool {
         let Some((work, at, payload)) = self.works.pop_front() else { return false };
         let delta = &self.delta[self.state.config.cut.frame(at.chunk, at.frame)];
@@ -146,8 +144,8 @@ fn weight(member: usize) -> u64 {
     1000 + 37 * member as u64
 }
 
-/// A ring in which everything that can happen next happens in drawn order, over streams that hold
-/// one item. Ends when nothing can happen any more.
+/// A ring in which the next possible event is drawn at random, over streams that hold one item.
+/// Ends when no event is possible.
 fn run_ring(elements: usize, members: usize, codec: Codec, seed: u64) -> Vec<Node> {
     let mut rng = Rng::new(seed);
     let total = (0..members).map(weight).sum();
@@ -187,7 +185,7 @@ fn run_ring(elements: usize, members: usize, codec: Codec, seed: u64) -> Vec<Nod
     nodes
 }
 
-/// What the ring must give: the same arithmetic, chunk by chunk, without any machine.
+/// The expected update: the same arithmetic chunk by chunk, without any machine.
 fn expected_update(elements: usize, members: usize, codec: Codec) -> Vec<u8> {
     let (cut, deltas) = (Cut::new(elements, members), deltas(elements, members));
     let total = (0..members).map(weight).sum();
@@ -215,8 +213,8 @@ fn expected_update(elements: usize, members: usize, codec: Codec) -> Vec<u8> {
     update
 }
 
-/// D3, S4 and the end of every ring: whatever the order of events, all hold the bytes that ring order
-/// alone gives, and nobody waits for anybody for ever.
+/// D3, S4 and the end of every ring: whatever the order of events, all members hold the bytes that
+/// ring order alone determines, and no member waits for ever.
 #[test]
 fn every_order_of_events_gives_the_same_update() {
     for members in 1..=6 {
@@ -241,7 +239,7 @@ fn every_order_of_events_gives_the_same_update() {
     }
 }
 
-/// More frames than may be under way: streams full everywhere do not lock up.
+/// More frames than may be under way: streams that are full everywhere do not deadlock.
 #[test]
 fn a_full_ring_does_not_lock_up() {
     let (members, elements) = (3, 3 * 30 * FRAME);
@@ -255,7 +253,7 @@ fn a_full_ring_does_not_lock_up() {
     }
     let mut streams: Vec<Option<(Label, Vec<u8>)>> = vec![None; members];
     let mut moved = true;
-    // Works first and reads last: as full as it gets.
+    // Work comes first and reads come last: the streams are as full as possible.
     while moved {
         moved = false;
         for (at, node) in nodes.iter_mut().enumerate() {
@@ -310,14 +308,14 @@ fn outputs(state: &mut State, inputs: &[Input]) -> Vec<Output> {
     out
 }
 
-/// The fault that the last of `inputs` is, and the first.
+/// The fault of the last of `inputs`, which must be the first fault.
 fn fault(inputs: &[Input]) -> FrameFault {
     let mut state = middle();
     let before = outputs(&mut state, &inputs[..inputs.len() - 1]);
     assert!(!before.iter().any(|output| matches!(output, Output::Fault(_))), "{before:?}");
     let out = outputs(&mut state, &inputs[inputs.len() - 1..]);
     let [Output::Fault(Fault::Frame(why))] = out[..] else { panic!("{out:?}") };
-    // It is over: nothing moves any more.
+    // The exchange is over: no input moves it any more.
     assert_eq!(outputs(&mut state, &[Input::Worked, Input::Sent, Input::Open]), []);
     why
 }
@@ -326,7 +324,7 @@ fn fault(inputs: &[Input]) -> FrameFault {
 fn r31_a_frame_is_applied_once_and_where_it_belongs() {
     let sum = |chunk, frame| Input::Frame(label(Half::Reduce, chunk, frame));
     let finished = |chunk, frame| Input::Frame(label(Half::Gather, chunk, frame));
-    // Position 1 of 3 adds to chunk 0, finishes chunk 2, begins chunk 1.
+    // Position 1 of 3 adds to chunk 0, finishes chunk 2 and starts chunk 1.
     let mut state = middle();
     let out = outputs(&mut state, &[sum(0, 0), sum(2, 0)]);
     let works = [
@@ -359,7 +357,7 @@ fn r31_frames_of_another_roster_are_dropped_without_fault() {
     assert_eq!(outputs(&mut state, &[Input::Frame(other), Input::Seal(other, seal)]), []);
 }
 
-/// Chunk 1 is owned by position 0, the predecessor: frame, hash, then its seal in several forms.
+/// Position 0, the predecessor, owns chunk 1: frame, hash, then its seal in several forms.
 #[test]
 fn r30_a_seal_is_checked_before_it_is_passed_on() {
     let finished = Input::Frame(label(Half::Gather, 1, 0));
@@ -375,7 +373,7 @@ fn r30_a_seal_is_checked_before_it_is_passed_on() {
         let mut out = outputs(&mut state, &inputs);
         assert!(out.contains(&Output::Keep(Frame { chunk: 1, frame: 0 })));
         assert!(out.contains(&Output::Hash(1)));
-        // Its successor, position 2, is no owner of chunk 1: frame and seal go on, in order.
+        // Its successor, position 2, does not own chunk 1: frame and seal go on, in order.
         out = outputs(&mut state, &[Input::Sent, Input::Sent]);
         let Input::Seal(_, seal) = good else { unreachable!() };
         let sent = [

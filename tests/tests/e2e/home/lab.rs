@@ -1,8 +1,9 @@
-//! Small internets in network namespaces: a street (a bridge), machines on it, and machines behind routers.
+//! Small internets in network namespaces: a street (a bridge), machines on it,
+//! and machines behind routers.
 //!
-//! A router forgets nothing that it should know and answers nothing that it should not: it *drops* what comes in
-//! unasked, since a reset would end the attempt of two peers that open a connection at the same time. All is
-//! made with `ip`, `nft` and `tc`, and gone when the lab is dropped.
+//! A router keeps the state it should, and *drops* unsolicited packets: a reset would end the
+//! attempt of two peers that open a connection at the same time. Everything is made with `ip`,
+//! `nft` and `tc`, and removed when the lab is dropped.
 
 use std::{
     fs,
@@ -14,33 +15,33 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-/// How a machine is on the internet.
+/// How a machine is connected to the internet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// With an IPv4 address of its own.
+    /// With a public IPv4 address of its own.
     Public,
-    /// With one of IPv6 only.
+    /// With a public IPv6 address only.
     V6,
-    /// With one of each.
+    /// With a public address of each kind.
     Dual,
-    /// Behind a router that lets in everybody, and keeps ports.
+    /// Behind a router that accepts packets from every peer, and keeps ports.
     FullCone,
-    /// Behind a router that lets in whom the machine has sent to, and keeps ports where it can.
+    /// Behind a router that accepts packets only from peers the machine has sent
+    /// to, and keeps ports if it can.
     PortRestricted,
-    /// Behind a router that takes another port for each peer.
+    /// Behind a router that uses another port for each peer.
     Symmetric,
     /// Behind two routers, the outer one of which is its provider's.
     Double,
-    /// Behind a router that forwards a port when it is asked to.
+    /// Behind a router that forwards a port on request.
     Upnp,
 }
 
-/// The address of the entry point.
+/// The addresses of the entry point.
 pub(super) const ENTRY_V4: &str = "5.5.0.10";
-/// The same.
 pub(super) const ENTRY_V6: &str = "2a00:1::10";
 
-/// One internet, with all that runs in it beside our programs.
+/// One internet, with everything that runs in it apart from our programs.
 #[derive(Debug)]
 pub(super) struct Lab {
     prefix: String,
@@ -51,18 +52,18 @@ pub(super) struct Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         for daemon in &mut self.daemons {
-            // Fails only for one that is gone already.
+            // Fails only for a process that has already ended.
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
         for space in &self.spaces {
-            // With a namespace its interfaces go.
+            // A namespace takes its interfaces with it.
             let _ = run(&["ip", "netns", "del", space]);
         }
     }
 }
 
-/// Why no lab can be made here, if none can.
+/// Why no lab can be made here; `None` if it can.
 pub(super) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("network namespaces need root".to_owned());
@@ -82,7 +83,7 @@ pub(super) fn has_upnp() -> bool {
 }
 
 impl Lab {
-    /// An internet with a street and an entry point's machine, `boot`.
+    /// An internet with a street and the machine `boot` of an entry point.
     pub(super) fn new() -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +159,7 @@ impl Lab {
         run(&all)
     }
 
-    /// A line from a machine to the street, 10 ms long if it can be.
+    /// A link from a machine to the street, with 10 ms of delay if the kernel has netem.
     fn on_street(&self, space: &str, interface: &str, address: Option<&String>) -> Result<()> {
         let (here, street) = (self.name(space), self.name("street"));
         let port = format!("p{}", self.spaces.len());
@@ -170,13 +171,13 @@ impl Lab {
             self.ip(space, &format!("addr add {address} dev {interface}"))?;
         }
         self.ip(space, &format!("link set {interface} up"))?;
-        // Without it, where the kernel has no such queue, all is the same, only faster.
+        // Without netem everything works in the same way, only faster.
         let delay = ["tc", "-n", &here, "qdisc", "add", "dev", interface, "root", "netem"];
         let _ = run(&[&delay[..], &["delay", "10ms"]].concat());
         Ok(())
     }
 
-    /// A line from a machine to its router, which is its way out.
+    /// A link from a machine to its router, which is its way out.
     fn behind(
         &self,
         space: &str,
@@ -238,7 +239,7 @@ impl Lab {
         Ok(())
     }
 
-    /// A daemon on the router that forwards ports; it wants its chains before it starts.
+    /// Starts a daemon on the router that forwards ports; its chains must exist before.
     fn forward_ports(
         &mut self,
         machine: &str,
@@ -253,7 +254,7 @@ impl Lab {
              chain prerouting { type nat hook prerouting priority -100; policy accept; }\n\
              chain postrouting { type nat hook postrouting priority 99; policy accept; }\n}\n",
         )?;
-        // Questions go to a group of addresses.
+        // Requests go to a multicast address.
         self.ip(machine, "route add 239.0.0.0/8 dev eth0")?;
         let path = folder.join(format!("upnp-{index}.conf"));
         let settings = format!(
@@ -274,7 +275,7 @@ impl Lab {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end, and fails with its error output.
 fn run(words: &[&str]) -> Result<()> {
     let (program, arguments) = words.split_first().context("no command")?;
     let done = Command::new(program).args(arguments).stdin(Stdio::null()).output();

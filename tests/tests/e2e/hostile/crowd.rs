@@ -1,4 +1,4 @@
-//! Keys that are no voters hold up no founding, close a run to nobody, and are not told one by one.
+//! Keys without a vote hold up no founding, keep no peer out, and are not reported one by one.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use super::{
 
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Answers the question on a stream, if it is one about a lineage, with this head and no link.
+/// Answers a request about a lineage on this stream with this head and no link.
 async fn answer_with_nothing(mut stream: Stream, head: Head) {
     let Ok(Some(request)) = frame::read(&mut stream, 65_536).await else { return };
     let answer = match wire::open_request(&request) {
@@ -31,12 +31,14 @@ async fn answer_with_nothing(mut stream: Stream, head: Head) {
         _ => return,
     };
     if frame::write(&mut stream, &wire::answer(&answer)).await.is_ok() {
-        // Else the answer is lost with the stream, and the question was in vain whatever it said.
+        // Without this the answer would be lost with the stream, and the
+        // request would count as unanswered.
         let _ = stream.close().await;
     }
 }
 
-/// R12: a stranger tells of a greater head, and answers with no link, while three nodes found their run.
+/// R12: while three nodes found their run, a stranger claims a greater
+/// head and answers with no link.
 #[test]
 fn who_answers_with_no_link_delays_no_founding() {
     let mut honest = Honest::start("members.min_peers=3");
@@ -47,7 +49,7 @@ fn who_answers_with_no_link_delays_no_founding() {
     let (series, phase, log) = (Series::after(&head), Phase::Train, LogId([9; 16]));
     let claim = Heartbeat { head, series, phase, log, serves: head.epoch, ..beat };
     let mut three = honest.story.start_node("three", &honest.entry, &[]).unwrap();
-    // One that hears of its head and cannot ask it would found the run for all.
+    // A node that hears of its head and cannot ask it would found the run for all of them.
     stranger.meet(&mut three);
     let (mut count, mut asked, start) = (0, 0, Instant::now());
     while [&honest.one, &honest.two, &three].iter().any(|node| states(node).is_empty()) {
@@ -67,8 +69,8 @@ fn who_answers_with_no_link_delays_no_founding() {
     assert!(asked > 0, "nobody has asked the stranger");
 }
 
-/// A thousand keys say that they live, over one connection to each node; a newcomer is a member all the same, and
-/// people are told of few of them.
+/// A thousand keys send heartbeats over one connection to each node. A newcomer becomes a member
+/// all the same, and few of the keys are reported.
 #[test]
 fn a_thousand_keys_close_a_run_to_nobody() {
     let mut honest = Honest::train();

@@ -1,5 +1,5 @@
-//! What a stranger says is bounded where it enters: it fills no line but its own, keeps no node from
-//! its clock, and silences nobody. Each of these strangers claims to be Ready.
+//! The messages of a stranger are bounded where they enter: they fill no link but its own, delay no
+//! node's timers, and silence no peer. Each of these strangers claims to be Ready.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +27,7 @@ pub(super) fn crowd(first: u16, count: u16) -> Vec<Keypair> {
     (first..first + count).map(key).collect()
 }
 
-/// That the owner of a key lives where an honest node does, and is Ready.
+/// A heartbeat of such a key, at the position of an honest node and Ready.
 pub(super) fn ready(beat: &Heartbeat, count: u64) -> Message {
     let (log, incarnation) = (LogId([9; 16]), 1);
     Message::Heartbeat(Heartbeat {
@@ -50,10 +50,10 @@ fn heard_of(stranger: &Stranger, authors: &BTreeSet<PeerId>) -> usize {
         .sum()
 }
 
-/// Well-signed messages as long as gossip carries them, which nobody needs.
+/// Well-signed messages of the greatest length of gossip, which no peer needs.
 #[test]
 fn what_a_stranger_pours_into_one_node_is_not_passed_on_to_all() {
-    // More than all nodes together may pass on in the time that it takes: see the last assertion.
+    // More bytes than all nodes together may pass on in that time: see the last assertion.
     const BYTES: usize = 4_000_000;
     let mut honest = Honest::train();
     let mut stranger = Stranger::enter(200, &mut honest.one);
@@ -84,14 +84,14 @@ fn what_a_stranger_pours_into_one_node_is_not_passed_on_to_all() {
     let passed_on = heard_of(&witness, &authors);
     let seconds = start.elapsed().as_secs_f64();
     println!("{sent} bytes were sent in {seconds} s, {passed_on} passed on");
-    // 40 kB/s, and what may come at once.
+    // 40 kB/s, and the burst that is allowed.
     let most = 340_000.0 + 40_000.0 * seconds;
     assert!((passed_on as f64) < most, "{passed_on} of {sent} bytes were passed on, of {most}");
     drop((stranger, witness));
     honest.expect_no_harm();
 }
 
-/// Heartbeats without news, of keys that one stranger has made, as fast as a line carries them.
+/// Heartbeats without news, of keys that one stranger has made, as fast as a link carries them.
 #[test]
 fn a_flood_of_heartbeats_keeps_no_node_from_its_own() {
     let mut honest = Honest::train();
@@ -123,7 +123,7 @@ fn a_flood_of_heartbeats_keeps_no_node_from_its_own() {
     honest.expect_no_harm();
 }
 
-/// Whoever is heard through others only is not silenced by who repeats it.
+/// A peer that is heard only through others is not silenced by one that repeats its messages.
 #[test]
 fn who_repeats_a_peer_does_not_silence_it() {
     let mut honest = Honest::train();
@@ -159,7 +159,7 @@ fn who_repeats_a_peer_does_not_silence_it() {
     drop((far, stranger));
 }
 
-/// Silent streams at the bootstrap, while somebody wants to enter there.
+/// Silent streams at the bootstrap, while a newcomer wants to enter there.
 #[test]
 fn who_is_silent_at_the_bootstrap_keeps_nobody_out() {
     let mut honest = Honest::train();

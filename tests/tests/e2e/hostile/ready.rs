@@ -1,5 +1,5 @@
-//! A stranger that says it is Ready, and so is named in rosters: it refuses each, or asks with ever
-//! higher numbers. The epochs go on, and nobody honest is blamed.
+//! A stranger says that it is Ready, so rosters name it. It refuses each, or queries for ever
+//! higher attempts. The epochs go on, and no honest peer is blamed.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use intellect_protocol::{
 
 use super::{Honest, Stranger, WEIGHT, about, name, states};
 
-/// How long it is there.
+/// How long the stranger is there.
 const ATTACK: Duration = Duration::from_secs(20);
 
-/// Epochs that two nodes commit meanwhile, at least; alone they commit about thirty.
+/// Epochs that two nodes commit in that time, at least; alone they commit about thirty.
 const EPOCHS_MIN: u64 = 4;
 
-/// See the module.
+/// The stranger that claims to be Ready.
 struct Claimant {
     stranger: Stranger,
     read: usize,
     count: u64,
     beat_at: Instant,
-    /// Where the honest nodes stand.
+    /// The newest heartbeat of an honest node.
     newest: Option<Heartbeat>,
 }
 
@@ -87,7 +87,7 @@ impl Claimant {
         self.stranger.gossip(beat, bytes);
     }
 
-    /// Says no to a roster that names it.
+    /// Refuses a roster that names it.
     fn refuse(&mut self, roster: &Roster) {
         let Some(newest) = self.newest.as_ref() else { return };
         if roster.member(&self.stranger.key.peer()).is_some() {
@@ -114,7 +114,7 @@ fn expect_progress(honest: Honest, before: u64) {
     honest.expect_no_harm();
 }
 
-/// H1: a Refuse of one member ended the attempt, and nothing marked it late.
+/// G4: a Refuse of one member must not end every attempt.
 #[test]
 fn a_stranger_that_refuses_each_roster_stops_nobody() {
     let mut honest = Honest::train();
@@ -129,7 +129,8 @@ fn a_stranger_that_refuses_each_roster_stops_nobody() {
     expect_progress(honest, before);
 }
 
-/// H3: it holds the epoch open, and counts up as fast as it is heard, until no number is left.
+/// G1, G2: the stranger holds the epoch open and counts up as fast as it is
+/// heard; the numbers must last.
 #[test]
 fn a_stranger_does_not_use_up_the_attempts() {
     let mut honest = Honest::train();

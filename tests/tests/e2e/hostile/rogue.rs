@@ -1,5 +1,5 @@
-//! A stranger that becomes a member: it keeps every rule of the protocol, with the protocol's own
-//! state, but sends numbers into the ring that are none.
+//! A stranger that becomes a member: it keeps every rule of the protocol, by the protocol's own
+//! state, but sends numbers that are not finite into the ring.
 
 use std::{
     sync::Arc,
@@ -20,7 +20,7 @@ use intellect_protocol::{
         sync,
     },
     history::{
-        lineage::{Capacity, Law, Me},
+        lineage::{Capacity, LocalPeer, Validator},
         log::Recovered,
     },
     message::{Message, QuorumRule, wire},
@@ -39,25 +39,25 @@ use super::{
     stranger::{BehaviourEvent, CONTROL, Event, RING, Stranger},
 };
 
-/// See the module.
+/// The stranger with the state of an honest member.
 pub(super) struct Rogue {
     pub(super) stranger: Stranger,
     state: State,
     began: Instant,
     parameters: usize,
-    /// Repeats are told apart by their count.
+    /// Counts repeats, which tells them apart.
     repeats: u32,
-    /// What others send to it alone.
+    /// Messages that others send to it alone.
     inbox: mpsc::Receiver<Vec<u8>>,
     arrivals: mpsc::Sender<Vec<u8>>,
-    /// Ring streams: kept, so that nobody thinks that it died.
+    /// Ring streams: kept open, so that no peer takes it for dead.
     rings: Vec<Stream>,
-    /// Rings that it has poisoned.
+    /// Rings into which it has sent such numbers.
     pub(super) poisoned: usize,
 }
 
 impl Rogue {
-    /// A peer of a run that has not begun, and that waits for it: known to both nodes.
+    /// A peer of a run that has not begun and waits for it; both nodes know it.
     pub(super) fn join(seed: u8, one: &mut Process, two: &mut Process) -> Self {
         let mut stranger = Stranger::enter(seed, one);
         stranger.dial(two);
@@ -67,8 +67,8 @@ impl Rogue {
         let parameters = usize::try_from(started["parameters"].as_u64().unwrap()).unwrap();
         let key = stranger.key.clone();
         let config = Config {
-            me: Me { peer: key.peer(), log: LogId([seed; 16]), incarnation: 1 },
-            law: Law {
+            me: LocalPeer { peer: key.peer(), log: LogId([seed; 16]), incarnation: 1 },
+            validator: Validator {
                 run: stranger.run,
                 key,
                 peers_min: 3,
@@ -114,7 +114,7 @@ impl Rogue {
         rogue
     }
 
-    /// Takes part for a while.
+    /// Takes part in the run for this long.
     pub(super) fn live(&mut self, length: Duration) {
         let until = Instant::now() + length;
         while Instant::now() < until {
@@ -126,7 +126,9 @@ impl Rogue {
                 let opened = wire::open(&self.stranger.run, &bytes, wire::DIRECT_BYTES_MAX);
                 heard.extend(opened.ok().map(|message| Input::Message(Arc::new(message))));
             }
-            heard.into_iter().for_each(|input| self.take_part(input));
+            for input in heard {
+                self.take_part(input);
+            }
         }
     }
 
@@ -158,7 +160,7 @@ impl Rogue {
         None
     }
 
-    /// Gives one input to the state, and does what it decides, but for the numbers.
+    /// Gives one input to the state and carries out its outputs, except for the numbers.
     fn take_part(&mut self, input: Input) {
         let now = Time(u64::try_from(self.began.elapsed().as_millis()).unwrap());
         let mut out = Vec::new();
@@ -166,7 +168,7 @@ impl Rogue {
         for output in out {
             match output {
                 Output::Gossip(message) | Output::Send(_, message) => {
-                    // To one alone it gossips too, as a peer does that has no stream to it.
+                    // It also gossips direct messages, as a peer without a stream does.
                     self.repeats += 1;
                     let beat = matches!(message.body(), Message::Heartbeat(_));
                     self.stranger.gossip(beat, wire::gossip(self.repeats, &message));
@@ -177,13 +179,13 @@ impl Rogue {
         }
     }
 
-    /// The first frame that is due to the successor, well formed but for the scale of its first
-    /// block.
+    /// The first frame that is due to the successor, well formed except for
+    /// the scale of its first block.
     fn poison(&mut self, ring: &Ring) {
         let (position, count) = (ring.index, ring.members.len());
         let successor = ring.members[(position + 1) % count].peer;
         let cut = Cut::new(self.parameters, count);
-        // The chunk that begins here has the number of the position.
+        // The chunk that begins at this position has the same number.
         let chunk = position;
         let mut payload = vec![0; Codec::Int8.encoded_bytes(cut.frame(chunk, 0).len())];
         payload[..4].copy_from_slice(&f32::NAN.to_le_bytes());
@@ -211,5 +213,5 @@ fn public(peer: &PeerId) -> identity::PublicKey {
     identity::ed25519::PublicKey::try_from_bytes(peer.as_bytes()).unwrap().into()
 }
 
-/// Longest control message.
+/// Longest control message, in bytes.
 const LIMIT: u32 = 1 << 20;

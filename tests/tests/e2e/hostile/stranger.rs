@@ -1,7 +1,8 @@
-//! A peer in the hands of a story: speaks the protocols of the network, and says what it likes.
+//! A peer controlled by a story: it speaks the protocols of the network,
+//! and sends whatever it likes.
 //!
-//! It is made of libp2p and the project's libraries, not of the node, so that nothing keeps it from
-//! breaking a rule. Its swarm moves only while a method waits, and every wait has a deadline.
+//! It is made of libp2p and the project's libraries, not of the node, so that no rule binds it. Its
+//! swarm moves only while a method waits, and every wait has a deadline.
 
 use std::{
     collections::VecDeque,
@@ -30,52 +31,52 @@ use tokio::{
     time::timeout,
 };
 
-/// Control messages for one peer, as the node spells it.
+/// Protocol of control messages to one peer, as the node names it.
 pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
 
-/// The frames of a ring.
+/// Protocol of the frames of a ring.
 pub(super) const RING: StreamProtocol = StreamProtocol::new("/intellect/ring/1");
 
-/// Questions about a lineage, and what is fetched.
+/// Protocol of requests about lineages, and of fetches.
 pub(super) const FETCH: StreamProtocol = StreamProtocol::new("/intellect/fetch/2");
 
-/// What identify announces of a peer that speaks this version.
+/// What identify announces for a peer of this version.
 pub(super) const VERSION: &str = "/intellect/1";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// The stranger: its key, its run, and its side of the network.
 pub(super) struct Stranger {
-    /// What it signs with.
+    /// The key that signs its messages.
     pub(super) key: Keypair,
-    /// The run that it signs for.
+    /// The run for which it signs.
     pub(super) run: RunId,
     pub(super) side: Side,
     line: Option<Stream>,
-    /// Declared last: the connections end before what carries them.
+    /// Declared last: the connections end before the runtime that carries them.
     runtime: Runtime,
 }
 
-/// Its side of the network.
+/// Its swarm, topics and connections.
 pub(super) struct Side {
     pub(super) swarm: Swarm<Behaviour>,
     /// Topic of heartbeats, and of everything else.
     pub(super) beat: IdentTopic,
     pub(super) control: IdentTopic,
-    /// All gossip that reached it.
+    /// All gossip that reached it, in order.
     pub(super) heard: Vec<Heard>,
     /// The newest connection to each node.
     connections: Vec<(PeerId, ConnectionId)>,
-    /// What happened while a stream was opened: nobody has looked at it yet.
+    /// Events during the opening of a stream, which are still to be read.
     unseen: VecDeque<Event>,
 }
 
-/// One gossiped message.
+/// One gossiped message, unopened.
 #[derive(Clone)]
 pub(super) struct Heard {
-    /// Whether it is a heartbeat.
+    /// Whether it came on the topic of heartbeats.
     pub(super) beat: bool,
-    /// As it came, with its count of repeats.
+    /// The bytes as they came, with their count of repeats.
     pub(super) bytes: Vec<u8>,
 }
 
@@ -86,11 +87,11 @@ pub(super) struct Behaviour {
     streams: streams::Behaviour,
 }
 
-/// What happens to it.
+/// An event of the stranger's swarm.
 pub(super) type Event = SwarmEvent<BehaviourEvent>;
 
 impl Stranger {
-    /// A peer that knows the run of `node`, and says of itself that it speaks `version`.
+    /// A peer that knows the run of `node` and announces this version.
     pub(super) fn new(seed: u8, node: &mut Process, version: &str) -> Self {
         let mut threads = runtime::Builder::new_multi_thread();
         let runtime = threads.worker_threads(1).enable_all().build().unwrap();
@@ -99,14 +100,14 @@ impl Stranger {
         Self { key: Keypair::from_seed(&[seed; 32]), run, side, line: None, runtime }
     }
 
-    /// A peer that is a member of the run, as far as `node` can see.
+    /// A peer that looks like a member of the run to `node`.
     pub(super) fn enter(seed: u8, node: &mut Process) -> Self {
         let mut stranger = Self::new(seed, node, VERSION);
         stranger.meet(node);
         stranger
     }
 
-    /// Dials a node, and waits until it is welcome there.
+    /// Dials a node, and waits until gossip flows.
     pub(super) fn meet(&mut self, node: &mut Process) {
         let host = self.dial(node);
         let beat = self.side.beat.hash();
@@ -126,7 +127,7 @@ impl Stranger {
         });
     }
 
-    /// Dials a node.
+    /// Dials a node; the connection comes later.
     pub(super) fn dial(&mut self, node: &mut Process) -> PeerId {
         let address = address_of(node);
         let Self { side, runtime, .. } = self;
@@ -134,7 +135,7 @@ impl Stranger {
         address::peer(&address).unwrap()
     }
 
-    /// Opens as many streams for manifests as a bootstrap takes, and says nothing on them.
+    /// Opens as many streams for manifests as a bootstrap accepts, and says nothing on them.
     pub(super) fn occupy(&mut self, entry: &str) {
         let address: Multiaddr = entry.parse().unwrap();
         let host = address::peer(&address).unwrap();
@@ -157,7 +158,7 @@ impl Stranger {
         self.live(Duration::from_secs(1));
     }
 
-    /// How events call it.
+    /// Its name, as events of nodes write it.
     pub(super) fn name(&self) -> String {
         self.side.swarm.local_peer_id().to_string()
     }
@@ -179,7 +180,7 @@ impl Stranger {
         self.write(node, &framed);
     }
 
-    /// Writes bytes to its control stream to `node`, as they are.
+    /// Writes bytes to its control stream to `node`, unchanged.
     pub(super) fn write(&mut self, node: &mut Process, bytes: &[u8]) {
         let host = address::peer(&address_of(node)).unwrap();
         let Self { side, runtime, line, .. } = self;
@@ -188,7 +189,7 @@ impl Stranger {
                 *line = timeout(PATIENCE, side.open(host, CONTROL)).await.expect("a stream");
             }
             let Some(line) = line else { return };
-            // Fails once it has been thrown out, which the story looks for.
+            // Fails once it has been dropped, for which the story looks.
             let _ = timeout(PATIENCE, async {
                 line.write_all(bytes).await?;
                 line.flush().await
@@ -197,7 +198,7 @@ impl Stranger {
         });
     }
 
-    /// Lives on until `node` has written an event that `accepts` does.
+    /// Lives on until `node` has written an event for which `accepts` is true.
     pub(super) fn sees(
         &mut self,
         node: &mut Process,
@@ -214,7 +215,7 @@ impl Stranger {
         }
     }
 
-    /// Lives on for a while.
+    /// Moves its swarm for this long.
     pub(super) fn live(&mut self, length: Duration) {
         let Self { side, runtime, .. } = self;
         let life = async {
@@ -225,7 +226,7 @@ impl Stranger {
         let _: Result<(), _> = runtime.block_on(async { timeout(length, life).await });
     }
 
-    /// Waits until a node has closed the connection, then finds its door shut.
+    /// Waits until a node has closed the connection, then checks that it accepts no new one.
     pub(super) fn expect_to_be_kept_out(&mut self, node: &mut Process) {
         let host = address::peer(&address_of(node)).unwrap();
         let gone = |event: &Event| match event {
@@ -248,7 +249,7 @@ impl Stranger {
         self.until("being kept out", gone);
     }
 
-    /// Lives on until something happens that `pick` takes.
+    /// Lives on until an event comes that `pick` takes.
     pub(super) fn until<T>(&mut self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
         let Self { side, runtime, .. } = self;
         let wait = async {
@@ -261,13 +262,13 @@ impl Stranger {
         runtime.block_on(async { timeout(PATIENCE, wait).await }).expect(what)
     }
 
-    /// What happens next, if anything does for so long.
+    /// The next event, if one comes within this time.
     pub(super) fn happens(&mut self, within: Duration) -> Option<Event> {
         let Self { side, runtime, .. } = self;
         runtime.block_on(async { timeout(within, side.next()).await.ok() })
     }
 
-    /// Opens a stream to a node and writes to it; `None` where it is not let in any more.
+    /// Opens a stream to a node and writes to it; `None` if the node does not accept it any more.
     pub(super) fn open_and_write(
         &mut self,
         to: PeerId,
@@ -283,14 +284,14 @@ impl Stranger {
         })
     }
 
-    /// Lets something go on beside it.
+    /// Runs other work at the same time.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
     }
 }
 
 impl Side {
-    /// Inside a runtime.
+    /// Must be called inside a runtime.
     fn new(seed: u8, run: RunId, version: &str) -> Self {
         let key = identity::Keypair::ed25519_from_bytes([seed; 32]).unwrap();
         let (transport, _) = transport::build(&key, None).unwrap();
@@ -321,7 +322,7 @@ impl Side {
         Self { swarm, beat, control, heard, connections, unseen }
     }
 
-    /// The next thing that happened.
+    /// The next event of its swarm.
     pub(super) async fn next(&mut self) -> Event {
         match self.unseen.pop_front() {
             Some(event) => event,
@@ -329,7 +330,7 @@ impl Side {
         }
     }
 
-    /// Moves the swarm until something happens.
+    /// Moves the swarm until an event comes.
     async fn drive(&mut self) -> Event {
         let event = self.swarm.select_next_some().await;
         match &event {
@@ -353,7 +354,7 @@ impl Side {
 
     pub(super) fn publish(&mut self, beat: bool, bytes: Vec<u8>) {
         let topic = if beat { &self.beat } else { &self.control };
-        // One that has been thrown out has nobody to tell, which the story looks for.
+        // A stranger that has been dropped has no peer to send to, for which the story looks.
         let _ = self.swarm.behaviour_mut().gossip.publish(topic.clone(), bytes);
     }
 
@@ -370,7 +371,7 @@ impl Side {
     }
 }
 
-/// As the nodes count messages, so that what one wants the other knows.
+/// The message id that nodes use, so that both sides agree on what is wanted.
 fn message_id(message: &gossipsub::Message) -> MessageId {
     let topic = message.topic.as_str().as_bytes();
     let length = u64::try_from(topic.len()).unwrap().to_le_bytes();
@@ -378,19 +379,19 @@ fn message_id(message: &gossipsub::Message) -> MessageId {
     MessageId::new(blake3::hash(&bytes).as_bytes())
 }
 
-/// Where a node listens.
+/// The address at which a node listens.
 fn address_of(node: &mut Process) -> Multiaddr {
     let event = node.wait_for(PATIENCE, |event| event["event"] == "listening").unwrap();
     event["addresses"][0].as_str().unwrap().parse().unwrap()
 }
 
-/// The run that a node is in.
+/// The run that a node has started.
 fn run_of(node: &mut Process) -> RunId {
     let event = node.wait_for(PATIENCE, |event| event["run"].is_string()).unwrap();
     RunId::from_hex(event["run"].as_str().unwrap()).unwrap()
 }
 
-/// What a failed story shows: all but the daily business of a node.
+/// What a failed story shows: all events of a node but its routine ones.
 fn rare_events(node: &Process) -> Vec<String> {
     let daily = ["ready", "roster", "committed"];
     let events = node.events().unwrap();

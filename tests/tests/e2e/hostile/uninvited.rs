@@ -1,4 +1,4 @@
-//! A stranger at a run of invited peers: whatever it speaks, it gets the manifest, and nothing else.
+//! A stranger at a run of invited peers: whatever it speaks, it gets the manifest and nothing else.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn a_stranger_hears_nothing_of_a_run_of_invited_peers_and_is_let_go() {
         for protocol in [CONTROL, RING, StreamProtocol::new("/intellect/fetch/2")] {
             drop(stranger.open_and_write(host, protocol, &[0xff; 64]));
         }
-        // It is given five seconds.
+        // The node gives it five seconds.
         stranger.live(Duration::from_secs(8));
         assert!(!stranger.side.swarm.is_connected(&host), "it is still there");
     }

@@ -1,11 +1,12 @@
-//! Attention backward: dq by tiles of queries, dk and dv by tiles of keys, each element written once, without atomics.
+//! Attention backward: dq by tiles of queries, dk and dv by tiles of keys, each element written
+//! once, without atomics.
 
 use cubecl::prelude::*;
 
 use super::tile::*;
 
-/// The columns of queries in the gradient of the packed rows, and D = ⟨dy, y⟩ for
-/// [`backward_keys`], which comes next. // delta [B, H, T]; cubes (tiles, H, B)
+/// The query columns of the gradient of the packed rows, and D = ⟨dy, y⟩ for [`backward_keys`],
+/// which runs next. // delta [B, H, T]; cubes (tiles, H, B)
 #[cube(launch, launch_unchecked)]
 pub(super) fn backward_queries<E: Float, N: Size>(
     qkv: &Tensor<Vector<E, N>>,
@@ -104,8 +105,8 @@ pub(super) fn backward_queries<E: Float, N: Size>(
     store_rows::<E>(&dq, dqkv, at, row_size, row, tokens, &filled(2usize, 1.0f32), tile);
 }
 
-/// The columns of keys and values in the gradient of the packed rows: the queries of a group of
-/// heads come by, one head after the other. // cubes (tiles, G, B)
+/// The key and value columns of the gradient of the packed rows: a cube goes over the queries of
+/// the heads that share its keys, one head after another. // cubes (tiles, G, B)
 #[cube(launch, launch_unchecked)]
 pub(super) fn backward_keys<E: Float, N: Size>(
     qkv: &Tensor<Vector<E, N>>,
@@ -134,7 +135,7 @@ pub(super) fn backward_keys<E: Float, N: Size>(
     let mut g =
         SharedMemory::<Vector<E, N>>::new_aligned(comptime!(tile.stage(tile.other)), 16usize);
     let mut spill = SharedMemory::<f32>::new(comptime!(tile.spill()));
-    // Of each query that comes by: log Σ exp, D, and where its document begins.
+    // For each query of the current tile: log Σ exp, D, and the start of its document.
     let mut lses = SharedMemory::<f32>::new(tile.other);
     let mut deltas = SharedMemory::<f32>::new(tile.other);
     let mut begins = SharedMemory::<u32>::new(tile.other);
@@ -149,7 +150,8 @@ pub(super) fn backward_keys<E: Float, N: Size>(
         let head = kv_head * (heads / kv) + member;
         let of_head = (CUBE_POS_Z as usize * heads + head) * tokens;
         let mut query = first / tile.other * tile.other;
-        // Starts rise: where the first query of a tile begins after these keys, all later ones do.
+        // Starts never decrease: once the document of a tile's first query starts after these
+        // keys, so do those of all later queries.
         let mut seen = true;
         while seen {
             let count = min(tokens - query, tile.other);

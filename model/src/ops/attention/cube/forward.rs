@@ -20,7 +20,7 @@ pub(super) fn forward<E: Float, N: Size>(
     let (heads, head) = (CUBE_COUNT_Y as usize, CUBE_POS_Y as usize);
     let kv_head = head * kv / heads;
     let group = UNIT_POS as usize / 32 * 16;
-    // The last queries see most: they go first.
+    // The last queries see the most keys, so their tiles are started first.
     let first = (tokens.div_ceil(tile.own) - 1 - CUBE_POS_X as usize) * tile.own;
     let end = min(first + tile.own, tokens);
     let before = CUBE_POS_Z as usize * tokens;
@@ -67,7 +67,7 @@ pub(super) fn forward<E: Float, N: Size>(
             new = quad(new, &mut quads, true, tile);
             let kept = ((most[half] - new) * scale).exp();
             most[half] = new;
-            // A row that has seen nothing yet stays at nothing.
+            // A row that has seen no key yet keeps a sum of zero.
             let shift = max(new, LOWEST.runtime());
             let mut sum = sums[half] * kept;
             #[unroll]

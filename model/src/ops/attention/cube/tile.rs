@@ -1,26 +1,27 @@
-//! What the kernels of attention share: how work is cut, and how 32 units hold a block of scores.
+//! What the attention kernels share: how the work is divided, and how 32 units hold a block of
+//! scores.
 //!
-//! A cube owns `own` rows (queries, or keys for their gradient), 16 to a *group* of 32 units, and goes over the tiles
-//! of `other` rows that these see. A score block of a group lies in the registers of its units as `mma.m16n8k16` lays
-//! out an accumulator: number 4j + e of lane l is row l/4 + 8·(e/2), column 8j + 2·(l%4) + e%2. So one source serves
-//! tensor cores (CUDA, bf16) and plain multiply-adds (f32 on every device): only `product_nt`, `product_nn` and `quad`
-//! differ.
+//! A cube owns `own` rows (queries, or keys for their gradient), 16 to a *group* of 32 units, and
+//! goes over the tiles of `other` rows that these see. A score block of a group lies in the
+//! registers of its units as `mma.m16n8k16` lays out an accumulator: number 4j + e of lane l is row
+//! l/4 + 8·(e/2), column 8j + 2·(l%4) + e%2. So one source serves tensor cores (CUDA, bf16) and
+//! plain multiply-adds (f32 on every device): only `product_nt`, `product_nn` and `quad` differ.
 
 use cubecl::cmma::{MatrixIdent, MmaDefinition};
 use cubecl::prelude::*;
 
-/// How a kernel cuts its work.
+/// How a kernel divides its work.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct Tile {
     /// K, a multiple of 16
     pub(super) size: usize,
-    /// Elements of a vector that is loaded at once: 1, or 8 with `mma`
+    /// Elements loaded at once as one vector: 1, or 8 with `mma`
     pub(super) vector: usize,
-    /// Rows of a cube, 16 per 32 units
+    /// Rows that a cube owns, 16 per 32 units
     pub(super) own: usize,
-    /// Rows that come by at a time, a multiple of 16
+    /// Rows of the other kind that are processed at a time, a multiple of 16
     pub(super) other: usize,
-    /// Tensor cores: E is bf16 or f16, planes have 32 units
+    /// Use tensor cores: E is bf16 or f16, and planes have 32 units
     pub(super) mma: bool,
 }
 
@@ -29,17 +30,19 @@ impl Tile {
         self.own as u32 * 2
     }
 
-    /// Vectors from one row in shared memory to the next: one more than a row has, so that columns spread over banks.
+    /// Distance between rows in shared memory, in vectors: one more than a row has, so that the
+    /// elements of a column lie in different banks.
     pub(super) fn stride(&self) -> usize {
         self.size / self.vector + 1
     }
 
-    /// Vectors of so many rows.
+    /// The number of vectors that `rows` rows occupy.
     pub(super) fn stage(&self, rows: usize) -> usize {
         rows * self.stride()
     }
 
-    /// Numbers that go from unit to unit through shared memory, where registers cannot.
+    /// The size of the scratch memory through which units exchange numbers that registers cannot
+    /// carry.
     pub(super) fn spill(&self) -> usize {
         if self.mma { 1 } else { self.own * (self.other + 1) }
     }
@@ -49,14 +52,14 @@ impl Tile {
     }
 }
 
-/// Stands for −∞, which WGSL has no literal for.
+/// Used in place of −∞, for which WGSL has no literal.
 pub(super) const HIDDEN: f32 = -1e30;
 
-/// Less than any score that is not hidden, and far more than that.
+/// A threshold: below every visible score and far above [`HIDDEN`].
 pub(super) const LOWEST: f32 = -1e28;
 
-/// `rows` rows of K elements, one every `step` vectors from `first` on; those after the first `count` are the last of
-/// them once more: what comes of them is hidden.
+/// Loads `rows` rows of K elements that are `step` vectors apart, beginning at `first`. Only
+/// `count` of them exist: the rest repeat the last one, and their results are hidden.
 #[cube]
 pub(super) fn load_rows<E: Float, N: Size>(
     from: &Tensor<Vector<E, N>>,
@@ -87,7 +90,7 @@ pub(super) fn filled(#[comptime] count: usize, value: f32) -> Array<f32> {
     x
 }
 
-/// What belongs to this unit's two rows, `row` and `row + 8`; nothing where there is none.
+/// The entries of this unit's two rows, `row` and `row + 8`; zero for rows that do not exist.
 #[cube]
 pub(super) fn two<T: Numeric>(of: &Tensor<T>, at: usize, row: usize, rows: usize) -> Array<T> {
     let mut x = Array::<T>::new(2usize);
@@ -101,7 +104,8 @@ pub(super) fn two<T: Numeric>(of: &Tensor<T>, at: usize, row: usize, rows: usize
     x
 }
 
-/// Two 16×8 blocks of accumulators, number `j` and the next, += the 16×16 block a · the 16×16 block b.
+/// Adds the product of the 16×16 blocks a and b to two 16×8 blocks of accumulators, number `j` and
+/// the next.
 #[cube]
 pub(super) fn mma_two<E: Float>(
     a: &Array<Vector<E, Const<2>>>,
@@ -186,7 +190,8 @@ pub(super) fn product_nt<E: Float, N: Size>(
     }
 }
 
-/// acc [16, K] += P·B: P [16, other] in the registers of the group that owns rows from `row` on, `other` rows of `b`.
+/// acc [16, K] += P·B: P [16, other] in the registers of the group that owns rows from `row` on,
+/// `other` rows of `b`.
 #[cube]
 pub(super) fn product_nn<E: Float, N: Size>(
     p: &Array<f32>,
@@ -202,7 +207,7 @@ pub(super) fn product_nn<E: Float, N: Size>(
         let def = MmaDefinition::<E, E, f32>::new(16usize, 8usize, 16usize);
         #[unroll]
         for k in 0..comptime!(tile.other / 16) {
-            // Two accumulator blocks side by side are one block of the left matrix.
+            // Two adjacent accumulator blocks form one block of the left matrix.
             let mut fa = Array::<Vector<E, Const<2>>>::new(4usize);
             #[unroll]
             for i in 0..4usize {
@@ -251,7 +256,7 @@ pub(super) fn product_nn<E: Float, N: Size>(
     }
 }
 
-/// The largest, or the sum, of the four units that share a row.
+/// The maximum or the sum over the four units that share a row.
 #[cube]
 pub(super) fn quad(
     value: f32,
@@ -277,7 +282,8 @@ pub(super) fn quad(
     }
 }
 
-/// `value` for keys from `key` on that come after the unit's two rows or before their documents.
+/// Replaces by `value` the scores of keys, counted from `key`, that come after the unit's two rows
+/// or before their documents.
 #[cube]
 pub(super) fn hide(
     s: &mut Array<f32>,
@@ -301,7 +307,7 @@ pub(super) fn hide(
     }
 }
 
-/// The two rows of the [16, K] accumulators that a unit has, scaled, where they exist.
+/// Stores the two rows of the [16, K] accumulators that a unit holds, scaled, if they exist.
 #[cube]
 pub(super) fn store_rows<E: Float>(
     acc: &Array<f32>,

@@ -1,27 +1,30 @@
-//! The WKV recurrence of Eagle and Finch, forward and backward, token by token on states in registers (the equations of
-//! ops/wkv.rs). A cube owns a part of one head of one sequence, a unit one column of its state (forward, dv)
-//! or one row (the rest), K numbers each. No exponent above zero, so any decay; no atomics; time and memory linear in T.
+//! The WKV recurrence of Eagle and Finch, forward and backward, token by token on states in
+//! registers (the equations of ops/wkv.rs). A cube owns a part of one head of one sequence; each of
+//! its units owns one column of the state (forward, dv) or one row (the rest), K numbers each. No
+//! exponent is above zero, so any decay is allowed. There are no atomics, and time and memory are
+//! linear in T.
 //!
-//! The forward pass keeps the state before each chunk. Backward, per chunk from the last on: forth once more for
-//! S_{t−1}·g_t and the state after each span, then back with G; p (see ops/wkv.rs) is taken anew from both after each
-//! span. dv needs only G by columns: a kernel of its own, which keeps nothing.
+//! The forward pass keeps the state before each chunk. The backward pass goes over the chunks from
+//! the last to the first. In each it runs forward once more for S_{t−1}·g_t and the state after
+//! each span, then backward with G. It computes p (see ops/wkv.rs) afresh from both after each
+//! span. dv needs only G by columns, so it has its own kernel, which keeps nothing.
 
 use cubecl::prelude::*;
 
 use super::super::super::cube::exp_of;
 
-/// Sizes that a kernel is compiled for.
+/// The sizes for which a kernel is compiled.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct Cut {
     /// K, a multiple of 4
     pub(super) size: usize,
-    /// Columns or rows of a state that one cube has, one unit each: a divisor of K, a multiple of 8
+    /// Columns or rows of a state per cube, one for each unit: a divisor of K and a multiple of 8
     pub(super) units: usize,
-    /// Tokens between states that are kept, a multiple of `span`
+    /// Tokens between kept states, a multiple of `span`
     pub(super) chunk: usize,
-    /// Tokens that are loaded at once, over which p is carried
+    /// Tokens that are loaded at once and over which p is carried
     pub(super) span: usize,
-    /// The decay depends on the token.
+    /// Whether the decay depends on the token
     pub(super) by_token: bool,
 }
 
@@ -30,7 +33,8 @@ impl Cut {
         self.size / 4
     }
 
-    /// From one row of vectors in shared memory to the next, so that columns spread over banks.
+    /// Distance between rows in shared memory, in vectors, chosen so that the elements of a column
+    /// lie in different banks.
     fn stride(&self) -> usize {
         self.size / 4 + 1
     }
@@ -38,13 +42,13 @@ impl Cut {
 
 type Four = Vector<f32, Const<4>>;
 
-/// exp w, of which more than this would only overflow.
+/// The largest w that is used: exp of a larger one would only overflow.
 const LARGEST: f32 = 10.0;
 
-/// Below this log decay nothing is left of a state.
+/// A log decay below this leaves no trace of the state in f32.
 const LOST: f32 = -17.0;
 
-/// The tokens from `token` on of one head. // to [span, K/4 + 1]
+/// Loads `count` tokens of one head, beginning with `token`. // to [span, K/4 + 1]
 #[cube]
 fn load<E: Float>(
     from: &Tensor<Vector<E, Const<4>>>,
@@ -63,7 +67,7 @@ fn load<E: Float>(
     }
 }
 
-/// The same of decays.
+/// Loads the decays of `count` tokens, computed from w.
 #[cube]
 fn load_decays(
     w: &Tensor<Four>,
@@ -104,7 +108,8 @@ fn zeros(#[comptime] count: usize) -> Array<f32> {
     x
 }
 
-/// ⟨read, S⟩, then S decays by `decays` and gets rows·lane: of a unit that has a column, whose rows have their own.
+/// ⟨read, S⟩, then S decays by `decays` and rows·lane is added: for a unit that owns a column, in
+/// which each row has its own decay.
 #[cube]
 fn step_column(
     s: &mut Array<f32>,
@@ -131,7 +136,7 @@ fn step_column(
     (sums[0] + sums[1]) + (sums[2] + sums[3])
 }
 
-/// The same of a unit that has a row.
+/// The same for a unit that owns a row.
 #[cube]
 fn step_row(
     s: &mut Array<f32>,
@@ -158,7 +163,7 @@ fn step_row(
     (sums[0] + sums[1]) + (sums[2] + sums[3])
 }
 
-/// ⟨r∘u, k⟩ of each token, and a wait for whatever was loaded.
+/// ⟨r∘u, k⟩ of each token; waits until all loads are done.
 #[cube]
 fn weigh(
     r: &SharedMemory<Four>,
@@ -182,7 +187,8 @@ fn weigh(
     sync_cube();
 }
 
-/// y, the states before the chunks, the last state. // state, last [B, H, K, K], kept [B, H, chunks, K, K]; cubes (H, B, K/units)
+/// y, the states before the chunks, the last state. // state, last [B, H, K, K], kept [B, H,
+/// chunks, K, K]; cubes (H, B, K/units)
 #[cube(launch, launch_unchecked)]
 pub(super) fn forward<E: Float>(
     r: &Tensor<Vector<E, Const<4>>>,
@@ -282,8 +288,9 @@ pub(super) fn backward_values<E: Float>(
     }
 }
 
-/// The other gradients. Those of u, and of a constant w, per sequence. // scratch [B, H, chunk/span, K, K], dw [B·T, D]
-/// or [B, D], du [B, D], dstate [B, H, K, K]; cubes (H, B, K/units)
+/// The other gradients; those of u, and of a constant w, have one row per sequence.
+/// // scratch [B, H, chunk/span, K, K], dw [B·T, D] or [B, D], du [B, D], dstate [B, H, K, K];
+/// // cubes (H, B, K/units)
 #[cube(launch, launch_unchecked)]
 pub(super) fn backward_keys<E: Float>(
     r: &Tensor<E>,
@@ -311,7 +318,7 @@ pub(super) fn backward_keys<E: Float>(
     let bonus = u[channel];
     let mut vs = SharedMemory::<Four>::new_aligned(comptime!(cut.span * cut.stride()), 16usize);
     let mut gs = SharedMemory::<Four>::new_aligned(comptime!(cut.span * cut.stride()), 16usize);
-    // S_{t−1}·g_t of the tokens of a chunk, each unit its own; ⟨v_t, g_t⟩ of a span.
+    // S_{t−1}·g_t of the tokens of a chunk, one column per unit; ⟨v_t, g_t⟩ of a span.
     let mut of_states = SharedMemory::<f32>::new(comptime!(cut.chunk * cut.units));
     let mut weights = SharedMemory::<f32>::new(cut.span);
     let mut of = zeros(cut.size);
@@ -404,7 +411,7 @@ fn decay_of(w: &Tensor<f32>, at: usize, channel: usize, #[comptime] cut: Cut) ->
     (exp_of(log), select(log < LOST, 0.0f32, log))
 }
 
-/// ⟨a, b⟩ of each token, and a wait for whatever was loaded.
+/// ⟨a, b⟩ of each token; waits until all loads are done.
 #[cube]
 fn products(
     a: &SharedMemory<Four>,

@@ -1,4 +1,4 @@
-//! What `bench device` prints: sentences for people, or JSON lines for programs.
+//! Prints the results of `bench device`: sentences for people, or JSON lines for programs.
 
 use std::io::{self, Write};
 
@@ -8,11 +8,11 @@ use super::super::BenchError;
 use super::tasks::{Finding, Judgement};
 use crate::cli::device::DevicePart;
 
-/// Writes a line for each task, and keeps what the last one has to say.
+/// Prints a line for each task, and collects what the last line says.
 pub(super) struct Printout<'a> {
     out: &'a mut dyn Write,
     as_json: bool,
-    /// The task that runs.
+    /// The part and the name of the task that is running.
     part: &'static str,
     of: String,
     wrong: Vec<String>,
@@ -25,7 +25,6 @@ impl<'a> Printout<'a> {
         Self { out, as_json, part: "", of: String::new(), wrong, left_out }
     }
 
-    /// Says that a task begins.
     pub(super) fn begins(&mut self, part: DevicePart, of: &str) -> io::Result<()> {
         (self.part, self.of) = (part.name(), of.to_owned());
         if self.as_json {
@@ -35,7 +34,7 @@ impl<'a> Printout<'a> {
         self.out.flush()
     }
 
-    /// Shows a person that the task goes on.
+    /// Shows a person that the task is still running.
     pub(super) fn waits(&mut self) -> io::Result<()> {
         if self.as_json {
             return Ok(());
@@ -44,7 +43,7 @@ impl<'a> Printout<'a> {
         self.out.flush()
     }
 
-    /// Says what came out of the task.
+    /// Reports the result of the task.
     pub(super) fn ends(&mut self, found: Finding) -> io::Result<()> {
         let Finding { words, figures, judgement } = found;
         let (right, why) = match judgement {
@@ -74,7 +73,7 @@ impl<'a> Printout<'a> {
         self.out.flush()
     }
 
-    /// The last line.
+    /// Prints the last line, which names all that was wrong or left out.
     ///
     /// # Errors
     /// [`BenchError::Wrong`] with all that was wrong.

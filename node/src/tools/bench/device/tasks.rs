@@ -1,4 +1,4 @@
-//! The tasks of `bench device`: what is measured, at which sizes, and within which bounds it is right.
+//! The tasks of `bench device`: what is measured, at which sizes, and within which bounds a result is right.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,29 +17,26 @@ use crate::cli::device::DevicePart;
 use crate::figures::bytes;
 use crate::preset::Preset;
 
-/// One line of the printout.
 pub(super) struct Task {
     pub(super) part: DevicePart,
-    /// What of the part.
+    /// The name of the task within its part.
     pub(super) of: String,
-    /// Is given the time after which it repeats nothing.
+    /// The work. It gets the time after which it must not repeat anything.
     pub(super) work: Box<dyn FnOnce(Duration) -> Result<Finding, BenchError> + Send>,
 }
 
-/// What came out of a task.
 pub(super) struct Finding {
-    /// For a person.
+    /// The figures as a sentence for a person.
     pub(super) words: String,
-    /// For a program: an object.
+    /// The figures as a JSON object for a program.
     pub(super) figures: Value,
     pub(super) judgement: Judgement,
 }
 
 pub(super) enum Judgement {
     Right,
-    /// And what.
+    /// What is wrong with the result.
     Wrong(String),
-    /// And why.
     LeftOut(String),
 }
 
@@ -56,7 +53,7 @@ impl Finding {
         Self { words: String::new(), figures: json!({}), judgement: Judgement::LeftOut(why) }
     }
 
-    /// Wrong by the first of these that is.
+    /// Makes the finding wrong by the first complaint that applies.
     fn unless<const N: usize>(mut self, complaints: [(bool, &str); N]) -> Self {
         if let Some((_, what)) = complaints.into_iter().find(|(wrong, _)| *wrong) {
             self.judgement = Judgement::Wrong(what.to_owned());
@@ -65,10 +62,9 @@ impl Finding {
     }
 }
 
-/// All tasks in their order.
 ///
 /// # Errors
-/// [`BenchError::Preset`]
+/// [`BenchError::Preset`]: a built-in preset cannot be used.
 pub(super) fn all(device: Device, small: bool, peak: Option<f64>) -> Result<Vec<Task>, BenchError> {
     use DevicePart::{Check, Facts, Memory, Operators, Products, Train};
     let mut tasks = vec![task(Facts, device.to_string(), move |_| facts(device))];
@@ -143,12 +139,12 @@ fn check(device: Device, family: Family) -> Result<Finding, BenchError> {
     ]))
 }
 
-/// What is no number exceeds every bound.
+/// Whether an error exceeds its bound; NaN exceeds every bound.
 fn exceeds(error: f32, bound: f32) -> bool {
     error > bound || error.is_nan()
 }
 
-/// (rows, ins, outs) of the projections of llama-1b and finch-1b6; the large ones, which take long to read, at the end.
+/// (rows, ins, outs) of the projections of llama-1b and finch-1b6; the large ones, which take long to read, come last.
 fn products(small: bool) -> Vec<Subject> {
     let widths: &[(usize, usize)] = if small {
         &[(33, 65), (256, 512)]
@@ -169,7 +165,7 @@ fn products(small: bool) -> Vec<Subject> {
     widths.iter().map(|&(ins, outs)| Subject::Product { rows, ins, outs }).collect()
 }
 
-/// As llama-1b and finch-1b6 have them.
+/// Attention and the recurrence at the sizes of llama-1b and finch-1b6.
 fn operators(small: bool) -> [Subject; 2] {
     if small {
         let heads = Heads { sequences: 1, tokens: 200, query: 4, kv: 2, size: 64 };
@@ -231,7 +227,7 @@ fn operator(
     ]))
 }
 
-/// What is trained: names and sizes.
+/// Names and work of the models that are trained.
 fn models(small: bool) -> Result<Vec<(&'static str, Work)>, BenchError> {
     let source = Source::Synthetic { symbols: 256, order: 1 };
     let data = Data { source, held_out: 0.0, hints: Hints::default(), share: false };
@@ -256,7 +252,7 @@ fn models(small: bool) -> Result<Vec<(&'static str, Work)>, BenchError> {
     ["llama-150m", "llama-1b", "eagle-1b5", "finch-1b6"].into_iter().map(of).collect()
 }
 
-/// Steps of a model, with as many sequences as the device has free memory for.
+/// Trains a model for some steps, with as many sequences as the device has free memory for.
 fn learn(
     device: Device,
     mut work: Work,
@@ -294,29 +290,29 @@ fn learn(
     times.sort_unstable_by(f64::total_cmp);
     let tokens_per_s = work.tokens_per_step() as f64 / times[times.len() / 2];
     let tflops = 1e-12 * tokens_per_s * arch::Arch::new(&work.model).flops_per_token() as f64;
-    let (said, loss) = (train::held_on_gpu(&work, work.train.batch), losses[losses.len() - 1]);
+    let (estimated, loss) = (train::held_on_gpu(&work, work.train.batch), losses[losses.len() - 1]);
     let share = peak.map(|peak| tflops / peak);
     let of_peak =
         share.map_or_else(String::new, |share| format!(" ({:.1} % of the peak)", 100.0 * share));
     let held = taken.map_or_else(String::new, |taken| format!("{} taken, ", bytes(taken)));
     let words = format!(
         "{tokens_per_s:.0} tokens/s, {tflops:.3} TFLOP/s{of_peak}, {} × {} tokens a step, first {first:.2} s, {held}{} \
-         said, loss {loss:.3} after {} steps",
+         estimated, loss {loss:.3} after {} steps",
         work.train.batch,
         work.model.context,
-        bytes(said),
+        bytes(estimated),
         losses.len()
     );
     let figures = json!({
         "tokens_per_s": tokens_per_s, "tflop_per_s": tflops, "share_of_peak": share, "first_s": first,
-        "sequences": work.train.batch, "context": work.model.context, "said_bytes": said,
+        "sequences": work.train.batch, "context": work.model.context, "said_bytes": estimated,
         "taken_bytes": taken, "losses": losses, "parameters": work.model.parameter_count(),
     });
     let finite = losses.iter().all(|loss| loss.is_finite());
     Ok(Finding::right(words, figures).unless([(!finite, "a loss is no number")]))
 }
 
-/// Weights that cost nothing to draw: where genesis has a constant that one, else ±0.02.
+/// Weights that are quick to draw: genesis' constants where it has them, else noise of ±0.02.
 fn weights(specs: &[Spec]) -> Vec<f32> {
     let mut state = SEED;
     let mut noise = || {
@@ -333,7 +329,7 @@ fn weights(specs: &[Spec]) -> Vec<f32> {
     weights
 }
 
-/// Scores of more bytes than the device has: CubeCL's own answer is a step of numbers that were in memory before.
+/// Asks for more bytes of scores than the device has. CubeCL alone would go on with what was in memory before.
 fn exhaust(device: Device) -> Result<Finding, BenchError> {
     let mut work = Work::synthetic();
     (work.model.vocab, work.model.context, work.model.width) = (1 << 20, 64, 16);
@@ -362,13 +358,13 @@ const PRODUCT_ERROR: f32 = 3e-5;
 /// Both sides are in f32, and the gradient of a decay is a difference of sums over a row; a fault is in the first digits.
 const OPERATOR_ERROR: f32 = 1e-4;
 
-/// A step takes so many tokens at most: a guess of what is enough to keep a GPU busy.
+/// Most tokens of a step: a guess of what is enough to keep a GPU busy.
 const TOKENS: usize = 8192;
 
-/// Of a device that does not say how much memory it has.
+/// Assumed memory of a device that does not report its own.
 const UNKNOWN_BYTES: u64 = 1 << 35;
 
-/// The seed of weights and data; any would do.
+/// The seed of weights and data; any other would do.
 const SEED: u64 = 1;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A voter that says that it has voted for what never was.
+//! A voter that claims a vote for a value that never was.
 
 use intellect_protocol::message::seal::Seal;
 use intellect_protocol::message::{Accept, Keep, Kept, Ranked, Receipt};
@@ -7,30 +7,30 @@ use intellect_protocol::ring::Layout;
 use super::*;
 use crate::minted::{WEIGHT_MAX, five, mint, newcomer, set_out, tell_of};
 
-/// A value that the liar alone has made: its own work, as bytes that everybody has.
+/// A value of the liar alone: a sum of its own work, with bytes that every peer has.
 fn forged(liar: &Liar, series: Series, update: Digest) -> Receipt {
     let Liar { name: peer, log, incarnation, ready: weight, .. } = *liar;
     let members = vec![Member { peer, log, incarnation, weight }];
     Receipt { series, trust: None, update, members, parts: Vec::new() }
 }
 
-fn signed(stage: &World, peer: PeerId, status: Status) -> Heard {
+fn signed(world: &World, peer: PeerId, status: Status) -> Heard {
     let key = Keypair::simulated(peer);
-    let signature = wire::seal(&key, &stage.run, Message::Status(status)).signature();
+    let signature = wire::seal(&key, &world.run, Message::Status(status)).signature();
     let Status { log, done, holds_forced, .. } = status;
     Heard { voter: Voter { peer, log }, done, holds_forced, signature }
 }
 
-/// `count` voters in epoch 2, of whom the last one is in the hands of the scene: it has trained, and the others still
-/// do. Returns it, the others, and the update of epoch 1, which everybody has.
+/// `count` voters in epoch 2. The scene acts for the last one, which has trained; the others still
+/// train. Returns the liar, the others, and the update of epoch 1, which every peer has.
 fn one_liar(count: usize) -> Result<(World, Vec<usize>, Liar, Digest), Violation> {
-    let (mut stage, mut honest) = founded(count, 0, None)?;
+    let (mut world, mut honest) = founded(count, 0, None)?;
     let x = honest.pop().unwrap();
-    let old = commit(&stage, honest[0], 1).receipt.update;
-    honest.iter().for_each(|host| stage.train_in(*host, 3_000));
+    let old = commit(&world, honest[0], 1).receipt.update;
+    honest.iter().for_each(|host| world.train_in(*host, 3_000));
     let ready: Noted<u64> = Rc::default();
     let noted = Rc::clone(&ready);
-    stage.direct(move |from, _, message| {
+    world.direct(move |from, _, message| {
         if let Message::Heartbeat(beat) = message
             && from == x
             && beat.series.epoch == 2
@@ -39,47 +39,49 @@ fn one_liar(count: usize) -> Result<(World, Vec<usize>, Liar, Digest), Violation
         }
         Fate::Deliver
     });
-    assert!(stage.until(END_MS, |_| *ready.borrow() > 0)?);
-    stage.relent();
+    assert!(world.until(END_MS, |_| *ready.borrow() > 0)?);
+    world.let_through();
     let (ready, incarnation, count) = (*ready.borrow(), 1, 1_000_000);
-    let liar = Liar { ready, incarnation, count, ..Liar::voter(&stage, x, honest[0]) };
-    stage.kill(&[x]);
-    Ok((stage, honest, liar, old))
+    let liar = Liar { ready, incarnation, count, ..Liar::voter(&world, x, honest[0]) };
+    world.kill(&[x]);
+    Ok((world, honest, liar, old))
 }
 
-/// Says a roster that adopts a value, and accepts it.
+/// Sends a roster that adopts a value, and accepts it.
 fn propose(
-    stage: &mut World,
+    world: &mut World,
     honest: &[usize],
     liar: &Liar,
     attempt: Attempt,
-    (heard, receipt): (Vec<Heard>, Receipt),
+    heard: Vec<Heard>,
+    receipt: Receipt,
 ) -> Roster {
     let (series, proposer) = (receipt.series, liar.name);
-    let members = members(stage, honest[0], &[], |voters| voters);
+    let members = members(world, honest[0], &[], |voters| voters);
     let (adopt, trust, keep) = (Some(receipt), None, Vec::new());
     let roster = Roster { series, attempt, proposer, members, heard, adopt, trust, keep };
-    stage.say_as(honest, proposer, &Message::Roster(roster.clone()));
-    let digest = wire::roster_digest(&stage.run, &roster);
+    world.say_as(honest, proposer, &Message::Roster(roster.clone()));
+    let digest = wire::roster_digest(&world.run, &roster);
     let accept = Accept { series, roster: digest };
-    stage.say_as(honest, proposer, &Message::Accept(accept));
+    world.say_as(honest, proposer, &Message::Accept(accept));
     roster
 }
 
-/// While the others train, one voter proposes attempt 1, which asks nobody, and adopts a value of its own.
+/// R8: while the others train, one voter proposes attempt 1, which queries nobody, and adopts a
+/// value of its own. It must be refused, or the liar would be the only voter of the next epoch.
 fn the_first_attempt_adopts(count: usize) -> Played {
-    let (mut stage, honest, liar, old) = one_liar(count)?;
+    let (mut world, honest, liar, old) = one_liar(count)?;
     let mut said = false;
-    lie(&mut stage, &honest, &mut [liar], MINUTE_MS / 2, |stage, liars, heard| {
-        let series = stage.series(honest[0]).unwrap();
+    lie(&mut world, &honest, &mut [liar], MINUTE_MS / 2, |world, liars, heard| {
+        let series = world.series(honest[0]).unwrap();
         if heard.is_none() && !said && series.epoch == 2 {
             said = true;
             let receipt = forged(&liars[0], series, old);
-            propose(stage, &honest, &liars[0], 1, (Vec::new(), receipt));
+            propose(world, &honest, &liars[0], 1, Vec::new(), receipt);
         }
     })?;
-    assert!(said && all_at(&stage, &honest, 2), "{:?}", stage.phase(honest[0]));
-    assert_voters(&stage, &honest);
+    assert!(said && all_at(&world, &honest, 2), "{:?}", world.phase(honest[0]));
+    assert_voters(&world, &honest);
     Ok(())
 }
 
@@ -93,50 +95,51 @@ fn r8_one_of_sixteen_adopts_at_the_first_attempt() -> Played {
     the_first_attempt_adopts(16)
 }
 
-/// One voter accepts attempt 1, asks for attempt 2 while its ring is waited for, and shows a Status of its own in which
-/// it has voted, at attempt 2, for a value of its own.
+/// R8: one voter accepts attempt 1, queries for attempt 2 while its ring is awaited,
+/// and shows a Status with a vote for a value of its own at attempt 2. Without a
+/// ground that vote must not count.
 fn one_forges_a_vote(count: usize) -> Played {
-    let (mut stage, honest, liar, old) = one_liar(count)?;
+    let (mut world, honest, liar, old) = one_liar(count)?;
     let mut statuses: BTreeMap<PeerId, Status> = BTreeMap::new();
     let (mut due, mut asked, mut said) = (None, false, false);
-    lie(&mut stage, &honest, &mut [liar], 12_000, |stage, liars, heard| match heard {
+    lie(&mut world, &honest, &mut [liar], 12_000, |world, liars, heard| match heard {
         Some((_, Message::Roster(roster))) if roster.attempt == 1 && roster.series.epoch == 2 => {
             let series = roster.series;
-            let digest = wire::roster_digest(&stage.run, &roster);
+            let digest = wire::roster_digest(&world.run, &roster);
             let accept = Accept { series, roster: digest };
-            stage.say_as(&honest, liars[0].name, &Message::Accept(accept));
-            due.get_or_insert((stage.now_ms + 20, series));
+            world.say_as(&honest, liars[0].name, &Message::Accept(accept));
+            due.get_or_insert((world.now_ms + 20, series));
         }
         Some((from, Message::Status(status)))
             if (status.attempt, Some(status.series)) == (2, due.map(|(_, series)| series)) =>
         {
-            statuses.insert(stage.name(from), status);
+            statuses.insert(world.name(from), status);
         }
         Some(_) => {}
         None => {
-            let Some((_, series)) = due.filter(|(at_ms, _)| stage.now_ms >= *at_ms) else { return };
+            let Some((_, series)) = due.filter(|(at_ms, _)| world.now_ms >= *at_ms) else { return };
             if !asked {
                 asked = true;
-                liars[0].ask(stage, &honest, series, 2);
+                liars[0].ask(world, &honest, series, 2);
             }
             if statuses.len() == honest.len() && !said {
                 said = true;
                 let mut heard: Vec<Heard> =
-                    statuses.iter().map(|(peer, status)| signed(stage, *peer, *status)).collect();
+                    statuses.iter().map(|(peer, status)| signed(world, *peer, *status)).collect();
                 let receipt = forged(&liars[0], series, old);
-                heard.push(signed(stage, liars[0].name, vote(stage, &liars[0], &receipt)));
-                propose(stage, &honest, &liars[0], 2, (heard, receipt));
+                heard.push(signed(world, liars[0].name, vote(world, &liars[0], &receipt)));
+                propose(world, &honest, &liars[0], 2, heard, receipt);
             }
         }
     })?;
-    assert!(said, "nobody answered: {:?}", stage.phase(honest[0]));
-    assert_voters(&stage, &honest);
+    assert!(said, "nobody answered: {:?}", world.phase(honest[0]));
+    assert_voters(&world, &honest);
     Ok(())
 }
 
-/// The Status for attempt 2 of a liar that says that it has voted at 2 for `receipt`.
-fn vote(stage: &World, liar: &Liar, receipt: &Receipt) -> Status {
-    let r = wire::receipt_digest(&stage.run, receipt);
+/// The Status of a liar for attempt 2, with a vote at 2 for `receipt`.
+fn vote(world: &World, liar: &Liar, receipt: &Receipt) -> Status {
+    let r = wire::receipt_digest(&world.run, receipt);
     let done = Some(Ranked { depth: 0, attempt: 2, r });
     Status { series: receipt.series, log: liar.log, attempt: 2, done, holds_forced: false }
 }
@@ -151,16 +154,16 @@ fn r8_one_of_sixteen_forges_a_vote() -> Played {
     one_forges_a_vote(16)
 }
 
-/// All four honest ones of five have voted for r, and two of them have committed it; the others have not heard of that.
-/// The fifth gets the other two to decide something else.
+/// S1: all four honest voters of five have voted for r, and two have committed it, which the other
+/// two have not heard. The fifth voter tries to have these two decide another value.
 #[test]
 fn s1_one_of_five_makes_two_certificates() -> Played {
-    let (mut stage, all) = founded(5, 0, None)?;
+    let (mut world, all) = founded(5, 0, None)?;
     let [a, b, c, d, x] = all[..] else { unreachable!() };
-    let old = commit(&stage, a, 1).receipt.update;
+    let old = commit(&world, a, 1).receipt.update;
     let voted: Noted<BTreeSet<usize>> = Rc::default();
     let noted = Rc::clone(&voted);
-    stage.direct(move |from, to, message| match message {
+    world.direct(move |from, to, message| match message {
         Message::Done(_) if epoch_of(message) == 2 => {
             noted.borrow_mut().insert(from);
             if [c, d].contains(&to) { Fate::Drop } else { Fate::Deliver }
@@ -168,80 +171,80 @@ fn s1_one_of_five_makes_two_certificates() -> Played {
         Message::Commit(_) => Fate::Drop,
         _ => Fate::Deliver,
     });
-    assert!(stage.until(END_MS, |stage| {
+    assert!(world.until(END_MS, |world| {
         let voted = [a, b, c, d].iter().all(|host| voted.borrow().contains(host));
-        voted && all_at(stage, &[a, b], 2)
+        voted && all_at(world, &[a, b], 2)
     })?);
-    assert!(stage.epoch(c) == 1 && stage.epoch(d) == 1);
-    let liar = Liar { ready: 100, ..Liar::voter(&stage, x, c) };
-    // Those two are out of reach for a while.
-    stage.kill(&[a, b, x]);
-    let series = stage.series(c).unwrap();
+    assert!(world.epoch(c) == 1 && world.epoch(d) == 1);
+    let liar = Liar { ready: 100, ..Liar::voter(&world, x, c) };
+    // The two that have committed are out of reach for a while.
+    world.kill(&[a, b, x]);
+    let series = world.series(c).unwrap();
     let mut statuses: BTreeMap<PeerId, Status> = BTreeMap::new();
     let (mut said, mut next_ms) = (false, 0);
-    lie(&mut stage, &[c, d], &mut [liar], 6_000, |stage, liars, heard| match heard {
+    lie(&mut world, &[c, d], &mut [liar], 6_000, |world, liars, heard| match heard {
         Some((from, Message::Status(status))) if (status.series, status.attempt) == (series, 2) => {
-            statuses.insert(stage.name(from), status);
+            statuses.insert(world.name(from), status);
         }
         Some(_) => {}
         None => {
-            if stage.now_ms >= next_ms && !said {
-                next_ms = stage.now_ms + 100;
-                liars[0].ask(stage, &[c, d], series, 2);
+            if world.now_ms >= next_ms && !said {
+                next_ms = world.now_ms + 100;
+                liars[0].ask(world, &[c, d], series, 2);
             }
             if statuses.len() == 2 && !said {
                 said = true;
                 let receipt = forged(&liars[0], series, old);
                 let mut heard: Vec<Heard> =
-                    statuses.iter().map(|(peer, s)| signed(stage, *peer, *s)).collect();
-                heard.push(signed(stage, liars[0].name, vote(stage, &liars[0], &receipt)));
-                let roster = propose(stage, &[c, d], &liars[0], 2, (heard, receipt.clone()));
-                let done = Message::Done(stage.law().done(&roster, &receipt));
-                stage.say_as(&[c, d], liars[0].name, &done);
+                    statuses.iter().map(|(peer, s)| signed(world, *peer, *s)).collect();
+                heard.push(signed(world, liars[0].name, vote(world, &liars[0], &receipt)));
+                let roster = propose(world, &[c, d], &liars[0], 2, heard, receipt.clone());
+                let done = Message::Done(world.validator().done(&roster, &receipt));
+                world.say_as(&[c, d], liars[0].name, &done);
             }
         }
     })?;
     assert!(said, "nobody answered");
-    assert_voters(&stage, &[c, d]);
+    assert_voters(&world, &[c, d]);
     Ok(())
 }
 
-/// A voter proposes to keep all but one chunk of rings that never were, each with itself as the owner: the bytes of the
-/// epoch would be its own.
+/// R32: a voter proposes to keep all chunks but one, of rings that never were and with itself as
+/// the owner: the epoch's update would be its own. No peer may accept that.
 #[test]
 pub(super) fn r32_one_of_five_keeps_chunks_of_rings_that_never_were() -> Played {
-    let (mut stage, honest, liar, _) = one_liar(5)?;
+    let (mut world, honest, liar, _) = one_liar(5)?;
     let (mut first, mut said): (Option<(u64, Roster)>, bool) = (None, false);
-    lie(&mut stage, &honest, &mut [liar], 12_000, |stage, liars, heard| match heard {
+    lie(&mut world, &honest, &mut [liar], 12_000, |world, liars, heard| match heard {
         Some((_, Message::Roster(roster))) if roster.attempt == 1 && roster.series.epoch == 2 => {
-            first.get_or_insert((stage.now_ms + 20, roster));
+            first.get_or_insert((world.now_ms + 20, roster));
         }
         Some(_) => {}
         None => {
             let Some((at_ms, roster)) = &first else { return };
-            if stage.now_ms == *at_ms || stage.now_ms == at_ms + 1 {
-                liars[0].ask(stage, &honest, roster.series, 2);
+            if world.now_ms == *at_ms || world.now_ms == at_ms + 1 {
+                liars[0].ask(world, &honest, roster.series, 2);
             }
-            if stage.now_ms >= at_ms + 200 && !said {
+            if world.now_ms >= at_ms + 200 && !said {
                 said = true;
-                keep_what_never_was(stage, &honest, &liars[0], roster);
+                keep_what_never_was(world, &honest, &liars[0], roster);
             }
         }
     })?;
-    assert!(said, "nobody proposed: {:?}", stage.phase(honest[0]));
+    assert!(said, "nobody proposed: {:?}", world.phase(honest[0]));
     for host in &honest {
         let kept =
             |event: &Event| matches!(event, Event::Roster { epoch: 2, kept, .. } if *kept > 0);
-        assert!(!told(&stage, *host, kept), "{host} keeps what the liar made up");
+        assert!(!reported(&world, *host, kept), "{host} keeps what the liar made up");
     }
-    reach(&mut stage, &honest, 3)
+    reach(&mut world, &honest, 3)
 }
 
-fn keep_what_never_was(stage: &mut World, honest: &[usize], liar: &Liar, first: &Roster) {
+fn keep_what_never_was(world: &mut World, honest: &[usize], liar: &Liar, first: &Roster) {
     let key = Keypair::simulated(liar.name);
     let ring: Vec<Member> = first.ring().copied().collect();
     let mine = ring.iter().position(|member| member.peer == liar.name).unwrap();
-    let elements = stage.law().elements;
+    let elements = world.validator().elements;
     let keep = (0..ring.len() - 1).map(|chunk| {
         let mut members = ring.clone();
         // The liar owns this chunk in a ring of its own.
@@ -249,27 +252,27 @@ fn keep_what_never_was(stage: &mut World, honest: &[usize], liar: &Liar, first: 
         members.rotate_right((chunk + ring.len() - 1) % ring.len());
         let made_up = Roster { members: members.clone(), proposer: liar.name, ..first.clone() };
         let blocks = Layout::of(&made_up, elements).unwrap().chunk(chunk);
-        let roster = wire::roster_digest(&stage.run, &made_up);
+        let roster = wire::roster_digest(&world.run, &made_up);
         let number = u32::try_from(chunk).unwrap();
-        let seal = Seal::new(&key, &stage.run, &roster, number, Digest([7; 32]));
+        let seal = Seal::new(&key, &world.run, &roster, number, Digest([7; 32]));
         let chunks = vec![Kept { chunk: number, seal, blocks, holders: vec![liar.name] }];
         Keep { roster, members, chunks }
     });
     let keep = keep.collect();
-    let free = free_roster(stage, first.series, 2, liar.name, first.members.clone());
-    stage.say_as(honest, liar.name, &Message::Roster(Roster { keep, ..free }));
+    let free = free_roster(world, first.series, 2, liar.name, first.members.clone());
+    world.say_as(honest, liar.name, &Message::Roster(Roster { keep, ..free }));
 }
 
-/// R12: two keys that are no voters mint a lineage that undoes fewer epochs than a peer undoes by itself. Its
-/// Regroup names nobody that had a vote, so it does not verify.
+/// R12: two keys without a vote mint a lineage that undoes fewer epochs than a peer undoes by
+/// itself. Its Regroup names no peer that had a vote, so it does not verify.
 #[test]
 fn r12_peers_without_a_vote_mint_a_few_epochs() -> Played {
-    let (mut stage, honest, liar) = five(64, None)?;
-    let (base, name) = (commit(&stage, 0, 5), stage.name(liar));
-    let (links, head) = mint(&stage, &base, &[210, 211].map(newcomer), 3, WEIGHT_MAX);
-    tell_of(&mut stage, liar, &honest, &links, head)?;
-    assert!(!set_out(&stage, &honest, head), "they give up their own lineage");
-    assert!(stage.blamed.iter().any(|(who, _)| *who == name));
-    let epoch = stage.epoch(0);
-    reach(&mut stage, &honest, epoch + 3)
+    let (mut world, honest, liar) = five(64, None)?;
+    let (base, name) = (commit(&world, 0, 5), world.name(liar));
+    let (links, head) = mint(&world, &base, &[210, 211].map(newcomer), 3, WEIGHT_MAX);
+    tell_of(&mut world, liar, &honest, &links, head)?;
+    assert!(!set_out(&world, &honest, head), "they give up their own lineage");
+    assert!(world.blamed.iter().any(|(who, _)| *who == name));
+    let epoch = world.epoch(0);
+    reach(&mut world, &honest, epoch + 3)
 }

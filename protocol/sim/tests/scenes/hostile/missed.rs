@@ -1,4 +1,4 @@
-//! Each rule about liars, turned off: the scene that tells of its attack does not hold.
+//! Each rule about liars is switched off once: the scene that shows its attack must then fail.
 
 use super::*;
 

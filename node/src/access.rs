@@ -1,0 +1,219 @@
+//! Which peers this node admits in a run of invited peers, and what they reply to its own ticket.
+//!
+//! This decides about connections only: the ledger of the lineage judges tickets, and rosters decide who takes
+//! part. Admitted are peers that are in the ledger, and peers whose ticket would bring them there. A node that
+//! has just started has an old ledger and does not know when others came, so it ignores the expiry of invites
+//! until its own lineage moves.
+//!
+//! A refusal by one peer proves nothing. So this node ends only if all admitted peers that reply refuse it for
+//! a while.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use intellect_protocol::access::admit::{Denied, Judge, Level};
+use intellect_protocol::access::handshake::{InForce, Outcome, Reception, Visit};
+use intellect_protocol::access::ledger::Ledger;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::message::Ticket;
+
+use crate::manifest::Manifest;
+use crate::net;
+
+#[derive(Debug)]
+pub(crate) struct Admission {
+    me: PeerId,
+    ticket: Option<Ticket>,
+    /// The ledger before the open epoch.
+    ledger: Arc<Ledger>,
+    epoch: u64,
+    /// Whether the lineage has moved since this start.
+    moved: bool,
+    /// Peers that are not in the ledger, with their valid tickets.
+    tickets: BTreeMap<PeerId, Ticket>,
+    answers: Answers,
+}
+
+/// The replies of other peers to our ticket.
+#[derive(Debug, Default)]
+struct Answers {
+    /// Connected peers that admit us.
+    welcome: HashSet<PeerId>,
+    /// Since when peers have refused and none admits us, and the last reason.
+    refused: Option<(Instant, String)>,
+}
+
+impl Admission {
+    /// For a node with this ticket, at genesis; `None` in an open run.
+    pub(crate) fn new(manifest: &Manifest, me: PeerId, ticket: Option<Ticket>) -> Option<Self> {
+        if manifest.run.trust.level == Level::Open {
+            return None;
+        }
+        Some(Self {
+            me,
+            ticket,
+            ledger: Arc::new(Ledger::new(manifest.id, manifest.run.organiser)),
+            epoch: 1,
+            moved: false,
+            tickets: BTreeMap::new(),
+            answers: Answers::default(),
+        })
+    }
+
+    pub(crate) fn ticket(&self) -> Option<&Ticket> {
+        self.ticket.as_ref()
+    }
+
+    /// Whether other peers can admit this node, as far as it can judge.
+    pub(crate) fn check(&self) -> Result<(), Denied> {
+        let me = self.me;
+        let clock = self.ticket.as_ref().map_or(Ok(()), check_clock);
+        match self.ledger.admits(&me) {
+            Ok(()) => Ok(()),
+            Err(_) => self.judge(&me, self.ticket.as_ref()).and(clock),
+        }
+    }
+
+    /// The admit request of this node.
+    pub(crate) fn request(&self) -> Visit {
+        Visit::Enter(self.ticket.clone())
+    }
+
+    /// The peers that are admitted.
+    pub(crate) fn allowed(&self) -> HashSet<PeerId> {
+        let peers = self.ledger.peers();
+        let known = peers.iter().filter(|(_, it)| it.came.is_some() && it.revoked.is_none());
+        known.map(|(peer, _)| *peer).chain(self.tickets.keys().copied()).collect()
+    }
+
+    /// Takes the ledger before the open epoch. Returns whether it is another one.
+    pub(crate) fn follow(&mut self, ledger: &Arc<Ledger>, epoch: u64) -> bool {
+        if Arc::ptr_eq(&self.ledger, ledger) && self.epoch == epoch {
+            return false;
+        }
+        self.moved |= epoch > self.epoch && self.epoch > 0;
+        (self.ledger, self.epoch) = (Arc::clone(ledger), epoch);
+        let tickets = std::mem::take(&mut self.tickets);
+        for (peer, ticket) in tickets {
+            if self.ledger.admits(&peer).is_err() && self.judge(&peer, Some(&ticket)).is_ok() {
+                self.tickets.insert(peer, ticket);
+            }
+        }
+        true
+    }
+
+    /// Takes the ledger of an earlier start.
+    pub(crate) fn resume(&mut self, ledger: &Arc<Ledger>, epoch: u64) {
+        self.epoch = 0;
+        self.follow(ledger, epoch);
+    }
+
+    /// Judges the admit request of a peer. Returns whether it changes the admitted peers.
+    pub(crate) fn enter(&mut self, peer: PeerId, ticket: Option<Ticket>) -> Result<bool, Denied> {
+        if self.ledger.admits(&peer).is_ok() {
+            return Ok(false);
+        }
+        self.judge(&peer, ticket.as_ref())?;
+        let Some(ticket) = ticket else { return Ok(false) };
+        if self.tickets.len() >= TICKETS_MAX && !self.tickets.contains_key(&peer) {
+            return Err(Denied::Full);
+        }
+        Ok(self.tickets.insert(peer, ticket).is_none())
+    }
+
+    fn judge(&self, peer: &PeerId, ticket: Option<&Ticket>) -> Result<(), Denied> {
+        let Some(ticket) = ticket else { return self.ledger.admits(peer) };
+        if self.moved {
+            check_clock(ticket)?;
+        }
+        self.ledger.check_ticket(self.epoch, peer, ticket)
+    }
+
+    /// Answers a request before this node has joined the run, when it cannot take notices yet.
+    pub(crate) fn receive_early(
+        &mut self,
+        net: &net::Handle,
+        from: PeerId,
+        request: Visit,
+    ) -> Reception {
+        let outcome = match request {
+            Visit::Enter(ticket) => match self.enter(from, ticket) {
+                Ok(new) => {
+                    if new {
+                        net.allow(self.allowed());
+                    }
+                    Outcome::Welcome
+                }
+                Err(denied) => Outcome::refused(&denied),
+            },
+            Visit::Hand(_) | Visit::Ask => {
+                Outcome::refused(&"this peer is still on its way in: ask another one")
+            }
+        };
+        self.reply(outcome)
+    }
+
+    /// The reply with this outcome.
+    pub(crate) fn reply(&self, outcome: Outcome) -> Reception {
+        let (number, digest) = self.ledger.last();
+        let since = self.ledger.since().saturating_add(1);
+        let notice = (number > 0).then_some(InForce { number, digest, since });
+        Reception { outcome, epoch: self.epoch.saturating_sub(1), notice }
+    }
+
+    /// Takes a reply to our admit request, which counts if its sender is admitted. True where it is the first
+    /// refusal while no peer admits this node.
+    pub(crate) fn answered(&mut self, now: Instant, peer: &PeerId, reply: Reception) -> bool {
+        let counts = self.ledger.admits(peer).is_ok() || self.tickets.contains_key(peer);
+        match reply.outcome {
+            Outcome::Welcome => {
+                self.answers.welcome.insert(*peer);
+                self.answers.refused = None;
+                false
+            }
+            Outcome::Refused(why) => {
+                self.answers.welcome.remove(peer);
+                if !counts || !self.answers.welcome.is_empty() {
+                    return false;
+                }
+                let before = self.answers.refused.take();
+                let first = before.as_ref().map_or(now, |(first, _)| *first);
+                self.answers.refused = Some((first, why));
+                before.is_none()
+            }
+        }
+    }
+
+    /// A peer has disconnected, which is also the first sign that it no longer admits us.
+    pub(crate) fn unlinked(&mut self, peer: &PeerId) {
+        self.answers.welcome.remove(peer);
+    }
+
+    /// Why no peer admits this node, once that is clear.
+    pub(crate) fn refused(&self, now: Instant) -> Option<String> {
+        if let Err(revoked @ Denied::PeerRevoked { .. }) = self.ledger.admits(&self.me) {
+            return Some(revoked.to_string());
+        }
+        let (first, why) = self.answers.refused.as_ref()?;
+        (now.saturating_duration_since(*first) >= REFUSED_FOR).then(|| why.clone())
+    }
+}
+
+fn check_clock(ticket: &Ticket) -> Result<(), Denied> {
+    ticket.check_clock(unix_seconds(), Judge::Own)
+}
+
+/// The time in the unit of invites.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Tickets that are stored: one for each peer that a node can be connected to.
+const TICKETS_MAX: usize = 1_024;
+
+/// Time for other peers to reply differently.
+pub(crate) const REFUSED_FOR: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Admission as the driver sees it: requests of other peers, their replies to ours, and the notices that
+//! come with either or are fetched.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use intellect_protocol::access::handshake::{Outcome, Reception, Visit};
+use intellect_protocol::access::notices::NoticeError;
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::message::{Clause, Notice, Ticket};
+use intellect_protocol::peer;
+use tokio::sync::oneshot;
+
+use super::{Done, Driver, DriverError};
+use crate::access::{Admission, REFUSED_FOR};
+use crate::store::StoreError;
+
+/// Admission of the run, and the peers that were reported for something that is no fault.
+#[derive(Debug)]
+pub(super) struct Access {
+    /// `None` in an open run, which has no admission.
+    pub(super) admission: Option<Admission>,
+    pub(super) saving: Saving,
+    incompatible: BTreeSet<PeerId>,
+    refused: BTreeSet<PeerId>,
+}
+
+/// Whether notices are being written, and whether newer ones wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Saving {
+    #[default]
+    Idle,
+    Under,
+    Again,
+}
+
+impl Access {
+    pub(super) fn new(admission: Option<Admission>) -> Self {
+        let (incompatible, refused) = (BTreeSet::new(), BTreeSet::new());
+        Self { admission, saving: Saving::Idle, incompatible, refused }
+    }
+
+    /// Whether it is news that a peer speaks another version.
+    pub(super) fn is_first_incompatible(&mut self, peer: PeerId) -> bool {
+        is_first(&mut self.incompatible, peer)
+    }
+
+    /// Whether it is news that a peer was refused.
+    pub(super) fn is_first_refused(&mut self, peer: PeerId) -> bool {
+        is_first(&mut self.refused, peer)
+    }
+}
+
+fn is_first(named: &mut BTreeSet<PeerId>, peer: PeerId) -> bool {
+    named.len() < NAMED_MAX && named.insert(peer)
+}
+
+impl Driver {
+    /// A peer has sent an admit request.
+    pub(super) fn on_admit_request(
+        &mut self,
+        from: PeerId,
+        request: Visit,
+        reply: oneshot::Sender<Reception>,
+    ) {
+        let outcome = match request {
+            Visit::Enter(ticket) => self.on_ticket(from, ticket),
+            Visit::Hand(notice) => match self.on_notice(&notice) {
+                Ok(()) => Outcome::Welcome,
+                Err(why) => Outcome::refused(&why),
+            },
+            Visit::Ask => Outcome::Welcome,
+        };
+        let epoch = self.holdings.peer().head().epoch;
+        let open = Reception { outcome: outcome.clone(), epoch, notice: None };
+        let admission = self.access.admission.as_ref();
+        // Fails only where the peer has disconnected.
+        let _ = reply.send(admission.map_or(open, |admission| admission.reply(outcome)));
+    }
+
+    fn on_ticket(&mut self, from: PeerId, ticket: Option<Ticket>) -> Outcome {
+        let Some(admission) = &mut self.access.admission else { return Outcome::Welcome };
+        match admission.enter(from, ticket) {
+            Ok(false) => {}
+            Ok(true) => self.net.allow(admission.allowed()),
+            Err(denied) => {
+                if self.access.is_first_refused(from) {
+                    self.tell.refused(from, &denied.to_string());
+                }
+                return Outcome::refused(&denied);
+            }
+        }
+        Outcome::Welcome
+    }
+
+    /// A peer has replied to our admit request.
+    pub(super) fn on_admit_reply(&mut self, peer: PeerId, reply: Reception) {
+        let Some(admission) = &mut self.access.admission else { return };
+        let outcome = reply.outcome.clone();
+        let first = admission.answered(Instant::now(), &peer, reply);
+        if let (true, Outcome::Refused(why)) = (first, outcome) {
+            self.tell.turned_away(peer, &why, REFUSED_FOR);
+        }
+    }
+
+    /// Follows the ledger, and ends the node once it is clear that no member admits it.
+    pub(super) fn update_admission(&mut self) -> Result<(), DriverError> {
+        let peer = self.holdings.peer();
+        let (Some(admission), Some(ledger)) = (&mut self.access.admission, peer.ledger()) else {
+            return Ok(());
+        };
+        if admission.follow(ledger, peer.head().epoch.saturating_add(1)) {
+            self.net.allow(admission.allowed());
+        }
+        admission.refused(Instant::now()).map_or(Ok(()), |why| Err(DriverError::Refused(why)))
+    }
+
+    /// Takes over the ledger of an earlier start.
+    pub(super) fn resume_admission(&mut self) -> Result<(), DriverError> {
+        let peer = self.holdings.peer();
+        let (Some(admission), Some(ledger)) = (&mut self.access.admission, peer.ledger()) else {
+            return Ok(());
+        };
+        admission.resume(ledger, peer.head().epoch.saturating_add(1));
+        self.net.allow(admission.allowed());
+        match admission.check() {
+            Err(denied) if !self.is_named() => Err(DriverError::Refused(denied.to_string())),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Whether a known notice admits this node, which then needs no ticket.
+    fn is_named(&self) -> bool {
+        let me = Clause::Admit(self.key.peer());
+        self.holdings.peer().notices().all().any(|notice| notice.clauses().contains(&me))
+    }
+
+    /// Fetches the notices of the run from one peer, or from all connected ones.
+    pub(super) fn ask_notices(&mut self, of: Option<PeerId>) {
+        let (net, run) = (self.net.clone(), self.manifest.id);
+        self.jobs.spawn(async move {
+            let notices = match of {
+                Some(peer) => net.notices(peer, run).await.unwrap_or_default(),
+                None => {
+                    let offers = net.entry_notices(run).await.unwrap_or_default();
+                    offers.into_iter().map(|offer| offer.bytes).collect()
+                }
+            };
+            Done::Notices(notices)
+        });
+    }
+
+    /// Takes notices that any peer may have served.
+    pub(super) fn on_notices(&mut self, notices: &[Vec<u8>]) {
+        for notice in notices.iter().filter_map(|bytes| Notice::from_bytes(bytes)) {
+            if let Err(error) = self.on_notice(&notice) {
+                tracing::debug!(%error, "a notice that is of no use");
+            }
+        }
+    }
+
+    /// Takes a notice that any peer may have sent. The state reports it if it is news, and then it is stored.
+    fn on_notice(&mut self, notice: &Notice) -> Result<(), NoticeError> {
+        self.holdings.peer().notices().check(notice)?;
+        self.peer_input(peer::Input::Notice(Box::new(notice.clone())));
+        Ok(())
+    }
+
+    /// Stores the known notices, and serves them.
+    pub(super) fn keep_notices(&mut self) {
+        self.net.serve_notices(self.notices());
+        self.save_notices();
+    }
+
+    pub(super) fn notices(&self) -> Vec<Arc<[u8]>> {
+        self.holdings.peer().notices().all().map(|notice| notice.to_bytes().into()).collect()
+    }
+
+    fn save_notices(&mut self) {
+        if self.access.saving != Saving::Idle {
+            self.access.saving = Saving::Again;
+            return;
+        }
+        self.access.saving = Saving::Under;
+        let (store, notices) = (Arc::clone(&self.store), self.notices());
+        self.jobs.spawn_blocking(move || Done::NoticesKept(store.save_notices(&notices)));
+    }
+
+    /// Notices are stored. If that failed they can be fetched again.
+    pub(super) fn on_notices_kept(&mut self, result: Result<(), StoreError>) {
+        if let Err(error) = result {
+            tracing::warn!(%error, "notices are not kept");
+        }
+        if std::mem::take(&mut self.access.saving) == Saving::Again {
+            self.save_notices();
+        }
+    }
+}
+
+/// Peers that are reported; more reports would not help.
+const NAMED_MAX: usize = 256;

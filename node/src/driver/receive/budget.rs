@@ -1,0 +1,180 @@
+//! How many messages of each author are read and passed on (D1), once their signatures are verified.
+//!
+//! What a connection brings is counted at the connection before (`net::limits::source`). An author is
+//! charged only for messages that it has signed, so a forger cannot use up its budget; and only for messages
+//! that other peers bring, so that repeating them cannot use up the limit of its own connection.
+//!
+//! Passing a message on costs bandwidth to each neighbour. Each voter has its own budget for that; all other
+//! authors share one, so that a thousand made-up keys cost no more than one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use intellect_protocol::base::id::PeerId;
+use tokio::time::Instant;
+
+use crate::net::limits::bucket::{Allowance, Bucket};
+
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    brought: BTreeMap<PeerId, Allowance>,
+    non_voters: Allowance,
+    asks: BTreeMap<PeerId, Bucket>,
+    answers: Bucket,
+}
+
+impl Budgets {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            brought: BTreeMap::new(),
+            non_voters: Allowance::new(
+                Bucket::new(MESSAGES_PER_S, MESSAGES_BURST, now),
+                Bucket::new(BYTES_PER_S, NON_VOTERS_BYTES_BURST, now),
+            ),
+            asks: BTreeMap::new(),
+            answers: Bucket::new(ANSWERS_PER_S, ANSWERS_BURST, now),
+        }
+    }
+
+    /// Whether a message of `author` that another peer has brought is read.
+    pub(crate) fn is_read(&mut self, author: PeerId, bytes: usize, now: Instant) -> bool {
+        let fresh = || {
+            Allowance::new(
+                Bucket::new(MESSAGES_PER_S, MESSAGES_BURST, now),
+                Bucket::new(BYTES_PER_S, BYTES_BURST, now),
+            )
+        };
+        let rested = |allowance: &Allowance| allowance.rested(now) >= FORGET_AFTER;
+        let allowance = of(&mut self.brought, author, rested, fresh);
+        allowance.is_some_and(|allowance| allowance.take(bytes, now))
+    }
+
+    /// Whether a message of a non-voter is passed on.
+    pub(crate) fn is_passed_on(&mut self, bytes: usize, now: Instant) -> bool {
+        self.non_voters.take(bytes, now)
+    }
+
+    /// How long a question of `from` about our lineage waits for its answer, since each costs up to 64 links
+    /// encoded on the loop. `None`: it has asked too much and gets no answer. Honest peers ask one question
+    /// after the other and start again where no answer comes, so waiting slows them down.
+    pub(crate) fn ask(&mut self, from: PeerId, now: Instant) -> Option<Duration> {
+        let rested = |bucket: &Bucket| bucket.rested(now) >= FORGET_AFTER;
+        let fresh = || Bucket::new(ASKS_PER_S, ASKS_BURST, now);
+        of(&mut self.asks, from, rested, fresh)?.reserve(ASK_WAIT_MAX, now)
+    }
+
+    /// Whether a message to a peer without a control stream may be gossiped instead. A peer that asks under
+    /// many keys must not make us flood the others, for which they would blame us.
+    pub(crate) fn answer(&mut self, now: Instant) -> bool {
+        self.answers.take(now)
+    }
+}
+
+/// The entry of one author, if there is one or room for one more.
+fn of<T>(
+    all: &mut BTreeMap<PeerId, T>,
+    author: PeerId,
+    rested: impl Fn(&T) -> bool,
+    fresh: impl FnOnce() -> T,
+) -> Option<&mut T> {
+    if all.len() >= AUTHORS_MAX && !all.contains_key(&author) {
+        all.retain(|_, left| !rested(left));
+        if all.len() >= AUTHORS_MAX {
+            return None;
+        }
+    }
+    Some(all.entry(author).or_insert_with(fresh))
+}
+
+/// Messages a second and author that are read, and how many may come at once (docs/FORMATS.md).
+pub(crate) const MESSAGES_PER_S: u32 = 64;
+const MESSAGES_BURST: u32 = 256;
+
+/// The bytes of these. Passed on to six neighbours they are a quarter of a megabyte a second.
+const BYTES_PER_S: u32 = 40_000;
+const BYTES_BURST: u32 = 512 << 10;
+const NON_VOTERS_BYTES_BURST: u32 = 256 << 10;
+
+/// Questions of one peer that are answered each second, and how many at once (docs/FORMATS.md). Further ones
+/// wait, well below the timeout of the asking peer.
+const ASKS_PER_S: u32 = 16;
+const ASKS_BURST: u32 = 16;
+const ASK_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Messages to single peers that are gossiped each second: together with our own ones far below the limit
+/// that others read.
+const ANSWERS_PER_S: u32 = 16;
+const ANSWERS_BURST: u32 = 64;
+
+/// Authors whose messages are counted: as many as the view can hold.
+const AUTHORS_MAX: usize = 1_024;
+
+/// A full budget is the same as none; it fills up in 13 s.
+const FORGET_AFTER: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: PeerId = PeerId([1; 32]);
+    const B: PeerId = PeerId([2; 32]);
+
+    #[test]
+    fn an_author_is_read_at_one_rate_whichever_peer_brings_it() {
+        let now = Instant::now();
+        let mut budgets = Budgets::new(now);
+        assert!((0..256).all(|_| budgets.is_read(A, 100, now)));
+        assert!(!budgets.is_read(A, 100, now) && budgets.is_read(B, 100, now));
+        let later = now + Duration::from_secs(1);
+        let read = (0..256).filter(|_| budgets.is_read(A, 100, later)).count();
+        let long = (0..256).filter(|_| budgets.is_read(B, 60_000, later)).count();
+        assert_eq!((read, long), (64, 8));
+    }
+
+    /// A thousand keys get no more than one.
+    #[test]
+    fn non_voters_share_what_is_passed_on() {
+        let now = Instant::now();
+        let mut budgets = Budgets::new(now);
+        let mut bytes = 0;
+        for tenth in 0..100 {
+            let now = now + Duration::from_millis(100) * tenth;
+            bytes += (0..50).filter(|_| budgets.is_passed_on(60_000, now)).count() * 60_000;
+        }
+        assert!((600_000..720_000).contains(&bytes), "{bytes} in ten seconds");
+    }
+
+    #[test]
+    fn answers_to_many_keys_stay_below_what_others_read_of_us() {
+        let now = Instant::now();
+        let mut budgets = Budgets::new(now);
+        let answered = (0..1_000).filter(|_| budgets.answer(now)).count();
+        let later = now + Duration::from_secs(1);
+        let then = (0..1_000).filter(|_| budgets.answer(later)).count();
+        assert_eq!((answered, then), (64, 16));
+    }
+
+    #[test]
+    fn questions_wait_for_their_turn_and_too_many_get_none() {
+        let now = Instant::now();
+        let mut budgets = Budgets::new(now);
+        let waits: Vec<_> = (0..100).map_while(|_| budgets.ask(A, now)).collect();
+        assert_eq!(waits.len(), 16 + 32);
+        assert!(waits[..16].iter().all(Duration::is_zero));
+        assert_eq!((waits[16].as_millis(), waits[47].as_millis()), (62, 2_000));
+        assert_eq!(budgets.ask(B, now), Some(Duration::ZERO));
+        assert_eq!(budgets.ask(A, now + Duration::from_secs(4)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_crowd_is_forgotten_once_it_rests() {
+        let now = Instant::now();
+        let mut budgets = Budgets::new(now);
+        for number in 0..2_000_u16 {
+            let mut author = [9; 32];
+            author[..2].copy_from_slice(&number.to_le_bytes());
+            budgets.is_read(PeerId(author), 1, now);
+        }
+        assert!(!budgets.is_read(A, 1, now) && budgets.is_read(A, 1, now + FORGET_AFTER));
+    }
+}

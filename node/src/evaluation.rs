@@ -1,0 +1,132 @@
+//! Measures how good a state is, from its checkpoint file: for `eval`, `sample` and `sim`.
+//!
+//! An evaluator holds the run's model and its held-out data; to write text, the model is enough. It trusts no report:
+//! the numbers come from the bytes on disk.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use intellect_model::{
+    Device, arch,
+    data::{DataError, Dataset, Entropies},
+    eval::{self, EvalError, Evaluation},
+    genesis,
+    tokenizer::Tokenizer,
+    train::{Model, TrainError},
+};
+
+use crate::{
+    checkpoint::{Checkpoint, CheckpointError, Front},
+    manifest::Manifest,
+};
+
+/// The model of a run, with the weights of a state.
+pub(crate) struct Loaded {
+    manifest: Manifest,
+    /// The model, with the weights that were loaded last.
+    pub(crate) model: Box<dyn Model>,
+}
+
+/// The model of a run and the data that it is measured on.
+pub(crate) struct Evaluator {
+    loaded: Loaded,
+    source: Arc<Dataset>,
+}
+
+/// Why a state could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EvaluationError {
+    /// The run's data cannot be opened.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The model cannot be built or loaded.
+    #[error(transparent)]
+    Model(#[from] TrainError),
+    /// The checkpoint cannot be read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error(transparent)]
+    Eval(#[from] EvalError),
+}
+
+impl Loaded {
+    /// Builds the model of the run.
+    pub(crate) fn new(manifest: Manifest, device: Device) -> Result<Self, EvaluationError> {
+        let model = intellect_model::model(&manifest.work, device)?;
+        Ok(Self { manifest, model })
+    }
+
+    /// Loads the state of the checkpoint at `path`.
+    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, EvaluationError> {
+        let checkpoint = Front::of(path, &self.manifest)?.whole(|_| {})?;
+        self.model.load(&checkpoint.theta)?;
+        Ok(checkpoint)
+    }
+}
+
+impl Evaluator {
+    /// Opens the run's data, in the files of `named` if it needs files, and builds its model.
+    pub(crate) fn open(
+        manifest: Manifest,
+        named: &[PathBuf],
+        device: Device,
+    ) -> Result<Self, EvaluationError> {
+        let source = Dataset::open(&manifest.work, manifest.run.seed, named)?;
+        Self::on(manifest, source.into(), device)
+    }
+
+    /// Builds the model of a run whose data is open.
+    pub(crate) fn on(
+        manifest: Manifest,
+        source: Arc<Dataset>,
+        device: Device,
+    ) -> Result<Self, EvaluationError> {
+        Ok(Self { loaded: Loaded::new(manifest, device)?, source })
+    }
+
+    /// What the losses on this run's data are to be compared with.
+    pub(crate) fn entropies(&self) -> Entropies {
+        self.source.entropies()
+    }
+
+    /// Measures the weights that are drawn from the run's seed, on at least `tokens` held-out tokens.
+    pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, EvaluationError> {
+        let specs = arch::specs(&self.loaded.manifest.work.model);
+        self.loaded.model.load(&genesis::weights(self.loaded.manifest.run.seed, &specs))?;
+        self.evaluate(tokens)
+    }
+
+    /// Loads the state of the checkpoint at `path`.
+    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, EvaluationError> {
+        self.loaded.load(path)
+    }
+
+    /// Loads these parameters into the model.
+    pub(crate) fn take(&mut self, theta: &[f32]) -> Result<(), EvaluationError> {
+        Ok(self.loaded.model.load(theta)?)
+    }
+
+    /// Measures the loaded weights on at least `tokens` held-out tokens.
+    pub(crate) fn evaluate(&self, tokens: usize) -> Result<Evaluation, EvaluationError> {
+        Ok(eval::evaluate(
+            self.loaded.model.as_ref(),
+            &self.source,
+            &self.loaded.manifest.work,
+            tokens,
+        )?)
+    }
+
+    /// Bytes of text per token of the held-out data that [`Evaluator::evaluate`] uses, where tokens are text.
+    pub(crate) fn bytes_per_token(
+        &self,
+        tokenizer: &Tokenizer,
+        tokens: usize,
+    ) -> Result<Option<f64>, EvaluationError> {
+        Ok(eval::bytes_per_token(&self.source, &self.loaded.manifest.work, tokenizer, tokens)?)
+    }
+}
+
+/// Held-out tokens of a reported measurement: enough for two digits of an excess.
+pub(crate) const REPORT_TOKENS: usize = 1 << 15;

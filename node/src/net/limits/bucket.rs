@@ -1,0 +1,122 @@
+//! How much a peer may send us: [`Bucket`], and [`Allowance`] for messages and bytes together.
+//!
+//! `tokens ← min(burst, tokens + rate · Δt)`; one message takes one token, or one for each byte.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A token bucket for the messages or bytes of one peer.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    per_second: f64,
+    burst: f64,
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Bucket {
+    pub(crate) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
+        let burst = f64::from(burst);
+        Self { per_second: per_second.into(), burst, tokens: burst, filled: now }
+    }
+
+    /// Takes one token, if there is one.
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
+        self.reserve(Duration::ZERO, now).is_some()
+    }
+
+    /// Takes a token that will exist after the returned time, unless that is more than `wait_max`.
+    pub(crate) fn reserve(&mut self, wait_max: Duration, now: Instant) -> Option<Duration> {
+        self.fill(now);
+        let wait = Duration::from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second);
+        let fair = wait <= wait_max;
+        if fair {
+            self.tokens -= 1.0;
+        }
+        fair.then_some(wait)
+    }
+
+    /// Takes `count` tokens, perhaps more than exist, and returns until when the taker has to wait.
+    pub(crate) fn owe(&mut self, count: usize, now: Instant) -> Instant {
+        self.fill(now);
+        self.tokens -= number(count);
+        now + Duration::from_secs_f64((-self.tokens).max(0.0) / self.per_second)
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let more = self.rested(now).as_secs_f64() * self.per_second;
+        self.tokens = (self.tokens + more).min(self.burst);
+        self.filled = now;
+    }
+
+    /// How long it has not been used.
+    pub(crate) fn rested(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.filled)
+    }
+}
+
+/// A limit on messages and on bytes, each with a rate and a burst.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    messages: Bucket,
+    bytes: Bucket,
+}
+
+impl Allowance {
+    pub(crate) fn new(messages: Bucket, bytes: Bucket) -> Self {
+        Self { messages, bytes }
+    }
+
+    /// Whether one more message of `bytes` bytes may pass; it is counted only if it may.
+    pub(crate) fn take(&mut self, bytes: usize, now: Instant) -> bool {
+        let cost = number(bytes);
+        self.bytes.fill(now);
+        let fair = self.bytes.tokens >= cost && self.messages.take(now);
+        if fair {
+            self.bytes.tokens -= cost;
+        }
+        fair
+    }
+
+    /// Sets the rates, in messages and bytes per second.
+    pub(crate) fn set_rates(&mut self, messages: u32, bytes: u32) {
+        (self.messages.per_second, self.bytes.per_second) = (messages.into(), bytes.into());
+    }
+
+    /// How long it has not been used.
+    pub(crate) fn rested(&self, now: Instant) -> Duration {
+        self.bytes.rested(now)
+    }
+}
+
+/// Exact up to 2^32, which is more than the bytes of any message.
+fn number(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::INFINITY, f64::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_lets_a_burst_pass_and_then_its_rate() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(10, 20, start);
+        let passed = |bucket: &mut Bucket, now| (0..100).filter(|_| bucket.take(now)).count();
+        assert_eq!(passed(&mut bucket, start), 20);
+        assert_eq!(passed(&mut bucket, start + Duration::from_millis(1_050)), 10);
+        assert_eq!(passed(&mut bucket, start + Duration::from_secs(100)), 20);
+    }
+
+    #[test]
+    fn an_allowance_counts_messages_and_bytes_and_what_does_not_pass_is_free() {
+        let start = Instant::now();
+        let (messages, bytes) = (Bucket::new(2, 4, start), Bucket::new(300, 1_000, start));
+        let mut allowance = Allowance::new(messages, bytes);
+        let mut passed = |bytes, now| (0..100).filter(|_| allowance.take(bytes, now)).count();
+        assert_eq!((passed(2_000, start), passed(400, start), passed(100, start)), (0, 2, 2));
+        let later = start + Duration::from_secs(1);
+        assert_eq!((passed(301, later), passed(150, later), passed(0, later)), (0, 2, 0));
+    }
+}

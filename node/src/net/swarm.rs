@@ -1,0 +1,488 @@
+//! The swarm and the tasks that serve its streams: carries out what the actor has decided.
+
+use std::{collections::HashSet, io, sync::Arc};
+
+use futures::StreamExt as _;
+use intellect_bootstrap::{
+    address,
+    discovery::Discovery,
+    frame::FrameError,
+    manifest::{self, ServeError},
+    streams::{OpenError, Opening},
+    transport::{self, ListenError},
+};
+use intellect_protocol::{base::id::RunId, download::Failure};
+use libp2p::{
+    Multiaddr, PeerId, StreamProtocol, Swarm,
+    core::transport::ListenerId,
+    gossipsub::{MessageAcceptance, TopicHash},
+    identity::Keypair,
+    multiaddr::Protocol,
+    swarm::{
+        ConnectionId, DialError, FromSwarm, NetworkBehaviour as _, NewExternalAddrCandidate,
+        SwarmEvent, dial_opts::DialOpts,
+    },
+};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Duration, Instant, timeout},
+};
+use tokio_util::compat::FuturesAsyncReadCompatExt as _;
+
+use super::access::allow_list::AllowList;
+use super::access::handshake::{self, ADMIT};
+use super::access::pending::DueRequest;
+use super::behaviour::{CONTROL, FETCH, HUSHED, Node, NodeEvent, RING, topic_score};
+use super::dial::RingDial;
+use super::enter::{Ask, Wanted, collect};
+use super::inbox::{Responder, Severity, Shared, TaskEvent, replace};
+use super::interface::{
+    ByteStream, Config, GossipToken, Link, NetError, StreamError, Topic, Verdict,
+};
+use super::peers::Peer;
+use super::ports::port;
+use super::run::Run;
+use super::{control_stream, fetch};
+
+/// The swarm and the tasks that serve its streams. The tasks end when this is dropped.
+pub(super) struct SwarmTasks {
+    swarm: Swarm<Node>,
+    tasks: JoinSet<()>,
+    shared: Arc<Shared>,
+    events: mpsc::Sender<TaskEvent>,
+    relay_listeners: HashSet<ListenerId>,
+    /// Peers to which nothing is gossiped.
+    hushed: HashSet<PeerId>,
+}
+
+impl SwarmTasks {
+    pub(super) fn new(
+        config: &Config,
+        key: &Keypair,
+        shared: Arc<Shared>,
+        events: mpsc::Sender<TaskEvent>,
+    ) -> Result<Self, NetError> {
+        let (transport, relay) = transport::build(key, config.line.as_deref())?;
+        let node = Node::new(key, relay, config.scope()).map_err(NetError::Gossip)?;
+        let me = key.public().to_peer_id();
+        let mut swarm = Swarm::new(transport, node, me, transport::swarm_config());
+        listen(&mut swarm, &config.listen)?;
+        for address in &config.external {
+            // Others may dial it at once; an entry point is asked to test whether it leads here.
+            swarm.add_external_address(address.clone());
+            let candidate = NewExternalAddrCandidate { addr: address };
+            let reach = &mut swarm.behaviour_mut().discovery.reach;
+            reach.on_swarm_event(FromSwarm::NewExternalAddrCandidate(candidate));
+        }
+        let (tasks, relay_listeners, hushed) = (JoinSet::new(), HashSet::new(), HashSet::new());
+        Ok(Self { swarm, tasks, shared, events, relay_listeners, hushed })
+    }
+
+    /// Waits for the next event of the swarm.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn next(&mut self) -> SwarmEvent<NodeEvent> {
+        self.swarm.select_next_some().await
+    }
+
+    /// Gives the last messages so much time to leave, then ends all tasks.
+    pub(super) async fn flush(&mut self, time: Duration) {
+        let drain = async {
+            loop {
+                self.swarm.select_next_some().await;
+            }
+        };
+        let _: Result<(), _> = timeout(time, drain).await;
+        self.shared.close_queues();
+        self.tasks.shutdown().await;
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.forget_ended();
+        self.tasks.spawn(task);
+    }
+
+    /// Whether there are few enough tasks to take one more request.
+    fn has_room(&mut self) -> bool {
+        self.forget_ended();
+        self.tasks.len() < TASKS_MAX
+    }
+
+    fn forget_ended(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    pub(super) fn discovery(&mut self) -> &mut Discovery {
+        &mut self.swarm.behaviour_mut().discovery
+    }
+
+    pub(super) fn set_allow_list(&mut self, list: AllowList) {
+        self.swarm.behaviour_mut().gossip.set_allow_list(list);
+    }
+
+    pub(super) fn is_connected(&self, peer: &PeerId) -> bool {
+        self.swarm.is_connected(peer)
+    }
+
+    /// Closes a connection, if it exists.
+    pub(super) fn close(&mut self, connection: ConnectionId) {
+        self.swarm.close_connection(connection);
+    }
+
+    /// Closes all connections to a peer.
+    pub(super) fn disconnect(&mut self, peer: PeerId) {
+        // Fails only for a peer that is gone already.
+        let _ = self.swarm.disconnect_peer_id(peer);
+    }
+
+    /// Subscribes to the gossip of a run. Returns the peers that are known to be subscribed to its
+    /// heartbeats.
+    pub(super) fn subscribe(&mut self, run: &Run) -> Vec<PeerId> {
+        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
+        for topic in [Topic::Beat, Topic::Ctl].map(|topic| run.topic(topic)) {
+            // Both fail only where a subscription filter or other scores are configured.
+            let _ = gossip.subscribe(&topic);
+            let _ = gossip.set_topic_params(topic, topic_score());
+        }
+        let beat = run.beat();
+        let listeners = gossip.all_peers().filter(|(_, topics)| topics.contains(&&beat));
+        listeners.map(|(peer, _)| *peer).collect()
+    }
+
+    /// Announces this node as a member of a run, and looks for others, where that is due.
+    pub(super) fn find(&mut self, run: &mut Run, now: Instant) {
+        let kademlia = &mut self.swarm.behaviour_mut().discovery.kademlia;
+        if run.take_announcement(now)
+            && let Err(error) = kademlia.start_providing(run.key.clone())
+        {
+            tracing::warn!(?error, "this node cannot be announced");
+        }
+        if run.take_search(now) {
+            kademlia.get_providers(run.key.clone());
+        }
+    }
+
+    /// Publishes a message on a topic at once; it counts against the rate.
+    pub(super) fn publish(&mut self, topic: TopicHash, bytes: Vec<u8>) {
+        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
+        let hears = |(peer, topics): &(&PeerId, Vec<&TopicHash>)| {
+            topics.contains(&&topic) && !self.hushed.contains(*peer)
+        };
+        let listeners = gossip.all_peers().filter(hears).count();
+        self.shared.limiter.note(listeners.saturating_mul(bytes.len()), Instant::now());
+        // No subscriber yet, a duplicate, full queues: all ordinary, and the protocol repeats.
+        if let Err(error) = gossip.publish(topic, bytes) {
+            tracing::debug!(%error, "not gossiped");
+        }
+    }
+
+    /// Replaces the set of peers that gossip skips. Messages queued for a peer that reads nothing would be
+    /// stale once it does, and gossipsub would warn about them.
+    pub(super) fn hush(&mut self, peers: HashSet<PeerId>) {
+        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
+        for peer in peers.symmetric_difference(&self.hushed) {
+            gossip.set_application_score(peer, if peers.contains(peer) { HUSHED } else { 0.0 });
+        }
+        self.hushed = peers;
+    }
+
+    /// Passes a verdict on a gossiped message to gossipsub. A message that is passed on counts against the
+    /// part of the rate that is reserved for that.
+    pub(super) fn judge(&mut self, token: &GossipToken, verdict: Verdict) {
+        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
+        let acceptance = match verdict {
+            Verdict::Accept => {
+                let heirs = gossip.mesh_peers(&token.topic).count();
+                let (bytes, now) = (heirs.saturating_mul(token.bytes), Instant::now());
+                if self.shared.limiter.passes_on(bytes, now) {
+                    self.shared.limiter.note(bytes, now);
+                    MessageAcceptance::Accept
+                } else {
+                    MessageAcceptance::Ignore
+                }
+            }
+            Verdict::Ignore => MessageAcceptance::Ignore,
+            Verdict::Reject => MessageAcceptance::Reject,
+        };
+        gossip.report_message_validation_result(&token.id, &token.source, acceptance);
+    }
+
+    /// Closes all connections to a peer, and refuses new ones.
+    pub(super) fn block(&mut self, peer: PeerId) {
+        let discovery = &mut self.swarm.behaviour_mut().discovery;
+        discovery.blocked.block_peer(peer);
+        discovery.kademlia.remove_peer(&peer);
+    }
+
+    /// Dials, and returns the id that the connection will have.
+    pub(super) fn dial(&mut self, options: DialOpts) -> Result<ConnectionId, DialError> {
+        let id = options.connection_id();
+        self.swarm.dial(options).map(|()| id)
+    }
+
+    /// Dials a connection for bulk, on which no gossip is written.
+    pub(super) fn dial_ring(&mut self, options: DialOpts) -> Option<ConnectionId> {
+        let id = self.dial(options).ok()?;
+        self.swarm.behaviour_mut().gossip.exclude(id);
+        Some(id)
+    }
+
+    /// Opens a ring stream on a connection, and hands it to the task that asked for it.
+    pub(super) fn open_ring(&mut self, connection: ConnectionId, dial: RingDial) {
+        let opening = self.swarm.behaviour_mut().streams.open(dial.peer, connection, RING);
+        self.spawn(async move {
+            // The negotiated protocol shows the peer what the connection is for.
+            let opened = timeout(OPEN_TIMEOUT, open(opening)).await;
+            let late = || Err(OpenError::Failed("too slow".into()).into());
+            let _ = dial.reply.send(opened.unwrap_or_else(|_| late()));
+        });
+    }
+
+    /// Opens our outgoing control stream to a peer.
+    pub(super) fn open_control_stream(&mut self, peer: PeerId, connection: ConnectionId) {
+        let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
+        self.spawn(control_stream::send(peer, connection, opening, self.events.clone()));
+    }
+
+    /// Writes one message on a stream of its own.
+    pub(super) fn send(&mut self, peer: PeerId, connection: ConnectionId, bytes: Vec<u8>) {
+        let opening = self.swarm.behaviour_mut().streams.open(peer, connection, CONTROL);
+        self.spawn(control_stream::send_once(opening, bytes));
+    }
+
+    /// Asks a peer over the connection that messages take, which may lead through a relay.
+    pub(super) fn fetch(
+        &mut self,
+        peer: PeerId,
+        used: Option<ConnectionId>,
+        request: Vec<u8>,
+        mut reply: Responder<Vec<u8>, Failure>,
+    ) {
+        let refusal = match used {
+            Some(connection) if self.has_room() => {
+                let opening = self.swarm.behaviour_mut().streams.open(peer, connection, FETCH);
+                let shared = Arc::clone(&self.shared);
+                self.spawn(async move {
+                    let answer = tokio::select! {
+                        answer = fetch::ask(opening, &request, &shared.inflow) => answer,
+                        // Nobody waits for the answer any more, so it shall not use the link.
+                        () = reply.closed() => return,
+                    };
+                    let _ = reply.send(answer);
+                });
+                return;
+            }
+            Some(_) => Failure::Busy,
+            None => Failure::Refused,
+        };
+        let _ = reply.send(Err(refusal));
+    }
+
+    /// Sends our admit request to a peer.
+    pub(super) fn send_admit_request(&mut self, due: DueRequest) {
+        let DueRequest { peer, connection, number, request } = due;
+        let opening = self.swarm.behaviour_mut().streams.open(peer, connection, ADMIT);
+        self.spawn(handshake::request(peer, opening, request, number, self.events.clone()));
+    }
+
+    /// Reads and answers an admit request, unless the peer has too many under way.
+    pub(super) fn serve_handshake(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
+        if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
+            self.spawn(handshake::answer(id, stream, self.events.clone(), permit));
+        }
+    }
+
+    /// Asks a peer for the notices of a run over its control connection, if it has one.
+    pub(super) fn ask_notices(
+        &mut self,
+        peer: PeerId,
+        control: Option<ConnectionId>,
+        run: RunId,
+        reply: Responder<Vec<Vec<u8>>, Failure>,
+    ) {
+        let (Some(connection), true) = (control, self.has_room()) else {
+            // Fails only where nobody waits any longer.
+            let _ = reply.send(Err(Failure::Refused));
+            return;
+        };
+        let opening = self.swarm.behaviour_mut().streams.open(peer, connection, manifest::NOTICES);
+        self.spawn(async move {
+            let exchange = async {
+                let stream = opening.await.ok()?.ok()?;
+                manifest::ask_notices(stream, run.0).await.ok()
+            };
+            let answer = timeout(manifest::TIMEOUT, exchange).await;
+            let answer = answer.map_or(Err(Failure::Silent), |a| a.ok_or(Failure::Refused));
+            let _ = reply.send(answer);
+        });
+    }
+
+    /// Asks peers for manifests or notices; `attempts` describes the addresses that failed.
+    pub(super) fn ask_offers(
+        &mut self,
+        ask: Ask,
+        asked: Vec<(PeerId, ConnectionId)>,
+        attempts: Vec<String>,
+    ) {
+        let streams = &mut self.swarm.behaviour_mut().streams;
+        let protocol = match ask.wanted {
+            Wanted::Manifests(_) => manifest::PROTOCOL,
+            Wanted::Notices(_) => manifest::NOTICES,
+        };
+        let open = |(peer, id)| (peer, streams.open(peer, id, protocol.clone()));
+        let askings: Vec<_> = asked.into_iter().take(ASKED_MAX).map(open).collect();
+        self.spawn(async move {
+            let answer = collect(ask.wanted, askings, attempts).await;
+            // Fails only where nobody waits any longer.
+            let _ = ask.reply.send(answer);
+        });
+    }
+
+    /// Reads a control stream of a peer, unless the peer has too many.
+    pub(super) fn serve_control(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
+        if let Ok(permit) = peer.control_streams.clone().try_acquire_owned() {
+            let (events, room) = (self.events.clone(), self.shared.room.clone());
+            let quota = peer.messages.clone();
+            self.spawn(control_stream::receive(id, stream, events, room, quota, permit));
+        }
+    }
+
+    /// Answers a request of a peer, unless the peer has too many under way.
+    pub(super) fn serve_fetch(
+        &mut self,
+        id: PeerId,
+        peer: &Peer,
+        stream: libp2p::Stream,
+        link: Link,
+    ) {
+        if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
+            let (events, shared) = (self.events.clone(), self.shared.clone());
+            self.spawn(fetch::answer(id, stream, events, shared, link, permit));
+        }
+    }
+
+    /// Serves the manifest of our run, or its notices where the request names the run; unless the peer has
+    /// too many answers under way.
+    pub(super) fn serve_files(
+        &mut self,
+        id: PeerId,
+        peer: &Peer,
+        run: Option<(RunId, manifest::File)>,
+        protocol: StreamProtocol,
+        stream: libp2p::Stream,
+    ) {
+        let permit = peer.answers.clone().try_acquire_owned();
+        let (Ok(permit), true) = (permit, self.has_room()) else { return };
+        let (events, shared, peer) = (self.events.clone(), Arc::clone(&self.shared), id);
+        self.spawn(async move {
+            let _permit = permit;
+            let answer = manifest::serve(stream, async |asked| {
+                let named = |id: &RunId| asked.is_some_and(|asked| asked == id.0);
+                match run {
+                    Some((id, _)) if protocol == manifest::NOTICES && named(&id) => {
+                        shared.notices.borrow().clone()
+                    }
+                    Some((id, file)) if protocol != manifest::NOTICES => {
+                        let chosen = asked.is_none() || named(&id);
+                        chosen.then_some(file).into_iter().collect()
+                    }
+                    Some(_) | None => Vec::new(),
+                }
+            });
+            // Whatever went wrong, the peer sees that its stream has ended.
+            if let Ok(Err(
+                error
+                @ (ServeError::Meaningless(_) | ServeError::Frame(FrameError::TooLong { .. })),
+            )) = timeout(manifest::TIMEOUT, answer).await
+            {
+                let why = format!("a request for manifests: {error}");
+                let _ =
+                    events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
+            }
+        });
+    }
+
+    /// Publishes to handles where this node listens and is reached.
+    pub(super) fn publish_addresses(&self) {
+        let me = *self.swarm.local_peer_id();
+        let mut ports: Vec<_> = self.swarm.listeners().filter_map(port).collect();
+        ports.sort();
+        ports.dedup();
+        replace(&self.shared.ports, ports);
+        let mut all: Vec<_> = self.swarm.external_addresses().cloned().collect();
+        for address in self.swarm.listeners() {
+            if !all.contains(address) {
+                all.push(address.clone());
+            }
+        }
+        let all = all.into_iter().map(|address| address::with_peer(address, me)).collect();
+        self.shared.addresses.send_replace(all);
+    }
+
+    /// Whether this node listens on private addresses only.
+    pub(super) fn listens_privately(&self) -> bool {
+        let is_public =
+            |address: &&Multiaddr| address::scope(address) == Some(address::Scope::Public);
+        let own = || self.swarm.listeners().filter(|address| !address::is_relayed(address));
+        own().next().is_some() && !own().any(|address| is_public(&address))
+    }
+
+    pub(super) fn is_at_relay(&self) -> bool {
+        !self.relay_listeners.is_empty()
+    }
+
+    /// Reserves a place at the entry points, through which peers then send messages to this node.
+    /// libp2p does not renew a lost reservation, so the caller calls again.
+    pub(super) fn listen_at_relays<'a>(&mut self, relays: impl Iterator<Item = &'a Multiaddr>) {
+        for address in relays {
+            match self.swarm.listen_on(address.clone().with(Protocol::P2pCircuit)) {
+                Ok(id) => _ = self.relay_listeners.insert(id),
+                Err(error) => tracing::debug!(%error, "no relay"),
+            }
+        }
+    }
+
+    pub(super) fn on_listener_closed(&mut self, id: ListenerId, reason: &io::Result<()>) {
+        self.publish_addresses();
+        if !self.relay_listeners.remove(&id) {
+            tracing::warn!(?reason, "a listener has closed");
+        }
+    }
+}
+
+async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
+    let stream = opening.await.map_err(|_| OpenError::Closed)??;
+    Ok(stream.compat())
+}
+
+/// Listens on all addresses. On a machine without IPv6 the unspecified IPv6 address, which is among the
+/// defaults, may fail as long as there is another address.
+fn listen(swarm: &mut Swarm<Node>, addresses: &[Multiaddr]) -> Result<(), ListenError> {
+    let any_v6 = |address: &Multiaddr| {
+        address.iter().next() == Some(Protocol::Ip6(std::net::Ipv6Addr::UNSPECIFIED))
+    };
+    let spare = !addresses.iter().all(any_v6);
+    for address in addresses {
+        match transport::listen(swarm, address) {
+            Err(error @ ListenError::Refused { .. }) if spare && any_v6(address) => {
+                tracing::info!(%error, "no IPv6");
+            }
+            Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// With this many tasks no more requests are sent and no manifests served; a download asks a few donors
+/// for a hundred pieces each.
+const TASKS_MAX: usize = 2_048;
+/// Peers that are asked for manifests at the same time.
+const ASKED_MAX: usize = 16;

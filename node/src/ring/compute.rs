@@ -1,0 +1,148 @@
+//! The thread of a ring that owns the bytes of the update, and computes on them in the order in which it is
+//! asked.
+
+use std::{ops::Range, sync::Arc, thread};
+
+use intellect_protocol::{
+    base::id::Digest,
+    ring::{
+        codec::{
+            Codec, DecodeError,
+            reduce::{ReduceError, Share},
+        },
+        exchange::Work,
+    },
+};
+use tokio::sync::mpsc;
+
+/// One operation. `elements` are those of the delta, `range` are bytes of the update.
+pub(super) enum Op {
+    /// Compute a frame, from its payload if it has one.
+    Reduce { work: Work, elements: Range<usize>, range: Range<usize>, payload: Vec<u8> },
+    /// Store a finished frame, if it decodes.
+    Keep { elements: usize, range: Range<usize>, payload: Vec<u8> },
+    /// Copy a range for the writer.
+    Copy(Range<usize>),
+    /// Hash the bytes of one chunk.
+    Hash { chunk: usize, range: Range<usize> },
+    /// Hash and return the whole update.
+    Whole,
+    /// Return what there is of the update.
+    Salvage,
+}
+
+/// The result of one operation.
+pub(super) enum Product {
+    Reduced(Result<(), ReduceError>),
+    /// Whether a frame to store decodes.
+    Kept(Result<(), DecodeError>),
+    Copied(Vec<u8>),
+    Hashed(usize, Digest),
+    Whole(Arc<Vec<u8>>, Digest),
+    Salvaged(Arc<Vec<u8>>),
+}
+
+/// The handle of the thread, which ends when this is dropped.
+pub(super) struct ComputeThread {
+    ops: mpsc::Sender<Op>,
+    replies: mpsc::Receiver<Product>,
+    asked: usize,
+}
+
+impl ComputeThread {
+    /// Starts the thread for a delta of this weight in a ring of this total weight.
+    pub(super) fn start(codec: Codec, delta: Arc<Vec<f32>>, weight: u64, total: u64) -> Self {
+        let (ops, mut inbox) = mpsc::channel(OPS);
+        let (outbox, replies) = mpsc::channel(OPS);
+        let work = move || {
+            let update = Arc::new(vec![0; codec.encoded_bytes(delta.len())]);
+            let mut table = Table { codec, delta, weight, total, update };
+            while let Some(op) = inbox.blocking_recv() {
+                if outbox.blocking_send(table.apply(op)).is_err() {
+                    return;
+                }
+            }
+        };
+        // Without a thread there are no replies, which ends the ring.
+        let _ = thread::Builder::new().name("ring".to_owned()).spawn(work);
+        Self { ops, replies, asked: 0 }
+    }
+
+    /// Asks for an operation; replies come in the same order.
+    pub(super) async fn ask(&mut self, op: Op) {
+        self.asked += 1;
+        assert!(self.asked <= OPS, "the loop reads only while little is asked for");
+        // The next reply shows that the thread has ended.
+        let _ = self.ops.send(op).await;
+    }
+
+    /// The next reply; `None` when the thread has ended.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn reply(&mut self) -> Option<Product> {
+        let reply = self.replies.recv().await;
+        self.asked = self.asked.saturating_sub(1);
+        reply
+    }
+
+    /// Returns what there is of the update after all operations; the last thing to ask for.
+    pub(super) async fn salvage(&mut self) -> Option<Arc<Vec<u8>>> {
+        self.ask(Op::Salvage).await;
+        loop {
+            if let Product::Salvaged(bytes) = self.reply().await? {
+                return Some(bytes);
+            }
+        }
+    }
+
+    /// How many operations have no reply yet.
+    pub(super) fn asked(&self) -> usize {
+        self.asked
+    }
+}
+
+struct Table {
+    codec: Codec,
+    delta: Arc<Vec<f32>>,
+    weight: u64,
+    total: u64,
+    update: Arc<Vec<u8>>,
+}
+
+impl Table {
+    fn apply(&mut self, op: Op) -> Product {
+        match op {
+            Op::Reduce { work, elements, range, payload } => {
+                let (codec, weight) = (self.codec, self.weight);
+                let share = Share { codec, weight, delta: &self.delta[elements] };
+                // The update is shared only once it is whole, so this copies nothing.
+                let out = &mut Arc::make_mut(&mut self.update)[range];
+                Product::Reduced(match work {
+                    Work::Start => share.start(out),
+                    Work::Add => share.add(&payload, out),
+                    Work::Finish => share.finish(&payload, self.total, out),
+                    Work::Alone => share.alone(out),
+                })
+            }
+            Op::Keep { elements, range, payload } => {
+                let valid = self.codec.validate(&payload, elements);
+                if valid.is_ok() {
+                    Arc::make_mut(&mut self.update)[range].copy_from_slice(&payload);
+                }
+                Product::Kept(valid)
+            }
+            Op::Copy(range) => Product::Copied(self.update[range].to_vec()),
+            Op::Hash { chunk, range } => Product::Hashed(chunk, digest(&self.update[range])),
+            Op::Whole => Product::Whole(self.update.clone(), digest(&self.update)),
+            Op::Salvage => Product::Salvaged(self.update.clone()),
+        }
+    }
+}
+
+fn digest(bytes: &[u8]) -> Digest {
+    Digest(*blake3::hash(bytes).as_bytes())
+}
+
+/// Operations and replies that may wait: six reads, each with a hash, six sums, a copy, and the end.
+const OPS: usize = 32;

@@ -1,0 +1,361 @@
+//! The rings of a node: pairs each roster that has opened with its two streams.
+//!
+//! A task of its own. It opens a stream to the successor and writes the preamble that names the ring; from
+//! the predecessor it takes the stream with the same preamble. A stream may come before its roster has
+//! opened here; then it waits unread, and the transport holds its sender back. A stream that fits no ring
+//! of ours is no fault, since it may be early or late; but only a few streams of each peer wait, so that
+//! one peer cannot take the place of others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use intellect_protocol::base::fault::Fault;
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::message::Finished;
+use intellect_protocol::ring::assembly::gather;
+use intellect_protocol::ring::exchange::frame::Preamble;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::pace::{Pace, SLICE_BYTES, Take};
+use super::{Held, Job, News, RingError, run, stream};
+use crate::net::{ByteStream, Handle};
+
+/// Commands that may wait: a few for each ring.
+const COMMANDS: usize = 64;
+
+/// New streams that may wait. They have their own queue, since any peer can open them.
+const ARRIVALS: usize = 64;
+
+/// Streams that may wait for their roster, and for how long: an Accept may be repeated once or twice.
+const EARLY_MAX: usize = 64;
+const EARLY_WAIT: Duration = Duration::from_secs(10);
+
+/// News of one ring that may wait for the driver.
+const NEWS: usize = 16;
+
+/// Streams whose preambles may be read at a time.
+const ARRIVING_MAX: usize = 64;
+
+/// Streams of one peer, in either set: one, and one of the attempt before.
+const PER_PEER: usize = 2;
+
+/// What rings report to the driver.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A chunk is complete, with the seal of its owner.
+    Sealed(Finished),
+    /// The update of a ring is complete.
+    Held(Digest, Held),
+    /// A ring has failed; the chunks that were reported lie at their ranges in these bytes.
+    Salvaged(Digest, Arc<Vec<u8>>),
+    /// A neighbour was lost during a ring.
+    Lost { roster: Digest, neighbour: PeerId },
+    /// A neighbour did what no honest member does, and counts as lost too.
+    Fault { roster: Digest, who: PeerId, fault: Fault },
+}
+
+enum Command {
+    Start(Box<Job>),
+    Abandon(Digest),
+}
+
+/// A handle that starts and ends rings.
+pub(crate) struct Rings {
+    commands: mpsc::Sender<Command>,
+    arrivals: mpsc::Sender<(PeerId, ByteStream)>,
+}
+
+impl Rings {
+    /// Starts the task; it ends when this is dropped.
+    pub(crate) fn new(net: Handle, events: mpsc::Sender<Event>) -> Self {
+        let (commands, inbox) = mpsc::channel(COMMANDS);
+        let (arrivals, arrived) = mpsc::channel(ARRIVALS);
+        tokio::spawn(Actor::new(net, events).run(inbox, arrived));
+        Self { commands, arrivals }
+    }
+
+    /// Runs the ring of a roster that has opened.
+    pub(crate) fn start(&self, job: Job) {
+        self.send(Command::Start(Box::new(job)));
+    }
+
+    /// Ends the ring of a roster at any point.
+    pub(crate) fn abandon(&self, roster: Digest) {
+        self.send(Command::Abandon(roster));
+    }
+
+    /// Takes a ring stream that a peer has opened.
+    pub(crate) fn arrive(&self, from: PeerId, stream: ByteStream) {
+        // A stream that finds no room is reset.
+        let _ = self.arrivals.try_send((from, stream));
+    }
+
+    fn send(&self, command: Command) {
+        // A ring that does not start times out.
+        if self.commands.try_send(command).is_err() {
+            tracing::warn!("too many rings at once");
+        }
+    }
+}
+
+struct Actor {
+    net: Handle,
+    pace: Pace,
+    events: mpsc::Sender<Event>,
+    running: BTreeMap<Digest, Running>,
+    /// Streams whose preamble is read, but whose ring has not opened.
+    early: Early<(Preamble, ByteStream)>,
+    arriving: JoinSet<(PeerId, Option<(Preamble, ByteStream)>)>,
+    /// The number of arriving streams of each peer.
+    arriving_of: BTreeMap<PeerId, usize>,
+    tasks: JoinSet<Digest>,
+}
+
+struct Running {
+    stop: CancellationToken,
+    predecessor: PeerId,
+    /// Takes the stream of the predecessor, once.
+    stream: Option<oneshot::Sender<ByteStream>>,
+}
+
+impl Actor {
+    fn new(net: Handle, events: mpsc::Sender<Event>) -> Self {
+        let handle = net.clone();
+        let take: Take = Arc::new(move |bytes| {
+            let net = handle.clone();
+            Box::pin(async move { net.pace(bytes).await })
+        });
+        let pace = Pace { slice_bytes: net.slice(SLICE_BYTES), take };
+        Self {
+            net,
+            pace,
+            events,
+            running: BTreeMap::new(),
+            early: Early(Vec::new()),
+            arriving: JoinSet::new(),
+            arriving_of: BTreeMap::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Command>,
+        mut arrived: mpsc::Receiver<(PeerId, ByteStream)>,
+    ) {
+        loop {
+            tokio::select! {
+                command = inbox.recv() => match command {
+                    Some(command) => self.execute(command),
+                    None => return,
+                },
+                Some((from, stream)) = arrived.recv() => self.arrive(from, stream),
+                Some(arrived) = self.arriving.join_next() => {
+                    if let Ok((from, arrived)) = arrived {
+                        self.on_arrived(from, arrived);
+                    }
+                }
+                Some(ended) = self.tasks.join_next() => {
+                    if let Ok(roster) = ended {
+                        self.running.remove(&roster);
+                    }
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self, command: Command) {
+        match command {
+            Command::Start(job) => self.start(*job),
+            Command::Abandon(roster) => {
+                if let Some(running) = self.running.remove(&roster) {
+                    running.stop.cancel();
+                }
+            }
+        }
+    }
+
+    /// Reads the preamble of a stream, unless its peer has too many without one.
+    fn arrive(&mut self, from: PeerId, mut stream: ByteStream) {
+        let of_peer = self.arriving_of.get(&from).copied().unwrap_or(0);
+        if of_peer >= PER_PEER || self.arriving.len() >= ARRIVING_MAX {
+            return;
+        }
+        self.arriving_of.insert(from, of_peer + 1);
+        self.arriving.spawn(async move {
+            let preamble = stream::read_preamble(&mut stream).await;
+            (from, preamble.ok().map(|preamble| (preamble, stream)))
+        });
+    }
+
+    fn on_arrived(&mut self, from: PeerId, arrived: Option<(Preamble, ByteStream)>) {
+        match self.arriving_of.get_mut(&from) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(self.arriving_of.remove(&from)),
+        }
+        if let Some((preamble, stream)) = arrived {
+            self.pair(from, preamble, stream);
+        }
+    }
+
+    fn start(&mut self, job: Job) {
+        let (roster, count) = (job.roster, job.members.len());
+        let (predecessor, successor) = (job.predecessor(), job.successor());
+        let (sender, stream) = oneshot::channel();
+        let (net, pace, events) = (self.net.clone(), self.pace.clone(), self.events.clone());
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        self.tasks.spawn(async move {
+            let streams = async |job: &Job| {
+                if count == 1 {
+                    return Ok(None);
+                }
+                let first = job.timeouts.first;
+                let incoming = async {
+                    match tokio::time::timeout(first, stream).await {
+                        Ok(Ok(stream)) => Ok(stream),
+                        _ => Err(predecessor),
+                    }
+                };
+                let outgoing = open(&net, job, successor);
+                tokio::try_join!(incoming, outgoing).map(Some)
+            };
+            let found = tokio::select! {
+                () = stopped.cancelled() => return roster,
+                found = streams(&job) => found,
+            };
+            let event = match found {
+                Ok(streams) => exchange(job, streams, pace, stopped, &events).await,
+                Err(neighbour) => Some(Event::Lost { roster, neighbour }),
+            };
+            if let Some(event) = event {
+                drop(events.send(event).await);
+            }
+            roster
+        });
+        self.running.insert(roster, Running { stop, predecessor, stream: Some(sender) });
+        for (from, (preamble, stream)) in self.early.take(Instant::now()) {
+            self.pair(from, preamble, stream);
+        }
+    }
+
+    /// Gives a stream to its ring, or lets it wait for it.
+    fn pair(&mut self, from: PeerId, preamble: Preamble, stream: ByteStream) {
+        match self.running.get_mut(&preamble.roster) {
+            Some(running) if running.predecessor == from => {
+                if let Some(slot) = running.stream.take() {
+                    // A ring that has ended takes nothing; the stream is reset.
+                    drop(slot.send(stream));
+                }
+            }
+            Some(_) => {}
+            None => self.early.store(Instant::now(), from, (preamble, stream)),
+        }
+    }
+}
+
+/// Items that came before they can be used, with their time, the oldest first.
+struct Early<T>(Vec<(Instant, PeerId, T)>);
+
+impl<T> Early<T> {
+    /// Stores an item. A peer with too many loses its oldest one, which later attempts have made useless;
+    /// where there is no room at all, the new item is dropped and none of another peer.
+    fn store(&mut self, now: Instant, from: PeerId, item: T) {
+        self.0.retain(|(since, ..)| now.duration_since(*since) < EARLY_WAIT);
+        let mut own = self.0.iter().enumerate().filter(|(_, (_, peer, _))| *peer == from);
+        let oldest = own.next().map(|(index, _)| index);
+        if let Some(oldest) = oldest
+            && 1 + own.count() >= PER_PEER
+        {
+            self.0.remove(oldest);
+        }
+        if self.0.len() < EARLY_MAX {
+            self.0.push((now, from, item));
+        }
+    }
+
+    /// Takes all items that are not too old.
+    fn take(&mut self, now: Instant) -> Vec<(PeerId, T)> {
+        let early = std::mem::take(&mut self.0).into_iter();
+        let fresh = early.filter(|(since, ..)| now.duration_since(*since) < EARLY_WAIT);
+        fresh.map(|(_, from, item)| (from, item)).collect()
+    }
+}
+
+async fn open(net: &Handle, job: &Job, successor: PeerId) -> Result<ByteStream, PeerId> {
+    let stream = net.open_ring(successor).await;
+    let mut stream = stream.map_err(|error| {
+        tracing::info!(%error, "no ring stream");
+        successor
+    })?;
+    stream::write_preamble(&mut stream, job).await.map_err(|_| successor)?;
+    Ok(stream)
+}
+
+/// The job with only the blocks of the delta that are computed again, which takes as long as copying them.
+async fn gathered(job: Job) -> Option<Job> {
+    let Some(blocks) = job.recomputed.clone() else { return Some(job) };
+    let gather = move || Job { delta: Arc::new(gather(&job.delta, &blocks)), ..job };
+    tokio::task::spawn_blocking(gather).await.ok()
+}
+
+/// Runs the exchange. Returns the last event, after all others were sent.
+async fn exchange(
+    job: Job,
+    streams: Option<(ByteStream, ByteStream)>,
+    pace: Pace,
+    stop: CancellationToken,
+    events: &mpsc::Sender<Event>,
+) -> Option<Event> {
+    let job = gathered(job).await?;
+    let roster = job.roster;
+    let (sender, mut news) = mpsc::channel(NEWS);
+    let forward = async {
+        while let Some(news) = news.recv().await {
+            let event = match news {
+                News::Sealed(chunk, seal) => Event::Sealed(Finished { roster, chunk, seal }),
+                News::Held(held) => Event::Held(roster, held),
+                News::Salvaged(bytes) => Event::Salvaged(roster, bytes),
+            };
+            drop(events.send(event).await);
+        }
+    };
+    let (ended, ()) = tokio::join!(run::run(job, streams, pace, stop, sender), forward);
+    match ended {
+        Ok(()) | Err(RingError::Stopped | RingError::Abandoned) => None,
+        Err(RingError::Lost { neighbour, why }) => {
+            tracing::info!(why, "ring neighbour lost");
+            Some(Event::Lost { roster, neighbour })
+        }
+        Err(RingError::Fault { who, fault }) => Some(Event::Fault { roster, who, fault }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: PeerId = PeerId([1; 32]);
+    const PREDECESSOR: PeerId = PeerId([2; 32]);
+
+    #[test]
+    fn early_streams_of_one_peer_displace_only_its_own() {
+        let (mut early, start) = (Early(Vec::new()), Instant::now());
+        early.store(start, PREDECESSOR, 0);
+        for number in 1..1_000 {
+            early.store(start, OTHER, number);
+        }
+        let stored = early.take(start);
+        assert_eq!(stored, [(PREDECESSOR, 0), (OTHER, 998), (OTHER, 999)]);
+        // Not even many peers displace it, but it is stored for a while only.
+        for peer in 0..=u8::MAX {
+            early.store(start, PeerId([peer; 32]), 0);
+        }
+        assert_eq!(early.0.len(), EARLY_MAX);
+        early.store(start + EARLY_WAIT, PREDECESSOR, 7);
+        assert_eq!(early.take(start + EARLY_WAIT), [(PREDECESSOR, 7)]);
+    }
+}

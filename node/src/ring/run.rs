@@ -1,0 +1,323 @@
+//! The loop of one ring: gives inputs to the machine, and carries out its outputs.
+
+use std::{sync::Arc, time::Instant};
+
+use intellect_protocol::{
+    base::{
+        fault::{Fault, FrameFault},
+        id::{Digest, PeerId},
+    },
+    message::seal::Seal,
+    ring::{
+        codec::reduce::ReduceError,
+        exchange::{
+            Config, FRAMES_MAX, Input, Item, Output, State,
+            frame::{Kind, Label},
+        },
+    },
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::mpsc,
+    task::JoinSet,
+    time,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::compute::{ComputeThread, Op, Product};
+use super::pace::Pace;
+use super::stream::{self, End, Packet};
+use super::{Held, Job, News, RingError, small};
+
+/// Runs one ring to its end, or until `stop`. `news` hears of each complete chunk and of the update; after
+/// that the ring goes on until nothing is left to pass on. A ring of one has no streams; on other streams
+/// the preambles have been read and written.
+///
+/// # Errors
+/// [`RingError`], after the news of what was finished. Once the update is complete, the ring cannot fail.
+///
+/// # Cancel safety
+/// Cancel safe: the streams are reset, the thread ends with its current frame.
+pub(crate) async fn run<R, W>(
+    job: Job,
+    streams: Option<(R, W)>,
+    pace: Pace,
+    stop: CancellationToken,
+    news: mpsc::Sender<News>,
+) -> Result<(), RingError>
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    let (arriving, arrived) = mpsc::channel(1);
+    let (leaving, to_leave) = mpsc::channel(1);
+    let (written, sent) = mpsc::channel(1);
+    if let Some((from, to)) = streams {
+        tasks.spawn(stream::read(from, job.timeouts, arriving));
+        tasks.spawn(stream::write(to, job.timeouts, pace, to_leave, written));
+    }
+    Ring::new(job, leaving, news)?.run(tasks, arrived, sent, stop).await
+}
+
+struct Ring {
+    job: Job,
+    began: Instant,
+    state: State,
+    compute: ComputeThread,
+    leaving: mpsc::Sender<Packet>,
+    /// The item whose payload is being copied for the writer.
+    copying: Option<Item>,
+    news: mpsc::Sender<News>,
+    held: bool,
+    /// How many chunks can be salvaged.
+    sealed: usize,
+    /// Whether nothing is left to pass on.
+    closed: bool,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+impl Ring {
+    fn new(
+        job: Job,
+        leaving: mpsc::Sender<Packet>,
+        news: mpsc::Sender<News>,
+    ) -> Result<Self, RingError> {
+        let state = State::new(Config {
+            run: job.run,
+            roster: job.roster,
+            cut: job.cut,
+            codec: job.codec,
+            members: job.members.iter().map(|member| member.peer).collect(),
+            position: job.position,
+            key: job.key.clone(),
+        });
+        let total = job.members.iter().fold(0_u64, |sum, m| sum.saturating_add(m.weight));
+        let weight = job.members.get(job.position).map_or(0, |member| member.weight);
+        let compute = ComputeThread::start(job.codec, job.delta.clone(), weight, total);
+        Ok(Self {
+            job,
+            began: Instant::now(),
+            state,
+            compute,
+            leaving,
+            copying: None,
+            news,
+            held: false,
+            sealed: 0,
+            closed: false,
+            sent_bytes: 0,
+            received_bytes: 0,
+        })
+    }
+
+    async fn run(
+        mut self,
+        mut tasks: JoinSet<End>,
+        mut arrived: mpsc::Receiver<Packet>,
+        mut sent: mpsc::Receiver<()>,
+        stop: CancellationToken,
+    ) -> Result<(), RingError> {
+        let result = tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(RingError::Abandoned),
+            result = self.go(&mut tasks, &mut arrived, &mut sent) => result,
+        };
+        if result.is_err() {
+            self.send_salvaged().await;
+            return result;
+        }
+        // Once the writer has closed its stream, the last bytes are on their way.
+        drop((self, arrived, sent));
+        while tasks.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    async fn go(
+        &mut self,
+        tasks: &mut JoinSet<End>,
+        arrived: &mut mpsc::Receiver<Packet>,
+        sent: &mut mpsc::Receiver<()>,
+    ) -> Result<(), RingError> {
+        self.input(Input::Open, Vec::new()).await?;
+        let mut ended = None;
+        // The digest of the update may come only after the last item was passed on.
+        while !self.closed || !self.held {
+            let may_read = self.state.may_read() && self.compute.asked() < FRAMES_MAX;
+            let step = tokio::select! {
+                biased;
+                reply = self.compute.reply() => self.on_reply(reply.ok_or(RingError::Stopped)?).await,
+                Some(()) = sent.recv() => self.input(Input::Sent, Vec::new()).await,
+                Some(packet) = arrived.recv(), if may_read => self.on_packet(packet).await,
+                Some(end) = tasks.join_next() => self.on_end(end, &mut ended),
+                () = until(ended) => {
+                    ended = None;
+                    self.on_gone()
+                }
+            };
+            match step {
+                // What is left helps other members, but they do not need us for it.
+                Err(_) if self.held => return Ok(()),
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports the bytes of the finished chunks, which other rings need not compute again.
+    async fn send_salvaged(&mut self) {
+        if self.sealed == 0 || self.held {
+            return;
+        }
+        if let Some(bytes) = self.compute.salvage().await {
+            // Fails only where the receiver is gone.
+            drop(self.news.send(News::Salvaged(bytes)).await);
+        }
+    }
+
+    /// Gives one input, with its payload, to the machine, and carries out the outputs.
+    async fn input(&mut self, input: Input, payload: Vec<u8>) -> Result<(), RingError> {
+        let mut outputs = Vec::new();
+        self.state.handle(input, &mut outputs);
+        let mut payload = Some(payload);
+        for output in outputs {
+            match output {
+                Output::Work(work, at) => {
+                    let elements = self.job.cut.frame(at.chunk, at.frame);
+                    let (range, payload) =
+                        (self.state.place(at), payload.take().unwrap_or_default());
+                    self.compute.ask(Op::Reduce { work, elements, range, payload }).await;
+                }
+                Output::Keep(at) => {
+                    let elements = self.job.cut.frame(at.chunk, at.frame).len();
+                    let (range, payload) =
+                        (self.state.place(at), payload.take().unwrap_or_default());
+                    self.compute.ask(Op::Keep { elements, range, payload }).await;
+                }
+                Output::Hash(chunk) => {
+                    let range = self.state.chunk_place(chunk);
+                    self.compute.ask(Op::Hash { chunk, range }).await;
+                }
+                Output::Send(item @ Item::Frame(_, at)) => {
+                    self.copying = Some(item);
+                    self.compute.ask(Op::Copy(self.state.place(at))).await;
+                }
+                Output::Send(item @ Item::Seal(_, seal)) => {
+                    self.send(&item, seal.to_bytes().to_vec()).await;
+                }
+                Output::Sealed(chunk, seal) => {
+                    self.sealed += 1;
+                    drop(self.news.send(News::Sealed(small(chunk), seal)).await);
+                }
+                Output::Held => self.compute.ask(Op::Whole).await,
+                Output::Closed => self.closed = true,
+                Output::Fault(fault) => {
+                    return Err(RingError::Fault { who: self.job.predecessor(), fault });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn on_packet(&mut self, (label, payload): Packet) -> Result<(), RingError> {
+        self.received_bytes += stream::bytes_of(&payload);
+        match label.kind {
+            Kind::Frame(_) => self.input(Input::Frame(label), payload).await,
+            Kind::Seal => match Seal::from_bytes(&payload) {
+                Some(seal) => self.input(Input::Seal(label, seal), payload).await,
+                None => Err(self.fault(FrameFault::SealLength)),
+            },
+        }
+    }
+
+    async fn on_reply(&mut self, reply: Product) -> Result<(), RingError> {
+        match reply {
+            Product::Reduced(Ok(())) => self.input(Input::Worked, Vec::new()).await,
+            Product::Reduced(Err(ReduceError::Decode(_))) | Product::Kept(Err(_)) => {
+                Err(self.fault(FrameFault::Undecodable))
+            }
+            // Our own delta times its weight is finite, so what came is too large. Any member before us may
+            // have made it so: the predecessor is lost, but not at fault.
+            Product::Reduced(Err(error @ ReduceError::Encode(_))) => {
+                Err(lost(self.job.predecessor(), &error))
+            }
+            Product::Kept(Ok(())) => Ok(()),
+            Product::Hashed(chunk, digest) => {
+                self.input(Input::Hashed(chunk, digest), Vec::new()).await
+            }
+            Product::Copied(bytes) => {
+                if let Some(item) = self.copying.take() {
+                    self.send(&item, bytes).await;
+                }
+                Ok(())
+            }
+            Product::Whole(update, digest) => {
+                self.hold(update, digest).await;
+                Ok(())
+            }
+            Product::Salvaged(_) => Ok(()),
+        }
+    }
+
+    /// A task has ended: the reader with its stream, or the writer.
+    fn on_end(
+        &self,
+        end: Result<End, tokio::task::JoinError>,
+        ended: &mut Option<time::Instant>,
+    ) -> Result<(), RingError> {
+        match end {
+            // It may have sent all that it has to send.
+            Ok(End::Read(_)) if !self.state.is_due() => Ok(()),
+            Ok(End::Fault(why)) => Err(self.fault(why)),
+            Ok(End::Read(why)) if why.is_closed() => {
+                *ended = Some(time::Instant::now() + self.job.timeouts.closed());
+                Ok(())
+            }
+            Ok(End::Read(why)) => Err(lost(self.job.predecessor(), &why)),
+            Ok(End::Written(why)) => Err(lost(self.job.successor(), &why)),
+            Ok(End::Done) => Ok(()),
+            Err(_) => Err(RingError::Stopped),
+        }
+    }
+
+    /// The predecessor's stream ended a while ago.
+    fn on_gone(&self) -> Result<(), RingError> {
+        if self.state.is_due() {
+            return Err(lost(self.job.predecessor(), &"its stream ended"));
+        }
+        Ok(())
+    }
+
+    async fn hold(&mut self, update: Arc<Vec<u8>>, digest: Digest) {
+        self.held = true;
+        let took = self.began.elapsed();
+        let (sent_bytes, received_bytes) = (self.sent_bytes, self.received_bytes);
+        let held = Held { update, digest, sent_bytes, received_bytes, took };
+        // Fails only where the receiver has given the ring up.
+        drop(self.news.send(News::Held(held)).await);
+    }
+
+    async fn send(&mut self, item: &Item, payload: Vec<u8>) {
+        self.sent_bytes += stream::bytes_of(&payload);
+        let label: Label = self.state.label(item, &payload);
+        // A writer that has ended has reported why.
+        let _ = self.leaving.send((label, payload)).await;
+    }
+
+    fn fault(&self, why: FrameFault) -> RingError {
+        RingError::Fault { who: self.job.predecessor(), fault: Fault::Frame(why) }
+    }
+}
+
+fn lost(neighbour: PeerId, why: &impl ToString) -> RingError {
+    RingError::Lost { neighbour, why: why.to_string() }
+}
+
+/// Sleeps until a time; without one it never returns.
+async fn until(then: Option<time::Instant>) {
+    match then {
+        Some(then) => time::sleep_until(then).await,
+        None => std::future::pending().await,
+    }
+}

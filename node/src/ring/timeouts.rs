@@ -1,0 +1,36 @@
+//! How long the neighbours in a ring may be silent.
+//!
+//! T_quiet = clamp(8 × median frame gap + 4·rtt, 0.5 s, 2 s). A neighbour that sends or takes nothing for this
+//! time is lost, and so is one whose stream ended and was not replaced within 2·rtt.
+
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeouts {
+    /// Until the first item: neighbours may hear of the last Accept later than we, and must connect.
+    pub(crate) first: Duration,
+    /// The bounds of T_quiet are `least` and `most`.
+    pub(crate) least: Duration,
+    pub(crate) most: Duration,
+    /// The round trip to the slower of both neighbours.
+    pub(crate) rtt: Duration,
+}
+
+impl Timeouts {
+    /// The values of the protocol for neighbours with this round trip.
+    pub(crate) fn new(rtt: Duration) -> Self {
+        let least = Duration::from_millis(500);
+        Self { first: Duration::from_secs(5), least, most: Duration::from_secs(2), rtt }
+    }
+
+    /// T_quiet for this median gap between frames.
+    pub(super) fn quiet(&self, median_gap: Option<Duration>) -> Duration {
+        median_gap.map_or(self.most, |gap| (8 * gap + 4 * self.rtt).clamp(self.least, self.most))
+    }
+
+    /// How long we wait after a stream has ended. A neighbour that gives up because it lost its own neighbour
+    /// is not lost itself, and the protocol reports that meanwhile.
+    pub(super) fn closed(&self) -> Duration {
+        (2 * self.rtt).max(self.least / 5)
+    }
+}

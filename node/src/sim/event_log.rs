@@ -1,0 +1,39 @@
+//! `sim.jsonl`: what the simulation measures, as events (docs/FORMATS.md), while it runs.
+//!
+//! The simulation is no peer, so its lines name the organiser as the writer. If a line cannot be written, a warning is
+//! printed and the nodes go on.
+
+use std::io::{self, Write as _};
+
+use intellect_model::eval::Evaluation;
+
+use crate::tell::events::{Event, Sink};
+
+use super::plan::Plan;
+
+#[derive(Debug)]
+pub(super) struct EventLog {
+    sink: Sink,
+    /// Entropy rate of the data's source, if it is known.
+    floor: Option<f64>,
+}
+
+impl EventLog {
+    /// Creates the file in the folder of the simulation.
+    pub(super) fn open(plan: &Plan, floor: Option<f64>) -> io::Result<Self> {
+        let path = plan.folder.join("sim.jsonl");
+        let mut sink = Sink::open(Some(&path), plan.manifest.run.organiser.into())?;
+        sink.set_run(plan.manifest.id.into());
+        Ok(Self { sink, floor })
+    }
+
+    /// Writes the evaluation of the state of `epoch`, if there is one.
+    pub(super) fn write(&mut self, epoch: u64, evaluation: Option<Evaluation>) {
+        let Some(Evaluation { loss, excess, .. }) = evaluation else { return };
+        let event = Event::Evaluated { loss: Some(loss), floor: self.floor, excess };
+        if let Err(error) = self.sink.emit(Some(epoch), event) {
+            // Standard error may be closed too; the simulation goes on.
+            let _ = writeln!(io::stderr(), "warning: sim.jsonl is not written: {error}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What the processes of a simulation report that they did.
+//!
+//! It takes events, knows nothing of files and processes, and can be asked at any time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use crate::{
+    figures::number_of,
+    name::{Hex, PeerName},
+    tell::events::{Event, Record},
+};
+
+/// A complaint that a scenario may provoke on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Allowed {
+    /// A peer was dropped for what it did.
+    Fault,
+    /// Two lineages of the run met.
+    Fork,
+    /// Equal receipts gave different states.
+    Diverged,
+}
+
+/// Everything that was reported so far.
+#[derive(Debug)]
+pub(super) struct Observations {
+    peers: Vec<Peer>,
+    /// The committed epochs, by number.
+    pub(super) epochs: BTreeMap<u64, Epoch>,
+    /// Events that fail the simulation, unless the scenario provokes them.
+    pub(super) complaints: Vec<(Allowed, String)>,
+    /// Counts of what did not go smoothly.
+    pub(super) tally: Tally,
+    news: Vec<String>,
+}
+
+/// What did not go smoothly, counted once whichever peers reported it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    /// Attempts that ended without a decision.
+    pub(super) aborted: BTreeSet<(u64, u64)>,
+    /// Regroups that do not found the run: the epoch, and the peers that went on.
+    pub(super) regroups: BTreeSet<(u64, Vec<PeerName>)>,
+    /// Times that a peer met another lineage.
+    pub(super) forks: u64,
+    /// Times that an epoch was committed without a peer's work.
+    pub(super) left_out: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Peer {
+    name: Option<PeerName>,
+    /// Its greatest head: epoch and state digest.
+    head: Option<(u64, Hex)>,
+    /// When it first accepted a roster of each epoch, in Unix milliseconds.
+    rosters: BTreeMap<u64, u64>,
+    /// How long it then took to commit that epoch, in milliseconds.
+    rings: BTreeMap<u64, u64>,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Epoch {
+    /// The peers that reported each state digest.
+    states: BTreeMap<Hex, BTreeSet<usize>>,
+    /// Unix milliseconds of the first report.
+    pub(super) first_ms: u64,
+    /// Members of the roster that formed the receipt.
+    pub(super) members: Vec<PeerName>,
+    /// Tokens that the receipt counts.
+    pub(super) tokens: u64,
+    /// Training losses that members reported.
+    losses: Vec<f64>,
+    /// The longest time from a peer's Ready to its commit.
+    pub(super) sync_ms: u64,
+    /// The highest attempt that decided it.
+    pub(super) attempt: u64,
+}
+
+impl Epoch {
+    /// Mean of the training losses that members reported.
+    pub(super) fn loss(&self) -> Option<f64> {
+        let count = u32::try_from(self.losses.len()).ok().filter(|count| *count > 0)?;
+        Some(self.losses.iter().sum::<f64>() / f64::from(count))
+    }
+
+    /// The state digest that most processes reported, and how many did.
+    pub(super) fn state(&self) -> Option<(&Hex, usize)> {
+        self.states.iter().map(|(state, by)| (state, by.len())).max_by_key(|(_, count)| *count)
+    }
+
+    /// How many different states were reported: each is of a lineage that has not met the others.
+    pub(super) fn lineages(&self) -> usize {
+        self.states.len()
+    }
+
+    /// How many processes reported the epoch.
+    pub(super) fn reports(&self) -> usize {
+        self.states.values().map(BTreeSet::len).sum()
+    }
+}
+
+impl Observations {
+    /// No observations yet, of `peers` peers.
+    pub(super) fn new(peers: usize) -> Self {
+        Self {
+            peers: vec![Peer::default(); peers],
+            epochs: BTreeMap::new(),
+            complaints: Vec::new(),
+            tally: Tally::default(),
+            news: Vec::new(),
+        }
+    }
+
+    /// Takes one event of peer `index`.
+    pub(super) fn record(&mut self, index: usize, record: Record) {
+        let Some(peer) = self.peers.get_mut(index) else { return };
+        let epoch = record.epoch.unwrap_or(0);
+        peer.name.get_or_insert(record.peer);
+        match record.event {
+            Event::Committed {
+                attempt,
+                members,
+                weights,
+                state,
+                loss,
+                sync_ms,
+                sent_bytes,
+                received_bytes,
+                ..
+            } => {
+                peer.sent_bytes += sent_bytes;
+                peer.received_bytes += received_bytes;
+                peer.advance(epoch, &state);
+                if let Some(since) = peer.rosters.get(&epoch) {
+                    peer.rings.insert(epoch, record.t_ms.saturating_sub(*since));
+                }
+                let entry = self.epochs.entry(epoch).or_default();
+                if entry.members.is_empty() {
+                    entry.first_ms = record.t_ms;
+                    entry.members = members;
+                    entry.tokens =
+                        weights.iter().fold(0, |sum, weight| sum.saturating_add(*weight));
+                }
+                entry.first_ms = entry.first_ms.min(record.t_ms);
+                entry.sync_ms = entry.sync_ms.max(sync_ms);
+                entry.attempt = entry.attempt.max(attempt);
+                entry.losses.extend(loss);
+                entry.states.entry(state).or_default().insert(index);
+            }
+            Event::CaughtUp { state } => {
+                peer.advance(epoch, &state);
+                // The peer did not commit it itself, but it must have the state that the others committed.
+                if let Some(entry) = self.epochs.get_mut(&epoch) {
+                    entry.states.entry(state).or_default().insert(index);
+                }
+            }
+            Event::Roster { .. } => {
+                peer.rosters.entry(epoch).or_insert(record.t_ms);
+            }
+            Event::Fault { who, why } => {
+                let text = format!("peer {index} dropped {}: {why}", who.short());
+                self.complaints.push((Allowed::Fault, text));
+            }
+            Event::Fork { first_epoch, undone, .. } => self.meet(index, first_epoch, undone),
+            Event::Diverged { who, mine, theirs } => {
+                let (mine, theirs, who) = (mine.short(), theirs.short(), who.short());
+                let text = format!("peer {index} has state {mine} where {who} has {theirs}");
+                self.complaints.push((Allowed::Diverged, text));
+            }
+            Event::Aborted { attempt, .. } => {
+                self.tally.aborted.insert((epoch, attempt));
+            }
+            Event::Regroup { members, absent, .. } if epoch > 1 => {
+                self.regroup(epoch, members, &absent);
+            }
+            Event::LeftOut { .. } => self.tally.left_out += 1,
+            _ => {}
+        }
+    }
+
+    /// Peer `index` has met another lineage, and undoes so many epochs.
+    fn meet(&mut self, index: usize, first_epoch: u64, undone: u64) {
+        if undone > 0 {
+            let undone = number_of(undone, "epoch");
+            self.news.push(format!("peer {index} meets a greater lineage: {undone} undone"));
+        }
+        let text = format!("peer {index} met a fork that began with epoch {first_epoch}");
+        self.complaints.push((Allowed::Fork, text));
+        self.tally.forks += 1;
+    }
+
+    /// Some peers go on without others. Each member reports it; one sentence is enough.
+    fn regroup(&mut self, epoch: u64, mut members: Vec<PeerName>, absent: &[PeerName]) {
+        members.sort();
+        let list = |names: &[PeerName]| {
+            let known =
+                |name: &PeerName| self.peers.iter().position(|p| p.name.as_ref() == Some(name));
+            let mut numbers: Vec<usize> = names.iter().filter_map(known).collect();
+            numbers.sort_unstable();
+            let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+            let noun = if names.len() == 1 { "peer" } else { "peers" };
+            format!("{noun} {}", numbers.join(", "))
+        };
+        let verb = if members.len() == 1 { "goes" } else { "go" };
+        let (some, others) = (list(&members), list(absent));
+        let news =
+            format!("{some} {verb} on without {others}: the run may fork from epoch {epoch} on");
+        if self.tally.regroups.insert((epoch, members)) {
+            self.news.push(news);
+        }
+    }
+
+    /// What peers did of themselves since the last call, in sentences.
+    pub(super) fn news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// The greatest epoch that any peer has committed; 0 before the first.
+    pub(super) fn committed(&self) -> u64 {
+        self.epochs.last_key_value().map_or(0, |(epoch, _)| *epoch)
+    }
+
+    /// When a peer first committed `epoch` or a later one, in Unix milliseconds.
+    pub(super) fn commit_ms(&self, epoch: u64) -> Option<u64> {
+        self.epochs.range(epoch..).map(|(_, entry)| entry.first_ms).min()
+    }
+
+    /// When `peer` first accepted a roster of `epoch` or a later one.
+    pub(super) fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
+        self.peers.get(peer)?.rosters.range(epoch..).next().map(|(_, at)| *at)
+    }
+
+    /// The median time from the roster to the commit of `peer` in epochs before `epoch`.
+    pub(super) fn ring_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
+        let mut times: Vec<u64> =
+            self.peers.get(peer)?.rings.range(..epoch).map(|(_, time)| *time).collect();
+        times.sort_unstable();
+        times.get(times.len() / 2).copied()
+    }
+
+    /// Bulk bytes that `peer` sent and received for the epochs that it committed.
+    pub(super) fn bytes(&self, peer: usize) -> (u64, u64) {
+        self.peers.get(peer).map_or((0, 0), |peer| (peer.sent_bytes, peer.received_bytes))
+    }
+
+    /// The greatest head that `peer` has reported.
+    pub(super) fn head(&self, peer: usize) -> Option<&(u64, Hex)> {
+        self.peers.get(peer)?.head.as_ref()
+    }
+
+    /// The first epoch that two processes committed differently, if there is one.
+    pub(super) fn disagreement(&self) -> Option<String> {
+        let (epoch, entry) = self.epochs.iter().find(|(_, entry)| entry.states.len() > 1)?;
+        let by = |(state, by): (&Hex, &BTreeSet<usize>)| format!("{} by {by:?}", state.short());
+        let states: Vec<_> = entry.states.iter().map(by).collect();
+        Some(format!("epoch {epoch} was committed with different states: {}", states.join(", ")))
+    }
+}
+
+impl Peer {
+    fn advance(&mut self, epoch: u64, state: &Hex) {
+        if self.head.as_ref().is_none_or(|(head, _)| *head <= epoch) {
+            self.head = Some((epoch, state.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

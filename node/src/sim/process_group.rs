@@ -1,0 +1,335 @@
+//! The processes of a simulation: started, watched and stopped as the scenario says.
+//!
+//! One thread polls everything every 20 ms: events, exits, scenario, chaos, watchdog. Nothing blocks it, and however it
+//! ends, no process stays behind.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    identity::{self, Identity},
+    os::cannot,
+    tell::events::unix_ms,
+};
+
+use super::chaos::Chaos;
+use super::chaos::cost::ChaosCost;
+use super::error::SimError;
+use super::judge::{self, Outcome};
+use super::observations::Observations;
+use super::peer_slot::PeerSlot;
+use super::plan::Plan;
+use super::process::{Process, wait_for_line};
+use super::scenario::{Action, Moment, PeerAction, Scenario};
+
+/// All processes of a simulation, and what is known of them.
+#[derive(Debug)]
+pub(super) struct ProcessGroup<'a> {
+    plan: &'a Plan,
+    scenario: Scenario,
+    chaos: Option<Chaos>,
+    cost: ChaosCost,
+    /// What the processes have reported.
+    pub(super) observations: Observations,
+    bootstrap: Process,
+    /// Whether the scenario has killed the bootstrap.
+    bootstrap_killed: bool,
+    /// The address of the bootstrap, where nodes enter.
+    entry: String,
+    slots: Vec<PeerSlot>,
+    started: Instant,
+    /// Start of the simulation on the clock of the events.
+    pub(super) started_ms: u64,
+    last_commit: Instant,
+    /// What was done to processes and links, and when.
+    done: Vec<(u64, String)>,
+}
+
+/// The results of a simulation.
+#[derive(Debug)]
+pub(super) struct Closed {
+    /// All that the processes reported.
+    pub(super) observations: Observations,
+    pub(super) outcomes: Vec<Outcome>,
+    /// Why the simulation failed; empty if it succeeded.
+    pub(super) reasons: Vec<String>,
+    /// What scenario and chaos did, and when in Unix milliseconds.
+    pub(super) done: Vec<(u64, String)>,
+    /// What the chaos cost, if there was any.
+    pub(super) cost: Option<ChaosCost>,
+}
+
+/// Why there is nothing left to watch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Ended,
+    /// The simulation cannot succeed any more, for this reason.
+    Failed(String),
+    /// The user asked the simulation to end.
+    Interrupted,
+}
+
+impl<'a> ProcessGroup<'a> {
+    /// Writes keys and manifest, starts the bootstrap, and every peer that does not start later.
+    pub(super) fn open(plan: &'a Plan, scenario: Scenario) -> Result<Self, SimError> {
+        let create = |folder: &Path| fs::create_dir_all(folder).map_err(cannot("use", folder));
+        let entry_folder = plan.folder.join("bootstrap");
+        create(&entry_folder)?;
+        let manifest = plan.folder.join("run.toml");
+        fs::write(&manifest, &plan.manifest.text).map_err(cannot("use", &manifest))?;
+        let mut slots = Vec::new();
+        for index in 0..plan.peers {
+            let folder = plan.folder.join(format!("peer-{index}"));
+            let data = folder.join("data");
+            create(&data)?;
+            Identity::simulated(plan.seed, index as u64).create(&data.join(identity::FILE_NAME))?;
+            slots.push(PeerSlot::new(folder));
+        }
+        let (bootstrap, entry) = start_bootstrap(plan, &entry_folder, &manifest)?;
+        let chaos = plan.chaos.clone().map(|chaos| Chaos::new(chaos, plan.seed, plan.epochs));
+        let started = Instant::now();
+        let mut group = Self {
+            observations: Observations::new(plan.peers),
+            plan,
+            scenario,
+            chaos,
+            cost: ChaosCost::default(),
+            bootstrap,
+            bootstrap_killed: false,
+            entry,
+            slots,
+            started,
+            started_ms: unix_ms(),
+            last_commit: started,
+            done: Vec::new(),
+        };
+        for index in 0..plan.peers {
+            if !group.scenario.starts_later(index) {
+                group.start(index)?;
+            }
+        }
+        Ok(group)
+    }
+
+    /// Polls once: reads events, does what is due, and passes each action that was done to `report`. Returns nothing
+    /// while there is something to watch.
+    pub(super) fn step(
+        &mut self,
+        report: &mut dyn FnMut(Action),
+    ) -> Result<Option<Ending>, SimError> {
+        let committed = self.observations.committed();
+        for index in 0..self.slots.len() {
+            if let Some(why) = self.read_events(index) {
+                return Ok(Some(Ending::Failed(why)));
+            }
+        }
+        if self.observations.committed() > committed {
+            self.last_commit = Instant::now();
+        }
+        if let Some(why) = judge::disagreement(&self.observations, &self.scenario) {
+            return Ok(Some(Ending::Failed(why)));
+        }
+        let (elapsed, committed) = (self.started.elapsed(), self.observations.committed());
+        let moment = Moment { elapsed, unix_ms: unix_ms(), observations: &self.observations };
+        let mut due = self.scenario.take_due(moment);
+        if let Some(chaos) = &mut self.chaos {
+            let running = occupied(&mut self.slots);
+            let spared =
+                (0..self.slots.len()).filter(|peer| self.scenario.concerns(*peer)).collect();
+            due.extend(chaos.take_due(elapsed, committed, &running, &spared));
+        }
+        for action in due {
+            self.perform(&action)?;
+            self.done.push((unix_ms(), action.to_string()));
+            report(action);
+        }
+        self.dismiss_late();
+        Ok(self.ending())
+    }
+
+    pub(super) fn wall(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(super) fn running(&mut self) -> usize {
+        occupied(&mut self.slots).len()
+    }
+
+    /// The checkpoint of `epoch` of some node that has written it.
+    pub(super) fn checkpoint(&self, epoch: u64) -> Option<PathBuf> {
+        let run = self.plan.manifest.id.hex();
+        let inner = format!("data/runs/{run}/checkpoints/{epoch}.ckpt");
+        self.slots.iter().map(|slot| slot.path(&inner)).find(|path| path.exists())
+    }
+
+    /// Judges what happened, and kills what still runs.
+    pub(super) fn close(mut self) -> Closed {
+        for index in 0..self.slots.len() {
+            // Unreadable events were a reason to stop already.
+            let _ = self.read_events(index);
+        }
+        let outcomes: Vec<_> = self
+            .slots
+            .iter_mut()
+            .map(|slot| Outcome { exit: slot.exit(), killed: slot.killed })
+            .collect();
+        let mut reasons =
+            judge::reasons(&self.observations, &outcomes, &self.scenario, self.plan.epochs);
+        if !self.bootstrap_killed && self.bootstrap.exit().is_some() {
+            reasons.push("the bootstrap ended by itself".to_owned());
+        }
+        let cost = self.chaos.map(|chaos| {
+            [self.cost.kills, self.cost.stops, self.cost.cuts] = chaos.counts();
+            self.cost.count(&self.observations);
+            self.cost
+        });
+        Closed { observations: self.observations, outcomes, reasons, done: self.done, cost }
+    }
+
+    /// Kills the peers that chaos has delayed, once every other peer has reached the end: no peer is left that could tell
+    /// them the last epochs.
+    fn dismiss_late(&mut self) {
+        let Some(chaos) = &self.chaos else { return };
+        let late = |peer: &usize| {
+            let head = self.observations.head(*peer).map_or(0, |(epoch, _)| *epoch);
+            head < self.plan.epochs && chaos.has_hurt(*peer)
+        };
+        if self.observations.committed() < self.plan.epochs {
+            return;
+        }
+        let running = occupied(&mut self.slots);
+        if running.iter().all(late) {
+            for index in running {
+                if let Some(slot) = self.slots.get_mut(index) {
+                    slot.perform(PeerAction::Kill);
+                    self.cost.late.push(index);
+                }
+            }
+        }
+    }
+
+    fn ending(&mut self) -> Option<Ending> {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if let Some(why) = slot.failure() {
+                return Some(Ending::Failed(format!("peer {index} {why}")));
+            }
+        }
+        let watchdog = self.plan.watchdog();
+        if self.last_commit.elapsed() > watchdog {
+            let seconds = watchdog.as_secs();
+            return Some(Ending::Failed(format!("no peer committed an epoch for {seconds} s")));
+        }
+        // Although no process runs, the scenario may start one by the clock.
+        let resumes =
+            !self.scenario.pending().is_empty() && self.observations.committed() < self.plan.epochs;
+        if self.running() > 0 || resumes { None } else { Some(Ending::Ended) }
+    }
+
+    fn read_events(&mut self, index: usize) -> Option<String> {
+        let slot = self.slots.get_mut(index)?;
+        match slot.tail.read() {
+            Ok(records) => {
+                for record in records {
+                    self.observations.record(index, record);
+                }
+                None
+            }
+            Err(error) => Some(format!("the events of peer {index} cannot be read: {error}")),
+        }
+    }
+
+    fn perform(&mut self, action: &Action) -> Result<(), SimError> {
+        match action {
+            Action::Peer(PeerAction::Start, index) => return self.start(*index),
+            Action::Peer(action, index) => {
+                if let Some(slot) = self.slots.get_mut(*index) {
+                    slot.perform(*action);
+                }
+            }
+            Action::KillBootstrap => {
+                self.bootstrap.kill();
+                self.bootstrap_killed = true;
+            }
+            Action::Links(change) => {
+                let plan = self.plan;
+                plan.network.apply(change).map_err(cannot("use", &plan.folder))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, index: usize) -> Result<(), SimError> {
+        let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
+        if slot.is_running() {
+            return Ok(());
+        }
+        if slot.killed {
+            self.cost.restarts += 1;
+        }
+        let plan = self.plan;
+        let mut arguments = vec!["run".to_owned(), "--simulated".to_owned()];
+        let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
+        add("--bootstrap", self.entry.clone());
+        add("--listen", plan.network.listen(index));
+        add("--data-dir", text(&slot.path("data")));
+        add("--events", text(&slot.path("events.jsonl")));
+        add("--epochs", plan.epochs.to_string());
+        add("--threads", plan.threads.to_string());
+        add("--rate", plan.rate.to_string());
+        add("--device", plan.device(index).to_string());
+        add("--log", "info".to_owned());
+        for data in &plan.data {
+            add("--data", text(data));
+        }
+        if let (Some(genesis), 0) = (&plan.genesis, index) {
+            add("--genesis", text(genesis));
+        }
+        arguments.extend(plan.network.arguments(index));
+        let log = slot.log();
+        let process = plan
+            .network
+            .inside(index, || Process::start(&arguments, &log))
+            .map_err(cannot("use", &log))?;
+        slot.take(process);
+        Ok(())
+    }
+}
+
+/// The peers that have a running process.
+fn occupied(slots: &mut [PeerSlot]) -> BTreeSet<usize> {
+    let slots = slots.iter_mut().enumerate();
+    slots.filter_map(|(index, slot)| slot.is_running().then_some(index)).collect()
+}
+
+/// Starts the bootstrap and waits until it prints its address.
+fn start_bootstrap(
+    plan: &Plan,
+    folder: &Path,
+    manifest: &Path,
+) -> Result<(Process, String), SimError> {
+    let log = folder.join("log.txt");
+    let (manifest, data) = (text(manifest), text(&folder.join("data")));
+    let listen = plan.network.listen(plan.peers);
+    let arguments =
+        ["bootstrap", "--manifest", &manifest, "--listen", &listen, "--data-dir", &data];
+    let mut arguments = arguments.map(str::to_owned).to_vec();
+    arguments.extend(plan.network.arguments(plan.peers));
+    let started = plan.network.inside(plan.peers, || Process::start(&arguments, &log));
+    let mut process = started.map_err(cannot("use", &log))?;
+    let entry = wait_for_line(&log, &mut process, BOOTSTRAP_PATIENCE, |line| {
+        line.strip_prefix("intellect-node --bootstrap ")?.split(' ').next().map(str::to_owned)
+    })
+    .map_err(|source| SimError::Bootstrap { log, source })?;
+    Ok((process, entry))
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// A bootstrap that has not printed its address by then has failed.
+const BOOTSTRAP_PATIENCE: Duration = Duration::from_secs(20);

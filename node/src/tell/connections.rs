@@ -1,0 +1,108 @@
+//! Sentences and events about connections: which peers are here and how they are connected, where this node can be
+//! reached, and what was tried to reach it.
+
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Instant;
+
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::machine::event::Cause;
+use intellect_protocol::machine::table::PeerTable;
+use intellect_protocol::message::Receipt;
+use intellect_protocol::peer;
+
+use super::{Console, events};
+use crate::name::PeerName;
+use crate::net::{self, Link};
+
+impl Console {
+    pub(crate) fn connected(&self, peer: PeerId, link: Link) {
+        tracing::info!(peer = %PeerName::from(peer), ?link, "connected");
+        self.links().insert(peer, link);
+    }
+
+    pub(crate) fn disconnected(&self, peer: PeerId, cause: &str) {
+        tracing::info!(peer = %PeerName::from(peer), cause, "disconnected");
+        self.links().remove(&peer);
+    }
+
+    fn links(&self) -> MutexGuard<'_, BTreeMap<PeerId, Link>> {
+        self.here.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn listening(&self, addresses: &[net::address::Address]) {
+        let addresses = addresses.iter().map(ToString::to_string).collect();
+        self.emit(None, events::Event::Listening { addresses });
+    }
+
+    pub(crate) fn reachability(&self, state: &net::Reachability) {
+        self.say(&format!("network: {state}"));
+    }
+
+    /// A step towards a connection, and its outcome.
+    pub(crate) fn path(&self, path: &net::Path) {
+        self.say(&format!("network: {path}"));
+        let event = events::Event::Path {
+            step: path.step().to_owned(),
+            who: path.who(),
+            address: path.address(),
+            error: path.error(),
+        };
+        self.emit(None, event);
+    }
+
+    /// A peer has come. It is reported unless it is one of a flood of newcomers.
+    pub(super) fn peer_came(&mut self, who: PeerId, peer: &peer::State) {
+        if self.here.arrivals.found(who, peer.is_named(&who)) {
+            self.peer_found(who, peer.table());
+        }
+    }
+
+    /// A receipt names peers. Those among them that were not reported to be here are reported now.
+    pub(super) fn greet(&mut self, receipt: &Receipt, table: &PeerTable) {
+        for member in &receipt.members {
+            if self.here.arrivals.named(member.peer) {
+                self.peer_found(member.peer, table);
+            }
+        }
+    }
+
+    /// A peer has gone, which is reported if its arrival was.
+    pub(super) fn peer_went(&mut self, who: PeerId, cause: Cause) {
+        if self.here.arrivals.lost(&who) {
+            self.peer_lost(who, cause);
+        }
+    }
+
+    /// Once a minute reports how many newcomers came without a report, if any did.
+    pub(crate) fn count_strangers(&mut self) {
+        if let Some(count) = self.here.arrivals.count(Instant::now()) {
+            self.say(&format!("{count} more peers were heard that have no part in the run"));
+            self.emit(None, events::Event::Strangers { count });
+        }
+    }
+
+    fn peer_found(&self, who: PeerId, table: &PeerTable) {
+        let way = match self.links().get(&who) {
+            Some(Link::Direct) => ", directly",
+            Some(Link::Relayed) => ", through a relay",
+            // Its messages have come through other peers.
+            None => "",
+        };
+        let direct = table.peers.get(&who).is_some_and(|seen| seen.beat.direct);
+        let who = PeerName::from(who);
+        self.say(&format!("found peer {}{way}", who.short()));
+        self.emit(None, events::Event::PeerFound { who, direct });
+    }
+
+    fn peer_lost(&self, who: PeerId, cause: Cause) {
+        let (cause, meanwhile) = match cause {
+            Cause::Silent => ("silent", "; it is sent heartbeats only, until it is heard again"),
+            Cause::Closed => ("closed", ""),
+            Cause::Left => ("left", ""),
+        };
+        let who = PeerName::from(who);
+        self.say(&format!("lost peer {}: {cause}{meanwhile}", who.short()));
+        self.emit(None, events::Event::PeerLost { who, cause: cause.to_owned() });
+    }
+}

@@ -1,0 +1,204 @@
+//! `invite …`: the organiser decides who may take part in a run of invited peers.
+
+mod book;
+mod invite;
+mod list;
+mod notices;
+mod update;
+mod visitor;
+pub(crate) mod vouch;
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use intellect_protocol::{
+    access::{
+        admit::{Denied, Level},
+        notices::NoticeError,
+    },
+    base::{id::RunId, sign::Keypair},
+};
+
+use crate::{
+    cli::access::InviteCommand,
+    config::LocalError,
+    identity::{Identity, IdentityError},
+    manifest::{LoadError, Manifest},
+    net::NetError,
+    os::PathError,
+    tools::stored::StoredError,
+};
+
+/// Why one of these commands did not succeed. Unless the variant says otherwise, no notice was signed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AccessError {
+    /// The command line makes no sense.
+    #[error(transparent)]
+    Usage(#[from] LocalError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The manifest cannot be read.
+    #[error(transparent)]
+    Manifest(#[from] LoadError),
+    /// The run is open: no peer needs an invite.
+    #[error(
+        "{} is of an open run, which anybody may join: `intellect-node manifest new --invited` makes a run \
+         of invited peers, with --from-run DATA_DIR one that continues this run",
+        path.display()
+    )]
+    Open { path: PathBuf },
+    /// The invite cannot be made as it was typed.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// An invite for this run has that label already.
+    #[error("--label {label}: {} has an invite of that name already: choose another one", path.display())]
+    Label { label: String, path: PathBuf },
+    /// No invite for this run has that label.
+    #[error(
+        "--invite {label}: {} has no invite of that name for this run{}; one that was made elsewhere can be \
+         named by the 64 digits of its key", path.display(), known(labels)
+    )]
+    NoInvite {
+        label: String,
+        path: PathBuf,
+        /// The labels that it has for this run.
+        labels: Vec<String>,
+    },
+    /// The notice does not fit the chain of the run's notices.
+    #[error(transparent)]
+    Notice(#[from] NoticeError),
+    /// The network cannot be started.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// The system refused to create threads.
+    #[error("cannot start")]
+    Runtime(#[source] io::Error),
+    /// The notice was signed and stored, but no member could be reached.
+    #[error(
+        "no member of run {run} was reached{}: check that the address is right and that the run goes on. Notice \
+         {number} is in {}; an `intellect-bootstrap` with the manifest beside it hands it out",
+        why.as_ref().map_or_else(String::new, |why| format!(" ({why})")), notices.display()
+    )]
+    Nobody {
+        run: RunId,
+        number: u64,
+        /// The error of the entry point, if it gave one.
+        why: Option<String>,
+        /// The file that has the notice.
+        notices: PathBuf,
+    },
+    /// The members that answered refuse the notice.
+    #[error("the members of the run refuse notice {number}: {why}")]
+    Refused {
+        number: u64,
+        /// The reason, in the words of one of them.
+        why: String,
+    },
+    /// The lineage has another notice of that number.
+    #[error(
+        "another notice {number} was signed at the same time and came first: type the same line again"
+    )]
+    Overtaken { number: u64 },
+    /// Members have the notice, but it was not in force before `--wait` was over.
+    #[error(
+        "notice {number} is not in force yet, but the run's members have it, and a later epoch will carry it; the \
+         run is at epoch {epoch}. --wait waits longer"
+    )]
+    Waited {
+        number: u64,
+        /// The epoch that the run is at.
+        epoch: u64,
+    },
+    /// The key that was typed is not the organiser's.
+    #[error(
+        "{} is the key of {key}, and only the organiser signs for a run, here {organiser}: use that key",
+        path.display()
+    )]
+    NotTheOrganiser {
+        path: PathBuf,
+        /// Its public key, 64 hex digits.
+        key: String,
+        /// The organiser's public key, 64 hex digits.
+        organiser: String,
+    },
+    /// The folder has no such run, or no such state.
+    #[error(transparent)]
+    Stored(#[from] StoredError),
+    /// The folder does not have the epoch that was typed.
+    #[error("--epoch {epoch}: the folder has the epochs up to {last}: choose one of them, or wait")]
+    NoEpoch {
+        epoch: u64,
+        /// The last epoch in the folder.
+        last: u64,
+    },
+    /// The folder follows another lineage than the one that was attested before.
+    #[error(
+        "notice {number} attests another state after epoch {epoch} than this folder has: name the folder of a \
+         node that follows it"
+    )]
+    OtherLineage {
+        /// The number of the earlier attestation.
+        number: u64,
+        epoch: u64,
+    },
+    /// No member took the notice, and there is no manifest to keep it beside.
+    #[error(
+        "no member has accepted notice {number}: name the run's manifest with --manifest, so that the notice is \
+         kept beside it and handed out by its bootstrap"
+    )]
+    Lost { number: u64 },
+    /// The file `invites.toml` makes no sense.
+    #[error(
+        "{} cannot be used ({why}): correct that line, or move the file away; its invites can then be revoked \
+         only by the digits of their keys",
+        path.display()
+    )]
+    Book { path: PathBuf, why: String },
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] PathError),
+    /// The system has no random numbers.
+    #[error("the system gives no random numbers")]
+    Random(#[source] io::Error),
+    /// Standard output is closed, or its disk is full.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+/// Runs a subcommand of `invite`.
+pub(crate) fn run(command: &InviteCommand, out: &mut dyn Write) -> Result<(), AccessError> {
+    match command {
+        InviteCommand::New(args) => invite::make(args, out),
+        InviteCommand::Revoke(args) => update::revoke(args, out),
+        InviteCommand::Admit(args) => update::admit(args, out),
+        InviteCommand::List(args) => list::list(args, out),
+    }
+}
+
+fn known(labels: &[String]) -> String {
+    if labels.is_empty() { String::new() } else { format!(" but {}", labels.join(", ")) }
+}
+
+/// Reads a manifest, which must be that of a run of invited peers.
+fn invited(path: &Path) -> Result<Manifest, AccessError> {
+    let manifest = Manifest::load(path)?;
+    match manifest.run.trust.level {
+        Level::Open => Err(AccessError::Open { path: path.to_owned() }),
+        Level::Invited => Ok(manifest),
+    }
+}
+
+/// Reads the key at `path`, which must be the organiser's.
+fn organiser(path: &Path, manifest: &Manifest) -> Result<Keypair, AccessError> {
+    let key = Identity::load(path)?.keypair();
+    if key.peer() == manifest.run.organiser {
+        return Ok(key);
+    }
+    let (key, organiser) = (key.peer().hex(), manifest.run.organiser.hex());
+    Err(AccessError::NotTheOrganiser { path: path.to_owned(), key, organiser })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! `invites.toml`, beside an organiser's key: the invites that it has made, so that a person can name one.
+//!
+//! It contains nothing secret: labels and public keys, what each invite allows, and for which run. A lost code cannot be
+//! made again from it. Entries are only ever appended.
+
+use std::{
+    collections::BTreeSet,
+    fs::OpenOptions,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use intellect_protocol::{
+    base::id::{PeerId, RunId},
+    message::Terms,
+};
+use serde::Deserialize;
+
+use super::AccessError;
+use crate::os::{cannot, unless_missing};
+
+/// The list of invites beside a key.
+#[derive(Debug)]
+pub(super) struct Book {
+    path: PathBuf,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Entry {
+    /// RunId of the run that it is for, 64 hex digits.
+    run: String,
+    /// Its label, unique among the invites of the run in this file.
+    pub(super) label: String,
+    /// Its public key, 64 hex digits.
+    key: String,
+    /// How many peers may join by it.
+    pub(super) uses: u32,
+    /// When it expires, in Unix seconds; 0 for never.
+    pub(super) expires: u64,
+    /// The last epoch in which it admits a peer; 0 for any.
+    pub(super) until_epoch: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entries {
+    #[serde(default)]
+    invite: Vec<Entry>,
+}
+
+impl Book {
+    /// The list in the folder of `key`; without a file it is empty.
+    pub(super) fn beside(key: &Path) -> Result<Self, AccessError> {
+        let path = key.with_file_name("invites.toml");
+        let text = unless_missing(std::fs::read_to_string(&path)).map_err(cannot("read", &path))?;
+        let read = toml::from_str::<Entries>(&text.unwrap_or_default());
+        let Entries { invite: entries } = read.map_err(|error| AccessError::Book {
+            path: path.clone(),
+            why: error.message().to_owned(),
+        })?;
+        Ok(Self { path, entries })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn of(&self, run: RunId) -> impl Iterator<Item = &Entry> {
+        let run = run.hex();
+        self.entries.iter().filter(move |entry| entry.run == run)
+    }
+
+    /// A label that no invite for `run` has: the one that was typed, or one with the next free number.
+    pub(super) fn label(&self, run: RunId, wanted: Option<&str>) -> Result<String, AccessError> {
+        let taken: BTreeSet<&str> = self.of(run).map(|entry| entry.label.as_str()).collect();
+        match wanted {
+            Some(label) if taken.contains(label) => {
+                Err(AccessError::Label { label: label.to_owned(), path: self.path.clone() })
+            }
+            Some(label) => Ok(label.to_owned()),
+            None => {
+                let numbers = 1..=taken.len() + 1;
+                let free =
+                    numbers.map(|n| format!("invite-{n}")).find(|l| !taken.contains(l.as_str()));
+                Ok(free.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Appends an invite, unless it is there already; it is flushed when this returns.
+    pub(super) fn note(&mut self, run: RunId, terms: &Terms) -> Result<(), AccessError> {
+        let entry = Entry::of(run, terms);
+        if self.entries.contains(&entry) {
+            return Ok(());
+        }
+        let append = || -> io::Result<()> {
+            let mut open = OpenOptions::new();
+            let mut file = open.append(true).create(true).mode(0o600).open(&self.path)?;
+            // One write, so that two programs do not write into each other's entries.
+            file.write_all(entry.to_text().as_bytes())?;
+            file.sync_all()
+        };
+        append().map_err(cannot("write", &self.path))?;
+        self.entries.push(entry);
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn of(run: RunId, terms: &Terms) -> Self {
+        let Terms { key, uses, until_epoch, expires, label } = terms.clone();
+        Self { run: run.hex(), label, key: key.hex(), uses, expires, until_epoch }
+    }
+
+    /// The invite's public key; `None` if a person has damaged it.
+    pub(super) fn key(&self) -> Option<PeerId> {
+        PeerId::from_hex(&self.key)
+    }
+
+    fn to_text(&self) -> String {
+        let Self { run, label, key, uses, expires, until_epoch } = self;
+        format!(
+            "[[invite]]\nrun = \"{run}\"\nlabel = \"{label}\"\nkey = \"{key}\"\nuses = {uses}\n\
+             expires = {expires}\nuntil_epoch = {until_epoch}\n\n"
+        )
+    }
+}

@@ -1,0 +1,115 @@
+//! `invite list`: who was admitted and revoked, by the receipts in a node's folder (T1).
+
+use std::{io::Write, sync::Arc};
+
+use intellect_protocol::{
+    access::ledger::{Account, Admitted, Ledger, Revocation, Via},
+    base::{base58, id::PeerId},
+};
+
+use super::AccessError;
+use crate::{
+    cli::access::InviteListArgs, config, figures::number_of, os::cannot, store::links,
+    tools::stored,
+};
+
+/// Prints a line for each peer, then one for each invite.
+pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), AccessError> {
+    let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
+    let run = stored::run_folder(data_dir, args.run.as_deref())?;
+    let manifest = super::invited(&run.join("run.toml"))?;
+    let lineage = links::lineage(&run).map_err(cannot("read the receipts in", &run))?;
+    let epoch = lineage.last().map_or(0, |(head, _)| head.epoch);
+    let nobody = Arc::new(Ledger::new(manifest.id, manifest.run.organiser));
+    let ledger = lineage.iter().fold(nobody, |ledger, (_, link)| ledger.after(&link.receipt));
+    writeln!(out, "run {} after epoch {epoch}, notice {}", manifest.id, ledger.last().0)?;
+    out.write_all(lines(&ledger).as_bytes())?;
+    Ok(())
+}
+
+/// A line for each peer, then one for each invite.
+fn lines(ledger: &Ledger) -> String {
+    let peers = ledger.peers().iter().map(|(peer, admitted)| of_peer(peer, admitted, ledger));
+    let invites = ledger.invites().iter().map(|(key, account)| of_invite(key, account, ledger));
+    let mut lines = peers.chain(invites).collect::<Vec<_>>();
+    if lines.is_empty() {
+        lines.push("no peer is admitted yet".to_owned());
+    }
+    lines.join("\n") + "\n"
+}
+
+fn of_peer(peer: &PeerId, admitted: &Admitted, ledger: &Ledger) -> String {
+    let came = match admitted.came {
+        Some((Via::Invite(key), epoch)) => {
+            format!("admitted in epoch {epoch} by {}", name(&key, ledger))
+        }
+        Some((Via::Name, epoch)) => format!("admitted in epoch {epoch} by name"),
+        Some((Via::Notice(number), epoch)) => {
+            format!("admitted in epoch {epoch} by notice {number}")
+        }
+        None => "never admitted".to_owned(),
+    };
+    format!("{}  {came}{}", base58::encode(peer), revoked(admitted.revoked))
+}
+
+fn of_invite(key: &PeerId, account: &Account, ledger: &Ledger) -> String {
+    let Account { uses, spent, .. } = account;
+    let used = match uses {
+        0 => "not used".to_owned(),
+        uses => {
+            format!("used {spent} of {}", number_of(*uses, "time"))
+        }
+    };
+    format!("{}  {used}{}", name(key, ledger), revoked(account.revoked))
+}
+
+/// The label of an invite. If no peer has come by it, only its key is known.
+fn name(key: &PeerId, ledger: &Ledger) -> String {
+    let label = ledger.invites().get(key).map(|account| account.label.as_str());
+    match label.filter(|label| !label.is_empty()) {
+        Some(label) => format!("invite {label}"),
+        None => format!("invite {}", key.hex()),
+    }
+}
+
+fn revoked(by: Option<Revocation>) -> String {
+    let text =
+        |Revocation { notice, epoch }| format!("; revoked by notice {notice} in epoch {epoch}");
+    by.map_or_else(String::new, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use intellect_protocol::{
+        base::{id::RunId, sign::Keypair},
+        message::{Body, Clause, Invite, Notice, Terms, Ticket},
+    };
+
+    use super::*;
+
+    const RUN: RunId = RunId([7; 32]);
+
+    #[test]
+    fn a_list_says_how_each_peer_was_admitted_and_who_is_revoked() {
+        let [organiser, inviter] = [1, 2].map(|seed| Keypair::from_seed(&[seed; 32]));
+        let [one, two] = [3, 4].map(|seed| Keypair::from_seed(&[seed; 32]).peer());
+        let terms = Terms { uses: 5, label: "bob".to_owned(), ..Terms::new(inviter.peer()) };
+        let invite = Invite::new(RUN, terms, &organiser);
+        let mut ledger = Ledger::new(RUN, organiser.peer());
+        assert_eq!(lines(&ledger), "no peer is admitted yet\n");
+        ledger.admit(3, &Ticket::invited(invite, &inviter, one));
+        ledger.admit(4, &Ticket::named(RUN, two, 0, &organiser));
+        let clauses = vec![Clause::RevokePeer(two)];
+        let notice = Notice::after(RUN, ledger.last(), Body::Membership(clauses), &organiser);
+        ledger.take(9, &notice);
+        let lines = lines(&ledger);
+        let [one, two] = [one, two].map(|peer| base58::encode(&peer));
+        for line in [
+            format!("{one}  admitted in epoch 3 by invite bob\n"),
+            format!("{two}  admitted in epoch 4 by name; revoked by notice 1 in epoch 9\n"),
+            "invite bob  used 1 of 5 times\n".to_owned(),
+        ] {
+            assert!(lines.contains(&line), "{line}{lines}");
+        }
+    }
+}

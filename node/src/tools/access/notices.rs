@@ -1,0 +1,33 @@
+//! The file of notices beside a manifest, from where a bootstrap hands it out.
+
+use std::path::Path;
+
+use intellect_bootstrap::manifest::{notices_file, read_notices};
+use intellect_protocol::{access::notices::Notices, message::Notice};
+
+use super::AccessError;
+use crate::{manifest::Manifest, os::cannot, store};
+
+/// The notices in the file, unverified; without a file there are none.
+pub(super) fn read(path: &Path) -> Result<Vec<Notice>, AccessError> {
+    let kept = read_notices(path).map_err(cannot("read", path))?;
+    Ok(kept.iter().filter_map(|bytes| Notice::from_bytes(bytes)).collect())
+}
+
+/// The chain of these notices, which anybody may have handed out. If two do not fit each other, the first one counts.
+pub(super) fn chain(known: &[Notice], manifest: &Manifest) -> Notices {
+    let level = manifest.run.trust.level;
+    Notices::new(manifest.id, manifest.run.organiser, level).with(known)
+}
+
+/// Replaces the file by these notices.
+pub(super) fn write<'a>(
+    path: &Path,
+    notices: impl IntoIterator<Item = &'a Notice>,
+) -> Result<(), AccessError> {
+    let bytes: Vec<Vec<u8>> = notices.into_iter().map(Notice::to_bytes).collect();
+    let bytes = notices_file(bytes.iter().map(Vec::as_slice));
+    let mut temporary = path.to_owned().into_os_string();
+    temporary.push(".tmp");
+    Ok(store::write_by(Path::new(&temporary), path, &bytes).map_err(cannot("write", path))?)
+}

@@ -1,0 +1,229 @@
+//! `invite revoke` and `invite admit`: a membership notice, from the command line until it is in force.
+//!
+//! The chain of notices is fetched from the run. The next notice is signed, stored beside the manifest, and handed to
+//! members, who spread it.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use intellect_protocol::{
+    access::{
+        handshake::{Outcome, Reception, Visit},
+        notices::Point,
+    },
+    base::{
+        id::{PeerId, RunId},
+        sign::Keypair,
+    },
+    message::{Body, Clause, Notice},
+};
+
+use super::{
+    AccessError,
+    book::Book,
+    notices,
+    visitor::{Countdown, Visitor, refusal},
+};
+use crate::{
+    cli::access::{AdmitArgs, RevokeArgs, UpdateArgs},
+    config,
+    figures::number_of,
+    manifest::Manifest,
+    net::address,
+    os,
+};
+
+/// Revokes the peer or invite that was typed, and waits until the notice is in force.
+pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), AccessError> {
+    let (manifest, key) = decides(&args.update)?;
+    let clause = match &args.peer {
+        Some(peer) => Clause::RevokePeer(config::parse_peer("peer", peer)?),
+        None => {
+            let label = args.invite.as_deref().unwrap_or_default();
+            let key = invite_key(label, &args.update.key, manifest.id)?;
+            Clause::RevokeInvite { key, admitted: args.and_admitted }
+        }
+    };
+    decide(clause, &args.update, &manifest, &key, out)
+}
+
+/// Admits a peer by its name, and waits until the notice is in force.
+pub(super) fn admit(args: &AdmitArgs, out: &mut dyn Write) -> Result<(), AccessError> {
+    let (manifest, key) = decides(&args.update)?;
+    let clause = Clause::Admit(config::parse_peer("peer", &args.peer)?);
+    decide(clause, &args.update, &manifest, &key, out)
+}
+
+/// The manifest of the run, and the key of its organiser.
+fn decides(args: &UpdateArgs) -> Result<(Manifest, Keypair), AccessError> {
+    let manifest = super::invited(&args.manifest)?;
+    let key = super::organiser(&args.key, &manifest)?;
+    Ok((manifest, key))
+}
+
+fn decide(
+    clause: Clause,
+    args: &UpdateArgs,
+    manifest: &Manifest,
+    key: &Keypair,
+    out: &mut dyn Write,
+) -> Result<(), AccessError> {
+    let bootstrap = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
+    let path = args.manifest.with_extension("notices");
+    let kept = notices::read(&path)?;
+    writeln!(out, "asking run {} for its notices", manifest.id)?;
+    out.flush()?;
+    let runtime = os::runtime().map_err(AccessError::Runtime)?;
+    let (start, wait) = (Instant::now(), Duration::from_secs(args.wait));
+    let decided = runtime.block_on(async {
+        let mut visitor = Visitor::start(manifest.id, bootstrap)?;
+        let (mut known, why) = visitor.notices(wait, out).await?;
+        known.extend(kept);
+        let chain = notices::chain(&known, manifest);
+        let body = Body::Membership(vec![clause]);
+        let next = Notice::after(manifest.id, chain.last(), body, key);
+        next.verify(&key.peer(), &manifest.id)?;
+        notices::write(&path, chain.all().map(AsRef::as_ref).chain([&next]))?;
+        writeln!(out, "notice {} is kept in {}", next.number, path.display())?;
+        let handing = Handing { notice: next, path: path.clone(), why, until: start + wait };
+        let handed = handing.hand_over(&mut visitor, out).await;
+        if let Err(AccessError::Overtaken { .. }) = handed {
+            // No member takes it any more: the next notice has to follow the other one.
+            notices::write(&path, chain.all().map(AsRef::as_ref))?;
+        }
+        handed
+    });
+    runtime.shutdown_background();
+    decided
+}
+
+/// The key of the invite that was typed: by its label in the list, or by its digits.
+fn invite_key(label: &str, key: &Path, run: RunId) -> Result<PeerId, AccessError> {
+    let book = Book::beside(key)?;
+    let noted = book.of(run).find(|entry| entry.label == label);
+    let known = noted.and_then(super::book::Entry::key).or_else(|| PeerId::from_hex(label));
+    known.ok_or_else(|| AccessError::NoInvite {
+        label: label.to_owned(),
+        path: book.path().to_owned(),
+        labels: book.of(run).map(|entry| entry.label.clone()).collect(),
+    })
+}
+
+/// A notice that is being handed to members.
+struct Handing {
+    notice: Notice,
+    path: PathBuf,
+    /// Why no entry point has answered.
+    why: Option<String>,
+    /// The moment at which `--wait` is over.
+    until: Instant,
+}
+
+/// What members answer about a notice in one round. Peers that it revokes are left out: they are disconnected before
+/// they can know it.
+struct Round {
+    answers: Vec<Reception>,
+    /// The greatest epoch among them.
+    epoch: u64,
+}
+
+impl Round {
+    fn of(visitor: &Visitor, since: Instant, notice: &Notice) -> Self {
+        let revoked = |peer: &PeerId| notice.clauses().contains(&Clause::RevokePeer(*peer));
+        let others = visitor.answers_since(since).filter(|(peer, _)| !revoked(peer));
+        let answers: Vec<_> = others.map(|(_, reception)| reception.clone()).collect();
+        let epoch = answers.iter().map(|answer| answer.epoch).max().unwrap_or_default();
+        Self { answers, epoch }
+    }
+
+    fn is_taken(&self) -> bool {
+        self.answers.iter().any(|answer| answer.outcome == Outcome::Welcome)
+    }
+
+    /// The sentence that the notice is in force, once more than half of the members say that it or a later one is.
+    fn in_force(&self, (number, digest): Point) -> Result<Option<String>, AccessError> {
+        let known = self.answers.iter().filter_map(|answer| answer.notice);
+        let known: Vec<_> = known.filter(|last| last.number >= number).collect();
+        if 2 * known.len() <= self.answers.len() {
+            return Ok(None);
+        }
+        let ours = known.iter().find(|last| last.number == number && last.digest == digest);
+        if ours.is_none() && known.iter().all(|last| last.number == number) {
+            return Err(AccessError::Overtaken { number });
+        }
+        let since = ours.map_or_else(
+            || "in force, and so is a later one".to_owned(),
+            |ours| format!("in force from epoch {}", ours.since),
+        );
+        Ok(Some(format!(
+            "notice {number} is {since}, as {} of {} say",
+            known.len(),
+            self.members()
+        )))
+    }
+
+    fn members(&self) -> String {
+        number_of(self.answers.len(), "member")
+    }
+}
+
+impl Handing {
+    /// Hands the notice over, and waits until most members that answer say from which epoch on it is in force.
+    async fn hand_over(
+        self,
+        visitor: &mut Visitor,
+        out: &mut dyn Write,
+    ) -> Result<(), AccessError> {
+        let Self { notice, path, why, until } = self;
+        let (number, run) = (notice.number, notice.run);
+        let (start, hand) = (Instant::now(), Visit::Hand(notice.clone()));
+        let (mut taken, mut reported) = (false, None::<Instant>);
+        let mut looking =
+            Countdown::new(start, ANSWER_PATIENCE.min(until.saturating_duration_since(start)));
+        loop {
+            // A member that has it already takes it again.
+            let asked = Instant::now();
+            visitor.say(if taken { &Visit::Ask } else { &hand }).await;
+            visitor.listen(OFTEN.min(until.saturating_duration_since(asked)).max(LEAST)).await;
+            let round = Round::of(visitor, asked, &notice);
+            taken |= round.is_taken();
+            if let Some(since) = round.in_force(notice.place())? {
+                return Ok(writeln!(out, "{since}")?);
+            }
+            if taken && reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN) {
+                reported = Some(Instant::now());
+                let (members, epoch) = (round.members(), round.epoch);
+                writeln!(
+                    out,
+                    "handed to {members}; the run is at epoch {epoch}, a later epoch will carry it"
+                )?;
+                out.flush()?;
+            }
+            match (taken, looking.left().is_none()) {
+                (false, true) => {
+                    return Err(match refusal(&round.answers) {
+                        Some(why) => AccessError::Refused { number, why },
+                        None => AccessError::Nobody { run, number, why, notices: path },
+                    });
+                }
+                (false, false) => looking.report("no member has accepted it", out)?,
+                (true, _) if Instant::now() >= until => {
+                    return Err(AccessError::Waited { number, epoch: round.epoch });
+                }
+                (true, _) => {}
+            }
+        }
+    }
+}
+
+/// How often members are asked: each answers only a few questions of a visitor.
+const OFTEN: Duration = Duration::from_secs(3);
+/// How long an answer may take at least, even if `--wait` is almost over.
+const LEAST: Duration = Duration::from_secs(1);
+/// How often it is reported that the notice is not in force yet.
+const REPORT_AGAIN: Duration = Duration::from_secs(30);
+/// How long it looks for a member that takes the notice.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);

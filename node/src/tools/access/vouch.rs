@@ -1,0 +1,128 @@
+//! `vouch`: the organiser attests the lineage in a node's folder (G11).
+
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use intellect_protocol::{
+    access::{
+        handshake::{Outcome, Visit},
+        notices::Notices,
+    },
+    message::{Attestation, Body, Head, Link, Notice, wire},
+};
+
+use super::{
+    AccessError, notices,
+    visitor::{Countdown, Visitor, refusal},
+};
+use crate::{
+    cli::access::VouchArgs,
+    config,
+    figures::number_of,
+    manifest::Manifest,
+    net::address,
+    os::{self, cannot},
+    store::{contacts, links},
+    tools::stored,
+};
+
+/// Attests a state, stores the notice, and hands it to members.
+pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AccessError> {
+    let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
+    let run = stored::run_folder(data_dir.clone(), args.run.as_deref())?;
+    let manifest = Manifest::load(&run.join("run.toml"))?;
+    let key = super::organiser(&args.key, &manifest)?;
+    let lineage = links::lineage(&run).map_err(cannot("read the receipts in", &run))?;
+    let named = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
+    let known = contacts::read(&data_dir).map_err(cannot("read", &data_dir))?.addresses;
+    let entries = if named.is_empty() { known } else { named };
+    let mut kept = notices::read(&run.join("notices"))?;
+    let beside = args.manifest.as_ref().map(|path| path.with_extension("notices"));
+    if let Some(path) = &beside {
+        kept.extend(notices::read(path)?);
+    }
+    let runtime = os::runtime().map_err(AccessError::Runtime)?;
+    let done = runtime.block_on(async {
+        let mut visitor = Visitor::start(manifest.id, entries)?;
+        writeln!(out, "asking run {} for its notices", manifest.id)?;
+        out.flush()?;
+        let (mut known, _) = visitor.notices(2 * PATIENCE, out).await?;
+        known.extend(kept);
+        let mut chain = notices::chain(&known, &manifest);
+        let epoch = args.epoch.map_or(u64::MAX, Into::into);
+        let (head, link) = attested(&lineage, epoch, &chain, &manifest)?;
+        let r = wire::receipt_digest(&manifest.id, &link.receipt);
+        let body = Body::Attestation(Attestation { epoch: head.epoch, state: head.state, r });
+        let next = Notice::after(manifest.id, chain.last(), body, &key);
+        chain.learn(chain.last(), &next)?;
+        writeln!(out, "notice {} attests epoch {}, state {}", next.number, head.epoch, head.state)?;
+        if let Some(path) = &beside {
+            notices::write(path, chain.all().map(AsRef::as_ref))?;
+            writeln!(out, "kept in {}", path.display())?;
+        }
+        hand_over(&mut visitor, next, beside.is_some(), out).await
+    });
+    runtime.shutdown_background();
+    done
+}
+
+/// The epoch to attest, if the lineage has it, and has the state that was attested before.
+fn attested<'a>(
+    lineage: &'a [(Head, Link)],
+    epoch: u64,
+    chain: &Notices,
+    manifest: &Manifest,
+) -> Result<&'a (Head, Link), AccessError> {
+    let at = |epoch: u64| lineage.iter().find(|(head, _)| head.epoch == epoch);
+    let last = lineage.last().map_or(0, |(head, _)| head.epoch);
+    let wanted = if epoch == u64::MAX { last } else { epoch };
+    let found = at(wanted).ok_or(AccessError::NoEpoch { epoch: wanted, last })?;
+    if let Some((number, before)) = chain.attestations().next() {
+        let is_here = at(before.epoch).is_some_and(|(head, link)| {
+            before.names(&wire::receipt_digest(&manifest.id, &link.receipt), &head.state)
+        });
+        if !is_here {
+            return Err(AccessError::OtherLineage { number, epoch: before.epoch });
+        }
+    }
+    Ok(found)
+}
+
+/// Hands the notice to members until one takes it. In an open run they take it only from a member.
+async fn hand_over(
+    visitor: &mut Visitor,
+    notice: Notice,
+    kept: bool,
+    out: &mut dyn Write,
+) -> Result<(), AccessError> {
+    let (number, start) = (notice.number, Instant::now());
+    visitor.say(&Visit::Hand(notice)).await;
+    let mut refused = None;
+    let mut looking = Countdown::new(start, PATIENCE);
+    while looking.left().is_some() {
+        visitor.listen(MOMENT).await;
+        let answers: Vec<_> = visitor.answers_since(start).map(|(_, answer)| answer).collect();
+        let takes = answers.iter().filter(|answer| answer.outcome == Outcome::Welcome).count();
+        if takes > 0 {
+            let of = number_of(takes, "member");
+            return Ok(writeln!(out, "{of} of the run accepted it and will pass it on")?);
+        }
+        refused = refusal(answers);
+        looking.report("no member has accepted it", out)?;
+    }
+    match refused {
+        Some(why) => Err(AccessError::Refused { number, why }),
+        None if kept => Ok(writeln!(
+            out,
+            "no member accepted it now: each fetches it from the bootstrap at its next start"
+        )?),
+        None => Err(AccessError::Lost { number }),
+    }
+}
+
+/// How long it looks for a member that takes the notice.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Pause between two checks for answers.
+const MOMENT: Duration = Duration::from_millis(500);

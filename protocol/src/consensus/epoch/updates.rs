@@ -1,0 +1,32 @@
+//! Which updates of the open epoch are stored here, and how safely (R5).
+
+use std::collections::BTreeMap;
+
+use crate::base::id::Digest;
+
+use super::interface::Durability;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct StoredUpdates(BTreeMap<Digest, Durability>);
+
+impl StoredUpdates {
+    /// Notes that an update is stored; one that was flushed stays flushed.
+    pub(super) fn insert(&mut self, update: Digest, durability: Durability) {
+        let known = self.0.entry(update).or_insert(durability);
+        *known = durability.max(*known);
+    }
+
+    pub(super) fn remove(&mut self, update: &Digest) {
+        self.0.remove(update);
+    }
+
+    /// Whether it is flushed, so that it may be voted for (R5).
+    pub(super) fn is_flushed(&self, update: &Digest) -> bool {
+        self.0.get(update) == Some(&Durability::Flushed)
+    }
+
+    /// Whether it is stored at all, so that it can be applied.
+    pub(super) fn is_stored(&self, update: &Digest) -> bool {
+        self.0.contains_key(update)
+    }
+}
