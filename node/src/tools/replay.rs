@@ -220,7 +220,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         let path = file.path().to_str().unwrap();
-        let line = ["intellect-node", "replay", path].iter().chain(typed);
+        let line = ["intellect-node", "replay", path].into_iter().chain(typed.iter().copied());
         let Some(Verb::Replay(args)) = Cli::try_parse_from(line).unwrap().command else { panic!() };
         let mut out = Vec::new();
         run(&args, &mut out).map_err(|error| error.to_string())?;

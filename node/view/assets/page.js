@@ -57,10 +57,10 @@ const loss = new Chart($("loss"), {
   x: onAxis, y: short, value: (y) => y.toFixed(4), title: (i) => title(past, i), onzoom: zoom,
 });
 const times = new Chart($("times"), {
-  bars: true, x: short, y: seconds, title: (i) => title(recent, i),
+  bars: true, x: whole, y: seconds, title: (i) => title(recent, i),
 });
 const traffic = new Chart($("traffic"), {
-  zero: true, x: short, y: bytes, value: bytes, title: (i) => title(past, i),
+  zero: true, x: whole, y: bytes, value: bytes, title: (i) => title(past, i),
 });
 
 /** The series that have a number, with the columns that hold it. */
