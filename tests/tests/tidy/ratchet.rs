@@ -10,7 +10,7 @@ use super::read::{Count, File, rust};
 
 /// To set it, write the column `code` here that `cargo tidy` prints.
 pub(super) const CODE_LINES: [(&str, usize); 7] = [
-    ("protocol", 14_558),
+    ("protocol", 14_570),
     ("protocol/sim", 5_850),
     ("protocol/table", 488),
     ("model", 13_400),
