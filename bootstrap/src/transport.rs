@@ -136,7 +136,7 @@ pub fn swarm_config() -> swarm::Config {
         .with_dial_concurrency_factor(DIAL_CONCURRENCY)
 }
 
-/// Listens on an address.
+/// Listens on an address of any transport that this machine has.
 ///
 /// libp2p sets `SO_REUSEPORT` on its sockets, with which two processes of one user would share a
 /// port silently. So a TCP port is first bound once without it.

@@ -407,7 +407,7 @@ pub(crate) struct SampleArgs {
     /// Beginning of the text [default: a new line]
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) prompt: String,
-    /// How many tokens to write
+    /// How many tokens to write after the prompt
     #[arg(long, value_name = "N", default_value = "200", value_parser = from_one::<NonZeroUsize>)]
     pub(crate) tokens: NonZeroUsize,
     /// 0 always takes the likeliest token, 1 draws by the model's probabilities

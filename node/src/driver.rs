@@ -288,7 +288,7 @@ impl Driver {
                 }
             }
             net::Event::AdmitRequest { from, request, reply } => {
-                self.on_admit_request(from, *request, reply)
+                self.on_admit_request(from, *request, reply);
             }
             net::Event::AdmitReply { peer, reply } => self.on_admit_reply(peer, reply),
             net::Event::Listening => self.tell.listening(&self.net.addresses()),

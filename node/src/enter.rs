@@ -145,14 +145,7 @@ async fn prepare(
     let ticket = ticket(local, identity, &manifest, &store)?;
     let mut admission = Admission::new(&manifest, identity.peer(), ticket);
     if let Some(admission) = &admission {
-        if !store.has_receipts() {
-            check_ticket(admission, &manifest, home, net, &store).await?;
-        }
-        net.handle.allow(admission.allowed());
-        net.handle
-            .set_admit_request(&admission.request())
-            .await
-            .map_err(|_| DriverError::Network)?;
+        seek_admission(admission, &manifest, home, net, &store).await?;
     }
     let mut early = Early {
         net: &mut *net,
@@ -200,6 +193,22 @@ async fn prepare(
     let tokenizer =
         tokenizer::fetch_wanted(wanted, net.handle.clone(), store, console.clone(), first);
     Ok((config, measured, reports, tokenizer))
+}
+
+/// Tells the network which peers are admitted, and what this node shows to be admitted itself.
+async fn seek_admission(
+    admission: &Admission,
+    manifest: &Manifest,
+    home: &Home,
+    net: &Net,
+    store: &Store,
+) -> Result<(), EnterError> {
+    if !store.has_receipts() {
+        check_ticket(admission, manifest, home, net, store).await?;
+    }
+    net.handle.allow(admission.allowed());
+    let shown = net.handle.set_admit_request(&admission.request()).await;
+    Ok(shown.map_err(|_| DriverError::Network)?)
 }
 
 /// Whether a peer can admit this node, which has not taken part yet.

@@ -30,7 +30,7 @@ use crate::{
     preset::Preset,
 };
 
-/// A verified manifest.
+/// A manifest whose signature was verified.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
     /// The settings that the protocol reads.
@@ -61,7 +61,7 @@ pub(crate) enum LoadError {
         path.display()
     )]
     NoText {
-        /// The file.
+        /// The file that was read or written.
         path: PathBuf,
         /// Either "is empty" or "is no text".
         what: &'static str,
@@ -69,13 +69,13 @@ pub(crate) enum LoadError {
     /// The file is the organiser's secret key, which lies beside the manifest. Nothing of it is printed.
     #[error("{} is a key, not a manifest: keep it secret", path.display())]
     Key {
-        /// The file.
+        /// The file that was read or written.
         path: PathBuf,
     },
     /// The text is wrong, or its signature is missing or wrong.
     #[error("{} is not a manifest that can be used: {why}", path.display())]
     Wrong {
-        /// The file.
+        /// The file that was read or written.
         path: PathBuf,
         /// What its author must change.
         why: Box<ReadError>,
@@ -91,7 +91,7 @@ pub(crate) enum ReadError {
     /// A key is missing, does not apply, or has a wrong value.
     #[error(transparent)]
     Table(intellect_table::Error),
-    /// A key that no table has.
+    /// A key that no table of a manifest has.
     #[error("unknown key {key}: {}", suggestion(key))]
     UnknownKey {
         /// The key as written, behind its table.
@@ -123,13 +123,13 @@ pub(crate) enum DraftError {
     /// The argument does not have the form key=value.
     #[error("--set {text}: write it as key=value, as in --set model.layers=6")]
     Assignment {
-        /// As typed.
+        /// The text as it was typed.
         text: String,
     },
     /// The key stands below something that is not a table.
     #[error("--set {text}: {part} has no keys below it")]
     NoTable {
-        /// As typed.
+        /// The text as it was typed.
         text: String,
         /// The part of the key that is not a table.
         part: String,

@@ -234,13 +234,13 @@ impl Handle {
     /// Gives our heartbeat to some connected peers of the run, those first that do not listen to
     /// us.
     pub(crate) fn knock(&self, beat: Vec<u8>) {
-        // Another one follows.
+        // If the queue is full, the next heartbeat knocks again.
         let _ = self.command(Command::Knock { beat });
     }
 
     /// A peer has sent us its heartbeat beside gossip, so it is in the run, and should be a member.
     pub(crate) fn spoke(&self, peer: PeerId) {
-        // It sends another one.
+        // If the queue is full, the peer's next heartbeat says it again.
         let _ = self.command(Command::Spoke { peer });
     }
 

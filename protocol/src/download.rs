@@ -103,7 +103,7 @@ pub enum Failure {
 /// The bytes of an answer, by name. The caller holds them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bytes {
-    /// Number of bytes that came.
+    /// Number of bytes that arrived, of those asked for.
     pub length: u64,
     /// BLAKE3 of the bytes that came.
     pub digest: Digest,

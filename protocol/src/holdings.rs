@@ -1,10 +1,9 @@
 //! What a peer holds: which updates, chunks and states are here, on disk, served, unflushed or
 //! obsolete. It also owns the peer, whose every decision rests on what is on its disk.
 //!
-//! The caller owns clock, network, files, worker and bytes, and carries out each
-//! [`Output`] in order: send, write, read, fetch, compute. Bytes are named, never carried:
-//! the caller keeps incoming bytes in memory under a name ([`Buffer`]) until
-//! [`Output::Release`] or [`Output::Drop`].
+//! The caller owns clock, network, files, worker and bytes, and carries out each [`Output`] in
+//! order: send, write, read, fetch, compute. Bytes are named, never carried: the caller keeps
+//! incoming bytes in memory under a name ([`Buffer`]) until [`Output::Release`] or [`Output::Drop`].
 //!
 //! An update comes from our ring or from other peers. It is flushed to disk before the peer is
 //! informed of it, because a peer votes for an update that it holds (R5). If the disk is full, room
@@ -263,16 +262,17 @@ impl State {
         }
     }
 
-    /// The disk has taken or refused a batch. What waited for it is performed, or dropped if it never
-    /// can be; a question that is dropped is refused.
+    /// The disk took or refused a batch. What waited for it is performed or dropped; a dropped question is refused.
     fn on_written(&mut self, now: Time, disk: Disk, out: &mut Vec<Output>) {
         let (ready, never) = self.outbox.written(now, disk);
-        ready.into_iter().for_each(|item| self.perform(now, item, out));
-        for item in never {
-            if let Effect::Answer(ticket) = item {
-                out.push(Output::Refuse(ticket));
-            }
+        for item in ready {
+            self.perform(now, item, out);
         }
+        let refused = |item| match item {
+            Effect::Answer(ticket) => Some(Output::Refuse(ticket)),
+            Effect::Decision(_) => None,
+        };
+        out.extend(never.into_iter().filter_map(refused));
     }
 
     fn perform(&mut self, now: Time, item: Effect, out: &mut Vec<Output>) {

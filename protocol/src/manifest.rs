@@ -37,7 +37,7 @@ pub const FORMAT: u64 = 1;
 /// Longest manifest, in bytes of text.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Longest `work`, in bytes.
+/// Longest `work` of a manifest, in bytes of text.
 pub const WORK_BYTES_MAX: usize = 16 << 10;
 
 /// Every setting that peers share, but the work.
@@ -54,7 +54,7 @@ pub struct Run {
     /// The state that the run begins with, as [`Header::published`](crate::history::checkpoint::Header::published)
     /// makes it; absent: weights drawn from the seed.
     pub genesis: Option<Digest>,
-    /// How long an epoch is.
+    /// How long an epoch is, and how long its phases may take.
     pub epoch: Epoch,
     /// How the averaged delta becomes the next state.
     pub outer: Outer,
@@ -71,7 +71,7 @@ pub struct Run {
 pub enum Budget {
     /// Inner steps, the same for all: slow peers make others wait.
     Steps,
-    /// Tokens, the same for all.
+    /// Tokens, the same number for all peers.
     Tokens,
     /// Seconds: fast peers do more.
     Seconds,
@@ -136,7 +136,7 @@ pub enum ManifestError {
     /// The text is longer than [`TEXT_BYTES_MAX`] and was not read.
     #[error("the manifest has more than {TEXT_BYTES_MAX} bytes")]
     TooLong,
-    /// The text is not TOML.
+    /// The text of the manifest is not TOML.
     #[error("line {line} of the manifest is not TOML: {why}")]
     Syntax {
         /// The line of the first error, counted from 1.
@@ -173,7 +173,7 @@ pub enum ManifestError {
     Signature,
 }
 
-/// Reads a manifest.
+/// Reads a manifest, of which the signature is not verified yet.
 ///
 /// # Errors
 /// The first thing that is wrong, with what to write instead.

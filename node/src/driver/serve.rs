@@ -86,7 +86,7 @@ impl Driver {
                 self.read_for(reply, move || shared.piece(&file, index));
             }
             (location, request) => {
-                tracing::error!(?location, ?request, "an answer that does not fit")
+                tracing::error!(?location, ?request, "an answer that does not fit");
             }
         }
     }

@@ -47,7 +47,7 @@ pub(super) enum Twin {
     Theirs {
         /// What the later one said, for the earlier one to hear.
         proof: Arc<Verified<Message>>,
-        /// Whether it is news.
+        /// Whether this peer was not reported before.
         news: bool,
     },
 }

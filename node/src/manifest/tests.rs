@@ -1,4 +1,4 @@
-//! Tests of `manifest`.
+//! Tests of reading, changing and explaining manifests.
 
 use std::fs;
 

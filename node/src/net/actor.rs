@@ -177,10 +177,10 @@ impl Actor {
                 Output::Emit(event) => self.emit(event),
                 Output::Close(connection) => self.swarm.close(connection),
                 Output::OpenControlStream { peer, connection } => {
-                    self.swarm.open_control_stream(peer, connection)
+                    self.swarm.open_control_stream(peer, connection);
                 }
                 Output::Send { peer, connection, bytes } => {
-                    self.swarm.send(peer, connection, bytes)
+                    self.swarm.send(peer, connection, bytes);
                 }
                 Output::Queue { peer, queue } => self.swarm.shared().set_queue(peer, queue),
                 Output::Judge(token, verdict) => self.swarm.judge(&token, verdict),

@@ -297,10 +297,10 @@ impl Members {
         due.filter_map(|peer| Some((peer, self.peers.get(&peer)?.next_addresses()))).collect()
     }
 
-    /// Sends our heartbeat to some peers of the run, beside gossip. They may know another program
-    /// with our key, and gossip has one conversation with a key, so that a peer that listens may
-    /// listen to the other one. Whoever waited longest comes first, and of those that waited equally
-    /// long the peers that do not listen. Entry points, and whoever is not let in, are left alone.
+    /// Sends our heartbeat to some peers of the run outside gossip, because another program may run with our key:
+    /// gossip keeps one conversation with a key, so a member may listen to the other program only. Peers that
+    /// waited longest come first, and among equals those that are no members. Entry points and peers that are
+    /// not admitted are left out.
     pub(super) fn knock(
         &mut self,
         beat: &[u8],
@@ -322,7 +322,9 @@ impl Members {
         near.truncate(KNOCKS_MAX);
         let mut out = Vec::new();
         for (.., peer) in near {
-            self.peers.get_mut(&peer).into_iter().for_each(|entry| entry.knocked = Some(now));
+            if let Some(entry) = self.peers.get_mut(&peer) {
+                entry.knocked = Some(now);
+            }
             out.extend(self.send_to_all(peer, beat));
         }
         out
@@ -409,7 +411,7 @@ fn explain(cause: Option<ConnectionError>) -> String {
 const KNOCK_AFTER: Duration = Duration::from_secs(3);
 const KNOCK_EVERY: Duration = Duration::from_secs(2);
 const KNOCKS_MAX: usize = 16;
-/// Several knocks.
+/// How long a connected peer may be no member: several knocks.
 const STRANGE_AFTER: Duration = Duration::from_secs(8);
 const LENIENT_FOR: Duration = Duration::from_secs(10);
 const REOPEN_WAIT: Duration = Duration::from_secs(1);

@@ -3,10 +3,10 @@
 //! In a run of invited peers the organiser signs
 //!
 //! - an [`Invite`]: it admits a number of peers. Together with the seed of its key it is a bearer
-//! [`Code`](code::Code), from which a joiner makes its own [`Ticket`], offline;
+//!   [`Code`](code::Code), from which a joiner makes its own [`Ticket`], offline;
 //! - a ticket for one named peer;
 //! - a [`Notice`](crate::message::Notice): it revokes or admits peers
-//! ([`notices`](crate::access::notices)).
+//!   ([`notices`](crate::access::notices)).
 //!
 //! Every signature is over canonical bytes, under a domain of its own and for one run. It is
 //! ed25519 even where peers' keys are simulated. A check here needs only the object and the

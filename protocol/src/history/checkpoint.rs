@@ -97,7 +97,7 @@ pub enum PieceError {
     /// The bytes do not have the digest that the table names.
     #[error("piece {piece} is not the one that the table names")]
     Digest {
-        /// Index of the refused piece.
+        /// Index of the refused piece, from 0.
         piece: usize,
     },
     /// The digest is right, but a number is not finite or there are too few

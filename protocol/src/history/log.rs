@@ -76,13 +76,13 @@ pub enum Record {
     },
     /// The outer step of the epoch decided last was taken.
     Committed {
-        /// The head after that epoch.
+        /// The head after the epoch that was applied.
         head: Head,
     },
     /// The head was at this epoch at that time. Written now and then, so that a restart still knows
     /// how old the epochs are that a greater head undoes (G11).
     Marked {
-        /// The epoch of the head then.
+        /// The epoch of the head when this was written.
         epoch: u64,
         /// The time, in seconds since 1970.
         unix: u64,
@@ -141,7 +141,7 @@ impl Record {
 /// When our head was at an epoch, by the wall clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// The epoch of our head then.
+    /// The epoch of our head when this was written.
     pub epoch: u64,
     /// The time, in seconds since 1970.
     pub unix: u64,
@@ -286,7 +286,9 @@ impl Votes {
     #[must_use]
     pub fn replay<'a>(run: &RunId, records: impl IntoIterator<Item = &'a Record>) -> Self {
         let mut votes = Self::default();
-        records.into_iter().for_each(|record| votes.append(run, record));
+        for record in records {
+            votes.append(run, record);
+        }
         votes
     }
 

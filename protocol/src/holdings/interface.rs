@@ -76,7 +76,7 @@ pub type Slices = Vec<(Chunk, Slice)>;
 /// Where something that another peer has requested is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In memory, in these bytes.
+    /// In memory, in these bytes of a buffer.
     Memory(Slice),
     /// On disk, in the file of this update.
     Update(Name),

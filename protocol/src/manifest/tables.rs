@@ -18,7 +18,7 @@ use crate::message::{MEMBERS_MAX, Voter, wire};
 use crate::ring::codec::Codec;
 
 table! {
-    /// The keys above all tables.
+    /// The keys that stand above all tables.
     pub(super) struct Top in "" {
         format: u64, FORMAT..=FORMAT, "a greater one was made by a newer program";
         name: String, NAME, "for people";
@@ -31,7 +31,7 @@ table! {
 }
 
 table! {
-    /// How long an epoch is.
+    /// How long an epoch is, and how long its phases may take.
     #[derive(Copy, Eq)]
     pub struct Epoch in "epoch" {
         budget: Budget, (), "what is counted of a peer's training in an epoch";
@@ -53,7 +53,7 @@ table! {
 }
 
 table! {
-    /// How deltas travel.
+    /// How deltas travel in the ring.
     #[derive(Copy, Eq)]
     pub struct Ring in "ring" {
         codec: Codec, (), "how the numbers of a delta become bytes";
@@ -362,7 +362,7 @@ const NAME: Pattern = Pattern {
     },
 };
 
-/// The form of a voter.
+/// The form in which a voter is written.
 const VOTER: &str = "\"peer/log id\", as `keygen` prints it";
 
 /// The least `min_peers` of a run that outlasts liars.

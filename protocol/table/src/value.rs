@@ -182,7 +182,7 @@ impl Value for f32 {
 impl Value for bool {
     type Bounds = ();
     const NONE: Self = false;
-    const OPTIONAL: bool = true;
+    const OPTIONAL: Self = true;
 
     fn read(entry: Entry<'_>, (): &()) -> Result<Self, Error> {
         let on = entry.value().as_bool().filter(|on| *on);

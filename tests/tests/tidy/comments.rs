@@ -11,12 +11,12 @@ use super::read::{File, rust};
 
 /// How often each stands in a crate: sentences without a subject, comments that repeat a name, idioms.
 const ROWS: [(&str, [usize; 3]); 6] = [
-    ("protocol", [0, 15, 5]),
-    ("protocol/sim", [0, 0, 1]),
+    ("protocol", [0, 0, 0]),
+    ("protocol/sim", [0, 0, 0]),
     ("model", [0, 135, 0]),
-    ("bootstrap", [0, 1, 0]),
-    ("node", [2, 13, 13]),
-    ("tests", [0, 1, 0]),
+    ("bootstrap", [0, 0, 0]),
+    ("node", [0, 2, 0]),
+    ("tests", [0, 0, 0]),
 ];
 
 /// No sentence of a comment begins with a relative pronoun in place of its subject.
@@ -27,7 +27,7 @@ pub(super) fn headless(files: &[File]) -> Vec<String> {
             let leads = |word: &&str| {
                 text.strip_prefix(*word).is_some_and(|rest| rest.starts_with([' ', '\'', ',']))
             };
-            HEADLESS.iter().any(|word| leads(&word)) && !text.ends_with('?')
+            HEADLESS.iter().any(leads) && !text.ends_with('?')
         };
         let sentences = |text: &str| text.split(['.', ';', ':']).filter(|s| begins(s)).count();
         let found = comments(file).into_iter();
@@ -49,7 +49,10 @@ pub(super) fn short(files: &[File]) -> Vec<String> {
 pub(super) fn idioms(files: &[File]) -> Vec<String> {
     counted(files, 2, "idioms that hide an `if`", |file| {
         let lines = file.text.lines().enumerate();
-        let hides = |line: &str| IDIOMS.iter().any(|idiom| line.contains(idiom));
+        let hides = |line: &str| {
+            // `(0..n).filter(|_| …).count()` repeats something n times.
+            IDIOMS.iter().any(|idiom| line.contains(idiom)) && !line.contains("(0..")
+        };
         lines.filter(|(_, line)| hides(line)).map(|(at, _)| at + 1).collect()
     })
 }

@@ -137,7 +137,7 @@ fn is_headless(sentence: &str) -> bool {
     let begins = |with: &&str| {
         bare.strip_prefix(*with).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
     };
-    !sentence.ends_with('?') && HEADLESS.iter().any(|with| begins(with))
+    !sentence.ends_with('?') && HEADLESS.iter().any(begins)
 }
 
 /// The length of the sentence that so many of a hundred are not longer than.

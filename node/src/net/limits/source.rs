@@ -23,7 +23,7 @@ pub(crate) struct Source {
     all: Bucket,
 }
 
-/// Whose message it is, according to the message itself.
+/// The author of a message, according to the message itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// Of the peer that brought it.

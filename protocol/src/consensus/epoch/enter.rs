@@ -68,7 +68,10 @@ impl State {
     fn resume_ballots(&mut self) {
         let bound = self.votes.of(self.series());
         let said = |roster: &Roster| {
-            let voted = bound.done(roster.attempt).filter(|_| roster.attempt < bound.attempt())?;
+            if roster.attempt >= bound.attempt() {
+                return None;
+            }
+            let voted = bound.done(roster.attempt)?;
             let done = self.validator.done(roster, &voted.receipt());
             let (r, update) = (done.r, done.update);
             Some(Vote { r, update, signature: self.seal(Message::Done(done)).signature() })

@@ -65,8 +65,13 @@ impl State {
     }
 
     pub(super) fn highest(&self, lies: impl Fn(u64, &Attestation) -> bool) -> u64 {
-        let mut all = self.notices.attestations().filter(|_| self.validator.keeps(Rule::G11));
-        all.find(|(number, attestation)| lies(*number, attestation)).map_or(0, |(number, _)| number)
+        if !self.validator.keeps(Rule::G11) {
+            return 0;
+        }
+        self.notices
+            .attestations()
+            .find(|(number, attestation)| lies(*number, attestation))
+            .map_or(0, |(number, _)| number)
     }
 
     pub(super) fn is_on_ours(&self, attestation: &Attestation) -> bool {

@@ -49,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Stranger {
     /// The key that signs its messages.
     pub(super) key: Keypair,
-    /// The run for which it signs.
+    /// The run for which it signs messages.
     pub(super) run: RunId,
     pub(super) side: Side,
     line: Option<Stream>,
