@@ -240,7 +240,7 @@ mod tests {
         assert!(replay("GET / HTTP/1.1\n", &[]).unwrap_err().contains("is no events file"));
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = taken.local_addr().unwrap().to_string();
-        let error = replay(EVENT, &["--page", &at]).unwrap_err();
+        let error = replay(&format!("{EVENT}\n"), &["--page", &at]).unwrap_err();
         assert!(error.contains("name another address"), "{error}");
         assert!(Cli::try_parse_from(["x", "replay", "f", "--speed", "-1"]).is_err());
         assert!(Cli::try_parse_from(["x", "replay"]).is_err());
