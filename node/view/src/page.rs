@@ -124,7 +124,8 @@ fn router(seen: Seen, access: Access) -> Router {
         .route("/metrics", get(measures))
         .route("/healthz", get(health));
     for (path, kind, body) in ASSETS {
-        router = router.route(path, get(move |headers| asset(headers, kind, body)));
+        router = router
+            .route(path, get(move |headers: HeaderMap| async move { asset(&headers, kind, body) }));
     }
     router.layer(middleware::from_fn_with_state(shown.clone(), guard)).with_state(shown)
 }
@@ -157,7 +158,7 @@ fn refusal(access: &Access, request: &Request) -> Option<(StatusCode, &'static s
     spent.then_some((StatusCode::TOO_MANY_REQUESTS, "too many requests in a second"))
 }
 
-async fn asset(headers: HeaderMap, kind: &'static str, body: &'static str) -> Response {
+fn asset(headers: &HeaderMap, kind: &'static str, body: &'static str) -> Response {
     let known = headers.get(header::IF_NONE_MATCH).is_some_and(|tag| tag == ETAG);
     let head =
         [(header::CONTENT_TYPE, kind), (header::ETAG, ETAG), (header::CACHE_CONTROL, "no-cache")];

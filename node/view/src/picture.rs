@@ -323,41 +323,40 @@ impl Picture {
                 self.phase(Phase::Ring, t_ms);
             }
             Event::Committed(commit) => self.commit(epoch.unwrap_or_default(), t_ms, commit),
+            Event::Evaluated { loss, floor, excess } => {
+                let epoch = epoch.unwrap_or_default();
+                self.held_out =
+                    Some(HeldOut { epoch, loss: *loss, floor: *floor, excess: *excess });
+            }
+            Event::Leaving {} | Event::Stopped { .. } => self.phase(Phase::Stopped, t_ms),
+            _ => self.count(&record.event, t_ms),
+        }
+    }
+
+    /// Counts what went wrong. Other events leave nothing in the picture but their notice.
+    fn count(&mut self, event: &Event, t_ms: u64) {
+        let counts = &mut self.counts;
+        match event {
             Event::Aborted { phase, .. } => {
-                if self.counts.aborted.len() < PHASES_MAX || self.counts.aborted.contains_key(phase)
-                {
-                    *self.counts.aborted.entry(phase.clone()).or_default() += 1;
+                if counts.aborted.len() < PHASES_MAX || counts.aborted.contains_key(phase) {
+                    *counts.aborted.entry(phase.clone()).or_default() += 1;
                 }
                 if self.open.phase == Phase::Ring {
                     self.phase(Phase::Ready, t_ms);
                 }
             }
             Event::Fork { undone, .. } => {
-                self.counts.forks += 1;
-                self.counts.undone_epochs = self.counts.undone_epochs.saturating_add(*undone);
+                counts.forks += 1;
+                counts.undone_epochs = counts.undone_epochs.saturating_add(*undone);
             }
-            Event::Evaluated { loss, floor, excess } => {
-                let epoch = epoch.unwrap_or_default();
-                self.held_out =
-                    Some(HeldOut { epoch, loss: *loss, floor: *floor, excess: *excess });
-            }
-            Event::LeftOut { .. } => self.counts.left_out += 1,
-            Event::Regroup { .. } => self.counts.regroups += 1,
+            Event::LeftOut { .. } => counts.left_out += 1,
+            Event::Regroup { .. } => counts.regroups += 1,
             Event::Diverged { .. } => self.agreement.differing += 1,
             Event::ForkExcluded { .. } => self.head.forkable_since = None,
-            Event::Fault { .. } => self.counts.faults += 1,
-            Event::Disk { .. } => self.counts.disk += 1,
-            Event::Refused { .. } => self.counts.refused += 1,
-            Event::Leaving {} | Event::Stopped { .. } => self.phase(Phase::Stopped, t_ms),
-            Event::Woke { .. }
-            | Event::Strangers { .. }
-            | Event::Attested { .. }
-            | Event::Admitted { .. }
-            | Event::Revoked { .. }
-            | Event::Stuck { .. }
-            | Event::Incompatible { .. }
-            | Event::DuplicateIdentity { .. }
-            | Event::Other => {}
+            Event::Fault { .. } => counts.faults += 1,
+            Event::Disk { .. } => counts.disk += 1,
+            Event::Refused { .. } => counts.refused += 1,
+            _ => {}
         }
     }
 
