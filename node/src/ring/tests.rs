@@ -307,12 +307,12 @@ async fn what_a_predecessor_must_not_send_is_its_fault() {
     let cases = [
         (item(label, &undecodable), "does not announce"),
         (item(label_of(&undecodable), &undecodable), "does not decode"),
-        (item(oversize, &[]), "makes no sense"),
-        (item(Label { chunk: 1, ..label }, &good), "begins here"),
+        (item(oversize, &[]), "impossible"),
+        (item(Label { chunk: 1, ..label }, &good), "starts at this peer"),
         (item(label_of(&good[..260]), &good[..260]), "length"),
         ([item(label, &good), item(label, &good)].concat(), "not the next"),
         (item(Label { kind: Kind::Seal, ..label_of(&good[..95]) }, &good[..95]), "seal"),
-        (vec![0xff; LABEL_BYTES], "makes no sense"),
+        (vec![0xff; LABEL_BYTES], "impossible"),
     ];
     for (bytes, expected) in cases {
         let mut ours = neighbours(None);

@@ -55,14 +55,16 @@ fn only_the_organiser_says_what_can_be_and_for_one_run() {
         told(&Notice::after(RUN, NONE, revokes(20), &Keypair::from_seed(&[8; 32])))
             .contains("not signed")
     );
-    assert!(told(&Notice { body: revokes(21), ..good.clone() }).contains("not signed notice 1"));
-    assert!(told(&Notice { run: RunId([4; 32]), ..good.clone() }).contains("use one of this run"));
+    assert!(told(&Notice { body: revokes(21), ..good.clone() }).contains("notice 1 is not signed"));
+    assert!(
+        told(&Notice { run: RunId([4; 32]), ..good.clone() }).contains("use a notice of this run")
+    );
     for (notice, why) in [
-        (Notice { number: 0, ..good.clone() }, "out of place"),
-        (Notice { number: 2, ..good.clone() }, "out of place"),
-        (Notice { before: Digest([1; 32]), ..good.clone() }, "out of place"),
+        (Notice { number: 0, ..good.clone() }, "wrong number"),
+        (Notice { number: 2, ..good.clone() }, "wrong number"),
+        (Notice { before: Digest([1; 32]), ..good.clone() }, "wrong number"),
         (after(NONE, attestation(0, 1)), "attests genesis"),
-        (after(NONE, Body::Membership(Vec::new())), "give it a clause"),
+        (after(NONE, Body::Membership(Vec::new())), "add one"),
         (after(NONE, Body::Membership(vec![Clause::Admit(PeerId([1; 32])); 256])), "split it"),
     ] {
         assert!(told(&notice).contains(why), "{}", told(&notice));
