@@ -2,7 +2,7 @@
 //! replayed as they are.
 //!
 //! An update is written under another name, flushed, and renamed, before any peer hears that this node has it
-//! (docs/PROTOCOL.md, "What is durable before what is sent"). What is read back is believed only if it matches the
+//! (docs/PROTOCOL.md, "Durability"). What is read back is believed only if it matches the
 //! digest in its name. The protocol's `holdings` decide which updates are kept.
 
 use std::fs;

@@ -1,5 +1,5 @@
 //! Nothing leaves the machine before the records behind it are on disk
-//! (docs/PROTOCOL.md, "Durable").
+//! (docs/PROTOCOL.md, "Durability").
 //!
 //! The peer hands out records and, after them, what depends on them, in one order. Records are
 //! collected while an earlier batch is being written, and share the next flush. What was decided

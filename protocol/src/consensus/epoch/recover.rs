@@ -232,7 +232,7 @@ impl State {
         }
     }
 
-    /// R38: a peer that no roster names waits three times as long before it asks.
+    /// R37: a peer that no roster names waits three times as long before it asks.
     pub(super) fn be_patient(&mut self, step: &Step<'_>) {
         if let Stage::Idle { patience } = &self.slot.series.stage {
             let count = step.table.live_in(self.series(), step.now).count() + 1;
