@@ -7,25 +7,31 @@ use clap::Args;
 /// Which events are shown, how, and how fast.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// What a node wrote by --events; files of the same run besides are shown with it, such as the
-    /// sim.jsonl of a simulation, which has the held-out loss
+    /// The file that a node wrote with --events. Further files of the same run are shown with it, such as
+    /// the sim.jsonl of a simulation, which has the held-out loss
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Seconds of the file in a second, pauses over 10 s cut; 0 is all at once
+    /// Seconds of the file that are played in one second; pauses are cut to 10 s; 0 plays all at once
     #[arg(long, value_name = "N", default_value = "1", value_parser = speed, conflicts_with = "follow")]
     pub(crate) speed: f64,
-    /// Read on while the file grows, as of a node that runs
+    /// Wait for more at the end of the file, which a running node still writes
     #[arg(long)]
     pub(crate) follow: bool,
-    /// Show a page in the browser, at this address [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
+    /// Show a page for browsers, at this address [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) page: Option<SocketAddr>,
-    /// A name by which browsers may ask for the page, beside the address itself
+    /// A name by which browsers may ask for the page, in addition to its address
     #[arg(long, value_name = "NAME", requires = "page")]
     pub(crate) page_host: Vec<String>,
-    /// Show three lines, also beside a page [default: if there is no page]
+    /// Show three lines in the terminal; without --page they are always shown
     #[arg(long)]
     pub(crate) lines: bool,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "an address such as 127.0.0.1:8080 may follow --page; write the files before it".to_owned()
+    })
 }
 
 fn speed(text: &str) -> Result<f64, String> {

@@ -244,6 +244,9 @@ mod tests {
         assert!(error.contains("name another address"), "{error}");
         assert!(Cli::try_parse_from(["x", "replay", "f", "--speed", "-1"]).is_err());
         assert!(Cli::try_parse_from(["x", "replay"]).is_err());
+        assert!(Cli::try_parse_from(["x", "replay", "f", "--follow", "--page"]).is_ok());
+        let wrong = Cli::try_parse_from(["x", "replay", "--page", "f"]).unwrap_err().to_string();
+        assert!(wrong.contains("write the files before it"), "{wrong}");
     }
 
     #[tokio::test]
