@@ -351,13 +351,13 @@ impl Driver {
                 self.buffers.bytes.insert(Buffer::Update(update), held.update);
                 self.input(Input::RingHeld { roster, update, send_rate });
             }
-            pairing::Event::Lost { roster, neighbour } => {
-                self.peer_input(peer::Input::RingLost { roster, neighbour });
+            pairing::Event::Stopped { roster, lost, hops } => {
+                self.peer_input(peer::Input::RingStopped { roster, lost, hops });
             }
-            pairing::Event::Fault { roster, who, fault } => {
+            pairing::Event::Fault { roster, who, fault, hops } => {
                 self.tell.fault(who, &fault.to_string());
                 self.net.drop_peer(who, fault.to_string());
-                self.peer_input(peer::Input::RingLost { roster, neighbour: who });
+                self.peer_input(peer::Input::RingStopped { roster, lost: Some(who), hops });
             }
         }
     }

@@ -83,6 +83,8 @@ pub(crate) enum News {
     Held(Held),
     /// The ring has failed; the chunks that were reported lie at their ranges in these bytes.
     Salvaged(Arc<Vec<u8>>),
+    /// The ring has stopped after this many hops, of 2(n − 1).
+    Stopped { hops: u32 },
 }
 
 /// The complete update, or all of it that this ring computes.
@@ -109,9 +111,12 @@ impl Held {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RingError {
-    /// A neighbour has disconnected, or is too slow.
+    /// The connection with a neighbour has failed.
     #[error("lost {neighbour}: {why}")]
     Lost { neighbour: PeerId, why: String },
+    /// A neighbour sends or takes nothing. It may wait for its own neighbour.
+    #[error("{neighbour} stands still: {why}")]
+    Quiet { neighbour: PeerId, why: String },
     /// The predecessor did what no honest member does.
     #[error("{who}: {fault}")]
     Fault { who: PeerId, fault: Fault },

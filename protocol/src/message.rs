@@ -196,15 +196,17 @@ pub struct Refuse {
     pub reason: Refusal,
 }
 
-/// "My neighbour in this ring is gone" (R35).
+/// "My ring has stopped before its end" (R35). The reports of its members together show where.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Lost {
+pub struct Stalled {
     /// The series that the roster is in.
     pub series: Series,
     /// The digest of the ring's roster.
     pub roster: Digest,
-    /// The neighbour that the author has lost.
-    pub who: PeerId,
+    /// The neighbour whose connection has failed; `None` if nothing has come for too long.
+    pub lost: Option<PeerId>,
+    /// The hops whose chunk has arrived whole, of 2(n − 1) for n positions.
+    pub hops: u32,
 }
 
 /// Paxos' accepted, a vote: the author holds the whole update (R5). Those of a majority are the certificate.
@@ -313,7 +315,7 @@ pub enum Message {
     Roster(Roster),
     Accept(Accept),
     Refuse(Refuse),
-    Lost(Lost),
+    Stalled(Stalled),
     Done(Done),
     Commit(Commit),
     Regroup(Regroup),
@@ -343,7 +345,7 @@ impl Message {
             Self::Roster(_) => "roster",
             Self::Accept(_) => "accept",
             Self::Refuse(_) => "refuse",
-            Self::Lost(_) => "lost",
+            Self::Stalled(_) => "stalled",
             Self::Done(_) => "done",
             Self::Commit(_) => "commit",
             Self::Regroup(_) => "regroup",
@@ -369,7 +371,7 @@ impl Message {
             Self::Roster(m) => Some(m.series),
             Self::Accept(m) => Some(m.series),
             Self::Refuse(m) => Some(m.series),
-            Self::Lost(m) => Some(m.series),
+            Self::Stalled(m) => Some(m.series),
             Self::Done(m) => Some(m.series),
             Self::Commit(Commit::Whole(link)) => Some(link.certificate.roster.series),
             Self::Commit(Commit::Short { series, .. }) => Some(*series),

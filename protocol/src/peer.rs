@@ -184,8 +184,8 @@ impl State {
                 self.send_rate = send_rate;
                 Next::Epoch(epoch::Input::RingFinished { roster, update })
             }
-            Input::RingLost { roster, neighbour } => {
-                Next::Epoch(epoch::Input::RingLost { roster, neighbour })
+            Input::RingStopped { roster, lost, hops } => {
+                Next::Epoch(epoch::Input::RingStopped { roster, lost, hops })
             }
             Input::ChunkHeld(finished) => Next::Epoch(epoch::Input::ChunkHeld(finished)),
             Input::ChunkMissing(ring, chunk) => {

@@ -51,10 +51,10 @@ pub(crate) enum Event {
     Held(Digest, Held),
     /// A ring has failed; the chunks that were reported lie at their ranges in these bytes.
     Salvaged(Digest, Arc<Vec<u8>>),
-    /// A neighbour was lost during a ring.
-    Lost { roster: Digest, neighbour: PeerId },
-    /// A neighbour did what no honest member does, and counts as lost too.
-    Fault { roster: Digest, who: PeerId, fault: Fault },
+    /// A ring has stopped before its end, or was given up; see `epoch::Input::RingStopped`.
+    Stopped { roster: Digest, lost: Option<PeerId>, hops: u32 },
+    /// A neighbour did what no honest member does, and its connection counts as failed too.
+    Fault { roster: Digest, who: PeerId, fault: Fault, hops: u32 },
 }
 
 enum Command {
@@ -217,19 +217,20 @@ impl Actor {
                 let incoming = async {
                     match tokio::time::timeout(first, stream).await {
                         Ok(Ok(stream)) => Ok(stream),
-                        _ => Err(predecessor),
+                        // It may not have learnt that the ring has opened.
+                        _ => Err(None),
                     }
                 };
                 let outgoing = open(&net, job, successor);
                 tokio::try_join!(incoming, outgoing).map(Some)
             };
             let found = tokio::select! {
-                () = stopped.cancelled() => return roster,
+                () = stopped.cancelled() => Err(None),
                 found = streams(&job) => found,
             };
             let event = match found {
                 Ok(streams) => exchange(job, streams, pace, stopped, &events).await,
-                Err(neighbour) => Some(Event::Lost { roster, neighbour }),
+                Err(lost) => Some(Event::Stopped { roster, lost, hops: 0 }),
             };
             if let Some(event) = event {
                 drop(events.send(event).await);
@@ -285,13 +286,13 @@ impl<T> Early<T> {
     }
 }
 
-async fn open(net: &Handle, job: &Job, successor: PeerId) -> Result<ByteStream, PeerId> {
+async fn open(net: &Handle, job: &Job, successor: PeerId) -> Result<ByteStream, Option<PeerId>> {
     let stream = net.open_ring(successor).await;
     let mut stream = stream.map_err(|error| {
         tracing::info!(%error, "no ring stream");
-        successor
+        Some(successor)
     })?;
-    stream::write_preamble(&mut stream, job).await.map_err(|_| successor)?;
+    stream::write_preamble(&mut stream, job).await.map_err(|_| Some(successor))?;
     Ok(stream)
 }
 
@@ -314,24 +315,38 @@ async fn exchange(
     let roster = job.roster;
     let (sender, mut news) = mpsc::channel(NEWS);
     let forward = async {
+        let mut stopped = 0;
         while let Some(news) = news.recv().await {
             let event = match news {
                 News::Sealed(chunk, seal) => Event::Sealed(Finished { roster, chunk, seal }),
                 News::Held(held) => Event::Held(roster, held),
                 News::Salvaged(bytes) => Event::Salvaged(roster, bytes),
+                News::Stopped { hops } => {
+                    stopped = hops;
+                    continue;
+                }
             };
             drop(events.send(event).await);
         }
+        stopped
     };
-    let (ended, ()) = tokio::join!(run::run(job, streams, pace, stop, sender), forward);
-    match ended {
-        Ok(()) | Err(RingError::Stopped | RingError::Abandoned) => None,
+    let (ended, hops) = tokio::join!(run::run(job, streams, pace, stop, sender), forward);
+    let lost = match ended {
+        Ok(()) | Err(RingError::Stopped) => return None,
+        Err(RingError::Abandoned) => None,
         Err(RingError::Lost { neighbour, why }) => {
             tracing::info!(why, "ring neighbour lost");
-            Some(Event::Lost { roster, neighbour })
+            Some(neighbour)
         }
-        Err(RingError::Fault { who, fault }) => Some(Event::Fault { roster, who, fault }),
-    }
+        Err(RingError::Quiet { why, .. }) => {
+            tracing::info!(why, "ring stands still");
+            None
+        }
+        Err(RingError::Fault { who, fault }) => {
+            return Some(Event::Fault { roster, who, fault, hops });
+        }
+    };
+    Some(Event::Stopped { roster, lost, hops })
 }
 
 #[cfg(test)]

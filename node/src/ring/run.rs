@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::compute::{ComputeThread, Op, Product};
 use super::pace::Pace;
-use super::stream::{self, End, Packet};
+use super::stream::{self, End, Packet, StreamFailure};
 use super::{Held, Job, News, RingError, small};
 
 /// Runs one ring to its end, or until `stop`. `news` hears of each complete chunk and of the update; after
@@ -126,6 +126,8 @@ impl Ring {
         };
         if result.is_err() {
             self.send_salvaged().await;
+            // Fails only where the receiver is gone.
+            drop(self.news.send(News::Stopped { hops: small(self.state.hops()) }).await);
             return result;
         }
         // Once the writer has closed its stream, the last bytes are on their way.
@@ -274,8 +276,8 @@ impl Ring {
                 *ended = Some(time::Instant::now() + self.job.timeouts.closed());
                 Ok(())
             }
-            Ok(End::Read(why)) => Err(lost(self.job.predecessor(), &why)),
-            Ok(End::Written(why)) => Err(lost(self.job.successor(), &why)),
+            Ok(End::Read(why)) => Err(failed(self.job.predecessor(), &why)),
+            Ok(End::Written(why)) => Err(failed(self.job.successor(), &why)),
             Ok(End::Done) => Ok(()),
             Err(_) => Err(RingError::Stopped),
         }
@@ -312,6 +314,16 @@ impl Ring {
 
 fn lost(neighbour: PeerId, why: &impl ToString) -> RingError {
     RingError::Lost { neighbour, why: why.to_string() }
+}
+
+/// A stream that has ended shows that its neighbour is gone; one that stands still does not.
+fn failed(neighbour: PeerId, why: &StreamFailure) -> RingError {
+    let text = why.to_string();
+    if why.is_closed() {
+        RingError::Lost { neighbour, why: text }
+    } else {
+        RingError::Quiet { neighbour, why: text }
+    }
 }
 
 /// Sleeps until a time; without one it never returns.

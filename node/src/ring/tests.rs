@@ -288,10 +288,10 @@ async fn a_predecessor_whose_stream_ends_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_predecessor_and_a_deaf_successor_are_lost() {
+async fn a_silent_predecessor_and_a_deaf_successor_stand_still() {
     // Both are still; the buffer to the successor is small, so either may be noticed first.
     let error = neighbours(None).error().await;
-    let RingError::Lost { neighbour, why } = &error else { panic!("{error:?}") };
+    let RingError::Quiet { neighbour, why } = &error else { panic!("{error:?}") };
     assert!([key(0).peer(), key(2).peer()].contains(neighbour), "{why}");
     assert!(why.contains("stood still"), "{why}");
 }

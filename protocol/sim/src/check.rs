@@ -266,7 +266,7 @@ impl Check {
             | Message::Opened(_)
             | Message::Prepared(_)
             | Message::Refuse(_)
-            | Message::Lost(_)
+            | Message::Stalled(_)
             | Message::Commit(_)
             | Message::Leaving(_)
             | Message::Notice(_) => Ok(()),
@@ -312,7 +312,7 @@ impl Check {
             | Message::Prepared(_)
             | Message::Accept(_)
             | Message::Refuse(_)
-            | Message::Lost(_)
+            | Message::Stalled(_)
             | Message::Commit(_)
             | Message::Leaving(_)
             | Message::Notice(_) => {}

@@ -248,7 +248,7 @@ impl Disk {
             | Message::Opened(_)
             | Message::Roster(_)
             | Message::Refuse(_)
-            | Message::Lost(_)
+            | Message::Stalled(_)
             | Message::Regroup(_)
             | Message::Leaving(_)
             | Message::Notice(_) => true,

@@ -75,7 +75,7 @@ const fn deed(name: &'static str, deed: Deed) -> Behaviour {
 }
 
 /// Every behaviour. A seed draws from them by index.
-pub(crate) static ALL: [Behaviour; 28] = [
+pub(crate) static ALL: [Behaviour; 29] = [
     words("refuses rosters", rosters::refuse),
     words("proposes at once for itself", rosters::grab),
     words("tells two weights", rosters::weigh_twice),
@@ -93,6 +93,7 @@ pub(crate) static ALL: [Behaviour; 28] = [
     words("votes twice", votes::vote_twice),
     words("joins twice", votes::join_twice),
     words("reports others lost", votes::report),
+    words("denies what it received", votes::deny),
     words("brings fresh keys", presence::fresh_keys),
     words("changes incarnations", presence::flap),
     words("tells of a greater head", presence::mint),

@@ -3,8 +3,8 @@
 //!
 //! The bytes are computed from the members' frozen deltas by [`reduce`]; the frames in between are
 //! only time. A member that dies, stalls or gives up breaks the ring. Its neighbours lose a stream
-//! at once, or hear nothing for [`QUIET_MS`]. A member further away hears nothing either, and
-//! reports its own predecessor, which is alive.
+//! at once. The others, and all if the frames have only stopped, hear nothing for [`QUIET_MS`]. Each
+//! knows how many hops have come, as in a ring where all send what they can.
 //!
 //! [`reduce`]: intellect_protocol::ring::codec::reduce
 
@@ -44,10 +44,10 @@ pub(crate) enum Notice {
     Chunk((u32, PeerId)),
     /// It has everything that the ring computes.
     Finish,
-    /// It has lost this neighbour, and the ring cannot end.
-    Lose(PeerId),
-    /// This predecessor has not begun in time.
-    Wait(PeerId),
+    /// Its ring cannot end; `lost` is the neighbour whose connection failed.
+    Stop { lost: Option<PeerId>, hops: u32 },
+    /// Its predecessor has not begun in time.
+    Wait,
 }
 
 /// A notice that reaches its member later.
@@ -79,7 +79,13 @@ struct Run {
     deltas: Vec<Option<Arc<Vec<f32>>>>,
     /// The hosts that need no further notice.
     over: BTreeSet<usize>,
-    broken: bool,
+    /// The positions that send nothing more, or no hop in time.
+    silent: BTreeSet<usize>,
+    hop_ms: u64,
+    /// When all members had started.
+    began_ms: Option<u64>,
+    /// When a member first stopped sending.
+    broke_ms: Option<u64>,
     bytes: Option<Arc<Vec<u8>>>,
 }
 
@@ -92,22 +98,25 @@ const CHUNKS_REPORTED: usize = 64;
 /// All rings that were started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rings {
+    pub(crate) now_ms: u64,
     runs: BTreeMap<Digest, Run>,
     /// The longest duration of an undisturbed ring, of those started since this was last reset.
     pub(crate) longest_ms: u64,
 }
 
 impl Rings {
-    /// A member opens its ring with its frozen delta. `hop_ms` is the duration of a hop;
-    /// `carries` says whether a link works.
+    /// A member opens its ring with its frozen delta. `hop_ms` is the duration of a hop, or
+    /// [`CRAWL_MS`] if `crawls` holds for any host; `carries` says whether a link works.
     pub(crate) fn start(
         &mut self,
         ring: &Ring,
         hosts: &[usize],
         delta: Arc<Vec<f32>>,
         hop_ms: u64,
+        crawls: impl Fn(usize) -> bool,
         carries: impl Fn(usize, usize) -> bool,
     ) -> Vec<Due> {
+        let now_ms = self.now_ms;
         let (count, index, roster) = (ring.members.len(), ring.index, ring.roster);
         let run = self.runs.entry(roster).or_insert_with(|| Run {
             roster,
@@ -116,14 +125,22 @@ impl Rings {
             hosts: hosts.to_vec(),
             deltas: vec![None; count],
             over: BTreeSet::new(),
-            broken: false,
+            silent: (0..count).filter(|index| crawls(hosts[*index])).collect(),
+            hop_ms,
+            began_ms: None,
+            broke_ms: None,
             bytes: None,
         });
+        if !run.silent.is_empty() {
+            run.hop_ms = CRAWL_MS;
+        }
+        let hop_ms = run.hop_ms;
         run.deltas[index] = Some(Arc::new(assembly::gather(&delta, ring.layout.redone())));
-        if run.broken || run.deltas.iter().any(Option::is_none) {
-            return vec![run.due(QUIET_MS, index, Notice::Wait(run.before(index)))];
+        if run.broke_ms.is_some() || run.deltas.iter().any(Option::is_none) {
+            return vec![run.due(QUIET_MS, index, Notice::Wait)];
         }
         run.bytes = run.reduce().map(Arc::new);
+        run.began_ms = Some(now_ms);
         let hops = 2 * (count as u64 - 1);
         // The last hop of each half ends at another position, so members finish one after another.
         let after = |i: usize| (i as u64 * 5) % (hops + 1).min(SPREAD_HOPS);
@@ -131,21 +148,25 @@ impl Rings {
         self.longest_ms = (0..count).map(end).fold(self.longest_ms, u64::max);
         let mut due: Vec<Due> = (0..count).map(|i| run.due(end(i), i, Notice::Finish)).collect();
         due.extend(run.chunks(hop_ms));
-        due.extend(run.part(Loss::Stalled, carries));
+        due.extend(run.part(now_ms, Loss::Stalled, carries));
         due
     }
 
-    /// A host is lost to all its open rings, or only to that of `roster`.
+    /// A host is lost to all its open rings, or gives up that of `roster`.
     pub(crate) fn lose(&mut self, host: usize, loss: Loss, roster: Option<Digest>) -> Vec<Due> {
-        let mut due = Vec::new();
+        let (mut due, now_ms) = (Vec::new(), self.now_ms);
         for run in self.runs.values_mut() {
             let other = roster.is_some_and(|only| only != run.roster);
             let Some(index) = run.hosts.iter().position(|h| *h == host) else { continue };
-            if other || !run.over.insert(host) {
+            if other || run.over.contains(&host) {
                 continue;
             }
-            if !run.broken {
-                run.broken = true;
+            if roster.is_none() {
+                run.over.insert(host);
+            } else {
+                due.push(run.due(0, index, Notice::Stop { lost: None, hops: 0 }));
+            }
+            if run.breaks(now_ms, index) {
                 due.extend(run.notices(index, loss));
             }
         }
@@ -154,8 +175,9 @@ impl Rings {
 
     /// Some links have stopped working: rings that use them break.
     pub(crate) fn part(&mut self, loss: Loss, carries: impl Fn(usize, usize) -> bool) -> Vec<Due> {
-        let open = self.runs.values_mut().filter(|run| run.bytes.is_some() && !run.broken);
-        open.flat_map(|run| run.part(loss, &carries)).collect()
+        let now_ms = self.now_ms;
+        let open = self.runs.values_mut().filter(|r| r.bytes.is_some() && r.broke_ms.is_none());
+        open.flat_map(|run| run.part(now_ms, loss, &carries)).collect()
     }
 
     /// The range of a chunk in the bytes of its ring.
@@ -173,15 +195,21 @@ impl Rings {
         notice: &Notice,
     ) -> Option<(Notice, Option<Arc<Vec<u8>>>)> {
         let run = self.runs.get_mut(roster)?;
-        let started = run.bytes.is_some() && !run.broken;
+        let started = run.bytes.is_some() && run.broke_ms.is_none();
         let holds = match notice {
             Notice::Chunk(_) | Notice::Finish => started,
-            Notice::Lose(_) => !started,
-            Notice::Wait(_) => run.bytes.is_none(),
+            Notice::Stop { .. } => !started,
+            Notice::Wait => run.bytes.is_none(),
+        };
+        let hops = run.hops(self.now_ms, host);
+        let notice = match notice {
+            Notice::Stop { lost, .. } => Notice::Stop { lost: *lost, hops },
+            Notice::Wait => Notice::Stop { lost: None, hops },
+            other => other.clone(),
         };
         let bytes = run.bytes.clone();
         if holds && !run.over.contains(&host) && matches!(notice, Notice::Chunk(_)) {
-            return Some((notice.clone(), bytes));
+            return Some((notice, bytes));
         }
         if !holds || !run.over.insert(host) {
             return None;
@@ -189,37 +217,61 @@ impl Rings {
         if run.over.len() == run.hosts.len() {
             self.runs.remove(roster);
         }
-        Some((notice.clone(), bytes))
+        Some((notice, bytes))
     }
 }
 
 impl Run {
-    /// The member that sends to this one.
-    fn before(&self, index: usize) -> PeerId {
-        self.members[(index + self.members.len() - 1) % self.members.len()].peer
-    }
-
-    /// The member that this one sends to.
-    fn after(&self, index: usize) -> PeerId {
-        self.members[(index + 1) % self.members.len()].peer
-    }
-
     /// What a member will be told, and when.
     fn due(&self, delay_ms: u64, index: usize, notice: Notice) -> Due {
         Due { delay_ms, host: self.hosts[index], roster: self.roster, notice }
     }
 
+    /// The member at `index` sends nothing more. Returns whether that broke the ring.
+    fn breaks(&mut self, now_ms: u64, index: usize) -> bool {
+        let first = self.broke_ms.is_none();
+        if first {
+            self.silent.insert(index);
+            self.broke_ms = Some(now_ms);
+        }
+        first
+    }
+
+    /// The hops that have come to a host whole.
+    fn hops(&self, now_ms: u64, host: usize) -> u32 {
+        let count = self.hosts.len();
+        let all = 2 * (count as u64 - 1);
+        let since = |ms: u64| self.began_ms.map_or(0, |began| ms.saturating_sub(began));
+        let sent = since(self.broke_ms.unwrap_or(now_ms)) / self.hop_ms.max(1);
+        let waits = |at: &usize| self.silent.contains(at) || self.deltas[*at].is_none();
+        let silent: BTreeSet<usize> = (0..count).filter(waits).collect();
+        let mut hops = vec![0; count];
+        for at in (0..4 * count).map(|step| step % count) {
+            let before = (at + count - 1) % count;
+            let held = if silent.contains(&before) { sent } else { u64::MAX };
+            hops[at] = (hops[before] + 1).min(held).min(all);
+        }
+        let index = self.hosts.iter().position(|h| *h == host);
+        let hops = if silent.is_empty() { sent.min(all) } else { index.map_or(0, |at| hops[at]) };
+        u32::try_from(hops).unwrap_or(u32::MAX)
+    }
+
     /// Breaks the ring where two neighbours have no link. Every member that still needs it notices.
-    fn part(&mut self, loss: Loss, carries: impl Fn(usize, usize) -> bool) -> Vec<Due> {
+    fn part(
+        &mut self,
+        now_ms: u64,
+        loss: Loss,
+        carries: impl Fn(usize, usize) -> bool,
+    ) -> Vec<Due> {
         let count = self.hosts.len();
         let cut = (0..count).find(|i| !carries(self.hosts[*i], self.hosts[(i + 1) % count]));
         let Some(index) = cut else { return Vec::new() };
-        self.broken = true;
-        let soon_ms = if loss == Loss::Closed { 20 } else { QUIET_MS };
-        let notice = |i: usize| match i {
-            i if i == index => self.due(soon_ms, i, Notice::Lose(self.after(i))),
-            i if i == (index + 1) % count => self.due(soon_ms, i, Notice::Lose(self.before(i))),
-            i => self.due(QUIET_MS + 50, i, Notice::Lose(self.before(i))),
+        self.breaks(now_ms, index);
+        let after = (index + 1) % count;
+        let notice = |i: usize| match loss {
+            Loss::Closed if i == index => self.stop(20, i, Some(after)),
+            Loss::Closed if i == after => self.stop(20, i, Some(index)),
+            Loss::Closed | Loss::Stalled => self.stop(QUIET_MS + 50, i, None),
         };
         (0..count).map(notice).collect()
     }
@@ -227,16 +279,19 @@ impl Run {
     /// What the others notice when the member at index `lost` is gone.
     fn notices(&self, lost: usize, loss: Loss) -> Vec<Due> {
         let count = self.members.len();
-        let gone = self.members[lost].peer;
         let notice = |i: usize| {
             let neighbour = (i + 1) % count == lost || (lost + 1) % count == i;
-            match (neighbour, loss) {
-                (true, Loss::Closed) => self.due(20, i, Notice::Lose(gone)),
-                (true, Loss::Stalled) => self.due(QUIET_MS, i, Notice::Lose(gone)),
-                (false, _) => self.due(QUIET_MS + 50, i, Notice::Lose(self.before(i))),
+            match loss {
+                Loss::Closed if neighbour => self.stop(20, i, Some(lost)),
+                Loss::Closed | Loss::Stalled => self.stop(QUIET_MS + 50, i, None),
             }
         };
         (0..count).filter(|i| *i != lost).map(notice).collect()
+    }
+
+    fn stop(&self, delay_ms: u64, index: usize, lost: Option<usize>) -> Due {
+        let lost = lost.map(|at| self.members[at].peer);
+        self.due(delay_ms, index, Notice::Stop { lost, hops: 0 })
     }
 
     /// When each member has each chunk: its owner after the reduce half, the others one by one.

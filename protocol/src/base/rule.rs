@@ -16,6 +16,7 @@ pub enum Rule {
     R30,
     R32,
     R34,
+    R40,
     R42,
     R44,
     G1,

@@ -29,6 +29,7 @@ mod chunks;
 mod gathering;
 mod missed_replies;
 mod conduct;
+mod disputes;
 mod offences;
 mod backoff;
 mod reach;
@@ -75,6 +76,7 @@ pub use interface::{Config, Credentials, Durability, Input};
 
 use backoff::Waits;
 use ballot::Ballot;
+use disputes::Halt;
 use facts::Facts;
 use known::Admission;
 use offences::Offences;
@@ -110,8 +112,6 @@ pub struct State {
     awake: Time,
     /// Offences of peers in past epochs (G13).
     offences: Offences,
-    /// Peers that were in every lost ring of past epochs (G13).
-    suspicions: Offences,
     /// Peers for which the first attempt does not wait (G5).
     waits: Waits,
     /// Which peers direct connections join (R41, R42).
@@ -152,8 +152,7 @@ impl State {
             started: now,
             restarted: false,
             awake: now,
-            offences: Offences::new(offences::OFFENCES_NEEDED),
-            suspicions: Offences::new(offences::SUSPICIONS_NEEDED),
+            offences: Offences::default(),
             waits: Waits::default(),
             reach: Reach::default(),
             behind: false,
@@ -180,7 +179,9 @@ impl State {
             Input::Message(message) => self.on_message(step, &message),
             Input::Trained { tokens, norm } => self.on_trained(step, tokens, norm),
             Input::RingFinished { roster, update } => self.on_ring_finished(roster, update),
-            Input::RingLost { roster, neighbour } => self.on_ring_lost(step, roster, neighbour),
+            Input::RingStopped { roster, lost, hops } => {
+                self.on_ring_stopped(step, roster, Halt { lost, hops });
+            }
             Input::ChunkHeld(finished) => self.slot.chunks.insert(finished),
             Input::ChunkMissing(ring, chunk) => self.on_chunk_missing(step, ring, chunk),
             Input::ChunksGone(roster) => self.slot.chunks.remove_ring(roster),
@@ -302,7 +303,7 @@ impl State {
             Message::Roster(roster) => self.on_roster(step, message, roster),
             Message::Accept(accept) => self.on_accept(step, message, accept),
             Message::Refuse(refuse) => self.on_refuse(step, from, refuse),
-            Message::Lost(lost) => self.on_lost(step, from, lost),
+            Message::Stalled(stalled) => self.on_stalled(step, from, stalled),
             Message::Done(done) => self.on_done(step, message, done),
             Message::Commit(commit) => self.on_commit(step, from, commit),
             Message::Regroup(regroup) => self.on_regroup(step, message, regroup),

@@ -148,10 +148,13 @@ impl QuorumRule {
     /// The smallest number of voters that is a quorum, whichever voters these are.
     #[must_use]
     pub fn least(self, voters: usize) -> usize {
-        match self {
-            Self::Available | Self::Majority => voters / 2 + 1,
-            Self::Byzantine => (voters + voters.saturating_sub(1) / 3) / 2 + 1,
-        }
+        (voters + self.liars(voters)) / 2 + 1
+    }
+
+    /// How many voters may lie, of so many.
+    #[must_use]
+    pub fn liars(self, voters: usize) -> usize {
+        if self.prepares() { voters.saturating_sub(1) / 3 } else { 0 }
     }
 
     /// Whether a vote on a free roster needs a quorum of [`Prepared`](super::Prepared) for its value.

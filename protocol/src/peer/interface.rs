@@ -67,12 +67,14 @@ pub enum Input {
         /// Bytes per second that we sent in this ring; others set their deadlines by it.
         send_rate: u64,
     },
-    /// The ring of a roster lost a neighbour.
-    RingLost {
+    /// The ring of a roster stopped before its end, by itself or because we gave it up.
+    RingStopped {
         /// Digest of the roster whose ring it was.
         roster: Digest,
-        /// The ring neighbour that is gone or silent.
-        neighbour: PeerId,
+        /// The neighbour whose connection failed, if that was the reason.
+        lost: Option<PeerId>,
+        /// Hops whose chunk arrived whole, of 2(n − 1).
+        hops: u32,
     },
     /// A chunk of a ring is stored whole, with its owner's seal. It stays stored until it is
     /// reported as gone or another epoch begins (R10).

@@ -210,6 +210,26 @@ impl State {
         self.phase == Phase::Running && self.config.members.len() > 1
     }
 
+    /// How many hops have brought their chunk whole, one after another, of 2(n − 1): first the sums
+    /// of each other chunk, then the finished chunks. A hop needs the one before it at the predecessor,
+    /// so where a ring stands still, the numbers of all members show which one has not sent
+    /// (`consensus/epoch/disputes.rs`).
+    #[must_use]
+    pub fn hops(&self) -> usize {
+        let Config { cut, position, .. } = &self.config;
+        let count = cut.members();
+        let arrived = |hop: &usize| {
+            // Sums come from chunk p − 1 down; then finished chunks from chunk p down.
+            let (reduces, back) = (*hop + 1 < count, (*hop + 1) % count);
+            let back = if reduces { back } else { hop + 1 - count };
+            let chunk = (position + count - back) % count;
+            let state = &self.chunks[chunk];
+            let came = if reduces { state.summed } else { state.finished };
+            came == cut.frame_count(chunk)
+        };
+        (0..2 * (count - 1)).take_while(arrived).count()
+    }
+
     /// The label of an item with this payload.
     #[must_use]
     pub fn label(&self, item: &Item, payload: &[u8]) -> Label {

@@ -7,8 +7,8 @@ use intellect_protocol::message::seal::Seal;
 use intellect_protocol::message::{
     Absence, Accept, Admissions, Answer, Ask, Attestation, Body, Certificate, ChainLink, Clause,
     Commit, Done, Finished, Ground, Head, Heard, Heartbeat, Invite, Join, Keep, Kept, Leaving,
-    Link, Lost, Member, Message, Notice, Opened, Opening, Phase, Prepared, Query, Ranked, Ready,
-    Receipt, Refusal, Refuse, Regroup, Report, Request, Roster, Series, Status, Terms, Ticket,
+    Link, Member, Message, Notice, Opened, Opening, Phase, Prepared, Query, Ranked, Ready, Receipt,
+    Refusal, Refuse, Regroup, Report, Request, Roster, Series, Stalled, Status, Terms, Ticket,
     Voted, Voter,
 };
 
@@ -271,7 +271,8 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("refuse, notice", refuse(Refusal::Notice(7, digest(0x77)))),
         ("refuse, expired", refuse(Refusal::Expired(peer(0xb)))),
         ("refuse, unproven", refuse(Refusal::Unproven)),
-        ("lost", Message::Lost(Lost { series, roster, who: peer(0xb) })),
+        ("stalled", Message::Stalled(Stalled { series, roster, lost: Some(peer(0xb)), hops: 5 })),
+        ("quiet", Message::Stalled(Stalled { series, roster, lost: None, hops: 0 })),
         ("done", Message::Done(Done { series, roster, r, update })),
         ("commit, whole", Message::Commit(Commit::Whole(Box::new(link())))),
         ("commit, whole, of a repaired ring", Message::Commit(Commit::Whole(Box::new(mended())))),

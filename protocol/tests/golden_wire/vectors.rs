@@ -11,7 +11,7 @@ pub(crate) const TAGS: [&str; 18] = [
     "roster",
     "accept",
     "refuse",
-    "lost",
+    "stalled",
     "done",
     "commit",
     "regroup",
@@ -199,10 +199,16 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
          f4563d5c6732644d4147c15bdb1a7145c45031acac018d3380f345fcd352d807",
     ),
     (
-        "lost",
-        "08 05 e4*32 00 70*32 0b*32",
-        "4d482502c870d2254ae46cdc75c42e010a7fb4c37a0ccc9acc5a72fb2ed5131a \
-         8e155398eaf44cfdb3db48e6ae630f9529035eb548dc4c23489295864b7c670f",
+        "stalled",
+        "08 05 e4*32 00 70*32 01 0b*32 05",
+        "9c2480d8ba937c1a211709c7716e8ceb5f221879472e5074de5bef14e4771442 \
+         3d42a4cd7b9e379ade02da4079745ec893948d692cb7ce187662176d18a4360c",
+    ),
+    (
+        "quiet",
+        "08 05 e4*32 00 70*32 00 00",
+        "5e1f90d2aba4e15d58fde93ee2c59436f7b75463850817fc5d599a5f563db47e \
+         38f9b2e100f163d5b027ef08fed178e97cd82bfd994d0afc2d8d7e90d1298002",
     ),
     (
         "done",

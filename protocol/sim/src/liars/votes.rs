@@ -2,7 +2,7 @@
 
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::wire;
-use intellect_protocol::message::{Done, Join, Lost, Message, Ranked, Status};
+use intellect_protocol::message::{Done, Join, Message, Ranked, Stalled, Status};
 
 use super::{Cue, Voice};
 
@@ -66,14 +66,23 @@ pub(super) fn join_twice(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Reports some member lost in each ring of which it is a member (G3).
+/// Says in each ring of which it is a member that a neighbour is gone (R35).
 pub(super) fn report(voice: &mut Voice<'_>, cue: Cue<'_>) {
     let Cue::Hears(Message::Roster(roster)) = cue else { return };
-    let others: Vec<_> = roster.ring().map(|m| m.peer).filter(|peer| *peer != voice.me()).collect();
-    if roster.member(&voice.me()).is_some()
-        && let Some(who) = voice.rng.pick(&others).copied()
-    {
+    let ring: Vec<_> = roster.ring().map(|m| m.peer).collect();
+    let Some(at) = ring.iter().position(|peer| *peer == voice.me()) else { return };
+    let beside = [ring[(at + 1) % ring.len()], ring[(at + ring.len() - 1) % ring.len()]];
+    if let Some(lost) = voice.rng.pick(&beside).copied() {
         let (series, roster) = (roster.series, wire::roster_digest(&voice.facts.run, roster));
-        voice.gossip_later(200, Message::Lost(Lost { series, roster, who }));
+        let stalled = Stalled { series, roster, lost: Some(lost), hops: 0 };
+        voice.gossip_later(200, Message::Stalled(stalled));
+    }
+}
+
+/// Says of each ring that stops that nothing has come (R40).
+pub(super) fn deny(voice: &mut Voice<'_>, cue: Cue<'_>) {
+    if let Cue::Says(Message::Stalled(stalled)) = cue {
+        voice.swallow();
+        voice.gossip(Message::Stalled(Stalled { lost: None, hops: 0, ..*stalled }));
     }
 }

@@ -297,12 +297,14 @@ impl World {
     /// Breaks the rings that cross a link which the network has lost.
     pub(super) fn part(&mut self, loss: Loss) {
         let network = &self.network;
+        self.rings.now_ms = self.now_ms;
         let due = self.rings.part(loss, |a, b| network.joins(a, b));
         self.notify(due);
     }
 
     /// Breaks the rings of a host that has stopped or stalled.
     fn lose(&mut self, host: usize, loss: Loss) {
+        self.rings.now_ms = self.now_ms;
         let due = self.rings.lose(host, loss, None);
         self.notify(due);
     }

@@ -17,8 +17,8 @@ use intellect_protocol::message::{Answer, Phase, Receipt, Roster, majority};
 /// milliseconds: the run is founded by then.
 const STRANGERS_LATE_MS: u64 = 15_000;
 
-/// Opened rings of an epoch after which every peer still takes part; after more, half
-/// of the members sit out (R40).
+/// Opened rings of an epoch after which every peer still takes part; after more, the peers that are
+/// in dispute do not (R40).
 const SPOILT_MAX: usize = 2;
 
 /// Rosters for which Readies are remembered.
@@ -299,7 +299,7 @@ impl World {
     }
 
     /// S11: of the Readies that a majority held when the roster was proposed, half have a position.
-    /// Only one has to after failed rings, since then members sit out (R40).
+    /// A third has to after failed rings, which cost peers their position (R40).
     fn judge_places(&self, receipt: &Receipt, places: &BTreeSet<PeerId>) -> Verdict {
         let formed = |(roster, _): &&(Roster, BTreeSet<PeerId>)| {
             roster.series == receipt.series && roster.members == receipt.members
@@ -308,7 +308,7 @@ impl World {
         let Some((_, held)) = lying.readies.iter().find(formed) else { return Ok(()) };
         let rings = lying.rings.get(&receipt.series.parent).map_or(0, BTreeSet::len);
         let placed = held.iter().filter(|peer| places.contains(peer)).count();
-        let least = if rings > SPOILT_MAX { 1 } else { held.len() / 2 };
+        let least = if rings > SPOILT_MAX { held.len() / 3 } else { held.len() / 2 };
         require(placed >= least.min(held.len()), "S11", || {
             let epoch = receipt.series.epoch;
             format!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Happening, World};
 use crate::report::Moment;
-use crate::rings::{CRAWL_MS, Due, Loss, Notice, Sends};
+use crate::rings::{Due, Loss, Notice, Sends};
 use crate::toy::{CODEC, ELEMENTS};
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::base::sign::Keypair;
@@ -39,13 +39,13 @@ impl World {
         let hop_ms = slowest.map(|(a, b)| network.delay_ms(*a, *b, rng)).max().unwrap_or(1);
         // One slow hop does not slow all of them down as much: frames follow each other.
         let hop_ms = hop_ms.min(100);
-        let crawls = |host: &usize| {
-            let process = self.hosts[*host].process.as_ref();
+        let crawls = |host: usize| {
+            let process = self.hosts.get(host).and_then(|host| host.process.as_ref());
             process.is_some_and(|process| process.sends == Sends::Slowly)
         };
-        let hop_ms = if real.iter().any(crawls) { CRAWL_MS } else { hop_ms };
         let carries = |a: usize, b: usize| network.joins(a, b);
-        let due = self.rings.start(ring, &hosts, delta, hop_ms, carries);
+        self.rings.now_ms = self.now_ms;
+        let due = self.rings.start(ring, &hosts, delta, hop_ms, crawls, carries);
         self.moments.push((host, epoch, Moment::Reduce));
         self.notify(due);
     }
@@ -60,13 +60,14 @@ impl World {
         }
     }
 
-    /// Tells a machine what its ring has reached, or whom it has lost.
+    /// Reports to a machine what its ring has reached, or that it has stopped.
     pub(super) fn on_ringing(&mut self, host: usize, roster: Digest, notice: &Notice) {
+        self.rings.now_ms = self.now_ms;
         let Some((notice, bytes)) = self.rings.take(&roster, host, notice) else { return };
         match (notice, bytes) {
-            (Notice::Lose(neighbour) | Notice::Wait(neighbour), _) => {
+            (Notice::Stop { lost, hops }, _) => {
                 self.ring_ended(host, roster);
-                self.feed_peer(host, peer::Input::RingLost { roster, neighbour });
+                self.feed_peer(host, peer::Input::RingStopped { roster, lost, hops });
             }
             (Notice::Chunk((chunk, owner)), Some(bytes)) => {
                 let place = self.rings.place(&roster, chunk).and_then(|place| bytes.get(place));
@@ -85,12 +86,13 @@ impl World {
                 process.bytes.insert(Buffer::Update(update), bytes);
                 self.feed(host, Input::RingHeld { roster, update, send_rate: 1_000_000 });
             }
-            (Notice::Chunk(_) | Notice::Finish, None) => {}
+            (Notice::Chunk(_) | Notice::Finish, None) | (Notice::Wait, _) => {}
         }
     }
 
     /// A process abandons a ring, which breaks it for all its members.
     pub(super) fn abandon(&mut self, host: usize, roster: Digest) {
+        self.rings.now_ms = self.now_ms;
         let due = self.rings.lose(host, Loss::Closed, Some(roster));
         self.notify(due);
         let process = self.hosts[host].process.as_mut();

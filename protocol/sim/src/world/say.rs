@@ -103,7 +103,7 @@ impl World {
             | Message::Opened(_)
             | Message::Prepared(_)
             | Message::Refuse(_)
-            | Message::Lost(_)
+            | Message::Stalled(_)
             | Message::Commit(_)
             | Message::Regroup(_)
             | Message::Leaving(_)

@@ -429,16 +429,21 @@ fn is_first_due(facts: Facts<'_>) -> bool {
     idle && facts.slot.is_untouched(&facts.me.peer) && facts.keeps(Rule::G2) && (turns || waits())
 }
 
-/// R38, G3: whether a running roster binds us against this peer. Its proposer may end it. So may a
-/// member of its ring, which may lack an Accept that others have, unless it has failed more often
-/// than others.
+/// R38, G3: whether a running roster binds us against this peer. A member of its ring may end it, for
+/// it may lack an Accept that others have, unless it has failed more often than others. So may its
+/// proposer, a few times more often.
 fn is_bound_to_another(facts: Facts<'_>, peer: &PeerId, attempt: u64) -> bool {
-    let may = || !facts.keeps(Rule::G3) || !has_failed_more(facts, peer);
     running(facts).is_some_and(|roster| {
         let member = roster.ring().any(|m| m.peer == *peer);
-        roster.attempt < attempt && roster.proposer != *peer && !(member && may())
+        let most = if roster.proposer == *peer { Some(OWN_ENDS_MAX) } else { member.then_some(0) };
+        let may =
+            most.is_some_and(|most| !facts.keeps(Rule::G3) || failed_more(facts, peer) <= most);
+        roster.attempt < attempt && !may
     })
 }
+
+/// How many more failures than others a proposer may have that ends its own running rosters.
+const OWN_ENDS_MAX: u32 = 2;
 
 /// The roster under way, before its deadline.
 fn running<'a>(facts: Facts<'a>) -> Option<&'a Arc<Roster>> {
@@ -450,13 +455,13 @@ fn running<'a>(facts: Facts<'a>) -> Option<&'a Arc<Roster>> {
     }
 }
 
-/// G3: whether a peer has failed more often, with Queries or rosters, than some live voter that has
-/// sent any.
-fn has_failed_more(facts: Facts<'_>, peer: &PeerId) -> bool {
+/// G3: how many more failures, of Queries or rosters, a peer has than the live voter with the fewest
+/// of those that have sent any.
+fn failed_more(facts: Facts<'_>, peer: &PeerId) -> u32 {
     let failed = &facts.slot.failures.of;
     let alive = |p: &PeerId| *p == facts.me.peer || facts.step.table.alive(p, facts.step.now);
     let least = failed.iter().filter(|(p, _)| alive(p)).map(|(_, count)| *count).min();
-    failed.get(peer).copied().unwrap_or(0) > least.unwrap_or(0)
+    failed.get(peer).copied().unwrap_or(0).saturating_sub(least.unwrap_or(0))
 }
 
 /// Whether we ask for this very attempt as well, and our turn comes before theirs: then we alone go

@@ -95,11 +95,6 @@ impl Ballot {
         members.map(|(peer, signature)| (*peer, *signature))
     }
 
-    /// Whether our ring was lost, and nobody is known to have its update.
-    pub(super) fn is_ring_lost(&self) -> bool {
-        self.ring == RingState::Lost && self.dones.is_empty()
-    }
-
     pub(super) fn has_voted(&self, peer: &PeerId, r: Digest) -> bool {
         self.dones.get(peer).is_some_and(|vote| vote.r == r)
     }

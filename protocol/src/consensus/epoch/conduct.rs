@@ -6,13 +6,12 @@
 //!
 //! A live peer that leaves a roster waiting for its Accept, or refuses it, has no ring position in
 //! later rosters until it accepts or answers, and the second time in the whole epoch (G4). Else one
-//! peer that only says that it lives could hold up an epoch without end. The same holds for a peer
-//! that alone reports a third loss in an epoch. What such a peer has learnt is carried to the next
-//! epoch.
+//! peer that only says that it lives could hold up an epoch without end. What such a peer has learnt
+//! is carried to the next epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::id::{Digest, PeerId};
+use crate::base::id::PeerId;
 use crate::base::time::Time;
 use crate::machine::step::Step;
 
@@ -23,10 +22,6 @@ pub(super) struct Conduct {
     /// How often each peer did not accept a roster that named it, and whether it has answered
     /// since.
     declined: BTreeMap<PeerId, Declined>,
-    /// The rings that reports ended, with their reports.
-    rings: BTreeMap<Digest, FailedRing>,
-    /// The peers that have reported each peer, in the whole epoch.
-    accused: BTreeMap<PeerId, BTreeSet<PeerId>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,13 +29,6 @@ struct Declined {
     count: u32,
     refused: bool,
     answered: bool,
-}
-
-/// A ring that did not end: the peers that reported it, and the peers that these lost.
-#[derive(Clone, Debug, Default)]
-struct FailedRing {
-    by: BTreeSet<PeerId>,
-    who: BTreeSet<PeerId>,
 }
 
 #[derive(Clone, Debug)]
@@ -53,28 +41,13 @@ struct Loss {
 /// the epoch. When two rosters cross, each peer leaves one of them.
 const DECLINED_MAX: u32 = 2;
 
-/// Losses that a peer may report alone in an epoch. After the first, the ring keeps it apart from
-/// the peer that it reported.
-const REPORTS_MAX: usize = 3;
-
-/// Lost rings that are remembered: as many as an epoch can have before its waits are long.
-const RINGS_MAX: usize = 64;
-
 /// Peers remembered as lost: as many as the rings of a few attempts can have.
 const LOSSES_MAX: usize = 1_024;
 
 impl Conduct {
-    /// A neighbour of `who` in that ring reports it lost. Reports from before it was last heard no
+    /// A neighbour of `who` in a ring reports it lost. Reports from before it was last heard no
     /// longer count.
-    pub(super) fn report(&mut self, step: &Step<'_>, ring: Digest, who: PeerId, by: PeerId) {
-        if self.rings.len() < RINGS_MAX || self.rings.contains_key(&ring) {
-            let failed = self.rings.entry(ring).or_default();
-            failed.by.insert(by);
-            failed.who.insert(who);
-        }
-        if self.accused.len() < LOSSES_MAX || self.accused.contains_key(&who) {
-            self.accused.entry(who).or_default().insert(by);
-        }
+    pub(super) fn report(&mut self, step: &Step<'_>, who: PeerId, by: PeerId) {
         if !self.is_lost(step, &who) {
             self.lost.remove(&who);
         }
@@ -137,44 +110,9 @@ impl Conduct {
         self.declined.get(who).is_some_and(|d| !d.answered || d.count >= DECLINED_MAX)
     }
 
-    /// Whether it alone has reported losses more often than broken links explain. If a peer is
-    /// really silent, other members miss their frames too and report it.
-    fn reports_falsely(&self, who: &PeerId) -> bool {
-        self.lone_reports(who) >= REPORTS_MAX
-    }
-
-    fn lone_reports(&self, who: &PeerId) -> usize {
-        self.rings.values().filter(|ring| ring.by.len() == 1 && ring.by.contains(who)).count()
-    }
-
-    /// The rings that were lost although all reported peers are alive. A ring that one peer alone
-    /// reported does not count, once that peer has reported too often.
-    pub(super) fn failed_rings(&self, step: &Step<'_>) -> usize {
-        let lives = |who: &PeerId| !self.is_lost(step, who);
-        let lying = |by: &BTreeSet<_>| by.len() == 1 && by.iter().all(|p| self.reports_falsely(p));
-        let failed = |ring: &&FailedRing| ring.who.iter().all(lives) && !lying(&ring.by);
-        self.rings.values().filter(failed).count()
-    }
-
-    /// Whether two neighbours have lost it in this epoch, whatever was heard of it since.
-    pub(super) fn is_accused(&self, who: &PeerId) -> bool {
-        self.accused.get(who).is_some_and(|by| by.len() > 1)
-    }
-
-    /// All peers that two neighbours have lost in this epoch.
-    pub(super) fn accused(&self) -> impl Iterator<Item = &PeerId> {
-        self.accused.keys().filter(|who| self.is_accused(who))
-    }
-
-    /// Whether it has cost this epoch an attempt too often.
-    pub(super) fn is_offender(&self, who: &PeerId) -> bool {
-        self.has_declined(who) || self.reports_falsely(who)
-    }
-
-    /// All peers that have cost this epoch an attempt too often.
-    pub(super) fn offenders(&self) -> BTreeSet<PeerId> {
-        let all = self.declined.keys().chain(self.rings.values().flat_map(|ring| &ring.by));
-        all.filter(|who| self.is_offender(who)).copied().collect()
+    /// All peers that have no position because they do not accept.
+    pub(super) fn declined(&self) -> impl Iterator<Item = &PeerId> {
+        self.declined.keys().filter(|who| self.has_declined(who))
     }
 
     /// This peer has answered: reports of its loss are forgotten.

@@ -1,7 +1,6 @@
 //! How an epoch begins: entering it and its series, anew or as the log of votes left them, and
 //! which peers are Ready in it (R13, R20, R31, R36).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::base::fault::{Fault, ReadyFault};
@@ -100,9 +99,6 @@ impl State {
         self.count_newcomers(step);
         self.count_late(step);
         self.offences.count_epoch(&roster::offenders(self.facts(step)), &self.slot.members_seen());
-        let stalled =
-            if self.slot.any_ring_lost() { self.slot.members_seen() } else { BTreeSet::new() };
-        self.suspicions.count_epoch(&self.slot.suspects(), &stalled);
         self.slot = Slot::new(step.now, head, voters);
         self.votes.forget(head.epoch);
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));

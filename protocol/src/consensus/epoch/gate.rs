@@ -9,7 +9,7 @@
 //! | `Ground`, `Opened` | voters, while it is not known |
 //! | `Status`, `Report`, `Refuse` | voters; other peers if they answer a question or a roster of ours |
 //! | `Accept` | members of its roster; while that is unknown, voters and peers that are Ready |
-//! | `Lost` | members of its roster |
+//! | `Stalled` | members of its roster |
 //! | `Regroup` | voters, while one of them is here; else peers that are heard in the run |
 //! | `Ready`, `Join` | peers that are heard in the run |
 //! | `Commit` | anybody: it proves itself |
@@ -52,8 +52,8 @@ pub(super) fn is_read(facts: Facts<'_>, author: &PeerId, message: &Message) -> b
             Some(roster) => roster.member(author).is_some(),
             None => takes_part(facts, author),
         },
-        Message::Lost(lost) => {
-            facts.slot.roster(&lost.roster).is_some_and(|roster| roster.member(author).is_some())
+        Message::Stalled(stalled) => {
+            facts.slot.roster(&stalled.roster).is_some_and(|roster| roster.member(author).is_some())
         }
         Message::Regroup(_) => {
             is_heard(facts, author) && (facts.names_voter(author) || !facts.is_any_voter_here())

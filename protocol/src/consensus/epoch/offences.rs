@@ -9,10 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::id::PeerId;
 
 /// What is remembered of past epochs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Offences {
-    /// How many of the last eight epochs must have an offence to exclude a peer.
-    needed: u32,
     past: BTreeMap<PeerId, Past>,
 }
 
@@ -27,10 +25,8 @@ struct Past {
     left: u64,
 }
 
-/// Offences of a peer itself in 3 of the last 8 epochs exclude it. For shared suspicion, being in
-/// each lost ring, it takes 6: peers in the same half of a ring only had bad luck (R40).
-pub(super) const OFFENCES_NEEDED: u32 = 3;
-pub(super) const SUSPICIONS_NEEDED: u32 = 6;
+/// How many of the last eight epochs must have an offence to exclude a peer.
+const NEEDED: u32 = 3;
 
 /// A peer is excluded for at most 2 to this power epochs.
 const EXCLUSIONS_MAX: u32 = 6;
@@ -40,11 +36,6 @@ const EXCLUSIONS_MAX: u32 = 6;
 const PEERS_MAX: usize = 1_024;
 
 impl Offences {
-    /// An account without offences; `needed` of eight epochs with one exclude a peer.
-    pub(super) fn new(needed: u32) -> Self {
-        Self { needed, past: BTreeMap::new() }
-    }
-
     /// Counts an epoch in which the peers in `guilty` committed an offence, and those in `took_part`
     /// could have.
     pub(super) fn count_epoch(&mut self, guilty: &BTreeSet<PeerId>, took_part: &BTreeSet<PeerId>) {
@@ -71,14 +62,13 @@ impl Offences {
             let least = self.past.iter().min_by_key(key).map(|(least, _)| *least);
             least.and_then(|least| self.past.remove(&least));
         }
-        let needed = self.needed;
         let past = self.past.entry(peer).or_default();
         past.epochs = past.epochs << 1 | 1;
-        if past.epochs.count_ones() >= needed {
+        if past.epochs.count_ones() >= NEEDED {
             past.left = 1 << past.exclusions.min(EXCLUSIONS_MAX);
             past.exclusions = (past.exclusions + 1).min(EXCLUSIONS_MAX);
             // One more offence excludes it again.
-            past.epochs = (1 << (needed - 1)) - 1;
+            past.epochs = (1 << (NEEDED - 1)) - 1;
         }
     }
 
@@ -89,7 +79,7 @@ impl Offences {
 
     /// Its offences, weighed: the recent epochs with one, and its earlier exclusions.
     pub(super) fn count(&self, peer: &PeerId) -> u32 {
-        let count = |past: &Past| past.epochs.count_ones() + self.needed * past.exclusions;
+        let count = |past: &Past| past.epochs.count_ones() + NEEDED * past.exclusions;
         self.past.get(peer).map_or(0, count)
     }
 }
@@ -117,7 +107,7 @@ mod tests {
 
     #[test]
     fn g13_three_of_eight_epochs_exclude_a_peer_and_each_time_twice_as_long() {
-        let mut offences = Offences::new(OFFENCES_NEEDED);
+        let mut offences = Offences::default();
         epochs(&mut offences, true, 2);
         epochs(&mut offences, false, 5);
         assert!(!offences.is_excluded(&WHO));

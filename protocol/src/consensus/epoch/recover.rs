@@ -1,5 +1,5 @@
 //! What ends an attempt: a deadline, a loss or a refusal; and which peers it counts against (R8,
-//! R35, R37, R40).
+//! R35, R37).
 
 use std::sync::Arc;
 
@@ -7,62 +7,75 @@ use crate::base::id::{Digest, PeerId};
 use crate::machine::event::{Event, Progress, Reason};
 use crate::machine::output::Output;
 use crate::machine::step::Step;
-use crate::message::{Lost, MEMBERS_MAX, Member, Message, Refusal, Refuse, Roster};
+use crate::message::{MEMBERS_MAX, Member, Message, Refusal, Refuse, Roster, Stalled};
 
 use super::attendance::Question;
 use super::ballot::RingState;
-use super::seats::pair;
+use super::disputes::Halt;
 use super::series::Stage;
 use super::timers::Timer;
-use super::{State, gate, timers};
+use super::{State, gate, salvage, timers};
 
 /// How far above the attempt of a majority the promise of one voter may raise the next attempt:
 /// less than what others still read (G2).
 const ATTEMPTS_CLAIMED_MAX: u64 = 1 << 9;
 
 impl State {
-    pub(super) fn on_ring_lost(&mut self, step: &mut Step<'_>, roster: Digest, neighbour: PeerId) {
-        if !self.slot.series.is_at(roster, Progress::Reduce) {
-            // If it is decided meanwhile, the update is fetched.
-            if let Some(ballot) = self.slot.ballots.get_mut(&roster) {
-                ballot.ring = RingState::Lost;
-            }
+    /// R35: our own ring has stopped, which we say while nobody is known to have its update.
+    pub(super) fn on_ring_stopped(&mut self, step: &mut Step<'_>, digest: Digest, halt: Halt) {
+        let Some(roster) = self.slot.roster(&digest).cloned() else { return };
+        self.ballot(digest).ring = RingState::Lost;
+        if self.slot.has_update(self.validator.quorum, &digest) || roster.series != self.series() {
             return;
         }
-        let lost = Lost { series: self.series(), roster, who: neighbour };
-        step.put(Output::Gossip(self.seal(Message::Lost(lost))));
-        self.slot.conduct.report(step, roster, neighbour, self.me.peer);
-        self.slot.broken.insert(pair(self.me.peer, neighbour));
-        self.lose_ring(step, roster);
+        let Halt { lost, hops } = halt;
+        let stalled = Stalled { series: roster.series, roster: digest, lost, hops };
+        step.put(Output::Gossip(self.seal(Message::Stalled(stalled))));
+        let members: Vec<PeerId> = roster.ring().map(|m| m.peer).collect();
+        self.slot.disputes.note(digest, &members, self.me.peer, halt);
+        if let Some(neighbour) = lost {
+            self.slot.conduct.report(step, neighbour, self.me.peer);
+        }
+        if self.slot.series.is_at(digest, Progress::Reduce) {
+            self.lose_ring(step, digest);
+        }
     }
 
-    /// A neighbour of another member is lost, so the ring cannot end.
-    pub(super) fn on_lost(&mut self, step: &mut Step<'_>, from: PeerId, lost: &Lost) {
-        let Some(roster) = self.slot.roster(&lost.roster) else { return };
-        let Some(place) = roster.ring().position(|m| m.peer == from) else { return };
-        let count = roster.ring().count();
-        let around = [(place + 1) % count, (place + count - 1) % count];
-        let is_lost = |at: &usize| roster.ring().nth(*at).is_some_and(|m| m.peer == lost.who);
-        if from == lost.who || !around.iter().any(is_lost) {
+    /// R35: the ring of another member has stopped. If its neighbour is gone, ours cannot end either.
+    pub(super) fn on_stalled(&mut self, step: &mut Step<'_>, from: PeerId, stalled: &Stalled) {
+        let digest = stalled.roster;
+        if !salvage::has_opened(self.facts(step), &digest) {
             return;
         }
-        if lost.who != self.me.peer {
-            self.slot.conduct.report(step, lost.roster, lost.who, from);
+        let Some(roster) = self.slot.roster(&digest) else { return };
+        let members: Vec<PeerId> = roster.ring().map(|m| m.peer).collect();
+        let Some(position) = members.iter().position(|peer| *peer == from) else { return };
+        let count = members.len();
+        let around = [members[(position + 1) % count], members[(position + count - 1) % count]];
+        let Stalled { lost, hops, .. } = *stalled;
+        if lost.is_some_and(|who| who == from || !around.contains(&who)) {
+            return;
         }
-        self.slot.broken.insert(pair(from, lost.who));
-        if self.slot.series.is_at(lost.roster, Progress::Reduce) {
-            self.lose_ring(step, lost.roster);
+        self.slot.disputes.note(digest, &members, from, Halt { lost, hops });
+        let Some(lost) = lost else { return };
+        if lost != self.me.peer {
+            self.slot.conduct.report(step, lost, from);
+        }
+        let stopped = self.slot.disputes.has_stopped(&digest, &lost);
+        if !stopped && self.slot.series.is_at(digest, Progress::Reduce) {
+            self.lose_ring(step, digest);
         }
     }
 
     /// If anybody has voted, the update exists and is fetched (R6). Else a higher attempt is due.
     fn lose_ring(&mut self, step: &mut Step<'_>, roster: Digest) {
+        let has_update = self.slot.has_update(self.validator.quorum, &roster);
         let Some(ballot) = self.slot.ballots.get_mut(&roster) else { return };
         if ballot.ring == RingState::Running {
             step.put(Output::Abandon(roster));
         }
         ballot.ring = RingState::Lost;
-        if ballot.dones.is_empty() {
+        if !has_update {
             self.recover(step, Reason::RingLost);
         }
     }
@@ -168,7 +181,6 @@ impl State {
                 }
                 Progress::Reduce => {
                     self.note_withheld(roster);
-                    self.note_stalled(roster);
                     Reason::UpdateMissing
                 }
                 Progress::Finished => {
@@ -221,14 +233,6 @@ impl State {
         let Some(update) = adopt.map(|receipt| receipt.update) else { return };
         if let Some(adopted) = self.slot.series.adopted.get_mut(&update) {
             adopted.missed = true;
-        }
-    }
-
-    /// R40: a silent neighbour is reported. A slow one is not: its successor cannot tell it from
-    /// one that waits for its own neighbour.
-    fn note_stalled(&mut self, roster: Digest) {
-        if self.slot.roster(&roster).is_some_and(|roster| roster.adopt.is_none()) {
-            self.slot.series.stalled = self.slot.series.stalled.saturating_add(1);
         }
     }
 

@@ -1,5 +1,5 @@
 //! Which peers have a ring position: what a proposer gives, and what a voter demands of another
-//! voter's roster (R4, R7, R8, R35, R36, G4–G7, G14, R40).
+//! voter's roster (R4, R7, R8, R35, R36, R40, G4–G7, G14).
 //!
 //! A proposer decides alone which peers compute and which vote next. So a voter accepts a free
 //! roster only under these conditions:
@@ -13,7 +13,7 @@
 //! What a proposer gives to newcomers is bounded as well (G5): a key is free, a ring position is
 //! not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::fault::RosterFault;
 use crate::base::id::{Digest, PeerId};
@@ -28,13 +28,14 @@ use crate::ring::Order;
 use crate::ring::order;
 
 use super::attendance::{PeerStatus, Question};
+use super::disputes::{Pair, StoppedRing};
 use super::seats::has_seat;
 use super::seats::pair;
 use super::seats::seat;
 use super::{Facts, patience};
 
-/// Rings of an epoch that may stall before half of the members sit out: one may have had bad luck.
-const STALLS: usize = 2;
+/// Rings that may count against a voter before it has no position: a link of its may have failed.
+const DISPUTES_MAX: usize = 1;
 
 /// At least one in this many ready voters must have a ring position.
 const SHARE: usize = 3;
@@ -47,8 +48,8 @@ const NEWCOMER_ATTEMPTS: u64 = 2;
 /// Every voter that is present, and some newcomers (G5): first the ring in its order, then voters
 /// without a position (R36). The first member is a voter (G7).
 pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
-    let sits_out = sits_out(facts, attempt, &facts.me.peer);
-    let idle = sits_out || facts.is_revocation_due(&facts.me.peer);
+    let me = facts.me.peer;
+    let idle = facts.is_revocation_due(&me) || outcasts(facts).contains(&me);
     let weight = if idle { 0 } else { facts.slot.frozen_weight() };
     let LocalPeer { peer, log, incarnation } = facts.me;
     let me = Member { peer, log, incarnation, weight };
@@ -56,12 +57,12 @@ pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
         order(Order::Ring, &facts.validator.run, &facts.series().parent, attempt, &m.peer)
     };
     let is_voter = |m: &Member| facts.voters().contains(&m.voter());
-    let mut voters = present_voters(facts, attempt);
+    let mut voters = present_voters(facts);
     voters.extend([me].into_iter().filter(is_voter));
     voters.sort_by_cached_key(|m| (m.peer != facts.me.peer, key(m)));
     voters.truncate(MEMBERS_MAX);
     let others = facts.live(Question::TakesPart);
-    let others = others.map(|(peer, seen)| member(facts, attempt, peer, seen));
+    let others = others.map(|(peer, seen)| member(facts, peer, seen));
     let newcomers = others.chain([me]).filter(|m| m.weight > 0 && !is_voter(m)).collect();
     let mut newcomers = choose_newcomers(facts, attempt, &voters, newcomers);
     newcomers.truncate(MEMBERS_MAX - voters.len());
@@ -83,7 +84,7 @@ pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
 
 /// G6: the other voters that a roster of ours names, with or without a position: those that may
 /// still be there, by what we have heard or by what another peer reported.
-pub(super) fn present_voters(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
+pub(super) fn present_voters(facts: Facts<'_>) -> Vec<Member> {
     let others = facts.voters().iter().filter(|voter| **voter != facts.me.voter());
     let present = others.filter_map(|voter| {
         let seen = facts.step.table.peers.get(&voter.peer);
@@ -94,7 +95,7 @@ pub(super) fn present_voters(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
             && facts.step.now.since(heard) < facts.step.table.grace;
         let reported_alive = facts.slot.reported_alive.contains(&voter.peer);
         let unheard = Member { peer: voter.peer, log: voter.log, incarnation: 0, weight: 0 };
-        let member = |seen| member(facts, attempt, &voter.peer, seen);
+        let member = |seen| member(facts, &voter.peer, seen);
         let named = here || reported_alive;
         named.then(|| seen.filter(|s| s.beat.log == voter.log).map_or(unheard, member))
     });
@@ -102,9 +103,9 @@ pub(super) fn present_voters(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
 }
 
 /// What a roster of ours says of a peer: weight 0 if it gets no position.
-pub(super) fn member(facts: Facts<'_>, attempt: u64, peer: &PeerId, seen: &PeerRecord) -> Member {
+pub(super) fn member(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> Member {
     let beat = &seen.beat;
-    let able = is_able(facts, peer, seen) && !sits_out(facts, attempt, peer);
+    let able = is_able(facts, peer, seen);
     let ready = facts.slot.ready_of(peer, beat.incarnation).unwrap_or(0);
     let weight = if able { ready } else { 0 };
     Member { peer: *peer, log: beat.log, incarnation: beat.incarnation, weight }
@@ -120,22 +121,44 @@ pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> boo
         && !is_excused(facts, peer)
 }
 
-/// G4, G5, G13: whether our own record of this peer's conduct denies it a position.
+/// G4, G13, R40: whether our own record of this peer's conduct denies it a position.
 fn is_excused(facts: Facts<'_>, peer: &PeerId) -> bool {
-    let late = facts.slot.conduct.is_offender(peer) && facts.keeps(Rule::G4);
-    // Two liars can accuse one peer: that costs a newcomer its position, but not a voter.
-    let mute = !facts.names_voter(peer) && facts.slot.conduct.is_accused(peer);
-    late || (mute && facts.keeps(Rule::G5))
-        || ((facts.offences.is_excluded(peer) || facts.suspicions.is_excluded(peer))
-            && facts.keeps(Rule::G13))
+    (facts.slot.conduct.has_declined(peer) && facts.keeps(Rule::G4))
+        || (facts.keeps(Rule::R40) && outcasts(facts).contains(peer))
+        || (facts.offences.is_excluded(peer) && facts.keeps(Rule::G13))
 }
 
-/// R40: once rings stall and no peer can be blamed, an even attempt tries one half of the members,
-/// and the odd attempt after it the other half. A peer that sits out carries what it learnt.
-pub(super) fn sits_out(facts: Facts<'_>, attempt: u64, peer: &PeerId) -> bool {
-    let key = |k| order(Order::Ring, &facts.validator.run, &facts.series().parent, k, peer);
-    let failed = facts.slot.series.stalled as usize + facts.slot.conduct.failed_rings(facts.step);
-    failed >= STALLS && u64::from(key(attempt & !1).0[31] & 1) == attempt & 1
+/// The stopped rings of which no update is known.
+fn stopped_rings<'a>(facts: Facts<'a>) -> impl Iterator<Item = &'a StoppedRing> {
+    let stopped = facts.state.slot.disputes.rings();
+    stopped
+        .filter(move |(ring, _)| !facts.slot.has_update(facts.validator.quorum, ring))
+        .map(|(_, ring)| ring)
+}
+
+/// R35: the pairs that have no neighbouring positions any more in this epoch.
+fn parted(facts: Facts<'_>) -> BTreeSet<Pair> {
+    stopped_rings(facts).flat_map(StoppedRing::pairs).collect()
+}
+
+/// R40: the peers that have no position any more in this epoch: a voter that two rings count
+/// against, and a newcomer that one does. A pair of a voter and a newcomer counts against the
+/// newcomer alone, since its key is free.
+fn outcasts(facts: Facts<'_>) -> BTreeSet<PeerId> {
+    let mut counts: BTreeMap<PeerId, usize> = BTreeMap::new();
+    for ring in stopped_rings(facts) {
+        let mut parties: BTreeSet<PeerId> = ring.silent().collect();
+        for (a, b) in ring.pairs() {
+            let votes = |peer: &PeerId| facts.names_voter(peer);
+            let both = votes(&a) == votes(&b);
+            parties.extend([a, b].into_iter().filter(|peer| both || !votes(peer)));
+        }
+        for peer in parties {
+            *counts.entry(peer).or_default() += 1;
+        }
+    }
+    let most = |peer: &PeerId| if facts.names_voter(peer) { DISPUTES_MAX } else { 0 };
+    counts.into_iter().filter(|(peer, count)| *count > most(peer)).map(|(peer, _)| peer).collect()
 }
 
 /// G5, G7: the newcomers of a roster with these `voters`, among all that could have a position.
@@ -184,8 +207,8 @@ fn newcomers_max(facts: Facts<'_>, old: usize) -> usize {
 
 /// R35, R42: the pairs of these members that must not be neighbours: a link between them broke in
 /// this epoch, or one of the two says that none joins them.
-pub(super) fn apart(facts: Facts<'_>, ring: &[Member]) -> BTreeSet<(PeerId, PeerId)> {
-    let mut apart = facts.slot.broken.clone();
+pub(super) fn apart(facts: Facts<'_>, ring: &[Member]) -> BTreeSet<Pair> {
+    let mut apart = parted(facts);
     if !facts.keeps(Rule::R42) {
         return apart;
     }
@@ -374,8 +397,5 @@ pub(super) fn without_withholding(facts: Facts<'_>, heard: Vec<Heard>) -> Vec<He
 
 /// The peers that committed an offence in the open epoch (G13).
 pub(super) fn offenders(facts: Facts<'_>) -> BTreeSet<PeerId> {
-    let accused = facts.slot.conduct.accused().copied().collect::<BTreeSet<_>>();
-    let newcomer = |peer: &PeerId| !facts.names_voter(peer);
-    let suspects = accused.into_iter().chain(facts.slot.suspects()).filter(newcomer);
-    facts.slot.conduct.offenders().into_iter().chain(suspects).collect()
+    facts.slot.conduct.declined().copied().chain(outcasts(facts)).collect()
 }

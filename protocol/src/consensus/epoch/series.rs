@@ -30,8 +30,6 @@ pub(super) struct SeriesState {
     pub(super) gathering: Gathering,
     /// When every awaited peer was Ready, or the grace had passed; turns count from here.
     pub(super) turn_since: Option<Time>,
-    /// Rings that missed their deadline although no member was lost (R40).
-    pub(super) stalled: u32,
     /// The values that we have adopted, by update, with the peers that voted for them (R8).
     pub(super) adopted: BTreeMap<Digest, Adopted>,
     /// The peers that refuse everything in this series, since they have joined a Regroup of it
@@ -145,7 +143,6 @@ impl SeriesState {
             answered: BTreeMap::new(),
             gathering: Gathering::default(),
             turn_since: None,
-            stalled: 0,
             adopted: BTreeMap::new(),
             closed: BTreeSet::new(),
             replied: BTreeMap::new(),

@@ -13,6 +13,7 @@ use crate::message::{
 use super::ballot::Ballot;
 use super::chunks::FinishedChunks;
 use super::conduct::Conduct;
+use super::disputes::Disputes;
 use super::ground::Grounds;
 use super::missed_replies::MissedReplies;
 use super::series::{Adopted, SeriesState};
@@ -44,8 +45,8 @@ pub(super) struct Slot {
     /// Voters that another peer has reported as alive (G6).
     pub(super) reported_alive: BTreeSet<PeerId>,
     pub(super) failures: Failures,
-    /// Pairs whose link broke although both are alive (R35).
-    pub(super) broken: BTreeSet<(PeerId, PeerId)>,
+    /// The rings that stopped before their end (R35, R40).
+    pub(super) disputes: Disputes,
     pub(super) updates: StoredUpdates,
     pub(super) chunks: FinishedChunks,
     /// Receipts of decided values whose bytes nobody serves (R25).
@@ -120,7 +121,7 @@ impl Slot {
             missed_replies: MissedReplies::default(),
             reported_alive: BTreeSet::new(),
             failures: Failures::default(),
-            broken: BTreeSet::new(),
+            disputes: Disputes::default(),
             updates: StoredUpdates::default(),
             chunks: FinishedChunks::default(),
             unserved: BTreeSet::new(),
@@ -244,6 +245,15 @@ impl Slot {
         ballot.computed.or_else(adopted).or_else(voted).or(prepared)
     }
 
+    /// Whether a roster's update is known to exist: our own ring computed it, or more voters than
+    /// may lie say that they hold it.
+    pub(super) fn has_update(&self, rule: QuorumRule, digest: &Digest) -> bool {
+        let Some(ballot) = self.ballots.get(digest) else { return false };
+        let holders: BTreeSet<&PeerId> =
+            ballot.dones.keys().chain(ballot.prepared.keys()).collect();
+        ballot.computed.is_some() || holders.len() > rule.liars(self.series.voters.len())
+    }
+
     /// The finished chunks that a `Report` names; if there are too many, those of the latest rings.
     pub(super) fn finished(&self) -> Vec<Finished> {
         let mut all: Vec<Finished> = self.chunks.all().collect();
@@ -255,24 +265,6 @@ impl Slot {
 
     pub(super) fn oldest_ready(&self) -> Option<Time> {
         self.ready.values().map(|declared| declared.at).min()
-    }
-
-    /// The peers that were in every lost ring of this epoch and in none that ended. When one member
-    /// is silent, all members blame their neighbours at once, so the reports do not identify it.
-    pub(super) fn suspects(&self) -> BTreeSet<PeerId> {
-        let ring = |ballot: &Ballot| -> BTreeSet<PeerId> {
-            ballot.roster.iter().flat_map(|r| r.ring()).map(|member| member.peer).collect()
-        };
-        let all = || self.ballots.values();
-        let lost = all().filter(|ballot| ballot.is_ring_lost()).map(ring);
-        let lost = lost.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
-        let ended: BTreeSet<PeerId> =
-            all().filter(|b| !b.dones.is_empty()).flat_map(ring).collect();
-        lost.difference(&ended).copied().collect()
-    }
-
-    pub(super) fn any_ring_lost(&self) -> bool {
-        self.ballots.values().any(Ballot::is_ring_lost)
     }
 
     /// Whether we have accepted nothing in this epoch, and know of no vote in it.

@@ -75,7 +75,7 @@ impl<'a> Facts<'a> {
     }
 
     /// T_ring: three times what a ring needs at the slowest rate. It doubles with every other
-    /// deadline, so that both halves of the members get the same time (R40).
+    /// deadline.
     pub(super) fn ring_time_of(self, count: usize, rate: Option<u64>) -> Duration {
         let n = u64::try_from(count.max(1)).unwrap_or(u64::MAX);
         let rate = rate.unwrap_or(RATE_UNKNOWN);

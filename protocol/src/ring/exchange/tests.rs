@@ -147,6 +147,17 @@ fn weight(member: usize) -> u64 {
 /// A ring in which the next possible event is drawn at random, over streams that hold one item.
 /// Ends when no event is possible.
 fn run_ring(elements: usize, members: usize, codec: Codec, seed: u64) -> Vec<Node> {
+    run_ring_with(elements, members, codec, seed, None)
+}
+
+/// The same, with a member that sends nothing.
+fn run_ring_with(
+    elements: usize,
+    members: usize,
+    codec: Codec,
+    seed: u64,
+    silent: Option<usize>,
+) -> Vec<Node> {
     let mut rng = Rng::new(seed);
     let total = (0..members).map(weight).sum();
     let mut nodes: Vec<Node> = deltas(elements, members)
@@ -166,7 +177,7 @@ fn run_ring(elements: usize, members: usize, codec: Codec, seed: u64) -> Vec<Nod
         let moved = match rng.below(4) {
             0 => nodes[at].work(),
             1 => nodes[at].hash(),
-            2 if nodes[at].writing.is_some() && streams[next].is_none() => {
+            2 if silent != Some(at) && nodes[at].writing.is_some() && streams[next].is_none() => {
                 streams[next] = nodes[at].writing.take();
                 nodes[at].handle(Input::Sent, &[]);
                 true
@@ -398,9 +409,26 @@ fn r30_a_seal_is_checked_before_it_is_passed_on() {
     assert_eq!(fault(&[Input::Seal(none, seal)]), FrameFault::SealOfNoChunk);
 }
 
+/// Each member gets one hop more than the one before it, from the successor of the silent one on.
+#[test]
+fn r40_the_hops_that_came_show_which_member_sends_nothing() {
+    for (seed, members) in (2..=7).enumerate() {
+        for silent in 0..members {
+            let nodes = run_ring_with(5000, members, Codec::F32, seed as u64, Some(silent));
+            for (at, node) in nodes.iter().enumerate() {
+                let distance = (at + members - silent + members - 1) % members;
+                assert_eq!(node.state.hops(), distance, "{members}: {silent} silent, {at}");
+            }
+        }
+        let nodes = run_ring(1000, members, Codec::Int8, 1);
+        assert!(nodes.iter().all(|node| node.state.hops() == 2 * (members - 1)));
+    }
+}
+
 #[test]
 fn a_ring_of_one_needs_no_neighbour() {
     let nodes = run_ring(1000, 1, Codec::Int8, 1);
+    assert_eq!(nodes[0].state.hops(), 0);
     assert!(nodes[0].held && !nodes[0].state.is_due());
     let mut bytes = vec![0; Codec::Int8.encoded_bytes(1000)];
     Codec::Int8.encode(&deltas(1000, 1)[0], &mut bytes).unwrap();

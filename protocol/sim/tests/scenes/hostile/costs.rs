@@ -104,6 +104,22 @@ pub(super) fn who_never_sends_is_remembered() -> Played {
     Ok(())
 }
 
+/// R40: two of nine accept rosters and never send. Their rings show where each stands still, so the
+/// first epoch needs at most four more, and the others keep their positions.
+#[test]
+pub(super) fn two_that_never_send_cost_few_rings() -> Played {
+    let (mut world, all) = founded(9, 0, None)?;
+    let (honest, silent) = all.split_at(7);
+    let before = world.report.of(Count::Attempts);
+    silent.iter().for_each(|host| world.send_in_rings(*host, Sends::Never));
+    reach(&mut world, honest, 2)?;
+    let link = commit(&world, honest[0], 2);
+    let placed = honest.iter().filter(|host| weight(&world, &link, **host).unwrap_or(0) > 0);
+    let (placed, failed) = (placed.count(), world.report.of(Count::Attempts) - before);
+    assert!(placed >= 5 && failed <= 4, "{placed} of 7 have a position after {failed} attempts");
+    Ok(())
+}
+
 /// G14: a majority of five has voted, but `c` and `d` heard of `x`'s vote only. `x` lies and claims
 /// that it has not voted. They take no other value, and what was decided stays.
 #[test]

@@ -8,6 +8,11 @@ fn r32_is_missed() {
 }
 
 #[test]
+fn r40_is_missed() {
+    missed(Rule::R40, costs::two_that_never_send_cost_few_rings);
+}
+
+#[test]
 fn g1_is_missed() {
     missed(Rule::G1, guests::who_asks_for_the_next_attempt_stops_no_three);
 }

@@ -1,0 +1,195 @@
+//! Where a ring stood still, and which members that counts against (R35, R40).
+//!
+//! In a ring of n every member receives 2(n − 1) hops, each of which brings one chunk, and sends hop
+//! h + 1 once it has received hop h. A member of a ring that stopped says how many hops r have come
+//! whole. So the member at position i could send r_i + 1, of which r_(i+1) have arrived; the *gap*
+//! of this link is r_i + 1 − r_(i+1), and the gaps of a ring sum to n. Once nothing moves, the gap of
+//! a link is 0 if it works and both its ends are honest. If all links are slow alike, each is 1.
+//!
+//! So a gap of two or more is a *dispute*: the link does not work, or one of its ends lies. Of one
+//! failed computation two players are set apart, of whom one is bad (Hirt, Maurer, Przydatek 2000).
+//! A pair that is in dispute has no neighbouring positions any more in this epoch, and a peer that
+//! is in dispute in two rings has no position. So f liars end at most 2f rings of an epoch, and cost
+//! at most f honest peers their position.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::id::{Digest, PeerId};
+
+use super::seats::pair;
+
+/// Two peers, the lesser one first.
+pub(super) type Pair = (PeerId, PeerId);
+
+/// The least gap that shows more than that all links are equally slow.
+const GAP_MIN: u32 = 2;
+
+/// Rings that are remembered: more than an epoch has before its waits are long.
+const RINGS_MAX: usize = 64;
+
+/// The rings of the open epoch that stopped before their end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Disputes(BTreeMap<Digest, StoppedRing>);
+
+/// A ring that stopped, and what its members say of it.
+#[derive(Clone, Debug)]
+pub(super) struct StoppedRing {
+    members: Vec<PeerId>,
+    reports: BTreeMap<PeerId, Halt>,
+}
+
+/// How a member's ring stopped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Halt {
+    /// The neighbour whose connection failed, if that was the reason.
+    pub(super) lost: Option<PeerId>,
+    /// Hops whose chunk has arrived whole.
+    pub(super) hops: u32,
+}
+
+impl Disputes {
+    /// Notes what a member of a ring says. Only its first word about a ring counts.
+    pub(super) fn note(&mut self, ring: Digest, members: &[PeerId], from: PeerId, halt: Halt) {
+        if self.0.len() >= RINGS_MAX && !self.0.contains_key(&ring) {
+            return;
+        }
+        let new = || StoppedRing { members: members.to_vec(), reports: BTreeMap::new() };
+        self.0.entry(ring).or_insert_with(new).reports.entry(from).or_insert(halt);
+    }
+
+    /// All rings that stopped, each with the digest of its roster.
+    pub(super) fn rings(&self) -> impl Iterator<Item = (&Digest, &StoppedRing)> {
+        self.0.iter()
+    }
+
+    /// Whether a member has said that this ring of its stopped.
+    pub(super) fn has_stopped(&self, ring: &Digest, who: &PeerId) -> bool {
+        self.0.get(ring).is_some_and(|ring| ring.reports.contains_key(who))
+    }
+}
+
+impl StoppedRing {
+    /// The pairs that are in dispute: those whose connection failed, else that with the largest gap.
+    pub(super) fn pairs(&self) -> BTreeSet<Pair> {
+        let failed = self.reports.iter().filter_map(|(from, halt)| Some((*from, halt.lost?)));
+        let failed: BTreeSet<Pair> = failed
+            .filter(|(from, lost)| self.has_failed(from, lost))
+            .map(|(from, lost)| pair(from, lost))
+            .collect();
+        if failed.is_empty() { self.widest().into_iter().collect() } else { failed }
+    }
+
+    /// Whether a failed connection says something of its two ends. A member that has stopped closes
+    /// its connections, so it must say the same, or nothing.
+    fn has_failed(&self, from: &PeerId, lost: &PeerId) -> bool {
+        self.reports.get(lost).is_none_or(|halt| halt.lost == Some(*from))
+    }
+
+    /// The link with the largest gap; of equal ones the first in ring order.
+    fn widest(&self) -> Option<Pair> {
+        let count = self.members.len();
+        let all_hops = u32::try_from(2 * count.saturating_sub(1)).unwrap_or(u32::MAX);
+        let hops =
+            |at: usize| self.reports.get(self.members.get(at % count)?).map(|halt| halt.hops);
+        let gap = |at: &usize| {
+            let (sent, arrived) = (hops(*at)?.saturating_add(1).min(all_hops), hops(at + 1)?);
+            Some(sent.saturating_sub(arrived)).filter(|gap| *gap >= GAP_MIN)
+        };
+        let widest = (0..count).rev().filter(|at| gap(at).is_some()).max_by_key(gap)?;
+        Some(pair(self.members[widest], self.members[(widest + 1) % count]))
+    }
+
+    /// The members that say nothing, where half of all have spoken and show no dispute.
+    pub(super) fn silent(&self) -> impl Iterator<Item = PeerId> {
+        let speak = 2 * self.reports.len() >= self.members.len() && self.pairs().is_empty();
+        let silent = self.members.iter().filter(|peer| !self.reports.contains_key(peer));
+        silent.filter(move |_| speak).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(n: u8) -> PeerId {
+        PeerId([n; 32])
+    }
+
+    /// A ring whose members received so many hops before all of it stood still.
+    fn stopped(hops: &[u32]) -> StoppedRing {
+        let members: Vec<PeerId> = (0..).take(hops.len()).map(peer).collect();
+        let halts = hops.iter().map(|hops| Halt { lost: None, hops: *hops });
+        StoppedRing { reports: members.iter().copied().zip(halts).collect(), members }
+    }
+
+    /// What the members of a ring of `count` receive if those in `silent` send nothing after `hop`.
+    fn held_up(count: usize, silent: &[usize], hop: u32) -> Vec<u32> {
+        let mut hops = vec![0; count];
+        for _ in 0..4 * count {
+            for at in 0..count {
+                let before = (at + count - 1) % count;
+                let sent = hops[before] + 1;
+                let sent = if silent.contains(&before) { sent.min(hop) } else { sent };
+                hops[at] = sent.min(2 * (count as u32 - 1));
+            }
+        }
+        hops
+    }
+
+    #[test]
+    fn r40_the_widest_gap_is_beside_the_member_that_does_not_send() {
+        for count in 2..=16_usize {
+            for silent in 0..count {
+                for hop in 0..count.saturating_sub(2) as u32 + 1 {
+                    let ring = stopped(&held_up(count, &[silent], hop));
+                    let after = (silent + 1) % count;
+                    let both = pair(peer(silent as u8), peer(after as u8));
+                    assert_eq!(ring.widest(), Some(both), "{count}, {silent} from hop {hop}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn r40_of_two_that_do_not_send_one_pair_at_a_time_is_in_dispute() {
+        let ring = stopped(&held_up(9, &[1, 4], 0));
+        assert_eq!(ring.pairs(), BTreeSet::from([(peer(1), peer(2))]));
+        assert_eq!(ring.silent().count(), 0);
+    }
+
+    #[test]
+    fn r40_links_that_are_slow_alike_are_in_no_dispute() {
+        assert_eq!(stopped(&[3; 7]).pairs(), BTreeSet::new());
+        assert_eq!(stopped(&[0; 2]).pairs(), BTreeSet::new());
+    }
+
+    #[test]
+    fn r40_a_member_that_denies_what_it_received_is_in_the_dispute() {
+        let mut hops = held_up(6, &[2], 1);
+        hops[2] = 0;
+        assert_eq!(stopped(&hops).widest(), Some((peer(1), peer(2))));
+        let mut hops = held_up(6, &[2], 1);
+        hops[2] = 99;
+        assert_eq!(stopped(&hops).widest(), Some((peer(2), peer(3))));
+    }
+
+    #[test]
+    fn r40_a_member_that_says_nothing_counts_alone() {
+        let mut ring = stopped(&held_up(6, &[2], 1));
+        ring.reports.remove(&peer(2));
+        assert_eq!((ring.pairs(), ring.silent().collect()), (BTreeSet::new(), vec![peer(2)]));
+        ring.reports.retain(|from, _| *from == peer(0));
+        assert_eq!(ring.silent().count(), 0, "too few have spoken");
+    }
+
+    #[test]
+    fn r35_a_failed_connection_counts_unless_its_end_had_stopped() {
+        let mut ring = stopped(&[0; 4]);
+        ring.reports.insert(peer(1), Halt { lost: Some(peer(2)), hops: 0 });
+        assert_eq!(ring.pairs(), BTreeSet::new(), "2 had stopped, and closed it");
+        ring.reports.insert(peer(2), Halt { lost: Some(peer(1)), hops: 0 });
+        assert_eq!(ring.pairs(), BTreeSet::from([(peer(1), peer(2))]), "both say so");
+        ring.reports.remove(&peer(2));
+        assert_eq!(ring.pairs(), BTreeSet::from([(peer(1), peer(2))]), "2 says nothing");
+    }
+}
