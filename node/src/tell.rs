@@ -10,6 +10,8 @@ mod forks;
 mod membership;
 mod meter;
 mod reason;
+mod sample;
+mod times;
 mod waiting;
 mod work;
 
@@ -19,9 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use intellect_protocol::base::id::PeerId;
+use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::machine::event::{Committed, Event};
 use intellect_protocol::machine::table::{PeerRecord, PeerTable};
+use intellect_protocol::manifest::Run;
 use intellect_protocol::message::{Head, Receipt};
 use intellect_protocol::peer;
 
@@ -34,6 +37,8 @@ use arrivals::Here;
 use events::Sink;
 use forks::Forks;
 use meter::OpenLine;
+use sample::Sampler;
+use times::Marks;
 use waiting::Waiting;
 use work::{Contributed, Trained};
 
@@ -66,6 +71,17 @@ pub(crate) struct Means {
     pub(crate) micro_batch: u64,
 }
 
+/// The place of this node in a ring.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) roster: Digest,
+    /// From 0.
+    pub(crate) position: usize,
+    pub(crate) of: usize,
+    /// The member to which it sends.
+    pub(crate) to: PeerId,
+}
+
 /// Prints sentences, writes events, and counts what both need.
 #[derive(Clone)]
 pub(crate) struct Console {
@@ -79,6 +95,10 @@ pub(crate) struct Console {
     folder: String,
     means: Means,
     epoch: u64,
+    marks: Marks,
+    sampler: Sampler,
+    /// Where this node stands in the ring that it opened last.
+    seat: Option<Seat>,
     ready_at: Option<Instant>,
     loss: Option<f64>,
     tokens: u64,
@@ -104,6 +124,9 @@ impl Console {
             folder: String::new(),
             means: Means::default(),
             epoch: 0,
+            marks: Marks::new(Instant::now()),
+            sampler: Sampler::new(Instant::now()),
+            seat: None,
             ready_at: None,
             loss: None,
             tokens: 0,
@@ -146,6 +169,7 @@ impl Console {
     pub(crate) fn started(&mut self, newest: &Snapshot, means: Means, start: Start) {
         let header = newest.table.header();
         self.epoch = header.epoch;
+        self.marks = Marks::new(Instant::now());
         self.means = means.clone();
         if header.epoch > 0 {
             let state = newest.table.state();
@@ -213,13 +237,29 @@ impl Console {
 
     /// Counts an inner step. A long epoch gets a sentence about its steps every few seconds.
     pub(crate) fn step(&mut self, loss: f64, tokens: u64) {
+        self.sampler.step(Instant::now(), self.epoch + 1, loss, tokens);
         if let Some(sentence) = self.trained.step(self.epoch + 1, loss, tokens) {
             self.say(&sentence);
         }
     }
 
+    /// Whether a sample for the picture is due, which the caller then takes.
+    pub(crate) fn is_sample_due(&mut self, now: Instant) -> bool {
+        self.sampler.is_due(now)
+    }
+
+    /// Gives the picture what no event says; `silence` is the time since the last heartbeat of another peer.
+    pub(crate) fn sample(&self, now: Instant, run: &Run, silence: Option<Duration>) {
+        let gauge = self.sampler.gauge(now, run.epoch, run.members.minority_grace, silence);
+        if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
+            stage.measure(gauge);
+        }
+    }
+
     pub(crate) fn ready(&mut self, epoch: u64, tokens: u64, loss: f64, norm: f32) {
-        self.ready_at = Some(Instant::now());
+        let now = Instant::now();
+        self.marks.ready(now);
+        self.ready_at = Some(now);
         self.loss = Some(loss);
         self.tokens = tokens;
         (self.sent_bytes, self.received_bytes) = (0, 0);
@@ -238,16 +278,31 @@ impl Console {
         self.emit(Some(epoch), events::Event::Aborted { attempt: 0, phase, reason });
     }
 
-    pub(crate) fn ring_opened(&self) {
-        tracing::debug!("ring opened");
+    pub(crate) fn ring_opened(&mut self, seat: Seat) {
+        self.seat = Some(seat);
     }
 
-    pub(crate) fn ring(&mut self, sent: u64, received: u64) {
+    /// A ring has computed its update.
+    pub(crate) fn ring(&mut self, roster: Digest, sent: u64, received: u64, took: Duration) {
         self.sent_bytes += sent;
         self.received_bytes += received;
+        self.marks.held(Instant::now());
+        let Some(seat) = self.seat.clone().filter(|seat| seat.roster == roster) else { return };
+        let event = events::Event::Ring {
+            roster: roster.into(),
+            position: seat.position as u64 + 1,
+            of: seat.of as u64,
+            to: seat.to.into(),
+            took_ms: times::ms(took),
+            sent_bytes: sent,
+            received_bytes: received,
+        };
+        self.emit(Some(self.epoch + 1), event);
     }
 
+    /// The epoch is decided, and its update is being applied.
     pub(crate) fn applied(&mut self, spent: bool) {
+        self.marks.decided(Instant::now());
         self.spent = spent;
     }
 
@@ -278,6 +333,7 @@ impl Console {
         let ranked = committed.receipt.members.iter().filter(|m| m.weight > 0);
         let sync = self.ready_at.take().map_or(Duration::ZERO, |at| at.elapsed());
         self.epoch = head.epoch;
+        let times = self.marks.end(Instant::now());
         if self.spent {
             self.contributed.epochs += 1;
             self.contributed.tokens += self.tokens;
@@ -301,10 +357,11 @@ impl Console {
             update: committed.receipt.update.into(),
             tokens: head.tokens,
             loss,
-            sync_ms: u64::try_from(sync.as_millis()).unwrap_or(u64::MAX),
+            sync_ms: times::ms(sync),
             sent_bytes: self.sent_bytes,
             received_bytes: self.received_bytes,
             forkable_since: committed.forkable_since,
+            times,
         };
         self.emit(Some(head.epoch), event);
         (self.sent_bytes, self.received_bytes) = (0, 0);
@@ -349,6 +406,7 @@ fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
 impl Console {
     fn caught_up(&mut self, head: Head) {
         self.epoch = head.epoch;
+        self.marks = Marks::new(Instant::now());
         self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
         let event = events::Event::CaughtUp { state: head.state.into() };
         self.emit(Some(head.epoch), event);
@@ -384,6 +442,7 @@ impl Console {
                 ));
             }
             Event::Roster { epoch, attempt, members, adopt, kept } => {
+                self.marks.roster(Instant::now());
                 let (members, adopt) = (names(members), adopt.map(Into::into));
                 let kept_chunks = kept as u64;
                 let event = events::Event::Roster { attempt, members, adopt, kept_chunks };

@@ -220,9 +220,13 @@ async fn measures(State(shown): State<Shown>) -> Response {
 async fn health(State(shown): State<Shown>) -> Response {
     let picture = Arc::clone(&shown.seen.picture.borrow());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let silent = now.saturating_sub(Duration::from_millis(picture.now_ms));
-    if picture.source.live && silent > SILENCE_MAX {
-        let text = format!("no event for {} s\n", silent.as_secs());
+    // A running node knows more than its events: a heartbeat or a step is a sign too.
+    let (last, patience) = picture.life.map_or((picture.now_ms, SILENCE_MAX), |life| {
+        (life.heard_ms, Duration::from_millis(life.grace_ms).max(SILENCE_MIN))
+    });
+    let silent = now.saturating_sub(Duration::from_millis(last));
+    if picture.source.live && silent > patience {
+        let text = format!("no sign of life for {} s\n", silent.as_secs());
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     }
     "ok\n".into_response()
@@ -326,6 +330,8 @@ const ALIVE: Duration = Duration::from_secs(15);
 const PICTURE_EVERY: Duration = Duration::from_millis(500);
 /// A live node that is well writes an event of an epoch more often than this.
 const SILENCE_MAX: Duration = Duration::from_secs(180);
+/// A step of a large model may take as long.
+const SILENCE_MIN: Duration = Duration::from_secs(30);
 /// Rows of an answer that names no number.
 const POINTS: usize = 1_000;
 

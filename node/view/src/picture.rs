@@ -5,6 +5,7 @@
 //! peers committed. Every collection has a bound, so a picture stays small however long the file is.
 
 mod agreement;
+pub mod gauge;
 pub(crate) mod notice;
 mod pace;
 
@@ -12,8 +13,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
-use crate::record::{Commit, Event, Record, Text};
+use crate::record::{Commit, Event, Member, Record, Ring, Text};
 use agreement::Agreement;
+use gauge::{Gauge, Training};
 use notice::notice;
 use pace::Pace;
 
@@ -29,8 +31,14 @@ pub struct Picture {
     pub(crate) open: Open,
     /// The last ring that decided, in its order.
     pub(crate) ring: Vec<Seat>,
+    /// The last ring of this node: its own two edges.
+    pub(crate) own_ring: Option<Ring>,
     pub(crate) peers: BTreeMap<Text, Peer>,
     pub(crate) pace: Pace,
+    /// The steps of the open epoch; only a running node knows them.
+    pub(crate) training: Option<Training>,
+    /// Signs of life; only a running node knows them.
+    pub(crate) life: Option<gauge::Life>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) fetch: Option<Fetch>,
     pub(crate) held_out: Option<HeldOut>,
@@ -69,6 +77,8 @@ pub(crate) struct Node {
     pub(crate) addresses: Vec<Text>,
     /// The last step on the way between this node and others, with its error if it failed.
     pub(crate) path: Option<(Text, Option<Text>)>,
+    /// How others reach it, in a word.
+    pub(crate) reachability: Option<Text>,
 }
 
 /// The last epoch that this node committed.
@@ -96,10 +106,26 @@ pub(crate) struct Times {
     pub(crate) wait: Option<u64>,
     /// From the first roster to the one that decided: attempts without a decision.
     pub(crate) retry: Option<u64>,
-    /// From that roster to the commit: ring, votes and outer step.
+    /// From that roster to the update; to the commit, if the node did not tell them apart.
     pub(crate) ring: Option<u64>,
+    /// From the update to its certificate.
+    pub(crate) vote: Option<u64>,
+    /// From the certificate to the state.
+    pub(crate) apply: Option<u64>,
     /// From Ready to the commit, as the node measured it.
     pub(crate) sync: u64,
+}
+
+impl Times {
+    /// Takes what the node measured by its own clock, if it did.
+    fn measured(&mut self, commit: &Commit) {
+        let Some(ring) = commit.ring_ms else { return };
+        // The node's ring begins with the first roster, and contains the attempts without a decision.
+        let retry = self.retry.unwrap_or_default().min(ring);
+        (self.train, self.wait) = (commit.train_ms, commit.wait_ready_ms);
+        (self.retry, self.ring) = (Some(retry), Some(ring - retry));
+        (self.vote, self.apply) = (commit.vote_ms, commit.apply_ms);
+    }
 }
 
 /// The epoch that is under way at this node.
@@ -152,6 +178,17 @@ pub(crate) struct Peer {
     pub(crate) last_epoch: u64,
     /// The last loss that it wrote itself, where its file is read too.
     pub(crate) loss: Option<f64>,
+    /// The phase of its newest heartbeat.
+    pub(crate) phase: Option<Text>,
+    /// The epoch of its head.
+    pub(crate) head: Option<u64>,
+    /// Tokens of its frozen work; 0 while it has none.
+    pub(crate) ready: Option<u64>,
+    pub(crate) rtt_ms: Option<u64>,
+    /// Bytes a second that it sent in its last ring.
+    pub(crate) send_rate: Option<u64>,
+    /// `direct` or `relayed`.
+    pub(crate) link: Option<Text>,
 }
 
 /// Why the node does not get on, in its own words.
@@ -231,6 +268,15 @@ impl Picture {
         }
     }
 
+    /// Notes what a running node measures between two records.
+    pub fn measure(&mut self, gauge: Gauge) {
+        self.now_ms = self.now_ms.max(gauge.t_ms);
+        self.life = Some(gauge.life);
+        if self.open.phase == Phase::Training {
+            self.training = gauge.training;
+        }
+    }
+
     /// Notes where the records come from.
     pub fn note(&mut self, source: Source) {
         self.source = source;
@@ -279,6 +325,9 @@ impl Picture {
             Event::Listening { addresses } => {
                 self.node.addresses = addresses.0.iter().take(ADDRESSES_MAX).cloned().collect();
             }
+            Event::Reachability { state } => self.node.reachability = Some(state.clone()),
+            Event::Member(member) => self.member(member),
+            Event::Ring(ring) => self.own_ring = Some(Ring::clone(ring)),
             Event::Path { step, error, .. } => self.node.path = Some((step.clone(), error.clone())),
             Event::Waiting { reason, cure } => {
                 self.waiting = Some(Waiting { reason: reason.clone(), cure: cure.clone(), t_ms });
@@ -290,6 +339,7 @@ impl Picture {
             Event::PeerLost { who, cause } => {
                 let peer = self.peer(who);
                 (peer.here, peer.cause) = (Some(false), Some(cause.clone()));
+                (peer.phase, peer.link, peer.rtt_ms) = (None, None, None);
             }
             Event::Manifest { name, organiser } => {
                 self.run.name = Some(name.clone());
@@ -311,6 +361,7 @@ impl Picture {
             Event::Ready { .. } => {
                 self.open.epoch = epoch.unwrap_or(self.open.epoch);
                 self.open.ready_ms = Some(t_ms);
+                self.training = None;
                 self.phase(Phase::Ready, t_ms);
             }
             Event::Roster { attempt, members } => {
@@ -367,13 +418,16 @@ impl Picture {
         let between =
             |from: Option<u64>, to: Option<u64>| Some(since(from)?.saturating_sub(since(to)?));
         let (first, last) = (open.roster_ms.map(|(f, _)| f), open.roster_ms.map(|(_, l)| l));
-        let times = Times {
+        let mut times = Times {
             train: between(open.began_ms, open.ready_ms),
             wait: between(open.ready_ms, first),
             retry: between(first, last),
             ring: since(last),
+            vote: None,
+            apply: None,
             sync: commit.sync_ms,
         };
+        times.measured(commit);
         self.head = Head {
             epoch,
             tokens: commit.tokens,
@@ -404,8 +458,20 @@ impl Picture {
         self.begin(epoch.saturating_add(1), t_ms);
     }
 
+    fn member(&mut self, member: &Member) {
+        let own = self.node.peer.as_ref() == Some(&member.who);
+        if own {
+            return;
+        }
+        let peer = self.peer(&member.who);
+        peer.here = Some(true);
+        (peer.phase, peer.head) = (Some(member.phase.clone()), Some(member.head));
+        (peer.ready, peer.rtt_ms) = (Some(member.ready), member.rtt_ms);
+        (peer.send_rate, peer.link) = (member.send_rate, member.link.clone());
+    }
+
     fn begin(&mut self, epoch: u64, t_ms: u64) {
-        (self.waiting, self.fetch) = (None, None);
+        (self.waiting, self.fetch, self.training) = (None, None, None);
         self.open = Open { epoch, phase: Phase::Training, since_ms: t_ms, ..Open::default() };
         self.open.began_ms = Some(t_ms);
     }
