@@ -37,6 +37,8 @@ use intellect_protocol::{
     consensus::{epoch, sync},
     peer,
 };
+use intellect_view::picture::Source;
+use intellect_view::stage::Stage;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +52,8 @@ use crate::name::PeerName;
 use crate::net::address::Address;
 use crate::net::{self, Net};
 use crate::os::{self, Interrupts};
+use crate::page::Page;
+use crate::readers::Readers;
 use crate::store::{Begun, Store};
 use crate::tell::events::Sink;
 use crate::tell::{Console, Means};
@@ -61,22 +65,36 @@ use recover::{Recovery, Rules};
 use remember::{Earlier, known_peers, listen, remember};
 
 /// Runs a node until it is done, or ends with the error that stops it.
-pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
+pub(crate) fn run(
+    local: &Local,
+    home: &Home,
+    events: Option<File>,
+    page: Option<Page>,
+) -> Result<(), EnterError> {
     let runtime = os::runtime().map_err(EnterError::Runtime)?;
-    let result = runtime.block_on(enter(local, home, events));
+    let result = runtime.block_on(enter(local, home, events, page));
     // Nobody waits for the jobs that still run.
     runtime.shutdown_background();
     result
 }
 
-async fn enter(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
+async fn enter(
+    local: &Local,
+    home: &Home,
+    events: Option<File>,
+    page: Option<Page>,
+) -> Result<(), EnterError> {
     let interrupts = Interrupts::new().map_err(EnterError::Runtime)?;
-    let sink = Sink::new(events, PeerName::from(home.identity.peer()));
+    let (stage, seen) = Stage::new(Source { live: true, ..Source::default() });
+    let sink = Sink::new(events, PeerName::from(home.identity.peer())).staged(stage);
     let mut console = Console::new(sink, local.voice, local.data_dir.clone());
+    let readers = Readers::start(local, page, &seen, &console);
     let stop = CancellationToken::new();
     let result = join(local, home, &mut console, interrupts, &stop).await;
     stop.cancel();
     console.stopped(u8::from(result.is_err()));
+    drop(readers);
+    console.take_lines_away();
     result
 }
 

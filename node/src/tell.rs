@@ -11,11 +11,11 @@ mod membership;
 mod meter;
 mod reason;
 mod sample;
+pub(crate) mod screen;
 mod times;
 mod waiting;
 mod work;
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +27,7 @@ use intellect_protocol::machine::table::{PeerRecord, PeerTable};
 use intellect_protocol::manifest::Run;
 use intellect_protocol::message::{Head, Receipt};
 use intellect_protocol::peer;
+use intellect_view::stage::Seen;
 
 use crate::config::Voice;
 use crate::figures::{self, number_of};
@@ -36,7 +37,6 @@ use crate::worker::Snapshot;
 use arrivals::Here;
 use events::Sink;
 use forks::Forks;
-use meter::OpenLine;
 use sample::Sampler;
 use times::Marks;
 use waiting::Waiting;
@@ -87,7 +87,6 @@ pub(crate) struct Seat {
 pub(crate) struct Console {
     sink: Arc<Mutex<Sink>>,
     voice: Voice,
-    line: OpenLine,
     /// Whether it was reported that standard output is closed.
     unread: Arc<AtomicBool>,
     data_dir: PathBuf,
@@ -118,7 +117,6 @@ impl Console {
         Self {
             sink: Arc::new(Mutex::new(sink)),
             voice,
-            line: OpenLine::default(),
             unread: Arc::default(),
             data_dir,
             folder: String::new(),
@@ -149,10 +147,10 @@ impl Console {
 
     pub(crate) fn say(&self, sentence: &str) {
         if self.voice == Voice::Sentences {
-            let said = writeln!(std::io::stdout(), "{}{sentence}", meter::clear(&self.line));
+            let said = screen::say(sentence);
             if said.is_err() && !self.unread.swap(true, Ordering::Relaxed) {
                 // Standard error may be closed too; the run goes on.
-                let _ = writeln!(std::io::stderr(), "{UNREAD}");
+                let _ = screen::warn(format!("{UNREAD}\n").as_bytes());
             }
         }
     }
@@ -160,8 +158,7 @@ impl Console {
     /// Prints a sentence that the next one replaces, on a terminal.
     pub(crate) fn say_over(&self, sentence: &str) {
         if self.voice == Voice::Sentences {
-            let mut out = std::io::stdout().lock();
-            let _ = write!(out, "\r\x1b[K{sentence}").and_then(|()| out.flush());
+            screen::say_over(sentence);
         }
     }
 
@@ -189,12 +186,30 @@ impl Console {
         self.emit((header.epoch > 0).then_some(header.epoch), event);
     }
 
+    /// Lets readers see what was reported, and draws the lines where they can be drawn.
+    pub(crate) fn publish(&self, seen: &Seen) {
+        if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
+            stage.publish();
+        }
+        if self.voice == Voice::Sentences && screen::can_draw() {
+            let columns = screen::columns().saturating_sub(1);
+            let lines = intellect_view::lines::lines(&seen.picture.borrow(), columns);
+            screen::live(lines.into());
+        }
+    }
+
+    /// Takes the lines away, for the end.
+    pub(crate) fn take_lines_away(&self) {
+        screen::live(Vec::new());
+    }
+
     /// One line in the events file.
     pub(crate) fn emit(&self, epoch: Option<u64>, event: events::Event) {
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = sink.emit(epoch, event) {
             // Only the first failure is an error; every later event is tried again.
-            let _ = writeln!(std::io::stderr(), "warning: events are not written: {error}");
+            let warning = format!("warning: events are not written: {error}\n");
+            let _ = screen::warn(warning.as_bytes());
         }
     }
 
