@@ -26,7 +26,7 @@ use access::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use device::DeviceArgs;
 use number::{bytes, file_bytes, from_one, peers};
-use page::PageArgs;
+use page::ShowArgs;
 use replay::ReplayArgs;
 use status::StatusArgs;
 
@@ -162,11 +162,8 @@ pub(crate) struct RunArgs {
     /// module [default: this program's own warnings]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<String>,
-    /// Print only what goes wrong, and no progress
-    #[arg(long)]
-    pub(crate) quiet: bool,
     #[command(flatten)]
-    pub(crate) page: PageArgs,
+    pub(crate) show: ShowArgs,
     #[command(flatten)]
     pub(crate) part: PartArgs,
 }

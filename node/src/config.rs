@@ -200,8 +200,8 @@ impl Local {
             epochs: args.epochs,
             follow: args.follow.as_deref().map(parse_digest).transpose()?,
             log: args.log,
-            voice: if args.quiet { Voice::Quiet } else { Voice::Sentences },
-            page: args.page,
+            voice: if args.show.quiet { Voice::Quiet } else { Voice::Sentences },
+            page: args.show.page,
             part: args.part,
         };
         // This check comes last, so that it hides no other mistake. Where the folder is used, an error reports that it

@@ -154,7 +154,7 @@ fn log_to_stderr(asked: Option<&str>) {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal() && !has_no_color())
-        .with_writer(|| tell::screen::Log)
+        .with_writer(|| tell::screen::StandardError)
         // Otherwise a closed terminal would make it panic.
         .log_internal_errors(false)
         .try_init();

@@ -38,9 +38,8 @@ impl Readers {
                 Some(socket)
             }
             Err(error) => {
-                console.say(&format!(
-                    "`status` cannot ask this node: its socket is refused ({error})"
-                ));
+                console
+                    .say(&format!("status cannot ask this node: its socket is refused ({error})"));
                 None
             }
         };

@@ -27,7 +27,9 @@ use intellect_protocol::machine::table::{PeerRecord, PeerTable};
 use intellect_protocol::manifest::Run;
 use intellect_protocol::message::{Head, Receipt};
 use intellect_protocol::peer;
-use intellect_view::stage::Seen;
+use intellect_view::lines;
+use intellect_view::picture::Source;
+use intellect_view::stage::{Seen, Stage};
 
 use crate::config::Voice;
 use crate::figures::{self, number_of};
@@ -37,13 +39,13 @@ use crate::worker::Snapshot;
 use arrivals::Here;
 use events::Sink;
 use forks::Forks;
-use sample::Sampler;
-use times::Marks;
+use times::{Marks, Timing};
 use waiting::Waiting;
 use work::{Contributed, Trained};
 
 pub(crate) use meter::{Meter, Progress};
 pub(crate) use reason::Reason;
+pub(crate) use times::Seat;
 
 /// Printed once, on standard error.
 const UNREAD: &str = "warning: standard output is closed; the node goes on without it (Ctrl-C, or \
@@ -71,17 +73,6 @@ pub(crate) struct Means {
     pub(crate) micro_batch: u64,
 }
 
-/// The place of this node in a ring.
-#[derive(Clone, Debug)]
-pub(crate) struct Seat {
-    pub(crate) roster: Digest,
-    /// From 0.
-    pub(crate) position: usize,
-    pub(crate) of: usize,
-    /// The member to which it sends.
-    pub(crate) to: PeerId,
-}
-
 /// Prints sentences, writes events, and counts what both need.
 #[derive(Clone)]
 pub(crate) struct Console {
@@ -94,10 +85,7 @@ pub(crate) struct Console {
     folder: String,
     means: Means,
     epoch: u64,
-    marks: Marks,
-    sampler: Sampler,
-    /// Where this node stands in the ring that it opened last.
-    seat: Option<Seat>,
+    timing: Timing,
     ready_at: Option<Instant>,
     loss: Option<f64>,
     tokens: u64,
@@ -122,9 +110,7 @@ impl Console {
             folder: String::new(),
             means: Means::default(),
             epoch: 0,
-            marks: Marks::new(Instant::now()),
-            sampler: Sampler::new(Instant::now()),
-            seat: None,
+            timing: Timing::new(Instant::now()),
             ready_at: None,
             loss: None,
             tokens: 0,
@@ -138,6 +124,12 @@ impl Console {
             forks: Forks::default(),
             asleep: None,
         }
+    }
+
+    /// The same, with a picture of all that is reported, for those who look at the node.
+    pub(crate) fn shown(sink: Sink, voice: Voice, data_dir: PathBuf) -> (Self, Seen) {
+        let (stage, seen) = Stage::new(Source { live: true, ..Source::default() });
+        (Self::new(sink.staged(stage), voice, data_dir), seen)
     }
 
     pub(crate) fn set_run(&mut self, run: intellect_protocol::base::id::RunId) {
@@ -166,7 +158,7 @@ impl Console {
     pub(crate) fn started(&mut self, newest: &Snapshot, means: Means, start: Start) {
         let header = newest.table.header();
         self.epoch = header.epoch;
-        self.marks = Marks::new(Instant::now());
+        self.timing.marks = Marks::new(Instant::now());
         self.means = means.clone();
         if header.epoch > 0 {
             let state = newest.table.state();
@@ -193,7 +185,7 @@ impl Console {
         }
         if self.voice == Voice::Sentences && screen::can_draw() {
             let columns = screen::columns().saturating_sub(1);
-            let lines = intellect_view::lines::lines(&seen.picture.borrow(), columns);
+            let lines = lines::lines(&seen.picture.borrow(), columns);
             screen::live(lines.into());
         }
     }
@@ -252,7 +244,7 @@ impl Console {
 
     /// Counts an inner step. A long epoch gets a sentence about its steps every few seconds.
     pub(crate) fn step(&mut self, loss: f64, tokens: u64) {
-        self.sampler.step(Instant::now(), self.epoch + 1, loss, tokens);
+        self.timing.sampler.step(Instant::now(), self.epoch + 1, loss, tokens);
         if let Some(sentence) = self.trained.step(self.epoch + 1, loss, tokens) {
             self.say(&sentence);
         }
@@ -260,12 +252,12 @@ impl Console {
 
     /// Whether a sample for the picture is due, which the caller then takes.
     pub(crate) fn is_sample_due(&mut self, now: Instant) -> bool {
-        self.sampler.is_due(now)
+        self.timing.sampler.is_due(now)
     }
 
     /// Gives the picture what no event says; `silence` is the time since the last heartbeat of another peer.
     pub(crate) fn sample(&self, now: Instant, run: &Run, silence: Option<Duration>) {
-        let gauge = self.sampler.gauge(now, run.epoch, run.members.minority_grace, silence);
+        let gauge = self.timing.sampler.gauge(now, run.epoch, run.members.minority_grace, silence);
         if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
             stage.measure(gauge);
         }
@@ -273,7 +265,7 @@ impl Console {
 
     pub(crate) fn ready(&mut self, epoch: u64, tokens: u64, loss: f64, norm: f32) {
         let now = Instant::now();
-        self.marks.ready(now);
+        self.timing.marks.ready(now);
         self.ready_at = Some(now);
         self.loss = Some(loss);
         self.tokens = tokens;
@@ -294,15 +286,17 @@ impl Console {
     }
 
     pub(crate) fn ring_opened(&mut self, seat: Seat) {
-        self.seat = Some(seat);
+        self.timing.seat = Some(seat);
     }
 
     /// A ring has computed its update.
     pub(crate) fn ring(&mut self, roster: Digest, sent: u64, received: u64, took: Duration) {
         self.sent_bytes += sent;
         self.received_bytes += received;
-        self.marks.held(Instant::now());
-        let Some(seat) = self.seat.clone().filter(|seat| seat.roster == roster) else { return };
+        self.timing.marks.held(Instant::now());
+        let Some(seat) = self.timing.seat.clone().filter(|seat| seat.roster == roster) else {
+            return;
+        };
         let event = events::Event::Ring {
             roster: roster.into(),
             position: seat.position as u64 + 1,
@@ -317,7 +311,7 @@ impl Console {
 
     /// The epoch is decided, and its update is being applied.
     pub(crate) fn applied(&mut self, spent: bool) {
-        self.marks.decided(Instant::now());
+        self.timing.marks.decided(Instant::now());
         self.spent = spent;
     }
 
@@ -348,7 +342,7 @@ impl Console {
         let ranked = committed.receipt.members.iter().filter(|m| m.weight > 0);
         let sync = self.ready_at.take().map_or(Duration::ZERO, |at| at.elapsed());
         self.epoch = head.epoch;
-        let times = self.marks.end(Instant::now());
+        let times = self.timing.marks.end(Instant::now());
         if self.spent {
             self.contributed.epochs += 1;
             self.contributed.tokens += self.tokens;
@@ -421,7 +415,7 @@ fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
 impl Console {
     fn caught_up(&mut self, head: Head) {
         self.epoch = head.epoch;
-        self.marks = Marks::new(Instant::now());
+        self.timing.marks = Marks::new(Instant::now());
         self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
         let event = events::Event::CaughtUp { state: head.state.into() };
         self.emit(Some(head.epoch), event);
@@ -457,7 +451,7 @@ impl Console {
                 ));
             }
             Event::Roster { epoch, attempt, members, adopt, kept } => {
-                self.marks.roster(Instant::now());
+                self.timing.marks.roster(Instant::now());
                 let (members, adopt) = (names(members), adopt.map(Into::into));
                 let kept_chunks = kept as u64;
                 let event = events::Event::Roster { attempt, members, adopt, kept_chunks };

@@ -15,6 +15,16 @@ pub(crate) struct PageArgs {
     pub(crate) page_host: Vec<String>,
 }
 
+/// What a running node shows of itself.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub(crate) struct ShowArgs {
+    /// Print only what goes wrong, and no progress
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+}
+
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "an address such as 127.0.0.1:8080 may follow --page; write files before it".to_owned()

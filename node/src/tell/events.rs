@@ -105,7 +105,7 @@ pub(crate) enum Event {
     /// found, and twice a second in all.
     Member {
         who: PeerName,
-        /// Epoch of its head.
+        /// The epoch that it committed last.
         head: u64,
         /// `behind`, `train`, `ready`, `accepted`, `reduce`, `finished`, `recover`, or `regrouping`.
         phase: String,
@@ -199,17 +199,17 @@ pub(crate) enum Event {
     },
     /// A ring of this peer has computed its update.
     Ring {
-        /// Digest of the roster.
+        /// Digest of the ring's roster.
         roster: Hex,
         /// Position of this peer, from 1.
         position: u64,
-        /// Members with a position.
+        /// How many members have a position.
         of: u64,
         /// The member to which this peer sends; itself in a ring of one.
         to: PeerName,
         /// Milliseconds from the first byte to the update.
         took_ms: u64,
-        /// Bytes sent to that member.
+        /// Bytes that were sent to that member.
         sent_bytes: u64,
         /// Bytes received from the member before.
         received_bytes: u64,

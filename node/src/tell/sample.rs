@@ -19,7 +19,7 @@ pub(super) struct Sampler {
     first_tokens: u64,
     /// When the first step ended, and when the last one did.
     stepped: Option<(Instant, Instant)>,
-    /// Mean over about ten steps.
+    /// Its mean over about the last ten steps.
     loss: f64,
     sampled: Option<Instant>,
 }
@@ -38,7 +38,7 @@ impl Sampler {
         }
     }
 
-    /// Counts a step of `epoch`.
+    /// Counts one more step of this epoch.
     pub(super) fn step(&mut self, now: Instant, epoch: u64, loss: f64, tokens: u64) {
         if self.epoch != epoch || self.steps == 0 {
             let sampled = self.sampled;

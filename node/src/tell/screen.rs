@@ -104,9 +104,9 @@ fn write(text: &str) -> io::Result<()> {
 
 /// Standard error for log lines, which come whole.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Log;
+pub(crate) struct StandardError;
 
-impl io::Write for Log {
+impl io::Write for StandardError {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         warn(text).map(|()| text.len())
     }

@@ -2,7 +2,36 @@
 
 use std::time::{Duration, Instant};
 
+use intellect_protocol::base::id::{Digest, PeerId};
+
 use super::events::Times;
+use super::sample::Sampler;
+
+/// How far the open epoch is, and where this node stands in its ring.
+#[derive(Clone, Debug)]
+pub(super) struct Timing {
+    pub(super) marks: Marks,
+    pub(super) sampler: Sampler,
+    /// The place in the ring that was opened last.
+    pub(super) seat: Option<Seat>,
+}
+
+impl Timing {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { marks: Marks::new(now), sampler: Sampler::new(now), seat: None }
+    }
+}
+
+/// The place of this node in a ring.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) roster: Digest,
+    /// Its position, counted from 0.
+    pub(crate) position: usize,
+    pub(crate) of: usize,
+    /// The member to which it sends.
+    pub(crate) to: PeerId,
+}
 
 /// The marks of the open epoch.
 #[derive(Clone, Debug)]

@@ -12,16 +12,16 @@ use crate::cli::status::StatusArgs;
 use crate::config::{self, LocalError};
 use crate::{os, socket};
 
-/// Why there is no answer.
+/// Why a node gives no answer here.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StatusError {
     /// No folder was typed, and none is the default.
     #[error(transparent)]
     Local(#[from] LocalError),
-    /// Nothing is there.
+    /// Nothing is there, or it is a file.
     #[error("{} is no folder: name the folder of a node with --data-dir", .0.display())]
     NoFolder(PathBuf),
-    /// No process uses the folder.
+    /// No process runs with this folder.
     #[error("no node runs in {}: start it with `{}`", .0.display(), config::command_for(.0))]
     NoNode(PathBuf),
     /// A process holds the lock, and has no socket.
@@ -37,7 +37,7 @@ pub(crate) enum StatusError {
     /// The node takes the question, and answers nothing or something else.
     #[error("the node in {} gives no answer that this program understands: both must be of one version", .0.display())]
     NoAnswer(PathBuf),
-    /// The system refused.
+    /// The system refused the connection.
     #[error("cannot ask the node in {}", folder.display())]
     Io { folder: PathBuf, source: io::Error },
     /// Standard output is gone or full.

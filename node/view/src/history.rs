@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use serde::Serialize;
 
 use crate::{
-    picture::{Picture, Times, shorten},
+    picture::{Picture, shorten, times::Times},
     record::{Event, Record},
 };
 

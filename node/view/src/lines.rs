@@ -106,7 +106,7 @@ pub(crate) fn text(picture: &Picture) -> String {
     text
 }
 
-/// Where the run is.
+/// Where the run is, and its loss.
 fn run(picture: &Picture) -> Vec<String> {
     let head = &picture.head;
     let loss = picture.training.and_then(|training| training.loss).or(head.loss);
@@ -136,7 +136,7 @@ fn pace(picture: &Picture) -> Vec<String> {
     parts.into_iter().flatten().collect()
 }
 
-/// Who is here, and the way to them.
+/// The peers that are here, and the way to them.
 fn network(picture: &Picture) -> Vec<String> {
     let (head, own) = (&picture.head, picture.own_ring.as_ref());
     let here = picture.peers.iter().filter(|(name, peer)| {

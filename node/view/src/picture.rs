@@ -8,6 +8,7 @@ mod agreement;
 pub mod gauge;
 pub(crate) mod notice;
 mod pace;
+pub(crate) mod times;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,6 +19,7 @@ use agreement::Agreement;
 use gauge::{Gauge, Training};
 use notice::notice;
 use pace::Pace;
+use times::{Marks, Times};
 
 /// A run as one node has seen it so far.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -97,37 +99,6 @@ pub(crate) struct Head {
     pub(crate) times: Times,
 }
 
-/// Where the time of an epoch went, in milliseconds; only what the events of this node tell apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Times {
-    /// From the commit before to its own Ready.
-    pub(crate) train: Option<u64>,
-    /// From Ready to the first roster.
-    pub(crate) wait: Option<u64>,
-    /// From the first roster to the one that decided: attempts without a decision.
-    pub(crate) retry: Option<u64>,
-    /// From that roster to the update; to the commit, if the node did not tell them apart.
-    pub(crate) ring: Option<u64>,
-    /// From the update to its certificate.
-    pub(crate) vote: Option<u64>,
-    /// From the certificate to the state.
-    pub(crate) apply: Option<u64>,
-    /// From Ready to the commit, as the node measured it.
-    pub(crate) sync: u64,
-}
-
-impl Times {
-    /// Takes what the node measured by its own clock, if it did.
-    fn measured(&mut self, commit: &Commit) {
-        let Some(ring) = commit.ring_ms else { return };
-        // The node's ring begins with the first roster, and contains the attempts without a decision.
-        let retry = self.retry.unwrap_or_default().min(ring);
-        (self.train, self.wait) = (commit.train_ms, commit.wait_ready_ms);
-        (self.retry, self.ring) = (Some(retry), Some(ring - retry));
-        (self.vote, self.apply) = (commit.vote_ms, commit.apply_ms);
-    }
-}
-
 /// The epoch that is under way at this node.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Open {
@@ -137,11 +108,7 @@ pub(crate) struct Open {
     pub(crate) attempt: u64,
     pub(crate) roster: Vec<Text>,
     #[serde(skip)]
-    pub(crate) ready_ms: Option<u64>,
-    #[serde(skip)]
-    pub(crate) roster_ms: Option<(u64, u64)>,
-    #[serde(skip)]
-    pub(crate) began_ms: Option<u64>,
+    marks: Marks,
 }
 
 /// What the node does, as far as its events say.
@@ -180,14 +147,14 @@ pub(crate) struct Peer {
     pub(crate) loss: Option<f64>,
     /// The phase of its newest heartbeat.
     pub(crate) phase: Option<Text>,
-    /// The epoch of its head.
+    /// The epoch that it committed last.
     pub(crate) head: Option<u64>,
     /// Tokens of its frozen work; 0 while it has none.
     pub(crate) ready: Option<u64>,
     pub(crate) rtt_ms: Option<u64>,
     /// Bytes a second that it sent in its last ring.
     pub(crate) send_rate: Option<u64>,
-    /// `direct` or `relayed`.
+    /// Its connection: `direct` or `relayed`.
     pub(crate) link: Option<Text>,
 }
 
@@ -360,14 +327,14 @@ impl Picture {
             Event::CaughtUp {} => self.begin(epoch.unwrap_or_default().saturating_add(1), t_ms),
             Event::Ready { .. } => {
                 self.open.epoch = epoch.unwrap_or(self.open.epoch);
-                self.open.ready_ms = Some(t_ms);
+                self.open.marks.ready_ms = Some(t_ms);
                 self.training = None;
                 self.phase(Phase::Ready, t_ms);
             }
             Event::Roster { attempt, members } => {
                 self.open.epoch = epoch.unwrap_or(self.open.epoch);
-                let first = self.open.roster_ms.map_or(t_ms, |(first, _)| first);
-                self.open.roster_ms = Some((first, t_ms));
+                let first = self.open.marks.roster_ms.map_or(t_ms, |(first, _)| first);
+                self.open.marks.roster_ms = Some((first, t_ms));
                 self.open.attempt = *attempt;
                 self.open.roster.clone_from(&members.0);
                 self.waiting = None;
@@ -412,22 +379,8 @@ impl Picture {
     }
 
     fn commit(&mut self, epoch: u64, t_ms: u64, commit: &Commit) {
-        let other = Open::default();
-        let open = if self.open.epoch == epoch { &self.open } else { &other };
-        let since = |from: Option<u64>| from.map(|from| t_ms.saturating_sub(from));
-        let between =
-            |from: Option<u64>, to: Option<u64>| Some(since(from)?.saturating_sub(since(to)?));
-        let (first, last) = (open.roster_ms.map(|(f, _)| f), open.roster_ms.map(|(_, l)| l));
-        let mut times = Times {
-            train: between(open.began_ms, open.ready_ms),
-            wait: between(open.ready_ms, first),
-            retry: between(first, last),
-            ring: since(last),
-            vote: None,
-            apply: None,
-            sync: commit.sync_ms,
-        };
-        times.measured(commit);
+        let marks = if self.open.epoch == epoch { self.open.marks } else { Marks::default() };
+        let times = Times::of(&marks, commit, t_ms);
         self.head = Head {
             epoch,
             tokens: commit.tokens,
@@ -473,7 +426,7 @@ impl Picture {
     fn begin(&mut self, epoch: u64, t_ms: u64) {
         (self.waiting, self.fetch, self.training) = (None, None, None);
         self.open = Open { epoch, phase: Phase::Training, since_ms: t_ms, ..Open::default() };
-        self.open.began_ms = Some(t_ms);
+        self.open.marks.began_ms = Some(t_ms);
     }
 
     fn phase(&mut self, phase: Phase, t_ms: u64) {

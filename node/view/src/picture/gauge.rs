@@ -16,7 +16,7 @@ pub struct Gauge {
 /// How far the training of the open epoch is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Training {
-    /// Tokens of the steps so far.
+    /// Tokens of the steps of this epoch so far.
     pub tokens: u64,
     /// Share of the epoch's budget that is used, from 0 to 1.
     pub share: f64,
@@ -26,7 +26,7 @@ pub struct Training {
     pub tokens_per_s: Option<f64>,
 }
 
-/// Signs that the run goes on.
+/// Signs by which one sees that the run goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Life {
     /// Unix milliseconds of the last heartbeat of another peer, step of training, or commit.
