@@ -37,7 +37,21 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
         return say(Mood::Bad, sentence.to_owned());
     }
     if let Some(waiting) = &picture.waiting {
-        let sentence = format!("Waiting: {}.", waiting.reason.as_str().replace('-', " "));
+        let sentence = match waiting.reason.as_str() {
+            "founders" => "Waiting: too few peers are here for the run to begin.".to_owned(),
+            "voters" => "Waiting: too few of the voters are here to go on.".to_owned(),
+            "alone" => {
+                "Alone: no other peer of the run can be reached, and one is no majority.".to_owned()
+            }
+            "goes-on-alone" => {
+                "Alone: what is trained now may be undone when others can be reached.".to_owned()
+            }
+            "passed-over" => {
+                "Waiting: the others have decided an epoch, and none hands out its update."
+                    .to_owned()
+            }
+            other => format!("Waiting: {}.", other.replace('-', " ")),
+        };
         return Verdict { mood: Mood::Wait, sentence, cure: Some(waiting.cure.to_string()) };
     }
     match open.phase {
@@ -71,8 +85,9 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
 
 /// Three lines of at most `columns` characters.
 pub fn lines(picture: &Picture, columns: usize) -> [String; 3] {
-    let line =
-        |name: &str, parts: Vec<String>| fitting(&format!("{name}{}", parts.join(" · ")), columns);
+    let line = |name: &str, parts: Vec<String>| {
+        fitting(format!("{name}{}", parts.join(" · ")).trim_end(), columns)
+    };
     [line("", run(picture)), line("pace     ", pace(picture)), line("network  ", network(picture))]
 }
 
@@ -270,7 +285,10 @@ mod tests {
         let sentence = |lines: &[&str]| verdict(&picture(lines)).sentence;
         assert_eq!(sentence(&[]), "No event has been read yet.");
         assert_eq!(sentence(&[START]), "Training epoch 1.");
-        assert_eq!(sentence(&[START, WAIT]), "Waiting: goes on alone.");
+        assert_eq!(
+            sentence(&[START, WAIT]),
+            "Alone: what is trained now may be undone when others can be reached."
+        );
         let diverged = r#""event":"diverged","who":"x","mine":"a","theirs":"b""#;
         assert_eq!(verdict(&picture(&[START, WAIT, diverged])).mood, Mood::Bad);
         let stopped = r#""event":"stopped","code":0"#;

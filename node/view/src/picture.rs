@@ -340,6 +340,10 @@ impl Picture {
                 self.waiting = None;
                 self.phase(Phase::Ring, t_ms);
             }
+            Event::Regroup { .. } => {
+                self.waiting = None;
+                self.counts.regroups += 1;
+            }
             Event::Committed(commit) => self.commit(epoch.unwrap_or_default(), t_ms, commit),
             Event::Evaluated { loss, floor, excess } => {
                 let epoch = epoch.unwrap_or_default();
@@ -368,7 +372,6 @@ impl Picture {
                 counts.undone_epochs = counts.undone_epochs.saturating_add(*undone);
             }
             Event::LeftOut { .. } => counts.left_out += 1,
-            Event::Regroup { .. } => counts.regroups += 1,
             Event::Diverged { .. } => self.agreement.differing += 1,
             Event::ForkExcluded { .. } => self.head.forkable_since = None,
             Event::Fault { .. } => counts.faults += 1,
