@@ -25,14 +25,12 @@ use intellect_model::arch;
 use intellect_model::data::Dataset;
 use intellect_model::state::State;
 use intellect_model::train::Trainer;
-use intellect_protocol::access::admit::Denied;
-use intellect_protocol::access::notices::Notices;
 use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::base::id::{Digest, LogId};
 use intellect_protocol::history::checkpoint::Table;
 use intellect_protocol::history::lineage::{LocalPeer, Validator};
 use intellect_protocol::holdings::Origin;
-use intellect_protocol::message::{Clause, Notice, Ticket, Voter};
+use intellect_protocol::message::{Notice, Voter};
 use intellect_protocol::{
     base::rule,
     consensus::{epoch, sync},
