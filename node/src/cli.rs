@@ -7,7 +7,9 @@
 pub(crate) mod access;
 pub(crate) mod data;
 pub(crate) mod device;
+pub(crate) mod page;
 pub(crate) mod replay;
+pub(crate) mod status;
 mod number;
 mod path;
 
@@ -24,7 +26,9 @@ use access::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use device::DeviceArgs;
 use number::{bytes, file_bytes, from_one, peers};
+use page::ShowArgs;
 use replay::ReplayArgs;
+use status::StatusArgs;
 
 /// Trains one language model together with everyone else who joins the run.
 ///
@@ -82,6 +86,8 @@ pub(crate) enum Verb {
     Export(ExportArgs),
     /// Shows a run from the events that a node wrote: on a page, or in lines
     Replay(ReplayArgs),
+    /// Says what the node of a folder does: 0 it is in the run, 1 no node runs, 3 it waits or is behind
+    Status(StatusArgs),
     /// Measures the speed of this machine
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -156,9 +162,8 @@ pub(crate) struct RunArgs {
     /// module [default: this program's own warnings]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<String>,
-    /// Print only what goes wrong, and no progress
-    #[arg(long)]
-    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
     #[command(flatten)]
     pub(crate) part: PartArgs,
 }

@@ -23,7 +23,7 @@ use intellect_protocol::{
 };
 
 use crate::{
-    cli::{PartArgs, RunArgs},
+    cli::{PartArgs, RunArgs, page::PageArgs},
     identity::Origin,
     net::address::{self, Address, AddressError},
     os,
@@ -64,6 +64,8 @@ pub(crate) struct Local {
     pub(crate) log: Option<String>,
     /// Whether sentences about progress are printed.
     pub(crate) voice: Voice,
+    /// Where the node shows a page, if anywhere.
+    pub(crate) page: PageArgs,
     /// Settings of a simulated process; its link is shaped by `intellect_bootstrap::shaper`.
     pub(crate) part: PartArgs,
 }
@@ -198,7 +200,8 @@ impl Local {
             epochs: args.epochs,
             follow: args.follow.as_deref().map(parse_digest).transpose()?,
             log: args.log,
-            voice: if args.quiet { Voice::Quiet } else { Voice::Sentences },
+            voice: if args.show.quiet { Voice::Quiet } else { Voice::Sentences },
+            page: args.show.page,
             part: args.part,
         };
         // This check comes last, so that it hides no other mistake. Where the folder is used, an error reports that it

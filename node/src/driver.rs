@@ -222,6 +222,7 @@ impl Driver {
         if let Some(slept) = self.clock.turn() {
             self.tell.woke(slept);
         }
+        self.sample();
         let due = self.holdings.deadline().is_some_and(|at| at <= self.now());
         if due && self.clock.moves() {
             self.peer_input(peer::Input::Tick);
@@ -345,7 +346,7 @@ impl Driver {
                 self.input(Input::RingEnded(roster));
             }
             pairing::Event::Held(roster, held) => {
-                self.tell.ring(held.sent_bytes, held.received_bytes);
+                self.tell.ring(roster, held.sent_bytes, held.received_bytes, held.took);
                 let (update, send_rate) = (held.digest, held.send_rate());
                 self.buffers.bytes.insert(Buffer::Ring(roster), Arc::clone(&held.update));
                 self.buffers.bytes.insert(Buffer::Update(update), held.update);

@@ -3,6 +3,7 @@
 //! Everything that can be refused is refused here, before anything is downloaded or trained. The error names the
 //! number that is missing.
 
+mod admission;
 mod choose;
 mod complete;
 pub(crate) mod data;
@@ -24,14 +25,12 @@ use intellect_model::arch;
 use intellect_model::data::Dataset;
 use intellect_model::state::State;
 use intellect_model::train::Trainer;
-use intellect_protocol::access::admit::Denied;
-use intellect_protocol::access::notices::Notices;
 use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::base::id::{Digest, LogId};
 use intellect_protocol::history::checkpoint::Table;
 use intellect_protocol::history::lineage::{LocalPeer, Validator};
 use intellect_protocol::holdings::Origin;
-use intellect_protocol::message::{Clause, Notice, Ticket, Voter};
+use intellect_protocol::message::{Notice, Voter};
 use intellect_protocol::{
     base::rule,
     consensus::{epoch, sync},
@@ -50,6 +49,8 @@ use crate::name::PeerName;
 use crate::net::address::Address;
 use crate::net::{self, Net};
 use crate::os::{self, Interrupts};
+use crate::page::Page;
+use crate::readers::Readers;
 use crate::store::{Begun, Store};
 use crate::tell::events::Sink;
 use crate::tell::{Console, Means};
@@ -61,22 +62,35 @@ use recover::{Recovery, Rules};
 use remember::{Earlier, known_peers, listen, remember};
 
 /// Runs a node until it is done, or ends with the error that stops it.
-pub(crate) fn run(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
+pub(crate) fn run(
+    local: &Local,
+    home: &Home,
+    events: Option<File>,
+    page: Option<Page>,
+) -> Result<(), EnterError> {
     let runtime = os::runtime().map_err(EnterError::Runtime)?;
-    let result = runtime.block_on(enter(local, home, events));
+    let result = runtime.block_on(enter(local, home, events, page));
     // Nobody waits for the jobs that still run.
     runtime.shutdown_background();
     result
 }
 
-async fn enter(local: &Local, home: &Home, events: Option<File>) -> Result<(), EnterError> {
+async fn enter(
+    local: &Local,
+    home: &Home,
+    events: Option<File>,
+    page: Option<Page>,
+) -> Result<(), EnterError> {
     let interrupts = Interrupts::new().map_err(EnterError::Runtime)?;
     let sink = Sink::new(events, PeerName::from(home.identity.peer()));
-    let mut console = Console::new(sink, local.voice, local.data_dir.clone());
+    let (mut console, seen) = Console::shown(sink, local.voice, local.data_dir.clone());
+    let readers = Readers::start(local, page, &seen, &console);
     let stop = CancellationToken::new();
     let result = join(local, home, &mut console, interrupts, &stop).await;
     stop.cancel();
     console.stopped(u8::from(result.is_err()));
+    drop(readers);
+    console.take_lines_away();
     result
 }
 
@@ -142,10 +156,10 @@ async fn prepare(
     let wanted = tokenizer::wanted(manifest.vocabulary(), local.tokenizer.as_deref(), &store)?;
     let data = data::look(local, &manifest, &store).await?;
     let identity = &home.identity;
-    let ticket = ticket(local, identity, &manifest, &store)?;
+    let ticket = admission::ticket(local, identity, &manifest, &store)?;
     let mut admission = Admission::new(&manifest, identity.peer(), ticket);
     if let Some(admission) = &admission {
-        seek_admission(admission, &manifest, home, net, &store).await?;
+        admission::seek(admission, &manifest, home, net, &store).await?;
     }
     let mut early = Early {
         net: &mut *net,
@@ -193,70 +207,6 @@ async fn prepare(
     let tokenizer =
         tokenizer::fetch_wanted(wanted, net.handle.clone(), store, console.clone(), first);
     Ok((config, measured, reports, tokenizer))
-}
-
-/// Tells the network which peers are admitted, and what this node shows to be admitted itself.
-async fn seek_admission(
-    admission: &Admission,
-    manifest: &Manifest,
-    home: &Home,
-    net: &Net,
-    store: &Store,
-) -> Result<(), EnterError> {
-    if !store.has_receipts() {
-        check_ticket(admission, manifest, home, net, store).await?;
-    }
-    net.handle.allow(admission.allowed());
-    let shown = net.handle.set_admit_request(&admission.request()).await;
-    Ok(shown.map_err(|_| DriverError::Network)?)
-}
-
-/// Whether a peer can admit this node, which has not taken part yet.
-async fn check_ticket(
-    admission: &Admission,
-    manifest: &Manifest,
-    home: &Home,
-    net: &Net,
-    store: &Store,
-) -> Result<(), EnterError> {
-    let denied = match admission.check() {
-        Err(denied) if admission.ticket().is_none() => denied,
-        checked => return Ok(checked?),
-    };
-    // Without a ticket, a notice may still admit this peer.
-    let offers = net.handle.entry_notices(manifest.id).await.unwrap_or_default();
-    let offered: Vec<_> =
-        offers.iter().filter_map(|offer| Notice::from_bytes(&offer.bytes)).collect();
-    let notices = notices(manifest).with(&offered);
-    let me = Clause::Admit(home.identity.peer());
-    if !notices.all().any(|notice| notice.clauses().contains(&me)) {
-        return Err(denied.into());
-    }
-    let bytes: Vec<Arc<[u8]>> = notices.all().map(|notice| notice.to_bytes().into()).collect();
-    Ok(store.save_notices(&bytes)?)
-}
-
-/// An empty chain of the run's notices.
-fn notices(manifest: &Manifest) -> Notices {
-    Notices::new(manifest.id, manifest.run.organiser, manifest.run.trust.level)
-}
-
-/// What admits this node to a run of invited peers: a ticket that is made from the given invite and stored, or the
-/// one that an earlier start stored.
-fn ticket(
-    local: &Local,
-    identity: &Identity,
-    manifest: &Manifest,
-    store: &Store,
-) -> Result<Option<Ticket>, EnterError> {
-    let me = identity.peer();
-    let Some(code) = &local.invite else { return Ok(store.ticket(&me)?) };
-    if code.run() != manifest.id {
-        return Err(Denied::AnotherRun { run: manifest.id, of: code.run() }.into());
-    }
-    let ticket = code.ticket(&me)?;
-    store.save_ticket(&ticket)?;
-    Ok(Some(ticket))
 }
 
 /// What this start has opened for the run on this machine.

@@ -24,9 +24,12 @@ mod manifest;
 mod name;
 mod net;
 mod os;
+mod page;
 mod preset;
+mod readers;
 mod ring;
 mod sim;
+mod socket;
 mod store;
 mod tell;
 mod tools;
@@ -46,6 +49,7 @@ use cli::{BootstrapArgs, Cli, Verb};
 use config::LocalError;
 use enter::EnterError;
 use identity::IdentityError;
+use page::{Page, PageError};
 use sim::SimError;
 use tools::{
     access::AccessError,
@@ -55,6 +59,7 @@ use tools::{
     export::{self, ExportError},
     manifest::OfflineError,
     replay::ReplayError,
+    status::StatusError,
     stored::{self, StoredError},
 };
 
@@ -68,13 +73,13 @@ pub fn main() -> ExitCode {
 pub fn bootstrap_main() -> ExitCode {
     let args = BootstrapArgs::parse();
     log_to_stderr(Some(&env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned())));
-    ended(bootstrap::run(&args, &mut io::stdout()).map_err(Error::from))
+    ended(bootstrap::run(&args, &mut io::stdout()).map(|()| 0).map_err(Error::from))
 }
 
 /// Prints the error, if there is one, and returns the exit code.
-fn ended(done: Result<(), Error>) -> ExitCode {
+fn ended(done: Result<u8, Error>) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code),
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be closed too; then nobody can read it.
@@ -84,8 +89,9 @@ fn ended(done: Result<(), Error>) -> ExitCode {
     }
 }
 
-/// Passes each command to the module that carries it out.
-fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
+/// Passes each command to the module that carries it out. Returns the exit code.
+fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
+    let mut code = 0;
     match cli.command.unwrap_or_else(|| Verb::Run(Box::new(cli.run))) {
         Verb::Run(args) => run(*args)?,
         Verb::Sim(args) => sim::run(&args, out)?,
@@ -98,6 +104,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
         Verb::Sample(args) => stored::sample(&args, out)?,
         Verb::Export(args) => export::export(&args, out)?,
         Verb::Replay(args) => tools::replay::run(&args, out)?,
+        Verb::Status(args) => code = tools::status::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
         Verb::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;
@@ -111,7 +118,8 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
             bootstrap::run(&args, out)?;
         }
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    Ok(code)
 }
 
 /// Opens what a node needs before it uses the network, then runs it.
@@ -129,8 +137,9 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
         })?),
         None => None,
     };
+    let page = Page::open(&local.page)?;
     let home = identity::Home::open(&local.data_dir, local.origin())?;
-    Ok(enter::run(&local, &home, events)?)
+    Ok(enter::run(&local, &home, events, page)?)
 }
 
 /// Sends log lines to standard error, so that standard output stays readable. Warnings of libraries are left out
@@ -144,11 +153,16 @@ fn log_to_stderr(asked: Option<&str>) {
     // A second call, as in a test, changes nothing.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal() && !has_no_color())
+        .with_writer(|| tell::screen::StandardError)
         // Otherwise a closed terminal would make it panic.
         .log_internal_errors(false)
         .try_init();
+}
+
+/// Whether the user wants no colours (`NO_COLOR`).
+fn has_no_color() -> bool {
+    env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
 /// Why a command did not succeed.
@@ -176,6 +190,12 @@ enum Error {
     /// `replay` has nothing to show, or no place for its page.
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    /// There is no node, or none that answers.
+    #[error(transparent)]
+    Status(#[from] StatusError),
+    /// The node's page has no place.
+    #[error(transparent)]
+    Page(#[from] PageError),
     /// The bootstrap cannot start, or cannot go on.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
@@ -231,6 +251,8 @@ impl Error {
             | Self::Export(_)
             | Self::Data(_)
             | Self::Replay(_)
+            | Self::Status(_)
+            | Self::Page(_)
             | Self::Bootstrap(_)
             | Self::Bench(_)
             | Self::Sim(_)

@@ -148,6 +148,25 @@ pub(crate) fn lock_folder(folder: &Path) -> Result<File, LockError> {
     Ok(file)
 }
 
+/// The process that has locked `folder`, as its lock file names it; `None` if nobody has.
+pub(crate) fn holder_of(folder: &Path) -> Option<String> {
+    let mut file = File::open(folder.join("lock")).ok()?;
+    // A shared lock, for a moment, is in the way of nobody who asks the same.
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => {}
+        Ok(()) | Err(TryLockError::Error(_)) => return None,
+    }
+    let mut holder = String::new();
+    // Another program may have written anything there.
+    let _ = (&mut file).take(32).read_to_string(&mut holder);
+    Some(
+        holder
+            .trim()
+            .parse::<u32>()
+            .map_or_else(|_| "of unknown number".to_owned(), |pid| pid.to_string()),
+    )
+}
+
 /// How far a thread yields to others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Priority {

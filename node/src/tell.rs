@@ -10,20 +10,26 @@ mod forks;
 mod membership;
 mod meter;
 mod reason;
+mod sample;
+pub(crate) mod screen;
+mod times;
 mod waiting;
 mod work;
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use intellect_protocol::base::id::PeerId;
+use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::machine::event::{Committed, Event};
 use intellect_protocol::machine::table::{PeerRecord, PeerTable};
+use intellect_protocol::manifest::Run;
 use intellect_protocol::message::{Head, Receipt};
 use intellect_protocol::peer;
+use intellect_view::lines;
+use intellect_view::picture::Source;
+use intellect_view::stage::{Seen, Stage};
 
 use crate::config::Voice;
 use crate::figures::{self, number_of};
@@ -33,12 +39,13 @@ use crate::worker::Snapshot;
 use arrivals::Here;
 use events::Sink;
 use forks::Forks;
-use meter::OpenLine;
+use times::{Marks, Timing};
 use waiting::Waiting;
 use work::{Contributed, Trained};
 
 pub(crate) use meter::{Meter, Progress};
 pub(crate) use reason::Reason;
+pub(crate) use times::Seat;
 
 /// Printed once, on standard error.
 const UNREAD: &str = "warning: standard output is closed; the node goes on without it (Ctrl-C, or \
@@ -71,7 +78,6 @@ pub(crate) struct Means {
 pub(crate) struct Console {
     sink: Arc<Mutex<Sink>>,
     voice: Voice,
-    line: OpenLine,
     /// Whether it was reported that standard output is closed.
     unread: Arc<AtomicBool>,
     data_dir: PathBuf,
@@ -79,6 +85,7 @@ pub(crate) struct Console {
     folder: String,
     means: Means,
     epoch: u64,
+    timing: Timing,
     ready_at: Option<Instant>,
     loss: Option<f64>,
     tokens: u64,
@@ -98,12 +105,12 @@ impl Console {
         Self {
             sink: Arc::new(Mutex::new(sink)),
             voice,
-            line: OpenLine::default(),
             unread: Arc::default(),
             data_dir,
             folder: String::new(),
             means: Means::default(),
             epoch: 0,
+            timing: Timing::new(Instant::now()),
             ready_at: None,
             loss: None,
             tokens: 0,
@@ -119,6 +126,12 @@ impl Console {
         }
     }
 
+    /// The same, with a picture of all that is reported, for those who look at the node.
+    pub(crate) fn shown(sink: Sink, voice: Voice, data_dir: PathBuf) -> (Self, Seen) {
+        let (stage, seen) = Stage::new(Source { live: true, ..Source::default() });
+        (Self::new(sink.staged(stage), voice, data_dir), seen)
+    }
+
     pub(crate) fn set_run(&mut self, run: intellect_protocol::base::id::RunId) {
         self.folder = format!("{}/", store::run_folder(&self.data_dir, run).display());
         self.sink.lock().unwrap_or_else(PoisonError::into_inner).set_run(run.into());
@@ -126,10 +139,10 @@ impl Console {
 
     pub(crate) fn say(&self, sentence: &str) {
         if self.voice == Voice::Sentences {
-            let said = writeln!(std::io::stdout(), "{}{sentence}", meter::clear(&self.line));
+            let said = screen::say(sentence);
             if said.is_err() && !self.unread.swap(true, Ordering::Relaxed) {
                 // Standard error may be closed too; the run goes on.
-                let _ = writeln!(std::io::stderr(), "{UNREAD}");
+                let _ = screen::warn(format!("{UNREAD}\n").as_bytes());
             }
         }
     }
@@ -137,8 +150,7 @@ impl Console {
     /// Prints a sentence that the next one replaces, on a terminal.
     pub(crate) fn say_over(&self, sentence: &str) {
         if self.voice == Voice::Sentences {
-            let mut out = std::io::stdout().lock();
-            let _ = write!(out, "\r\x1b[K{sentence}").and_then(|()| out.flush());
+            screen::say_over(sentence);
         }
     }
 
@@ -146,6 +158,7 @@ impl Console {
     pub(crate) fn started(&mut self, newest: &Snapshot, means: Means, start: Start) {
         let header = newest.table.header();
         self.epoch = header.epoch;
+        self.timing.marks = Marks::new(Instant::now());
         self.means = means.clone();
         if header.epoch > 0 {
             let state = newest.table.state();
@@ -165,12 +178,30 @@ impl Console {
         self.emit((header.epoch > 0).then_some(header.epoch), event);
     }
 
+    /// Lets readers see what was reported, and draws the lines where they can be drawn.
+    pub(crate) fn publish(&self, seen: &Seen) {
+        if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
+            stage.publish();
+        }
+        if self.voice == Voice::Sentences && screen::can_draw() {
+            let columns = screen::columns().saturating_sub(1);
+            let lines = lines::lines(&seen.picture.borrow(), columns);
+            screen::live(lines.into());
+        }
+    }
+
+    /// Takes the lines away, for the end.
+    pub(crate) fn take_lines_away(&self) {
+        screen::live(Vec::new());
+    }
+
     /// One line in the events file.
     pub(crate) fn emit(&self, epoch: Option<u64>, event: events::Event) {
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = sink.emit(epoch, event) {
             // Only the first failure is an error; every later event is tried again.
-            let _ = writeln!(std::io::stderr(), "warning: events are not written: {error}");
+            let warning = format!("warning: events are not written: {error}\n");
+            let _ = screen::warn(warning.as_bytes());
         }
     }
 
@@ -213,13 +244,29 @@ impl Console {
 
     /// Counts an inner step. A long epoch gets a sentence about its steps every few seconds.
     pub(crate) fn step(&mut self, loss: f64, tokens: u64) {
+        self.timing.sampler.step(Instant::now(), self.epoch + 1, loss, tokens);
         if let Some(sentence) = self.trained.step(self.epoch + 1, loss, tokens) {
             self.say(&sentence);
         }
     }
 
+    /// Whether a sample for the picture is due, which the caller then takes.
+    pub(crate) fn is_sample_due(&mut self, now: Instant) -> bool {
+        self.timing.sampler.is_due(now)
+    }
+
+    /// Gives the picture what no event says; `silence` is the time since the last heartbeat of another peer.
+    pub(crate) fn sample(&self, now: Instant, run: &Run, silence: Option<Duration>) {
+        let gauge = self.timing.sampler.gauge(now, run.epoch, run.members.minority_grace, silence);
+        if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
+            stage.measure(gauge);
+        }
+    }
+
     pub(crate) fn ready(&mut self, epoch: u64, tokens: u64, loss: f64, norm: f32) {
-        self.ready_at = Some(Instant::now());
+        let now = Instant::now();
+        self.timing.marks.ready(now);
+        self.ready_at = Some(now);
         self.loss = Some(loss);
         self.tokens = tokens;
         (self.sent_bytes, self.received_bytes) = (0, 0);
@@ -238,16 +285,33 @@ impl Console {
         self.emit(Some(epoch), events::Event::Aborted { attempt: 0, phase, reason });
     }
 
-    pub(crate) fn ring_opened(&self) {
-        tracing::debug!("ring opened");
+    pub(crate) fn ring_opened(&mut self, seat: Seat) {
+        self.timing.seat = Some(seat);
     }
 
-    pub(crate) fn ring(&mut self, sent: u64, received: u64) {
+    /// A ring has computed its update.
+    pub(crate) fn ring(&mut self, roster: Digest, sent: u64, received: u64, took: Duration) {
         self.sent_bytes += sent;
         self.received_bytes += received;
+        self.timing.marks.held(Instant::now());
+        let Some(seat) = self.timing.seat.clone().filter(|seat| seat.roster == roster) else {
+            return;
+        };
+        let event = events::Event::Ring {
+            roster: roster.into(),
+            position: seat.position as u64 + 1,
+            of: seat.of as u64,
+            to: seat.to.into(),
+            took_ms: times::ms(took),
+            sent_bytes: sent,
+            received_bytes: received,
+        };
+        self.emit(Some(self.epoch + 1), event);
     }
 
+    /// The epoch is decided, and its update is being applied.
     pub(crate) fn applied(&mut self, spent: bool) {
+        self.timing.marks.decided(Instant::now());
         self.spent = spent;
     }
 
@@ -278,6 +342,7 @@ impl Console {
         let ranked = committed.receipt.members.iter().filter(|m| m.weight > 0);
         let sync = self.ready_at.take().map_or(Duration::ZERO, |at| at.elapsed());
         self.epoch = head.epoch;
+        let times = self.timing.marks.end(Instant::now());
         if self.spent {
             self.contributed.epochs += 1;
             self.contributed.tokens += self.tokens;
@@ -301,10 +366,11 @@ impl Console {
             update: committed.receipt.update.into(),
             tokens: head.tokens,
             loss,
-            sync_ms: u64::try_from(sync.as_millis()).unwrap_or(u64::MAX),
+            sync_ms: times::ms(sync),
             sent_bytes: self.sent_bytes,
             received_bytes: self.received_bytes,
             forkable_since: committed.forkable_since,
+            times,
         };
         self.emit(Some(head.epoch), event);
         (self.sent_bytes, self.received_bytes) = (0, 0);
@@ -349,6 +415,7 @@ fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
 impl Console {
     fn caught_up(&mut self, head: Head) {
         self.epoch = head.epoch;
+        self.timing.marks = Marks::new(Instant::now());
         self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
         let event = events::Event::CaughtUp { state: head.state.into() };
         self.emit(Some(head.epoch), event);
@@ -384,6 +451,7 @@ impl Console {
                 ));
             }
             Event::Roster { epoch, attempt, members, adopt, kept } => {
+                self.timing.marks.roster(Instant::now());
                 let (members, adopt) = (names(members), adopt.map(Into::into));
                 let kept_chunks = kept as u64;
                 let event = events::Event::Roster { attempt, members, adopt, kept_chunks };

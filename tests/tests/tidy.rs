@@ -450,7 +450,16 @@ const HOMES: &[(&str, &[&str])] = &[
     ("intellect_model", &["model/", "node/"]),
     ("intellect_bootstrap", &["bootstrap/", "node/", "tests/"]),
     ("intellect_node", &["node/", "tests/"]),
-    ("intellect_view", &["node/view/", "node/src/tools/"]),
+    (
+        "intellect_view",
+        &[
+            "node/view/",
+            "node/src/tools/",
+            "node/src/tell",
+            "node/src/page.rs",
+            "node/src/readers.rs",
+        ],
+    ),
     ("axum", &["node/view/src/page"]),
     ("hyper_util", &["node/view/src/page"]),
 ];

@@ -1,8 +1,10 @@
 //! What can be typed behind `replay`.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
+
+use super::page::PageArgs;
 
 /// Which events are shown, how, and how fast.
 #[derive(Clone, Debug, Args)]
@@ -17,21 +19,11 @@ pub(crate) struct ReplayArgs {
     /// Wait for more at the end of the file, which a running node still writes
     #[arg(long)]
     pub(crate) follow: bool,
-    /// Show a page for browsers, at this address [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:8080", value_parser = address)]
-    pub(crate) page: Option<SocketAddr>,
-    /// A name by which browsers may ask for the page, in addition to its address
-    #[arg(long, value_name = "NAME", requires = "page")]
-    pub(crate) page_host: Vec<String>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
     /// Show three lines in the terminal; without --page they are always shown
     #[arg(long)]
     pub(crate) lines: bool,
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        "an address such as 127.0.0.1:8080 may follow --page; write the files before it".to_owned()
-    })
 }
 
 fn speed(text: &str) -> Result<f64, String> {

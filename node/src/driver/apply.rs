@@ -18,6 +18,7 @@ use super::{Done, Driver};
 use crate::fetch;
 use crate::net::SendError;
 use crate::ring::timeouts::Timeouts;
+use crate::tell::Seat;
 use crate::{net, ring, worker};
 
 impl Driver {
@@ -84,7 +85,9 @@ impl Driver {
             tracing::error!("a ring without a frozen delta");
             return;
         };
-        self.tell.ring_opened();
+        let (position, of) = (ring.index, ring.members.len());
+        let to = ring.members[(position + 1) % of].peer;
+        self.tell.ring_opened(Seat { roster: ring.roster, position, of, to });
         let members = ring.members.iter().map(|member| &member.peer);
         let round_trip = self.holdings.peer().table().round_trip(members);
         self.rings.start(ring::Job {

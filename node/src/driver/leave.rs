@@ -64,6 +64,18 @@ impl Driver {
         self.tell.waiting(if moves { None } else { reason() });
     }
 
+    /// Gives the picture what no event says, a few times a second.
+    pub(super) fn sample(&mut self) {
+        let now = Instant::now();
+        if !self.tell.is_sample_due(now) {
+            return;
+        }
+        let (table, at) = (self.holdings.peer().table(), self.now());
+        let silence = table.peers.values().map(|seen| at.since(seen.heard)).min();
+        self.tell.sample(now, &self.manifest.run, silence);
+        self.tell.member(now, table);
+    }
+
     /// Ctrl-C: begins to leave; false at the second one, which ends the node now.
     pub(super) fn interrupt(&mut self) -> bool {
         let begins = self.take_leave();

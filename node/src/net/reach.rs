@@ -31,6 +31,25 @@ impl Reachability {
     pub(crate) fn is_direct(&self) -> bool {
         matches!(self, Self::Local | Self::Open(_))
     }
+
+    /// Its name in the events file.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Unknown => "unknown",
+            Self::Open(_) => "open",
+            Self::Relayed => "relayed",
+            Self::Closed => "closed",
+        }
+    }
+
+    /// Where others can dial this node, if anybody can.
+    pub(crate) fn addresses(&self) -> &[String] {
+        match self {
+            Self::Open(addresses) => addresses,
+            Self::Local | Self::Unknown | Self::Relayed | Self::Closed => &[],
+        }
+    }
 }
 
 impl fmt::Display for Reachability {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::machine::event::Cause;
 use intellect_protocol::machine::table::PeerTable;
-use intellect_protocol::message::Receipt;
+use intellect_protocol::message::{Phase, Receipt};
 use intellect_protocol::peer;
 
 use super::{Console, events};
@@ -37,6 +37,29 @@ impl Console {
 
     pub(crate) fn reachability(&self, state: &net::Reachability) {
         self.say(&format!("network: {state}"));
+        let (state, addresses) = (state.name().to_owned(), state.addresses().to_vec());
+        self.emit(None, events::Event::Reachability { state, addresses });
+    }
+
+    /// Reports where one of the peers that were found is, if it is the turn of one.
+    pub(crate) fn member(&mut self, now: Instant, table: &PeerTable) {
+        let Some(peer) = self.here.arrivals.turn(now) else { return };
+        let Some(seen) = table.peers.get(&peer) else { return };
+        let link = self.links().get(&peer).map(|link| match link {
+            Link::Direct => "direct".to_owned(),
+            Link::Relayed => "relayed".to_owned(),
+        });
+        let beat = &seen.beat;
+        let event = events::Event::Member {
+            who: peer.into(),
+            head: beat.head.epoch,
+            phase: phase(beat.phase).to_owned(),
+            ready: beat.ready,
+            rtt_ms: (seen.rtt_ms > 0).then_some(seen.rtt_ms),
+            send_rate: (beat.send_rate > 0).then_some(beat.send_rate),
+            link,
+        };
+        self.emit(None, event);
     }
 
     /// A step towards a connection, and its outcome.
@@ -104,5 +127,18 @@ impl Console {
         let who = PeerName::from(who);
         self.say(&format!("lost peer {}: {cause}{meanwhile}", who.short()));
         self.emit(None, events::Event::PeerLost { who, cause: cause.to_owned() });
+    }
+}
+
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Behind => "behind",
+        Phase::Train => "train",
+        Phase::Ready => "ready",
+        Phase::Accepted => "accepted",
+        Phase::Reduce => "reduce",
+        Phase::Finished => "finished",
+        Phase::Recover => "recover",
+        Phase::Regrouping => "regrouping",
     }
 }

@@ -14,6 +14,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use intellect_view::stage::Stage;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{Hex, PeerName};
@@ -69,6 +70,13 @@ pub(crate) enum Event {
         /// The cause, where the step failed.
         error: Option<String>,
     },
+    /// What is known about whether others can dial this node has changed.
+    Reachability {
+        /// `local`, `unknown`, `open`, `relayed`, or `closed`.
+        state: String,
+        /// Where they can, if the state is `open`.
+        addresses: Vec<String>,
+    },
     /// The node makes no progress, or goes on alone.
     Waiting {
         /// `founders`, `goes-on-alone`, `alone`, `voters`, or `passed-over`.
@@ -92,6 +100,23 @@ pub(crate) enum Event {
         who: PeerName,
         /// `silent`, `left` or `closed`.
         cause: String,
+    },
+    /// What another peer says of itself, and the way to it. At most once in ten seconds for each peer that was
+    /// found, and twice a second in all.
+    Member {
+        who: PeerName,
+        /// The epoch that it committed last.
+        head: u64,
+        /// `behind`, `train`, `ready`, `accepted`, `reduce`, `finished`, `recover`, or `regrouping`.
+        phase: String,
+        /// Tokens of its frozen work; 0 while it has none.
+        ready: u64,
+        /// Smoothed round trip, if it was measured.
+        rtt_ms: Option<u32>,
+        /// Bytes a second that it sent in its last ring, if it was in one.
+        send_rate: Option<u64>,
+        /// `direct` or `relayed`; `null` where there is no connection and gossip brings its messages.
+        link: Option<String>,
     },
     /// Peers that have no part in the run were heard, more of them than are reported one by one.
     Strangers {
@@ -172,6 +197,23 @@ pub(crate) enum Event {
         /// Voters of the old series that are left out.
         absent: Vec<PeerName>,
     },
+    /// A ring of this peer has computed its update.
+    Ring {
+        /// Digest of the ring's roster.
+        roster: Hex,
+        /// Position of this peer, from 1.
+        position: u64,
+        /// How many members have a position.
+        of: u64,
+        /// The member to which this peer sends; itself in a ring of one.
+        to: PeerName,
+        /// Milliseconds from the first byte to the update.
+        took_ms: u64,
+        /// Bytes that were sent to that member.
+        sent_bytes: u64,
+        /// Bytes received from the member before.
+        received_bytes: u64,
+    },
     /// The epoch is committed and applied. Written once per epoch, and not for replayed ones.
     Committed {
         /// Number of the attempt that decided.
@@ -196,6 +238,9 @@ pub(crate) enum Event {
         received_bytes: u64,
         /// Epoch since which the lineage may have a fork, if it may.
         forkable_since: Option<u64>,
+        /// Where the time of the epoch went.
+        #[serde(flatten)]
+        times: Times,
     },
     /// The committed state has been measured on held-out data.
     Evaluated {
@@ -306,12 +351,30 @@ pub(crate) enum Event {
     Stopped { code: u8 },
 }
 
-/// Where events go: a file, or nowhere if there is none.
+/// Milliseconds of one epoch by what they were spent on: together from the state before to this one. None of them
+/// is known if this peer was not Ready in the epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Times {
+    /// From the state before to this peer's Ready.
+    pub(crate) train_ms: Option<u64>,
+    /// From there until it accepted a roster.
+    pub(crate) wait_ready_ms: Option<u64>,
+    /// From there until it had the update, with attempts that failed.
+    pub(crate) ring_ms: Option<u64>,
+    /// From there until it had the certificate.
+    pub(crate) vote_ms: Option<u64>,
+    /// From there to the new state.
+    pub(crate) apply_ms: Option<u64>,
+}
+
+/// Where events go: a file, a picture, both, or nowhere.
 #[derive(Debug)]
 pub(crate) struct Sink {
     peer: PeerName,
     run: Option<Hex>,
     file: Option<File>,
+    /// The picture of a running node.
+    stage: Option<Stage>,
     /// Whether the last write failed. Its error was reported, and the file may end inside a line.
     torn: bool,
 }
@@ -319,7 +382,17 @@ pub(crate) struct Sink {
 impl Sink {
     /// Events of `peer` go to `file`; without a file they are dropped.
     pub(crate) fn new(file: Option<File>, peer: PeerName) -> Self {
-        Self { peer, run: None, file, torn: false }
+        Self { peer, run: None, file, stage: None, torn: false }
+    }
+
+    /// The same, and each event is also folded into the picture on `stage`.
+    pub(crate) fn staged(self, stage: Stage) -> Self {
+        Self { stage: Some(stage), ..self }
+    }
+
+    /// The picture, if there is one.
+    pub(crate) fn stage(&mut self) -> Option<&mut Stage> {
+        self.stage.as_mut()
     }
 
     /// The same, with the file at `path` opened for appending.
@@ -331,12 +404,14 @@ impl Sink {
         self.run = Some(run);
     }
 
-    /// Appends one line to the file, if there is one.
+    /// Appends one line to the file, and folds it into the picture, as far as they are there.
     ///
     /// # Errors
     /// The first failed write in a row; the following ones return `Ok`, so that a full disk is reported once.
     pub(crate) fn emit(&mut self, epoch: Option<u64>, event: Event) -> io::Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
+        if self.file.is_none() && self.stage.is_none() {
+            return Ok(());
+        }
         let record = Record {
             event,
             t_ms: unix_ms(),
@@ -344,14 +419,21 @@ impl Sink {
             run: self.run.clone(),
             epoch,
         };
-        let mut line = serde_json::to_vec(&record)?;
-        line.push(b'\n');
+        let mut line = serde_json::to_string(&record)?;
+        // The picture reads what a replay of the file would read, so the two cannot differ.
+        if let Some(stage) = &mut self.stage
+            && let Some(record) = intellect_view::record::Record::parse(line.as_bytes())
+        {
+            stage.take(&record, &line);
+        }
+        let Some(file) = &mut self.file else { return Ok(()) };
+        line.push('\n');
         if self.torn {
             // Ends the line that a full disk may have torn.
-            line.insert(0, b'\n');
+            line.insert(0, '\n');
         }
         // One write per line: a reader never sees half a line for long.
-        let written = file.write_all(&line);
+        let written = file.write_all(line.as_bytes());
         let was_torn = self.torn;
         self.torn = written.is_err();
         if was_torn { Ok(()) } else { written }

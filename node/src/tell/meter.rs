@@ -4,9 +4,6 @@
 //! at the beginning, every ten seconds, and at the end. The rate is that of the last seconds; what was on disk before
 //! does not count.
 
-use std::io::IsTerminal as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use intellect_model::config::Fingerprint;
@@ -14,9 +11,9 @@ use intellect_protocol::base::id::{Digest, PeerId};
 
 use super::Console;
 use super::events;
+use super::screen;
 use crate::figures::{bytes, number_of};
 use crate::name::Hex;
-use crate::os;
 
 /// How often the line is overwritten and the event written.
 const OFTEN: Duration = Duration::from_millis(250);
@@ -25,17 +22,6 @@ const OFTEN: Duration = Duration::from_millis(250);
 const SELDOM: Duration = Duration::from_secs(10);
 
 const CELLS: u64 = 20;
-
-/// Width assumed of a terminal that does not report its own.
-const COLUMNS: usize = 80;
-
-/// Whether the terminal's last line is one that the next sentence has to overwrite.
-pub(crate) type OpenLine = Arc<AtomicBool>;
-
-/// What a sentence begins with, so that it overwrites such a line.
-pub(crate) fn clear(line: &OpenLine) -> &'static str {
-    if line.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
-}
 
 /// How much of a state or file has arrived.
 pub(crate) struct Progress {
@@ -92,16 +78,15 @@ impl Meter {
         }
         self.shown = Some(now);
         let rate = self.rate.note(now, progress.have_bytes);
-        let terminal = std::io::stdout().is_terminal();
+        let terminal = screen::can_draw();
         if due(self.said, if terminal { OFTEN } else { SELDOM }) {
             self.said = Some(now);
             let sentences = sentences(&self.subject, &progress, rate);
             let [sentence, ..] = &sentences;
             if terminal && !end {
                 // A line that wraps cannot be overwritten.
-                let columns = os::columns().unwrap_or(COLUMNS).saturating_sub(1);
+                let columns = screen::columns().saturating_sub(1);
                 self.console.say_over(&fitting(&sentences, columns));
-                self.console.line.store(true, Ordering::Relaxed);
             } else {
                 self.console.say(sentence);
             }

@@ -3,8 +3,7 @@
 //! It takes no part in the run and needs no network: it reads files, and `intellect_view` shows them.
 
 use std::{
-    io::{self, IsTerminal as _, Write},
-    net::SocketAddr,
+    io::{self, Write},
     path::PathBuf,
     sync::mpsc,
     time::Duration,
@@ -12,17 +11,18 @@ use std::{
 
 use intellect_view::{
     lines,
-    page::{self, Access},
     picture::Source,
     replay::{self, Player, Speed, Tally},
     stage::{Seen, Stage},
 };
-use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle, time};
+use tokio::{sync::oneshot, time};
 
 use crate::{
     cli::replay::ReplayArgs,
     figures::{count, number_of},
     os,
+    page::{Page, PageError},
+    tell::screen,
 };
 
 /// Why a run is not shown, or no longer.
@@ -42,16 +42,9 @@ pub(crate) enum ReplayError {
     /// The file has no line, and is not followed.
     #[error("{} has no events yet: with --follow its first ones are waited for", .0.display())]
     Empty(PathBuf),
-    /// Another program listens there, or this machine has no such address.
-    #[error(
-        "cannot show a page at {at}: name another address, such as --page 127.0.0.1:0 for any free port"
-    )]
-    Bind {
-        /// As it was typed, or the default.
-        at: SocketAddr,
-        /// What the system said about it.
-        source: io::Error,
-    },
+    /// There is no place for its page.
+    #[error(transparent)]
+    Page(#[from] PageError),
     /// The system refused threads or signals.
     #[error("cannot start")]
     Runtime(#[source] io::Error),
@@ -86,12 +79,17 @@ async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<
     let speed = Speed { times: if args.follow { 0.0 } else { args.speed }, follow: args.follow };
     let source = Source { live: args.follow, speed: speed.times, ended: false };
     let (stage, seen) = Stage::new(source);
-    let page = match args.page {
-        Some(at) => Some(open_page(at, &args.page_host, seen.clone(), out).await?),
+    let page = match Page::open(&args.page)? {
+        Some(page) => {
+            writeln!(out, "{}", page.sentence())
+                .and_then(|()| out.flush())
+                .map_err(ReplayError::Output)?;
+            Some(tokio::spawn(page.serve(seen.clone())))
+        }
         None => None,
     };
     let (stop, played) = start(player, stage, speed)?;
-    let lines = args.lines || args.page.is_none();
+    let lines = args.lines || page.is_none();
     let ended = tokio::select! {
         ended = draw(seen, lines, played, out) => Some(ended?),
         () = interrupts.next() => None,
@@ -112,24 +110,6 @@ async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<
         page.abort();
     }
     Ok(())
-}
-
-/// Opens the page, and says where it is and what others see of it.
-async fn open_page(
-    at: SocketAddr,
-    names: &[String],
-    seen: Seen,
-    out: &mut dyn Write,
-) -> Result<JoinHandle<()>, ReplayError> {
-    let listener =
-        TcpListener::bind(at).await.map_err(|source| ReplayError::Bind { at, source })?;
-    let bound = listener.local_addr().map_err(|source| ReplayError::Bind { at, source })?;
-    let access = Access::new(bound, names);
-    let warning = if access.is_public() { PUBLIC } else { "" };
-    writeln!(out, "page: http://{bound}/{warning}")
-        .and_then(|()| out.flush())
-        .map_err(ReplayError::Output)?;
-    Ok(tokio::spawn(page::serve(listener, seen, access)))
 }
 
 type Played = oneshot::Receiver<Result<Tally, replay::ReplayError>>;
@@ -157,7 +137,7 @@ async fn draw(
     mut played: Played,
     out: &mut dyn Write,
 ) -> Result<Result<Tally, ReplayError>, ReplayError> {
-    let terminal = io::stdout().is_terminal();
+    let terminal = screen::can_draw();
     let mut before: Option<[String; 3]> = None;
     loop {
         let ended = tokio::select! {
@@ -200,9 +180,6 @@ fn said(tally: Tally) -> String {
     text
 }
 
-/// The warning where other machines can reach the page.
-const PUBLIC: &str = "\nwarning: everybody who reaches this address sees the run: its name, ids of peers, losses, events \
-                      and versions, but no addresses of peers";
 /// Width of a terminal that does not say its own.
 const COLUMNS: usize = 80;
 const DRAW_EVERY: Duration = Duration::from_millis(250);
@@ -246,17 +223,6 @@ mod tests {
         assert!(Cli::try_parse_from(["x", "replay"]).is_err());
         assert!(Cli::try_parse_from(["x", "replay", "f", "--follow", "--page"]).is_ok());
         let wrong = Cli::try_parse_from(["x", "replay", "--page", "f"]).unwrap_err().to_string();
-        assert!(wrong.contains("write the files before it"), "{wrong}");
-    }
-
-    #[tokio::test]
-    async fn a_public_page_warns_of_what_it_shows() {
-        for (at, public) in [("127.0.0.1:0", false), ("0.0.0.0:0", true)] {
-            let (_stage, seen) = Stage::new(Source::default());
-            let mut out = Vec::new();
-            open_page(at.parse().unwrap(), &[], seen, &mut out).await.unwrap().abort();
-            let out = String::from_utf8(out).unwrap();
-            assert!(out.starts_with("page: http://") && out.contains("warning") == public, "{out}");
-        }
+        assert!(wrong.contains("write files before it"), "{wrong}");
     }
 }

@@ -37,7 +37,9 @@ const PARTS = [
   { name: "train", key: "train_ms", color: "blue" },
   { name: "wait for others", key: "wait_ms", color: "amber" },
   { name: "attempts without a decision", key: "retry_ms", color: "red" },
-  { name: "ring, votes, apply", key: "ring_ms", color: "teal" },
+  { name: "ring", key: "ring_ms", color: "teal" },
+  { name: "votes", key: "vote_ms", color: "orange" },
+  { name: "apply", key: "apply_ms", color: "muted" },
 ];
 const TRAFFIC = [
   { name: "sent", key: "sent_bytes", color: "blue" },
@@ -145,18 +147,21 @@ function verdict() {
     fact("states agree", agree),
     left !== null && fact("next commit", left > 0 ? `in about ${span(left)}` : "is due"),
     open.attempt > 1 && fact("attempt", String(open.attempt)),
+    node.reachability && fact("others reach this node", node.reachability),
     counts.forks > 0 && fact("forks", `${counts.forks}, ${counts.undone_epochs} epochs undone`),
   ]);
 }
 
 function tiles() {
-  const { head, pace, counts, held_out: held, fetch: coming } = state;
+  const { head, pace, counts, training, held_out: held, fetch: coming } = state;
   const entries = [
     ["epochs committed", whole(head.epoch)],
     ["tokens", short(head.tokens)],
     ["tokens a second, whole run", pace.tokens_per_s === null ? "–" : short(pace.tokens_per_s)],
     ["an epoch takes", pace.epoch_ms === null ? "–" : span(pace.epoch_ms)],
     ["training loss", head.loss === null ? "–" : head.loss.toFixed(3)],
+    training && ["this epoch", `${Math.floor(100 * training.share)} %`,
+      training.tokens_per_s === null ? "" : `${short(training.tokens_per_s)} tokens/s here`],
     held && ["held-out loss", held.loss?.toFixed(3) ?? "–", held.excess && `+${held.excess.toFixed(3)} over floor`],
     ["left out", whole(counts.left_out), `of ${whole(counts.commits)} epochs`],
     coming && ["fetched", `${Math.floor((100 * coming.have_bytes) / (coming.want_bytes || 1))} %`, bytes(coming.want_bytes)],
@@ -200,7 +205,10 @@ function ring() {
     parts.push(drawn("text", { y: 14, class: "muted" }, `attempt ${state.head.attempt}`));
   }
   fill($("ring"), parts);
-  $("ring-note").textContent = seats.length ? "clockwise; area is weight, orange is this node" : "no ring yet";
+  const own = state.own_ring;
+  const edge = own && own.of > 1
+    ? `; to ${last6(own.to)} ${bytes((1000 * own.sent_bytes) / Math.max(1, own.took_ms))}/s` : "";
+  $("ring-note").textContent = seats.length ? `clockwise; area is weight, orange is this node${edge}` : "no ring yet";
 }
 
 function members() {
@@ -215,8 +223,11 @@ function members() {
     const share = make("td");
     const meter = make("meter", undefined, { min: 0, max: most, value: peer.tokens });
     share.append(meter, `${short(peer.tokens)} (${((100 * peer.tokens) / sum).toFixed(0)} %)`);
-    row.append(make("td", last6(name), { title: name }), make("td", here), share,
-      make("td", whole(peer.epochs)), make("td", peer.last_epoch ? whole(peer.last_epoch) : "–"));
+    const doing = peer.here === true && peer.phase ? peer.phase : here;
+    const link = [peer.link, peer.rtt_ms !== null && `${whole(peer.rtt_ms)} ms`].filter(Boolean).join(", ");
+    row.append(make("td", last6(name), { title: name }), make("td", doing), share,
+      make("td", whole(peer.epochs)), make("td", peer.last_epoch ? whole(peer.last_epoch) : "–"),
+      make("td", link || "–"), make("td", peer.send_rate ? `${bytes(peer.send_rate)}/s` : "–"));
     return row;
   }));
   $("members-note").textContent = `${rows.length} seen since the file began`;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use serde::Serialize;
 
 use crate::{
-    picture::{Picture, Times, shorten},
+    picture::{Picture, shorten, times::Times},
     record::{Event, Record},
 };
 
@@ -93,7 +93,7 @@ impl History {
         while self.rows.last().is_some_and(|row| row.epoch >= head.epoch) {
             self.rows.pop();
         }
-        let Times { train, wait, retry, ring, sync } = head.times;
+        let Times { train, wait, retry, ring, vote, apply, sync } = head.times;
         let number = |number: Option<u64>| cell(number.map(|number| number as f64));
         let mut cells = [Cell::NONE; COLUMNS.len()];
         let some = [
@@ -104,6 +104,8 @@ impl History {
             number(wait),
             number(retry),
             number(ring),
+            number(vote),
+            number(apply),
             number(Some(sync)),
             number(Some(head.sent_bytes)),
             number(Some(head.received_bytes)),
@@ -192,7 +194,7 @@ fn joined(rows: &[Row], size: usize) -> Vec<Row> {
 }
 
 /// The columns in their order, as `/history` names them. Times are milliseconds, losses nats per token.
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 14] = [
     "loss",
     "members",
     "attempt",
@@ -200,14 +202,16 @@ const COLUMNS: [&str; 12] = [
     "wait_ms",
     "retry_ms",
     "ring_ms",
+    "vote_ms",
+    "apply_ms",
     "sync_ms",
     "sent_bytes",
     "received_bytes",
     "held_out",
     "floor",
 ];
-const HELD_OUT: usize = 10;
-const FLOOR: usize = 11;
+const HELD_OUT: usize = 12;
+const FLOOR: usize = 13;
 /// Epochs that are kept without merging any.
 pub(crate) const ROWS_MAX: usize = 16_384;
 const MARKS_MAX: usize = 512;

@@ -4,7 +4,10 @@
 
 use serde::Serialize;
 
-use crate::picture::{Phase, Picture};
+use crate::{
+    picture::{Phase, Picture},
+    record::Text,
+};
 
 /// What is the matter, in one sentence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,7 +37,21 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
         return say(Mood::Bad, sentence.to_owned());
     }
     if let Some(waiting) = &picture.waiting {
-        let sentence = format!("Waiting: {}.", waiting.reason.as_str().replace('-', " "));
+        let sentence = match waiting.reason.as_str() {
+            "founders" => "Waiting: too few peers are here for the run to begin.".to_owned(),
+            "voters" => "Waiting: too few of the voters are here to go on.".to_owned(),
+            "alone" => {
+                "Alone: no other peer of the run can be reached, and one is no majority.".to_owned()
+            }
+            "goes-on-alone" => {
+                "Alone: what is trained now may be undone when others can be reached.".to_owned()
+            }
+            "passed-over" => {
+                "Waiting: the others have decided an epoch, and none hands out its update."
+                    .to_owned()
+            }
+            other => format!("Waiting: {}.", other.replace('-', " ")),
+        };
         return Verdict { mood: Mood::Wait, sentence, cure: Some(waiting.cure.to_string()) };
     }
     match open.phase {
@@ -68,45 +85,113 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
 
 /// Three lines of at most `columns` characters.
 pub fn lines(picture: &Picture, columns: usize) -> [String; 3] {
-    let (head, pace) = (&picture.head, &picture.pace);
-    let first = [
+    let line = |name: &str, parts: Vec<String>| {
+        fitting(format!("{name}{}", parts.join(" · ")).trim_end(), columns)
+    };
+    [line("", run(picture)), line("pace     ", pace(picture)), line("network  ", network(picture))]
+}
+
+/// The verdict, the lines and a table of peers, for people without a browser.
+pub(crate) fn text(picture: &Picture) -> String {
+    let Verdict { sentence, cure, .. } = verdict(picture);
+    let cure = cure.map_or_else(String::new, |cure| format!(" {cure}."));
+    let lines = lines(picture, usize::MAX).join("\n");
+    let mut text = format!("{sentence}{cure}\n{lines}\n");
+    let own = picture.node.peer.as_ref();
+    let here =
+        picture.peers.iter().filter(|(name, peer)| peer.here == Some(true) && Some(*name) != own);
+    for (at, (name, peer)) in here.enumerate() {
+        if at == 0 {
+            text +=
+                "\npeer    phase       epoch   round trip      sends  link      tokens counted\n";
+        }
+        let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "–".to_owned());
+        let word = |text: &Option<Text>| or_dash(text.as_ref().map(Text::to_string));
+        text += &format!(
+            "{:<7} {:<10} {:>6} {:>12} {:>10}  {:<8} {:>15}\n",
+            name.short(),
+            word(&peer.phase),
+            or_dash(peer.head.map(|head| head.to_string())),
+            or_dash(peer.rtt_ms.map(|ms| format!("{ms} ms"))),
+            or_dash(peer.send_rate.map(|rate| format!("{}B/s", short(rate as f64)))),
+            word(&peer.link),
+            short(peer.tokens as f64),
+        );
+    }
+    text
+}
+
+/// Where the run is, and its loss.
+fn run(picture: &Picture) -> Vec<String> {
+    let head = &picture.head;
+    let loss = picture.training.and_then(|training| training.loss).or(head.loss);
+    let parts = [
         Some(format!("epoch {}", head.epoch)),
         (!picture.ring.is_empty()).then(|| format!("{} in the last ring", picture.ring.len())),
         Some(doing(picture)),
-        head.loss.map(|loss| format!("loss {loss:.3}")),
+        loss.map(|loss| format!("loss {loss:.3}")),
         Some(format!("{} tokens", short(head.tokens as f64))),
     ];
+    parts.into_iter().flatten().collect()
+}
+
+/// How fast the run and this machine are.
+fn pace(picture: &Picture) -> Vec<String> {
+    let here = picture.training.and_then(|training| training.tokens_per_s);
     let left_out = picture.counts.left_out;
-    let second = [
-        pace.tokens_per_s.map(|rate| format!("run {} tokens/s", short(rate))),
+    let parts = [
+        picture.pace.tokens_per_s.map(|rate| format!("run {} tokens/s", short(rate))),
+        here.map(|rate| format!("this machine {} tokens/s", short(rate))),
         next_ms(picture).map(|ms| format!("next epoch in {}", span(ms))),
         (left_out > 0).then(|| {
             let all = left_out.saturating_add(picture.counts.commits);
             format!("left out of {left_out} of {all} epochs")
         }),
     ];
-    let here = picture.peers.values().filter(|peer| peer.here == Some(true));
-    let third = [
-        Some(format!("{} others here", here.count())),
-        (head.epoch > 0).then(|| {
+    parts.into_iter().flatten().collect()
+}
+
+/// The peers that are here, and the way to them.
+fn network(picture: &Picture) -> Vec<String> {
+    let (head, own) = (&picture.head, picture.own_ring.as_ref());
+    let here = picture.peers.iter().filter(|(name, peer)| {
+        peer.here == Some(true) && Some(*name) != picture.node.peer.as_ref()
+    });
+    let rate = |bytes: u64, ms: u64| short(1_000.0 * bytes as f64 / ms.max(1) as f64);
+    let linked = |kind: &str| {
+        let is = |link: &Text| link.as_str() == kind;
+        picture.peers.values().filter(|peer| peer.link.as_ref().is_some_and(is)).count()
+    };
+    let parts = [
+        Some(match here.count() {
+            1 => "1 other here".to_owned(),
+            count => format!("{count} others here"),
+        }),
+        own.filter(|ring| ring.of > 1).map(|ring| {
+            format!(
+                "ring {} of {} → {}, {}B/s up, {}B/s down",
+                ring.position,
+                ring.of,
+                ring.to.short(),
+                rate(ring.sent_bytes, ring.took_ms),
+                rate(ring.received_bytes, ring.took_ms)
+            )
+        }),
+        (own.is_none() && head.epoch > 0).then(|| {
             format!(
                 "{}B up, {}B down an epoch",
                 short(head.sent_bytes as f64),
                 short(head.received_bytes as f64)
             )
         }),
+        (linked("relayed") > 0)
+            .then(|| format!("{} direct, {} by a relay", linked("direct"), linked("relayed"))),
         picture.node.path.as_ref().map(|(step, error)| match error {
             Some(error) => format!("{step}: {error}"),
             None => step.to_string(),
         }),
     ];
-    let line =
-        |name: &str, parts: Vec<String>| fitting(&format!("{name}{}", parts.join(" · ")), columns);
-    [
-        line("", first.into_iter().flatten().collect()),
-        line("pace     ", second.into_iter().flatten().collect()),
-        line("network  ", third.into_iter().flatten().collect()),
-    ]
+    parts.into_iter().flatten().collect()
 }
 
 /// What the node does, in a word or two.
@@ -114,7 +199,11 @@ fn doing(picture: &Picture) -> String {
     let word = match picture.open.phase {
         _ if picture.waiting.is_some() => "waiting",
         Phase::Unknown => "starting",
-        Phase::Training => "training",
+        Phase::Training => {
+            let share = picture.training.map(|training| (100.0 * training.share).floor());
+            return share
+                .map_or_else(|| "training".to_owned(), |share| format!("training {share} %"));
+        }
         Phase::Ready => "ready, waits for others",
         Phase::Ring => "ring and votes",
         Phase::Fetching => "fetching",
@@ -173,7 +262,10 @@ fn percent(part: u64, whole: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Record;
+    use crate::{
+        picture::gauge::{Gauge, Training},
+        record::Record,
+    };
 
     fn picture(lines: &[&str]) -> Picture {
         let mut picture = Picture::default();
@@ -193,11 +285,35 @@ mod tests {
         let sentence = |lines: &[&str]| verdict(&picture(lines)).sentence;
         assert_eq!(sentence(&[]), "No event has been read yet.");
         assert_eq!(sentence(&[START]), "Training epoch 1.");
-        assert_eq!(sentence(&[START, WAIT]), "Waiting: goes on alone.");
+        assert_eq!(
+            sentence(&[START, WAIT]),
+            "Alone: what is trained now may be undone when others can be reached."
+        );
         let diverged = r#""event":"diverged","who":"x","mine":"a","theirs":"b""#;
         assert_eq!(verdict(&picture(&[START, WAIT, diverged])).mood, Mood::Bad);
         let stopped = r#""event":"stopped","code":0"#;
         assert_eq!(sentence(&[START, stopped]), "This node has stopped at epoch 0.");
+    }
+
+    #[test]
+    fn a_running_node_says_how_far_it_is_and_who_is_here() {
+        let member = r#""event":"member","who":"12D3KooWabcdef","head":0,"phase":"train","ready":0,"rtt_ms":12,"send_rate":1500,"link":"direct""#;
+        let ring = r#""event":"ring","roster":"ab","position":2,"of":4,"to":"12D3KooWabcdef","took_ms":500,"sent_bytes":1000,"received_bytes":2000"#;
+        let mut picture = picture(&[START, member, ring]);
+        let training =
+            Training { tokens: 10, share: 0.626, loss: Some(1.934), tokens_per_s: Some(5e4) };
+        picture.measure(Gauge { t_ms: 9, training: Some(training), ..Gauge::default() });
+        assert_eq!(
+            lines(&picture, 200),
+            [
+                "epoch 0 · training 62 % · loss 1.934 · 0 tokens",
+                "pace     this machine 50 k tokens/s",
+                "network  1 other here · ring 2 of 4 → abcdef, 2.0 kB/s up, 4.0 kB/s down",
+            ]
+        );
+        let row = "abcdef  train           0        12 ms   1.5 kB/s  direct                 0\n";
+        let text = text(&picture);
+        assert!(text.starts_with("Training epoch 1.\nepoch 0") && text.ends_with(row), "{text}");
     }
 
     #[test]

@@ -83,6 +83,32 @@ const METRICS: &[Metric] = &[
         };
         p.peers.iter().map(row).collect()
     }),
+    ("peer_round_trip_seconds", "Smoothed round trip to a peer.", "gauge", |p| {
+        let row = |(peer, seen): (&Text, &crate::picture::Peer)| {
+            let labels = vec![("peer", peer.to_string())];
+            Some((labels, seen.rtt_ms? as f64 / 1_000.0))
+        };
+        p.peers.iter().filter_map(row).collect()
+    }),
+    ("epoch_part_seconds", "Where the time of the last epoch went.", "gauge", |p| {
+        let times = &p.head.times;
+        let parts = [
+            ("train", times.train),
+            ("wait", times.wait),
+            ("retry", times.retry),
+            ("ring", times.ring),
+            ("vote", times.vote),
+            ("apply", times.apply),
+        ];
+        let row = |(part, ms): (&str, Option<u64>)| {
+            Some((vec![("part", part.to_owned())], ms? as f64 / 1_000.0))
+        };
+        parts.into_iter().filter_map(row).collect()
+    }),
+    ("reachability", "How others reach this node.", "gauge", |p| {
+        let row = |state: &Text| (vec![("state", state.to_string())], 1.0);
+        p.node.reachability.iter().map(row).collect()
+    }),
     ("build_info", "Version and device of the node.", "gauge", |p| {
         let text = |text: &Option<Text>| text.as_ref().map(Text::to_string).unwrap_or_default();
         vec![(vec![("version", text(&p.node.version)), ("device", text(&p.node.device))], 1.0)]

@@ -24,6 +24,7 @@ use axum::{
         sse::{self, Sse},
     },
     routing::get,
+    serve::Listener,
 };
 use futures::{Stream, stream};
 use hyper_util::{
@@ -33,7 +34,8 @@ use hyper_util::{
 };
 use serde::Serialize;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, UnixListener},
     sync::{OwnedSemaphorePermit, Semaphore, broadcast},
     task::JoinSet,
     time,
@@ -49,19 +51,21 @@ use crate::{
 /// Where the page is, and the names by which browsers may ask for it.
 #[derive(Clone, Debug)]
 pub struct Access {
-    bound: SocketAddr,
+    /// Nothing for a socket of this machine, which the system guards.
+    bound: Option<SocketAddr>,
     names: Arc<[String]>,
 }
 
 impl Access {
     /// The page at `bound`, which browsers may also reach as one of `names`.
     pub fn new(bound: SocketAddr, names: &[String]) -> Self {
-        Self { bound, names: names.iter().map(|name| name.to_ascii_lowercase()).collect() }
+        let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        Self { bound: Some(bound), names }
     }
 
     /// Whether other machines can reach the page.
     pub fn is_public(&self) -> bool {
-        !self.bound.ip().is_loopback()
+        self.bound.is_some_and(|bound| !bound.ip().is_loopback())
     }
 
     /// Whether a `Host` names this machine. An address of a network card cannot be rebound by a name.
@@ -72,7 +76,10 @@ impl Access {
         };
         let name = name.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         match name.parse::<IpAddr>() {
-            Ok(ip) => ip.is_loopback() || self.bound.ip().is_unspecified() || ip == self.bound.ip(),
+            Ok(ip) => {
+                let own = |bound: SocketAddr| bound.ip().is_unspecified() || ip == bound.ip();
+                ip.is_loopback() || self.bound.is_some_and(own)
+            }
             Err(_) => name == "localhost" || self.names.contains(&name),
         }
     }
@@ -88,23 +95,31 @@ struct Shown {
 
 /// Serves the page until the task is dropped. A connection beyond the bound waits for a free place.
 pub async fn serve(listener: TcpListener, seen: Seen, access: Access) {
-    let router = router(seen, access);
+    serve_each(listener, router(seen, access)).await;
+}
+
+/// Serves the same, with addresses, on a socket of this machine. Its mode says who may connect.
+pub async fn serve_local(listener: UnixListener, seen: Seen) {
+    let access = Access { bound: None, names: Arc::default() };
+    serve_each(listener, router(seen, access)).await;
+}
+
+/// Where the system has no room for one more connection, `accept` waits until others have ended.
+async fn serve_each<L: Listener>(mut listener: L, router: Router) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                connections.spawn(connection(stream, router.clone(), place));
-            }
-            // The system has no room for one more: others may end meanwhile.
-            Err(_) => time::sleep(ACCEPT_PAUSE).await,
-        }
+        let (stream, _) = listener.accept().await;
+        connections.spawn(connection(stream, router.clone(), place));
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, place: OwnedSemaphorePermit) {
+async fn connection<S>(stream: S, router: Router, place: OwnedSemaphorePermit)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let router = router.layer(Extension(Allowance::new()));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
@@ -119,6 +134,7 @@ fn router(seen: Seen, access: Access) -> Router {
     let shown = Shown { seen, access, streams: Arc::new(Semaphore::new(STREAMS_MAX)) };
     let mut router = Router::new()
         .route("/status", get(status))
+        .route("/text", get(text))
         .route("/history", get(history))
         .route("/events", get(events))
         .route("/metrics", get(measures))
@@ -199,6 +215,11 @@ async fn status(State(shown): State<Shown>) -> Response {
     }
 }
 
+/// The lines and the table of members, for people without a browser.
+async fn text(State(shown): State<Shown>) -> Response {
+    lines::text(&shown.picture()).into_response()
+}
+
 async fn history(State(shown): State<Shown>, uri: Uri) -> Response {
     let part = |name: &str| -> Option<u64> {
         let pairs =
@@ -220,9 +241,13 @@ async fn measures(State(shown): State<Shown>) -> Response {
 async fn health(State(shown): State<Shown>) -> Response {
     let picture = Arc::clone(&shown.seen.picture.borrow());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let silent = now.saturating_sub(Duration::from_millis(picture.now_ms));
-    if picture.source.live && silent > SILENCE_MAX {
-        let text = format!("no event for {} s\n", silent.as_secs());
+    // A running node knows more than its events: a heartbeat or a step is a sign too.
+    let (last, patience) = picture.life.map_or((picture.now_ms, SILENCE_MAX), |life| {
+        (life.heard_ms, Duration::from_millis(life.grace_ms).max(SILENCE_MIN))
+    });
+    let silent = now.saturating_sub(Duration::from_millis(last));
+    if picture.source.live && silent > patience {
+        let text = format!("no sign of life for {} s\n", silent.as_secs());
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     }
     "ok\n".into_response()
@@ -321,11 +346,12 @@ const CONNECTIONS_MAX: usize = 128;
 const STREAMS_MAX: usize = 32;
 const REQUESTS_PER_SECOND: u32 = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const ALIVE: Duration = Duration::from_secs(15);
 const PICTURE_EVERY: Duration = Duration::from_millis(500);
 /// A live node that is well writes an event of an epoch more often than this.
 const SILENCE_MAX: Duration = Duration::from_secs(180);
+/// A step of a large model may take as long.
+const SILENCE_MIN: Duration = Duration::from_secs(30);
 /// Rows of an answer that names no number.
 const POINTS: usize = 1_000;
 

@@ -5,17 +5,21 @@
 //! peers committed. Every collection has a bound, so a picture stays small however long the file is.
 
 mod agreement;
+pub mod gauge;
 pub(crate) mod notice;
 mod pace;
+pub(crate) mod times;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
-use crate::record::{Commit, Event, Record, Text};
+use crate::record::{Commit, Event, Member, Record, Ring, Text};
 use agreement::Agreement;
+use gauge::{Gauge, Training};
 use notice::notice;
 use pace::Pace;
+use times::{Marks, Times};
 
 /// A run as one node has seen it so far.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -29,8 +33,14 @@ pub struct Picture {
     pub(crate) open: Open,
     /// The last ring that decided, in its order.
     pub(crate) ring: Vec<Seat>,
+    /// The last ring of this node: its own two edges.
+    pub(crate) own_ring: Option<Ring>,
     pub(crate) peers: BTreeMap<Text, Peer>,
     pub(crate) pace: Pace,
+    /// The steps of the open epoch; only a running node knows them.
+    pub(crate) training: Option<Training>,
+    /// Signs of life; only a running node knows them.
+    pub(crate) life: Option<gauge::Life>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) fetch: Option<Fetch>,
     pub(crate) held_out: Option<HeldOut>,
@@ -69,6 +79,8 @@ pub(crate) struct Node {
     pub(crate) addresses: Vec<Text>,
     /// The last step on the way between this node and others, with its error if it failed.
     pub(crate) path: Option<(Text, Option<Text>)>,
+    /// How others reach it, in a word.
+    pub(crate) reachability: Option<Text>,
 }
 
 /// The last epoch that this node committed.
@@ -87,21 +99,6 @@ pub(crate) struct Head {
     pub(crate) times: Times,
 }
 
-/// Where the time of an epoch went, in milliseconds; only what the events of this node tell apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Times {
-    /// From the commit before to its own Ready.
-    pub(crate) train: Option<u64>,
-    /// From Ready to the first roster.
-    pub(crate) wait: Option<u64>,
-    /// From the first roster to the one that decided: attempts without a decision.
-    pub(crate) retry: Option<u64>,
-    /// From that roster to the commit: ring, votes and outer step.
-    pub(crate) ring: Option<u64>,
-    /// From Ready to the commit, as the node measured it.
-    pub(crate) sync: u64,
-}
-
 /// The epoch that is under way at this node.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Open {
@@ -111,11 +108,7 @@ pub(crate) struct Open {
     pub(crate) attempt: u64,
     pub(crate) roster: Vec<Text>,
     #[serde(skip)]
-    pub(crate) ready_ms: Option<u64>,
-    #[serde(skip)]
-    pub(crate) roster_ms: Option<(u64, u64)>,
-    #[serde(skip)]
-    pub(crate) began_ms: Option<u64>,
+    marks: Marks,
 }
 
 /// What the node does, as far as its events say.
@@ -152,6 +145,17 @@ pub(crate) struct Peer {
     pub(crate) last_epoch: u64,
     /// The last loss that it wrote itself, where its file is read too.
     pub(crate) loss: Option<f64>,
+    /// The phase of its newest heartbeat.
+    pub(crate) phase: Option<Text>,
+    /// The epoch that it committed last.
+    pub(crate) head: Option<u64>,
+    /// Tokens of its frozen work; 0 while it has none.
+    pub(crate) ready: Option<u64>,
+    pub(crate) rtt_ms: Option<u64>,
+    /// Bytes a second that it sent in its last ring.
+    pub(crate) send_rate: Option<u64>,
+    /// Its connection: `direct` or `relayed`.
+    pub(crate) link: Option<Text>,
 }
 
 /// Why the node does not get on, in its own words.
@@ -231,6 +235,15 @@ impl Picture {
         }
     }
 
+    /// Notes what a running node measures between two records.
+    pub fn measure(&mut self, gauge: Gauge) {
+        self.now_ms = self.now_ms.max(gauge.t_ms);
+        self.life = Some(gauge.life);
+        if self.open.phase == Phase::Training {
+            self.training = gauge.training;
+        }
+    }
+
     /// Notes where the records come from.
     pub fn note(&mut self, source: Source) {
         self.source = source;
@@ -279,6 +292,9 @@ impl Picture {
             Event::Listening { addresses } => {
                 self.node.addresses = addresses.0.iter().take(ADDRESSES_MAX).cloned().collect();
             }
+            Event::Reachability { state } => self.node.reachability = Some(state.clone()),
+            Event::Member(member) => self.member(member),
+            Event::Ring(ring) => self.own_ring = Some(Ring::clone(ring)),
             Event::Path { step, error, .. } => self.node.path = Some((step.clone(), error.clone())),
             Event::Waiting { reason, cure } => {
                 self.waiting = Some(Waiting { reason: reason.clone(), cure: cure.clone(), t_ms });
@@ -290,6 +306,7 @@ impl Picture {
             Event::PeerLost { who, cause } => {
                 let peer = self.peer(who);
                 (peer.here, peer.cause) = (Some(false), Some(cause.clone()));
+                (peer.phase, peer.link, peer.rtt_ms) = (None, None, None);
             }
             Event::Manifest { name, organiser } => {
                 self.run.name = Some(name.clone());
@@ -310,17 +327,22 @@ impl Picture {
             Event::CaughtUp {} => self.begin(epoch.unwrap_or_default().saturating_add(1), t_ms),
             Event::Ready { .. } => {
                 self.open.epoch = epoch.unwrap_or(self.open.epoch);
-                self.open.ready_ms = Some(t_ms);
+                self.open.marks.ready_ms = Some(t_ms);
+                self.training = None;
                 self.phase(Phase::Ready, t_ms);
             }
             Event::Roster { attempt, members } => {
                 self.open.epoch = epoch.unwrap_or(self.open.epoch);
-                let first = self.open.roster_ms.map_or(t_ms, |(first, _)| first);
-                self.open.roster_ms = Some((first, t_ms));
+                let first = self.open.marks.roster_ms.map_or(t_ms, |(first, _)| first);
+                self.open.marks.roster_ms = Some((first, t_ms));
                 self.open.attempt = *attempt;
                 self.open.roster.clone_from(&members.0);
                 self.waiting = None;
                 self.phase(Phase::Ring, t_ms);
+            }
+            Event::Regroup { .. } => {
+                self.waiting = None;
+                self.counts.regroups += 1;
             }
             Event::Committed(commit) => self.commit(epoch.unwrap_or_default(), t_ms, commit),
             Event::Evaluated { loss, floor, excess } => {
@@ -350,7 +372,6 @@ impl Picture {
                 counts.undone_epochs = counts.undone_epochs.saturating_add(*undone);
             }
             Event::LeftOut { .. } => counts.left_out += 1,
-            Event::Regroup { .. } => counts.regroups += 1,
             Event::Diverged { .. } => self.agreement.differing += 1,
             Event::ForkExcluded { .. } => self.head.forkable_since = None,
             Event::Fault { .. } => counts.faults += 1,
@@ -361,19 +382,8 @@ impl Picture {
     }
 
     fn commit(&mut self, epoch: u64, t_ms: u64, commit: &Commit) {
-        let other = Open::default();
-        let open = if self.open.epoch == epoch { &self.open } else { &other };
-        let since = |from: Option<u64>| from.map(|from| t_ms.saturating_sub(from));
-        let between =
-            |from: Option<u64>, to: Option<u64>| Some(since(from)?.saturating_sub(since(to)?));
-        let (first, last) = (open.roster_ms.map(|(f, _)| f), open.roster_ms.map(|(_, l)| l));
-        let times = Times {
-            train: between(open.began_ms, open.ready_ms),
-            wait: between(open.ready_ms, first),
-            retry: between(first, last),
-            ring: since(last),
-            sync: commit.sync_ms,
-        };
+        let marks = if self.open.epoch == epoch { self.open.marks } else { Marks::default() };
+        let times = Times::of(&marks, commit, t_ms);
         self.head = Head {
             epoch,
             tokens: commit.tokens,
@@ -404,10 +414,22 @@ impl Picture {
         self.begin(epoch.saturating_add(1), t_ms);
     }
 
+    fn member(&mut self, member: &Member) {
+        let own = self.node.peer.as_ref() == Some(&member.who);
+        if own {
+            return;
+        }
+        let peer = self.peer(&member.who);
+        peer.here = Some(true);
+        (peer.phase, peer.head) = (Some(member.phase.clone()), Some(member.head));
+        (peer.ready, peer.rtt_ms) = (Some(member.ready), member.rtt_ms);
+        (peer.send_rate, peer.link) = (member.send_rate, member.link.clone());
+    }
+
     fn begin(&mut self, epoch: u64, t_ms: u64) {
-        (self.waiting, self.fetch) = (None, None);
+        (self.waiting, self.fetch, self.training) = (None, None, None);
         self.open = Open { epoch, phase: Phase::Training, since_ms: t_ms, ..Open::default() };
-        self.open.began_ms = Some(t_ms);
+        self.open.marks.began_ms = Some(t_ms);
     }
 
     fn phase(&mut self, phase: Phase, t_ms: u64) {

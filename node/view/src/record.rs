@@ -45,6 +45,9 @@ pub enum Event {
         who: Option<Text>,
         error: Option<Text>,
     },
+    Reachability {
+        state: Text,
+    },
     Waiting {
         reason: Text,
         cure: Text,
@@ -60,6 +63,7 @@ pub enum Event {
         who: Text,
         cause: Text,
     },
+    Member(Box<Member>),
     Strangers {
         count: u64,
     },
@@ -93,6 +97,7 @@ pub enum Event {
         members: List<Text>,
         absent: List<Text>,
     },
+    Ring(Box<Ring>),
     Committed(Box<Commit>),
     Evaluated {
         loss: Option<f64>,
@@ -170,6 +175,34 @@ pub struct Commit {
     pub sent_bytes: u64,
     pub received_bytes: u64,
     pub forkable_since: Option<u64>,
+    pub train_ms: Option<u64>,
+    pub wait_ready_ms: Option<u64>,
+    pub ring_ms: Option<u64>,
+    pub vote_ms: Option<u64>,
+    pub apply_ms: Option<u64>,
+}
+
+/// Where another peer is, and the way to it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Member {
+    pub who: Text,
+    pub head: u64,
+    pub phase: Text,
+    pub ready: u64,
+    pub rtt_ms: Option<u64>,
+    pub send_rate: Option<u64>,
+    pub link: Option<Text>,
+}
+
+/// A ring that has computed its update, as this node saw it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ring {
+    pub position: u64,
+    pub of: u64,
+    pub to: Text,
+    pub took_ms: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
 }
 
 /// A text of a stranger: at most [`TEXT_BYTES`], without control characters and marks of direction.

@@ -8,7 +8,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::{
     history::History,
-    picture::{Picture, Source},
+    picture::{Picture, Source, gauge::Gauge},
     record::Record,
 };
 
@@ -61,6 +61,11 @@ impl Stage {
         if self.lines.receiver_count() > 0 {
             let _ = self.lines.send(line.into());
         }
+    }
+
+    /// Takes what a running node measures between two records.
+    pub fn measure(&mut self, gauge: Gauge) {
+        self.picture.measure(gauge);
     }
 
     /// Lets readers see what was taken.

@@ -27,6 +27,7 @@ mod published;
 mod readme;
 mod remember;
 mod resume;
+mod see;
 mod shared;
 mod silent;
 mod sleep;

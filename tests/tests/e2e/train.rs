@@ -28,9 +28,43 @@ fn assert_equal_states(sim: &Sim, peers: &[usize], epochs: u64) {
         let events = sim.events(*peer).unwrap();
         let commits = events.iter().filter(|event| event["event"] == "committed").count();
         assert_eq!(commits as u64, epochs, "peer {peer}");
+        assert_times_add_up(&events);
         assert_eq!(events.last().unwrap()["event"], "stopped");
         assert_eq!(events.last().unwrap()["code"], 0);
     }
+}
+
+/// From one Ready to the next, the parts that the commits name are all of the time. Epochs here take less than a
+/// second, so a busy machine may put some of it between the mark and its line in the file.
+fn assert_times_add_up(events: &[Value]) {
+    let at = |event: &str, epoch: u64| {
+        events.iter().find(|one| one["event"] == event && one["epoch"] == epoch)
+    };
+    let part = |commit: &Value, name: &str| commit[name].as_f64().unwrap();
+    let mut compared = 0;
+    for epoch in 1.. {
+        let (Some(ready), Some(commit)) = (at("ready", epoch), at("committed", epoch)) else {
+            break;
+        };
+        let (Some(next), Some(after)) = (at("ready", epoch + 1), at("committed", epoch + 1)) else {
+            break;
+        };
+        if commit["train_ms"].is_null() || after["train_ms"].is_null() {
+            continue;
+        }
+        let after_ready = ["wait_ready_ms", "ring_ms", "vote_ms", "apply_ms"];
+        let sum: f64 = after_ready.iter().map(|name| part(commit, name)).sum();
+        let sum = sum + part(after, "train_ms");
+        let length = (next["t_ms"].as_u64().unwrap() - ready["t_ms"].as_u64().unwrap()) as f64;
+        assert!(
+            (sum - length).abs() <= 0.05 * length + 50.0,
+            "{sum} of {length} ms: {commit} {after}"
+        );
+        let sync = part(commit, "sync_ms");
+        assert!((sum - part(after, "train_ms") - sync).abs() <= 5.0, "{commit}");
+        compared += 1;
+    }
+    assert!(compared > 0, "no epoch was compared");
 }
 
 #[test]

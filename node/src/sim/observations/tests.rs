@@ -8,6 +8,7 @@ use crate::sim::{
     process::Exit,
     scenario::{Moment, Scenario},
 };
+use crate::tell::events::Times;
 
 fn name(peer: usize) -> PeerName {
     PeerId([u8::try_from(peer).unwrap(); 32]).into()
@@ -35,6 +36,7 @@ pub(in crate::sim) fn committed(peer: usize, epoch: u64, byte: u8) -> Record {
         sent_bytes: 7,
         received_bytes: 8,
         forkable_since: None,
+        times: Times::default(),
     };
     record(peer, epoch, event)
 }

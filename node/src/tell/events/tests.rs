@@ -24,6 +24,13 @@ fn committed() -> Event {
         sent_bytes: 1,
         received_bytes: 2,
         forkable_since: None,
+        times: Times {
+            train_ms: Some(500),
+            wait_ready_ms: Some(20),
+            ring_ms: Some(60),
+            vote_ms: Some(10),
+            apply_ms: None,
+        },
     }
 }
 
@@ -45,7 +52,7 @@ fn a_line_is_what_the_document_says() {
         "ab".repeat(32),
         "cd".repeat(32),
     ) + &format!(
-        r#""received_bytes":2,"forkable_since":null,"t_ms":7,"peer":"{one}","run":"{}","epoch":3}}"#,
+        r#""received_bytes":2,"forkable_since":null,"train_ms":500,"wait_ready_ms":20,"ring_ms":60,"vote_ms":10,"apply_ms":null,"t_ms":7,"peer":"{one}","run":"{}","epoch":3}}"#,
         "ef".repeat(32)
     );
     assert_eq!(serde_json::to_string(&record).unwrap(), expected);
@@ -118,4 +125,147 @@ fn a_full_disk_is_reported_once_and_stops_nothing() {
 fn without_a_file_events_go_nowhere() {
     let mut sink = Sink::open(None, peer(1)).unwrap();
     sink.emit(None, Event::Leaving).unwrap();
+}
+
+/// One event of each kind, with every optional key set: a new variant makes `kind` incomplete.
+fn every() -> Vec<Event> {
+    let (who, text, hex) = (peer(3), || "text".to_owned(), || Hex::from(Digest([0xab; 32])));
+    let names = || vec![peer(1), peer(2)];
+    let (rate, some) = (8.5, Some(1.5));
+    let (have_bytes, want_bytes, from_epoch, to_epoch) = (7, 70, 1, 2);
+    let mut committed = committed();
+    if let Event::Committed { forkable_since, times, .. } = &mut committed {
+        (*forkable_since, times.apply_ms) = (Some(4), Some(5));
+    }
+    vec![
+        Event::Started {
+            version: text(),
+            device: text(),
+            micro_batch: 8,
+            parameters: 9,
+            incarnation: 1,
+            log: text(),
+        },
+        Event::Listening { addresses: vec![text()] },
+        Event::Path { step: text(), who: Some(text()), address: Some(text()), error: Some(text()) },
+        Event::Reachability { state: text(), addresses: vec![text()] },
+        Event::Waiting { reason: text(), cure: text() },
+        Event::Woke { slept_ms: 3 },
+        Event::PeerFound { who: who.clone(), direct: true },
+        Event::PeerLost { who: who.clone(), cause: text() },
+        Event::Member {
+            who: who.clone(),
+            head: 5,
+            phase: text(),
+            ready: 6,
+            rtt_ms: Some(7),
+            send_rate: Some(8),
+            link: Some(text()),
+        },
+        Event::Strangers { count: 2 },
+        Event::Manifest { name: text(), organiser: hex(), from: text() },
+        Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, donors: names(), rate },
+        Event::Data { file: hex(), have_bytes, want_bytes, donors: names(), rate },
+        Event::CaughtUp { state: hex() },
+        Event::Ready { tokens: 1, loss: some, norm: some, device: text(), micro_batch: 8 },
+        Event::Roster { attempt: 1, members: names(), adopt: Some(hex()), kept_chunks: 1 },
+        Event::Regroup { number: 1, proposer: who.clone(), members: names(), absent: names() },
+        Event::Ring {
+            roster: hex(),
+            position: 1,
+            of: 2,
+            to: who.clone(),
+            took_ms: 3,
+            sent_bytes: 4,
+            received_bytes: 5,
+        },
+        committed,
+        Event::Evaluated { loss: some, floor: some, excess: some },
+        Event::Aborted { attempt: 1, phase: text(), reason: text() },
+        Event::LeftOut { carried_tokens: 1 },
+        Event::Diverged { who: who.clone(), mine: hex(), theirs: hex() },
+        Event::Fork { first_epoch: 1, mine: hex(), theirs: hex(), undone: 1, held: true },
+        Event::ForkExcluded { first_epoch: 1 },
+        Event::Attested { number: 1 },
+        Event::Admitted { who: who.clone(), invite: Some(text()) },
+        Event::Revoked { who: who.clone(), notice: 1 },
+        Event::Membership { number: 1, digest: hex(), in_force: true },
+        Event::Fault { who: who.clone(), why: text() },
+        Event::Disk { error: text() },
+        Event::Stuck { attempts: 1 },
+        Event::Incompatible { who: who.clone(), version: text(), remedy: text() },
+        Event::Refused { who: who.clone(), why: text() },
+        Event::DuplicateIdentity { who },
+        Event::Leaving,
+        Event::Stopped { code: 1 },
+    ]
+}
+
+/// The place of a variant in the list of `every`. It has no wildcard: a new variant does not compile until it is here.
+fn place(event: &Event) -> usize {
+    match event {
+        Event::Started { .. } => 0,
+        Event::Listening { .. } => 1,
+        Event::Path { .. } => 2,
+        Event::Reachability { .. } => 3,
+        Event::Waiting { .. } => 4,
+        Event::Woke { .. } => 5,
+        Event::PeerFound { .. } => 6,
+        Event::PeerLost { .. } => 7,
+        Event::Member { .. } => 8,
+        Event::Strangers { .. } => 9,
+        Event::Manifest { .. } => 10,
+        Event::Sync { .. } => 11,
+        Event::Data { .. } => 12,
+        Event::CaughtUp { .. } => 13,
+        Event::Ready { .. } => 14,
+        Event::Roster { .. } => 15,
+        Event::Regroup { .. } => 16,
+        Event::Ring { .. } => 17,
+        Event::Committed { .. } => 18,
+        Event::Evaluated { .. } => 19,
+        Event::Aborted { .. } => 20,
+        Event::LeftOut { .. } => 21,
+        Event::Diverged { .. } => 22,
+        Event::Fork { .. } => 23,
+        Event::ForkExcluded { .. } => 24,
+        Event::Attested { .. } => 25,
+        Event::Admitted { .. } => 26,
+        Event::Revoked { .. } => 27,
+        Event::Membership { .. } => 28,
+        Event::Fault { .. } => 29,
+        Event::Disk { .. } => 30,
+        Event::Stuck { .. } => 31,
+        Event::Incompatible { .. } => 32,
+        Event::Refused { .. } => 33,
+        Event::DuplicateIdentity { .. } => 34,
+        Event::Leaving => 35,
+        Event::Stopped { .. } => 36,
+    }
+}
+
+/// The types of the reader (`node/view`) and those of the writer cannot diverge: each event that is written is read,
+/// with each key that the reader knows.
+#[test]
+fn every_event_is_a_record_of_the_picture() {
+    let all = every();
+    let places: Vec<usize> = all.iter().map(place).collect();
+    assert_eq!(places, (0..37).collect::<Vec<_>>());
+    for event in all {
+        let record = Record {
+            event,
+            t_ms: 7,
+            peer: peer(1),
+            run: Some(RunId([1; 32]).into()),
+            epoch: Some(3),
+        };
+        let line = serde_json::to_string(&record).unwrap();
+        let read = intellect_view::record::Record::parse(line.as_bytes()).expect(&line);
+        // The picture shows nothing of a membership notice.
+        let shown = !matches!(record.event, Event::Membership { .. });
+        let other = matches!(read.event, intellect_view::record::Event::Other);
+        assert_eq!(!other, shown, "{line}");
+        let read = format!("{read:?}");
+        assert!(!read.contains("None"), "a key has another name: {line}\n{read}");
+    }
 }

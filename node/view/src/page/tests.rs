@@ -1,9 +1,16 @@
 //! The page over a real socket: what it answers, whom it refuses, and its bounds.
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use super::*;
-use crate::{picture::Source, record::Record, stage::Stage};
+use crate::{
+    picture::{Source, gauge},
+    record::Record,
+    stage::Stage,
+};
 
 async fn page(bind: &str) -> (SocketAddr, Stage) {
     let listener = TcpListener::bind(bind).await.unwrap();
@@ -37,6 +44,7 @@ async fn every_path_answers_and_only_to_reading() {
         ("/page.css", "prefers-color-scheme"),
         ("/status", "\"format\":1"),
         ("/history?from=0&points=9", "\"epoch\":[]"),
+        ("/text", "epoch 0 · training"),
         ("/metrics", "# TYPE intellect_epoch gauge"),
         ("/healthz", "ok"),
     ] {
@@ -106,6 +114,41 @@ async fn a_stream_begins_with_a_picture_and_streams_are_bounded() {
     }
     stage.publish();
     assert!(ask(at, "GET /status HTTP/1.1\r\nHost: localhost\r\n").await.contains("stopped"));
+}
+
+/// The socket of a folder gives what a page on the loopback gives.
+#[tokio::test]
+async fn a_local_socket_answers_an_old_and_short_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let (mut stage, seen) = Stage::new(Source::default());
+    let line = r#"{"event":"listening","addresses":["/ip4/10.1.2.3/tcp/1"],"t_ms":2,"peer":"me","run":"r"}"#;
+    stage.take(&Record::parse(line.as_bytes()).unwrap(), line);
+    stage.publish();
+    drop(tokio::spawn(serve_local(UnixListener::bind(&path).unwrap(), seen)));
+    let mut stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+    stream.write_all(b"GET /status HTTP/1.0\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains(" 200 ") && answer.contains("10.1.2.3"), "{answer}");
+}
+
+/// A running node is well while heartbeats or steps come, and no longer than its run's grace after the last.
+#[tokio::test]
+async fn health_is_a_sign_of_life() {
+    let (stage, seen) = Stage::new(Source { live: true, ..Source::default() });
+    let mut stage = stage;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    drop(tokio::spawn(serve(listener, seen, Access::new(at, &[]))));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    for (silent_ms, want) in [(1_000, "200"), (29_000, "200"), (45_000, "503")] {
+        let life = gauge::Life { heard_ms: now - silent_ms, grace_ms: 8_000 };
+        stage.measure(gauge::Gauge { t_ms: now, training: None, life });
+        stage.publish();
+        let answer = ask(at, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n").await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {want}")), "{silent_ms}: {answer}");
+    }
 }
 
 #[test]

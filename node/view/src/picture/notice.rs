@@ -60,7 +60,10 @@ pub(super) fn notice(event: &Event) -> Option<(&'static str, String)> {
         }
         Event::Leaving {} => ("loss", "this node leaves".to_owned()),
         Event::Stopped { code } => ("loss", format!("stopped with exit code {code}")),
+        Event::Reachability { state } => ("info", format!("others reach this node: {state}")),
         Event::Listening { .. }
+        | Event::Member(_)
+        | Event::Ring(_)
         | Event::Manifest { .. }
         | Event::Sync { .. }
         | Event::Data { .. }

@@ -42,8 +42,14 @@ fn an_epoch_is_divided_where_the_events_divide_it() {
     ] {
         picture.take(&record);
     }
-    let times =
-        Times { train: Some(500), wait: Some(20), retry: Some(180), ring: Some(30), sync: 40 };
+    let times = Times {
+        train: Some(500),
+        wait: Some(20),
+        retry: Some(180),
+        ring: Some(30),
+        sync: 40,
+        ..Times::default()
+    };
     assert_eq!((picture.head.times, picture.head.epoch, picture.head.attempt), (times, 5, 2));
     assert_eq!((picture.open.epoch, picture.open.phase), (6, Phase::Training));
     assert_eq!(picture.counts.aborted.get(&Text::new("ring")), Some(&1));

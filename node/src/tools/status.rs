@@ -1,0 +1,142 @@
+//! `status`: what the node of a folder does, as it says itself.
+//!
+//! The question goes over the socket in the folder, so it needs neither the network nor the lock, and it takes
+//! no part in the run.
+
+use std::io::{self, Read as _, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::cli::status::StatusArgs;
+use crate::config::{self, LocalError};
+use crate::{os, socket};
+
+/// Why a node gives no answer here.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StatusError {
+    /// No folder was typed, and none is the default.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// Nothing is there, or it is a file.
+    #[error("{} is no folder: name the folder of a node with --data-dir", .0.display())]
+    NoFolder(PathBuf),
+    /// No process runs with this folder.
+    #[error("no node runs in {}: start it with `{}`", .0.display(), config::command_for(.0))]
+    NoNode(PathBuf),
+    /// A process holds the lock, and has no socket.
+    #[error(
+        "process {holder} runs in {} and has no socket to ask it by: it is of an older version, or could not make \
+         one; what it printed says more",
+        folder.display()
+    )]
+    NoSocket { folder: PathBuf, holder: String },
+    /// The socket, or its folder, is of somebody else.
+    #[error("the node in {} is of another user: ask as that user, or open its page", .0.display())]
+    AnotherUser(PathBuf),
+    /// The node takes the question, and answers nothing or something else.
+    #[error("the node in {} gives no answer that this program understands: both must be of one version", .0.display())]
+    NoAnswer(PathBuf),
+    /// The system refused the connection.
+    #[error("cannot ask the node in {}", folder.display())]
+    Io { folder: PathBuf, source: io::Error },
+    /// Standard output is gone or full.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+}
+
+/// Prints what the node does. Returns 0 if it is in the run, and 3 if it waits or is behind.
+pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<u8, StatusError> {
+    let folder = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
+    let status = ask(&folder, "/status")?;
+    let parsed: serde_json::Value =
+        serde_json::from_str(&status).map_err(|_| StatusError::NoAnswer(folder.clone()))?;
+    let text = if args.json { status + "\n" } else { ask(&folder, "/text")? };
+    out.write_all(text.as_bytes()).map_err(StatusError::Output)?;
+    Ok(if parsed["verdict"]["mood"] == "good" { 0 } else { WAITS })
+}
+
+/// The answer of the node in `folder`.
+fn ask(folder: &Path, path: &str) -> Result<String, StatusError> {
+    let refused = |source: io::Error| StatusError::Io { folder: folder.to_owned(), source };
+    let stream = socket::connect(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if !folder.is_dir() => StatusError::NoFolder(folder.to_owned()),
+        io::ErrorKind::NotADirectory => StatusError::NoFolder(folder.to_owned()),
+        io::ErrorKind::NotFound => without_socket(folder),
+        io::ErrorKind::ConnectionRefused => StatusError::NoNode(folder.to_owned()),
+        io::ErrorKind::PermissionDenied => StatusError::AnotherUser(folder.to_owned()),
+        _ => refused(error),
+    })?;
+    let answer = exchange(stream, path).map_err(refused)?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    let good = head.split(' ').nth(1) == Some("200");
+    good.then(|| body.to_owned()).ok_or_else(|| StatusError::NoAnswer(folder.to_owned()))
+}
+
+fn exchange(mut stream: UnixStream, path: &str) -> io::Result<String> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// What a folder without a socket means.
+fn without_socket(folder: &Path) -> StatusError {
+    match os::holder_of(folder) {
+        Some(holder) => StatusError::NoSocket { folder: folder.to_owned(), holder },
+        None => StatusError::NoNode(folder.to_owned()),
+    }
+}
+
+/// The exit code for a node that waits, or is behind.
+const WAITS: u8 = 3;
+/// A node answers in milliseconds, unless its machine swaps.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A picture of 256 peers has less.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask_of(folder: &Path) -> String {
+        let args = StatusArgs { data_dir: Some(folder.to_owned()), json: true };
+        run(&args, &mut Vec::new()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_folder_without_a_node_is_a_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        assert!(ask_of(&path.join("missing")).contains("is no folder"));
+        assert!(ask_of(path).contains("no node runs in"));
+        // A dead socket, as a killed node leaves one.
+        let (socket, listener) = socket::Socket::listen(path).unwrap();
+        drop(listener);
+        assert!(ask_of(path).contains("no node runs in"));
+        drop(socket);
+        let lock = os::lock_folder(path).unwrap();
+        let said = ask_of(path);
+        assert!(said.contains(&format!("process {} runs", std::process::id())), "{said}");
+        drop(lock);
+        std::fs::write(path.join("file"), "").unwrap();
+        assert!(ask_of(&path.join("file")).contains("is no folder"));
+    }
+
+    #[test]
+    fn another_program_on_the_socket_is_a_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_socket, listener) = socket::Socket::listen(folder.path()).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let other = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 64];
+            let _ = stream.read(&mut request).unwrap();
+            stream.write_all(b"HTTP/1.0 404 Not Found\r\n\r\n").unwrap();
+        });
+        assert!(ask_of(folder.path()).contains("gives no answer"));
+        other.join().unwrap();
+    }
+}

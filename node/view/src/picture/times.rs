@@ -1,0 +1,64 @@
+//! Where the time of an epoch goes: as the node measured it, else by the times of its events.
+
+use serde::Serialize;
+
+use crate::record::Commit;
+
+/// When the events of an open epoch came, in Unix milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Marks {
+    pub(crate) began_ms: Option<u64>,
+    pub(crate) ready_ms: Option<u64>,
+    /// The first roster, and the last one.
+    pub(crate) roster_ms: Option<(u64, u64)>,
+}
+
+/// Where the time of an epoch went, in milliseconds; only what the events of this node tell apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Times {
+    /// From the commit before to its own Ready.
+    pub(crate) train: Option<u64>,
+    /// From Ready to the first roster.
+    pub(crate) wait: Option<u64>,
+    /// From the first roster to the one that decided: attempts without a decision.
+    pub(crate) retry: Option<u64>,
+    /// From that roster to the update; to the commit, if the node did not tell them apart.
+    pub(crate) ring: Option<u64>,
+    /// From the update to its certificate.
+    pub(crate) vote: Option<u64>,
+    /// From the certificate to the state.
+    pub(crate) apply: Option<u64>,
+    /// From Ready to the commit, as the node measured it.
+    pub(crate) sync: u64,
+}
+
+impl Times {
+    /// The times of an epoch that is committed at `t_ms`, with these marks before.
+    pub(super) fn of(open: &Marks, commit: &Commit, t_ms: u64) -> Self {
+        let since = |from: Option<u64>| from.map(|from| t_ms.saturating_sub(from));
+        let between =
+            |from: Option<u64>, to: Option<u64>| Some(since(from)?.saturating_sub(since(to)?));
+        let (first, last) = (open.roster_ms.map(|(f, _)| f), open.roster_ms.map(|(_, l)| l));
+        let mut times = Self {
+            train: between(open.began_ms, open.ready_ms),
+            wait: between(open.ready_ms, first),
+            retry: between(first, last),
+            ring: since(last),
+            vote: None,
+            apply: None,
+            sync: commit.sync_ms,
+        };
+        times.measured(commit);
+        times
+    }
+
+    /// Takes what the node measured by its own clock, if it did.
+    fn measured(&mut self, commit: &Commit) {
+        let Some(ring) = commit.ring_ms else { return };
+        // The node's ring begins with the first roster, and contains the attempts without a decision.
+        let retry = self.retry.unwrap_or_default().min(ring);
+        (self.train, self.wait) = (commit.train_ms, commit.wait_ready_ms);
+        (self.retry, self.ring) = (Some(retry), Some(ring - retry));
+        (self.vote, self.apply) = (commit.vote_ms, commit.apply_ms);
+    }
+}

@@ -1,0 +1,141 @@
+//! A running node is looked at: by its page, by its socket, by people who ask the wrong folder.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt as _,
+    time::{Duration, Instant},
+};
+
+use e2e::Process;
+use serde_json::Value;
+
+use crate::story;
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Where the node says that its page is.
+fn page(node: &mut Process) -> String {
+    node.wait_until_it_said("page: http://", PATIENCE).unwrap();
+    let said = node.said();
+    let url = said.split_once("page: http://").unwrap().1;
+    url.split('/').next().unwrap().to_owned()
+}
+
+/// The status and the body of an answer.
+fn get(at: &str, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().to_owned(), body.to_owned())
+}
+
+/// Asks until `accepts` is true of the answer.
+fn until<T>(mut ask: impl FnMut() -> T, accepts: impl Fn(&T) -> bool) -> T {
+    let start = Instant::now();
+    loop {
+        let answer = ask();
+        if accepts(&answer) {
+            return answer;
+        }
+        assert!(start.elapsed() < PATIENCE, "the answer does not come");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_node_that_trains_is_seen_on_its_page_and_by_status() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &["members.min_peers=2"]).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let mut one = story.start_node("one", &entry, &["--page", "127.0.0.1:0"]).unwrap();
+    let at = page(&mut one);
+
+    // Alone it waits, and its exit code says so.
+    let folder = story.text("one/data");
+    let status = || story.node(&["status", "--data-dir", &folder]).unwrap();
+    let waits = until(status, |done| done.out.contains("Waiting: too few peers are here"));
+    assert_eq!(waits.code, Some(3), "{}{}", waits.out, waits.err);
+    let socket = fs::metadata(story.path("one/data/status.sock")).unwrap();
+    assert_eq!(socket.permissions().mode() & 0o777, 0o600);
+
+    let mut two = story.start_node("two", &entry, &["--quiet"]).unwrap();
+    one.wait_for_commit(4, PATIENCE).unwrap();
+    let seen: Value = until(
+        || serde_json::from_str(&get(&at, "/status").1).unwrap(),
+        |seen: &Value| seen["head"]["epoch"].as_u64() >= Some(4),
+    );
+    // The page shows what the events say.
+    let epoch = seen["head"]["epoch"].as_u64().unwrap();
+    let commit = one.wait_for_commit(epoch, PATIENCE).unwrap();
+    assert_eq!(seen["head"]["state"], commit["state"]);
+    assert_eq!(seen["head"]["times"]["train"], commit["train_ms"]);
+    assert_eq!(seen["source"]["live"], true);
+    let other = two.wait_for(PATIENCE, |event| event["event"] == "committed").unwrap();
+    let other = other["peer"].as_str().unwrap();
+    let about = |event: &Value| event["event"] == "member" && event["who"] == other;
+    let member = one.wait_for(PATIENCE, about).unwrap();
+    assert_eq!(member["link"], "direct");
+    let row = until(
+        || serde_json::from_str::<Value>(&get(&at, "/status").1).unwrap()["peers"][other].clone(),
+        |row| row["rtt_ms"].is_number() && row["send_rate"].is_number(),
+    );
+    assert_eq!((&row["here"], &row["link"]), (&Value::from(true), &Value::from("direct")));
+
+    let (code, metrics) = get(&at, "/metrics");
+    assert_eq!(code, "200");
+    assert!(
+        metrics.contains("intellect_epoch_part_seconds{run=") && metrics.contains("part=\"ring\"")
+    );
+    assert_eq!(get(&at, "/healthz"), ("200".to_owned(), "ok\n".to_owned()));
+    assert!(get(&at, "/").1.contains("<!doctype html>"));
+
+    let done = until(status, |done| done.code == Some(0));
+    assert!(
+        done.out.contains(&other[other.len() - 6..]) && done.out.contains("direct"),
+        "{}",
+        done.out
+    );
+    let json = story.node(&["status", "--json", "--data-dir", &folder]).unwrap();
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((&json["format"], &json["run"]["id"]), (&Value::from(1), &commit["run"]));
+
+    // A killed node leaves its socket, which is then dead.
+    two.kill().unwrap();
+    let asked = |name: &str| story.node(&["status", "--data-dir", &story.text(name)]).unwrap();
+    let dead = asked("two/data");
+    dead.expect_failure(1, &["no node runs in", "intellect-node --data-dir"]).unwrap();
+    one.interrupt().unwrap();
+    one.wait(PATIENCE).unwrap().expect_success().unwrap();
+    assert!(!story.path("one/data/status.sock").exists());
+    asked("one/data").expect_failure(1, &["no node runs in"]).unwrap();
+    asked("nowhere").expect_failure(1, &["is no folder", "--data-dir"]).unwrap();
+}
+
+/// A page that cannot be shown ends the node before it leaves anything behind; one that others reach is warned of.
+#[test]
+fn a_page_without_a_place_is_a_sentence() {
+    let story = story();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let entry = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let folder = story.text("data");
+    let line = ["--bootstrap", entry, "--data-dir", &folder, "--page", &at];
+    let words = ["cannot show a page at", "--page 127.0.0.1:0"];
+    story.node(&line).unwrap().expect_failure(1, &words).unwrap();
+    assert!(!story.path("data").exists());
+    let wrong = story.node(&["--bootstrap", entry, "--page", "8080"]).unwrap();
+    wrong.expect_failure(2, &["--page", "127.0.0.1:8080"]).unwrap();
+    let lonely = story.node(&["--bootstrap", entry, "--page-host", "train.example"]).unwrap();
+    lonely.expect_failure(2, &["--page"]).unwrap();
+    let mut public = story.start_node("public", entry, &["--page", "0.0.0.0:0"]).unwrap();
+    let at = page(&mut public);
+    let sees = "everybody who reaches this address sees the run";
+    public.wait_until_it_said(sees, PATIENCE).unwrap();
+    let local = format!("127.0.0.1:{}", at.rsplit(':').next().unwrap());
+    assert_eq!(get(&local, "/status").0, "200");
+}
