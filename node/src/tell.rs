@@ -7,6 +7,7 @@ mod disk;
 pub(crate) mod ending;
 pub(crate) mod events;
 mod forks;
+mod later;
 mod membership;
 mod meter;
 mod reason;
@@ -33,6 +34,7 @@ use crate::worker::Snapshot;
 use arrivals::Here;
 use events::Sink;
 use forks::Forks;
+use later::Later;
 use meter::OpenLine;
 use waiting::Waiting;
 use work::{Contributed, Trained};
@@ -90,7 +92,7 @@ pub(crate) struct Console {
     waiting: Waiting,
     here: Here,
     forks: Forks,
-    asleep: Option<Duration>,
+    later: Later,
 }
 
 impl Console {
@@ -115,7 +117,7 @@ impl Console {
             waiting: Waiting::default(),
             here: Here::new(Instant::now()),
             forks: Forks::default(),
-            asleep: None,
+            later: Later::default(),
         }
     }
 
@@ -126,7 +128,8 @@ impl Console {
 
     pub(crate) fn say(&self, sentence: &str) {
         if self.voice == Voice::Sentences {
-            let said = writeln!(std::io::stdout(), "{}{sentence}", meter::clear(&self.line));
+            let begin = meter::begin(&self.line);
+            let said = writeln!(std::io::stdout(), "{begin}{sentence}");
             if said.is_err() && !self.unread.swap(true, Ordering::Relaxed) {
                 // Standard error may be closed too; the run goes on.
                 let _ = writeln!(std::io::stderr(), "{UNREAD}");
@@ -260,6 +263,13 @@ impl Console {
         }
     }
 
+    /// Reports when the run is expected to begin, and with how many peers.
+    pub(crate) fn beginning(&mut self, wait: Duration, peers: usize) {
+        if let Some(sentence) = self.later.beginning.note(wait, peers) {
+            self.say(&sentence);
+        }
+    }
+
     /// An error and its cause on one line, with the run's files named without their folder.
     fn explain(&self, error: &dyn std::error::Error) -> String {
         self.without_folder(figures::explain(error, ": "))
@@ -284,7 +294,12 @@ impl Console {
         }
         let trained = self.loss.take();
         let loss = if self.spent { trained } else { None };
-        let shown = loss.map_or_else(|| "without us".to_owned(), |loss| format!("loss {loss:.3}"));
+        let shown = match (loss, std::mem::take(&mut self.later.left_out)) {
+            (Some(loss), _) => format!("loss {loss:.3}"),
+            // What was trained goes into the next epoch.
+            (None, true) => "without us, nothing is lost".to_owned(),
+            (None, false) => "without us".to_owned(),
+        };
         self.say(&format!(
             "epoch {}: ring of {}, {shown}, sync {:.1} s, state {}",
             head.epoch,
@@ -373,7 +388,7 @@ impl Console {
                 }
             }
             Event::LeftOut { epoch } => {
-                self.say(&format!("epoch {epoch} was committed without us; nothing is lost"));
+                self.later.left_out = true;
                 let carried_tokens = self.tokens;
                 self.emit(Some(epoch), events::Event::LeftOut { carried_tokens });
             }
@@ -408,7 +423,9 @@ impl Console {
             Event::ForkExcluded { first_epoch } => {
                 self.emit(None, events::Event::ForkExcluded { first_epoch });
             }
-            Event::Admitted { who, invite, epoch } => self.admitted(who, invite, epoch),
+            Event::Admitted { who, invite, epoch } => {
+                self.admitted(who, invite, epoch, peer.ledger().map(AsRef::as_ref));
+            }
             Event::Revoked { who, notice, epoch } => self.revoked(who, notice, epoch),
             Event::Refused { who, why } => self.refused(who, &why.to_string()),
             Event::Notice { notice, in_force } => self.notice(&notice, in_force),

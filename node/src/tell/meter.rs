@@ -14,7 +14,8 @@ use intellect_protocol::base::id::{Digest, PeerId};
 
 use super::Console;
 use super::events;
-use crate::figures::{bytes, number_of};
+use crate::access::unix_seconds;
+use crate::figures::{self, bytes, length, number_of};
 use crate::name::Hex;
 use crate::os;
 
@@ -32,9 +33,12 @@ const COLUMNS: usize = 80;
 /// Whether the terminal's last line is one that the next sentence has to overwrite.
 pub(crate) type OpenLine = Arc<AtomicBool>;
 
-/// What a sentence begins with, so that it overwrites such a line.
-pub(crate) fn clear(line: &OpenLine) -> &'static str {
-    if line.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
+/// What a sentence begins with: on a terminal what clears such a line, elsewhere the time of day, in UTC.
+pub(crate) fn begin(line: &OpenLine) -> String {
+    if !std::io::stdout().is_terminal() {
+        return figures::clock(unix_seconds()) + " ";
+    }
+    if line.swap(false, Ordering::Relaxed) { "\r\x1b[K".to_owned() } else { String::new() }
 }
 
 /// How much of a state or file has arrived.
@@ -96,14 +100,14 @@ impl Meter {
         if due(self.said, if terminal { OFTEN } else { SELDOM }) {
             self.said = Some(now);
             let sentences = sentences(&self.subject, &progress, rate);
-            let [sentence, ..] = &sentences;
+            // A line that wraps cannot be overwritten.
+            let columns = os::columns().unwrap_or(COLUMNS).saturating_sub(1);
+            let sentence = fitting(&sentences, if terminal { columns } else { usize::MAX });
             if terminal && !end {
-                // A line that wraps cannot be overwritten.
-                let columns = os::columns().unwrap_or(COLUMNS).saturating_sub(1);
-                self.console.say_over(&fitting(&sentences, columns));
+                self.console.say_over(&sentence);
                 self.console.line.store(true, Ordering::Relaxed);
             } else {
-                self.console.say(sentence);
+                self.console.say(&sentence);
             }
         }
         let Progress { have_bytes, want_bytes, donors } = progress;
@@ -183,15 +187,6 @@ fn fitting(sentences: &[String; 3], columns: usize) -> String {
     let fits = sentences.iter().find(|sentence| sentence.chars().count() <= columns);
     let [.., shortest] = sentences;
     fits.unwrap_or(shortest).chars().take(columns).collect()
-}
-
-/// A length of time in the unit that suits it.
-pub(super) fn length(seconds: u64) -> String {
-    match seconds {
-        0..100 => format!("{seconds} s"),
-        100..6_000 => format!("{} min", seconds / 60),
-        _ => format!("{} h", seconds / 3_600),
-    }
 }
 
 #[cfg(test)]
