@@ -294,12 +294,7 @@ impl Console {
         }
         let trained = self.loss.take();
         let loss = if self.spent { trained } else { None };
-        let shown = match (loss, std::mem::take(&mut self.later.left_out)) {
-            (Some(loss), _) => format!("loss {loss:.3}"),
-            // What was trained goes into the next epoch.
-            (None, true) => "without us, nothing is lost".to_owned(),
-            (None, false) => "without us".to_owned(),
-        };
+        let shown = our_part(loss, std::mem::take(&mut self.later.left_out));
         self.say(&format!(
             "epoch {}: ring of {}, {shown}, sync {:.1} s, state {}",
             head.epoch,
@@ -341,6 +336,16 @@ impl Console {
         let (members, absent, proposer) = (names(members), names(absent), proposer.into());
         let event = events::Event::Regroup { number, proposer, members, absent };
         self.emit(Some(epoch), event);
+    }
+}
+
+/// What an epoch is for this node: its loss, or that the epoch is without it. Work that was `left_out` goes into the next
+/// one.
+fn our_part(loss: Option<f64>, left_out: bool) -> String {
+    match (loss, left_out) {
+        (Some(loss), _) => format!("loss {loss:.3}"),
+        (None, true) => "without us, nothing is lost".to_owned(),
+        (None, false) => "without us".to_owned(),
     }
 }
 
@@ -442,6 +447,13 @@ impl Console {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_epoch_without_this_node_is_one_sentence() {
+        assert_eq!(our_part(Some(2.0), true), "loss 2.000");
+        assert_eq!(our_part(None, true), "without us, nothing is lost");
+        assert_eq!(our_part(None, false), "without us");
+    }
 
     #[test]
     fn a_peer_that_said_goodbye_is_not_called_silent() {

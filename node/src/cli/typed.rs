@@ -39,7 +39,7 @@ fn with_entries_named(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let (mut named, mut belongs) = (Vec::new(), false);
     for word in words {
         if !is_address(&word) {
-            belongs = is_option(&word);
+            belongs = TAKE_ADDRESSES.iter().any(|option| word == *option);
         } else if !belongs {
             named.push("--bootstrap".into());
         }
@@ -47,6 +47,9 @@ fn with_entries_named(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     }
     named
 }
+
+/// The options with addresses as their values.
+const TAKE_ADDRESSES: [&str; 3] = ["--bootstrap", "--listen", "--external"];
 
 fn is_option(word: &OsString) -> bool {
     word.to_str().is_some_and(|word| word.starts_with('-'))
