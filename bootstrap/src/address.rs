@@ -34,6 +34,17 @@ pub enum AddressError {
         /// The error of the multiaddress parser.
         cause: String,
     },
+    /// The peer id at the end of the address is too short.
+    #[error(
+        "'{text}' is cut off: the name at its end has {PEER_CHARACTERS} characters, this one {found}; copy the \
+         whole address"
+    )]
+    Cut {
+        /// The text that the person typed.
+        text: String,
+        /// How many characters are left of the name.
+        found: usize,
+    },
     /// The address does not name the peer that is expected there.
     #[error(
         "'{text}' does not end in /p2p/<peer id>, so nobody could check who answers; copy the \
@@ -50,14 +61,27 @@ pub enum AddressError {
 /// # Errors
 /// See [`AddressError`]; each says what to type instead.
 pub fn entry(text: &str) -> Result<Multiaddr, AddressError> {
-    let address: Multiaddr = text.parse().map_err(|error: libp2p::multiaddr::Error| {
-        AddressError::Malformed { text: text.into(), cause: error.to_string() }
-    })?;
+    let address: Multiaddr =
+        text.parse().map_err(|error: libp2p::multiaddr::Error| match characters_left(text) {
+            Some(found) => AddressError::Cut { text: text.into(), found },
+            None => AddressError::Malformed { text: text.into(), cause: error.to_string() },
+        })?;
     match peer(&address) {
         Some(_) => Ok(address),
         None => Err(AddressError::NoPeer { text: text.into() }),
     }
 }
+
+/// How many characters of the peer id at the end of the text are left, if others are missing.
+fn characters_left(text: &str) -> Option<usize> {
+    let (_, name) = text.rsplit_once("/p2p/")?;
+    let is_beginning = PEER_BEGINS.starts_with(name) || name.starts_with(PEER_BEGINS);
+    (is_beginning && name.len() < PEER_CHARACTERS).then_some(name.len())
+}
+
+/// The id of an ed25519 key is written with so many characters, and begins with these.
+const PEER_CHARACTERS: usize = 52;
+const PEER_BEGINS: &str = "12D3KooW";
 
 /// The peer that the last component of an address names.
 #[must_use]
@@ -84,6 +108,18 @@ pub fn is_relayed(address: &Multiaddr) -> bool {
 #[must_use]
 pub fn is_tcp(address: &Multiaddr) -> bool {
     address.iter().any(|part| matches!(part, Protocol::Tcp(_)))
+}
+
+/// The name that has to be looked up to dial this address, if it begins with one.
+#[must_use]
+pub fn name(address: &Multiaddr) -> Option<String> {
+    match address.iter().next()? {
+        Protocol::Dns(name)
+        | Protocol::Dns4(name)
+        | Protocol::Dns6(name)
+        | Protocol::Dnsaddr(name) => Some(name.into_owned()),
+        _ => None,
+    }
 }
 
 /// How far an address reaches; `None` where it does not begin with a host.
@@ -139,6 +175,8 @@ fn scope_v6(ip: Ipv6Addr) -> Scope {
 
 #[cfg(test)]
 mod tests {
+    use libp2p::identity::Keypair;
+
     use super::*;
 
     fn at(text: &str) -> Multiaddr {
@@ -151,7 +189,16 @@ mod tests {
         assert!(error.contains("/p2p/<peer id>") && error.contains("copy"), "{error}");
         let error = entry("example.org:4001").unwrap_err().to_string();
         assert!(error.contains("not a multiaddress") && error.contains("/ip4/"), "{error}");
-        let whole = format!("/ip4/127.0.0.1/tcp/4001/p2p/{}", PeerId::random());
+        let whole = format!(
+            "/ip4/127.0.0.1/tcp/4001/p2p/{}",
+            Keypair::generate_ed25519().public().to_peer_id()
+        );
+        for (cut, left) in [(28, "this one 24"), (51, "this one 1;"), (52, "this one 0;")] {
+            let error = entry(&whole[..whole.len() - cut]).unwrap_err().to_string();
+            assert!(error.contains("52 characters") && error.contains(left), "{error}");
+        }
+        let error = entry("/ip4/127.0.0.1/tcp/1/p2p/nobody").unwrap_err();
+        assert!(matches!(error, AddressError::Malformed { .. }), "{error}");
         assert_eq!(entry(&whole).unwrap().to_string(), whole);
     }
 

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// A device as a person names it: `auto`, `cpu`, `cuda:0`, `gpu`, `gpu:0`.
+/// A device as a person names it: `auto`, `cpu`, `cuda`, `cuda:0`, `gpu`, `gpu:0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
     /// The first GPU where this build and this machine have one, else the CPU.
@@ -125,6 +125,7 @@ impl FromStr for Device {
         match given {
             "auto" => Ok(Self::Auto),
             "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
             "gpu" => Ok(Self::Gpu(None)),
             _ => match given.split_once(':').ok_or_else(unknown)? {
                 ("cuda", index) => number(index).map(Self::Cuda),
@@ -258,7 +259,8 @@ mod tests {
                 Ok(name.to_owned())
             );
         }
-        for name in ["", "cuda", "cuda:", "cuda:-1", "gpu:", "gpu:x", "CPU", "tpu:0"] {
+        assert_eq!("cuda".parse(), Ok(Device::Cuda(0)), "the first, as many programs name it");
+        for name in ["", "cuda:", "cuda:-1", "gpu:", "gpu:x", "CPU", "tpu:0"] {
             let error = name.parse::<Device>().unwrap_err();
             assert_eq!(error, DeviceError::Unknown { given: name.to_owned() });
         }

@@ -39,6 +39,12 @@ pub(crate) enum CheckpointError {
     /// The system refused to read it, or the file ends too early.
     #[error(transparent)]
     Io(#[from] PathError),
+    /// The first bytes are those of no checkpoint.
+    #[error(
+        "{} is no checkpoint of this program: name a file of the folder checkpoints of a run, or one that \
+         `manifest new` wrote, which end in .ckpt", path.display()
+    )]
+    Foreign { path: PathBuf },
     /// Header or table of the file make no sense.
     #[error("{} is damaged, or no checkpoint", path.display())]
     Table { path: PathBuf, source: TableError },
@@ -80,11 +86,16 @@ impl Front {
     pub(crate) fn read(path: &Path, run: RunId, parameters: u64) -> Result<Self, CheckpointError> {
         let unreadable = cannot(READ, path);
         let table_error = |source| CheckpointError::Table { path: path.to_owned(), source };
+        let foreign = || CheckpointError::Foreign { path: path.to_owned() };
+        if path.is_dir() {
+            return Err(foreign());
+        }
         let mut file = BufReader::new(File::open(path).map_err(&unreadable)?);
 
         let mut front = vec![0; HEADER_BYTES];
         file.read_exact(&mut front).map_err(&unreadable)?;
-        let header = Header::from_bytes(&front).map_err(table_error)?;
+        // A number of parameters that no model has: the bytes are those of something else.
+        let header = Header::from_bytes(&front).map_err(|_| foreign())?;
         if header.run != run || header.parameters != parameters {
             return Err(CheckpointError::Run {
                 path: path.to_owned(),
@@ -141,7 +152,9 @@ impl CheckpointError {
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             Self::Io(error) => error.source.kind() == io::ErrorKind::UnexpectedEof,
-            Self::Table { .. } | Self::Piece { .. } | Self::Run { .. } => true,
+            Self::Foreign { .. } | Self::Table { .. } | Self::Piece { .. } | Self::Run { .. } => {
+                true
+            }
         }
     }
 }
@@ -225,6 +238,17 @@ mod tests {
         }
         fs::write(&path, &good[..good.len() - 1]).unwrap();
         assert!(matches!(read(&path, RUN, 100), Err(CheckpointError::Io(_))));
+    }
+
+    #[test]
+    fn a_file_of_another_program_and_a_folder_are_no_checkpoints() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.toml");
+        fs::write(&path, "a line of text\n".repeat(100)).unwrap();
+        for path in [&path, folder.path()] {
+            let error = read(path, RUN, 100).unwrap_err();
+            assert!(matches!(error, CheckpointError::Foreign { .. }), "{error}");
+        }
     }
 
     #[test]

@@ -7,11 +7,13 @@
 pub(crate) mod access;
 pub(crate) mod data;
 pub(crate) mod device;
+pub(crate) mod manifest;
 pub(crate) mod page;
 pub(crate) mod replay;
 pub(crate) mod status;
 mod number;
 mod path;
+pub(crate) mod typed;
 
 use std::{
     num::{NonZeroU64, NonZeroUsize},
@@ -25,7 +27,8 @@ use crate::preset::Preset;
 use access::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use device::DeviceArgs;
-use number::{bytes, file_bytes, from_one, peers};
+use manifest::ManifestCommand;
+use number::{bytes, file_bytes, from_one, from_zero, peers};
 use page::ShowArgs;
 use replay::ReplayArgs;
 use status::StatusArgs;
@@ -103,64 +106,64 @@ pub(crate) enum Verb {
 pub(crate) struct RunArgs {
     /// Entry point of the run: the address of a peer, ending in /p2p/ and its id; may be given several
     /// times
-    #[arg(long, value_name = "MULTIADDR")]
+    #[arg(long, value_name = "MULTIADDR", help_heading = JOINING)]
     pub(crate) bootstrap: Vec<String>,
     /// Which run, if several are offered: the beginning of its id
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", help_heading = JOINING)]
     pub(crate) run: Option<String>,
     /// Join a run of invited peers by this invite: its code, or better a file that holds it, or - for
     /// standard input. `ps` shows command lines to everybody on this machine, so the variable
     /// INTELLECT_INVITE is better too. Needed once: this node then keeps a ticket of its own
-    #[arg(long, value_name = "CODE")]
+    #[arg(long, value_name = "CODE", help_heading = JOINING)]
     pub(crate) invite: Option<String>,
     /// Folder of this node's key, votes and checkpoints [default: $XDG_DATA_HOME/intellect-node]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = FILES)]
     pub(crate) data_dir: Option<PathBuf>,
     /// Addresses to listen at [default: any free port, TCP and QUIC, IPv4 and IPv6]
-    #[arg(long, value_name = "MULTIADDR", num_args = 1..)]
+    #[arg(long, value_name = "MULTIADDR", num_args = 1.., help_heading = THIS_MACHINE)]
     pub(crate) listen: Vec<String>,
     /// Address at which others reach this node, if a router forwards a port
-    #[arg(long, value_name = "MULTIADDR")]
+    #[arg(long, value_name = "MULTIADDR", help_heading = THIS_MACHINE)]
     pub(crate) external: Vec<String>,
     /// Device that trains: auto, cpu, cuda:N or gpu:N
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    #[arg(long, value_name = "DEVICE", default_value = "auto", help_heading = THIS_MACHINE)]
     pub(crate) device: String,
     /// Threads that compute [default: all cores]
-    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>)]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>, help_heading = THIS_MACHINE)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Sequences that the model takes at a time; fewer need less memory [default: the whole batch]
-    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>)]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>, help_heading = THIS_MACHINE)]
     pub(crate) micro_batch: Option<NonZeroUsize>,
     /// Most bulk bytes to send in a second, as in 500k or 10M [default: 0, no limit]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = THIS_MACHINE)]
     pub(crate) rate: Option<u64>,
     /// The run's files, if it trains on some, or folders that hold them
-    #[arg(long, value_name = "PATH", num_args = 1.., value_parser = path::data())]
+    #[arg(long, value_name = "PATH", num_args = 1.., value_parser = path::data(), help_heading = FILES)]
     pub(crate) data: Vec<PathBuf>,
     /// Most bytes of the run's data to fetch in all, if it is not here: from other peers that may hand it out, or
     /// from the server that its organiser names; 0 for never [default: 1G]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = FILES)]
     pub(crate) fetch_data: Option<u64>,
     /// The weights that the run begins with, from `manifest new --from-hf` or --from-run; without the file
     /// they come from other peers
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = FILES)]
     pub(crate) genesis: Option<PathBuf>,
     /// The file of the run's tokenizer, to hand it to the other peers: one of them needs to have it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = FILES)]
     pub(crate) tokenizer: Option<PathBuf>,
     /// Append events to this file, one JSON object a line
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(crate) events: Option<PathBuf>,
     /// Stop when the run has this many epochs
-    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>, help_heading = JOINING)]
     pub(crate) epochs: Option<NonZeroU64>,
     /// Follow the run's head with this state, whatever it undoes here; an event `fork` that is held names it: all
     /// 64 digits
-    #[arg(long, value_name = "DIGEST")]
+    #[arg(long, value_name = "DIGEST", help_heading = EXPERTS)]
     pub(crate) follow: Option<String>,
     /// How much to log on standard error, also of the libraries: error, warn, info, debug, trace, or a list by
     /// module [default: this program's own warnings]
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", help_heading = EXPERTS)]
     pub(crate) log: Option<String>,
     #[command(flatten)]
     pub(crate) show: ShowArgs,
@@ -211,9 +214,10 @@ pub(crate) struct SimArgs {
     #[arg(long, value_enum, value_name = "KIND", default_value = "auto")]
     pub(crate) links: LinkKind,
     /// Seed of keys, weights, data and chance
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_zero)]
     pub(crate) seed: u64,
-    /// Keep report, events, logs and checkpoints here [default: nothing is kept, unless it fails]
+    /// Keep report, events, logs and checkpoints here; with --virtual the counts [default: nothing is kept, unless it
+    /// fails]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Devices that the nodes train on, in turn: cpu, cuda:N or gpu:N, such as cpu,gpu:0
@@ -224,7 +228,7 @@ pub(crate) struct SimArgs {
     pub(crate) rate: u64,
     /// Start no processes: run the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
-        "epochs", "data", "manifest", "genesis", "preset", "set", "scenario", "chaos", "links", "seed", "out", "devices",
+        "epochs", "data", "manifest", "genesis", "preset", "set", "scenario", "chaos", "links", "seed", "devices",
         "rate",
     ])]
     pub(crate) in_virtual_time: bool,
@@ -283,59 +287,6 @@ pub(crate) struct KeygenArgs {
     /// The new file; an existing one is never overwritten
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-}
-
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum ManifestCommand {
-    /// Writes the settings of a new run, every one of them, and signs them
-    New(Box<ManifestNewArgs>),
-    /// Checks a manifest and says what it means
-    Show {
-        /// The signed manifest to explain
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-    },
-}
-
-/// The arguments of `manifest new`.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ManifestNewArgs {
-    /// The new file; an existing one is never overwritten
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: PathBuf,
-    /// Key that signs it, from `keygen` [default: the key of this node's data folder]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) key: Option<PathBuf>,
-    /// Name of the run: 1 to 64 letters, digits, dots, underscores, hyphens
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
-    #[arg(long, value_name = "PRESET", default_value = Preset::ALL[0].name, help = preset_help())]
-    pub(crate) preset: String,
-    /// Begin with the model in this folder, in Hugging Face's layout: its sizes are the run's, and
-    /// its weights are written beside --out, as .ckpt, for the first node's --genesis
-    #[arg(long, value_name = "DIR")]
-    pub(crate) from_hf: Option<PathBuf>,
-    /// Go on with the run in this data folder of a node: its settings, and the weights of its newest
-    /// checkpoint, which are written beside --out, as .ckpt, for the first node's --genesis
-    #[arg(long, value_name = "DATA_DIR", conflicts_with_all = ["from_hf", "preset", "data"])]
-    pub(crate) from_run: Option<PathBuf>,
-    /// Which run of that folder: the beginning of its id
-    #[arg(long, value_name = "PREFIX", requires = "from_run")]
-    pub(crate) run: Option<String>,
-    /// Train on this text or token file, or mix several token files, or folders of them; every peer
-    /// needs the same
-    #[arg(long, value_name = "PATH", num_args = 1.., value_parser = path::data())]
-    pub(crate) data: Vec<PathBuf>,
-    /// Let peers hand these files to peers that lack them: only if they may be passed on
-    #[arg(long, requires = "data")]
-    pub(crate) share: bool,
-    /// Admit only peers with an invite, as `intellect-node invite new` makes them with the key that signs the
-    /// manifest; without this, any peer may join
-    #[arg(long)]
-    pub(crate) invited: bool,
-    /// Change one setting, as in `--set model.layers=6`; may be given several times
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
 }
 
 /// A checkpoint, and the run that it belongs to.
@@ -422,7 +373,7 @@ pub(crate) struct SampleArgs {
     #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
     pub(crate) top_p: f64,
     /// Seed of the random numbers that draw tokens
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_zero)]
     pub(crate) seed: u64,
 }
 
@@ -464,6 +415,13 @@ fn preset_help() -> String {
     format!("Settings to begin with: {}", Preset::names())
 }
 
+/// The headings of `--help` for the options of a node.
+const JOINING: &str = "Joining a run";
+const THIS_MACHINE: &str = "This machine";
+const FILES: &str = "Files";
+const OUTPUT: &str = "Output";
+const EXPERTS: &str = "For experts";
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -490,7 +448,9 @@ mod tests {
     fn flags_of_run_and_a_subcommand_do_not_mix() {
         assert!(Cli::try_parse_from(["intellect-node", "--bootstrap", "/x", "keygen"]).is_err());
         assert!(Cli::try_parse_from(["intellect-node", "sim", "--faults", "lossy"]).is_err());
-        assert!(Cli::try_parse_from(["intellect-node", "sim", "--virtual", "--out", "x"]).is_err());
+        assert!(
+            Cli::try_parse_from(["intellect-node", "sim", "--virtual", "--seed", "1"]).is_err()
+        );
         assert!(Cli::try_parse_from(["intellect-node", "--epochs", "0"]).is_err());
     }
 

@@ -116,6 +116,7 @@ async fn join(
         () = interrupts.next() => return Ok(()),
     };
     let manifest = Arc::clone(&config.manifest);
+    console.follows(local.follow);
     let (driver, ring_events) = Driver::new(config);
     let ended = tokio::select! {
         ended = driver.run(net, reports, ring_events, interrupts) => ended?,

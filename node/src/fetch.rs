@@ -222,12 +222,13 @@ pub(crate) async fn checkpoint_at_last(
     unanswered: impl Fn(),
 ) -> Result<(Table, State), Useless> {
     let (mut pause, mut reported) = (RETRY, Instant::now());
+    let mut patience = NOBODY_PATIENCE;
     loop {
         while net.members().is_empty() {
             tokio::time::sleep(ALONE).await;
-            if reported.elapsed() >= RETRY_MAX {
+            if reported.elapsed() >= patience {
                 unanswered();
-                reported = Instant::now();
+                (reported, patience) = (Instant::now(), RETRY_MAX);
             }
         }
         match checkpoint(net, store, header, state, || net.members(), meter).await {
@@ -246,6 +247,9 @@ pub(crate) async fn checkpoint_at_last(
 
 /// The longest pause between two tries to fetch what a node needs before it can begin.
 const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// How soon it is first reported that no peer is here.
+const NOBODY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often it checks whether a member is connected.
 const ALONE: Duration = Duration::from_millis(250);

@@ -59,6 +59,21 @@ pub(crate) fn utc(seconds: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3_600, rest / 60 % 60)
 }
 
+/// The time of day of a time in Unix seconds, in UTC: 18:13:07.
+pub(crate) fn clock(seconds: u64) -> String {
+    let seconds = seconds % 86_400;
+    format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+/// A length of time in the unit that suits it.
+pub(crate) fn length(seconds: u64) -> String {
+    match seconds {
+        0..100 => format!("{seconds} s"),
+        100..6_000 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3_600),
+    }
+}
+
 /// An error and its causes, joined by `joint`. A cause that the text contains already is not repeated.
 pub(crate) fn explain(error: &dyn std::error::Error, joint: &str) -> String {
     let mut text = error.to_string();
@@ -90,5 +105,6 @@ mod tests {
             assert_eq!(utc(seconds), expected);
         }
         assert!(utc(u64::MAX).ends_with("UTC"));
+        assert_eq!((clock(0), clock(1_763_839_502)), ("00:00:00".into(), "19:25:02".into()));
     }
 }

@@ -45,7 +45,7 @@ use std::{
 
 use clap::Parser as _;
 
-use cli::{BootstrapArgs, Cli, Verb};
+use cli::{BootstrapArgs, Cli, Verb, typed};
 use config::LocalError;
 use enter::EnterError;
 use identity::IdentityError;
@@ -65,8 +65,7 @@ use tools::{
 
 /// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    ended(dispatch(cli, &mut io::stdout()))
+    ended(dispatch(typed::parse(), &mut io::stdout()))
 }
 
 /// Runs `intellect-bootstrap` with the arguments of this process; the exit codes are the same.
@@ -226,6 +225,8 @@ impl Error {
                 | OfflineError::AnotherModel
                 | OfflineError::NoRate
                 | OfflineError::NoData
+                | OfflineError::NoModel { .. }
+                | OfflineError::NoFounders
                 | OfflineError::Vocabulary { .. }
                 | OfflineError::WeightsName { .. }
                 | OfflineError::Draft(_),

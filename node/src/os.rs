@@ -78,11 +78,21 @@ pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     if folder.as_os_str().is_empty() || folder.is_dir() {
         return Ok(());
     }
+    refuse_file(folder)?;
     folder.parent().map_or(Ok(()), create_folder)?;
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(_) if folder.is_dir() => Ok(()),
         made => made.and_then(|()| sync_parent(folder)),
     }
+}
+
+/// Refuses a file where a folder is expected.
+pub(crate) fn refuse_file(folder: &Path) -> io::Result<()> {
+    if folder.is_file() {
+        let why = format!("{} is a file: name a folder", folder.display());
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, why));
+    }
+    Ok(())
 }
 
 /// Makes the entries of a folder durable.
@@ -412,8 +422,10 @@ mod tests {
             assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
         }
         fs::write(top.path().join("file"), "").unwrap();
-        assert!(create_folder(&top.path().join("file")).is_err());
-        assert!(create_folder(&top.path().join("file/inside")).is_err());
+        for inside in ["file", "file/inside"] {
+            let error = create_folder(&top.path().join(inside)).unwrap_err().to_string();
+            assert!(error.ends_with("file is a file: name a folder"), "{error}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod disk;
 pub(crate) mod ending;
 pub(crate) mod events;
 mod forks;
+mod later;
 mod membership;
 mod meter;
 mod reason;
@@ -39,6 +40,7 @@ use crate::worker::Snapshot;
 use arrivals::Here;
 use events::Sink;
 use forks::Forks;
+use later::Later;
 use times::{Marks, Timing};
 use waiting::Waiting;
 use work::{Contributed, Trained};
@@ -97,7 +99,7 @@ pub(crate) struct Console {
     waiting: Waiting,
     here: Here,
     forks: Forks,
-    asleep: Option<Duration>,
+    later: Later,
 }
 
 impl Console {
@@ -122,7 +124,7 @@ impl Console {
             waiting: Waiting::default(),
             here: Here::new(Instant::now()),
             forks: Forks::default(),
-            asleep: None,
+            later: Later::default(),
         }
     }
 
@@ -324,6 +326,13 @@ impl Console {
         }
     }
 
+    /// Reports when the run is expected to begin, and with how many peers.
+    pub(crate) fn beginning(&mut self, wait: Duration, peers: usize) {
+        if let Some(sentence) = self.later.beginning.note(wait, peers) {
+            self.say(&sentence);
+        }
+    }
+
     /// An error and its cause on one line, with the run's files named without their folder.
     fn explain(&self, error: &dyn std::error::Error) -> String {
         self.without_folder(figures::explain(error, ": "))
@@ -349,7 +358,7 @@ impl Console {
         }
         let trained = self.loss.take();
         let loss = if self.spent { trained } else { None };
-        let shown = loss.map_or_else(|| "without us".to_owned(), |loss| format!("loss {loss:.3}"));
+        let shown = our_part(loss, std::mem::take(&mut self.later.left_out));
         self.say(&format!(
             "epoch {}: ring of {}, {shown}, sync {:.1} s, state {}",
             head.epoch,
@@ -392,6 +401,16 @@ impl Console {
         let (members, absent, proposer) = (names(members), names(absent), proposer.into());
         let event = events::Event::Regroup { number, proposer, members, absent };
         self.emit(Some(epoch), event);
+    }
+}
+
+/// What an epoch is for this node: its loss, or that the epoch is without it. Work that was `left_out` goes into the next
+/// one.
+fn our_part(loss: Option<f64>, left_out: bool) -> String {
+    match (loss, left_out) {
+        (Some(loss), _) => format!("loss {loss:.3}"),
+        (None, true) => "without us, nothing is lost".to_owned(),
+        (None, false) => "without us".to_owned(),
     }
 }
 
@@ -440,7 +459,7 @@ impl Console {
                 }
             }
             Event::LeftOut { epoch } => {
-                self.say(&format!("epoch {epoch} was committed without us; nothing is lost"));
+                self.later.left_out = true;
                 let carried_tokens = self.tokens;
                 self.emit(Some(epoch), events::Event::LeftOut { carried_tokens });
             }
@@ -476,7 +495,9 @@ impl Console {
             Event::ForkExcluded { first_epoch } => {
                 self.emit(None, events::Event::ForkExcluded { first_epoch });
             }
-            Event::Admitted { who, invite, epoch } => self.admitted(who, invite, epoch),
+            Event::Admitted { who, invite, epoch } => {
+                self.admitted(who, invite, epoch, peer.ledger().map(AsRef::as_ref));
+            }
             Event::Revoked { who, notice, epoch } => self.revoked(who, notice, epoch),
             Event::Refused { who, why } => self.refused(who, &why.to_string()),
             Event::Notice { notice, in_force } => self.notice(&notice, in_force),
@@ -493,6 +514,13 @@ impl Console {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_epoch_without_this_node_is_one_sentence() {
+        assert_eq!(our_part(Some(2.0), true), "loss 2.000");
+        assert_eq!(our_part(None, true), "without us, nothing is lost");
+        assert_eq!(our_part(None, false), "without us");
+    }
 
     #[test]
     fn a_peer_that_said_goodbye_is_not_called_silent() {

@@ -333,6 +333,13 @@ impl State {
         self.sync.is_passed_over(step, open(&self.epoch))
     }
 
+    /// R15: when the run is expected to begin if no further peer comes, and with how many peers; `None` while too few
+    /// are heard, or once it has begun.
+    #[must_use]
+    pub fn expected_founding(&self, now: Time) -> Option<(Time, usize)> {
+        self.epoch.expected_founding(&Step { now, table: self.view.table(), out: &mut Vec::new() })
+    }
+
     /// The proof of an epoch that was committed lately.
     #[must_use]
     pub fn link(&self, epoch: u64) -> Option<&Arc<Link>> {

@@ -255,8 +255,8 @@ impl Story {
         loop {
             let out = fs::read_to_string(&process.out)?;
             let whole = out.rfind('\n').map_or("", |end| &out[..end]);
-            let line = whole.lines().find_map(|l| l.strip_prefix("intellect-node --bootstrap "));
-            let entry = line.and_then(|line| line.split(' ').next());
+            let behind = whole.split_once(" --bootstrap ").map(|(_, behind)| behind);
+            let entry = behind.and_then(|behind| behind.split([' ', '\n']).next());
             if let Some(entry) = entry {
                 return Ok((process, entry.to_owned()));
             }

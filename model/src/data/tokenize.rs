@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -111,6 +112,13 @@ pub enum TokenizeError {
     },
 }
 
+/// The format of a file by its name. A file that does not exist is reported as missing, whatever its name.
+fn format_of(path: &Path) -> Result<Format, ReadError> {
+    let unreadable = |cause| ReadError::Unreadable { path: path.to_owned(), cause };
+    fs::metadata(path).map_err(unreadable)?;
+    Format::of(path)
+}
+
 /// Makes a token file with `tokenizer`, which was read from `file`. `progress` is called repeatedly
 /// with the number of bytes of documents that are done.
 ///
@@ -125,7 +133,7 @@ pub fn tokenize(
     let bos = tokenizer.bos().ok_or(FileError::NoBos)?;
     let tokens = tokenizer.tokens();
     let vocabulary = Vocabulary { scheme: file.scheme, digest: file.digest(), tokens, bos };
-    let formats = job.inputs.iter().map(|path| job.format.map_or_else(|| Format::of(path), Ok));
+    let formats = job.inputs.iter().map(|path| job.format.map_or_else(|| format_of(path), Ok));
     let formats = formats.collect::<Result<Vec<_>, _>>()?;
     let writer = Writer::create(job.out, vocabulary)?;
     for (path, format) in job.inputs.iter().zip(&formats) {

@@ -63,6 +63,9 @@ pub enum ExportError {
     /// The folder contains files, which are not overwritten.
     #[error("{} is not empty: nothing is overwritten, name another folder", .0.display())]
     NotEmpty(PathBuf),
+    /// The path is that of a file, not of a folder.
+    #[error("{} is a file: name a folder", .0.display())]
+    NoFolder(PathBuf),
     /// The operating system refuses to create or write a file or folder.
     #[error("cannot write {}", path.display())]
     Io {
@@ -221,6 +224,9 @@ impl View for Tensor<'_> {
 /// Creates the folder, or checks that it is empty.
 fn open(folder: &Path) -> Result<(), ExportError> {
     let io_error = |source| ExportError::Io { path: folder.to_owned(), source };
+    if folder.is_file() {
+        return Err(ExportError::NoFolder(folder.to_owned()));
+    }
     fs::create_dir_all(folder).map_err(io_error)?;
     match fs::read_dir(folder).map_err(io_error)?.next() {
         None => Ok(()),

@@ -113,7 +113,7 @@ pub enum FileError {
         said: usize,
     },
     /// The file does not say which token begins a document.
-    #[error("it does not say which token begins a document: name one")]
+    #[error("it does not say which token begins a document: name it with --bos TOKEN")]
     NoBos,
     /// The token that was chosen to begin documents does not exist.
     #[error("it has no token {name:?} to begin documents with")]

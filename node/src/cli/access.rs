@@ -30,7 +30,8 @@ pub(crate) enum InviteCommand {
     /// Lists who was admitted, by which invite and since when, and who was revoked
     ///
     /// The list comes from the receipts in the folder of a node, which may be running: what this node has
-    /// committed, without notices that wait for the next epoch.
+    /// committed, without notices that wait for the next epoch. With the organiser's key it also has the invites
+    /// that were made and not used yet.
     List(InviteListArgs),
 }
 
@@ -94,6 +95,9 @@ pub(crate) struct AdmitArgs {
 /// The arguments of `invite list`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InviteListArgs {
+    /// The organiser's key, beside which its invites are noted: lists all of them, with how long they can be used
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
     /// Folder of a node of the run, which may be running [default: $XDG_DATA_HOME/intellect-node]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,

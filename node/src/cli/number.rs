@@ -9,6 +9,11 @@ pub(super) fn from_one<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "type a whole number, 1 or more".to_owned())
 }
 
+/// Parses a whole number from 0 on.
+pub(super) fn from_zero(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "type a whole number, 0 or more".to_owned())
+}
+
 /// Parses a number of peers: at most as many as a run can have.
 pub(super) fn peers(text: &str) -> Result<NonZeroUsize, String> {
     let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MEMBERS_MAX);
@@ -88,6 +93,8 @@ mod tests {
             assert!(from_one::<NonZeroUsize>(text).is_err_and(|why| why.contains("1 or more")));
             assert!(peers(text).is_err_and(|why| why.contains("1 to 256")), "{text}");
         }
+        assert_eq!(from_zero("0"), Ok(0));
+        assert!(from_zero("-1").is_err_and(|why| why.contains("0 or more")));
         assert_eq!(peers("256").map(NonZeroUsize::get), Ok(256));
         assert!(peers("257").is_err());
         assert_eq!(file_bytes("1M"), Ok(1_000_000));

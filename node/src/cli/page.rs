@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
+use super::OUTPUT;
+
 /// Where a page for browsers is shown, if anywhere.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct PageArgs {
     /// Show a page for browsers, at this address [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:8080", value_parser = address)]
+    #[arg(long, value_name = "ADDRESS", help_heading = OUTPUT, num_args = 0..=1, default_missing_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) page: Option<SocketAddr>,
     /// A name by which browsers may ask for the page, in addition to its address
-    #[arg(long, value_name = "NAME", requires = "page")]
+    #[arg(long, value_name = "NAME", help_heading = OUTPUT, requires = "page")]
     pub(crate) page_host: Vec<String>,
 }
 
@@ -19,7 +21,7 @@ pub(crate) struct PageArgs {
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct ShowArgs {
     /// Print only what goes wrong, and no progress
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) page: PageArgs,

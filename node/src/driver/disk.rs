@@ -118,10 +118,11 @@ impl Driver {
         let disk = taken(&result);
         match result {
             Ok(saved) => {
+                self.tell.checkpoint_saved();
                 self.drop_received(saved.state);
                 self.buffers.saved.insert(saved.state, saved);
             }
-            Err(error) => self.tell.disk(&error),
+            Err(error) => self.tell.checkpoint_refused(&error),
         }
         self.input(Input::Saved(disk));
     }

@@ -60,6 +60,9 @@ impl Driver {
             passed.or_else(absent)
         };
         self.tell.count_strangers();
+        if let Some((at, peers)) = peer.expected_founding(now) {
+            self.tell.beginning(at.since(now), peers);
+        }
         let moves = self.finish.is_reached() || peer.phase().0 == Phase::Behind;
         self.tell.waiting(if moves { None } else { reason() });
     }

@@ -26,6 +26,7 @@ use intellect_protocol::base::id::PeerId;
 use intellect_protocol::base::sign::Verified;
 use intellect_protocol::message::Message;
 
+use crate::figures;
 use crate::store::Start;
 
 /// Peers that are looked at; as many as the view keeps.
@@ -78,7 +79,7 @@ impl Twins {
 
     /// The time of day at which another program began that has our key, if one has.
     pub(super) fn since(&self) -> Option<String> {
-        self.ours.map(unix_clock)
+        self.ours.map(|ms| format!("{} UTC", figures::clock(ms / 1_000)))
     }
 
     /// Takes a message that the connection of `from` brought.
@@ -113,12 +114,6 @@ impl Twins {
         let news = self.told.len() < PEERS_MAX && self.told.insert(author);
         Some(Twin::Theirs { proof: Arc::clone(&latest.beat), news })
     }
-}
-
-/// The time of day of Unix milliseconds, for people.
-fn unix_clock(ms: u64) -> String {
-    let seconds = ms / 1_000 % 86_400;
-    format!("{:02}:{:02}:{:02} UTC", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
 #[cfg(test)]
@@ -204,11 +199,6 @@ mod tests {
             assert!(twins.note(now, peer, &beat(2, 2, 60)).is_none());
         }
         assert_eq!(news, 1);
-    }
-
-    #[test]
-    fn a_start_is_named_by_its_time_of_day() {
-        assert_eq!(unix_clock(1_763_839_502_123), "19:25:02 UTC");
     }
 
     /// Only the owner of a key opens a connection with it.

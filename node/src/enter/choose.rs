@@ -154,7 +154,18 @@ async fn asked(
     let named = prefix.and_then(RunPrefix::whole);
     let (began, mut reported) = (Instant::now(), false);
     loop {
-        let answer = net.handle.manifests(named, of).await;
+        let asking = net.handle.manifests(named, of);
+        tokio::pin!(asking);
+        let soon = tokio::time::timeout(SILENCE, &mut asking).await;
+        let answer = match soon {
+            Ok(answer) => answer,
+            Err(_) => {
+                if !reported {
+                    console.say("no entry point has answered yet: still trying");
+                }
+                asking.await
+            }
+        };
         let left = patience.saturating_sub(began.elapsed());
         match answer {
             Err(error @ net::OfferError::Unreachable(_)) if left >= AGAIN => {
@@ -173,6 +184,9 @@ async fn asked(
 
 /// How long a node without a run asks for one where no bootstrap answers.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A wait for the first answer is reported after this time.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// Time between two tries to reach a bootstrap.
 const AGAIN: Duration = Duration::from_secs(5);

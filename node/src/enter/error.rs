@@ -56,6 +56,15 @@ pub(crate) enum EnterError {
         .0.needed, .0.available, .0.missing
     )]
     Memory(Shortage),
+    /// `--micro-batch` is more than a whole step.
+    #[error(
+        "--micro-batch {wanted}: a step of this run has {batch} sequences: choose 1 to {batch}, or leave it out"
+    )]
+    MicroBatch {
+        wanted: usize,
+        /// How many sequences a step has in this run.
+        batch: usize,
+    },
     /// The GPU that `--device` names cannot be used.
     #[error(transparent)]
     Device(DeviceError),

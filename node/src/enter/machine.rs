@@ -7,7 +7,7 @@ use intellect_model::config::Work;
 use intellect_model::train;
 
 use super::error::{EnterError, Shortage};
-use super::needs::Needs;
+use super::needs::{Needs, update_bytes};
 use crate::config::Local;
 use crate::manifest::Manifest;
 use crate::tell::Console;
@@ -33,9 +33,14 @@ impl Machine {
             host: os::memory_available_bytes(),
             gpu: device.free_bytes().map_err(EnterError::Device)?,
         };
+        if let Some(wanted) = local.micro_batch.map(Into::into)
+            && wanted > work.train.batch
+        {
+            return Err(EnterError::MicroBatch { wanted, batch: work.train.batch });
+        }
         let needs = |micro_batch| Needs::of(&manifest.run, work, micro_batch, device);
         let micro_batch = match local.micro_batch {
-            Some(wanted) => work.train.batch.min(wanted.into()),
+            Some(wanted) => wanted.into(),
             None => chosen(work, device, |micro_batch| {
                 let on_gpu = |free| train::fits_gpu(work, micro_batch, free);
                 free.gpu.is_none_or(on_gpu) && free.holds(&needs(micro_batch))
@@ -57,6 +62,9 @@ impl Machine {
                 micro_batch, work.train.batch
             ));
         }
+        if let Some(sentence) = slow_rate(local, manifest) {
+            console.say(&sentence);
+        }
         if let Some(short) = gpu.and_then(|gpu| Shortage::of(gpu, free.gpu)) {
             let remedy = if micro_batch > 1 { "choose a smaller --micro-batch, " } else { "" };
             return Err(EnterError::GpuMemory { device, remedy, short });
@@ -72,6 +80,21 @@ impl Machine {
         Ok(Self { device, micro_batch })
     }
 }
+
+/// A sentence about a `--rate` at which an update takes long.
+fn slow_rate(local: &Local, manifest: &Manifest) -> Option<String> {
+    let (rate, update) = (local.options.rate?, update_bytes(&manifest.run, &manifest.work));
+    let seconds = update.checked_div(rate).filter(|seconds| *seconds >= SLOW_SECONDS)?;
+    Some(format!(
+        "--rate: at {}/s an update of this run, {}, takes {} to send, for which the others wait in each epoch",
+        figures::bytes(rate),
+        figures::bytes(update),
+        figures::length(seconds)
+    ))
+}
+
+/// An update that takes so long to send is mentioned; guess.
+const SLOW_SECONDS: u64 = 60;
 
 /// Free bytes of memory, where the system reports them.
 struct Free {

@@ -284,7 +284,10 @@ fn attempts(error: DialError, addresses: &[Multiaddr]) -> Vec<String> {
                 TransportError::MultiaddrNotSupported(_) => {
                     attempt(address, "neither a TCP nor a QUIC address")
                 }
-                TransportError::Other(error) => attempt(address, explain(root_cause(error))),
+                TransportError::Other(error) => {
+                    let cause = explain(root_cause(error), &address);
+                    attempt(address, cause)
+                }
             })
             .collect(),
         DialError::WrongPeerId { obtained, address } => vec![attempt(
@@ -296,7 +299,12 @@ fn attempts(error: DialError, addresses: &[Multiaddr]) -> Vec<String> {
     }
 }
 
-fn explain(cause: std::io::Error) -> String {
+/// Why a dial has failed. The resolver's own words for a name without an address are those of a program.
+fn explain(cause: std::io::Error, address: &Multiaddr) -> String {
+    let is_unknown = cause.to_string().starts_with(NO_RECORDS);
+    if is_unknown && let Some(name) = address::name(address) {
+        return format!("{name} has no address: a typing error, or no internet here");
+    }
     match cause.kind() {
         std::io::ErrorKind::ConnectionRefused => {
             format!("{cause}: nothing listens on that port")
@@ -304,6 +312,9 @@ fn explain(cause: std::io::Error) -> String {
         _ => cause.to_string(),
     }
 }
+
+/// How the resolver begins to say that a name has no address.
+const NO_RECORDS: &str = "no records found";
 
 const WAIT_MIN: Duration = Duration::from_secs(5);
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -345,6 +356,17 @@ mod tests {
         for part in [&one.to_string(), "refused", &two.to_string(), "no answer", "Check that"] {
             assert!(text.contains(part), "{part} is missing in: {text}");
         }
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_called_so() {
+        let address: Multiaddr = "/dns4/no.such.host/tcp/1".parse().unwrap();
+        let words = "no records found for Query { name: Name(\"no.such.host.\"), query_type: A }";
+        let unknown = || std::io::Error::other(words);
+        let said = explain(unknown(), &address);
+        assert_eq!(said, "no.such.host has no address: a typing error, or no internet here");
+        let number: Multiaddr = "/ip4/127.0.0.1/tcp/1".parse().unwrap();
+        assert_eq!(explain(unknown(), &number), words);
     }
 
     /// Other connected peers may have made up a run, and may be many.

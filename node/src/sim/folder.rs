@@ -2,7 +2,10 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::{cli::SimArgs, os::cannot};
+use crate::{
+    cli::SimArgs,
+    os::{self, cannot},
+};
 
 use super::error::SimError;
 
@@ -20,6 +23,7 @@ impl Folder {
             std::env::temp_dir().join(format!("intellect-sim-{}", std::process::id()))
         });
         let unusable = cannot("use", &path);
+        os::refuse_file(&path).map_err(&unusable)?;
         fs::create_dir_all(&path).map_err(&unusable)?;
         if fs::read_dir(&path).map_err(&unusable)?.next().is_some() {
             return Err(SimError::NotEmpty { folder: path.clone() });

@@ -321,7 +321,7 @@ fn start_bootstrap(
     let started = plan.network.inside(plan.peers, || Process::start(&arguments, &log));
     let mut process = started.map_err(cannot("use", &log))?;
     let entry = wait_for_line(&log, &mut process, BOOTSTRAP_PATIENCE, |line| {
-        line.strip_prefix("intellect-node --bootstrap ")?.split(' ').next().map(str::to_owned)
+        line.split_once(" --bootstrap ")?.1.split(' ').next().map(str::to_owned)
     })
     .map_err(|source| SimError::Bootstrap { log, source })?;
     Ok((process, entry))

@@ -3,17 +3,26 @@
 //! There is no process and no socket: network, clock and faults are simulated, and every invariant of docs/PROTOCOL.md
 //! is checked after every step. A failure names the seed and the command that repeats it.
 
-use std::{io::Write, ops::Range, str::FromStr};
+mod counts;
+mod ticker;
+
+use std::{io::Write, ops::Range, str::FromStr, time::Instant};
 
 use intellect_protocol_sim::report::{Count, Summary};
 use intellect_protocol_sim::{self as sim, Faults};
 
-use crate::{cli::SimArgs, figures, os};
+use crate::{
+    cli::SimArgs,
+    figures,
+    os::{self, cannot},
+};
 
-use super::error::SimError;
+use super::{error::SimError, folder::Folder};
+use counts::Counts;
+use ticker::Ticker;
 
 /// Runs every class of faults that was asked for. Prints a row of a table for each, or with `--details` everything
-/// that was counted.
+/// that was counted. With `--out` it writes the counts, also those of classes that fail.
 pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let seeds = parse_seeds(&args.seeds)?;
     let classes = match &args.faults {
@@ -21,12 +30,18 @@ pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         None => Faults::ALL.to_vec(),
     };
     let peers = args.peers.map_or(PEERS_DEFAULT, std::num::NonZeroUsize::get);
+    let folder = args.out.is_some().then(|| Folder::make(args)).transpose()?;
+    let (began, number) = (Instant::now(), classes.len());
+    let mut counts = Counts::new(peers, &seeds);
     if !args.details {
         writeln!(out, "{HEADER}")?;
     }
     let mut failed = 0;
     for faults in classes {
-        let summary = sim::swarm(peers, seeds.clone(), faults, os::cores());
+        let ticker = Ticker::begin(faults, seeds.end - seeds.start);
+        let shown = |done| ticker.show(done);
+        let summary = sim::swarm_shown(peers, seeds.clone(), faults, os::cores(), &shown);
+        ticker.clear();
         // A few seeds need not show everything that a class can do.
         let enough = seeds.end - seeds.start >= SEEDS_ENOUGH && peers >= PEERS_DEFAULT;
         if args.details {
@@ -35,9 +50,18 @@ pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
             write!(out, "{}", row(&summary, enough))?;
         }
         out.flush()?;
+        counts.add(&summary);
+        if let Some(folder) = &folder {
+            counts.write(&folder.path).map_err(cannot("write to", &folder.path))?;
+        }
         if !summary.failures.is_empty() || (enough && !summary.holds()) {
             failed += 1;
         }
+    }
+    let classes = if number == 1 { "1 class".to_owned() } else { format!("{number} classes") };
+    writeln!(out, "{classes} in {:.1} s", began.elapsed().as_secs_f64())?;
+    if let Some(folder) = folder {
+        writeln!(out, "virtual.json and virtual.csv are in {}", folder.path.display())?;
     }
     if failed > 0 {
         return Err(SimError::Swarm { failed });

@@ -1,15 +1,38 @@
 //! Sentences and events about the disk.
 
 use std::path::Path;
+use std::time::Instant;
 
 use super::{Console, events};
 use crate::checkpoint::CheckpointError;
+use crate::figures::number_of;
 use crate::store::StoreError;
 
 impl Console {
+    /// A checkpoint of this node's own could not be written, which is said once and then every minute.
+    pub(crate) fn checkpoint_refused(&mut self, error: &StoreError) {
+        let error = self.explain(error);
+        if let Some(count) = self.later.refused_checkpoints.note(Instant::now()) {
+            let again = if count > 1 {
+                format!(" ({} refused)", number_of(count, "checkpoint"))
+            } else {
+                String::new()
+            };
+            self.say(&format!("disk: {error}{again}{FREE_SPACE}"));
+        }
+        self.emit(None, events::Event::Disk { error });
+    }
+
+    /// A checkpoint was written: if others were refused before, the disk has room again.
+    pub(crate) fn checkpoint_saved(&mut self) {
+        if self.later.refused_checkpoints.end() {
+            self.disk_again();
+        }
+    }
+
     /// A checkpoint could not be written; training goes on.
     pub(crate) fn disk(&self, error: &StoreError) {
-        self.trouble(self.explain(error), "; training goes on: free some disk space");
+        self.trouble(self.explain(error), FREE_SPACE);
     }
 
     /// The logs could not be written: no message may leave that says what they do not hold.
@@ -49,3 +72,5 @@ impl Console {
         self.trouble(self.explain(error), &outcome);
     }
 }
+
+const FREE_SPACE: &str = "; training goes on: free some disk space";

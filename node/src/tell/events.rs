@@ -400,6 +400,11 @@ impl Sink {
         Ok(Self::new(path.map(append_to).transpose()?, peer))
     }
 
+    /// Whether these are the events of `peer`.
+    pub(crate) fn is_of(&self, peer: &PeerName) -> bool {
+        self.peer == *peer
+    }
+
     pub(crate) fn set_run(&mut self, run: Hex) {
         self.run = Some(run);
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::Head;
 
 use super::{Console, events};
@@ -72,6 +73,15 @@ impl Forks {
 }
 
 impl Console {
+    /// Reports the state that `--follow` names, if it names one: nothing is seen of it until a peer has it.
+    pub(crate) fn follows(&self, state: Option<Digest>) {
+        if let Some(state) = state {
+            self.say(&format!(
+                "--follow: looking for a peer whose lineage has state {state}; until one is here, this node keeps its own"
+            ));
+        }
+    }
+
     pub(super) fn fork(&mut self, fork: Fork) {
         if !self.forks.is_due(&fork, Instant::now()) {
             return;
@@ -85,8 +95,6 @@ impl Console {
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::base::id::Digest;
-
     use super::*;
 
     fn fork(first_epoch: u64, undone: u64, held: bool) -> Fork {

@@ -1,7 +1,9 @@
 //! Sentences and events about membership: admissions, revocations, refusals and the organiser's notices.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
+use intellect_protocol::access::ledger::Ledger;
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::{Attestation, Body, Notice};
 
@@ -9,12 +11,30 @@ use super::{Console, events};
 use crate::name::PeerName;
 
 impl Console {
-    /// A peer is admitted, by the invite with this key or because the organiser named it.
-    pub(super) fn admitted(&mut self, who: PeerId, invite: Option<PeerId>, epoch: u64) {
+    /// A peer is admitted, by the invite with this key or because the organiser named it. The ledger has its label.
+    pub(super) fn admitted(
+        &mut self,
+        who: PeerId,
+        invite: Option<PeerId>,
+        epoch: u64,
+        ledger: Option<&Ledger>,
+    ) {
+        let account = invite.and_then(|key| ledger?.invites().get(&key));
+        let label = account.map(|account| account.label.as_str()).filter(|label| !label.is_empty());
+        let by = match (invite, label) {
+            (None, _) => "by name".to_owned(),
+            (Some(_), None) => "by an invite".to_owned(),
+            (Some(_), Some(label)) => format!("by invite {label}"),
+        };
         let (who, invite) = (PeerName::from(who), invite.map(|key| key.hex()));
-        let by = if invite.is_some() { "by an invite" } else { "by name" };
-        self.say(&format!("peer {} is admitted {by}", who.short()));
+        self.say(&format!("{} is admitted {by}", self.named(&who)));
         self.emit(Some(epoch), events::Event::Admitted { who, invite });
+    }
+
+    /// How a sentence names a peer, which may be this node.
+    fn named(&self, who: &PeerName) -> String {
+        let sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        if sink.is_of(who) { "this node".to_owned() } else { format!("peer {}", who.short()) }
     }
 
     /// A peer refuses to admit this node. The node ends unless another peer admits it within `patience`.
@@ -28,7 +48,7 @@ impl Console {
 
     pub(super) fn revoked(&mut self, who: PeerId, notice: u64, epoch: u64) {
         let who = PeerName::from(who);
-        self.say(&format!("peer {} is revoked by notice {notice}", who.short()));
+        self.say(&format!("{} is revoked by notice {notice}", self.named(&who)));
         self.emit(Some(epoch), events::Event::Revoked { who, notice });
     }
 

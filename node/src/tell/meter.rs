@@ -12,7 +12,7 @@ use intellect_protocol::base::id::{Digest, PeerId};
 use super::Console;
 use super::events;
 use super::screen;
-use crate::figures::{bytes, number_of};
+use crate::figures::{bytes, length, number_of};
 use crate::name::Hex;
 
 /// How often the line is overwritten and the event written.
@@ -82,13 +82,13 @@ impl Meter {
         if due(self.said, if terminal { OFTEN } else { SELDOM }) {
             self.said = Some(now);
             let sentences = sentences(&self.subject, &progress, rate);
-            let [sentence, ..] = &sentences;
+            // A line that wraps cannot be overwritten.
+            let columns = screen::columns().saturating_sub(1);
+            let sentence = fitting(&sentences, if terminal { columns } else { usize::MAX });
             if terminal && !end {
-                // A line that wraps cannot be overwritten.
-                let columns = screen::columns().saturating_sub(1);
-                self.console.say_over(&fitting(&sentences, columns));
+                self.console.say_over(&sentence);
             } else {
-                self.console.say(sentence);
+                self.console.say(&sentence);
             }
         }
         let Progress { have_bytes, want_bytes, donors } = progress;
@@ -168,15 +168,6 @@ fn fitting(sentences: &[String; 3], columns: usize) -> String {
     let fits = sentences.iter().find(|sentence| sentence.chars().count() <= columns);
     let [.., shortest] = sentences;
     fits.unwrap_or(shortest).chars().take(columns).collect()
-}
-
-/// A length of time in the unit that suits it.
-pub(super) fn length(seconds: u64) -> String {
-    match seconds {
-        0..100 => format!("{seconds} s"),
-        100..6_000 => format!("{} min", seconds / 60),
-        _ => format!("{} h", seconds / 3_600),
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use std::env;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::access::unix_seconds;
+use crate::figures;
 use crate::os;
 
 /// Width assumed of a terminal that does not report its own.
@@ -61,8 +63,13 @@ fn screen() -> MutexGuard<'static, Screen> {
 pub(super) fn say(sentence: &str) -> io::Result<()> {
     let mut screen = screen();
     screen.over = None;
-    let text = format!("{}{sentence}\n{}", screen.clear(columns()), screen.draw());
+    let text = format!("{}{}{sentence}\n{}", screen.clear(columns()), time_of_day(), screen.draw());
     write(&text)
+}
+
+/// What a sentence begins with where it is kept in a file: the time of day, in UTC.
+fn time_of_day() -> String {
+    if io::stdout().is_terminal() { String::new() } else { figures::clock(unix_seconds()) + " " }
 }
 
 /// Shows a sentence that the next one replaces. It must fit the terminal.

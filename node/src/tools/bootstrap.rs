@@ -20,6 +20,7 @@ use intellect_bootstrap::{
     server::{self, ServerError, Way},
 };
 use intellect_model::config::Work;
+use intellect_protocol::access::admit::Level;
 
 use crate::{
     cli::BootstrapArgs,
@@ -181,9 +182,17 @@ fn news(event: &server::Event) -> String {
     }
 }
 
-/// The lines that a contributor types to join each run at `address`.
+/// The lines that a contributor types to join each run at `address`. Nobody joins a run of invited peers without an
+/// invite, so for such a run its organiser gets the line that makes one.
 fn join_lines(offers: &[Offer], unlisted: bool, address: &Address) -> String {
-    let line = |Offer { manifest, .. }: &Offer| {
+    let line = |Offer { manifest, path }: &Offer| {
+        if manifest.run.trust.level == Level::Invited {
+            let path = path.display();
+            return format!(
+                "invited peers only; for each of them: intellect-node invite new --key KEY --manifest {path} \
+                 --bootstrap {address}\n"
+            );
+        }
         let run = match (unlisted, offers.len()) {
             (true, _) => format!(" --run {}", manifest.id.hex()),
             (false, 1) => String::new(),

@@ -24,7 +24,7 @@ use intellect_protocol::{
 
 use crate::{
     checkpoint::CheckpointError,
-    cli::{ManifestCommand, ManifestNewArgs},
+    cli::manifest::{ManifestCommand, ManifestNewArgs},
     config::{self, LocalError},
     figures::count,
     identity::{self, Home, Identity, IdentityError, Origin},
@@ -35,7 +35,7 @@ use crate::{
     tools::stored::StoredError,
 };
 use begin::{Before, Begin, Weights};
-use describe::{describe, warn_of_gain};
+use describe::{describe, warn_of_gain, warn_of_memory, warn_of_toy_data};
 
 /// Why one of these commands failed.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +73,15 @@ pub(crate) enum OfflineError {
          has not learnt: name its data with --data, or the rules that it knows with --set seed=…"
     )]
     NoData,
+    /// The path of `--from-hf` is not that of a folder.
+    #[error("--from-hf {}: there is no such folder", path.display())]
+    NoModel { path: PathBuf },
+    /// `members.quorum=majority` without the founders.
+    #[error(
+        "members.quorum=majority needs the founders too, each as `keygen` prints it: --set \
+         'members.founders=[\"12D3KooW…/60de…\", \"12D3KooW…/a04b…\"]'"
+    )]
+    NoFounders,
     /// The data has more different tokens than the model.
     #[error(
         "the model of --from-hf has {model} different tokens, the data {data}: make a token file \
@@ -185,7 +194,13 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
     for line in describe(&manifest).into_iter().filter(|(key, _)| SHOWN.contains(key)) {
         write_line(out, line)?;
     }
-    for warning in warn_of_little_data(&manifest).into_iter().chain(warn_of_gain(&manifest)) {
+    let warnings = [
+        warn_of_memory(&manifest),
+        if args.from_hf.is_some() { None } else { warn_of_toy_data(&manifest) },
+        warn_of_little_data(&manifest),
+        warn_of_gain(&manifest),
+    ];
+    for warning in warnings.into_iter().flatten() {
         write_line(out, ("warning", warning))?;
     }
     if let Some(sharing) = note_on_sharing(&manifest) {
@@ -204,6 +219,18 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
 
 /// Refuses names that are taken and settings that are missing, before a model is read, which takes long.
 fn refuse_what_cannot_be(args: &ManifestNewArgs, weights: &Path) -> Result<(), OfflineError> {
+    if let Some(path) = args.from_hf.clone().filter(|path| !path.is_dir()) {
+        return Err(OfflineError::NoModel { path });
+    }
+    let wants_majority = |assignment: &String| {
+        let (key, value) = assignment.split_once('=').unwrap_or_default();
+        key.trim() == "members.quorum" && value.trim().trim_matches('"') == "majority"
+    };
+    // The run that goes on may have its founders.
+    let has_founders = sets(args, "members.founders") || args.from_run.is_some();
+    if args.set.iter().any(wants_majority) && !has_founders {
+        return Err(OfflineError::NoFounders);
+    }
     if args.from_hf.is_none() && args.from_run.is_none() {
         return Ok(());
     }

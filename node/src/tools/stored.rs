@@ -33,10 +33,7 @@ pub(crate) enum StoredError {
     #[error(transparent)]
     Usage(#[from] LocalError),
     /// The folder has no run that fits, or several.
-    #[error(
-        "{} {}: name a run with --run, or another folder{}",
-        folder.display(), list(folder, found), of_simulation(folder)
-    )]
+    #[error("{} {}{}", folder.display(), list(folder, found), of_simulation(folder))]
     Run {
         /// The data folder, as it was typed.
         folder: PathBuf,
@@ -278,11 +275,14 @@ fn stored_data(checkpoint: &Path, manifest: &Manifest) -> Vec<PathBuf> {
 
 fn list(folder: &Path, runs: &[RunId]) -> String {
     match runs {
-        [] if !folder.exists() => "does not exist".to_owned(),
-        [] => "holds no such run".to_owned(),
+        [] if !folder.exists() => "does not exist: name another folder".to_owned(),
+        [] if store::runs(folder).is_ok_and(|all| all.is_empty()) => {
+            "holds no run: name the data folder of a node".to_owned()
+        }
+        [] => "holds no such run: name a run with --run, or another folder".to_owned(),
         runs => {
             let runs: Vec<_> = runs.iter().map(ToString::to_string).collect();
-            format!("holds the runs {}", runs.join(", "))
+            format!("holds the runs {}: name one with --run, or another folder", runs.join(", "))
         }
     }
 }

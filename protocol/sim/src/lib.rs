@@ -25,6 +25,7 @@ pub mod world;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use check::Violation;
 use faults::Director;
@@ -149,7 +150,24 @@ pub fn run(config: &Config) -> Result<Report, Failure> {
 /// Runs many seeds of 8 epochs each, on `threads` threads.
 #[must_use]
 pub fn swarm(peers: usize, seeds: Range<u64>, faults: Faults, threads: usize) -> Summary {
-    let each = |seed| run(&Config { peers, epochs: 8, seed, faults, without: None });
+    swarm_shown(peers, seeds, faults, threads, &|_| ())
+}
+
+/// The same. `shown` is called by each of these threads after a seed, with how many are done.
+#[must_use]
+pub fn swarm_shown(
+    peers: usize,
+    seeds: Range<u64>,
+    faults: Faults,
+    threads: usize,
+    shown: &(dyn Fn(u64) + Sync),
+) -> Summary {
+    let done = AtomicU64::new(0);
+    let each = |seed| {
+        let result = run(&Config { peers, epochs: 8, seed, faults, without: None });
+        shown(done.fetch_add(1, Ordering::Relaxed) + 1);
+        result
+    };
     let threads = threads.max(1);
     #[expect(clippy::disallowed_methods, reason = "seeds share nothing; the core has no threads")]
     let mut results: Vec<(u64, Result<Report, Failure>)> = std::thread::scope(|scope| {

@@ -16,8 +16,9 @@ fn begin(story: &Story, settings: &[&str]) -> (e2e::Process, String) {
     story.start_bootstrap(&[manifest]).unwrap()
 }
 
+/// The first sentence that begins so, without the time of day before it.
 fn line<'a>(done: &'a Done, begin: &str) -> &'a str {
-    let found = done.out.lines().find(|line| line.starts_with(begin));
+    let found = done.out.lines().find_map(|line| Some(&line[line.find(begin)?..]));
     found.unwrap_or_else(|| panic!("no {begin:?} in {}{}", done.out, done.err))
 }
 

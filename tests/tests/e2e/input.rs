@@ -21,6 +21,7 @@ fn entry() -> String {
 fn wrong_flags_are_usage_errors_that_name_the_remedy() {
     let story = story();
     let entry = entry();
+    let cut = entry[..entry.len() - 28].to_owned();
     for (arguments, words) in [
         (vec!["--bootstrap", "/ip4/127.0.0.1/tcp/4001"], vec!["/p2p/"]),
         (vec!["--bootstrap", "example.org:4001"], vec!["/ip4/"]),
@@ -39,7 +40,16 @@ fn wrong_flags_are_usage_errors_that_name_the_remedy() {
         (vec!["--bootstrap", &entry, "--external", &entry], vec!["--external", "leave /p2p/"]),
         (vec!["sim", "--peers", "0"], vec!["--peers", "1 to 256"]),
         (vec!["sim", "--peers", "1000000"], vec!["--peers", "1 to 256"]),
+        (vec!["--bootstrap", &cut], vec!["is cut off", "52 characters, this one 24"]),
+        (vec![&cut], vec!["--bootstrap", "is cut off"]),
+        (vec![&entry, "--device", "tpu"], vec!["cuda:N"]),
+        (vec!["--bootstrap", &entry, "--external", "/ip4/0.0.0.0/tcp/1"], vec!["others can dial"]),
+        (vec!["--bootstrap", &entry, "--threads", "-1"], vec!["--threads", "1 or more"]),
+        (vec!["--bootstrap", &entry, "--rate", "-5"], vec!["--rate", "10M"]),
+        (vec!["sim", "--seed", "-1"], vec!["--seed", "0 or more"]),
+        (vec!["sim", "--virtual", "--faults", "storm"], vec!["evening", "liars", "half"]),
         (vec!["manifest", "new", "--out", "x", "--preset", "huge"], vec!["llama-10b"]),
+        (vec!["manifest", "new", "--out", "x", "--from-hf", "absent"], vec!["absent: there is no"]),
     ] {
         let done = story.node(&arguments).unwrap();
         done.expect_failure(2, &words).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
@@ -50,7 +60,8 @@ fn wrong_flags_are_usage_errors_that_name_the_remedy() {
 #[test]
 fn a_gpu_in_a_build_without_it_says_how_to_get_it() {
     let story = story();
-    for (device, words) in [("cuda:0", "--features cuda"), ("gpu", "--features wgpu")] {
+    let gpus = [("cuda:0", "--features cuda"), ("cuda", "cuda:0"), ("gpu", "--features wgpu")];
+    for (device, words) in gpus {
         let done = story.node(&["--bootstrap", &entry(), "--device", device]).unwrap();
         done.expect_failure(2, &[words]).unwrap();
     }
@@ -69,6 +80,7 @@ fn manifest_keys_are_checked_by_name() {
         ("ring.codec=int3", vec!["int8"]),
         ("data.bytes=5", vec!["remove it"]),
         ("epoch.overlap_steps=3", vec!["not supported yet"]),
+        ("members.quorum=majority", vec!["keygen", "--set 'members.founders=["]),
         ("nonsense", vec!["key=value"]),
     ] {
         let arguments = ["manifest", "new", "--out", &out, "--key", &key, "--set", setting];
@@ -197,6 +209,107 @@ fn a_folder_that_cannot_be_made_is_named() {
     let inside = story.text("file/data");
     let done = story.node(&["--bootstrap", &entry(), "--data-dir", &inside]).unwrap();
     done.expect_failure(1, &[&inside]).unwrap();
+    let file = story.text("file");
+    let words = format!("{file} is a file: name a folder");
+    let done = story.node(&["--bootstrap", &entry(), "--data-dir", &file]).unwrap();
+    done.expect_failure(1, &[&words]).unwrap();
+    story.node(&["sim", "--out", &file]).unwrap().expect_failure(1, &[&words]).unwrap();
+}
+
+/// The resolver's own words for it were those of a program.
+#[test]
+fn a_name_that_nobody_knows_is_called_so() {
+    let story = story();
+    let unknown = format!("/dns4/no.such.host.invalid/tcp/4001/p2p/{PEER}");
+    let words = "no.such.host.invalid has no address: a typing error, or no internet here";
+    let node = story.start_node("one", &unknown, &[]).unwrap();
+    let start = std::time::Instant::now();
+    while !node.said().contains("no bootstrap could be reached") {
+        assert!(start.elapsed() < Duration::from_secs(30), "{}", node.said());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // A machine without a resolver has other words, which name the resolver.
+    let said = node.said();
+    assert!(said.contains(words) || !said.contains("no records found"), "{said}");
+}
+
+#[test]
+fn what_a_run_cannot_take_is_refused_or_said() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &["members.min_peers=1"]).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let too_much = story.start_node("much", &entry, &["--micro-batch", "99999"]).unwrap();
+    let done = too_much.wait(Duration::from_secs(30)).unwrap();
+    done.expect_failure(1, &["--micro-batch 99999", "sequences: choose 1 to "]).unwrap();
+    let state = "ab".repeat(32);
+    let line = ["--rate", "1", "--follow", &state, "--epochs", "1"];
+    let done = story.start_node("slow", &entry, &line).unwrap().wait(Duration::from_secs(60));
+    let said = done.unwrap().expect_success().unwrap().out;
+    for words in
+        ["--rate: at 1 B/s an update of this run", "--follow: looking for a peer", "abababab"]
+    {
+        assert!(said.contains(words), "no {words:?} in {said}");
+    }
+    let clocked = |line: &str| {
+        let (clock, rest) = line.split_at_checked(9).unwrap_or_default();
+        clock.matches(':').count() == 2 && !rest.is_empty()
+    };
+    assert!(said.lines().all(clocked), "a line without a time of day: {said}");
+}
+
+#[test]
+fn an_organiser_is_told_what_to_type_for_whom() {
+    let story = story();
+    let (key, run) = (story.text("k"), story.text("run.toml"));
+    story.node(&["keygen", "--out", &key]).unwrap().expect_success().unwrap();
+    let line = ["manifest", "new", "--invited", "--key", &key, "--out", &run];
+    story.node(&line).unwrap().expect_success().unwrap();
+    let new = ["invite", "new", "--key", &key, "--manifest", &run];
+    let made = story.node(&new).unwrap().expect_success().unwrap().out;
+    assert!(made.contains("MULTIADDR in the next line is to be replaced"), "{made}");
+    let made = story.node(&[&new[..], &["--bootstrap", &entry()]].concat()).unwrap();
+    assert!(!made.expect_success().unwrap().out.contains("MULTIADDR"));
+    let (bootstrap, _) = story.start_bootstrap(&[run.into()]).unwrap();
+    let said = bootstrap.said();
+    assert!(
+        said.contains("invited peers only; for each of them: intellect-node invite new"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_no_machine_can_train_is_warned_of() {
+    let story = story();
+    let (key, run) = (story.text("k"), story.text("run.toml"));
+    story.node(&["keygen", "--out", &key]).unwrap().expect_success().unwrap();
+    let line = ["manifest", "new", "--key", &key, "--out", &run, "--preset", "llama-10b"];
+    let made = story.node(&line).unwrap().expect_success().unwrap().out;
+    for words in ["of memory even with --micro-batch 1, and few machines", "name the run's data"] {
+        assert!(made.contains(words), "no {words:?} in {made}");
+    }
+}
+
+#[test]
+fn the_options_of_a_node_have_headings() {
+    let help = story().node(&["--help"]).unwrap().expect_success().unwrap().out;
+    for heading in ["Joining a run:", "This machine:", "Files:", "Output:", "For experts:"] {
+        assert!(help.contains(&format!("\n{heading}\n")), "no {heading} in {help}");
+    }
+}
+
+#[test]
+fn a_virtual_run_leaves_its_counts() {
+    let story = story();
+    let out = story.text("out");
+    let line = ["sim", "--virtual", "--peers", "3", "--seeds", "0..2", "--faults", "clean"];
+    let done = story.node(&[&line[..], &["--out", &out]].concat()).unwrap();
+    let said = done.expect_success().unwrap().out;
+    assert!(said.contains("1 class in "), "{said}");
+    let counts = fs::read(story.path("out/virtual.json")).unwrap();
+    let counts: serde_json::Value = serde_json::from_slice(&counts).unwrap();
+    assert_eq!(counts["classes"][0]["held"], 2);
+    let table = fs::read_to_string(story.path("out/virtual.csv")).unwrap();
+    assert!(table.starts_with("class,held,") && table.contains("\nclean,2,"), "{table}");
 }
 
 /// No data folder is made, so a mistyped name leaves nothing behind.
@@ -266,6 +379,7 @@ fn damaged_documents_make_no_token_file() {
         ("a.parquet", vec![], "is not a complete Parquet file"),
         ("a.bin", vec!["--format", "u16"], "holds no tokens of 2 bytes"),
         ("a.bin", vec![], "what kind of file is"),
+        ("nofile", vec![], "No such file"),
     ] {
         let file = story.text(name);
         let line = [vec!["data", "tokenize", &file, "--out", &out], arguments].concat();
@@ -282,7 +396,8 @@ fn damaged_documents_make_no_token_file() {
 fn a_state_that_is_damaged_or_missing_is_named() {
     let story = story();
     let empty = story.node(&["eval", "--data-dir", &story.text("none")]).unwrap();
-    empty.expect_failure(1, &["does not exist", "another folder"]).unwrap();
+    let empty = empty.expect_failure(1, &["does not exist: name another folder"]).unwrap();
+    assert!(!empty.err.contains("--run"), "{}", empty.err);
     fs::write(story.path("9.ckpt"), [7; 500]).unwrap();
     let manifest = story.manifest("run.toml", &[]).unwrap();
     let checkpoint = story.text("9.ckpt");
@@ -294,6 +409,11 @@ fn a_state_that_is_damaged_or_missing_is_named() {
         manifest.to_str().unwrap(),
     ]);
     done.unwrap().expect_failure(1, &[&checkpoint]).unwrap();
+    let manifest = manifest.to_str().unwrap();
+    for (file, words) in [(manifest, "is no checkpoint of this program"), ("/tmp", ".ckpt")] {
+        let done = story.node(&["eval", "--checkpoint", file, "--manifest", manifest]);
+        done.unwrap().expect_failure(1, &[file, words]).unwrap();
+    }
 }
 
 /// `/dev/full` accepts no byte: the command must report that and not pretend success.

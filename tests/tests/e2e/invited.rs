@@ -89,6 +89,7 @@ fn notices_are_handed_to_the_members() {
         ["one", "two"].map(|name| story.start_node(name, &entry, &["--invite", code]).unwrap());
     for node in [&mut one, &mut two] {
         node.wait_for_commit(2, PATIENCE).unwrap();
+        assert!(node.said().contains("this node is admitted by invite bob"), "{}", node.said());
     }
     let line = ["invite", "revoke", "--key", &key, "--manifest", &out, "--bootstrap", &entry];
     let first =

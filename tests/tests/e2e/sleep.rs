@@ -16,7 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Lines of a screen that do not report epochs.
 fn remarks(said: &str) -> Vec<&str> {
-    said.lines().filter(|line| !line.starts_with("epoch ")).collect()
+    let is_epoch = |line: &str| line.contains(" epoch ") && line.contains(": ring of ");
+    said.lines().filter(|line| !is_epoch(line)).collect()
 }
 
 /// Whether an event is an epoch with the work of `size` peers.

@@ -112,6 +112,16 @@ fn tokens_of_another_program_become_a_token_file() {
     };
     let message = make(None).expect_err("refused").to_string();
     assert!(message.starts_with("what kind of file is"), "{message}");
+    let missing = Job {
+        inputs: &[folder.path("nofile")],
+        format: None,
+        field: "text",
+        damage: Damage::Refuse,
+        out: &out,
+    };
+    let message = tokenize(missing, &Tokenizer::bytes(), &File::none(), &mut |_| ());
+    let message = message.expect_err("refused").to_string();
+    assert!(message.starts_with("cannot read") && message.contains("nofile"), "{message}");
     let message = make("u32".parse().ok()).expect_err("refused").to_string();
     assert!(message.contains("holds no tokens of 4 bytes"), "{message}");
     assert_eq!(folder.names(), 1, "nothing is written");

@@ -110,7 +110,7 @@ impl Book {
 }
 
 impl Entry {
-    fn of(run: RunId, terms: &Terms) -> Self {
+    pub(super) fn of(run: RunId, terms: &Terms) -> Self {
         let Terms { key, uses, until_epoch, expires, label } = terms.clone();
         Self { run: run.hex(), label, key: key.hex(), uses, expires, until_epoch }
     }

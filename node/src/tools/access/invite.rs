@@ -45,6 +45,13 @@ pub(super) fn make(args: &InviteNewArgs, out: &mut dyn Write) -> Result<(), Acce
             Code::Bearer { invite: Invite::new(manifest.id, terms, &key).into(), seed }
         }
     };
+    if bootstrap.is_empty() {
+        writeln!(
+            out,
+            "before it is handed out, MULTIADDR in the next line is to be replaced by the address that the run's \
+             bootstrap prints; --bootstrap does so"
+        )?;
+    }
     let entries: String = bootstrap.iter().map(|at| format!(" --bootstrap {at}")).collect();
     let entries = if entries.is_empty() { " --bootstrap MULTIADDR" } else { &entries };
     let files = bootstrap::data_flag(&manifest);
@@ -72,7 +79,7 @@ fn describe(terms: &Terms) -> String {
     format!("invite {label}: {uses} may join by it{until}")
 }
 
-fn until(expires: u64, epoch: u64) -> String {
+pub(super) fn until(expires: u64, epoch: u64) -> String {
     let clock = if expires > 0 { format!(", until {}", utc(expires)) } else { String::new() };
     let epoch = if epoch > 0 { format!(", up to epoch {epoch}") } else { String::new() };
     clock + &epoch

@@ -1,19 +1,23 @@
 //! `invite list`: who was admitted and revoked, by the receipts in a node's folder (T1).
 
-use std::{io::Write, sync::Arc};
+use std::{collections::BTreeMap, io::Write, sync::Arc};
 
 use intellect_protocol::{
     access::ledger::{Account, Admitted, Ledger, Revocation, Via},
     base::{base58, id::PeerId},
 };
 
-use super::AccessError;
+use super::{
+    AccessError,
+    book::{Book, Entry},
+    invite::until,
+};
 use crate::{
     cli::access::InviteListArgs, config, figures::number_of, os::cannot, store::links,
     tools::stored,
 };
 
-/// Prints a line for each peer, then one for each invite.
+/// Prints a line for each peer, then one for each invite: with `--key` also those that nobody has used.
 pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let run = stored::run_folder(data_dir, args.run.as_deref())?;
@@ -23,19 +27,41 @@ pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), Acc
     let nobody = Arc::new(Ledger::new(manifest.id, manifest.run.organiser));
     let ledger = lineage.iter().fold(nobody, |ledger, (_, link)| ledger.after(&link.receipt));
     writeln!(out, "run {} after epoch {epoch}, notice {}", manifest.id, ledger.last().0)?;
-    out.write_all(lines(&ledger).as_bytes())?;
+    let book = args.key.as_deref().map(Book::beside).transpose()?;
+    let noted = book.iter().flat_map(|book| book.of(manifest.id));
+    out.write_all(lines(&ledger, &by_key(noted)).as_bytes())?;
     Ok(())
 }
 
-/// A line for each peer, then one for each invite.
-fn lines(ledger: &Ledger) -> String {
+/// The invites that are noted beside a key, by their own keys.
+type Noted<'a> = BTreeMap<PeerId, &'a Entry>;
+
+fn by_key<'a>(entries: impl Iterator<Item = &'a Entry>) -> Noted<'a> {
+    entries.filter_map(|entry| Some((entry.key()?, entry))).collect()
+}
+
+/// A line for each peer, one for each invite that a receipt names, and one for each other that is noted.
+fn lines(ledger: &Ledger, noted: &Noted<'_>) -> String {
     let peers = ledger.peers().iter().map(|(peer, admitted)| of_peer(peer, admitted, ledger));
-    let invites = ledger.invites().iter().map(|(key, account)| of_invite(key, account, ledger));
-    let mut lines = peers.chain(invites).collect::<Vec<_>>();
+    let known = ledger.invites();
+    let invites = known.iter().map(|(key, account)| {
+        let until = noted.get(key).map_or_else(String::new, |entry| limits(entry));
+        of_invite(key, account, ledger) + &until
+    });
+    let others = noted.iter().filter(|(key, _)| !known.contains_key(key)).map(|(_, entry)| {
+        let peers = number_of(entry.uses, "peer");
+        format!("invite {}  not used; {peers} may join by it{}", entry.label, limits(entry))
+    });
+    let mut lines = peers.chain(invites).chain(others).collect::<Vec<_>>();
     if lines.is_empty() {
         lines.push("no peer is admitted yet".to_owned());
     }
     lines.join("\n") + "\n"
+}
+
+/// Until when an invite can be used, if there is a limit.
+fn limits(entry: &Entry) -> String {
+    until(entry.expires, entry.until_epoch)
 }
 
 fn of_peer(peer: &PeerId, admitted: &Admitted, ledger: &Ledger) -> String {
@@ -96,13 +122,25 @@ mod tests {
         let terms = Terms { uses: 5, label: "bob".to_owned(), ..Terms::new(inviter.peer()) };
         let invite = Invite::new(RUN, terms, &organiser);
         let mut ledger = Ledger::new(RUN, organiser.peer());
-        assert_eq!(lines(&ledger), "no peer is admitted yet\n");
+        let nothing = Noted::new();
+        assert_eq!(lines(&ledger, &nothing), "no peer is admitted yet\n");
+        let spare = Terms {
+            uses: 2,
+            label: "carl".to_owned(),
+            until_epoch: 9,
+            ..Terms::new(organiser.peer())
+        };
+        let entries = [&invite.terms, &spare].map(|terms| Entry::of(RUN, terms));
+        let noted = by_key(entries.iter());
         ledger.admit(3, &Ticket::invited(invite, &inviter, one));
         ledger.admit(4, &Ticket::named(RUN, two, 0, &organiser));
         let clauses = vec![Clause::RevokePeer(two)];
         let notice = Notice::after(RUN, ledger.last(), Body::Membership(clauses), &organiser);
         ledger.take(9, &notice);
-        let lines = lines(&ledger);
+        let carl = "invite carl  not used; 2 peers may join by it, up to epoch 9\n";
+        assert!(!lines(&ledger, &nothing).contains("carl"));
+        let lines = lines(&ledger, &noted);
+        assert!(lines.ends_with(carl), "{lines}");
         let [one, two] = [one, two].map(|peer| base58::encode(&peer));
         for line in [
             format!("{one}  admitted in epoch 3 by invite bob\n"),

@@ -47,6 +47,19 @@ fn a_line_for_each_run_says_what_joining_it_takes() {
     assert!(first.describe().contains("demo: 94 528 parameters"), "{}", first.describe());
 }
 
+/// Nobody could use the bare line, so the organiser gets the one that makes invites.
+#[test]
+fn a_run_of_invited_peers_has_the_line_that_makes_invites() {
+    let organiser = Keypair::from_seed(&[1; 32]);
+    let mut run = Run::new(organiser.peer(), 7);
+    run.trust.level = Level::Invited;
+    let draft = Draft::new(&run, &Work::synthetic()).unwrap();
+    let invited = draft.sign(&organiser).unwrap().text;
+    let line = join_lines(&offers(&[&invited]).unwrap(), false, &ADDRESS.parse().unwrap());
+    assert!(line.starts_with("invited peers only; for each of them: intellect-node invite new "));
+    assert!(line.ends_with(&format!("/0.toml --bootstrap {ADDRESS}\n")), "{line}");
+}
+
 /// The line has the names of the organiser's files, and their address.
 #[test]
 fn a_line_names_the_files() {

@@ -202,6 +202,36 @@ pub(super) fn warn_of_gain(manifest: &Manifest) -> Option<String> {
     })
 }
 
+/// A warning if few machines have the memory that every peer needs.
+pub(super) fn warn_of_memory(Manifest { run, work, .. }: &Manifest) -> Option<String> {
+    let least = Needs::of(run, work, 1, Device::Cpu).memory;
+    (least > MEMORY_USUAL).then(|| {
+        format!(
+            "every peer needs {} of memory even with --micro-batch 1, and few machines have that much",
+            bytes(least)
+        )
+    })
+}
+
+/// A warning if a large model is to learn the synthetic source, which has few symbols.
+pub(super) fn warn_of_toy_data(Manifest { work, .. }: &Manifest) -> Option<String> {
+    let symbols = work.data.tokens();
+    let is_synthetic = matches!(work.data.source, Source::Synthetic { .. });
+    (is_synthetic && work.model.vocab > VOCABULARY_OF_TOYS).then(|| {
+        format!(
+            "the synthetic data has {symbols} symbols and the model a vocabulary of {}: name the run's data \
+             with --data",
+            count(work.model.vocab as u64)
+        )
+    })
+}
+
+/// More memory than most servers have; guess.
+const MEMORY_USUAL: u64 = 512_000_000_000;
+
+/// Models for trials have the vocabulary of bytes.
+const VOCABULARY_OF_TOYS: usize = 1_024;
+
 fn describe_ring(run: &Run) -> String {
     format!(
         "{}: each of n peers sends and receives 2(n-1)/n of an update",

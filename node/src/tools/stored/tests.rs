@@ -192,7 +192,7 @@ fn what_is_not_there_is_named() {
     let (folder, manifest) = folder();
     let empty = tempfile::tempdir().unwrap();
     let error = typed(&["eval", "--data-dir", empty.path().to_str().unwrap()]).unwrap_err();
-    assert!(error.to_string().contains("no such run"), "{error}");
+    assert!(error.to_string().contains("holds no run"), "{error}");
     let peer = empty.path().join("peer-0/data");
     fs::create_dir_all(&peer).unwrap();
     let error = typed(&["eval", "--data-dir", empty.path().to_str().unwrap()]).unwrap_err();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::id::PeerId;
 use crate::base::rule::Rule;
+use crate::base::time::Time;
 use crate::machine::table::PeerRecord;
 use crate::message::{MEMBERS_MAX, Refusal, Regroup, Voter};
 use crate::ring::Order;
@@ -225,6 +226,18 @@ fn is_any_parted(facts: Facts<'_>) -> bool {
             && !facts.slot.chain.contains(&series)
     };
     facts.step.table.live(facts.step.now).any(|(_, seen)| parted(seen))
+}
+
+/// When a founding is to be expected if no further peer comes, and of how many peers; `None` while too few are heard.
+pub(super) fn expected(facts: Facts<'_>) -> Option<(Time, usize)> {
+    if !facts.voters().is_empty() || facts.behind {
+        return None;
+    }
+    let others = || candidates_beside(facts).map(|(_, seen)| seen.since);
+    let (latest, peers) = (others().max()?, others().count() + 1);
+    let steady = latest + FOUNDER_HEARD + facts.step.table.heartbeat * FOUNDING_HEARTBEATS;
+    let turn = facts.slot.series.gathering.turn;
+    (peers >= facts.validator.peers_min).then(|| (turn.map_or(steady, |turn| turn.due), peers))
 }
 
 /// Whether others can go on without us, and we without them: not before the founding, and not if

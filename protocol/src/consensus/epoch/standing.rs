@@ -1,12 +1,13 @@
 //! What the open epoch shows to others: to heartbeats, people and the other machines.
 
 use crate::base::id::{Digest, PeerId};
+use crate::base::time::Time;
 use crate::machine::event::Progress;
 use crate::machine::step::Step;
 use crate::message::{Head, Link, Opening, Phase, Series, Voter};
 
-use super::State;
 use super::series::Stage;
+use super::{State, founders};
 
 impl State {
     /// The head that the open epoch follows on.
@@ -64,6 +65,13 @@ impl State {
     #[must_use]
     pub fn ready_weight(&self) -> u64 {
         if self.leaving.is_some() { 0 } else { self.slot.frozen_weight() }
+    }
+
+    /// R15: when the run is expected to begin if no further peer comes, and with how many peers; `None` while too few
+    /// are heard, or once it has begun.
+    #[must_use]
+    pub fn expected_founding(&self, step: &Step<'_>) -> Option<(Time, usize)> {
+        founders::expected(self.facts(step))
     }
 
     /// Phase and attempt, for heartbeats and people.

@@ -1,0 +1,122 @@
+//! `virtual.json` and `virtual.csv`: what the classes of a virtual run have counted, for programs to read.
+
+use std::{fs, io, ops::Range, path::Path};
+
+use intellect_protocol_sim::report::{Count, Summary};
+use serde_json::{Map, Value, json};
+
+/// The counts of the classes that have run so far.
+pub(super) struct Counts {
+    peers: usize,
+    seeds: Range<u64>,
+    classes: Vec<Class>,
+}
+
+struct Class {
+    name: String,
+    /// The numbers by their names, in the order of the columns.
+    numbers: Vec<(&'static str, u64)>,
+    /// The seeds that failed, in words.
+    failures: Vec<String>,
+}
+
+impl Counts {
+    pub(super) fn new(peers: usize, seeds: &Range<u64>) -> Self {
+        Self { peers, seeds: seeds.clone(), classes: Vec::new() }
+    }
+
+    /// Adds a class that has ended.
+    pub(super) fn add(&mut self, summary: &Summary) {
+        let failures = summary.failures.iter().map(ToString::to_string).collect();
+        let (name, numbers) = (summary.faults.to_string(), numbers(summary));
+        self.classes.push(Class { name, numbers, failures });
+    }
+
+    /// Writes both files, with all classes so far.
+    pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
+        let json = serde_json::to_vec_pretty(&self.json())?;
+        fs::write(folder.join("virtual.json"), json)?;
+        fs::write(folder.join("virtual.csv"), self.csv())
+    }
+
+    fn json(&self) -> Value {
+        let class = |class: &Class| {
+            let mut fields = Map::from_iter([("class".to_owned(), json!(class.name))]);
+            fields.extend(
+                class.numbers.iter().map(|(key, number)| ((*key).to_owned(), json!(number))),
+            );
+            fields.insert("failures".to_owned(), json!(class.failures));
+            Value::Object(fields)
+        };
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "peers": self.peers,
+            "first_seed": self.seeds.start,
+            "end_seed": self.seeds.end,
+            "classes": self.classes.iter().map(class).collect::<Vec<_>>(),
+        })
+    }
+
+    fn csv(&self) -> String {
+        let keys = self.classes.iter().take(1).flat_map(|class| &class.numbers);
+        let header: String = keys.map(|(key, _)| format!(",{key}")).collect();
+        let row = |class: &Class| {
+            let numbers: String =
+                class.numbers.iter().map(|(_, number)| format!(",{number}")).collect();
+            format!("{}{numbers}\n", class.name)
+        };
+        format!("class{header}\n") + &self.classes.iter().map(row).collect::<String>()
+    }
+}
+
+/// The columns: seeds, then counts over all seeds that held.
+fn numbers(summary: &Summary) -> Vec<(&'static str, u64)> {
+    let Summary { total, held, failures, .. } = summary;
+    vec![
+        ("held", *held),
+        ("failed", failures.len() as u64),
+        ("epochs", total.epochs),
+        ("commits", total.of(Count::Commits)),
+        ("later_attempts", total.of(Count::Attempts)),
+        ("duels", total.of(Count::Duels)),
+        ("regroups", total.of(Count::Regroups)),
+        ("forks", total.of(Count::Forks)),
+        ("restarts_with_log", total.of(Count::Resumed)),
+        ("restarts_without_log", total.of(Count::Blank)),
+        ("faults", total.faults.values().sum()),
+        ("replayed_epochs", total.of(Count::Replayed)),
+        ("loaded_checkpoints", total.of(Count::Loaded)),
+        ("messages", total.of(Count::Messages)),
+        ("bytes", total.of(Count::Bytes)),
+        ("virtual_ms", total.virtual_ms),
+        ("epoch_ms_median", total.epoch_ms()),
+        ("longest_pause_ms", total.progress_ms),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use intellect_protocol_sim::{self as sim, Faults};
+
+    use super::*;
+
+    #[test]
+    fn both_files_have_a_row_for_each_class() {
+        let mut counts = Counts::new(2, &(0..1));
+        for faults in [Faults::Clean, Faults::Lossy] {
+            counts.add(&sim::swarm(2, 0..1, faults, 1));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        counts.write(folder.path()).unwrap();
+        let csv = fs::read_to_string(folder.path().join("virtual.csv")).unwrap();
+        let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+        assert_eq!((rows.len(), rows[0][0], rows[2][0]), (3, "class", "lossy"));
+        assert!(rows.iter().all(|row| row.len() == rows[0].len()));
+        let json = fs::read(folder.path().join("virtual.json")).unwrap();
+        let json: Value = serde_json::from_slice(&json).unwrap();
+        let clean = &json["classes"][0];
+        assert_eq!((&clean["class"], &clean["held"]), (&json!("clean"), &json!(1)));
+        assert_eq!(rows[1][4], clean["commits"].to_string());
+        assert!(clean["commits"].as_u64() > Some(0));
+    }
+}

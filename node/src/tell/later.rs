@@ -1,0 +1,84 @@
+//! What is noted when it happens and reported later, or seldom.
+
+use std::time::{Duration, Instant};
+
+use crate::figures::number_of;
+
+/// What waits to be reported, and when something was last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Later {
+    /// For how long this process did not run, until the node has caught up.
+    pub(super) asleep: Option<Duration>,
+    /// Whether the epoch that is committed next lacks the work that this node has ready.
+    pub(super) left_out: bool,
+    pub(super) beginning: Beginning,
+    pub(super) refused_checkpoints: RefusedCheckpoints,
+}
+
+/// With how many peers the run was last said to begin.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beginning(usize);
+
+impl Beginning {
+    /// The sentence that the run begins soon, where another number of peers is expected than it was last said.
+    pub(super) fn note(&mut self, wait: Duration, peers: usize) -> Option<String> {
+        let is_news = peers != std::mem::replace(&mut self.0, peers);
+        let seconds = wait.as_millis().div_ceil(1_000);
+        (is_news && seconds > 0).then(|| {
+            let peers = number_of(peers, "peer");
+            format!("beginning in {seconds} s with {peers}; others may still come")
+        })
+    }
+}
+
+/// The checkpoints that the disk has refused since it last took one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RefusedCheckpoints {
+    count: u64,
+    said: Option<Instant>,
+}
+
+impl RefusedCheckpoints {
+    /// One more is refused. Returns how many those are, if a report is due: the first, and then one every minute.
+    pub(super) fn note(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        let due = self.said.is_none_or(|at| now >= at + AGAIN);
+        due.then(|| {
+            self.said = Some(now);
+            self.count
+        })
+    }
+
+    /// A checkpoint was written. Returns whether others were refused before it.
+    pub(super) fn end(&mut self) -> bool {
+        std::mem::take(self).count > 0
+    }
+}
+
+const AGAIN: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_reported_once_and_then_every_minute_with_a_count() {
+        let (mut refused, start) = (RefusedCheckpoints::default(), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let reports: Vec<_> = (0..=120).filter_map(|second| refused.note(after(second))).collect();
+        assert_eq!(reports, [1, 61, 121]);
+        assert!(refused.end() && !refused.end());
+        assert_eq!(refused.note(after(121)), Some(1), "full again");
+    }
+
+    #[test]
+    fn a_founding_is_announced_once_for_each_number_of_peers() {
+        let mut beginning = Beginning::default();
+        let mut said = |ms, peers| beginning.note(Duration::from_millis(ms), peers);
+        let first = said(3_900, 2).unwrap();
+        assert_eq!(first, "beginning in 4 s with 2 peers; others may still come");
+        assert_eq!(said(2_000, 2), None);
+        assert!(said(4_000, 3).is_some_and(|sentence| sentence.contains("3 peers")));
+        assert_eq!(said(0, 4), None, "it begins now");
+    }
+}
