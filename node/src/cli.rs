@@ -7,6 +7,7 @@
 pub(crate) mod access;
 pub(crate) mod data;
 pub(crate) mod device;
+pub(crate) mod receipts;
 pub(crate) mod replay;
 mod number;
 mod path;
@@ -24,6 +25,7 @@ use access::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use device::DeviceArgs;
 use number::{bytes, file_bytes, from_one, peers};
+use receipts::ReceiptsCommand;
 use replay::ReplayArgs;
 
 /// Trains one language model together with everyone else who joins the run.
@@ -80,6 +82,9 @@ pub(crate) enum Verb {
     Sample(SampleArgs),
     /// Writes a checkpoint as a folder that other programs load, in Hugging Face's layout
     Export(ExportArgs),
+    /// Proves what a peer has done for a run, without a network
+    #[command(subcommand)]
+    Receipts(ReceiptsCommand),
     /// Shows a run from the events that a node wrote: on a page, or in lines
     Replay(ReplayArgs),
     /// Measures the speed of this machine

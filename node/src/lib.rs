@@ -54,6 +54,7 @@ use tools::{
     data::{self, DataCommandError},
     export::{self, ExportError},
     manifest::OfflineError,
+    receipts::ReceiptsError,
     replay::ReplayError,
     stored::{self, StoredError},
 };
@@ -97,6 +98,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
         Verb::Eval(args) => stored::eval(&args, out)?,
         Verb::Sample(args) => stored::sample(&args, out)?,
         Verb::Export(args) => export::export(&args, out)?,
+        Verb::Receipts(command) => tools::receipts::run(&command, out)?,
         Verb::Replay(args) => tools::replay::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
         Verb::Bench(cli::BenchCommand::Train { family, json }) => {
@@ -173,6 +175,9 @@ enum Error {
     Export(#[from] ExportError),
     #[error(transparent)]
     Data(#[from] DataCommandError),
+    /// `receipts` proved nothing, or wrote no file.
+    #[error(transparent)]
+    Receipts(#[from] ReceiptsError),
     /// `replay` has nothing to show, or no place for its page.
     #[error(transparent)]
     Replay(#[from] ReplayError),
@@ -213,6 +218,9 @@ impl Error {
             | Self::Access(AccessError::Usage(_) | AccessError::Label { .. })
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
             | Self::Export(ExportError::Find(StoredError::Usage(_)))
+            | Self::Receipts(
+                ReceiptsError::Usage(_) | ReceiptsError::Stored(StoredError::Usage(_)),
+            )
             | Self::Bench(BenchError::Usage(_))
             | Self::Sim(
                 SimError::Usage(_)
@@ -230,6 +238,7 @@ impl Error {
             | Self::Stored(_)
             | Self::Export(_)
             | Self::Data(_)
+            | Self::Receipts(_)
             | Self::Replay(_)
             | Self::Bootstrap(_)
             | Self::Bench(_)

@@ -7,5 +7,6 @@ pub(crate) mod bootstrap;
 pub(crate) mod data;
 pub(crate) mod export;
 pub(crate) mod manifest;
+pub(crate) mod receipts;
 pub(crate) mod replay;
 pub(crate) mod stored;

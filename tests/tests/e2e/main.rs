@@ -25,6 +25,7 @@ mod join;
 mod partition;
 mod published;
 mod readme;
+mod receipts;
 mod remember;
 mod resume;
 mod shared;
