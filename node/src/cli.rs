@@ -38,7 +38,7 @@ use replay::ReplayArgs;
 /// it learnt with all the others. Ctrl-C leaves; `intellect-node` with the same --data-dir comes back.
 #[derive(Debug, Parser)]
 #[command(
-    name = "intellect-node",
+    name = NODE,
     version,
     args_conflicts_with_subcommands = true,
     verbatim_doc_comment,
@@ -90,9 +90,16 @@ pub(crate) enum Verb {
     /// Measures the speed of this machine
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// The public entry point, for `sim`, which may have no second program
+    /// The public entry point, where there is no program of its name
     #[command(hide = true)]
     Bootstrap(BootstrapArgs),
+    /// Writes completions for shells and pages for man, for packages
+    #[command(hide = true)]
+    Generate {
+        /// The folder that gets `completions/` and `man/`
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
 }
 
 /// Settings of one node; none of them changes what the run computes. What is typed for --bootstrap, --data,
@@ -256,7 +263,7 @@ pub(crate) enum LinkKind {
 /// It lets nodes find one another, and hands out the signed manifests of the runs that they can
 /// join. It prints the lines for contributors.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "intellect-bootstrap", version)]
+#[command(name = BOOTSTRAP, version)]
 pub(crate) struct BootstrapArgs {
     /// Signed manifests to hand out, as `intellect-node manifest new` writes them
     #[arg(long = "manifest", value_name = "FILE", required = true, num_args = 1..)]
@@ -459,6 +466,11 @@ pub(crate) enum BenchCommand {
         json: bool,
     },
 }
+
+/// The name of the program, by which it is a node and all the commands.
+pub(crate) const NODE: &str = "intellect-node";
+/// The second name of the same program, by which it is an entry point.
+pub(crate) const BOOTSTRAP: &str = "intellect-bootstrap";
 
 fn preset_help() -> String {
     format!("Settings to begin with: {}", Preset::names())

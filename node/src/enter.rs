@@ -182,6 +182,7 @@ async fn prepare(
         figures::count(manifest.work.model.parameter_count()),
         figures::number_of(local.options.threads().get(), "thread")
     ));
+    os::notify_ready();
     let mut options = typed.options.clone();
     if reached == choose::Reached::None && !stored.options.bootstrap.is_empty() {
         // The entry points that an earlier start stored may be good.

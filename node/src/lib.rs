@@ -35,8 +35,9 @@ mod worker;
 
 use std::{
     env,
+    ffi::OsStr,
     io::{self, IsTerminal as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -46,6 +47,7 @@ use cli::{BootstrapArgs, Cli, Verb};
 use config::LocalError;
 use enter::EnterError;
 use identity::IdentityError;
+use os::PathError;
 use sim::SimError;
 use tools::{
     access::AccessError,
@@ -59,8 +61,12 @@ use tools::{
     stored::{self, StoredError},
 };
 
-/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage.
+/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage. A process that was started by the
+/// name `intellect-bootstrap`, through a link, is that program.
 pub fn main() -> ExitCode {
+    if is_bootstrap(env::args_os().next().as_deref()) {
+        return bootstrap_main();
+    }
     let cli = Cli::parse();
     ended(dispatch(cli, &mut io::stdout()))
 }
@@ -70,6 +76,11 @@ pub fn bootstrap_main() -> ExitCode {
     let args = BootstrapArgs::parse();
     log_to_stderr(Some(&env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned())));
     ended(bootstrap::run(&args, &mut io::stdout()).map_err(Error::from))
+}
+
+/// Whether this is the name of the entry point, whatever folder comes before it.
+fn is_bootstrap(started_as: Option<&OsStr>) -> bool {
+    started_as.is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(cli::BOOTSTRAP)))
 }
 
 /// Prints the error, if there is one, and returns the exit code.
@@ -112,6 +123,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
             os::die_with_parent();
             bootstrap::run(&args, out)?;
         }
+        Verb::Generate { folder } => tools::generate::run(&folder, out).map_err(Error::Generate)?,
     }
     Ok(out.flush()?)
 }
@@ -181,6 +193,9 @@ enum Error {
     /// `replay` has nothing to show, or no place for its page.
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    /// A file of completions or a page of the manual cannot be written.
+    #[error(transparent)]
+    Generate(PathError),
     /// The bootstrap cannot start, or cannot go on.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
@@ -240,6 +255,7 @@ impl Error {
             | Self::Data(_)
             | Self::Receipts(_)
             | Self::Replay(_)
+            | Self::Generate(_)
             | Self::Bootstrap(_)
             | Self::Bench(_)
             | Self::Sim(_)
@@ -275,6 +291,14 @@ mod tests {
     use intellect_model::data::documents::ReadError;
 
     use super::*;
+
+    #[test]
+    fn the_name_of_the_process_says_which_program_it_is() {
+        let is = |name: &str| is_bootstrap(Some(OsStr::new(name)));
+        assert!(is("intellect-bootstrap") && is("/usr/bin/intellect-bootstrap"));
+        assert!(!is("intellect-node") && !is("/intellect-bootstrap/intellect-node") && !is(""));
+        assert!(!is_bootstrap(None));
+    }
 
     #[test]
     fn a_cause_is_named_once() {

@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod bootstrap;
 pub(crate) mod data;
 pub(crate) mod export;
+pub(crate) mod generate;
 pub(crate) mod manifest;
 pub(crate) mod receipts;
 pub(crate) mod replay;

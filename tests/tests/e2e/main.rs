@@ -22,6 +22,7 @@ mod hostile;
 mod input;
 mod invited;
 mod join;
+mod package;
 mod partition;
 mod published;
 mod readme;
