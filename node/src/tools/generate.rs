@@ -18,9 +18,11 @@ pub(crate) fn run(folder: &Path, out: &mut dyn Write) -> Result<(), PathError> {
     for folder in [&completions, &man] {
         os::create_folder(folder).map_err(cannot("create", folder))?;
     }
-    for (name, mut command) in [(NODE, Cli::command()), (BOOTSTRAP, BootstrapArgs::command())] {
+    for (name, command) in [(NODE, Cli::command()), (BOOTSTRAP, BootstrapArgs::command())] {
+        // Pages come of the definition before anything is added to it, such as `help` for each subcommand.
+        let mut completed = command.clone();
         for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-            clap_complete::generate_to(shell, &mut command, name, &completions)
+            clap_complete::generate_to(shell, &mut completed, name, &completions)
                 .map_err(cannot("write", &completions))?;
         }
         clap_mangen::generate_to(command, &man).map_err(cannot("write", &man))?;
@@ -70,6 +72,8 @@ mod tests {
         for name in ["intellect-node.1", "intellect-node-manifest-new.1", "intellect-bootstrap.1"] {
             assert!(named(name), "{name} in {pages:?}");
         }
+        let is_help = |page: &&std::path::PathBuf| page.to_string_lossy().contains("-help");
+        assert_eq!(pages.iter().find(is_help), None, "help is no page of its own");
         assert!(!named("intellect-node-bootstrap.1") && !named("intellect-node-generate.1"));
         for page in &pages {
             // Warnings are about style: a date that no page has, since it would change with each build.
