@@ -253,11 +253,9 @@ fn told(
     writeln!(out, "work        {}", deeds.work())?;
     let stands = "every receipt stands in";
     match chain {
-        Some(chain) => writeln!(out, "chain       {stands} {}, of {}", chain, chain.span())?,
-        None => {
-            writeln!(out, "chain       none was named: --chain compares the receipts with one")?
-        }
-    }
+        Some(chain) => writeln!(out, "chain       {stands} {chain}, of {}", chain.span()),
+        None => writeln!(out, "chain       none was named: --chain compares the receipts with one"),
+    }?;
     if let Some((number, attested)) = deeds.attested {
         let state = attested.state;
         writeln!(
