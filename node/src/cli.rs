@@ -9,6 +9,7 @@ pub(crate) mod data;
 pub(crate) mod device;
 pub(crate) mod manifest;
 pub(crate) mod page;
+pub(crate) mod receipts;
 pub(crate) mod replay;
 pub(crate) mod status;
 mod number;
@@ -30,6 +31,7 @@ use device::DeviceArgs;
 use manifest::ManifestCommand;
 use number::{bytes, file_bytes, from_one, from_zero, peers};
 use page::ShowArgs;
+use receipts::ReceiptsCommand;
 use replay::ReplayArgs;
 use status::StatusArgs;
 
@@ -43,7 +45,7 @@ use status::StatusArgs;
 /// it learnt with all the others. Ctrl-C leaves; `intellect-node` with the same --data-dir comes back.
 #[derive(Debug, Parser)]
 #[command(
-    name = "intellect-node",
+    name = NODE,
     version,
     args_conflicts_with_subcommands = true,
     verbatim_doc_comment,
@@ -87,6 +89,9 @@ pub(crate) enum Verb {
     Sample(SampleArgs),
     /// Writes a checkpoint as a folder that other programs load, in Hugging Face's layout
     Export(ExportArgs),
+    /// Proves what a peer has done for a run, without a network
+    #[command(subcommand)]
+    Receipts(ReceiptsCommand),
     /// Shows a run from the events that a node wrote: on a page, or in lines
     Replay(ReplayArgs),
     /// Says what the node of a folder does: 0 it is in the run, 1 no node runs, 3 it waits or is behind
@@ -94,9 +99,16 @@ pub(crate) enum Verb {
     /// Measures the speed of this machine
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// The public entry point, for `sim`, which may have no second program
+    /// The public entry point, where there is no program of its name
     #[command(hide = true)]
     Bootstrap(BootstrapArgs),
+    /// Writes completions for shells and pages for man, for packages
+    #[command(hide = true)]
+    Generate {
+        /// The folder that gets `completions/` and `man/`
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
 }
 
 /// Settings of one node; none of them changes what the run computes. What is typed for --bootstrap, --data,
@@ -260,7 +272,7 @@ pub(crate) enum LinkKind {
 /// It lets nodes find one another, and hands out the signed manifests of the runs that they can
 /// join. It prints the lines for contributors.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "intellect-bootstrap", version)]
+#[command(name = BOOTSTRAP, version)]
 pub(crate) struct BootstrapArgs {
     /// Signed manifests to hand out, as `intellect-node manifest new` writes them
     #[arg(long = "manifest", value_name = "FILE", required = true, num_args = 1..)]
@@ -410,6 +422,11 @@ pub(crate) enum BenchCommand {
         json: bool,
     },
 }
+
+/// The name of the program, by which it is a node and all the commands.
+pub(crate) const NODE: &str = "intellect-node";
+/// The second name of the same program, by which it is an entry point.
+pub(crate) const BOOTSTRAP: &str = "intellect-bootstrap";
 
 fn preset_help() -> String {
     format!("Settings to begin with: {}", Preset::names())

@@ -28,11 +28,10 @@ use intellect_model::train::Trainer;
 use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::base::id::{Digest, LogId};
 use intellect_protocol::history::checkpoint::Table;
-use intellect_protocol::history::lineage::{LocalPeer, Validator};
+use intellect_protocol::history::lineage::LocalPeer;
 use intellect_protocol::holdings::Origin;
 use intellect_protocol::message::{Notice, Voter};
 use intellect_protocol::{
-    base::rule,
     consensus::{epoch, sync},
     peer,
 };
@@ -198,6 +197,7 @@ async fn prepare(
         figures::count(manifest.work.model.parameter_count()),
         figures::number_of(local.options.threads().get(), "thread")
     ));
+    os::notify_ready();
     let mut options = typed.options.clone();
     if reached == choose::Reached::None && !stored.options.bootstrap.is_empty() {
         // The entry points that an earlier start stored may be good.
@@ -412,17 +412,7 @@ fn peer_config(
     let key = home.identity.keypair();
     peer::Config {
         me: LocalPeer { peer: key.peer(), log: start.log, incarnation: start.incarnation },
-        validator: Validator {
-            run: manifest.id,
-            key,
-            peers_min: usize::try_from(members.min_peers).unwrap_or(usize::MAX),
-            quorum: members.rule(),
-            elements: elements as u64,
-            capacity: run.capacity(manifest.work.tokens_per_step()),
-            level: run.trust.level,
-            organiser: run.organiser,
-            rules: rule::Rules::ALL,
-        },
+        validator: manifest.validator(key),
         epoch: epoch::Config {
             ready_grace: members.ready_grace,
             update_bytes: run.ring.codec.encoded_bytes(elements) as u64,

@@ -38,8 +38,9 @@ mod worker;
 
 use std::{
     env,
+    ffi::OsStr,
     io::{self, IsTerminal as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -49,6 +50,7 @@ use cli::{BootstrapArgs, Cli, Verb, typed};
 use config::LocalError;
 use enter::EnterError;
 use identity::IdentityError;
+use os::PathError;
 use page::{Page, PageError};
 use sim::SimError;
 use tools::{
@@ -58,13 +60,18 @@ use tools::{
     data::{self, DataCommandError},
     export::{self, ExportError},
     manifest::OfflineError,
+    receipts::ReceiptsError,
     replay::ReplayError,
     status::StatusError,
     stored::{self, StoredError},
 };
 
-/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage.
+/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage. A process that was started by the
+/// name `intellect-bootstrap`, through a link, is that program.
 pub fn main() -> ExitCode {
+    if is_bootstrap(env::args_os().next().as_deref()) {
+        return bootstrap_main();
+    }
     ended(dispatch(typed::parse(), &mut io::stdout()))
 }
 
@@ -73,6 +80,11 @@ pub fn bootstrap_main() -> ExitCode {
     let args = BootstrapArgs::parse();
     log_to_stderr(Some(&env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned())));
     ended(bootstrap::run(&args, &mut io::stdout()).map(|()| 0).map_err(Error::from))
+}
+
+/// Whether this is the name of the entry point, whatever folder comes before it.
+fn is_bootstrap(started_as: Option<&OsStr>) -> bool {
+    started_as.is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(cli::BOOTSTRAP)))
 }
 
 /// Prints the error, if there is one, and returns the exit code.
@@ -102,6 +114,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Eval(args) => stored::eval(&args, out)?,
         Verb::Sample(args) => stored::sample(&args, out)?,
         Verb::Export(args) => export::export(&args, out)?,
+        Verb::Receipts(command) => tools::receipts::run(&command, out)?,
         Verb::Replay(args) => tools::replay::run(&args, out)?,
         Verb::Status(args) => code = tools::status::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
@@ -116,6 +129,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
             os::die_with_parent();
             bootstrap::run(&args, out)?;
         }
+        Verb::Generate { folder } => tools::generate::run(&folder, out).map_err(Error::Generate)?,
     }
     out.flush()?;
     Ok(code)
@@ -186,6 +200,9 @@ enum Error {
     Export(#[from] ExportError),
     #[error(transparent)]
     Data(#[from] DataCommandError),
+    /// `receipts` proved nothing, or wrote no file.
+    #[error(transparent)]
+    Receipts(#[from] ReceiptsError),
     /// `replay` has nothing to show, or no place for its page.
     #[error(transparent)]
     Replay(#[from] ReplayError),
@@ -195,6 +212,9 @@ enum Error {
     /// The node's page has no place.
     #[error(transparent)]
     Page(#[from] PageError),
+    /// A file of completions or a page of the manual cannot be written.
+    #[error(transparent)]
+    Generate(PathError),
     /// The bootstrap cannot start, or cannot go on.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
@@ -234,6 +254,9 @@ impl Error {
             | Self::Access(AccessError::Usage(_) | AccessError::Label { .. })
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
             | Self::Export(ExportError::Find(StoredError::Usage(_)))
+            | Self::Receipts(
+                ReceiptsError::Usage(_) | ReceiptsError::Stored(StoredError::Usage(_)),
+            )
             | Self::Bench(BenchError::Usage(_))
             | Self::Sim(
                 SimError::Usage(_)
@@ -251,9 +274,11 @@ impl Error {
             | Self::Stored(_)
             | Self::Export(_)
             | Self::Data(_)
+            | Self::Receipts(_)
             | Self::Replay(_)
             | Self::Status(_)
             | Self::Page(_)
+            | Self::Generate(_)
             | Self::Bootstrap(_)
             | Self::Bench(_)
             | Self::Sim(_)
@@ -289,6 +314,14 @@ mod tests {
     use intellect_model::data::documents::ReadError;
 
     use super::*;
+
+    #[test]
+    fn the_name_of_the_process_says_which_program_it_is() {
+        let is = |name: &str| is_bootstrap(Some(OsStr::new(name)));
+        assert!(is("intellect-bootstrap") && is("/usr/bin/intellect-bootstrap"));
+        assert!(!is("intellect-node") && !is("/intellect-bootstrap/intellect-node") && !is(""));
+        assert!(!is_bootstrap(None));
+    }
 
     #[test]
     fn a_cause_is_named_once() {

@@ -18,8 +18,10 @@ use intellect_model::{
 use intellect_protocol::{
     base::{
         id::{PeerId, RunId},
+        rule::Rules,
         sign::Keypair,
     },
+    history::lineage::Validator,
     manifest::{self, Budget, ManifestError, Run},
 };
 use toml::{Table, Value};
@@ -150,6 +152,22 @@ impl Manifest {
     pub(crate) fn outer(&self) -> Outer {
         let manifest::Outer { lr, momentum, momentum_ramp_epochs } = self.run.outer;
         Outer { lr, momentum, momentum_ramp_epochs }
+    }
+
+    /// What every check of a message or a link needs to know about the run; `key` is this node's.
+    pub(crate) fn validator(&self, key: Keypair) -> Validator {
+        let Run { members, trust, organiser, .. } = &self.run;
+        Validator {
+            run: self.id,
+            key,
+            peers_min: usize::try_from(members.min_peers).unwrap_or(usize::MAX),
+            quorum: members.rule(),
+            elements: self.work.model.parameter_count(),
+            capacity: self.run.capacity(self.work.tokens_per_step()),
+            level: trust.level,
+            organiser: *organiser,
+            rules: Rules::ALL,
+        }
     }
 
     /// Reads and verifies a manifest that anybody may have written.

@@ -5,10 +5,12 @@
 //! `rustix`, `tokio`). What a system does not report is `None`, never a guess.
 
 use std::{
+    env,
+    ffi::OsStr,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
     net::Ipv4Addr,
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::DirBuilderExt as _, net::UnixDatagram},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -48,6 +50,31 @@ impl Interrupts {
     pub(crate) async fn next(&mut self) {
         self.wishes.next().await;
     }
+}
+
+/// Tells the service manager that this process is ready, if one waits for it: a datagram to the socket in
+/// `NOTIFY_SOCKET` (systemd's `sd_notify`). Without a manager, or if it cannot be reached, nothing happens: a program
+/// works as well without.
+pub(crate) fn notify_ready() {
+    let socket = env::var_os("NOTIFY_SOCKET");
+    let _ = socket.map_or(Ok(()), |socket| notify(&socket, b"READY=1\n"));
+}
+
+/// Sends one datagram to a socket that is named as systemd names it: `@` stands for an abstract name.
+fn notify(socket: &OsStr, state: &[u8]) -> io::Result<()> {
+    let sender = UnixDatagram::unbound()?;
+    // A manager that does not read must not stop the program.
+    sender.set_nonblocking(true)?;
+    let sent = match socket.as_bytes().strip_prefix(b"@") {
+        #[cfg(target_os = "linux")]
+        Some(name) => {
+            use std::os::linux::net::SocketAddrExt as _;
+            let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+            sender.send_to_addr(state, &address)?
+        }
+        _ => sender.send_to(state, socket)?,
+    };
+    if sent == state.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// A file or folder that the system refused to read, write, create, …
@@ -441,6 +468,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(disk_available_bytes(folder.path()).is_some_and(|bytes| bytes > 0));
         assert_eq!(disk_available_bytes(&folder.path().join("absent")), None);
+    }
+
+    #[test]
+    fn a_service_manager_hears_of_it_and_none_is_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        notify(path.as_os_str(), b"READY=1\n").unwrap();
+        let mut bytes = [0; 32];
+        let length = manager.recv(&mut bytes).unwrap();
+        assert_eq!(&bytes[..length], b"READY=1\n");
+        // A manager that does not read is not waited for.
+        while notify(path.as_os_str(), b"READY=1\n").is_ok() {}
+        assert!(notify(OsStr::new("@intellect-node/absent"), b"READY=1\n").is_err());
+        assert!(notify(folder.path().join("absent").as_os_str(), b"READY=1\n").is_err());
     }
 
     #[test]

@@ -79,6 +79,7 @@ pub(crate) fn run(args: &BootstrapArgs, out: &mut dyn Write) -> Result<(), Boots
         let report = |event: server::Event| {
             let text = match &event {
                 server::Event::Address { address, way } => {
+                    os::notify_ready();
                     known |= is_known(address, *way);
                     format!("{}\n{}", heading(*way), join_lines(&offers, args.unlisted, address))
                 }

@@ -15,7 +15,7 @@ pub(super) const CODE_LINES: [(&str, usize); 8] = [
     ("protocol/table", 488),
     ("model", 13_409),
     ("bootstrap", 1_863),
-    ("node", 21_320), // 0023: `replay`, a page of the node, `status`
+    ("node", 21_600), // the commands `replay` (0023) and `receipts`
     ("node/view", 1_930),
     ("tests", 1_051),
 ];

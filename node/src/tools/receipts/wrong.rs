@@ -1,0 +1,90 @@
+//! What can be wrong with a file of receipts, as sentences that go on behind its name.
+
+use std::io;
+
+use intellect_protocol::{
+    access::notices::NoticeError,
+    base::{
+        fault::{AccessFault, Fault, ValueFault},
+        id::RunId,
+    },
+};
+
+use crate::{manifest::ReadError, name::PeerName};
+
+/// Why a file of receipts proves nothing. Its author made it so, or somebody changed it on the way.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Wrong {
+    #[error("it is no file of receipts, such as `intellect-node receipts export` writes")]
+    Foreign,
+    #[error("its format {version} is that of another version of this program: use the same one")]
+    Version {
+        /// The version that its head names.
+        version: u8,
+    },
+    #[error("it ends before the signature of the peer that made it: ask for the whole file")]
+    Cut,
+    #[error("it makes no sense at byte {at}: it was changed or damaged, so ask for it again")]
+    Senseless {
+        /// How many bytes before that make sense.
+        at: u64,
+    },
+    #[error(
+        "the signature at its end is not that of {exporter}, which it says has made it: it was changed, so ask for \
+         it again"
+    )]
+    Changed { exporter: PeerName },
+    #[error("the manifest in it cannot be used: {0}")]
+    Manifest(#[from] ReadError),
+    #[error("it has no receipt")]
+    Empty,
+    #[error("epoch {epoch} comes behind a later one")]
+    Order { epoch: u64 },
+    #[error("the receipt before epoch {epoch} is missing, and only that names the voters")]
+    NoVoters { epoch: u64 },
+    #[error("the receipt of epoch {epoch} does not name the peer")]
+    Unnamed { epoch: u64 },
+    #[error("epoch {epoch} is not proven: {why}")]
+    Unproven { epoch: u64, why: Fault },
+    #[error("epoch {epoch} has more votes than a run has members")]
+    Crowded { epoch: u64 },
+    #[error("epoch {epoch} has sums that cannot be: {why}")]
+    Sums { epoch: u64, why: ValueFault },
+    #[error("epoch {epoch} admits peers against the rules: {why}")]
+    Admits { epoch: u64, why: AccessFault },
+    #[error("an attestation in it is not the organiser's: {0}")]
+    Notice(#[from] NoticeError),
+    #[error("it has a notice of the organiser that attests nothing, or behind an epoch")]
+    IdleNotice,
+    #[error(
+        "the organiser's notice {number} attests another epoch {epoch}, so this lineage is not the run's"
+    )]
+    OtherAttested { number: u64, epoch: u64 },
+    #[error("it is of run {run}, and {chain} of run {of}: take the chain of the same run")]
+    OtherRun {
+        run: RunId,
+        /// The path of the file with the chain.
+        chain: String,
+        /// The run that the chain is of.
+        of: RunId,
+    },
+    #[error(
+        "its epoch {epoch} is not the one in {chain}: either of them is of a lineage that the run has left, or is \
+         made up"
+    )]
+    OtherChain {
+        epoch: u64,
+        /// The path of the file with the chain.
+        chain: String,
+    },
+    #[error("it has epoch {epoch}, and {chain} ends at epoch {last}: take a newer chain")]
+    Beyond {
+        epoch: u64,
+        /// The path of the file with the chain.
+        chain: String,
+        /// The last epoch of the chain.
+        last: u64,
+    },
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+}
