@@ -8,6 +8,7 @@ pub(crate) mod access;
 pub(crate) mod data;
 pub(crate) mod device;
 pub(crate) mod replay;
+pub(crate) mod report;
 mod number;
 mod path;
 
@@ -25,6 +26,7 @@ use data::DataCommand;
 use device::DeviceArgs;
 use number::{bytes, file_bytes, from_one, peers};
 use replay::ReplayArgs;
+use report::ReportArgs;
 
 /// Trains one language model together with everyone else who joins the run.
 ///
@@ -82,6 +84,8 @@ pub(crate) enum Verb {
     Export(ExportArgs),
     /// Shows a run from the events that a node wrote: on a page, or in lines
     Replay(ReplayArgs),
+    /// Puts simulations of equal settings on one page, over one another, with mean and standard error
+    Report(ReportArgs),
     /// Measures the speed of this machine
     #[command(subcommand)]
     Bench(BenchCommand),

@@ -55,6 +55,7 @@ use tools::{
     export::{self, ExportError},
     manifest::OfflineError,
     replay::ReplayError,
+    report::ReportError,
     stored::{self, StoredError},
 };
 
@@ -98,6 +99,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
         Verb::Sample(args) => stored::sample(&args, out)?,
         Verb::Export(args) => export::export(&args, out)?,
         Verb::Replay(args) => tools::replay::run(&args, out)?,
+        Verb::Report(args) => tools::report::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
         Verb::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;
@@ -176,6 +178,9 @@ enum Error {
     /// `replay` has nothing to show, or no place for its page.
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    /// `report` has nothing to show, or different runs.
+    #[error(transparent)]
+    Report(#[from] ReportError),
     /// The bootstrap cannot start, or cannot go on.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
@@ -231,6 +236,7 @@ impl Error {
             | Self::Export(_)
             | Self::Data(_)
             | Self::Replay(_)
+            | Self::Report(_)
             | Self::Bootstrap(_)
             | Self::Bench(_)
             | Self::Sim(_)

@@ -42,7 +42,7 @@ impl fmt::Display for PeerName {
 pub(crate) struct Hex(String);
 
 impl Hex {
-    /// All digits.
+    /// All 64 digits, as they are written.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -44,7 +44,7 @@ use folder::Folder;
 use observer::{Measured, Observer, Request};
 use plan::Plan;
 use process_group::{Ending, ProcessGroup};
-use report::{Found, origin::Origin};
+use report::{Findings, origin::Origin};
 use stop::Stop;
 use watch::watch;
 
@@ -101,7 +101,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         }
         closed.reasons.extend(measured.complaint());
     }
-    let found = Found { closed: &closed, evaluations: &evaluations, measured: &measured };
+    let found = Findings { closed: &closed, evaluations: &evaluations, measured: &measured };
     report::write(&plan, &origin, found, weights, wall).map_err(&unusable)?;
     let concluded = table::conclude(&plan, &closed, &measured, wall, out);
     if interrupted {

@@ -8,4 +8,5 @@ pub(crate) mod data;
 pub(crate) mod export;
 pub(crate) mod manifest;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod stored;

@@ -452,6 +452,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("intellect_node", &["node/", "tests/"]),
     ("intellect_view", &["node/view/", "node/src/tools/"]),
     ("axum", &["node/view/src/page"]),
+    ("ratatui", &["node/view/src/tui"]),
     ("hyper_util", &["node/view/src/page"]),
 ];
 const ROOMS: &str = "protocol/src/";

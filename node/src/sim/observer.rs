@@ -42,7 +42,7 @@ pub(super) struct Answer {
     pub(super) result: Result<Measurement, EvaluationError>,
 }
 
-/// How good a state is.
+/// How good a state is, as it was measured.
 #[derive(Clone, Debug)]
 pub(super) struct Measurement {
     /// The state's digest; absent for weights that were drawn.

@@ -1,4 +1,5 @@
-//! Everything that a simulation found out: `report.json` for programs, `epochs.csv` for statistics.
+//! Everything that a simulation found out: `report.json` for programs, `epochs.csv` for statistics,
+//! `report.html` for people.
 
 mod csv;
 pub(super) mod origin;
@@ -8,6 +9,8 @@ use std::{collections::BTreeMap, fs::File, io, time::Duration};
 
 use intellect_model::eval::Evaluation;
 use serde_json::{Value, json};
+
+use crate::tools;
 
 use super::{
     judge::Outcome,
@@ -21,21 +24,21 @@ use super::{
 use origin::Origin;
 use rows::{Row, rows};
 
-/// What was found out.
+/// What a simulation has found out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct Findings<'a> {
     pub(super) closed: &'a Closed,
-    /// Measurements, by epoch.
+    /// What the simulation measured, by epoch.
     pub(super) evaluations: &'a BTreeMap<u64, Measurement>,
     pub(super) measured: &'a Measured,
 }
 
-/// Writes `report.json` and `epochs.csv` into the folder of the simulation. `weights` is the digest of
+/// Writes `report.json`, `epochs.csv` and `report.html` into the folder of the simulation. `weights` is the digest of
 /// the last ones.
 pub(super) fn write(
     plan: &Plan,
     origin: &Origin,
-    found: Found<'_>,
+    found: Findings<'_>,
     weights: Option<String>,
     wall: Duration,
 ) -> io::Result<()> {
@@ -50,10 +53,12 @@ pub(super) fn write(
     }
     let mut file = File::create(plan.folder.join("report.json"))?;
     serde_json::to_writer_pretty(&mut file, &report)?;
-    file.sync_all()
+    file.sync_all()?;
+    let page = tools::report::write(&[plan.folder.clone()], &plan.folder.join("report.html"));
+    page.map_err(io::Error::other)
 }
 
-fn told(plan: &Plan, found: Found<'_>, rows: &[Row<'_>]) -> Value {
+fn told(plan: &Plan, found: Findings<'_>, rows: &[Row<'_>]) -> Value {
     let Closed { observations, outcomes, reasons, done, started_ms, cost } = found.closed;
     let Measured { before, after, entropies } = found.measured;
     let (kept, others): (Vec<&Row<'_>>, Vec<&Row<'_>>) =

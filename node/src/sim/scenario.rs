@@ -72,7 +72,7 @@ use text::File;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Scenario {
     steps: Vec<Step>,
-    /// The file as it was read.
+    /// What the file says, as it was read.
     file: File,
 }
 
