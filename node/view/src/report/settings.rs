@@ -29,11 +29,12 @@ pub(super) fn difference(first: &Value, other: &Value) -> Option<String> {
         settings
     };
     let (first, other) = (kept(first), kept(other));
-    let pairs = [(&first, &other), (&other, &first)];
-    let missing = |(here, there): (&Vec<(String, String)>, &Vec<(String, String)>)| {
-        here.iter().find(|setting| !there.contains(setting)).map(|(key, _)| key.clone())
-    };
-    pairs.into_iter().find_map(missing)
+    lacking(&first, &other).or_else(|| lacking(&other, &first))
+}
+
+/// The key of the first setting that the other list does not have.
+fn lacking(here: &[(String, String)], there: &[(String, String)]) -> Option<String> {
+    here.iter().find(|setting| !there.contains(setting)).map(|(key, _)| key.clone())
 }
 
 fn said(value: &Value) -> String {
