@@ -149,16 +149,9 @@ impl Observations {
                 }
                 let entry = self.epochs.entry(epoch).or_default();
                 let branch = entry.branches.entry(state).or_default();
-                branch.by.insert(index);
                 let share = Share { loss, sync_ms, sent_bytes, received_bytes };
-                branch.shares.insert(index, share);
-                branch.parent = branch.parent.take().or(parent.map(|(_, state)| state));
-                branch.attempt = branch.attempt.max(attempt);
-                if branch.members.is_empty() {
-                    branch.first_ms = record.t_ms;
-                    (branch.members, branch.weights) = (members.clone(), weights.clone());
-                }
-                branch.first_ms = branch.first_ms.min(record.t_ms);
+                branch.commit(index, share, attempt, record.t_ms, &members, &weights);
+                branch.follow(parent);
                 if entry.members.is_empty() {
                     entry.first_ms = record.t_ms;
                     entry.members = members;

@@ -54,7 +54,8 @@ pub(super) fn write(
     let mut file = File::create(plan.folder.join("report.json"))?;
     serde_json::to_writer_pretty(&mut file, &report)?;
     file.sync_all()?;
-    let page = tools::report::write(&[plan.folder.clone()], &plan.folder.join("report.html"));
+    let page =
+        tools::report::write(std::slice::from_ref(&plan.folder), &plan.folder.join("report.html"));
     page.map_err(io::Error::other)
 }
 

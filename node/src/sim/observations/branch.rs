@@ -40,6 +40,32 @@ pub(in crate::sim) struct Share {
 }
 
 impl Branch {
+    /// Peer `index` has committed the state at `t_ms`, by a receipt with these members and weights.
+    pub(super) fn commit(
+        &mut self,
+        index: usize,
+        share: Share,
+        attempt: u64,
+        t_ms: u64,
+        members: &[PeerName],
+        weights: &[u64],
+    ) {
+        self.by.insert(index);
+        self.shares.insert(index, share);
+        self.attempt = self.attempt.max(attempt);
+        if self.members.is_empty() {
+            self.first_ms = t_ms;
+            (self.members, self.weights) = (members.to_vec(), weights.to_vec());
+        }
+        self.first_ms = self.first_ms.min(t_ms);
+    }
+
+    /// Notes the state that a peer had before, if it is known and none is noted.
+    pub(super) fn follow(&mut self, parent: Option<(u64, Hex)>) {
+        let before = self.parent.take();
+        self.parent = before.or_else(|| parent.map(|(_, state)| state));
+    }
+
     /// Tokens that its receipt counts.
     pub(in crate::sim) fn tokens(&self) -> u64 {
         self.weights.iter().fold(0, |sum, weight| sum.saturating_add(*weight))
