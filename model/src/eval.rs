@@ -30,6 +30,8 @@ pub struct Evaluation {
     pub excess: Option<f64>,
     /// The number of tokens over which the loss is averaged.
     pub tokens: usize,
+    /// Standard error of the loss, from how far its rows are apart; `None` for a single row.
+    pub error: Option<f64>,
 }
 
 impl Evaluation {
@@ -102,16 +104,16 @@ pub fn evaluate(
             sums.add(&batch, &scores, source);
         } else {
             // Documents are separate, as in training; the true probabilities are unknown here.
-            sums.surprise += model.loss(&batch)? * batch.targets.len() as f64;
-            sums.tokens += batch.targets.len();
+            let tokens = batch.targets.len();
+            sums.rows.push((model.loss(&batch)? * tokens as f64, tokens));
         }
     }
-    let loss = sums.surprise / sums.tokens as f64;
+    let (loss, tokens) = sums.loss();
     if !loss.is_finite() {
         return Err(EvalError::NotFinite);
     }
     let excess = (sums.known > 0).then(|| sums.divergence / sums.known as f64);
-    Ok(Evaluation { loss, excess, tokens: sums.tokens })
+    Ok(Evaluation { loss, excess, tokens, error: sums.error(loss, tokens) })
 }
 
 /// Bytes of text per token of the set that [`evaluate`] uses; `None` where tokens are not text.
@@ -147,13 +149,28 @@ fn held_out(
 
 #[derive(Default)]
 struct Sums {
-    surprise: f64,
-    tokens: usize,
+    /// Surprise and tokens of what is drawn together: a row, or where documents are separate a batch.
+    rows: Vec<(f64, usize)>,
     divergence: f64,
     known: usize,
 }
 
 impl Sums {
+    /// The mean surprise of a token, and how many tokens there are.
+    fn loss(&self) -> (f64, usize) {
+        let sum = |sums: (f64, usize), row: &(f64, usize)| (sums.0 + row.0, sums.1 + row.1);
+        let (surprise, tokens) = self.rows.iter().fold((0.0, 0), sum);
+        (surprise / tokens as f64, tokens)
+    }
+
+    /// SE² = k/(k − 1) · Σ (sᵢ − nᵢ · loss)² / N² over k rows: tokens of one row depend on one another.
+    fn error(&self, loss: f64, tokens: usize) -> Option<f64> {
+        let rows = self.rows.len() as f64;
+        let squares = self.rows.iter().map(|(surprise, n)| (surprise - *n as f64 * loss).powi(2));
+        let sum: f64 = squares.sum();
+        (rows > 1.0).then(|| (sum * rows / (rows - 1.0)).sqrt() / tokens as f64)
+    }
+
     /// Adds a batch and the model's scores for it. // scores [B·T, V]
     fn add(&mut self, batch: &Batch, scores: &[f32], source: &Dataset) {
         let vocab = scores.len() / batch.inputs.len();
@@ -161,9 +178,14 @@ impl Sums {
             let log = log_probabilities(scores);
             // A token without a score is infinitely surprising.
             let target = usize::try_from(*target).ok().and_then(|target| log.get(target));
-            self.surprise -= target.copied().unwrap_or(f64::NEG_INFINITY);
-            self.tokens += 1;
             let row = at / batch.context * batch.context;
+            if at == row {
+                self.rows.push((0.0, 0));
+            }
+            if let Some((surprise, tokens)) = self.rows.last_mut() {
+                *surprise -= target.copied().unwrap_or(f64::NEG_INFINITY);
+                *tokens += 1;
+            }
             if let Some(truth) = source.truth(&batch.inputs[row..=at]) {
                 self.divergence += kl(&truth, &log);
                 self.known += 1;
@@ -282,7 +304,7 @@ mod tests {
         let oracle = Oracle { source: &source, context, vocab, knows: false };
         let evaluation = evaluate(&oracle, &source, &work, 1).expect("measured");
         // A document begins at every second of 64 positions.
-        let expected = Evaluation { loss: 32.0, excess: None, tokens: 64 };
+        let expected = Evaluation { loss: 32.0, excess: None, tokens: 64, error: None };
         assert_eq!(evaluation, expected);
         let bytes = bytes_per_token(&source, &work, &Tokenizer::bytes(), 1).expect("read");
         assert_eq!(bytes, Some(0.5));
@@ -291,7 +313,8 @@ mod tests {
     /// With one byte per token, bits per byte are nats over ln 2. A perplexity of 2 is one bit.
     #[test]
     fn a_bit_is_a_perplexity_of_two() {
-        let evaluation = Evaluation { loss: std::f64::consts::LN_2, excess: None, tokens: 1 };
+        let evaluation =
+            Evaluation { loss: std::f64::consts::LN_2, excess: None, tokens: 1, error: None };
         assert!((evaluation.perplexity() - 2.0).abs() < 1e-12);
         assert!((evaluation.bits_per_byte(1.0) - 1.0).abs() < 1e-12);
         assert!((evaluation.bits_per_byte(4.0) - 0.25).abs() < 1e-12);

@@ -12,6 +12,7 @@ pub(crate) mod page;
 pub(crate) mod receipts;
 pub(crate) mod replay;
 pub(crate) mod status;
+pub(crate) mod report;
 mod number;
 mod path;
 pub(crate) mod typed;
@@ -34,6 +35,7 @@ use page::ShowArgs;
 use receipts::ReceiptsCommand;
 use replay::ReplayArgs;
 use status::StatusArgs;
+use report::ReportArgs;
 
 /// Trains one language model together with everyone else who joins the run.
 ///
@@ -96,6 +98,8 @@ pub(crate) enum Verb {
     Replay(ReplayArgs),
     /// Says what the node of a folder does: 0 it is in the run, 1 no node runs, 3 it waits or is behind
     Status(StatusArgs),
+    /// Puts simulations of equal settings on one page, over one another, with mean and standard error
+    Report(ReportArgs),
     /// Measures the speed of this machine
     #[command(subcommand)]
     Bench(BenchCommand),

@@ -63,6 +63,7 @@ use tools::{
     receipts::ReceiptsError,
     replay::ReplayError,
     status::StatusError,
+    report::ReportError,
     stored::{self, StoredError},
 };
 
@@ -117,6 +118,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Receipts(command) => tools::receipts::run(&command, out)?,
         Verb::Replay(args) => tools::replay::run(&args, out)?,
         Verb::Status(args) => code = tools::status::run(&args, out)?,
+        Verb::Report(args) => tools::report::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
         Verb::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;
@@ -215,6 +217,9 @@ enum Error {
     /// A file of completions or a page of the manual cannot be written.
     #[error(transparent)]
     Generate(PathError),
+    /// `report` has nothing to show, or different runs.
+    #[error(transparent)]
+    Report(#[from] ReportError),
     /// The bootstrap cannot start, or cannot go on.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
@@ -279,6 +284,7 @@ impl Error {
             | Self::Status(_)
             | Self::Page(_)
             | Self::Generate(_)
+            | Self::Report(_)
             | Self::Bootstrap(_)
             | Self::Bench(_)
             | Self::Sim(_)

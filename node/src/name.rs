@@ -42,6 +42,11 @@ impl fmt::Display for PeerName {
 pub(crate) struct Hex(String);
 
 impl Hex {
+    /// All 64 digits, as they are written.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// The first eight digits, as sentences show them.
     pub(crate) fn short(&self) -> &str {
         self.0.get(..8).unwrap_or(&self.0)

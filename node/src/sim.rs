@@ -44,6 +44,7 @@ use folder::Folder;
 use observer::{Measured, Observer, Request};
 use plan::Plan;
 use process_group::{Ending, ProcessGroup};
+use report::{Findings, origin::Origin};
 use stop::Stop;
 use watch::watch;
 
@@ -71,13 +72,16 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         return Err(SimError::Interrupted { epoch: 0, folder: folder.kept() });
     }
 
+    let origin = Origin::now(&scenario);
     let mut group = ProcessGroup::open(&plan, scenario)?;
     let (evaluations, end) = watch(&mut group, &observer, &mut event_log, &mut stop, out)?;
     let wall = group.wall();
     let last = group.observations.committed();
     let after = match &end {
         // The newest checkpoint that was measured.
-        Ending::Interrupted => evaluations.last_key_value().map(|(_, evaluation)| *evaluation),
+        Ending::Interrupted => {
+            evaluations.last_key_value().map(|(_, measured)| measured.evaluation)
+        }
         Ending::Ended | Ending::Failed(_) => group.checkpoint(last).and_then(|path| {
             let request = Request { epoch: last, path: Some(path), tokens: REPORT_TOKENS };
             observer.measure(request, MEASURE_PATIENCE, &mut stop)
@@ -97,7 +101,8 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         }
         closed.reasons.extend(measured.complaint());
     }
-    report::write(&plan, &closed, &evaluations, &measured, weights, wall).map_err(&unusable)?;
+    let found = Findings { closed: &closed, evaluations: &evaluations, measured: &measured };
+    report::write(&plan, &origin, found, weights, wall).map_err(&unusable)?;
     let concluded = table::conclude(&plan, &closed, &measured, wall, out);
     if interrupted {
         // If the terminal was closed, nobody reads these lines, and a failed write does not matter.

@@ -11,4 +11,5 @@ pub(crate) mod manifest;
 pub(crate) mod receipts;
 pub(crate) mod replay;
 pub(crate) mod status;
+pub(crate) mod report;
 pub(crate) mod stored;

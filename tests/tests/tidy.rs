@@ -461,6 +461,7 @@ const HOMES: &[(&str, &[&str])] = &[
         ],
     ),
     ("axum", &["node/view/src/page"]),
+    ("ratatui", &["node/view/src/tui"]),
     ("hyper_util", &["node/view/src/page"]),
 ];
 const ROOMS: &str = "protocol/src/";

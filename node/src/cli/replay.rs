@@ -24,6 +24,12 @@ pub(crate) struct ReplayArgs {
     /// Show three lines in the terminal; without --page they are always shown
     #[arg(long)]
     pub(crate) lines: bool,
+    /// Show a screen in the terminal: loss, peers and events, until q or Ctrl-C
+    #[arg(long, conflicts_with = "lines")]
+    pub(crate) tui: bool,
+    /// Write the events as a table with a column for each key, and show nothing
+    #[arg(long, conflicts_with_all = ["lines", "tui", "page", "follow", "speed"])]
+    pub(crate) csv: bool,
 }
 
 fn speed(text: &str) -> Result<f64, String> {

@@ -18,6 +18,7 @@ use std::{
 };
 
 use intellect_protocol::base::rng::Rng;
+use serde_json::json;
 
 use super::{
     links::{AccessLink, Change},
@@ -113,6 +114,18 @@ impl fmt::Display for ChaosRules {
 }
 
 impl ChaosRules {
+    /// The rules as data, with times in milliseconds.
+    pub(super) fn told(&self) -> serde_json::Value {
+        let rules = self.0.iter().map(|Rule { harm, rhythm }| match rhythm {
+            Rhythm::Every { gap, length } => {
+                let (every_ms, for_ms) = (gap.as_millis() as u64, length.as_millis() as u64);
+                json!({ "do": harm.word(), "every_ms": every_ms, "for_ms": for_ms })
+            }
+            Rhythm::EachEpoch => json!({ "do": harm.word(), "each": "epoch" }),
+        });
+        rules.collect()
+    }
+
     /// Whether any rule takes links down.
     pub(crate) fn has_links(&self) -> bool {
         self.0.iter().any(|rule| rule.harm == Harm::Cut)

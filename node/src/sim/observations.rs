@@ -2,9 +2,11 @@
 //!
 //! It takes events, knows nothing of files and processes, and can be asked at any time.
 
+pub(super) mod branch;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     figures::number_of,
@@ -12,8 +14,10 @@ use crate::{
     tell::events::{Event, Record},
 };
 
+use branch::{Branch, Share};
+
 /// A complaint that a scenario may provoke on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Allowed {
     /// A peer was dropped for what it did.
@@ -55,6 +59,8 @@ struct Peer {
     name: Option<PeerName>,
     /// Its greatest head: epoch and state digest.
     head: Option<(u64, Hex)>,
+    /// The state that it has committed or taken over last.
+    last: Option<(u64, Hex)>,
     /// When it first accepted a roster of each epoch, in Unix milliseconds.
     rosters: BTreeMap<u64, u64>,
     /// How long it then took to commit that epoch, in milliseconds.
@@ -65,8 +71,8 @@ struct Peer {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Epoch {
-    /// The peers that reported each state digest.
-    states: BTreeMap<Hex, BTreeSet<usize>>,
+    /// The states that were reported.
+    pub(super) branches: BTreeMap<Hex, Branch>,
     /// Unix milliseconds of the first report.
     pub(super) first_ms: u64,
     /// Members of the roster that formed the receipt.
@@ -90,17 +96,18 @@ impl Epoch {
 
     /// The state digest that most processes reported, and how many did.
     pub(super) fn state(&self) -> Option<(&Hex, usize)> {
-        self.states.iter().map(|(state, by)| (state, by.len())).max_by_key(|(_, count)| *count)
+        let counts = self.branches.iter().map(|(state, branch)| (state, branch.by.len()));
+        counts.max_by_key(|(_, count)| *count)
     }
 
     /// How many different states were reported: each is of a lineage that has not met the others.
     pub(super) fn lineages(&self) -> usize {
-        self.states.len()
+        self.branches.len()
     }
 
     /// How many processes reported the epoch.
     pub(super) fn reports(&self) -> usize {
-        self.states.values().map(BTreeSet::len).sum()
+        self.branches.values().map(|branch| branch.by.len()).sum()
     }
 }
 
@@ -135,11 +142,16 @@ impl Observations {
             } => {
                 peer.sent_bytes += sent_bytes;
                 peer.received_bytes += received_bytes;
+                let parent = peer.last.take().filter(|(last, _)| last + 1 == epoch);
                 peer.advance(epoch, &state);
                 if let Some(since) = peer.rosters.get(&epoch) {
                     peer.rings.insert(epoch, record.t_ms.saturating_sub(*since));
                 }
                 let entry = self.epochs.entry(epoch).or_default();
+                let branch = entry.branches.entry(state).or_default();
+                let share = Share { loss, sync_ms, sent_bytes, received_bytes };
+                branch.commit(index, share, attempt, record.t_ms, &members, &weights);
+                branch.follow(parent);
                 if entry.members.is_empty() {
                     entry.first_ms = record.t_ms;
                     entry.members = members;
@@ -150,13 +162,12 @@ impl Observations {
                 entry.sync_ms = entry.sync_ms.max(sync_ms);
                 entry.attempt = entry.attempt.max(attempt);
                 entry.losses.extend(loss);
-                entry.states.entry(state).or_default().insert(index);
             }
             Event::CaughtUp { state } => {
                 peer.advance(epoch, &state);
                 // The peer did not commit it itself, but it must have the state that the others committed.
                 if let Some(entry) = self.epochs.get_mut(&epoch) {
-                    entry.states.entry(state).or_default().insert(index);
+                    entry.branches.entry(state).or_default().by.insert(index);
                 }
             }
             Event::Roster { .. } => {
@@ -198,9 +209,8 @@ impl Observations {
     fn regroup(&mut self, epoch: u64, mut members: Vec<PeerName>, absent: &[PeerName]) {
         members.sort();
         let list = |names: &[PeerName]| {
-            let known =
-                |name: &PeerName| self.peers.iter().position(|p| p.name.as_ref() == Some(name));
-            let mut numbers: Vec<usize> = names.iter().filter_map(known).collect();
+            let mut numbers: Vec<usize> =
+                names.iter().filter_map(|name| self.index(name)).collect();
             numbers.sort_unstable();
             let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
             let noun = if names.len() == 1 { "peer" } else { "peers" };
@@ -248,6 +258,11 @@ impl Observations {
         self.peers.get(peer).map_or((0, 0), |peer| (peer.sent_bytes, peer.received_bytes))
     }
 
+    /// The number of the peer of this name.
+    pub(super) fn index(&self, name: &PeerName) -> Option<usize> {
+        self.peers.iter().position(|peer| peer.name.as_ref() == Some(name))
+    }
+
     /// The greatest head that `peer` has reported.
     pub(super) fn head(&self, peer: usize) -> Option<&(u64, Hex)> {
         self.peers.get(peer)?.head.as_ref()
@@ -255,9 +270,9 @@ impl Observations {
 
     /// The first epoch that two processes committed differently, if there is one.
     pub(super) fn disagreement(&self) -> Option<String> {
-        let (epoch, entry) = self.epochs.iter().find(|(_, entry)| entry.states.len() > 1)?;
-        let by = |(state, by): (&Hex, &BTreeSet<usize>)| format!("{} by {by:?}", state.short());
-        let states: Vec<_> = entry.states.iter().map(by).collect();
+        let (epoch, entry) = self.epochs.iter().find(|(_, entry)| entry.branches.len() > 1)?;
+        let by = |(state, branch): (&Hex, &Branch)| format!("{} by {:?}", state.short(), branch.by);
+        let states: Vec<_> = entry.branches.iter().map(by).collect();
         Some(format!("epoch {epoch} was committed with different states: {}", states.join(", ")))
     }
 }
@@ -267,6 +282,7 @@ impl Peer {
         if self.head.as_ref().is_none_or(|(head, _)| *head <= epoch) {
             self.head = Some((epoch, state.clone()));
         }
+        self.last = Some((epoch, state.clone()));
     }
 }
 

@@ -16,6 +16,7 @@ use intellect_model::{data::Entropies, eval::Evaluation};
 
 use crate::{
     evaluation::{EvaluationError, Evaluator},
+    name::Hex,
     os::{self, Priority},
 };
 
@@ -37,8 +38,16 @@ pub(super) struct Answer {
     pub(super) epoch: u64,
     /// The number of tokens of the request.
     pub(super) tokens: usize,
-    /// The evaluation, or why there is none.
-    pub(super) result: Result<Evaluation, EvaluationError>,
+    /// The measurement, or why there is none.
+    pub(super) result: Result<Measurement, EvaluationError>,
+}
+
+/// How good a state is, as it was measured.
+#[derive(Clone, Debug)]
+pub(super) struct Measurement {
+    /// The state's digest; absent for weights that were drawn.
+    pub(super) state: Option<Hex>,
+    pub(super) evaluation: Evaluation,
 }
 
 /// Held-out losses before and after the run, and what they are compared with.
@@ -87,9 +96,12 @@ impl Observer {
             intellect_model::use_threads(os::cores());
             for Request { epoch, path, tokens } in inbox {
                 let result = match path {
-                    None => evaluator.drawn(tokens),
-                    Some(path) => evaluator.load(&path).and_then(|_| evaluator.evaluate(tokens)),
+                    None => evaluator.drawn(tokens).map(|evaluation| (None, evaluation)),
+                    Some(path) => evaluator.load(&path).and_then(|checkpoint| {
+                        Ok((Some(checkpoint.state.into()), evaluator.evaluate(tokens)?))
+                    }),
                 };
+                let result = result.map(|(state, evaluation)| Measurement { state, evaluation });
                 if outbox.send(Answer { epoch, tokens, result }).is_err() {
                     return;
                 }
@@ -128,7 +140,9 @@ impl Observer {
             }
             match self.answers.recv_timeout(Duration::from_millis(50)) {
                 // The same state may be in progress already, on fewer tokens.
-                Ok(answer) if (answer.epoch, answer.tokens) == wanted => return answer.result.ok(),
+                Ok(answer) if (answer.epoch, answer.tokens) == wanted => {
+                    return answer.result.ok().map(|measured| measured.evaluation);
+                }
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
             }

@@ -46,7 +46,7 @@ pub(super) struct ProcessGroup<'a> {
     pub(super) started_ms: u64,
     last_commit: Instant,
     /// What was done to processes and links, and when.
-    done: Vec<(u64, String)>,
+    done: Vec<(u64, Action)>,
 }
 
 /// The results of a simulation.
@@ -58,7 +58,9 @@ pub(super) struct Closed {
     /// Why the simulation failed; empty if it succeeded.
     pub(super) reasons: Vec<String>,
     /// What scenario and chaos did, and when in Unix milliseconds.
-    pub(super) done: Vec<(u64, String)>,
+    pub(super) done: Vec<(u64, Action)>,
+    /// Start of the simulation on the clock of the events.
+    pub(super) started_ms: u64,
     /// What the chaos cost, if there was any.
     pub(super) cost: Option<ChaosCost>,
 }
@@ -144,7 +146,7 @@ impl<'a> ProcessGroup<'a> {
         }
         for action in due {
             self.perform(&action)?;
-            self.done.push((unix_ms(), action.to_string()));
+            self.done.push((unix_ms(), action.clone()));
             report(action);
         }
         self.dismiss_late();
@@ -187,7 +189,8 @@ impl<'a> ProcessGroup<'a> {
             self.cost.count(&self.observations);
             self.cost
         });
-        Closed { observations: self.observations, outcomes, reasons, done: self.done, cost }
+        let (done, started_ms) = (self.done, self.started_ms);
+        Closed { observations: self.observations, outcomes, reasons, done, started_ms, cost }
     }
 
     /// Kills the peers that chaos has delayed, once every other peer has reached the end: no peer is left that could tell

@@ -1,30 +1,70 @@
-//! `report.json`: everything that a simulation found out, for programs to read.
+//! Everything that a simulation found out: `report.json` for programs, `epochs.csv` for statistics,
+//! `report.html` for people.
+
+mod csv;
+pub(super) mod origin;
+mod rows;
 
 use std::{collections::BTreeMap, fs::File, io, time::Duration};
 
 use intellect_model::eval::Evaluation;
 use serde_json::{Value, json};
 
+use crate::tools;
+
 use super::{
     judge::Outcome,
-    observations::{Epoch, Observations},
-    observer::Measured,
+    observations::Observations,
+    observer::{Measured, Measurement},
     plan::Plan,
     process::Exit,
     process_group::Closed,
+    scenario::Action,
 };
+use origin::Origin;
+use rows::{Row, rows};
 
+/// What a simulation has found out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Findings<'a> {
+    pub(super) closed: &'a Closed,
+    /// What the simulation measured, by epoch.
+    pub(super) evaluations: &'a BTreeMap<u64, Measurement>,
+    pub(super) measured: &'a Measured,
+}
+
+/// Writes `report.json`, `epochs.csv` and `report.html` into the folder of the simulation. `weights` is the digest of
+/// the last ones.
 pub(super) fn write(
     plan: &Plan,
-    closed: &Closed,
-    evaluations: &BTreeMap<u64, Evaluation>,
-    measured: &Measured,
+    origin: &Origin,
+    found: Findings<'_>,
     weights: Option<String>,
     wall: Duration,
 ) -> io::Result<()> {
-    let Closed { observations, outcomes, reasons, done, cost } = closed;
-    let done = done.iter().map(|(t_ms, what)| json!({ "t_ms": t_ms, "what": what }));
-    let report = json!({
+    let Closed { observations, started_ms, .. } = found.closed;
+    let rows = rows(observations, found.evaluations, *started_ms, plan.peers);
+    csv::write(&plan.folder.join("epochs.csv"), &rows, plan.peers)?;
+    let mut report = origin.told(plan);
+    if let (Some(all), Value::Object(more)) = (report.as_object_mut(), told(plan, found, &rows)) {
+        all.extend(more);
+        all.insert("weights".to_owned(), json!(weights));
+        all.insert("wall_s".to_owned(), json!(wall.as_secs_f64()));
+    }
+    let mut file = File::create(plan.folder.join("report.json"))?;
+    serde_json::to_writer_pretty(&mut file, &report)?;
+    file.sync_all()?;
+    let page =
+        tools::report::write(std::slice::from_ref(&plan.folder), &plan.folder.join("report.html"));
+    page.map_err(io::Error::other)
+}
+
+fn told(plan: &Plan, found: Findings<'_>, rows: &[Row<'_>]) -> Value {
+    let Closed { observations, outcomes, reasons, done, started_ms, cost } = found.closed;
+    let Measured { before, after, entropies } = found.measured;
+    let (kept, others): (Vec<&Row<'_>>, Vec<&Row<'_>>) =
+        rows.iter().partition(|row| row.lineage == 0);
+    json!({
         "succeeded": reasons.is_empty(),
         "reasons": reasons,
         "run": plan.manifest.id.hex(),
@@ -33,44 +73,29 @@ pub(super) fn write(
         "threads": plan.threads,
         "epochs": plan.epochs,
         "links": plan.network.word(),
-        "done": done.collect::<Vec<_>>(),
+        "started_ms": started_ms,
+        "done": done.iter().map(|(t_ms, action)| step(*t_ms, action)).collect::<Vec<_>>(),
         "chaos": cost,
         "parameters": plan.manifest.work.model.parameter_count(),
-        "wall_s": wall.as_secs_f64(),
-        "weights": weights,
-        "held_out": { "before": evaluation(&measured.before), "after": evaluation(&measured.after) },
+        "held_out": { "before": evaluation(before), "after": evaluation(after) },
         "entropies": {
-            "uniform": measured.entropies.uniform,
-            "unigram": measured.entropies.unigram,
-            "bigram": measured.entropies.bigram,
-            "floor": measured.entropies.floor,
+            "uniform": entropies.uniform,
+            "unigram": entropies.unigram,
+            "bigram": entropies.bigram,
+            "floor": entropies.floor,
         },
-        "table": table(observations, evaluations),
+        "table": kept,
+        "others": others,
         "nodes": outcomes.iter().enumerate().map(|(i, o)| node(observations, i, o)).collect::<Vec<_>>(),
-    });
-    let mut file = File::create(plan.folder.join("report.json"))?;
-    serde_json::to_writer_pretty(&mut file, &report)?;
-    file.sync_all()
+    })
 }
 
-fn table(observations: &Observations, evaluations: &BTreeMap<u64, Evaluation>) -> Vec<Value> {
-    let row = |(number, epoch): (&u64, &Epoch)| {
-        let evaluation = evaluations.get(number);
-        json!({
-            "epoch": number,
-            "t_ms": epoch.first_ms,
-            "attempt": epoch.attempt,
-            "members": epoch.members,
-            "tokens": epoch.tokens,
-            "train_loss": epoch.loss(),
-            "held_out_loss": evaluation.map(|evaluation| evaluation.loss),
-            "excess": evaluation.and_then(|evaluation| evaluation.excess),
-            "sync_ms": epoch.sync_ms,
-            "state": epoch.state().map(|(state, _)| state),
-            "reports": epoch.reports(),
-        })
-    };
-    observations.epochs.iter().map(row).collect()
+/// What was done at a time: a sentence, and the keys of a step.
+fn step(t_ms: u64, action: &Action) -> Value {
+    let mut keys = action.told();
+    keys.insert("t_ms".to_owned(), json!(t_ms));
+    keys.insert("what".to_owned(), json!(action.to_string()));
+    Value::Object(keys)
 }
 
 fn node(observations: &Observations, index: usize, outcome: &Outcome) -> Value {
@@ -97,6 +122,7 @@ fn evaluation(evaluation: &Option<Evaluation>) -> Value {
             "loss": evaluation.loss,
             "excess": evaluation.excess,
             "tokens": evaluation.tokens,
+            "error": evaluation.error,
         })
     })
 }

@@ -54,8 +54,11 @@
 //! Every mistake in the file is found before a process starts.
 
 mod text;
+mod told;
 
 use std::{fmt, fs, path::PathBuf, time::Duration};
+
+use serde_json::json;
 
 use crate::os::{PathError, cannot};
 
@@ -69,7 +72,8 @@ use text::File;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Scenario {
     steps: Vec<Step>,
-    allowed: Vec<Allowed>,
+    /// What the file says, as it was read.
+    file: File,
 }
 
 /// One action, which happens once.
@@ -190,7 +194,7 @@ impl Scenario {
             let (action, when) = raw.parse(peers).map_err(wrong)?;
             steps.push(Step { action, when, taken: false });
         }
-        let scenario = Self { steps, allowed: file.allow };
+        let scenario = Self { steps, file };
         for peer in 0..peers {
             if scenario.check_order(peer)? == ProcessState::Stopped {
                 return Err(ScenarioError::StaysStopped { peer });
@@ -246,7 +250,12 @@ impl Scenario {
 
     /// Whether this kind of complaint is no failure here.
     pub(crate) fn allows(&self, event: Allowed) -> bool {
-        self.allowed.contains(&event)
+        self.file.allow.contains(&event)
+    }
+
+    /// The file as data, with the keys that it has; nothing where there is no step and nothing is allowed.
+    pub(super) fn told(&self) -> serde_json::Value {
+        if self.file == File::default() { serde_json::Value::Null } else { json!(self.file) }
     }
 
     /// Takes the steps that are due and not taken yet, in the order of the file.

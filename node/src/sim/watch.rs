@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use intellect_model::eval::{self, Evaluation};
+use intellect_model::eval;
 
 use super::error::SimError;
 use super::event_log::EventLog;
 use super::observations::{self, Observations};
-use super::observer::{Answer, Observer, Request};
+use super::observer::{Answer, Measurement, Observer, Request};
 use super::process::POLL;
 use super::process_group::{Ending, ProcessGroup};
 use super::stop::Stop;
@@ -25,7 +25,7 @@ pub(super) fn watch(
     event_log: &mut EventLog,
     stop: &mut Stop,
     out: &mut dyn Write,
-) -> Result<(BTreeMap<u64, Evaluation>, Ending), SimError> {
+) -> Result<(BTreeMap<u64, Measurement>, Ending), SimError> {
     let mut evaluations = BTreeMap::new();
     let (mut asked, mut printed) = (0, 0);
     writeln!(out, "{}", table::HEADER)?;
@@ -38,9 +38,9 @@ pub(super) fn watch(
         }
         while let Some(Answer { epoch, result, .. }) = observer.answer() {
             match result {
-                Ok(evaluation) => {
-                    event_log.write(epoch, Some(evaluation));
-                    evaluations.insert(epoch, evaluation);
+                Ok(measured) => {
+                    event_log.write(epoch, Some(measured.evaluation));
+                    evaluations.insert(epoch, measured);
                 }
                 // The checkpoint was removed meanwhile; the next epoch will do.
                 Err(error) => tracing::debug!(epoch, %error, "not measured"),
@@ -81,7 +81,7 @@ fn is_complete(
     observations: &Observations,
     number: u64,
     running: usize,
-    evaluations: &BTreeMap<u64, Evaluation>,
+    evaluations: &BTreeMap<u64, Measurement>,
 ) -> bool {
     let reports = observations.epochs.get(&number).map_or(0, observations::Epoch::reports);
     let measured = evaluations.range(number..).next().is_some();
@@ -91,13 +91,14 @@ fn is_complete(
 fn print_row(
     group: &ProcessGroup<'_>,
     number: u64,
-    evaluations: &BTreeMap<u64, Evaluation>,
+    evaluations: &BTreeMap<u64, Measurement>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let epochs = &group.observations.epochs;
     let Some(epoch) = epochs.get(&number) else { return Ok(()) };
     let before = epochs.range(..number).next_back().map_or(group.started_ms, |(_, e)| e.first_ms);
     let since_ms = epoch.first_ms.saturating_sub(before);
-    writeln!(out, "{}", table::row(number, epoch, since_ms, evaluations.get(&number)))?;
+    let evaluation = evaluations.get(&number).map(|measured| &measured.evaluation);
+    writeln!(out, "{}", table::row(number, epoch, since_ms, evaluation))?;
     out.flush()
 }

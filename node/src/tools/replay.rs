@@ -2,6 +2,9 @@
 //!
 //! It takes no part in the run and needs no network: it reads files, and `intellect_view` shows them.
 
+mod screen;
+mod table;
+
 use std::{
     io::{self, Write},
     path::PathBuf,
@@ -22,8 +25,10 @@ use crate::{
     figures::{count, number_of},
     os,
     page::{Page, PageError},
-    tell::screen,
+    tell::screen::can_draw,
 };
+
+use screen::Screen;
 
 /// Why a run is not shown, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +50,9 @@ pub(crate) enum ReplayError {
     /// There is no place for its page.
     #[error(transparent)]
     Page(#[from] PageError),
+    /// The terminal has gone, or refuses what a screen needs.
+    #[error("the screen has ended: try --lines")]
+    Screen(#[source] io::Error),
     /// The system refused threads or signals.
     #[error("cannot start")]
     Runtime(#[source] io::Error),
@@ -63,8 +71,11 @@ impl From<replay::ReplayError> for ReplayError {
     }
 }
 
-/// Shows a run until its files end, or with a page or `--follow` until Ctrl-C.
+/// Shows a run until its files end, or with a page, a screen or `--follow` until Ctrl-C.
 pub(crate) fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), ReplayError> {
+    if args.csv {
+        return table::write(args, out);
+    }
     let player = Player::open(&args.files, args.follow)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -88,17 +99,18 @@ async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<
         }
         None => None,
     };
+    let screen = args.tui && screen::is_fit(out)?;
     let (stop, played) = start(player, stage, speed)?;
-    let lines = args.lines || page.is_none();
+    let lines = args.lines || page.is_none() || (args.tui && !screen);
     let ended = tokio::select! {
-        ended = draw(seen, lines, played, out) => Some(ended?),
+        ended = watch(seen, screen, lines, played, out) => ended?,
         () = interrupts.next() => None,
     };
     if let Some(ended) = ended {
         writeln!(out, "{}", said(ended?))
             .and_then(|()| out.flush())
             .map_err(ReplayError::Output)?;
-        if page.is_some() {
+        if page.is_some() && !screen {
             writeln!(out, "the page stays until Ctrl-C")
                 .and_then(|()| out.flush())
                 .map_err(ReplayError::Output)?;
@@ -130,6 +142,22 @@ fn start(
     Ok((stop, played))
 }
 
+/// Shows the run on a screen until a key ends it, or in lines until the files end. Returns what was in the files, if
+/// they have ended.
+async fn watch(
+    seen: Seen,
+    screen: bool,
+    lines: bool,
+    mut played: Played,
+    out: &mut dyn Write,
+) -> Result<Option<Result<Tally, ReplayError>>, ReplayError> {
+    if !screen {
+        return draw(seen, lines, played, out).await.map(Some);
+    }
+    Screen::open(seen)?.ended().await.map_err(ReplayError::Screen)?;
+    Ok(played.try_recv().ok().map(|ended| ended.map_err(ReplayError::from)))
+}
+
 /// Draws the lines while the files are played: over one another on a terminal, else one for each epoch.
 async fn draw(
     mut seen: Seen,
@@ -137,7 +165,7 @@ async fn draw(
     mut played: Played,
     out: &mut dyn Write,
 ) -> Result<Result<Tally, ReplayError>, ReplayError> {
-    let terminal = screen::can_draw();
+    let terminal = can_draw();
     let mut before: Option<[String; 3]> = None;
     loop {
         let ended = tokio::select! {
@@ -209,6 +237,15 @@ mod tests {
         let out = replay(&format!("{EVENT}\nnoise\n{}", &EVENT[..30]), &["--speed", "0"]).unwrap();
         let end = "the end: 1 event; 1 line is no event, and skipped; the last line is cut, and skipped\n";
         assert!(out.starts_with("epoch 0") && out.ends_with(end), "{out}");
+    }
+
+    #[test]
+    fn a_table_has_a_row_for_each_event() {
+        let table = replay(&format!("{EVENT}\nnoise\n{EVENT}\n"), &["--csv"]).unwrap();
+        let rows: Vec<&str> = table.lines().collect();
+        assert_eq!(rows[0], "t_ms,event,epoch,peer,run,device,micro_batch,parameters,version");
+        assert_eq!(rows[1..], ["1,started,,me,r,cpu,8,9,1"; 2]);
+        assert!(Cli::try_parse_from(["x", "replay", "f", "--csv", "--page"]).is_err());
     }
 
     #[test]

@@ -31,6 +31,8 @@ export class Chart {
   /** @param canvas where; @param options {bars, x(value) and y(value): texts, zero, onzoom(from, to)} */
   constructor(canvas, options) {
     this.canvas = canvas;
+    // A test compares what is drawn with what the server said.
+    canvas.chart = this;
     this.options = options;
     this.x = []; this.series = []; this.marks = [];
     this.log = false; this.cursor = null; this.drag = null; this.view = null;
@@ -47,7 +49,7 @@ export class Chart {
     canvas.addEventListener("dblclick", () => { this.view = null; options.onzoom?.(null, null); });
   }
 
-  /** Shows columns: x, and series {name, color, y, min, max, width, dash, points}. */
+  /** Shows columns: x, and series {name, color, y, min, max, width, dash, alpha}; one with an x of its own has that. */
   set(x, series, marks = []) {
     this.x = x; this.series = series; this.marks = marks;
     this.draw();
@@ -125,12 +127,15 @@ export class Chart {
   }
 
   range() {
-    const [x0, x1] = this.view ?? [this.x[0], this.x[this.x.length - 1]];
+    const ends = [this.x, ...this.series.map((one) => one.x).filter(Boolean)]
+      .flatMap((x) => [x[0], x[x.length - 1]]).filter(Number.isFinite);
+    const [x0, x1] = this.view ?? [Math.min(...ends), Math.max(...ends)];
     let y0 = Infinity, y1 = -Infinity;
     for (const one of this.series) {
+      const xs = one.x ?? this.x;
       for (const part of [one.min, one.max, one.y]) {
         part?.forEach((y, at) => {
-          if (y === null || y === undefined || this.x[at] < x0 || this.x[at] > x1) return;
+          if (y === null || y === undefined || xs[at] < x0 || xs[at] > x1) return;
           y0 = Math.min(y0, y); y1 = Math.max(y1, y);
         });
       }
@@ -196,33 +201,37 @@ export class Chart {
 
   band(pen, one) {
     if (!one.min || !one.max) return;
-    const known = this.x.map((_, at) => at).filter((at) => one.min[at] !== null && one.max[at] !== null);
+    const xs = one.x ?? this.x;
+    const known = xs.map((_, at) => at).filter((at) => one.min[at] !== null && one.max[at] !== null);
     if (!known.length) return;
     pen.fillStyle = this.color(one.color);
     pen.globalAlpha = 0.16;
     pen.beginPath();
-    for (const at of known) pen.lineTo(this.px(this.x[at]), this.py(one.max[at]));
-    for (const at of known.reverse()) pen.lineTo(this.px(this.x[at]), this.py(one.min[at]));
+    for (const at of known) pen.lineTo(this.px(xs[at]), this.py(one.max[at]));
+    for (const at of known.reverse()) pen.lineTo(this.px(xs[at]), this.py(one.min[at]));
     pen.fill();
     pen.globalAlpha = 1;
   }
 
   curve(pen, one) {
     if (!one.y) return;
+    const xs = one.x ?? this.x;
+    pen.globalAlpha = one.alpha ?? 1;
     pen.strokeStyle = pen.fillStyle = this.color(one.color);
     pen.lineWidth = one.width ?? 1.6;
     pen.lineJoin = "round";
     pen.setLineDash(one.dash ?? []);
     pen.beginPath();
-    one.y.forEach((y, at) => { if (y !== null) pen.lineTo(this.px(this.x[at]), this.py(y)); });
+    one.y.forEach((y, at) => { if (y !== null) pen.lineTo(this.px(xs[at]), this.py(y)); });
     pen.stroke();
     pen.setLineDash([]);
-    if (!one.dash && this.x.length <= 60) {
+    if (!one.dash && xs.length <= 60) {
       one.y.forEach((y, at) => {
         if (y === null) return;
-        pen.beginPath(); pen.arc(this.px(this.x[at]), this.py(y), 2.2, 0, 7); pen.fill();
+        pen.beginPath(); pen.arc(this.px(xs[at]), this.py(y), 2.2, 0, 7); pen.fill();
       });
     }
+    pen.globalAlpha = 1;
   }
 
   bars(pen, area) {
@@ -259,7 +268,7 @@ export class Chart {
     pen.globalAlpha = 0.5;
     pen.beginPath(); pen.moveTo(line, area.top); pen.lineTo(line, area.top + area.height); pen.stroke();
     pen.globalAlpha = 1;
-    const values = this.series.filter((one) => one.y && one.y[at] !== null && one.y[at] !== undefined)
+    const values = this.series.filter((one) => !one.x && one.y && one.y[at] !== null && one.y[at] !== undefined)
       .map((one) => `${one.name}  ${this.options.value?.(one.y[at]) ?? short(one.y[at])}`);
     const near = this.marks.filter((mark) => Math.abs(this.px(mark.x) - this.cursor) < 5).slice(0, 4);
     this.tip.textContent = [this.options.title(at, this.x[at]), ...values, ...near.map((mark) => mark.text)].join("\n");

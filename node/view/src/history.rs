@@ -155,6 +155,14 @@ impl History {
     }
 }
 
+impl Columns {
+    /// A column by its name; a row of it is absent where no epoch has the number, and so are all of an unknown one.
+    pub(crate) fn numbers(&self, name: &str) -> Vec<Option<f64>> {
+        let column = self.columns.get(name).and_then(|column| column.as_array());
+        column.map_or_else(Vec::new, |column| column.iter().map(|number| number.as_f64()).collect())
+    }
+}
+
 impl Row {
     fn join(&mut self, later: &Self) {
         let earlier = self.cells;

@@ -14,3 +14,6 @@ mod metrics;
 pub mod stage;
 pub mod page;
 pub mod replay;
+pub mod csv;
+pub mod report;
+pub mod tui;

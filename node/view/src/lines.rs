@@ -235,7 +235,7 @@ fn fitting(text: &str, columns: usize) -> String {
 }
 
 /// A number in the unit that leaves one to three digits before the point: 691 k, 1.4 M.
-fn short(number: f64) -> String {
+pub(crate) fn short(number: f64) -> String {
     let mut value = number;
     for unit in ["", "k", "M", "G"] {
         if value < 999.5 {
@@ -247,7 +247,7 @@ fn short(number: f64) -> String {
     format!("{value:.1} T")
 }
 
-fn span(ms: u64) -> String {
+pub(crate) fn span(ms: u64) -> String {
     match ms / 1_000 {
         seconds @ 0..=119 => format!("{seconds} s"),
         seconds @ 120..=7_199 => format!("{} min", seconds / 60),

@@ -142,6 +142,14 @@ impl Player {
         }
     }
 
+    /// The line of the next event, in the order of time; nothing at the end of all files.
+    ///
+    /// # Errors
+    /// If a file cannot be read any more.
+    pub fn line(&mut self) -> Result<Option<String>, ReplayError> {
+        Ok(self.next()?.map(|(_, line)| line))
+    }
+
     /// The earliest record of all files that comes next.
     fn next(&mut self) -> Result<Option<(Record, String)>, ReplayError> {
         for tape in &mut self.tapes {
@@ -151,7 +159,8 @@ impl Player {
         Ok(self.tapes.iter_mut().min_by_key(|tape| time(tape)).and_then(|tape| tape.next.take()))
     }
 
-    fn tally(&self) -> Tally {
+    /// What was in the files so far.
+    pub fn tally(&self) -> Tally {
         let mut all = Tally::default();
         for tape in &self.tapes {
             all.events += tape.tally.events;

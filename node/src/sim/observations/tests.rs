@@ -259,3 +259,31 @@ fn lineages_that_have_not_met_at_the_end_are_named_with_the_remedy() {
     assert!(reasons.join(" ").contains("more --epochs"), "{reasons:?}");
     assert_eq!(observations.epochs[&2].lineages(), 2);
 }
+
+/// Two peers part after epoch 1; peer 1 meets the greater lineage, and both end on it.
+#[test]
+fn a_lineage_that_was_given_up_has_a_number_of_its_own() {
+    let mut observations = good();
+    for (epoch, byte) in [(3, 13), (4, 14)] {
+        observations.record(1, committed(1, epoch, byte));
+        observations.record(0, committed(0, epoch, byte + 10));
+    }
+    observations.record(1, record(1, 4, Event::CaughtUp { state: state(24) }));
+    for peer in 0..2 {
+        observations.record(peer, committed(peer, 5, 5));
+    }
+    let found = branch::lineages(&observations.epochs);
+    let of = |lineage: usize| -> Vec<(u64, Hex)> {
+        let rows = found.iter().filter(|((_, number), _)| *number == lineage);
+        rows.map(|((epoch, _), (state, _))| (*epoch, (*state).clone())).collect()
+    };
+    let rows = |rows: &[(u64, u8)]| -> Vec<(u64, Hex)> {
+        rows.iter().map(|(epoch, byte)| (*epoch, state(*byte))).collect()
+    };
+    assert_eq!(of(0), rows(&[(1, 1), (2, 2), (3, 23), (4, 24), (5, 5)]));
+    assert_eq!(of(1), rows(&[(3, 13), (4, 14)]));
+    assert_eq!(found.len(), 7);
+    let (_, kept) = found[&(4, 0)];
+    assert_eq!((kept.tokens(), kept.loss(), kept.by.len()), (30, Some(0.0), 2));
+    assert_eq!(kept.shares.keys().copied().collect::<Vec<_>>(), [0]);
+}

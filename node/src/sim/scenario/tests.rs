@@ -216,3 +216,15 @@ fn a_file_that_is_not_there_or_not_toml_is_named() {
     fs::write(&path, "[[step]]\ndo = \"kill\"\npeer = 0\nepoc = 3\n").unwrap();
     assert!(Scenario::load(&path, 2).unwrap_err().to_string().contains("epoc"));
 }
+
+#[test]
+fn a_file_and_its_actions_are_told_as_they_were_written() {
+    let text = "allow = [\"fork\"]\n[[step]]\ndo = \"black-hole\"\npeer = 1\nto = 0\none_way = true\nepoch = 4\n";
+    let file: File = toml::from_str(text).unwrap();
+    let scenario = Scenario::check(file, 2).unwrap();
+    let step = json!({ "do": "black-hole", "peer": 1, "to": 0, "one_way": true, "epoch": 4 });
+    assert_eq!(scenario.told(), json!({ "allow": ["fork"], "step": [step] }));
+    let told = json!({ "do": "black-hole", "peer": 1, "to": 0, "one_way": true });
+    assert_eq!(serde_json::Value::Object(scenario.steps[0].action.told()), told);
+    assert_eq!(Scenario::default().told(), serde_json::Value::Null);
+}

@@ -5,13 +5,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Action, PeerAction, When};
 use crate::sim::links::{AccessLink, Change};
 use crate::sim::observations::Allowed;
 
-#[derive(Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     #[serde(default)]
@@ -20,26 +20,39 @@ pub(super) struct File {
     pub(super) step: Vec<Step>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
     r#do: Verb,
+    #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     peers: Option<Vec<usize>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     to: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     one_way: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     up: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     delay_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     loss: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     second: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     roster: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     plus_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     plus_share: Option<f64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Verb {
     Kill,

@@ -1,0 +1,106 @@
+//! The rows of a report: what happened in each epoch of each lineage, and to each peer in it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::name::PeerName;
+
+use crate::sim::{
+    observations::{
+        Observations,
+        branch::{Branch, lineages},
+    },
+    observer::Measurement,
+};
+
+/// One epoch of one lineage, by the names of `report.json`.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Row<'a> {
+    pub(super) epoch: u64,
+    /// 0 is the lineage that the run kept.
+    pub(super) lineage: usize,
+    /// Unix milliseconds of the first commit.
+    pub(super) t_ms: u64,
+    /// Seconds since the start of the simulation; absent if nobody here committed it.
+    pub(super) t_s: Option<f64>,
+    pub(super) attempt: u64,
+    pub(super) members: &'a [PeerName],
+    pub(super) tokens: u64,
+    /// Mean of the members' training losses, in nats per token.
+    pub(super) train_loss: Option<f64>,
+    pub(super) held_out_loss: Option<f64>,
+    /// Standard error of the held-out loss.
+    pub(super) held_out_error: Option<f64>,
+    pub(super) excess: Option<f64>,
+    pub(super) sync_ms: u64,
+    pub(super) state: &'a str,
+    /// How many processes have the state.
+    pub(super) reports: usize,
+    /// One entry for each peer of the simulation, by its number.
+    pub(super) peers: Vec<PeerRow>,
+}
+
+/// What one peer did in an epoch. All is absent for a peer that is not in its roster and did not commit it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct PeerRow {
+    pub(super) peer: usize,
+    /// Its tokens that the receipt counts.
+    pub(super) weight: Option<u64>,
+    pub(super) train_loss: Option<f64>,
+    pub(super) sync_ms: Option<u64>,
+    pub(super) sent_bytes: Option<u64>,
+    pub(super) received_bytes: Option<u64>,
+}
+
+/// All rows, by epoch and then by lineage.
+pub(super) fn rows<'a>(
+    observations: &'a Observations,
+    evaluations: &BTreeMap<u64, Measurement>,
+    started_ms: u64,
+    peers: usize,
+) -> Vec<Row<'a>> {
+    let mut rows = Vec::new();
+    for ((epoch, lineage), (state, branch)) in lineages(&observations.epochs) {
+        let measured = evaluations.get(&epoch).filter(|m| m.state.as_ref() == Some(state));
+        let evaluation = measured.map(|measured| measured.evaluation);
+        let since = branch.first_ms.checked_sub(started_ms);
+        rows.push(Row {
+            epoch,
+            lineage,
+            t_ms: branch.first_ms,
+            t_s: since.map(|since| since as f64 / 1_000.0),
+            attempt: branch.attempt,
+            members: &branch.members,
+            tokens: branch.tokens(),
+            train_loss: branch.loss(),
+            held_out_loss: evaluation.map(|evaluation| evaluation.loss),
+            held_out_error: evaluation.and_then(|evaluation| evaluation.error),
+            excess: evaluation.and_then(|evaluation| evaluation.excess),
+            sync_ms: branch.sync_ms(),
+            state: state.as_str(),
+            reports: branch.by.len(),
+            peers: shares(observations, branch, peers),
+        });
+    }
+    rows
+}
+
+fn shares(observations: &Observations, branch: &Branch, peers: usize) -> Vec<PeerRow> {
+    let mut rows: Vec<PeerRow> =
+        (0..peers).map(|peer| PeerRow { peer, ..PeerRow::default() }).collect();
+    for (name, weight) in branch.members.iter().zip(&branch.weights) {
+        if let Some(row) = observations.index(name).and_then(|peer| rows.get_mut(peer)) {
+            row.weight = Some(*weight);
+        }
+    }
+    for (peer, share) in &branch.shares {
+        if let Some(row) = rows.get_mut(*peer) {
+            row.train_loss = share.loss;
+            row.sync_ms = Some(share.sync_ms);
+            row.sent_bytes = Some(share.sent_bytes);
+            row.received_bytes = Some(share.received_bytes);
+        }
+    }
+    rows
+}

@@ -1,0 +1,285 @@
+//! `report.html`: one file with the plots of a simulation, or of several over one another.
+//!
+//! All that it shows is in `report.json` of each folder. Scripts, style and data stand in the file itself, so it opens
+//! from a disk without any network. Every text goes in as data: a `<` is written `\u003c`, so none can end the script.
+
+mod columns;
+mod mean;
+mod settings;
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::record::{List, Text};
+use columns::{Curves, Row};
+use mean::Mean;
+
+/// What `report.json` of one simulation says, as far as it is shown.
+#[derive(Debug)]
+pub struct Report {
+    folder: PathBuf,
+    setup: Conditions,
+    origin: Provenance,
+    results: Results,
+}
+
+/// What was simulated, and how.
+#[derive(Debug, Deserialize)]
+struct Conditions {
+    run: Text,
+    seed: u64,
+    peers: u64,
+    threads: u64,
+    links: Text,
+    parameters: u64,
+    manifest: Value,
+    chaos_rules: Value,
+}
+
+/// By which program, when and on what machine.
+#[derive(Debug, Deserialize)]
+struct Provenance {
+    version: Text,
+    date: Text,
+    command: List<Text>,
+    machine: Machine,
+    wall_s: f64,
+}
+
+/// What came out of the simulation.
+#[derive(Debug, Deserialize)]
+struct Results {
+    succeeded: bool,
+    reasons: List<Text>,
+    weights: Option<Text>,
+    held_out: HeldOut,
+    entropies: Entropies,
+    started_ms: u64,
+    done: Vec<Step>,
+    table: Vec<Row>,
+}
+
+/// The machine on which it ran.
+#[derive(Debug, Deserialize)]
+struct Machine {
+    cpu: Text,
+    cores: u64,
+}
+
+/// The held-out loss at both ends.
+#[derive(Debug, Deserialize)]
+struct HeldOut {
+    before: Option<Evaluation>,
+    after: Option<Evaluation>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Evaluation {
+    loss: f64,
+    error: Option<f64>,
+    tokens: u64,
+}
+
+/// What guesses without a model cost, in nats per token.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Entropies {
+    unigram: Option<f64>,
+    bigram: Option<f64>,
+    floor: Option<f64>,
+}
+
+/// Something that scenario or chaos did.
+#[derive(Debug, Deserialize)]
+struct Step {
+    t_ms: u64,
+    what: Text,
+}
+
+/// Why there is no report to show.
+#[derive(Debug)]
+pub enum ReportError {
+    /// There is no `report.json` in a folder, or it cannot be read.
+    Read(PathBuf, io::Error),
+    /// The file is no report of this program, or of an older one.
+    Foreign(PathBuf, serde_json::Error),
+    /// The file is longer than [`REPORT_BYTES`].
+    Long(PathBuf),
+    /// A run is named twice, by its seed.
+    Twice(PathBuf),
+    /// Two folders hold different runs: the setting that differs.
+    Different {
+        /// The folder that was named first.
+        first: PathBuf,
+        /// The folder that does not fit it.
+        other: PathBuf,
+        /// The key of the manifest, or another word for what differs.
+        key: String,
+    },
+}
+
+/// One run, as the script of the page reads it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    name: String,
+    facts: Vec<(&'static str, String)>,
+    columns: Curves,
+    entropies: Entropies,
+    marks: Vec<Mark<'a>>,
+}
+
+#[derive(Serialize)]
+struct Mark<'a> {
+    t_s: f64,
+    text: &'a Text,
+}
+
+#[derive(Serialize)]
+struct Page<'a> {
+    runs: Vec<Shown<'a>>,
+    mean: Option<Mean>,
+    settings: Vec<(String, String)>,
+}
+
+impl Report {
+    /// Reads `report.json` of a folder.
+    ///
+    /// # Errors
+    /// If there is none, or it is no report of this program.
+    pub fn open(folder: &Path) -> Result<Self, ReportError> {
+        let path = folder.join("report.json");
+        let read = || {
+            let mut text = Vec::new();
+            File::open(&path)?.take(REPORT_BYTES + 1).read_to_end(&mut text)?;
+            Ok(text)
+        };
+        let text = read().map_err(|cause| ReportError::Read(folder.to_owned(), cause))?;
+        if text.len() as u64 > REPORT_BYTES {
+            return Err(ReportError::Long(folder.to_owned()));
+        }
+        // Each part passes over the keys of the others.
+        let parts = || {
+            let (setup, origin) = (serde_json::from_slice(&text)?, serde_json::from_slice(&text)?);
+            let results = serde_json::from_slice(&text)?;
+            Ok(Self { folder: folder.to_owned(), setup, origin, results })
+        };
+        parts().map_err(|cause| ReportError::Foreign(folder.to_owned(), cause))
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let Self { setup, origin, results, .. } = self;
+        let state = results.table.last().and_then(|row| row.state.as_ref());
+        let loss = |end: &Option<Evaluation>| {
+            end.as_ref().map_or_else(
+                || "not measured".to_owned(),
+                |end| {
+                    let error = end.error.map_or_else(String::new, |se| format!(" ± {se:.4}"));
+                    format!("{:.4}{error} over {} tokens", end.loss, end.tokens)
+                },
+            )
+        };
+        let commands: Vec<&str> = origin.command.0.iter().map(Text::as_str).collect();
+        let mut facts = vec![
+            ("run", setup.run.to_string()),
+            ("seed", setup.seed.to_string()),
+            ("peers", format!("{} with {} compute threads each", setup.peers, setup.threads)),
+            ("parameters", setup.parameters.to_string()),
+            ("links", setup.links.to_string()),
+            ("held-out loss before", loss(&results.held_out.before)),
+            ("held-out loss after", loss(&results.held_out.after)),
+            ("last state", state.map_or_else(String::new, Text::to_string)),
+            ("last weights", results.weights.as_ref().map_or_else(String::new, Text::to_string)),
+            ("version", origin.version.to_string()),
+            ("command", commands.join(" ")),
+            ("machine", format!("{}, {} cores", origin.machine.cpu, origin.machine.cores)),
+            ("date", origin.date.to_string()),
+            ("time", format!("{:.1} s", origin.wall_s)),
+        ];
+        if !setup.chaos_rules.is_null() {
+            facts.push(("chaos", Text::new(&setup.chaos_rules.to_string()).to_string()));
+        }
+        if !results.succeeded {
+            let reasons: Vec<&str> = results.reasons.0.iter().map(Text::as_str).collect();
+            facts.push(("failed", reasons.join("; ")));
+        }
+        facts.retain(|(_, value)| !value.is_empty());
+        facts
+    }
+
+    fn shown(&self) -> Shown<'_> {
+        let results = &self.results;
+        let marks = results.done.iter().map(|step| Mark {
+            t_s: step.t_ms.saturating_sub(results.started_ms) as f64 / 1_000.0,
+            text: &step.what,
+        });
+        let name = self.folder.file_name().unwrap_or(self.folder.as_os_str());
+        Shown {
+            name: Text::new(&name.to_string_lossy()).to_string(),
+            facts: self.facts(),
+            columns: Curves::of(&results.table),
+            entropies: results.entropies,
+            marks: marks.collect(),
+        }
+    }
+}
+
+/// The page of one run, or of several runs of equal settings with their mean and its standard error.
+///
+/// # Errors
+/// If two reports differ in more than seed, keys and date.
+pub fn html(reports: &[Report]) -> Result<String, ReportError> {
+    if let Some((first, others)) = reports.split_first() {
+        let mut seeds = BTreeSet::from([first.setup.seed]);
+        for other in others {
+            if !seeds.insert(other.setup.seed) {
+                return Err(ReportError::Twice(other.folder.clone()));
+            }
+            if let Some(key) = settings::difference(&first.setup.manifest, &other.setup.manifest) {
+                let (first, other) = (first.folder.clone(), other.folder.clone());
+                return Err(ReportError::Different { first, other, key });
+            }
+        }
+    }
+    let runs: Vec<Shown<'_>> = reports.iter().map(Report::shown).collect();
+    let mean = (runs.len() > 1).then(|| Mean::of(runs.iter().map(|run| &run.columns)));
+    let settings =
+        reports.first().map_or_else(Vec::new, |first| settings::list(&first.setup.manifest));
+    let page = Page { runs, mean, settings };
+    // These types have no key and no number that JSON lacks.
+    let data = serde_json::to_string(&page).unwrap_or_default().replace('<', "\\u003c");
+    let script = format!("{}\n{}", CHART.replace("\nexport ", "\n"), SCRIPT);
+    let parts = [
+        ("/*style*/", STYLE),
+        ("/*more*/", MORE),
+        ("null/*data*/", &*data),
+        ("/*script*/", &script),
+    ];
+    let mut rest = TEMPLATE;
+    let mut html = String::new();
+    // Each part is put in once, from the beginning to the end: no text of a part is looked at again.
+    for (mark, part) in parts {
+        let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));
+        html.push_str(before);
+        html.push_str(part);
+        rest = after;
+    }
+    html.push_str(rest);
+    Ok(html)
+}
+
+/// The longest `report.json`: 10,000 epochs of 100 peers have about 150 MB.
+pub const REPORT_BYTES: u64 = 256 << 20;
+const TEMPLATE: &str = include_str!("../assets/report.html");
+const STYLE: &str = include_str!("../assets/page.css");
+const MORE: &str = include_str!("../assets/report.css");
+const CHART: &str = include_str!("../assets/chart.js");
+const SCRIPT: &str = include_str!("../assets/report.js");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! The table of a report in columns, as charts want them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::Text;
+
+/// One epoch of the lineage that the run kept.
+#[derive(Debug, Deserialize)]
+pub(super) struct Row {
+    epoch: u64,
+    t_s: Option<f64>,
+    attempt: u64,
+    tokens: u64,
+    train_loss: Option<f64>,
+    held_out_loss: Option<f64>,
+    held_out_error: Option<f64>,
+    excess: Option<f64>,
+    sync_ms: u64,
+    pub(super) state: Option<Text>,
+    peers: Vec<PeerRow>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PeerRow {
+    weight: Option<u64>,
+    train_loss: Option<f64>,
+    sent_bytes: Option<u64>,
+}
+
+/// One array for a column, all equally long. Losses are nats per token.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Curves {
+    pub(super) epoch: Vec<u64>,
+    pub(super) t_s: Vec<Option<f64>>,
+    /// Committed tokens up to each epoch.
+    pub(super) tokens: Vec<u64>,
+    /// Bytes that all peers have sent up to each epoch.
+    pub(super) sent_bytes: Vec<u64>,
+    pub(super) train: Vec<Option<f64>>,
+    /// The least and the greatest training loss of a peer.
+    train_min: Vec<Option<f64>>,
+    train_max: Vec<Option<f64>>,
+    pub(super) held_out: Vec<Option<f64>>,
+    pub(super) error: Vec<Option<f64>>,
+    excess: Vec<Option<f64>>,
+    pub(super) sync_s: Vec<f64>,
+    attempt: Vec<u64>,
+    members: Vec<u64>,
+    /// For each peer its tokens in each epoch.
+    weights: Vec<Vec<Option<u64>>>,
+}
+
+impl Curves {
+    pub(super) fn of(table: &[Row]) -> Self {
+        let mut columns = Self::default();
+        let (mut tokens, mut sent) = (0_u64, 0_u64);
+        let peers = table.iter().map(|row| row.peers.len()).max().unwrap_or(0);
+        columns.weights = vec![Vec::new(); peers];
+        for row in table {
+            let losses = || row.peers.iter().filter_map(|peer| peer.train_loss);
+            let bytes = row.peers.iter().filter_map(|peer| peer.sent_bytes);
+            tokens = tokens.saturating_add(row.tokens);
+            sent = bytes.fold(sent, u64::saturating_add);
+            columns.epoch.push(row.epoch);
+            columns.t_s.push(row.t_s);
+            columns.tokens.push(tokens);
+            columns.sent_bytes.push(sent);
+            columns.train.push(row.train_loss);
+            columns.train_min.push(losses().reduce(f64::min));
+            columns.train_max.push(losses().reduce(f64::max));
+            columns.held_out.push(row.held_out_loss);
+            columns.error.push(row.held_out_error);
+            columns.excess.push(row.excess);
+            columns.sync_s.push(row.sync_ms as f64 / 1_000.0);
+            columns.attempt.push(row.attempt);
+            let seats = row.peers.iter().filter(|peer| peer.weight.is_some()).count();
+            columns.members.push(seats as u64);
+            for (index, weights) in columns.weights.iter_mut().enumerate() {
+                weights.push(row.peers.get(index).and_then(|peer| peer.weight));
+            }
+        }
+        columns
+    }
+}

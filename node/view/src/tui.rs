@@ -1,0 +1,140 @@
+//! A screen for a terminal: the picture drawn anew as it changes, until a key or the caller ends it.
+//!
+//! It draws on the alternate screen in raw mode, where Ctrl-C is a key like others. However it ends, by a key, an error, a
+//! panic of any thread or the caller, the terminal is as it was before. It only reads, so a slow terminal delays nobody.
+
+mod draw;
+
+use std::{
+    env,
+    io::{self, IsTerminal as _},
+    panic,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, TryRecvError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use crate::stage::Seen;
+use draw::{Axis, View};
+
+/// Why this terminal cannot have a screen, as the end of a sentence; nothing if it can.
+pub fn unfit() -> Option<&'static str> {
+    let terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+    why_unfit(terminal, env::var_os("TERM").as_deref().and_then(|term| term.to_str()))
+}
+
+fn why_unfit(terminal: bool, term: Option<&str>) -> Option<&'static str> {
+    match term {
+        _ if !terminal => Some("input and output are no terminal"),
+        None | Some("" | "dumb") => Some("TERM says that this terminal cannot move its cursor"),
+        Some(_) => None,
+    }
+}
+
+/// Draws until q, Esc or Ctrl-C is pressed, or the sender of `stop` is dropped. `note` stands at the foot.
+///
+/// # Errors
+/// If the terminal cannot be written to or read from; it is restored before.
+pub fn run(mut seen: Seen, stop: &Receiver<()>, note: &str) -> io::Result<()> {
+    let mut terminal = ratatui::try_init()?;
+    let _restored = Restored;
+    end_at_a_panic();
+    let mut axis = Axis::Tokens;
+    let mut stale = true;
+    while !PANICKED.load(Ordering::Relaxed) && stop.try_recv() != Err(TryRecvError::Disconnected) {
+        if stale || seen.picture.has_changed().unwrap_or(false) {
+            let picture = seen.picture.borrow_and_update().clone();
+            let width = terminal.size()?.width;
+            // A character of a chart has two points side by side.
+            let past = seen.past.lock().columns(0, u64::MAX, 2 * usize::from(width));
+            let view = View { picture: &picture, past: &past, axis, note };
+            let drawing = DRAWING.lock();
+            // A panic that came meanwhile has the terminal by now.
+            if PANICKED.load(Ordering::Relaxed) {
+                break;
+            }
+            terminal.draw(|frame| view.draw(frame))?;
+            drop(drawing);
+            stale = false;
+        }
+        if !event::poll(DRAW_EVERY)? {
+            continue;
+        }
+        match wish(&event::read()?) {
+            Wish::End => break,
+            Wish::NextAxis => axis = axis.next(),
+            Wish::Nothing => continue,
+            Wish::Draw => {}
+        }
+        stale = true;
+    }
+    Ok(())
+}
+
+/// What a key or a resize asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    End,
+    NextAxis,
+    Draw,
+    Nothing,
+}
+
+fn wish(event: &Event) -> Wish {
+    let key = match event {
+        Event::Key(key) if key.kind == KeyEventKind::Press => key,
+        Event::Resize(..) => return Wish::Draw,
+        _ => return Wish::Nothing,
+    };
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        KeyCode::Char('c' | 'd') if control => Wish::End,
+        KeyCode::Char('l') if control => Wish::Draw,
+        KeyCode::Char('q') | KeyCode::Esc => Wish::End,
+        KeyCode::Char('t') => Wish::NextAxis,
+        _ => Wish::Nothing,
+    }
+}
+
+/// A panic of any thread ends the screen. The hook that ratatui sets restores the terminal first, and what the panic says
+/// would else be drawn over.
+fn end_at_a_panic() {
+    let next = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        PANICKED.store(true, Ordering::Relaxed);
+        // A drawing that has begun goes on the screen that is left next. The thread that draws may be the one that panics:
+        // then nobody waits for long.
+        let patience = Instant::now() + DRAWING_MAX;
+        while DRAWING.try_lock().is_err() && Instant::now() < patience {
+            thread::sleep(Duration::from_millis(5));
+        }
+        next(panicked);
+    }));
+}
+
+/// Gives the terminal back when it is dropped. A panic does it earlier, by the hook that ratatui sets.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing.
+        let _ = ratatui::try_restore();
+    }
+}
+
+/// Whether any thread has panicked since a screen was opened.
+static PANICKED: AtomicBool = AtomicBool::new(false);
+/// It is locked while something is drawn.
+static DRAWING: Mutex<()> = Mutex::new(());
+/// A panic waits so long for a drawing to end.
+const DRAWING_MAX: Duration = Duration::from_millis(500);
+const DRAW_EVERY: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests;

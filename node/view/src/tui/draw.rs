@@ -1,0 +1,255 @@
+//! What stands where on the screen: a pure function of the picture, its past and the size.
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    symbols::Marker,
+    text::{Line, Span},
+    widgets::{
+        Axis as ChartAxis, Block, Borders, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table,
+    },
+};
+
+use crate::{
+    history::Columns,
+    lines::{self, Mood, short, span},
+    picture::{Peer, Picture},
+    record::Text,
+};
+
+/// Everything that the screen shows.
+pub(super) struct View<'a> {
+    pub(super) picture: &'a Picture,
+    pub(super) past: &'a Columns,
+    pub(super) axis: Axis,
+    pub(super) note: &'a str,
+}
+
+/// What the loss is drawn against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Axis {
+    Tokens,
+    Time,
+    Epochs,
+}
+
+impl Axis {
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Tokens => Self::Time,
+            Self::Time => Self::Epochs,
+            Self::Epochs => Self::Tokens,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::Time => "time",
+            Self::Epochs => "epochs",
+        }
+    }
+
+    fn values(self, past: &Columns) -> &[u64] {
+        match self {
+            Self::Tokens => &past.tokens,
+            Self::Time => &past.t_ms,
+            Self::Epochs => &past.epoch,
+        }
+    }
+
+    /// A value beside the axis. Time is that since the first row.
+    fn said(self, value: f64, first: f64) -> String {
+        match self {
+            Self::Tokens | Self::Epochs => short(value),
+            Self::Time => span((value - first) as u64),
+        }
+    }
+}
+
+impl View<'_> {
+    /// Draws all panes, or on a small terminal the lines alone.
+    pub(super) fn draw(&self, frame: &mut Frame<'_>) {
+        let area = frame.area();
+        if area.width < COLUMNS_MIN || area.height < ROWS_MIN {
+            return self.small(frame, area);
+        }
+        let parts = [Constraint::Length(4), Constraint::Min(8), Constraint::Length(1)];
+        let [head, body, foot] = Layout::vertical(parts).areas(area);
+        self.head(frame, head);
+        frame.render_widget(self.keys(), foot);
+        let (loss, peers, news) = if area.width >= COLUMNS_WIDE {
+            let [left, right] =
+                Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).areas(body);
+            let [loss, news] =
+                Layout::vertical([Constraint::Fill(3), Constraint::Fill(2)]).areas(left);
+            (loss, right, news)
+        } else {
+            let shares = [Constraint::Fill(5), Constraint::Fill(4), Constraint::Fill(3)];
+            let [loss, peers, news] = Layout::vertical(shares).areas(body);
+            (loss, peers, news)
+        };
+        self.loss(frame, loss);
+        self.peers(frame, peers);
+        self.news(frame, news);
+    }
+
+    fn small(&self, frame: &mut Frame<'_>, area: Rect) {
+        let verdict = lines::verdict(self.picture);
+        let mut all = vec![Line::styled(verdict.sentence, mood(verdict.mood))];
+        all.extend(lines::lines(self.picture, usize::from(area.width)).map(Line::raw));
+        frame.render_widget(Paragraph::new(all), area);
+    }
+
+    fn head(&self, frame: &mut Frame<'_>, area: Rect) {
+        let run = &self.picture.run;
+        let name = run.name.as_ref().map_or("intellect", Text::as_str);
+        let id = run.id.as_ref().map_or("", |id| id.as_str().get(..8).unwrap_or_default());
+        let verdict = lines::verdict(self.picture);
+        let sentence =
+            Span::styled(verdict.sentence, mood(verdict.mood).add_modifier(Modifier::BOLD));
+        let cure = verdict.cure.map_or_else(String::new, |cure| format!(" {cure}"));
+        let first = Line::from(vec![
+            Span::styled(format!("{name} {id}  "), faint()),
+            sentence,
+            Span::raw(cure),
+        ]);
+        let drawn = lines::lines(self.picture, usize::from(area.width)).map(Line::raw);
+        let text: Vec<Line<'_>> = [first].into_iter().chain(drawn).collect();
+        frame.render_widget(Paragraph::new(text), area);
+    }
+
+    fn keys(&self) -> Paragraph<'_> {
+        let keys = format!("q ends · t loss against {} ", self.axis.next().word());
+        Paragraph::new(Line::from(vec![Span::styled(keys, faint()), Span::raw(self.note)]))
+    }
+
+    fn loss(&self, frame: &mut Frame<'_>, area: Rect) {
+        let title = format!(" loss, nats per token, against {} ", self.axis.word());
+        let block = Block::new().borders(Borders::TOP).title(title).border_style(faint());
+        let x = self.axis.values(self.past);
+        let points = |name: &str| -> Vec<(f64, f64)> {
+            let values = self.past.numbers(name);
+            let pairs = x.iter().map(|x| *x as f64).zip(values);
+            pairs.filter_map(|(x, y)| Some((x, y?))).collect()
+        };
+        let series = [
+            ("training", points("loss"), Color::Blue),
+            ("held-out", points("held_out"), Color::Yellow),
+        ];
+        let all = || series.iter().flat_map(|(_, points, _)| points.iter().copied());
+        let Some((first, _)) = all().next() else {
+            return frame.render_widget(Paragraph::new("nothing yet").block(block), area);
+        };
+        let ends = |part: fn((f64, f64)) -> f64| {
+            let low = all().map(part).fold(f64::INFINITY, f64::min);
+            let high = all().map(part).fold(f64::NEG_INFINITY, f64::max);
+            // A chart of one point needs a width.
+            if high > low { [low, high] } else { [low, low + 1.0] }
+        };
+        let ([x0, x1], [y0, y1]) = (ends(|(x, _)| x), ends(|(_, y)| y));
+        let middle = |low: f64, high: f64| low + (high - low) / 2.0;
+        let across = [x0, middle(x0, x1), x1].map(|x| self.axis.said(x, first));
+        let up = [y0, middle(y0, y1), y1].map(|y| format!("{y:.3}"));
+        let shown = series.iter().filter(|(_, points, _)| !points.is_empty());
+        let sets = shown.map(|(name, points, color)| {
+            let set = Dataset::default().name(*name).data(points).style(Style::new().fg(*color));
+            set.marker(Marker::Braille).graph_type(GraphType::Line)
+        });
+        let chart = Chart::new(sets.collect())
+            .block(block)
+            .hidden_legend_constraints((Constraint::Percentage(50), Constraint::Percentage(60)))
+            .x_axis(ChartAxis::default().bounds([x0, x1]).labels(across).style(faint()))
+            .y_axis(ChartAxis::default().bounds([y0, y1]).labels(up).style(faint()));
+        frame.render_widget(chart, area);
+    }
+
+    fn peers(&self, frame: &mut Frame<'_>, area: Rect) {
+        let mut peers: Vec<(&Text, &Peer)> = self.picture.peers.iter().collect();
+        peers.sort_by_key(|(name, peer)| (std::cmp::Reverse(peer.tokens), *name));
+        let most = peers.iter().map(|(_, peer)| peer.tokens).max().unwrap_or(0).max(1);
+        let room = usize::from(area.height.saturating_sub(2));
+        let title = match peers.len() {
+            all if all > room => format!(" peers, {room} of {all} "),
+            all => format!(" peers, {all} "),
+        };
+        let own = self.picture.node.peer.as_ref();
+        let rows = peers.into_iter().take(room).map(|(name, peer)| {
+            let (state, style) = match peer.here {
+                _ if own == Some(name) => ("this node", Style::new().fg(Color::Yellow)),
+                Some(true) => ("here", Style::new()),
+                Some(false) => ("gone", Style::new().fg(Color::Red)),
+                None => ("receipts", faint()),
+            };
+            let full = usize::try_from(peer.tokens.saturating_mul(BAR) / most).unwrap_or(0);
+            Row::new([
+                Cell::from(name.short().to_owned()),
+                Cell::from(state).style(style),
+                Cell::from("█".repeat(full)).style(Style::new().fg(Color::Blue)),
+                Cell::from(short(peer.tokens as f64)),
+                Cell::from(peer.epochs.to_string()),
+            ])
+        });
+        let widths = [
+            Constraint::Length(6),
+            Constraint::Length(9),
+            Constraint::Length(BAR as u16),
+            Constraint::Length(7),
+            Constraint::Fill(1),
+        ];
+        let head = Row::new(["peer", "state", "tokens", "", "epochs"]).style(faint());
+        let block = Block::new().borders(Borders::TOP).title(title).border_style(faint());
+        frame.render_widget(Table::new(rows, widths).header(head).block(block), area);
+    }
+
+    fn news(&self, frame: &mut Frame<'_>, area: Rect) {
+        let room = usize::from(area.height.saturating_sub(1));
+        let newest = self.picture.notices.iter().rev().take(room);
+        let text: Vec<Line<'_>> = newest
+            .map(|notice| {
+                let epoch =
+                    notice.epoch.map_or_else(String::new, |epoch| format!("epoch {epoch} "));
+                let color = match notice.kind {
+                    "bad" => Color::Red,
+                    "wait" | "fork" => Color::Yellow,
+                    "join" | "start" => Color::Green,
+                    _ => Color::Reset,
+                };
+                Line::from(vec![
+                    Span::styled(format!("{} {epoch}", clock(notice.t_ms)), faint()),
+                    Span::styled(&*notice.text, Style::new().fg(color)),
+                ])
+            })
+            .collect();
+        let block = Block::new().borders(Borders::TOP).title(" events, UTC ").border_style(faint());
+        frame.render_widget(Paragraph::new(text).block(block), area);
+    }
+}
+
+fn mood(mood: Mood) -> Style {
+    Style::new().fg(match mood {
+        Mood::Good => Color::Green,
+        Mood::Wait => Color::Yellow,
+        Mood::Bad => Color::Red,
+        Mood::Ended => Color::Gray,
+    })
+}
+
+fn faint() -> Style {
+    Style::new().fg(Color::DarkGray)
+}
+
+/// The time of day of Unix milliseconds, in UTC.
+fn clock(t_ms: u64) -> String {
+    let seconds = t_ms / 1_000;
+    format!("{:02}:{:02}:{:02}", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
+}
+
+/// Below this size the lines stand alone.
+const COLUMNS_MIN: u16 = 60;
+const ROWS_MIN: u16 = 16;
+/// From this width on peers stand beside the loss.
+const COLUMNS_WIDE: u16 = 110;
+/// Characters of the longest bar.
+const BAR: u64 = 16;

@@ -1,0 +1,96 @@
+//! The screen on a terminal in memory: goldens at two sizes, and no size at which it fails.
+
+use ratatui::{Terminal, backend::TestBackend, crossterm::event::KeyEvent};
+
+use super::*;
+use crate::{picture::Source, record::Record, stage::Stage};
+
+/// Two peers that commit forty epochs; one leaves.
+fn seen() -> Seen {
+    let (mut stage, seen) = Stage::new(Source::default());
+    let mut take = |t_ms: u64, event: &str| {
+        let line =
+            format!(r#"{{{event},"t_ms":{t_ms},"peer":"12D3KooWaaaaMe","run":"0123456789"}}"#);
+        stage.take(&Record::parse(line.as_bytes()).unwrap(), &line);
+    };
+    take(
+        1_000,
+        r#""event":"started","version":"0.1.0","device":"cpu","micro_batch":8,"parameters":9"#,
+    );
+    take(1_100, r#""event":"manifest","name":"demo","organiser":"ab","from":null"#);
+    take(1_200, r#""event":"peer-found","who":"12D3KooWaaaYou","direct":true"#);
+    for epoch in 1..=40_u64 {
+        let (at, loss) = (epoch * 10_000, 2.0 + 2.0 / epoch as f64);
+        let members = r#""members":["12D3KooWaaaaMe","12D3KooWaaaYou"]"#;
+        take(at - 3_000, &format!(r#""event":"ready","tokens":512,"loss":{loss},"epoch":{epoch}"#));
+        take(at - 2_000, &format!(r#""event":"roster","attempt":1,{members},"epoch":{epoch}"#));
+        take(
+            at,
+            &format!(
+                r#""event":"committed","attempt":1,{members},"weights":[512,256],"state":"ab","tokens":{},"loss":{loss},"sync_ms":2000,"sent_bytes":9000,"received_bytes":8000,"forkable_since":null,"epoch":{epoch}"#,
+                768 * epoch
+            ),
+        );
+    }
+    take(401_000, r#""event":"peer-lost","who":"12D3KooWaaaYou","cause":"silent""#);
+    stage.publish();
+    seen
+}
+
+fn screen(columns: u16, rows: u16, seen: &Seen, axis: Axis) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    let (picture, past) =
+        (seen.picture.borrow().clone(), seen.past.lock().columns(0, u64::MAX, 160));
+    let view = View { picture: &picture, past: &past, axis, note: "a note" };
+    terminal.draw(|frame| view.draw(frame)).unwrap();
+    let cells = terminal.backend().buffer().content();
+    let lines = cells.chunks(usize::from(columns).max(1)).map(|line| {
+        line.iter().map(|cell| cell.symbol()).collect::<String>().trim_end().to_owned() + "\n"
+    });
+    lines.collect()
+}
+
+/// To write them anew after a change that is meant: UPDATE_GOLDENS=1.
+#[test]
+fn the_screen_is_as_it_was() {
+    for (name, columns, rows) in [("80x24", 80, 24), ("200x60", 200, 60), ("20x5", 20, 5)] {
+        let drawn = screen(columns, rows, &seen(), Axis::Tokens);
+        let path = format!("{}/src/tui/golden-{name}.txt", env!("CARGO_MANIFEST_DIR"));
+        if env::var_os("UPDATE_GOLDENS").is_some() {
+            std::fs::write(&path, &drawn).unwrap();
+        }
+        let golden = std::fs::read_to_string(&path).unwrap();
+        assert!(drawn == golden, "{name} is now\n{drawn}\nand was\n{golden}");
+    }
+}
+
+#[test]
+fn every_size_and_axis_can_be_drawn() {
+    let (full, (_stage, empty)) = (seen(), Stage::new(Source::default()));
+    for columns in (1..130).step_by(9).chain([300]) {
+        for rows in (1..40).step_by(5).chain([90]) {
+            for axis in [Axis::Tokens, Axis::Time, Axis::Epochs] {
+                screen(columns, rows, &full, axis);
+            }
+            screen(columns, rows, &empty, Axis::Tokens);
+        }
+    }
+}
+
+#[test]
+fn keys_end_it_and_choose_the_axis() {
+    let key = |code, modifiers| wish(&Event::Key(KeyEvent::new(code, modifiers)));
+    assert_eq!(key(KeyCode::Char('q'), KeyModifiers::NONE), Wish::End);
+    assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Wish::End);
+    assert_eq!(key(KeyCode::Char('c'), KeyModifiers::NONE), Wish::Nothing);
+    assert_eq!(key(KeyCode::Char('t'), KeyModifiers::NONE), Wish::NextAxis);
+    assert_eq!(wish(&Event::Resize(20, 5)), Wish::Draw);
+    assert_eq!(Axis::Tokens.next().next().next(), Axis::Tokens);
+}
+
+#[test]
+fn a_terminal_that_cannot_move_its_cursor_is_told() {
+    assert!(why_unfit(true, Some("dumb")).is_some() && why_unfit(true, None).is_some());
+    assert!(why_unfit(false, Some("xterm")).is_some());
+    assert_eq!(why_unfit(true, Some("xterm-256color")), None);
+}
