@@ -7,6 +7,7 @@
 pub(crate) mod access;
 pub(crate) mod data;
 pub(crate) mod device;
+pub(crate) mod doctor;
 pub(crate) mod replay;
 mod number;
 mod path;
@@ -23,6 +24,7 @@ use crate::preset::Preset;
 use access::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use device::DeviceArgs;
+use doctor::DoctorArgs;
 use number::{bytes, file_bytes, from_one, peers};
 use replay::ReplayArgs;
 
@@ -82,6 +84,8 @@ pub(crate) enum Verb {
     Export(ExportArgs),
     /// Shows a run from the events that a node wrote: on a page, or in lines
     Replay(ReplayArgs),
+    /// Examines whether this machine and its network suit a run, and says what to do
+    Doctor(DoctorArgs),
     /// Measures the speed of this machine
     #[command(subcommand)]
     Bench(BenchCommand),

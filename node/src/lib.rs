@@ -14,6 +14,7 @@ mod access;
 mod checkpoint;
 mod cli;
 mod config;
+mod doctor;
 mod driver;
 mod enter;
 mod evaluation;
@@ -44,6 +45,7 @@ use clap::Parser as _;
 
 use cli::{BootstrapArgs, Cli, Verb};
 use config::LocalError;
+use doctor::DoctorError;
 use enter::EnterError;
 use identity::IdentityError;
 use sim::SimError;
@@ -98,6 +100,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<(), Error> {
         Verb::Sample(args) => stored::sample(&args, out)?,
         Verb::Export(args) => export::export(&args, out)?,
         Verb::Replay(args) => tools::replay::run(&args, out)?,
+        Verb::Doctor(args) => doctor::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
         Verb::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;
@@ -179,6 +182,9 @@ enum Error {
     /// The bootstrap cannot start, or cannot go on.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    /// `doctor` found something that keeps a node out of a run, or could not examine anything.
+    #[error(transparent)]
+    Doctor(#[from] DoctorError),
     #[error(transparent)]
     Bench(#[from] BenchError),
     /// The simulation failed, or could not start.
@@ -213,6 +219,7 @@ impl Error {
             | Self::Access(AccessError::Usage(_) | AccessError::Label { .. })
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
             | Self::Export(ExportError::Find(StoredError::Usage(_)))
+            | Self::Doctor(DoctorError::Usage(_))
             | Self::Bench(BenchError::Usage(_))
             | Self::Sim(
                 SimError::Usage(_)
@@ -232,6 +239,7 @@ impl Error {
             | Self::Data(_)
             | Self::Replay(_)
             | Self::Bootstrap(_)
+            | Self::Doctor(_)
             | Self::Bench(_)
             | Self::Sim(_)
             | Self::Enter(_)
