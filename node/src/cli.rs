@@ -272,6 +272,10 @@ pub(crate) struct BootstrapArgs {
     /// Folder of the bootstrap's key [default: $XDG_DATA_HOME/intellect-bootstrap]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// Bytes per second at which peers may measure their line here (`doctor`), one of each network in ten
+    /// minutes; 0 for never
+    #[arg(long, value_name = "BYTES", default_value = "2M", value_parser = bytes)]
+    pub(crate) measure_rate: u64,
     /// The file with the state of the link of a process of `sim`
     #[arg(long, hide = true)]
     pub(crate) line: Option<PathBuf>,
