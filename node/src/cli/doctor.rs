@@ -15,6 +15,13 @@ pub(crate) struct DoctorArgs {
     /// removed
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// Addresses that the node will listen at, as for a node: with --external it is tested whether a port that a
+    /// router forwards leads here
+    #[arg(long, value_name = "MULTIADDR", num_args = 1..)]
+    pub(crate) listen: Vec<String>,
+    /// Address at which others reach this machine, if a router forwards a port
+    #[arg(long, value_name = "MULTIADDR")]
+    pub(crate) external: Vec<String>,
     /// Print one JSON object at the end; progress goes to standard error
     #[arg(long)]
     pub(crate) json: bool,

@@ -38,7 +38,7 @@ pub(super) fn examinations(data_dir: &Path) -> Vec<Examination> {
 }
 
 /// The data folder, or the nearest folder above it that exists: the doctor makes none.
-fn existing(folder: &Path) -> PathBuf {
+pub(super) fn existing(folder: &Path) -> PathBuf {
     let folder = if folder.is_absolute() { folder.to_owned() } else { Path::new(".").join(folder) };
     let exists = folder.ancestors().find(|above| above.is_dir());
     exists.unwrap_or(Path::new("/")).to_owned()
@@ -255,7 +255,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// A node has at most 800 connections, each of TCP one file, and about a hundred files besides.
 const FILES_GOOD: f64 = 4_096.0;
 const FILES_LEAST: f64 = 256.0;
-/// Linux's default.
+/// The default of Linux, which QUIC gets along with.
 const UDP_GOOD: f64 = 212_992.0;
 /// A guess: what the context of CUDA and a small model take.
 const GPU_GOOD: f64 = 1e9;
