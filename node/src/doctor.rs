@@ -9,7 +9,7 @@ mod paths;
 mod speed;
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal as _, Write},
     path::Path,
     time::{Duration, Instant},
 };
@@ -139,7 +139,6 @@ struct Report<'a> {
 impl Report<'_> {
     /// Says on a terminal what is examined now.
     fn begins(&mut self, name: &str) -> io::Result<()> {
-        use io::IsTerminal as _;
         if io::stderr().is_terminal() {
             let mut err = io::stderr();
             write!(err, "\r\x1b[K{name} …")?;
@@ -149,7 +148,6 @@ impl Report<'_> {
     }
 
     fn ends(&mut self, check: Check) -> io::Result<()> {
-        use io::IsTerminal as _;
         if io::stderr().is_terminal() {
             write!(io::stderr(), "\r\x1b[K")?;
         }

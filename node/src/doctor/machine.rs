@@ -41,7 +41,7 @@ pub(super) fn examinations(data_dir: &Path) -> Vec<Examination> {
 pub(super) fn existing(folder: &Path) -> PathBuf {
     let folder = if folder.is_absolute() { folder.to_owned() } else { Path::new(".").join(folder) };
     let exists = folder.ancestors().find(|above| above.is_dir());
-    exists.unwrap_or(Path::new("/")).to_owned()
+    exists.unwrap_or_else(|| Path::new("/")).to_owned()
 }
 
 fn memory() -> Check {
@@ -116,7 +116,10 @@ fn open_files() -> Check {
     );
     let check = Check::new("files", verdict, found)
         .remedy_if_wrong("type `ulimit -n 4096` before the node starts: connections count too");
-    now.map_or(check.clone(), |now| check.measured(now as f64, "files"))
+    match now {
+        Some(now) => check.measured(now as f64, "files"),
+        None => check,
+    }
 }
 
 /// What a QUIC socket gets, since the node asks for no other size.

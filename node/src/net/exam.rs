@@ -146,7 +146,6 @@ impl Exam {
     }
 
     /// Looks until `until`, or until `enough` is cancelled and no more is expected.
-    #[must_use]
     pub(crate) async fn look(mut self, until: Instant, enough: CancellationToken) -> Self {
         let end = tokio::time::sleep_until(until);
         tokio::pin!(end);
