@@ -167,7 +167,7 @@ fn near(findings: &Findings) -> bool {
 }
 
 fn is_open(findings: &Findings) -> bool {
-    findings.tested.values().any(Result::is_ok)
+    findings.mapped.is_some() || findings.tested.values().any(Result::is_ok)
 }
 
 fn dialable(findings: &Findings) -> Check {
@@ -181,6 +181,13 @@ fn dialable(findings: &Findings) -> Check {
     if !open.is_empty() {
         let found = format!("an entry point has dialled this machine at {}", open.join(" and "));
         return Check::new("dialable", Grade::Ok, found).measured(open.len() as f64, "addresses");
+    }
+    if let Some(at) = &findings.mapped {
+        return Check::new(
+            "dialable",
+            Grade::Ok,
+            format!("the router forwards {at} to this machine"),
+        );
     }
     let tests = findings.tested.len();
     if tests == 0 {

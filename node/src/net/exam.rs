@@ -175,12 +175,15 @@ impl Exam {
         let opening = streams.open(peer, connection, measure::PROTOCOL);
         let measured = async {
             let stream = opening.await.map_err(|_| OpenError::Closed)??;
-            Ok(measure::ask(stream, measure::BYTES_MAX).await?)
+            Ok::<Rates, RatesError>(measure::ask(stream, measure::BYTES_MAX).await?)
         };
+        let measured = timeout(measure::TIMEOUT, measured);
         tokio::pin!(measured);
         loop {
             tokio::select! {
-                rates = &mut measured => return rates,
+                rates = &mut measured => {
+                    return rates.unwrap_or_else(|_| Err(MeasureError::Late.into()));
+                }
                 _ = self.swarm.select_next_some() => {}
             }
         }
@@ -194,7 +197,7 @@ impl Exam {
             || mapped.is_some();
         let met = attempts.iter().any(|a| matches!(a.result, Some(Ok(_))));
         attempts.iter().all(|attempt| attempt.result.is_some())
-            && (!met || (upnp && !tested.is_empty()))
+            && (!met || (upnp && tested.values().any(Result::is_ok)))
             && relayed.values().all(Option::is_some)
     }
 
