@@ -9,7 +9,7 @@
 //! - [`discovery`]: how peers find and reach one another. [`providers`], [`crowding`] and
 //!   `handshakes` limit what one peer may take.
 //! - [`streams`] and [`frame`]: our own protocols on a chosen connection.
-//! - [`manifest`]: the only protocol that the entry point itself answers.
+//! - [`manifest`] and [`measure`]: the protocols that the entry point itself answers.
 //! - [`key`], [`interrupts`] and [`server`]: the entry point.
 
 pub mod address;
@@ -20,6 +20,7 @@ mod handshakes;
 pub mod interrupts;
 pub mod key;
 pub mod manifest;
+pub mod measure;
 pub mod providers;
 pub mod server;
 pub mod shaper;

@@ -32,6 +32,7 @@ use crate::{
     address::{self, Scope},
     discovery::{Discovery, DiscoveryEvent, Gateway, Role},
     manifest,
+    measure::{self, Gate},
     streams::{self, Incoming},
     transport::{self, BuildError, ListenError},
 };
@@ -51,6 +52,8 @@ pub struct Config {
     /// Whether a peer must name the RunId to get a manifest. Otherwise a peer that names none gets
     /// all of them.
     pub unlisted: bool,
+    /// Bytes per second of each measurement ([`measure`]), in each direction; 0 measures nothing.
+    pub measure_rate: u32,
     /// The file of a simulated line ([`crate::shaper`]); `None` outside simulations.
     pub line: Option<PathBuf>,
 }
@@ -129,7 +132,11 @@ pub async fn serve(
     let routed = config.listen.iter().any(is_routed);
     let behaviour = Entry {
         discovery: Discovery::new(&config.key, relay_client, Role::Entry { routed }),
-        streams: streams::Behaviour::new(&[manifest::PROTOCOL, manifest::NOTICES]),
+        streams: streams::Behaviour::new(&[
+            manifest::PROTOCOL,
+            manifest::NOTICES,
+            measure::PROTOCOL,
+        ]),
     };
     let me = config.key.public().to_peer_id();
     let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
@@ -147,6 +154,7 @@ pub async fn serve(
         seen: HashMap::new(),
         reached: BTreeSet::new(),
         gateway: None,
+        measured: Gate::new(config.measure_rate),
         answers: JoinSet::new(),
         asking: HashMap::new(),
     };
@@ -181,6 +189,8 @@ struct Server {
     reached: BTreeSet<Option<Multiaddr>>,
     /// Why the router forwards no port, and when to report it.
     gateway: Option<(Gateway, Instant)>,
+    /// Lets few peers measure their line.
+    measured: Arc<Gate>,
     answers: JoinSet<PeerId>,
     /// How many answers are under way for each peer.
     asking: HashMap<PeerId, usize>,
@@ -252,12 +262,26 @@ impl Server {
 
     /// Answers a request. Above a limit the stream is dropped, which resets it: the peer that asked
     /// tries again, or elsewhere.
-    fn on_stream(&mut self, Incoming { peer, protocol, stream, .. }: Incoming) {
+    fn on_stream(&mut self, Incoming { peer, protocol, stream, connection }: Incoming) {
         let asking = self.asking.get(&peer).copied().unwrap_or_default();
         if asking >= ANSWERS_PER_PEER || self.answers.len() >= ANSWERS_MAX {
             return;
         }
         self.asking.insert(peer, asking + 1);
+        if protocol == measure::PROTOCOL {
+            let remote = self.seen.get(&connection).map(ConnectedPoint::get_remote_address);
+            let from = remote.filter(|remote| !address::is_relayed(remote)).and_then(host);
+            let admitted = from.map_or(Err(measure::Refusal::Off), |from| {
+                self.measured.admit(from, Instant::now())
+            });
+            self.answers.spawn(async move {
+                if let Err(error) = measure::serve(stream, admitted).await {
+                    tracing::debug!(%peer, %error, "not measured");
+                }
+                peer
+            });
+            return;
+        }
         let (offers, unlisted) = (Arc::clone(&self.offers), self.unlisted);
         self.answers.spawn(async move {
             let answer = manifest::serve(stream, async move |run| {

@@ -136,6 +136,20 @@ pub fn swarm_config() -> swarm::Config {
         .with_dial_concurrency_factor(DIAL_CONCURRENCY)
 }
 
+/// Whether the kernel lets this user send by BBR, as every TCP connection here asks for; `None`
+/// where the system has no such choice.
+#[must_use]
+pub fn has_bbr() -> Option<bool> {
+    #[cfg(target_os = "linux")]
+    {
+        use socket2::{Domain, Socket, Type};
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
+        Some(socket.set_tcp_congestion(b"bbr").is_ok())
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 /// Listens on an address of any transport that this machine has.
 ///
 /// libp2p sets `SO_REUSEPORT` on its sockets, with which two processes of one user would share a

@@ -10,6 +10,7 @@ pub(crate) mod device;
 pub(crate) mod manifest;
 pub(crate) mod page;
 pub(crate) mod receipts;
+pub(crate) mod doctor;
 pub(crate) mod replay;
 pub(crate) mod status;
 pub(crate) mod report;
@@ -33,6 +34,7 @@ use manifest::ManifestCommand;
 use number::{bytes, file_bytes, from_one, from_zero, peers};
 use page::ShowArgs;
 use receipts::ReceiptsCommand;
+use doctor::DoctorArgs;
 use replay::ReplayArgs;
 use status::StatusArgs;
 use report::ReportArgs;
@@ -100,6 +102,8 @@ pub(crate) enum Verb {
     Status(StatusArgs),
     /// Puts simulations of equal settings on one page, over one another, with mean and standard error
     Report(ReportArgs),
+    /// Examines whether this machine and its network suit a run, and says what to do
+    Doctor(DoctorArgs),
     /// Measures the speed of this machine
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -293,6 +297,10 @@ pub(crate) struct BootstrapArgs {
     /// Folder of the bootstrap's key [default: $XDG_DATA_HOME/intellect-bootstrap]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// Bytes per second at which peers may measure their line here (`doctor`), one of each network in ten
+    /// minutes; 0 for never
+    #[arg(long, value_name = "BYTES", default_value = "2M", value_parser = bytes)]
+    pub(crate) measure_rate: u64,
     /// The file with the state of the link of a process of `sim`
     #[arg(long, hide = true)]
     pub(crate) line: Option<PathBuf>,

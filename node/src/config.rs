@@ -370,7 +370,7 @@ const INVITE_VARIABLE: &str = "INTELLECT_INVITE";
 const THREADS_PER_CORE_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
 /// Any free port of every interface, TCP and QUIC.
-const LISTEN_DEFAULT: [&str; 4] =
+pub(crate) const LISTEN_DEFAULT: [&str; 4] =
     ["/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1", "/ip6/::/tcp/0", "/ip6/::/udp/0/quic-v1"];
 
 #[cfg(test)]

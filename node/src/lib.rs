@@ -14,6 +14,7 @@ mod access;
 mod checkpoint;
 mod cli;
 mod config;
+mod doctor;
 mod driver;
 mod enter;
 mod evaluation;
@@ -48,6 +49,7 @@ use clap::Parser as _;
 
 use cli::{BootstrapArgs, Cli, Verb, typed};
 use config::LocalError;
+use doctor::DoctorError;
 use enter::EnterError;
 use identity::IdentityError;
 use os::PathError;
@@ -119,6 +121,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Replay(args) => tools::replay::run(&args, out)?,
         Verb::Status(args) => code = tools::status::run(&args, out)?,
         Verb::Report(args) => tools::report::run(&args, out)?,
+        Verb::Doctor(args) => doctor::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
         Verb::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;
@@ -223,6 +226,9 @@ enum Error {
     /// The bootstrap cannot start, or cannot go on.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    /// `doctor` found something that keeps a node out of a run, or could not examine anything.
+    #[error(transparent)]
+    Doctor(#[from] DoctorError),
     #[error(transparent)]
     Bench(#[from] BenchError),
     /// The simulation failed, or could not start.
@@ -262,6 +268,7 @@ impl Error {
             | Self::Receipts(
                 ReceiptsError::Usage(_) | ReceiptsError::Stored(StoredError::Usage(_)),
             )
+            | Self::Doctor(DoctorError::Usage(_))
             | Self::Bench(BenchError::Usage(_))
             | Self::Sim(
                 SimError::Usage(_)
@@ -286,6 +293,7 @@ impl Error {
             | Self::Generate(_)
             | Self::Report(_)
             | Self::Bootstrap(_)
+            | Self::Doctor(_)
             | Self::Bench(_)
             | Self::Sim(_)
             | Self::Enter(_)

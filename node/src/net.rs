@@ -21,6 +21,7 @@ mod contacts;
 mod control_stream;
 mod dial;
 mod enter;
+pub(crate) mod exam;
 mod fetch;
 mod gossip_filter;
 mod inbox;

@@ -295,6 +295,17 @@ pub(crate) fn disk_available_bytes(folder: &Path) -> Option<u64> {
     stat.f_bavail.checked_mul(stat.f_frsize)
 }
 
+/// Files and connections that this process may have open at once, and the most that it may ask for; `None` is no limit.
+pub(crate) fn open_files_limit() -> (Option<u64>, Option<u64>) {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    (limit.current, limit.maximum)
+}
+
+/// A number among the system's settings, such as `net/core/rmem_default`, if it has it.
+pub(crate) fn setting(name: &str) -> Option<u64> {
+    fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?.trim().parse().ok()
+}
+
 /// Width of the terminal in characters, if standard output is one.
 pub(crate) fn columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;

@@ -121,6 +121,20 @@ impl Story {
         self.start(name, self.programs.node, arguments)
     }
 
+    /// The same under another command, such as `ip netns exec …`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_command_under(
+        &self,
+        name: &str,
+        command: &[&str],
+        arguments: &[&str],
+    ) -> Result<Process> {
+        let line = [command, &[self.programs.node], arguments].concat();
+        self.start(name, line[0], &line[1..])
+    }
+
     /// Starts `intellect-node run` as the node `name`, with a data folder and an events file in the
     /// story's folder, on a port of this machine that the system chooses.
     ///

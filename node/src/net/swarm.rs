@@ -19,8 +19,8 @@ use libp2p::{
     identity::Keypair,
     multiaddr::Protocol,
     swarm::{
-        ConnectionId, DialError, FromSwarm, NetworkBehaviour as _, NewExternalAddrCandidate,
-        SwarmEvent, dial_opts::DialOpts,
+        ConnectionId, DialError, FromSwarm, NetworkBehaviour, NewExternalAddrCandidate, SwarmEvent,
+        dial_opts::DialOpts,
     },
 };
 use tokio::{
@@ -463,7 +463,10 @@ async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
 
 /// Listens on all addresses. On a machine without IPv6 the unspecified IPv6 address, which is among the
 /// defaults, may fail as long as there is another address.
-fn listen(swarm: &mut Swarm<Node>, addresses: &[Multiaddr]) -> Result<(), ListenError> {
+pub(super) fn listen<B: NetworkBehaviour>(
+    swarm: &mut Swarm<B>,
+    addresses: &[Multiaddr],
+) -> Result<(), ListenError> {
     let any_v6 = |address: &Multiaddr| {
         address.iter().next() == Some(Protocol::Ip6(std::net::Ipv6Addr::UNSPECIFIED))
     };

@@ -89,6 +89,7 @@ async fn entry(seed: u8, listen: &str) -> Entry {
             notices: std::path::PathBuf::new(),
         }],
         unlisted: false,
+        measure_rate: 0,
         line: None,
     };
     let (announce, mut announced) = mpsc::channel(4);

@@ -69,6 +69,7 @@ pub(crate) fn run(args: &BootstrapArgs, out: &mut dyn Write) -> Result<(), Boots
         external,
         offers: offers.iter().map(Offer::served).collect(),
         unlisted: args.unlisted,
+        measure_rate: u32::try_from(args.measure_rate).unwrap_or(u32::MAX),
         line: args.line.clone(),
     };
     os::runtime()?.block_on(async {

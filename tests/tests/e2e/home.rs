@@ -4,7 +4,7 @@
 //! machines of different kinds; all streets are played at once. Needs root, `ip`, `nft` and `tc`;
 //! without them the test is skipped and says so.
 
-mod lab;
+pub(crate) mod lab;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

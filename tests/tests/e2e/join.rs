@@ -154,6 +154,7 @@ fn hand_out(listen: &str, file: &[u8]) -> String {
             notices: std::path::PathBuf::new(),
         }],
         unlisted: false,
+        measure_rate: 0,
         line: None,
     };
     thread::spawn(move || {

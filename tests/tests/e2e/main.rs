@@ -14,6 +14,7 @@
 
 mod arrive;
 mod churn;
+mod doctor;
 mod ending;
 mod evening;
 mod goodbye;

@@ -14,10 +14,10 @@ pub(super) const CODE_LINES: [(&str, usize); 8] = [
     ("protocol/sim", 5_960),
     ("protocol/table", 488),
     ("model", 13_420),
-    ("bootstrap", 1_863),
-    ("node", 21_600), // the commands `replay` (0023) and `receipts`
+    ("bootstrap", 2_072),
+    ("node", 21_810), // `replay` (0023), `doctor`
     ("node/view", 2_480),
-    ("tests", 1_051),
+    ("tests", 1_059),
 ];
 /// Types whose inherent methods stand in more than `FILES_MAX` files, and in how many.
 const SPREAD: [(&str, &str, usize); 7] = [

@@ -150,6 +150,21 @@ fn measure(family: Family) -> Result<Figures, BenchError> {
     })
 }
 
+/// The speed of a Llama in tokens a second, after steps for about so long: at least two, of which the first is not
+/// counted.
+pub(crate) fn short(time: Duration) -> Result<f64, BenchError> {
+    let (mut runner, begun) = (Runner::new(Family::Llama)?, Instant::now());
+    for step in 0.. {
+        runner.step(step)?;
+        if step > 0 && begun.elapsed() >= time {
+            break;
+        }
+    }
+    let mut times = runner.times.split_off(1);
+    times.sort_unstable();
+    Ok(runner.work.tokens_per_step() as f64 / times[times.len() / 2].as_secs_f64())
+}
+
 /// The model, data and training that are measured.
 fn work(family: Family) -> Work {
     let source = Source::Synthetic { symbols: 256, order: 1 };

@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail};
 
 /// How a machine is connected to the internet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// With a public IPv4 address of its own.
     Public,
     /// With a public IPv6 address only.
@@ -38,12 +38,12 @@ pub(super) enum Kind {
 }
 
 /// The addresses of the entry point.
-pub(super) const ENTRY_V4: &str = "5.5.0.10";
-pub(super) const ENTRY_V6: &str = "2a00:1::10";
+pub(crate) const ENTRY_V4: &str = "5.5.0.10";
+pub(crate) const ENTRY_V6: &str = "2a00:1::10";
 
 /// One internet, with everything that runs in it apart from our programs.
 #[derive(Debug)]
-pub(super) struct Lab {
+pub(crate) struct Lab {
     prefix: String,
     spaces: Vec<String>,
     daemons: Vec<Child>,
@@ -64,7 +64,7 @@ impl Drop for Lab {
 }
 
 /// Why no lab can be made here; `None` if it can.
-pub(super) fn missing() -> Option<String> {
+pub(crate) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("network namespaces need root".to_owned());
     }
@@ -77,14 +77,14 @@ pub(super) fn missing() -> Option<String> {
 }
 
 /// Whether the daemon that forwards ports is installed.
-pub(super) fn has_upnp() -> bool {
+pub(crate) fn has_upnp() -> bool {
     let there = |folder| Path::new(folder).join("miniupnpd").exists();
     ["/usr/sbin", "/usr/bin", "/sbin"].into_iter().any(there)
 }
 
 impl Lab {
     /// An internet with a street and the machine `boot` of an entry point.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("reach-{}-{number}-", std::process::id());
@@ -99,7 +99,7 @@ impl Lab {
     }
 
     /// Adds the machine number `index`, named `name`.
-    pub(super) fn machine(
+    pub(crate) fn machine(
         &mut self,
         name: &str,
         index: usize,
@@ -142,7 +142,7 @@ impl Lab {
     }
 
     /// The namespace of a machine, for `ip netns exec`.
-    pub(super) fn name(&self, space: &str) -> String {
+    pub(crate) fn name(&self, space: &str) -> String {
         format!("{}{space}", self.prefix)
     }
 

@@ -1,0 +1,197 @@
+//! `doctor`: whether this machine and its network suit a run, before a node joins one.
+//!
+//! Each examination ends in a [`Check`]: a verdict, a number, a sentence, a remedy. They are printed as they come, in
+//! the order of the table. Nothing is kept: no key, no folder, no file. All together takes at most 20 s.
+
+mod check;
+mod machine;
+mod paths;
+mod speed;
+
+use std::{
+    io::{self, IsTerminal as _, Write},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use self::check::{Check, Grade};
+use crate::{
+    cli::doctor::DoctorArgs,
+    config::{self, LocalError},
+    figures::number_of,
+    net::{self, NetError, address, exam::Exam},
+    os,
+};
+
+/// Why `doctor` ends with an error.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DoctorError {
+    /// The command line makes no sense; nothing was examined.
+    #[error(transparent)]
+    Usage(#[from] LocalError),
+    /// Something keeps a node on this machine out of a run.
+    #[error("{} bad: {}; the lines above say what to do", are(.0.len()), .0.join(", "))]
+    Bad(Vec<&'static str>),
+    /// The network could not be opened.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// The system refused threads or random bytes.
+    #[error("cannot start")]
+    Start(#[source] io::Error),
+    /// Standard output is closed, or its disk is full.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+fn are(number: usize) -> String {
+    let verb = if number == 1 { "is" } else { "are" };
+    format!("{} {verb}", number_of(number, "check"))
+}
+
+/// Examines everything, and prints a table or one JSON object. The network is examined meanwhile, since UPnP takes ten
+/// seconds to say that there is none; the line is measured last, since training would disturb it.
+pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), DoctorError> {
+    let begun = Instant::now();
+    let bootstrap = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
+    let config = net::Config {
+        key_seed: os::random().map_err(DoctorError::Start)?,
+        listen: listen(&args.listen)?,
+        external: config::addresses("external", &args.external, address::parse_external)?,
+        bootstrap,
+        contacts: Vec::new(),
+        rate: 0,
+        line: None,
+    };
+    let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
+    let runtime = os::runtime().map_err(DoctorError::Start)?;
+    let enough = CancellationToken::new();
+    let looking = if config.bootstrap.is_empty() {
+        None
+    } else {
+        let _inside = runtime.enter();
+        let exam = Exam::start(&config, |file| speed::parse(file).map(|manifest| manifest.id))?;
+        Some(runtime.spawn(exam.look((begun + LOOK).into(), enough.clone())))
+    };
+    let mut report = Report { checks: Vec::new(), as_json: args.json, out };
+    for (name, examine) in machine::examinations(&data_dir) {
+        report.begins(name)?;
+        report.ends(examine())?;
+    }
+    enough.cancel();
+    match looking {
+        None => report.ends(
+            Check::new("network", Grade::NotTried, "no entry point is named")
+                .remedy("name the entry point of a run with --bootstrap"),
+        )?,
+        Some(looking) => {
+            report.begins("network")?;
+            let exam = runtime.block_on(looking).map_err(|e| DoctorError::Start(e.into()))?;
+            way_in(&runtime, exam, &data_dir, &mut report)?;
+        }
+    }
+    // What is still open, such as a search for a router, must not hold the program.
+    runtime.shutdown_background();
+    report.finish(begun)
+}
+
+/// Where the node would listen, as it takes these words.
+fn listen(typed: &[String]) -> Result<Vec<address::Address>, LocalError> {
+    let default = || config::LISTEN_DEFAULT.map(str::to_owned).to_vec();
+    let texts = if typed.is_empty() { default() } else { typed.to_vec() };
+    config::addresses("listen", &texts, address::parse_listen)
+}
+
+/// Reports what the network was found to be, and measures the line.
+fn way_in(
+    runtime: &Runtime,
+    mut exam: Exam,
+    data_dir: &Path,
+    report: &mut Report<'_>,
+) -> io::Result<()> {
+    for check in paths::checks(&exam.findings) {
+        report.ends(check)?;
+    }
+    let runs = speed::runs(&exam.findings.manifests);
+    for check in speed::needs(&runs, &machine::existing(data_dir)) {
+        report.ends(check)?;
+    }
+    report.begins("down and up")?;
+    let measured = runtime.block_on(exam.measure());
+    for check in speed::rates(measured, &runs) {
+        report.ends(check)?;
+    }
+    let _inside = runtime.enter();
+    drop(exam);
+    Ok(())
+}
+
+/// Prints what was found, as it is found.
+struct Report<'a> {
+    checks: Vec<Check>,
+    as_json: bool,
+    out: &'a mut dyn Write,
+}
+
+impl Report<'_> {
+    /// Says on a terminal what is examined now.
+    fn begins(&mut self, name: &str) -> io::Result<()> {
+        if io::stderr().is_terminal() {
+            let mut err = io::stderr();
+            write!(err, "\r\x1b[K{name} …")?;
+            err.flush()?;
+        }
+        Ok(())
+    }
+
+    fn ends(&mut self, check: Check) -> io::Result<()> {
+        if io::stderr().is_terminal() {
+            write!(io::stderr(), "\r\x1b[K")?;
+        }
+        if self.as_json {
+            // Standard output is for the object alone.
+            writeln!(io::stderr(), "{check}")?;
+        } else {
+            writeln!(self.out, "{check}")?;
+            self.out.flush()?;
+        }
+        self.checks.push(check);
+        Ok(())
+    }
+
+    /// Prints the worst verdict, which is an error if it is bad.
+    fn finish(self, begun: Instant) -> Result<(), DoctorError> {
+        let worst = self.checks.iter().map(|check| check.verdict).max().unwrap_or(Grade::Ok);
+        let of = |grade: Grade| self.checks.iter().filter(move |check| check.verdict == grade);
+        let bad: Vec<&str> = of(Grade::Bad).map(|check| check.check).collect();
+        let seconds = begun.elapsed().as_secs_f64();
+        if self.as_json {
+            let object = json!({
+                "format": FORMAT,
+                "version": env!("CARGO_PKG_VERSION"),
+                "verdict": worst,
+                "took_s": seconds,
+                "checks": self.checks,
+            });
+            writeln!(self.out, "{object}")?;
+        } else if bad.is_empty() {
+            let warnings = of(Grade::Warning).count();
+            let note = if warnings == 0 {
+                String::new()
+            } else {
+                format!(", {}", number_of(warnings, "warning"))
+            };
+            writeln!(self.out, "nothing is bad{note}; {seconds:.0} s")?;
+        }
+        self.out.flush()?;
+        if bad.is_empty() { Ok(()) } else { Err(DoctorError::Bad(bad)) }
+    }
+}
+
+/// How long the network is examined at most: UPnP gives up after 10 s, and the measurement takes 7 s.
+const LOOK: Duration = Duration::from_secs(12);
+/// The number of the JSON object's form.
+const FORMAT: u32 = 1;

@@ -1,0 +1,99 @@
+//! What one examination has found: a verdict, a number with its unit, a sentence, and what to do.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How good it is. The order is that of severity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Grade {
+    /// It could not be tried, or there was no need; the sentence says why.
+    NotTried,
+    Ok,
+    /// A node works, but slower or with fewer others than it could.
+    Warning,
+    /// A node does not work with it, or only by luck.
+    Bad,
+}
+
+impl fmt::Display for Grade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::NotTried => "not tried",
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Bad => "bad",
+        })
+    }
+}
+
+/// One examination and its result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Check {
+    /// What was examined; docs/FORMATS.md lists the names.
+    pub(super) check: &'static str,
+    /// The address or peer that it is about, if there may be several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) of: Option<String>,
+    pub(super) verdict: Grade,
+    /// What was measured, in `unit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) value: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unit: Option<&'static str>,
+    /// What was found, as a clause for people.
+    pub(super) found: String,
+    /// The remedy, where one is needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<String>,
+}
+
+impl Check {
+    /// A result without a number, a subject or a remedy.
+    pub(super) fn new(check: &'static str, verdict: Grade, found: impl Into<String>) -> Self {
+        let found = found.into();
+        Self { check, of: None, verdict, value: None, unit: None, found, remedy: None }
+    }
+
+    #[must_use]
+    pub(super) fn about(self, of: impl fmt::Display) -> Self {
+        Self { of: Some(of.to_string()), ..self }
+    }
+
+    #[must_use]
+    pub(super) fn measured(self, value: f64, unit: &'static str) -> Self {
+        Self { value: Some(value), unit: Some(unit), ..self }
+    }
+
+    #[must_use]
+    pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
+    }
+
+    /// The same, with the remedy only where something is wrong.
+    #[must_use]
+    pub(super) fn remedy_if_wrong(self, remedy: impl Into<String>) -> Self {
+        if self.verdict >= Grade::Warning { self.remedy(remedy) } else { self }
+    }
+}
+
+/// The table's row, and below it the remedy.
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<10}{:<11}{}", self.check, self.verdict, self.found)?;
+        match &self.remedy {
+            Some(remedy) => write!(f, "\n{:<21}→ {remedy}", ""),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A verdict about a number of which more is better.
+pub(super) fn at_least(value: f64, good: f64, bearable: f64) -> Grade {
+    match value {
+        value if value >= good => Grade::Ok,
+        value if value >= bearable => Grade::Warning,
+        _ => Grade::Bad,
+    }
+}

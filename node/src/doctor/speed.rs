@@ -1,0 +1,101 @@
+//! What the run needs of this machine and its line, where an entry point hands out the run's manifest.
+
+use std::path::Path;
+
+use intellect_bootstrap::measure::{MeasureError, Rates};
+use intellect_model::Device;
+
+use super::check::{Check, Grade, at_least};
+use crate::{
+    enter::needs::{self, Needs},
+    figures,
+    manifest::Manifest,
+    net::exam::RatesError,
+    os,
+};
+
+/// The manifests among what entry points hand out that verify.
+pub(super) fn runs(files: &[Vec<u8>]) -> Vec<Manifest> {
+    files.iter().filter_map(|file| parse(file)).collect()
+}
+
+/// A signed manifest, if these bytes are one.
+pub(super) fn parse(file: &[u8]) -> Option<Manifest> {
+    Manifest::parse(str::from_utf8(file).ok()?).ok()
+}
+
+/// Whether this machine has the memory and the disk of each run.
+pub(super) fn needs(runs: &[Manifest], folder: &Path) -> Vec<Check> {
+    if runs.is_empty() {
+        let found = "no entry point hands out a manifest without being told which";
+        return vec![Check::new("run", Grade::NotTried, found)];
+    }
+    let device = Device::Auto.resolve().unwrap_or(Device::Cpu);
+    let check = |manifest: &Manifest| {
+        // With less memory a node takes fewer sequences at a time, at the least one.
+        let needs = Needs::of(&manifest.run, &manifest.work, 1, device);
+        let short = |need: u64, free: Option<u64>| free.is_some_and(|free| free < need);
+        let memory = short(needs.memory, os::memory_available_bytes());
+        let disk = short(needs.disk, os::disk_available_bytes(folder));
+        let verdict = if memory || disk { Grade::Bad } else { Grade::Ok };
+        let found = format!(
+            "{} \"{}\" takes {} of memory and {} of disk",
+            manifest.id,
+            manifest.run.name,
+            figures::bytes(needs.memory),
+            figures::bytes(needs.disk)
+        );
+        Check::new("run", verdict, found)
+            .about(manifest.id)
+            .measured(needs.memory as f64, "bytes")
+            .remedy_if_wrong(match (memory, disk) {
+                (true, _) => "it does not fit into the memory here: join from a larger machine",
+                (false, _) => "free some space, or name a folder on another disk with --data-dir",
+            })
+    };
+    runs.iter().map(check).collect()
+}
+
+/// The rates of the line, against what the largest of the runs sends in an epoch.
+pub(super) fn rates(measured: Result<Rates, RatesError>, runs: &[Manifest]) -> Vec<Check> {
+    let update = runs.iter().map(|m| needs::update_bytes(&m.run, &m.work)).max();
+    let rates = match measured {
+        Ok(rates) => rates,
+        Err(error) => {
+            let refused = matches!(error, RatesError::Measure(MeasureError::Refused(_)));
+            let broken = matches!(error, RatesError::Measure(_)) && !refused;
+            let verdict = if broken { Grade::Warning } else { Grade::NotTried };
+            return ["down", "up"].map(|name| Check::new(name, verdict, error.to_string())).into();
+        }
+    };
+    let of = |name: &'static str, rate: f64| {
+        let least = if rate > f64::from(rates.limit) * NEAR { "at least " } else { "" };
+        let rate_text = figures::bytes(rate as u64);
+        let Some(update) = update else {
+            return Check::new(
+                name,
+                at_least(rate, RATE_LEAST, 0.0),
+                format!("{least}{rate_text}/s"),
+            )
+            .measured(rate, "bytes/s");
+        };
+        // A ring of n moves 2 (n − 1) / n of an update through each line: at most two.
+        let seconds = 2.0 * update as f64 / rate.max(1.0);
+        let found = format!(
+            "{least}{rate_text}/s: an epoch moves at most {}, in {seconds:.1} s",
+            figures::bytes(2 * update)
+        );
+        let verdict = if seconds <= SECONDS_GOOD { Grade::Ok } else { Grade::Warning };
+        Check::new(name, verdict, found).measured(rate, "bytes/s").remedy_if_wrong(
+            "use a cable and a faster line: the ring is as slow as its slowest line",
+        )
+    };
+    vec![of("down", rates.down), of("up", rates.up)]
+}
+
+/// From this share of a server's limit on, the line may be faster than what was measured.
+const NEAR: f64 = 0.85;
+/// A guess: what a run of the smallest models needs.
+const RATE_LEAST: f64 = 100e3;
+/// A guess: as long as an epoch of a run over home lines should train at least.
+const SECONDS_GOOD: f64 = 60.0;

@@ -1,0 +1,376 @@
+//! An examination of this machine's way into the network, for `doctor`: which entry points answer by which
+//! transport, what they see of this machine, and who can dial it.
+//!
+//! It runs the behaviours of a node under a key of its own, but joins no run. It decides nothing: `doctor` makes
+//! verdicts of what is in [`Findings`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use intellect_bootstrap::{
+    address::{self, Scope},
+    discovery::{Discovery, DiscoveryEvent, Gateway, Role},
+    manifest,
+    measure::{self, MeasureError, Rates},
+    streams::{self, OpenError},
+    transport::{self, root_cause},
+};
+use intellect_protocol::base::id::RunId;
+use libp2p::{
+    Multiaddr, PeerId, Swarm, TransportError, autonat, dcutr, identify,
+    identity::Keypair,
+    kad::{self, QueryResult},
+    multiaddr::Protocol,
+    swarm::{
+        ConnectionId, DialError, FromSwarm, NetworkBehaviour, NewExternalAddrCandidate, SwarmEvent,
+        dial_opts::{DialOpts, PeerCondition},
+    },
+    upnp,
+};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    interface::{Config, NetError},
+    run::Run,
+    swarm::listen,
+};
+
+/// What was found of the way into the network.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Each address of an entry point, with the result of a dial to it alone.
+    pub(crate) attempts: Vec<Attempt>,
+    /// The addresses of this machine, without the loopback.
+    pub(crate) own: BTreeSet<IpAddr>,
+    /// Addresses at which an entry point has dialled back, or could not.
+    pub(crate) tested: BTreeMap<Multiaddr, Result<(), String>>,
+    /// Where the router forwards a port to this machine.
+    pub(crate) mapped: Option<Multiaddr>,
+    /// Why the router forwards none.
+    pub(crate) gateway: Option<Gateway>,
+    /// The signed manifests that entry points hand out, verified.
+    pub(crate) manifests: Vec<Vec<u8>>,
+    /// Members of the run that were reached through a relay, and whether a hole was punched to each.
+    pub(crate) relayed: BTreeMap<PeerId, Option<Result<(), String>>>,
+}
+
+/// A dial of one address of an entry point.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) address: Multiaddr,
+    /// Whether its owner typed it; otherwise the entry point named it as another of its own.
+    pub(crate) typed: bool,
+    /// `None` while there is no answer.
+    pub(crate) result: Option<Result<Met, String>>,
+    peer: PeerId,
+    connection: ConnectionId,
+    begun: Instant,
+}
+
+/// An entry point that has answered.
+#[derive(Debug)]
+pub(crate) struct Met {
+    /// From the dial to what the entry point says of itself.
+    pub(crate) took: Duration,
+    /// The address from which this machine's connection came.
+    pub(crate) observed: Multiaddr,
+}
+
+/// The examination, and the network that it has opened.
+pub(crate) struct Exam {
+    swarm: Swarm<Patient>,
+    pub(crate) findings: Findings,
+    /// Requests for manifests that are under way.
+    asking: JoinSet<Vec<Vec<u8>>>,
+    asked: BTreeSet<PeerId>,
+    /// The run of a manifest, where it verifies.
+    run_of: fn(&[u8]) -> Option<RunId>,
+}
+
+#[derive(NetworkBehaviour)]
+struct Patient {
+    discovery: Discovery,
+    streams: streams::Behaviour,
+}
+
+/// Why there are no rates of the line.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RatesError {
+    #[error("no entry point is connected")]
+    Nobody,
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+}
+
+impl Exam {
+    /// Opens the network, and dials each entry point. Members are looked for in the runs that `run_of` finds in
+    /// what they hand out.
+    ///
+    /// # Errors
+    /// See [`NetError`].
+    pub(crate) fn start(
+        config: &Config,
+        run_of: fn(&[u8]) -> Option<RunId>,
+    ) -> Result<Self, NetError> {
+        let key = Keypair::ed25519_from_bytes(config.key_seed)?;
+        let (transport, relay) = transport::build(&key, None)?;
+        let role = Role::Node { scope: config.scope() };
+        let patient = Patient {
+            discovery: Discovery::new(&key, relay, role),
+            streams: streams::Behaviour::new(&[]),
+        };
+        let me = key.public().to_peer_id();
+        let mut swarm = Swarm::new(transport, patient, me, transport::swarm_config());
+        listen(&mut swarm, &config.listen)?;
+        let (findings, asking) = (Findings::default(), JoinSet::new());
+        let mut this = Self { swarm, findings, asking, asked: BTreeSet::new(), run_of };
+        for external in &config.external {
+            let candidate = NewExternalAddrCandidate { addr: external };
+            let reach = &mut this.swarm.behaviour_mut().discovery.reach;
+            reach.on_swarm_event(FromSwarm::NewExternalAddrCandidate(candidate));
+        }
+        for entry in &config.bootstrap {
+            this.dial(entry.clone(), true);
+        }
+        Ok(this)
+    }
+
+    /// Looks until `until`, or until `enough` is cancelled and no more is expected.
+    pub(crate) async fn look(mut self, until: Instant, enough: CancellationToken) -> Self {
+        let end = tokio::time::sleep_until(until);
+        tokio::pin!(end);
+        loop {
+            if enough.is_cancelled() && self.is_complete() {
+                return self;
+            }
+            tokio::select! {
+                biased;
+                () = &mut end => return self,
+                Some(done) = self.asking.join_next() => self.on_manifests(done.unwrap_or_default()),
+                event = self.swarm.select_next_some() => self.on_event(event),
+                // The token and the clock are looked at again.
+                () = sleep(TICK) => {}
+            }
+        }
+    }
+
+    /// Measures the line to the first entry point that is connected.
+    ///
+    /// # Errors
+    /// See [`RatesError`].
+    pub(crate) async fn measure(&mut self) -> Result<Rates, RatesError> {
+        let met = self.findings.attempts.iter().find(|a| matches!(a.result, Some(Ok(_))));
+        let (peer, connection) = met.map(|a| (a.peer, a.connection)).ok_or(RatesError::Nobody)?;
+        let streams = &mut self.swarm.behaviour_mut().streams;
+        let opening = streams.open(peer, connection, measure::PROTOCOL);
+        let measured = async {
+            let stream = opening.await.map_err(|_| OpenError::Closed)??;
+            Ok::<Rates, RatesError>(measure::ask(stream, measure::BYTES_MAX).await?)
+        };
+        let measured = timeout(measure::TIMEOUT, measured);
+        tokio::pin!(measured);
+        loop {
+            tokio::select! {
+                rates = &mut measured => {
+                    return rates.unwrap_or_else(|_| Err(MeasureError::Late.into()));
+                }
+                _ = self.swarm.select_next_some() => {}
+            }
+        }
+    }
+
+    /// Whether everything that can be expected has come.
+    fn is_complete(&self) -> bool {
+        let Findings { attempts, tested, gateway, mapped, relayed, .. } = &self.findings;
+        let upnp = !self.swarm.behaviour().discovery.upnp.is_enabled()
+            || gateway.is_some()
+            || mapped.is_some();
+        let met = attempts.iter().any(|a| matches!(a.result, Some(Ok(_))));
+        attempts.iter().all(|attempt| attempt.result.is_some())
+            && (!met || (upnp && tested.values().any(Result::is_ok)))
+            && relayed.values().all(Option::is_some)
+    }
+
+    /// Dials one address, whatever other connections there are.
+    fn dial(&mut self, address: Multiaddr, typed: bool) {
+        let Some(peer) = address::peer(&address) else { return };
+        let options = DialOpts::peer_id(peer)
+            .condition(PeerCondition::Always)
+            .addresses(vec![address.clone()])
+            .build();
+        let (connection, begun) = (options.connection_id(), Instant::now());
+        let result = self.swarm.dial(options).err().map(|error| Err(cause(error)));
+        let attempt = Attempt { address, typed, result, peer, connection, begun };
+        self.findings.attempts.push(attempt);
+    }
+
+    fn on_event(&mut self, event: SwarmEvent<PatientEvent>) {
+        match event {
+            SwarmEvent::NewListenAddr { address, .. } => {
+                if address::scope(&address) > Some(Scope::Loopback) {
+                    self.findings.own.extend(host(&address));
+                }
+            }
+            SwarmEvent::OutgoingConnectionError { connection_id, error, .. } => {
+                if let Some(attempt) = self.attempt(connection_id) {
+                    attempt.result = Some(Err(cause(error)));
+                }
+            }
+            SwarmEvent::ConnectionEstablished { peer_id, endpoint, .. } => {
+                self.swarm.behaviour_mut().discovery.connected(peer_id);
+                if endpoint.is_relayed() {
+                    self.findings.relayed.entry(peer_id).or_default();
+                }
+            }
+            SwarmEvent::ConnectionClosed { peer_id, .. } => {
+                self.swarm.behaviour_mut().discovery.closed(&peer_id);
+            }
+            SwarmEvent::Behaviour(PatientEvent::Discovery(event)) => self.on_discovery(event),
+            _ => {}
+        }
+    }
+
+    fn on_discovery(&mut self, event: DiscoveryEvent) {
+        match event {
+            DiscoveryEvent::Identify(identify::Event::Received {
+                connection_id,
+                peer_id,
+                info,
+            }) => self.on_identified(connection_id, peer_id, info),
+            DiscoveryEvent::Reach(autonat::v2::client::Event { tested_addr, result, .. }) => {
+                let result = result.map_err(|error| error.to_string());
+                if self.findings.tested.len() < TESTED_MAX {
+                    self.findings.tested.insert(tested_addr, result);
+                }
+            }
+            DiscoveryEvent::Upnp(upnp::Event::NewExternalAddr { external_addr, .. }) => {
+                self.findings.mapped = Some(external_addr);
+            }
+            DiscoveryEvent::Upnp(upnp::Event::GatewayNotFound) => {
+                self.findings.gateway = Some(Gateway::Silent);
+            }
+            DiscoveryEvent::Upnp(upnp::Event::NonRoutableGateway) => {
+                self.findings.gateway = Some(Gateway::Nested);
+            }
+            DiscoveryEvent::Punch(dcutr::Event { remote_peer_id, result }) => {
+                let result = result.map(|_| ()).map_err(|error| error.to_string());
+                self.findings.relayed.insert(remote_peer_id, Some(result));
+            }
+            DiscoveryEvent::Kademlia(kad::Event::OutboundQueryProgressed {
+                result:
+                    QueryResult::GetProviders(Ok(kad::GetProvidersOk::FoundProviders {
+                        providers, ..
+                    })),
+                ..
+            }) => {
+                for peer in providers.into_iter().take(MEMBERS_MAX) {
+                    // Kademlia knows its addresses. A dial that fails is one member fewer.
+                    let _ = self.swarm.dial(peer);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_identified(&mut self, connection: ConnectionId, peer: PeerId, info: identify::Info) {
+        let Some(attempt) = self.attempt(connection) else { return };
+        let (took, observed) = (attempt.begun.elapsed(), info.observed_addr.clone());
+        attempt.result.get_or_insert(Ok(Met { took, observed }));
+        let seen = attempt.address.clone();
+        self.swarm.behaviour_mut().discovery.learn(peer, &info, &seen);
+        // The other transport at the same host, unless it was typed too.
+        let tried = |at: &Multiaddr| {
+            let all = &self.findings.attempts;
+            all.iter().any(|a| {
+                a.peer == peer
+                    && host(&a.address) == host(at)
+                    && address::is_tcp(&a.address) == address::is_tcp(at)
+            })
+        };
+        let other = info.listen_addrs.iter().find(|at| host(at) == host(&seen) && !tried(at));
+        if let Some(other) = other.cloned()
+            && self.findings.attempts.len() < ATTEMPTS_MAX
+        {
+            self.dial(address::with_peer(other, peer), false);
+        }
+        if self.asked.insert(peer) {
+            let streams = &mut self.swarm.behaviour_mut().streams;
+            let opening = streams.open(peer, connection, manifest::PROTOCOL);
+            self.asking.spawn(async move {
+                let exchange = async { manifest::ask(opening.await.ok()?.ok()?, None).await.ok() };
+                timeout(ASK_PATIENCE, exchange).await.ok().flatten().unwrap_or_default()
+            });
+        }
+    }
+
+    /// Takes manifests, and looks for members of their runs: a hole may be needed to one of them.
+    fn on_manifests(&mut self, files: Vec<Vec<u8>>) {
+        for file in files {
+            let known = self.findings.manifests.contains(&file);
+            if !known && let Some(run) = (self.run_of)(&file) {
+                let key = Run::sought(run, Instant::now()).key;
+                self.swarm.behaviour_mut().discovery.kademlia.get_providers(key);
+                self.findings.manifests.push(file);
+            }
+        }
+    }
+
+    fn attempt(&mut self, connection: ConnectionId) -> Option<&mut Attempt> {
+        self.findings.attempts.iter_mut().find(|attempt| attempt.connection == connection)
+    }
+}
+
+/// The host of an address, if it is a number.
+pub(crate) fn host(address: &Multiaddr) -> Option<IpAddr> {
+    match address.iter().next()? {
+        Protocol::Ip4(ip) => Some(ip.into()),
+        Protocol::Ip6(ip) => Some(ip.into()),
+        _ => None,
+    }
+}
+
+/// The port of an address, of TCP or of UDP.
+pub(crate) fn port(address: &Multiaddr) -> Option<u16> {
+    address.iter().find_map(|part| match part {
+        Protocol::Tcp(port) | Protocol::Udp(port) => Some(port),
+        _ => None,
+    })
+}
+
+/// Why a dial has failed, as a clause.
+fn cause(error: DialError) -> String {
+    match error {
+        DialError::Transport(failures) => {
+            let causes = failures.into_iter().map(|(_, error)| match error {
+                TransportError::MultiaddrNotSupported(_) => {
+                    "neither a TCP nor a QUIC address".to_owned()
+                }
+                TransportError::Other(error) => root_cause(error).to_string(),
+            });
+            causes.collect::<Vec<_>>().join(", ")
+        }
+        DialError::WrongPeerId { obtained, .. } => {
+            format!("somebody else answers there: {obtained}; is the address an old one?")
+        }
+        other => other.to_string(),
+    }
+}
+
+const TICK: Duration = Duration::from_millis(100);
+const ASK_PATIENCE: Duration = Duration::from_secs(3);
+/// Dials of entry points; people type two or three.
+const ATTEMPTS_MAX: usize = 16;
+/// AutoNAT tests at most ten addresses.
+const TESTED_MAX: usize = 16;
+/// Members that are dialled to see how they are reached.
+const MEMBERS_MAX: usize = 4;

@@ -1,0 +1,119 @@
+//! `doctor`: what it says of a machine without a network, of one on its own network, and of machines
+//! behind each kind of home router.
+//!
+//! The routers need root, `ip`, `nft` and `tc`; without them that story is skipped and says so.
+
+use std::time::Duration;
+
+use e2e::{Done, Story};
+use serde_json::Value;
+
+use crate::home::lab::{ENTRY_V4, Kind, Lab, has_upnp, missing};
+use crate::story;
+
+/// Twice what it promises, for a machine that is busy with other stories.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The object that `doctor --json` prints.
+fn report(done: &Done) -> Value {
+    serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:?}"))
+}
+
+/// The verdict of a check, and what was found.
+fn found<'a>(report: &'a Value, check: &str) -> (&'a str, &'a str) {
+    let all = report["checks"].as_array().unwrap();
+    let one = all.iter().find(|one| one["check"] == check);
+    let one = one.unwrap_or_else(|| panic!("no {check} in {report}"));
+    (one["verdict"].as_str().unwrap(), one["found"].as_str().unwrap())
+}
+
+#[test]
+fn a_machine_without_a_network_gets_a_sentence_for_each_check_and_nothing_is_left() {
+    let story = story();
+    let data = story.text("not/there");
+    let done = story.node_within(&["doctor", "--json", "--data-dir", &data], PATIENCE).unwrap();
+    let report = report(&done.expect_success().unwrap());
+    assert_eq!(report["format"], 1);
+    assert_eq!(found(&report, "network").0, "not-tried");
+    for check in ["memory", "disk", "write", "files", "device", "train"] {
+        assert!(!found(&report, check).1.is_empty());
+    }
+    assert!(!story.path("not").exists());
+}
+
+#[test]
+fn an_entry_point_that_is_not_there_is_bad_and_named() {
+    let story = story();
+    let entry = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let line = ["doctor", "--bootstrap", entry, "--data-dir", &story.text("data")];
+    let done = story.node_within(&line, PATIENCE).unwrap();
+    let done = done.expect_failure(1, &["bad: entry", "the lines above say what to do"]).unwrap();
+    assert!(done.out.contains("/ip4/127.0.0.1/tcp/1 does not answer: "), "{}", done.out);
+    let wrong = story.node(&["doctor", "--bootstrap", "example.org:4001"]).unwrap();
+    wrong.expect_failure(2, &["/ip4/"]).unwrap();
+}
+
+/// What doctor says in the namespace of a machine.
+fn examined(story: &Story, lab: &Lab, machine: &str, entries: &[String]) -> Value {
+    let (space, data) = (lab.name(machine), story.text(machine));
+    let mut line = vec!["doctor", "--json", "--data-dir", &data];
+    for entry in entries {
+        line.extend(["--bootstrap", entry]);
+    }
+    let under = ["ip", "netns", "exec", &space];
+    let process = story.start_command_under(&format!("doctor-{machine}"), &under, &line).unwrap();
+    report(&process.wait(PATIENCE).unwrap())
+}
+
+#[test]
+fn each_kind_of_router_is_named_right() {
+    if let Some(why) = missing() {
+        println!("skipped: no home routers here: {why}");
+        return;
+    }
+    let story = story();
+    let manifest = story.manifest("run.toml", &[]).unwrap();
+    let mut lab = Lab::new().unwrap();
+    let entry = |lab: &Lab, space: &str, ip: &str| {
+        let (name, listen) = (lab.name(space), listen_at(ip));
+        let listen: Vec<&str> = listen.iter().map(String::as_str).collect();
+        let under = ["ip", "netns", "exec", &name];
+        story
+            .start_bootstrap_at(&format!("boot-{space}"), &under, &listen, &[manifest.clone()])
+            .unwrap()
+    };
+    lab.machine("second", 0, Kind::Public, &story.path("")).unwrap();
+    let (_one, first) = entry(&lab, "boot", ENTRY_V4);
+    let (_two, second) = entry(&lab, "second", "5.5.0.20");
+    let entries = [first, second];
+    // Of each: its words about the router, whether others can dial it, and the router's own word.
+    let kinds = [
+        (Kind::Public, "no router between", "ok", None),
+        (Kind::FullCone, "keeps one port for all peers", "ok", None),
+        (Kind::PortRestricted, "keeps one port for all peers", "warning", None),
+        (Kind::Symmetric, "symmetric", "warning", None),
+        (Kind::Double, "keeps one port for all peers", "warning", None),
+        (Kind::Upnp, "router", "ok", Some("ok")),
+    ];
+    for (index, (kind, nat, dialable, router)) in kinds.into_iter().enumerate() {
+        if kind == Kind::Upnp && !has_upnp() {
+            println!("skipped: miniupnpd is not installed");
+            continue;
+        }
+        let machine = format!("h{index}");
+        lab.machine(&machine, 1 + index, kind, &story.path("")).unwrap();
+        let report = examined(&story, &lab, &machine, &entries);
+        println!("{kind:?}: {report}");
+        assert_eq!(found(&report, "entry").0, "ok", "{kind:?}");
+        let said = found(&report, "nat").1;
+        assert!(said.contains(nat), "{kind:?}: {said}");
+        assert_eq!(found(&report, "dialable").0, dialable, "{kind:?}");
+        if let Some(router) = router {
+            assert_eq!(found(&report, "router").0, router, "{kind:?}");
+        }
+    }
+}
+
+fn listen_at(ip: &str) -> [String; 2] {
+    [format!("/ip4/{ip}/tcp/4001"), format!("/ip4/{ip}/udp/4001/quic-v1")]
+}
