@@ -30,14 +30,14 @@ use crate::preset::Preset;
 use access::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use device::DeviceArgs;
+use doctor::DoctorArgs;
 use manifest::ManifestCommand;
 use number::{bytes, file_bytes, from_one, from_zero, peers};
 use page::ShowArgs;
 use receipts::ReceiptsCommand;
-use doctor::DoctorArgs;
 use replay::ReplayArgs;
-use status::StatusArgs;
 use report::ReportArgs;
+use status::StatusArgs;
 
 /// Trains one language model together with everyone else who joins the run.
 ///

@@ -64,8 +64,8 @@ use tools::{
     manifest::OfflineError,
     receipts::ReceiptsError,
     replay::ReplayError,
-    status::StatusError,
     report::ReportError,
+    status::StatusError,
     stored::{self, StoredError},
 };
 
