@@ -29,6 +29,7 @@ fn config(listen: &str) -> Config {
             notices: PathBuf::new(),
         }],
         unlisted: false,
+        measure_rate: 0,
         line: None,
     }
 }

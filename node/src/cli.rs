@@ -11,6 +11,7 @@ pub(crate) mod manifest;
 pub(crate) mod page;
 pub(crate) mod receipts;
 pub(crate) mod doctor;
+mod help;
 pub(crate) mod replay;
 pub(crate) mod status;
 pub(crate) mod report;
@@ -26,11 +27,11 @@ use std::{
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use intellect_model::{config::Family, hf::export::SHARD_BYTES};
 
-use crate::preset::Preset;
 use access::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use device::DeviceArgs;
 use doctor::DoctorArgs;
+use help::{EXPERTS, FILES, JOINING, OUTPUT, THIS_MACHINE, preset_help};
 use manifest::ManifestCommand;
 use number::{bytes, file_bytes, from_one, from_zero, peers};
 use page::ShowArgs;
@@ -439,17 +440,6 @@ pub(crate) enum BenchCommand {
 pub(crate) const NODE: &str = "intellect-node";
 /// The second name of the same program, by which it is an entry point.
 pub(crate) const BOOTSTRAP: &str = "intellect-bootstrap";
-
-fn preset_help() -> String {
-    format!("Settings to begin with: {}", Preset::names())
-}
-
-/// The headings of `--help` for the options of a node.
-const JOINING: &str = "Joining a run";
-const THIS_MACHINE: &str = "This machine";
-const FILES: &str = "Files";
-const OUTPUT: &str = "Output";
-const EXPERTS: &str = "For experts";
 
 #[cfg(test)]
 mod tests {

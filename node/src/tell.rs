@@ -5,6 +5,7 @@ mod asleep;
 mod connections;
 mod disk;
 pub(crate) mod ending;
+mod epochs;
 pub(crate) mod events;
 mod forks;
 mod later;
@@ -26,7 +27,7 @@ use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::machine::event::{Committed, Event};
 use intellect_protocol::machine::table::{PeerRecord, PeerTable};
 use intellect_protocol::manifest::Run;
-use intellect_protocol::message::{Head, Receipt};
+use intellect_protocol::message::Head;
 use intellect_protocol::peer;
 use intellect_view::lines;
 use intellect_view::picture::Source;
@@ -38,6 +39,7 @@ use crate::name::PeerName;
 use crate::store::{self, Start};
 use crate::worker::Snapshot;
 use arrivals::Here;
+use epochs::{contributors, our_part, regrouped};
 use events::Sink;
 use forks::Forks;
 use later::Later;
@@ -52,19 +54,6 @@ pub(crate) use times::Seat;
 /// Printed once, on standard error.
 const UNREAD: &str = "warning: standard output is closed; the node goes on without it (Ctrl-C, or \
     `kill`, makes it leave)";
-
-/// The members of the roster that formed a receipt, then the peers of which only kept chunks count; each with the
-/// weight that counts.
-fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
-    let mut rest = receipt.contributors();
-    let members = receipt.members.iter().map(|member| {
-        let weight = rest.remove(&(member.peer, member.incarnation)).unwrap_or(0);
-        (member.peer, weight)
-    });
-    let mut all: Vec<_> = members.collect();
-    all.extend(rest.into_iter().map(|((peer, _), weight)| (peer, weight)));
-    all
-}
 
 /// What a node trains with. Another device or micro batch computes the same steps with other bits.
 #[derive(Clone, Debug, Default)]
@@ -404,31 +393,8 @@ impl Console {
     }
 }
 
-/// What an epoch is for this node: its loss, or that the epoch is without it. Work that was `left_out` goes into the next
-/// one.
-fn our_part(loss: Option<f64>, left_out: bool) -> String {
-    match (loss, left_out) {
-        (Some(loss), _) => format!("loss {loss:.3}"),
-        (None, true) => "without us, nothing is lost".to_owned(),
-        (None, false) => "without us".to_owned(),
-    }
-}
-
 fn names(peers: Vec<PeerId>) -> Vec<PeerName> {
     peers.into_iter().map(Into::into).collect()
-}
-
-/// The sentence about a Regroup: how many members it has, and how many voters left or are silent.
-fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
-    let members = number_of(members, "peer");
-    let gone = |number: usize, how| (number > 0).then(|| format!("{number} that {how}"));
-    let silent = gone(silent, if silent == 1 { "is silent" } else { "are silent" });
-    let gone: Vec<String> = gone(left, "left").into_iter().chain(silent).collect();
-    match gone.as_slice() {
-        [] if epoch == 1 => format!("founded: the run begins with {members}"),
-        [] => format!("regrouped: {members} together"),
-        gone => format!("regrouped: {members} without {}", gone.join(" and ")),
-    }
 }
 
 impl Console {

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{path, preset_help};
+use super::help::preset_help;
+use super::path;
 use crate::preset::Preset;
 
 #[derive(Clone, Debug, Subcommand)]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
-use super::OUTPUT;
+use super::help::OUTPUT;
 
 /// Where a page for browsers is shown, if anywhere.
 #[derive(Clone, Debug, Default, PartialEq, Args)]

@@ -10,7 +10,7 @@ use intellect_bootstrap::{
 use super::check::{Check, Grade};
 use crate::{
     figures::number_of,
-    net::exam::{Attempt, Findings, Met, host, port},
+    net::exam::{Attempt, Examined, Met, host, port},
 };
 
 /// What the router does with connections that leave by it. Only connections with two entry points of different
@@ -28,7 +28,7 @@ enum Router {
 }
 
 /// All verdicts, in the order of the table.
-pub(super) fn checks(findings: &Findings) -> Vec<Check> {
+pub(super) fn checks(findings: &Examined) -> Vec<Check> {
     let mut all: Vec<Check> = findings.attempts.iter().map(|a| entry(a, findings)).collect();
     if met(findings).next().is_none() {
         let found = "no entry point has answered";
@@ -46,14 +46,14 @@ pub(super) fn checks(findings: &Findings) -> Vec<Check> {
 }
 
 /// The entry points that have answered.
-fn met(findings: &Findings) -> impl Iterator<Item = (&Attempt, &Met)> {
+fn met(findings: &Examined) -> impl Iterator<Item = (&Attempt, &Met)> {
     findings.attempts.iter().filter_map(|attempt| match &attempt.result {
         Some(Ok(met)) => Some((attempt, met)),
         Some(Err(_)) | None => None,
     })
 }
 
-fn entry(attempt: &Attempt, findings: &Findings) -> Check {
+fn entry(attempt: &Attempt, findings: &Examined) -> Check {
     let of = short(attempt);
     match &attempt.result {
         Some(Ok(met)) => {
@@ -96,7 +96,7 @@ fn short(attempt: &Attempt) -> String {
 }
 
 /// What several entry points see of this machine over IPv4 by one transport.
-fn kind(findings: &Findings) -> Router {
+fn kind(findings: &Examined) -> Router {
     let of = |tcp: bool| {
         let all = met(findings).filter(|(attempt, met)| {
             address::is_tcp(&attempt.address) == tcp
@@ -121,7 +121,7 @@ fn kind(findings: &Findings) -> Router {
     router
 }
 
-fn nat(findings: &Findings) -> Check {
+fn nat(findings: &Examined) -> Check {
     let seen = met(findings).find_map(|(_, met)| host(&met.observed).filter(IpAddr::is_ipv4));
     let Some(seen) = seen else {
         return Check::new("nat", Grade::NotTried, "no entry point was reached over IPv4");
@@ -162,15 +162,15 @@ fn nat(findings: &Findings) -> Check {
 }
 
 /// Whether all entry points that answered are on this machine or network.
-fn near(findings: &Findings) -> bool {
+fn near(findings: &Examined) -> bool {
     met(findings).all(|(attempt, _)| address::scope(&attempt.address) < Some(Scope::Public))
 }
 
-fn is_open(findings: &Findings) -> bool {
+fn is_open(findings: &Examined) -> bool {
     findings.mapped.is_some() || findings.tested.values().any(Result::is_ok)
 }
 
-fn dialable(findings: &Findings) -> Check {
+fn dialable(findings: &Examined) -> Check {
     if near(findings) {
         let found =
             "all entry points are on this machine or network, whose peers can reach one another";
@@ -205,7 +205,7 @@ fn dialable(findings: &Findings) -> Check {
     Check::new("dialable", Grade::Warning, found).measured(0.0, "addresses").remedy(FORWARD)
 }
 
-fn router(findings: &Findings) -> Check {
+fn router(findings: &Examined) -> Check {
     match (&findings.mapped, findings.gateway) {
         (Some(at), _) => Check::new(
             "router",
@@ -228,7 +228,7 @@ fn router(findings: &Findings) -> Check {
 }
 
 /// Whether a provider shares one address among its customers (RFC 6598).
-fn carrier(findings: &Findings) -> Check {
+fn carrier(findings: &Examined) -> Check {
     let shared = |ip: &&IpAddr| match ip {
         IpAddr::V4(ip) => ip.octets()[0] == 100 && (64..128).contains(&ip.octets()[1]),
         IpAddr::V6(_) => false,
@@ -247,7 +247,7 @@ fn carrier(findings: &Findings) -> Check {
     }
 }
 
-fn ipv6(findings: &Findings) -> Check {
+fn ipv6(findings: &Examined) -> Check {
     let global = |ip: &&IpAddr| ip.is_ipv6() && address::scope_of(**ip) == Scope::Public;
     let Some(own) = findings.own.iter().find(global) else {
         return Check::new(
@@ -267,7 +267,7 @@ fn ipv6(findings: &Findings) -> Check {
     Check::new("ipv6", Grade::NotTried, format!("{own} is here, but no entry point has IPv6"))
 }
 
-fn punch(findings: &Findings) -> Check {
+fn punch(findings: &Examined) -> Check {
     let all = findings.relayed.len();
     if all == 0 {
         return Check::new(

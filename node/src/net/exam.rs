@@ -2,7 +2,7 @@
 //! transport, what they see of this machine, and who can dial it.
 //!
 //! It runs the behaviours of a node under a key of its own, but joins no run. It decides nothing: `doctor` makes
-//! verdicts of what is in [`Findings`].
+//! verdicts of what is in [`Examined`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,7 +45,7 @@ use super::{
 
 /// What was found of the way into the network.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
+pub(crate) struct Examined {
     /// Each address of an entry point, with the result of a dial to it alone.
     pub(crate) attempts: Vec<Attempt>,
     /// The addresses of this machine, without the loopback.
@@ -87,7 +87,7 @@ pub(crate) struct Met {
 /// The examination, and the network that it has opened.
 pub(crate) struct Exam {
     swarm: Swarm<Patient>,
-    pub(crate) findings: Findings,
+    pub(crate) findings: Examined,
     /// Requests for manifests that are under way.
     asking: JoinSet<Vec<Vec<u8>>>,
     asked: BTreeSet<PeerId>,
@@ -132,7 +132,7 @@ impl Exam {
         let me = key.public().to_peer_id();
         let mut swarm = Swarm::new(transport, patient, me, transport::swarm_config());
         listen(&mut swarm, &config.listen)?;
-        let (findings, asking) = (Findings::default(), JoinSet::new());
+        let (findings, asking) = (Examined::default(), JoinSet::new());
         let mut this = Self { swarm, findings, asking, asked: BTreeSet::new(), run_of };
         for external in &config.external {
             let candidate = NewExternalAddrCandidate { addr: external };
@@ -191,7 +191,7 @@ impl Exam {
 
     /// Whether everything that can be expected has come.
     fn is_complete(&self) -> bool {
-        let Findings { attempts, tested, gateway, mapped, relayed, .. } = &self.findings;
+        let Examined { attempts, tested, gateway, mapped, relayed, .. } = &self.findings;
         let upnp = !self.swarm.behaviour().discovery.upnp.is_enabled()
             || gateway.is_some()
             || mapped.is_some();
@@ -216,10 +216,10 @@ impl Exam {
 
     fn on_event(&mut self, event: SwarmEvent<PatientEvent>) {
         match event {
-            SwarmEvent::NewListenAddr { address, .. } => {
-                if address::scope(&address) > Some(Scope::Loopback) {
-                    self.findings.own.extend(host(&address));
-                }
+            SwarmEvent::NewListenAddr { address, .. }
+                if address::scope(&address) > Some(Scope::Loopback) =>
+            {
+                self.findings.own.extend(host(&address));
             }
             SwarmEvent::OutgoingConnectionError { connection_id, error, .. } => {
                 if let Some(attempt) = self.attempt(connection_id) {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
-use crate::record::{Commit, Event, Member, Record, Ring, Text};
+use crate::record::{Commit, Event, List, Member, Record, Ring, Text};
 use agreement::Agreement;
 use gauge::{Gauge, Training};
 use notice::notice;
@@ -331,15 +331,7 @@ impl Picture {
                 self.training = None;
                 self.phase(Phase::Ready, t_ms);
             }
-            Event::Roster { attempt, members } => {
-                self.open.epoch = epoch.unwrap_or(self.open.epoch);
-                let first = self.open.marks.roster_ms.map_or(t_ms, |(first, _)| first);
-                self.open.marks.roster_ms = Some((first, t_ms));
-                self.open.attempt = *attempt;
-                self.open.roster.clone_from(&members.0);
-                self.waiting = None;
-                self.phase(Phase::Ring, t_ms);
-            }
+            Event::Roster { attempt, members } => self.roster(record, *attempt, members),
             Event::Regroup { .. } => {
                 self.waiting = None;
                 self.counts.regroups += 1;
@@ -353,6 +345,17 @@ impl Picture {
             Event::Leaving {} | Event::Stopped { .. } => self.phase(Phase::Stopped, t_ms),
             _ => self.count(&record.event, t_ms),
         }
+    }
+
+    /// A roster is accepted: its ring is next.
+    fn roster(&mut self, record: &Record, attempt: u64, members: &List<Text>) {
+        self.open.epoch = record.epoch.unwrap_or(self.open.epoch);
+        let first = self.open.marks.roster_ms.map_or(record.t_ms, |(first, _)| first);
+        self.open.marks.roster_ms = Some((first, record.t_ms));
+        self.open.attempt = attempt;
+        self.open.roster.clone_from(&members.0);
+        self.waiting = None;
+        self.phase(Phase::Ring, record.t_ms);
     }
 
     /// Counts what went wrong. Other events leave nothing in the picture but their notice.

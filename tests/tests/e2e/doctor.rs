@@ -79,7 +79,12 @@ fn each_kind_of_router_is_named_right() {
         let listen: Vec<&str> = listen.iter().map(String::as_str).collect();
         let under = ["ip", "netns", "exec", &name];
         story
-            .start_bootstrap_at(&format!("boot-{space}"), &under, &listen, &[manifest.clone()])
+            .start_bootstrap_at(
+                &format!("boot-{space}"),
+                &under,
+                &listen,
+                std::slice::from_ref(&manifest),
+            )
             .unwrap()
     };
     lab.machine("second", 0, Kind::Public, &story.path("")).unwrap();

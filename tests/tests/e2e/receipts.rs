@@ -47,8 +47,8 @@ fn receipts_of_a_run_are_proven_without_its_folders() {
     let chain = receipts("chain", "run/peer-1/data", "", "chain");
     let foreign = receipts("chain", "other/peer-0/data", "", "foreign");
     let events = fs::read_to_string(story.path("run/peer-0/events.jsonl")).unwrap();
-    let committed = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let committed = committed.filter(|event| event["event"] == "committed").last().unwrap();
+    let mut committed = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let committed = committed.rfind(|event| event["event"] == "committed").unwrap();
     fs::remove_dir_all(story.path("run")).unwrap();
     let sum: u64 = files
         .iter()

@@ -10,13 +10,13 @@ use super::read::{Count, File, rust};
 
 /// To set it, write the column `code` here that `cargo tidy` prints.
 pub(super) const CODE_LINES: [(&str, usize); 8] = [
-    ("protocol", 14_630),
-    ("protocol/sim", 5_960),
+    ("protocol", 14_640),
+    ("protocol/sim", 5_980),
     ("protocol/table", 488),
-    ("model", 13_420),
-    ("bootstrap", 2_072),
-    ("node", 21_810), // `replay` (0023), `doctor`
-    ("node/view", 2_480),
+    ("model", 13_430),
+    ("bootstrap", 2_110),
+    ("node", 24_480), // `replay` (0023), `doctor`
+    ("node/view", 2_720),
     ("tests", 1_059),
 ];
 /// Types whose inherent methods stand in more than `FILES_MAX` files, and in how many.

@@ -1,0 +1,42 @@
+//! What is said of an epoch and of its peers.
+
+use intellect_protocol::base::id::PeerId;
+use intellect_protocol::message::Receipt;
+
+use crate::figures::number_of;
+
+/// The members of the roster that formed a receipt, then the peers of which only kept chunks count; each with the
+/// weight that counts.
+pub(super) fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
+    let mut rest = receipt.contributors();
+    let members = receipt.members.iter().map(|member| {
+        let weight = rest.remove(&(member.peer, member.incarnation)).unwrap_or(0);
+        (member.peer, weight)
+    });
+    let mut all: Vec<_> = members.collect();
+    all.extend(rest.into_iter().map(|((peer, _), weight)| (peer, weight)));
+    all
+}
+
+/// What an epoch is for this node: its loss, or that the epoch is without it. Work that was `left_out` goes into the next
+/// one.
+pub(super) fn our_part(loss: Option<f64>, left_out: bool) -> String {
+    match (loss, left_out) {
+        (Some(loss), _) => format!("loss {loss:.3}"),
+        (None, true) => "without us, nothing is lost".to_owned(),
+        (None, false) => "without us".to_owned(),
+    }
+}
+
+/// The sentence about a Regroup: how many members it has, and how many voters left or are silent.
+pub(super) fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
+    let members = number_of(members, "peer");
+    let gone = |number: usize, how| (number > 0).then(|| format!("{number} that {how}"));
+    let silent = gone(silent, if silent == 1 { "is silent" } else { "are silent" });
+    let gone: Vec<String> = gone(left, "left").into_iter().chain(silent).collect();
+    match gone.as_slice() {
+        [] if epoch == 1 => format!("founded: the run begins with {members}"),
+        [] => format!("regrouped: {members} together"),
+        gone => format!("regrouped: {members} without {}", gone.join(" and ")),
+    }
+}
