@@ -199,8 +199,8 @@ fn dialable(findings: &Examined) -> Check {
         .remedy("try again, or watch what the node says: it goes on testing");
     }
     let found = format!(
-        "nobody can dial this machine: {} tested; others meet it where a hole is punched",
-        number_of(tests, "address").replace("addresss", "addresses")
+        "nobody can dial this machine: {tests} {} tested; others meet it where a hole is punched",
+        if tests == 1 { "address" } else { "addresses" }
     );
     Check::new("dialable", Grade::Warning, found).measured(0.0, "addresses").remedy(FORWARD)
 }

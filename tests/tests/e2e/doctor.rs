@@ -107,7 +107,13 @@ fn each_kind_of_router_is_named_right() {
         }
         let machine = format!("h{index}");
         lab.machine(&machine, 1 + index, kind, &story.path("")).unwrap();
-        let report = examined(&story, &lab, &machine, &entries);
+        let mut report = examined(&story, &lab, &machine, &entries);
+        // On a loaded machine a router's word may come after the 20 s of the command: it is asked again, as it advises.
+        for _ in 0..2 {
+            if found(&report, "dialable").0 != dialable {
+                report = examined(&story, &lab, &machine, &entries);
+            }
+        }
         println!("{kind:?}: {report}");
         assert_eq!(found(&report, "entry").0, "ok", "{kind:?}");
         let said = found(&report, "nat").1;

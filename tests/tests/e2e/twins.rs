@@ -12,9 +12,11 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let (from, to) = (entry.path(), to.join(entry.file_name()));
-        if from.is_dir() {
+        // The socket of `status` is no file that can be copied.
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
             copy(&from, &to);
-        } else {
+        } else if kind.is_file() {
             fs::copy(from, to).unwrap();
         }
     }

@@ -35,7 +35,8 @@ pub(super) struct Disputes(BTreeMap<Digest, StoppedRing>);
 #[derive(Clone, Debug)]
 pub(super) struct StoppedRing {
     members: Vec<PeerId>,
-    reports: BTreeMap<PeerId, Halt>,
+    /// Each report with the number of those that were heard before it.
+    reports: BTreeMap<PeerId, (usize, Halt)>,
 }
 
 /// How a member's ring stopped.
@@ -54,7 +55,9 @@ impl Disputes {
             return;
         }
         let new = || StoppedRing { members: members.to_vec(), reports: BTreeMap::new() };
-        self.0.entry(ring).or_insert_with(new).reports.entry(from).or_insert(halt);
+        let reports = &mut self.0.entry(ring).or_insert_with(new).reports;
+        let earlier = reports.len();
+        reports.entry(from).or_insert((earlier, halt));
     }
 
     /// All rings that stopped, each with the digest of its roster.
@@ -71,18 +74,18 @@ impl Disputes {
 impl StoppedRing {
     /// The pairs that are in dispute: those whose connection failed, else that with the largest gap.
     pub(super) fn pairs(&self) -> BTreeSet<Pair> {
-        let failed = self.reports.iter().filter_map(|(from, halt)| Some((*from, halt.lost?)));
-        let failed: BTreeSet<Pair> = failed
-            .filter(|(from, lost)| self.has_failed(from, lost))
-            .map(|(from, lost)| pair(from, lost))
-            .collect();
+        let failed = self.reports.iter().filter_map(|(from, report)| self.failed(from, report));
+        let failed: BTreeSet<Pair> = failed.collect();
         if failed.is_empty() { self.widest().into_iter().collect() } else { failed }
     }
 
-    /// Whether a failed connection says something of its two ends. A member that has stopped closes
-    /// its connections, so it must say the same, or nothing.
-    fn has_failed(&self, from: &PeerId, lost: &PeerId) -> bool {
-        self.reports.get(lost).is_none_or(|halt| halt.lost == Some(*from))
+    /// The two ends of a connection that failed, by this report. A member that stops closes its
+    /// connections, which says nothing of them; but a member that is accused stops only then.
+    fn failed(&self, from: &PeerId, (earlier, halt): &(usize, Halt)) -> Option<Pair> {
+        let lost = halt.lost?;
+        let counts =
+            |(before, other): &(usize, Halt)| before > earlier || other.lost == Some(*from);
+        self.reports.get(&lost).is_none_or(counts).then(|| pair(*from, lost))
     }
 
     /// The link with the largest gap; of equal ones the first in ring order.
@@ -118,7 +121,7 @@ mod tests {
     /// A ring whose members received so many hops before all of it stood still.
     fn stopped(hops: &[u32]) -> StoppedRing {
         let members: Vec<PeerId> = (0..).take(hops.len()).map(peer).collect();
-        let halts = hops.iter().map(|hops| Halt { lost: None, hops: *hops });
+        let halts = hops.iter().map(|hops| Halt { lost: None, hops: *hops }).enumerate();
         StoppedRing { reports: members.iter().copied().zip(halts).collect(), members }
     }
 
@@ -184,12 +187,16 @@ mod tests {
 
     #[test]
     fn r35_a_failed_connection_counts_unless_its_end_had_stopped() {
+        let accused = BTreeSet::from([(peer(1), peer(2))]);
+        let halt = |lost: Option<u8>| Halt { lost: lost.map(peer), hops: 0 };
         let mut ring = stopped(&[0; 4]);
-        ring.reports.insert(peer(1), Halt { lost: Some(peer(2)), hops: 0 });
+        ring.reports.insert(peer(1), (9, halt(Some(2))));
         assert_eq!(ring.pairs(), BTreeSet::new(), "2 had stopped, and closed it");
-        ring.reports.insert(peer(2), Halt { lost: Some(peer(1)), hops: 0 });
-        assert_eq!(ring.pairs(), BTreeSet::from([(peer(1), peer(2))]), "both say so");
+        ring.reports.insert(peer(2), (10, halt(None)));
+        assert_eq!(ring.pairs(), accused, "2 stopped when it was accused");
+        ring.reports.insert(peer(2), (8, halt(Some(1))));
+        assert_eq!(ring.pairs(), accused, "both say so");
         ring.reports.remove(&peer(2));
-        assert_eq!(ring.pairs(), BTreeSet::from([(peer(1), peer(2))]), "2 says nothing");
+        assert_eq!(ring.pairs(), accused, "2 says nothing");
     }
 }
