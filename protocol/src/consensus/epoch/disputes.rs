@@ -92,8 +92,7 @@ impl StoppedRing {
     fn widest(&self) -> Option<Pair> {
         let count = self.members.len();
         let all_hops = u32::try_from(2 * count.saturating_sub(1)).unwrap_or(u32::MAX);
-        let hops =
-            |at: usize| self.reports.get(self.members.get(at % count)?).map(|halt| halt.hops);
+        let hops = |at: usize| Some(self.reports.get(self.members.get(at % count)?)?.1.hops);
         let gap = |at: &usize| {
             let (sent, arrived) = (hops(*at)?.saturating_add(1).min(all_hops), hops(at + 1)?);
             Some(sent.saturating_sub(arrived)).filter(|gap| *gap >= GAP_MIN)
