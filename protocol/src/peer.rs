@@ -81,9 +81,9 @@ fn open(epoch: &epoch::State) -> sync::Open<'_> {
 }
 
 /// The part of a heartbeat that others act on: head, series, the Regroup that we have joined, our
-/// goodbye; whether we are behind; the weight that is ready; the newest notice that we know and the
+/// goodbye; whether we are behind, and the attempt that we wait for; the weight that is ready; the newest notice that we know and the
 /// attestation that our head lies on; and our direct connections.
-type News = ((Head, Series, Option<Digest>, bool), bool, u64, (u64, u64), (bool, Vec<u8>));
+type News = ((Head, Series, Option<Digest>, bool), (bool, u64), u64, (u64, u64), (bool, Vec<u8>));
 
 /// The shortest interval between two heartbeats that bring news.
 const BEAT_GAP: Duration = Duration::from_millis(50);
@@ -439,7 +439,9 @@ impl State {
         let (direct, unlinked) = (self.epoch.is_direct(step), self.epoch.unlinked(step));
         let (joined, closed) = (self.epoch.joined(), self.epoch.said_goodbye());
         let (standing, links) = ((head, series, joined, closed), (direct, unlinked.clone()));
-        let news = (standing, phase == Phase::Behind, ready, (notice, attested), links);
+        let waits_for = if phase == Phase::Recover { attempt } else { 0 };
+        let at = (phase == Phase::Behind, waits_for);
+        let news = (standing, at, ready, (notice, attested), links);
         if self.last_beat.as_ref() != Some(&news) {
             let last = self.beat_at - self.view.table().heartbeat;
             self.beat_at = self.beat_at.min((last + BEAT_GAP).max(now));

@@ -242,9 +242,9 @@ fn bounded(beat: &Heartbeat) -> Cow<'_, Heartbeat> {
 
 /// The parts of a heartbeat that a decision may depend on.
 fn relevant(beat: &Heartbeat) -> impl PartialEq + use<> {
-    let Heartbeat { log, incarnation, head, series, joined, closed, phase, ready, .. } = *beat;
+    let Heartbeat { log, incarnation, head, series, joined, closed, phase, attempt, .. } = *beat;
     let shows = beat.ticket.is_some();
-    let says = (head, series, joined, closed, phase == Phase::Behind, ready, shows);
+    let says = (head, series, joined, closed, phase == Phase::Behind, attempt, beat.ready, shows);
     (log, incarnation, says, (beat.direct, beat.unlinked.clone()), beat.notice, beat.attested)
 }
 

@@ -75,7 +75,7 @@ const fn deed(name: &'static str, deed: Deed) -> Behaviour {
 }
 
 /// Every behaviour. A seed draws from them by index.
-pub(crate) static ALL: [Behaviour; 29] = [
+pub(crate) static ALL: [Behaviour; 30] = [
     words("refuses rosters", rosters::refuse),
     words("proposes at once for itself", rosters::grab),
     words("tells two weights", rosters::weigh_twice),
@@ -86,6 +86,7 @@ pub(crate) static ALL: [Behaviour; 29] = [
     words("asks all the time", attempts::ask_always),
     words("asks for far attempts", attempts::ask_far),
     words("refuses questions with far promises", attempts::promise_far),
+    words("comes to far attempts", attempts::come_far),
     words("never votes", votes::never),
     words("is mute", votes::mute),
     words("says it has not voted", votes::forget),

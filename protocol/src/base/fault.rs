@@ -60,6 +60,8 @@ pub enum RosterFault {
     NoMember,
     #[error("the attempt is out of range")]
     Attempt,
+    #[error("the attempt belongs to another voter")]
+    NotItsAttempt,
     #[error("names a peer without a vote among the voters heard")]
     HeardNoVoter,
     #[error("names more voters heard than there are")]

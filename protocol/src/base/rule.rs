@@ -21,7 +21,6 @@ pub enum Rule {
     R44,
     G1,
     G2,
-    G3,
     G4,
     G5,
     G6,

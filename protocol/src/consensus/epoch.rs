@@ -38,6 +38,7 @@ mod attendance;
 mod timing;
 mod patience;
 mod timers;
+mod turns;
 mod roster;
 mod founders;
 mod salvage;
@@ -248,7 +249,8 @@ impl State {
                 || self.decide(step)
                 || self.conclude(step)
                 || self.time_out(step)
-                || self.end_wait(step)
+                || self.follow_others(step)
+                || self.answer_query(step)
                 || self.finish_asking(step)
                 || self.ask(step)
                 || self.propose_first(step)

@@ -10,8 +10,8 @@ use super::read::{Count, File, rust};
 
 /// To set it, write the column `code` here that `cargo tidy` prints.
 pub(super) const CODE_LINES: [(&str, usize); 8] = [
-    ("protocol", 14_640),
-    ("protocol/sim", 5_980),
+    ("protocol", 14_663),
+    ("protocol/sim", 5_982),
     ("protocol/table", 488),
     ("model", 13_430),
     ("bootstrap", 2_110),

@@ -2,11 +2,13 @@
 
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::wire;
-use intellect_protocol::message::{Accept, Head, Message, Query, Refusal, Refuse, Series};
+use intellect_protocol::message::{
+    Accept, Head, Heartbeat, Message, Query, Refusal, Refuse, Series,
+};
 
 use super::{Attempt, Cue, Voice};
 
-/// How far above a majority's attempts an attempt may be to be read at all (G2).
+/// By how much others follow at once to a higher attempt (R38).
 const FAR: Attempt = 1 << 10;
 
 /// Opens this attempt, as a proposer would.
@@ -33,7 +35,7 @@ fn noted(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Accepts each roster that names it, and queries for the next attempt 6 ms later (G3).
+/// Accepts each roster that names it, and queries for the next attempt 6 ms later (G2).
 pub(super) fn ask_after(voice: &mut Voice<'_>, cue: Cue<'_>) {
     if let Cue::Hears(Message::Roster(roster)) = cue
         && roster.member(&voice.me()).is_some()
@@ -77,5 +79,16 @@ pub(super) fn promise_far(voice: &mut Voice<'_>, cue: Cue<'_>) {
             voice.gossip(Message::Refuse(Refuse { series, what, promised, head, reason }));
         }
         _ => {}
+    }
+}
+
+/// Names an attempt in its heartbeats that no peer has come to (R38).
+pub(super) fn come_far(voice: &mut Voice<'_>, cue: Cue<'_>) {
+    if let Cue::Says(Message::Heartbeat(beat)) = cue
+        && beat.attempt < FAR
+    {
+        voice.swallow();
+        let attempt = beat.attempt + FAR;
+        voice.gossip(Message::Heartbeat(Heartbeat { attempt, ..beat.clone() }));
     }
 }

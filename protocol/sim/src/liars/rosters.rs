@@ -37,7 +37,7 @@ pub(super) fn accept(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Proposes, and accepts what others propose, but not its own roster (G3).
+/// Proposes, and accepts what others propose, but not its own roster (R38).
 pub(super) fn disown(voice: &mut Voice<'_>, cue: Cue<'_>) {
     match cue {
         Cue::Says(Message::Roster(roster)) => {

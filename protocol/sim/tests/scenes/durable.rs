@@ -106,7 +106,7 @@ fn voter_restarts(damage: Damage, without: Option<Rule>) -> Result<bool, Violati
     let (mut world, all) = founded(3, 0, without)?;
     let [a, b, c] = all[..] else { unreachable!() };
     world.train_in(c, END_MS);
-    world.flush_in(b, 500);
+    world.flush_in(b, 200);
     let votes = Votes::default();
     let noted = votes.clone();
     world.direct(move |from, to, message| match message {

@@ -21,6 +21,7 @@ use intellect_protocol::message::wire;
 use intellect_protocol::message::{
     Heard, Heartbeat, Member, Phase, Query, Refusal, Refuse, Roster, Series, Status, Voter,
 };
+use intellect_protocol::ring::{Order, order};
 use intellect_protocol_sim::network::Fate;
 use intellect_protocol_sim::world::scene::stranger;
 
@@ -224,6 +225,16 @@ fn members(
     let mut all: Vec<_> = voters.iter().map(member).collect();
     all.sort_by_key(|(other, _)| *other);
     all.into_iter().map(|(_, member)| member).take(count(voters.len())).collect()
+}
+
+/// R38: the first attempt from `least` on that belongs to this voter of `host`'s open epoch.
+fn its_attempt(world: &World, host: usize, voter: PeerId, least: Attempt) -> Attempt {
+    let parent = world.series(host).unwrap().parent;
+    let voters = commit(world, host, world.epoch(host)).receipt.voters();
+    let mut turns: Vec<PeerId> = voters.iter().map(|voter| voter.peer).collect();
+    turns.sort_by_key(|peer| order(Order::Turn, &world.run, &parent, 0, peer));
+    let owns = |attempt: &Attempt| turns[*attempt as usize % turns.len()] == voter;
+    (least..).find(owns).unwrap()
 }
 
 /// A free roster of `proposer` that claims to have heard every voter.

@@ -1,4 +1,4 @@
-//! What a voter promises, accepts and answers, bound by its log of votes (R1–R4, G2, G3, G9, G14).
+//! What a voter promises, accepts and answers, bound by its log of votes (R1–R4, G2, G9, G14).
 
 use std::sync::Arc;
 
@@ -15,14 +15,11 @@ use crate::message::{
     Ground, Heard, MEMBERS_MAX, Message, Opened, Prepared, Query, Ranked, Refusal, Report, Roster,
     Status, Voter,
 };
-use crate::ring::Order;
-use crate::ring::order;
 
 use super::attendance::Question;
 use super::ballot::{Ballot, Vote};
-use super::series::{Awaited, Reply, Stage};
-use super::timers::Timer;
-use super::{Facts, State, patience, roster, salvage, timers};
+use super::series::{Reply, Stage};
+use super::{Facts, State, roster, salvage, turns};
 
 impl State {
     /// R1: our votes change only by a record that goes to the log.
@@ -60,7 +57,6 @@ impl State {
         if self.keeps(Rule::R2) && self.promised() < attempt {
             self.log(step, Record::Promised { series: self.series(), attempt });
         }
-        self.slot.series.attempt_seen = self.slot.series.attempt_seen.max(attempt);
         let under_way = match &self.slot.series.stage {
             Stage::Open { roster, .. } => self.slot.roster(roster).map(|r| r.attempt),
             _ => None,
@@ -68,14 +64,10 @@ impl State {
         if under_way.is_some_and(|mine| mine < attempt) {
             self.abort(step, Reason::HigherAttempt);
         }
-        let next = attempt.saturating_add(1);
-        let wait = self.facts(step).ask_time() + self.facts(step).accept_time();
-        match &self.slot.series.stage {
-            Stage::Recover { attempt: mine, .. } if *mine > next => {}
-            Stage::Idle { .. } | Stage::Recover { .. } => {
-                self.slot.series.stage = Stage::Recover { attempt: next, since: step.now + wait };
-            }
-            _ => {}
+        let until = step.now + self.facts(step).ask_time() + self.facts(step).accept_time();
+        if matches!(self.slot.series.stage, Stage::Idle { .. } | Stage::Recover { .. }) {
+            let attempt = attempt.max(turns::ours(self.facts(step)));
+            self.slot.series.stage = Stage::Recover { attempt, until };
         }
         self.slot.series.asking.take_if(|asking| asking.attempt < attempt);
     }
@@ -110,8 +102,7 @@ impl State {
         }
         Self::learn_notices(step, roster.trust.as_deref());
         let roster = self.note_roster(digest, message, roster);
-        self.slot.series.attempt_seen = self.slot.series.attempt_seen.max(roster.attempt);
-        self.slot.failures.of.entry(proposer).or_default();
+        roster.heard.iter().for_each(|heard| self.note_reached(heard.voter.peer, roster.attempt));
         if self.votes.of(self.series()).accepted(roster.attempt) == Some(digest) {
             if roster::stands_by(self.facts(step), &roster)
                 && self.may_reply(step, proposer, Reply::Roster)
@@ -204,7 +195,6 @@ impl State {
         self.slot.series.asking.take_if(|asking| asking.attempt <= roster.attempt);
         self.slot.series.turn_since = None;
         let until = step.now + self.facts(step).accept_time_of(roster);
-        self.slot.series.awaited = None;
         self.slot.series.stage =
             Stage::Open { roster: digest, progress: Progress::Accepted, until };
         self.slot.series.repeat_at = step.now + self.facts(step).repeat_interval();
@@ -222,41 +212,38 @@ impl State {
         }));
     }
 
-    /// R2, G2: answers a Query with a promise, and waits for the roster of its author. A higher
-    /// Query is answered meanwhile.
+    /// Records that a voter asks for an attempt of its. It gets its answer once we have come to that
+    /// attempt (G2).
     pub(super) fn on_query(&mut self, step: &mut Step<'_>, from: PeerId, query: &Query) {
-        let attempt = query.attempt;
-        if attempt < 2 || self.behind || self.leaving.is_some() || self.decided().is_some() {
-            return;
-        }
-        self.slot.failures.of.entry(from).or_default();
-        if attempt < self.promised()
-            || is_first_due(self.facts(step))
-            || asks_before(self.facts(step), &from, attempt)
-            || is_bound_to_another(self.facts(step), &from, attempt)
-        {
-            if self.may_reply(step, from, Reply::Query) {
-                self.refuse(step, from, Digest::ZERO, Refusal::Promised);
-            }
+        if query.attempt < 2 || self.behind || self.leaving.is_some() || self.decided().is_some() {
             return;
         }
         for peer in query.lost.iter().filter(|peer| step.table.peers.contains_key(peer)) {
             self.slot.conduct.note_loss(step, *peer);
         }
-        self.slot.series.asking.take_if(|asking| asking.attempt <= attempt);
-        // Repeating or raising a query does not extend its lease.
-        let over = timers::is_over(self.facts(step), Timer::Roster);
-        let awaited = self.slot.series.awaited.filter(|a| a.proposer == from && !over);
-        let again = awaited.is_some_and(|awaited| awaited.attempt == attempt);
-        if running(self.facts(step)).is_some_and(|roster| roster.attempt < attempt) {
-            self.count_failure(from);
+        self.note_reached(from, query.attempt);
+        if self.slot.series.queries.len() < MEMBERS_MAX {
+            self.slot.series.queries.insert(from, query.attempt);
         }
-        self.promise(step, attempt);
-        let whole = step.now + self.facts(step).ask_time() + self.facts(step).accept_time();
-        let until = awaited.map_or(whole, |awaited| awaited.until);
-        self.slot.series.awaited = Some(Awaited { proposer: from, attempt, until });
-        if let Stage::Recover { since, .. } = &mut self.slot.series.stage {
-            *since = until.min(*since);
+    }
+
+    /// R2: answers a Query with a promise.
+    pub(super) fn answer_query(&mut self, step: &mut Step<'_>) -> bool {
+        let (facts, ours) = (self.facts(step), turns::ours(self.facts(step)));
+        let mut queries = self.slot.series.queries.iter().map(|(peer, attempt)| (*peer, *attempt));
+        let due = queries.find(|(peer, attempt)| *attempt <= ours || turns::is_free(facts, peer));
+        let Some((from, attempt)) = due else { return false };
+        self.slot.series.queries.remove(&from);
+        if attempt < self.promised() || !self.slot.series.stage.is_undecided() {
+            if self.may_reply(step, from, Reply::Query) {
+                self.refuse(step, from, Digest::ZERO, Refusal::Promised);
+            }
+            return true;
+        }
+        self.slot.series.asking.take_if(|asking| asking.attempt <= attempt);
+        let again = attempt == self.promised();
+        if !again {
+            self.promise(step, attempt);
         }
         let status = self.seal(Message::Status(status(self.facts(step), attempt)));
         // Gossiped, so that all voters see the answer (G9); a repeated Query may mean that its
@@ -270,23 +257,6 @@ impl State {
             self.prove(step, from, &vote);
         }
         step.put(Output::Send(from, self.seal(Message::Report(report(self.facts(step), attempt)))));
-    }
-
-    /// G3: a promise that no roster followed, or an attempt that failed, counts against its author.
-    pub(super) fn count_failure(&mut self, of: PeerId) {
-        let failed = self.slot.failures.of.entry(of).or_default();
-        *failed = failed.saturating_add(1);
-    }
-
-    /// G2, G9: ends the wait for a roster that did not come. Voters that gave no promise either
-    /// have missed a reply.
-    pub(super) fn end_wait(&mut self, step: &Step<'_>) -> bool {
-        if !timers::is_over(self.facts(step), Timer::Roster) {
-            return false;
-        }
-        let Some(awaited) = self.slot.series.awaited.take() else { return false };
-        self.count_failure(awaited.proposer);
-        self.count_missed_replies(step, awaited.attempt);
         true
     }
 
@@ -417,60 +387,6 @@ impl State {
         }
         rest
     }
-}
-
-/// G2: whether the first attempt of the epoch is still to come. Nobody has to ask before it, nor
-/// while the peers whose turn it may be propose it.
-fn is_first_due(facts: Facts<'_>) -> bool {
-    let idle = matches!(facts.slot.series.stage, Stage::Idle { .. });
-    let turns =
-        facts.slot.series.turn_since.is_some_and(|at| facts.step.now < at + facts.ask_time());
-    let waits = || patience::is_too_early(facts) && patience::patience_left(facts).is_some();
-    idle && facts.slot.is_untouched(&facts.me.peer) && facts.keeps(Rule::G2) && (turns || waits())
-}
-
-/// R38, G3: whether a running roster binds us against this peer. A member of its ring may end it, for
-/// it may lack an Accept that others have, unless it has failed more often than others. So may its
-/// proposer, a few times more often.
-fn is_bound_to_another(facts: Facts<'_>, peer: &PeerId, attempt: u64) -> bool {
-    running(facts).is_some_and(|roster| {
-        let member = roster.ring().any(|m| m.peer == *peer);
-        let most = if roster.proposer == *peer { Some(OWN_ENDS_MAX) } else { member.then_some(0) };
-        let may =
-            most.is_some_and(|most| !facts.keeps(Rule::G3) || failed_more(facts, peer) <= most);
-        roster.attempt < attempt && !may
-    })
-}
-
-/// How many more failures than others a proposer may have that ends its own running rosters.
-const OWN_ENDS_MAX: u32 = 2;
-
-/// The roster under way, before its deadline.
-fn running<'a>(facts: Facts<'a>) -> Option<&'a Arc<Roster>> {
-    match &facts.slot.series.stage {
-        Stage::Open { roster, .. } if !timers::is_over(facts, Timer::Stage) => {
-            facts.state.slot.roster(roster)
-        }
-        _ => None,
-    }
-}
-
-/// G3: how many more failures, of Queries or rosters, a peer has than the live voter with the fewest
-/// of those that have sent any.
-fn failed_more(facts: Facts<'_>, peer: &PeerId) -> u32 {
-    let failed = &facts.slot.failures.of;
-    let alive = |p: &PeerId| *p == facts.me.peer || facts.step.table.alive(p, facts.step.now);
-    let least = failed.iter().filter(|(p, _)| alive(p)).map(|(_, count)| *count).min();
-    failed.get(peer).copied().unwrap_or(0).saturating_sub(least.unwrap_or(0))
-}
-
-/// Whether we ask for this very attempt as well, and our turn comes before theirs: then we alone go
-/// on.
-fn asks_before(facts: Facts<'_>, peer: &PeerId, attempt: u64) -> bool {
-    let same = facts.slot.series.asking.as_ref().is_some_and(|a| a.attempt == attempt);
-    let (run, parent) = (&facts.validator.run, &facts.series().parent);
-    let turn = |peer: &PeerId| order(Order::Turn, run, parent, attempt, peer);
-    same && turn(&facts.me.peer) < turn(peer)
 }
 
 pub(super) fn report(facts: Facts<'_>, attempt: u64) -> Report {

@@ -41,7 +41,6 @@ impl State {
         let bound = self.votes.of(self.series());
         let (attempt, joined) = (bound.attempt(), bound.joined().cloned());
         let accepted = bound.accepted(attempt);
-        self.slot.series.attempt_seen = attempt;
         if let Some(joined) = joined {
             let until = step.now + self.facts(step).join_time();
             self.slot.series.stage = Stage::Joined { regroup: joined.digest, until };
@@ -58,7 +57,7 @@ impl State {
         } else if attempt > 0 {
             let wait = self.facts(step).ask_time() + self.facts(step).accept_time();
             let attempt = attempt.saturating_add(1);
-            self.slot.series.stage = Stage::Recover { attempt, since: step.now + wait };
+            self.slot.series.stage = Stage::Recover { attempt, until: step.now + wait };
         }
     }
 

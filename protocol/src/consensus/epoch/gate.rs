@@ -5,7 +5,8 @@
 //!
 //! | message | read of |
 //! |---|---|
-//! | `Done`, `Prepared`, `Query`, `Roster` | voters (G1) |
+//! | `Done`, `Prepared`, `Roster` | voters (G1) |
+//! | `Query` | the owner of its attempt (G2) |
 //! | `Ground`, `Opened` | voters, while it is not known |
 //! | `Status`, `Report`, `Refuse` | voters; other peers if they answer a question or a roster of ours |
 //! | `Accept` | members of its roster; while that is unknown, voters and peers that are Ready |
@@ -20,13 +21,9 @@
 use crate::base::fault::{Fault, ReadyFault};
 use crate::base::id::PeerId;
 use crate::base::rule::Rule;
-use crate::message::{Message, Voter};
+use crate::message::Message;
 
-use super::{Facts, roster};
-
-/// How far above the attempt of a majority another one is still read. Attempts rise one by one, and
-/// the promise of one voter raises the next one by half of this at most (`learn_promise`).
-const ATTEMPTS_AHEAD_MAX: u64 = 1 << 10;
+use super::{Facts, roster, turns};
 
 /// Whether `message` of `author`, about our series, is to be read.
 pub(super) fn is_read(facts: Facts<'_>, author: &PeerId, message: &Message) -> bool {
@@ -40,8 +37,8 @@ pub(super) fn is_read(facts: Facts<'_>, author: &PeerId, message: &Message) -> b
         Message::Done(_) | Message::Prepared(_) | Message::Ground(_) | Message::Opened(_) => {
             facts.names_voter(author)
         }
-        Message::Query(query) => may_ask(facts, author) && follows(facts, query.attempt),
-        Message::Roster(roster) => may_ask(facts, author) && follows(facts, roster.attempt),
+        Message::Query(query) => turns::may_open(facts, author, query.attempt),
+        Message::Roster(_) => may_ask(facts, author),
         Message::Status(status) => may_ask(facts, author) || is_asking(status.attempt),
         Message::Report(report) => is_asking(report.attempt),
         Message::Refuse(refuse) => {
@@ -63,27 +60,6 @@ pub(super) fn is_read(facts: Facts<'_>, author: &PeerId, message: &Message) -> b
             true
         }
     }
-}
-
-/// G2: whether honest peers can have come to that attempt. One far above is neither read nor
-/// counted as seen; else a liar could drive two halves apart by naming far attempts to one of them.
-fn follows(facts: Facts<'_>, attempt: u64) -> bool {
-    attempt <= level(facts).saturating_add(ATTEMPTS_AHEAD_MAX)
-}
-
-/// The attempt that a majority of voters has come to, by the last heartbeat of each. Our own
-/// attempt alone does not count: a peer that is refused with high promises would run ahead of those
-/// that do not answer it.
-pub(super) fn level(facts: Facts<'_>) -> u64 {
-    let (series, mine) = (facts.series(), facts.votes.of(facts.series()).attempt());
-    let claimed = |voter: &Voter| {
-        let beat = facts.step.table.peers.get(&voter.peer).map(|seen| &seen.beat);
-        beat.filter(|beat| beat.series == series).map_or(0, |beat| beat.attempt)
-    };
-    let named = |voter: &Voter| if *voter == facts.me.voter() { mine } else { claimed(voter) };
-    let mut all: Vec<u64> = facts.voters().iter().map(named).collect();
-    all.sort_unstable_by(|a, b| b.cmp(a));
-    all.get(all.len() / 2).copied().unwrap_or(mine)
 }
 
 fn is_heard(facts: Facts<'_>, peer: &PeerId) -> bool {

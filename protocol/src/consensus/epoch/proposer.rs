@@ -3,13 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::base::fault::{AnswerFault, DoneFault, Fault};
 use crate::base::id::PeerId;
 use crate::base::rule::Rule;
 use crate::base::sign::Verified;
-use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::{Decision, Step};
 use crate::message::{
@@ -21,7 +19,7 @@ use super::attendance::Question;
 use super::series::{Asking, Stage};
 use super::slot::Declared;
 use super::timers::Timer;
-use super::{State, acceptor, founders, patience, roster, salvage, timers};
+use super::{State, acceptor, founders, patience, roster, salvage, timers, turns};
 
 impl State {
     /// R36: proposes attempt 1, which asks nobody. It waits for all live peers of this series, and
@@ -49,35 +47,12 @@ impl State {
         self.propose(step, 1, Vec::new(), Value { adopt, keep: Vec::new() })
     }
 
-    /// R7: asks for `Status(k)` when a higher attempt is due and it is our turn.
+    /// R7: asks for `Status(k)` once we have come to an attempt k that is ours.
     pub(super) fn ask(&mut self, step: &mut Step<'_>) -> bool {
         let Stage::Recover { attempt, .. } = self.slot.series.stage else { return false };
-        let able = !self.behind && self.leaving.is_none() && self.slot.series.asking.is_none();
-        // G1: nobody reads a Query of a peer without a vote.
-        let able = able && (self.is_voter() || !self.keeps(Rule::G1));
-        if !able
-            || self.voters().is_empty()
-            || !self.facts(step).has_majority()
-            || self.said_goodbye()
-            || founders::awaits_news(self.facts(step))
-        {
+        let asks = self.slot.series.asking.is_none() && attempt >= self.promised();
+        if !asks || !turns::is_ours(self.facts(step), attempt) || !self.may_go_on(step) {
             return false;
-        }
-        // G6: a high attempt number is no reason to hurry.
-        if self.keeps(Rule::G6)
-            && self.slot.is_untouched(&self.me.peer)
-            && patience::is_too_early(self.facts(step))
-        {
-            return false;
-        }
-        let attempt = self.slot.series.attempt_due(attempt);
-        if !timers::is_over(self.facts(step), Timer::Stage) {
-            return false;
-        }
-        if attempt > ATTEMPTS_MAX && !self.slot.series.stuck_reported {
-            self.slot.series.stuck_reported = true;
-            let epoch = self.series().epoch;
-            step.put(Output::Event(Event::Stuck { epoch, attempts: attempt }));
         }
         let lost = self.slot.conduct.all_lost(step).take(MEMBERS_MAX).copied();
         let query = Query { series: self.series(), attempt, lost: lost.collect() };
@@ -117,6 +92,7 @@ impl State {
             *highest = status.attempt.max(*highest);
             self.slot.missed_replies.clear(&from);
         }
+        self.note_reached(from, status.attempt);
         self.slot.conduct.note_answer(&from);
         if let Some(asking) = &mut self.slot.series.asking
             && asking.attempt == status.attempt
@@ -171,10 +147,7 @@ impl State {
                 return false;
             }
             self.slot.series.asking = None;
-            self.slot.failures.count_here();
-            self.count_missed_replies(step, attempt);
-            let attempt = attempt.saturating_add(1);
-            self.slot.series.stage = Stage::Recover { attempt, since: step.now };
+            self.end_wait(step, attempt);
             return true;
         }
         let Some(asking) = self.slot.series.asking.take() else { return false };
@@ -184,8 +157,7 @@ impl State {
             Some(_) => Vec::new(),
         };
         if !self.propose(step, attempt, heard, Value { adopt, keep }) {
-            let since = step.now + NOBODY_READY_WAIT;
-            self.slot.series.stage = Stage::Recover { attempt: attempt.saturating_add(1), since };
+            self.await_attempt(step, attempt.saturating_add(1));
         }
         true
     }
@@ -252,9 +224,3 @@ struct Value {
     adopt: Option<Receipt>,
     keep: Vec<Keep>,
 }
-
-/// A higher attempt for which no peer is Ready waits this long; guess: a few turns.
-const NOBODY_READY_WAIT: Duration = Duration::from_millis(500);
-
-/// Attempts of one series after which the user gets a report (R39).
-const ATTEMPTS_MAX: u64 = 256;

@@ -2,8 +2,10 @@
 //! R35, R37).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
 use crate::machine::event::{Event, Progress, Reason};
 use crate::machine::output::Output;
 use crate::machine::step::Step;
@@ -14,11 +16,10 @@ use super::ballot::RingState;
 use super::disputes::Halt;
 use super::series::Stage;
 use super::timers::Timer;
-use super::{State, gate, salvage, timers};
+use super::{State, founders, patience, salvage, timers, turns};
 
-/// How far above the attempt of a majority the promise of one voter may raise the next attempt:
-/// less than what others still read (G2).
-const ATTEMPTS_CLAIMED_MAX: u64 = 1 << 9;
+/// Attempts of one series after which the user gets a report (R39).
+const ATTEMPTS_MAX: u64 = 256;
 
 impl State {
     /// R35: our own ring has stopped, which we say while nobody is known to have its update.
@@ -85,7 +86,7 @@ impl State {
         let mine = |r: &&Arc<Roster>| r.proposer == me && r.member(&from).is_some();
         let roster = self.slot.roster(&refuse.what).filter(mine).cloned();
         if self.names_voter(&from) {
-            self.learn_promise(step, from, refuse.promised, roster.is_some());
+            self.learn_promise(from, refuse.promised);
         }
         let Some(roster) = roster else { return };
         if refuse.reason == Refusal::Unproven {
@@ -118,37 +119,98 @@ impl State {
         }
     }
 
-    /// G1, G2: learns what a voter has promised, from its answer to us: the next attempt must be
-    /// higher. The greatest number says that it has left the series.
-    fn learn_promise(&mut self, step: &Step<'_>, from: PeerId, promised: u64, answers: bool) {
+    /// Learns what a voter has promised, from its refusal. The greatest number says that it has left
+    /// the series.
+    fn learn_promise(&mut self, from: PeerId, promised: u64) {
         self.slot.missed_replies.note_bound(&from);
         if promised == u64::MAX {
             if self.slot.series.closed.len() < MEMBERS_MAX {
                 self.slot.series.closed.insert(from);
             }
-        } else if answers || self.slot.series.asking.is_some() {
-            let most = gate::level(self.facts(step)).saturating_add(ATTEMPTS_CLAIMED_MAX);
-            let seen = &mut self.slot.series.attempt_seen;
-            *seen = promised.min(most).max(*seen);
+        } else {
+            self.note_reached(from, promised);
+        }
+    }
+
+    /// R38: a voter has come to this attempt, by a message of its own.
+    pub(super) fn note_reached(&mut self, voter: PeerId, attempt: u64) {
+        if self.names_voter(&voter) {
+            let reached = self.slot.series.reached.entry(voter).or_default();
+            *reached = attempt.max(*reached);
         }
     }
 
     /// Ends the attempt under way; the next one is due.
     pub(super) fn recover(&mut self, step: &mut Step<'_>, reason: Reason) {
-        self.give_up(step, reason);
-        let promised = self.votes.of(self.series()).attempt();
-        let attempt = self.slot.series.attempt_seen.max(promised).max(1).saturating_add(1);
-        self.slot.series.stage = Stage::Recover { attempt, since: step.now };
+        self.abort(step, reason);
+        let attempt = self.votes.of(self.series()).attempt().max(1).saturating_add(1);
+        self.await_attempt(step, attempt);
     }
 
-    /// Ends the attempt under way, which counts against its proposer (G3).
-    pub(super) fn give_up(&mut self, step: &mut Step<'_>, reason: Reason) {
-        if let Stage::Open { roster, .. } = self.slot.series.stage
-            && let Some(proposer) = self.slot.roster(&roster).map(|roster| roster.proposer)
-        {
-            self.count_failure(proposer);
+    /// R37: comes to an attempt, and waits for its roster; not where its owner seems dead.
+    pub(super) fn await_attempt(&mut self, step: &mut Step<'_>, attempt: u64) {
+        let facts = self.facts(step);
+        let expected = turns::is_expected(facts, attempt);
+        let wait = if expected { facts.ask_time() + facts.accept_time() } else { Duration::ZERO };
+        self.slot.series.stage = Stage::Recover { attempt, until: step.now + wait };
+        self.slot.series.asking.take_if(|asking| asking.attempt < attempt);
+        if attempt > ATTEMPTS_MAX && !self.slot.series.stuck_reported {
+            self.slot.series.stuck_reported = true;
+            let epoch = self.series().epoch;
+            step.put(Output::Event(Event::Stuck { epoch, attempts: attempt }));
         }
-        self.abort(step, reason);
+    }
+
+    /// R38: comes to the attempt of the others, once more of them have than may lie.
+    pub(super) fn follow_others(&mut self, step: &mut Step<'_>) -> bool {
+        let open = self.slot.series.stage.is_undecided();
+        if !open || self.behind || self.leaving.is_some() {
+            return false;
+        }
+        let common = turns::common(self.facts(step));
+        let follows = common > turns::ours(self.facts(step)).max(1);
+        if follows {
+            // Some voter that does not lie has waited for these Accepts as long as it must.
+            if let Stage::Open { roster, progress: Progress::Accepted, .. } = self.slot.series.stage
+            {
+                self.note_late(step, roster);
+            }
+            self.abort(step, Reason::HigherAttempt);
+            self.await_attempt(step, common);
+        }
+        follows
+    }
+
+    /// R37: whether we go on to the next attempt by ourselves, once the wait for a roster is over.
+    pub(super) fn may_go_on(&self, step: &Step<'_>) -> bool {
+        let facts = self.facts(step);
+        // G6: a high attempt number is no reason to hurry.
+        let early = || {
+            self.keeps(Rule::G6)
+                && self.slot.is_untouched(&self.me.peer)
+                && patience::is_too_early(facts)
+        };
+        !self.behind
+            && self.leaving.is_none()
+            && (self.is_voter() || !self.keeps(Rule::G1))
+            && !self.voters().is_empty()
+            && facts.has_majority()
+            && !self.said_goodbye()
+            && !founders::awaits_news(facts)
+            && !early()
+    }
+
+    /// R37: no roster of this attempt has come. Its owner may be dead, or our timers too short.
+    pub(super) fn end_wait(&mut self, step: &mut Step<'_>, attempt: u64) {
+        let facts = self.facts(step);
+        let (expected, common) = (turns::is_expected(facts, attempt), turns::common(facts));
+        if expected {
+            self.slot.failures.count_here();
+        }
+        if self.promised() == attempt && common >= attempt {
+            self.count_missed_replies(step, attempt);
+        }
+        self.await_attempt(step, attempt.saturating_add(1));
     }
 
     /// Gives up the roster under way, if there is one.
@@ -191,6 +253,10 @@ impl State {
             Stage::Idle { patience: Some(_) } if over() => {
                 self.slot.failures.count_here();
                 Reason::LeftOut
+            }
+            Stage::Recover { attempt, .. } if over() && self.may_go_on(step) => {
+                self.end_wait(step, attempt);
+                return true;
             }
             _ => return false,
         };

@@ -32,7 +32,7 @@ use super::disputes::{Pair, StoppedRing};
 use super::seats::has_seat;
 use super::seats::pair;
 use super::seats::seat;
-use super::{Facts, patience};
+use super::{Facts, patience, turns};
 
 /// Rings that may count against a voter before it has no position: a link of its may have failed.
 const DISPUTES_MAX: usize = 1;
@@ -254,6 +254,7 @@ pub(super) fn check_roster(
         (!roster.is_free() || roster.ring().next().is_some(), RosterFault::RingOfNobody),
         (roster.attempt < 2 || majority, RosterFault::NoMajority),
         (beside, RosterFault::OtherEpoch),
+        (turns::may_open(facts, &proposer, roster.attempt), RosterFault::NotItsAttempt),
     ];
     rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))
 }

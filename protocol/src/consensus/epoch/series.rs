@@ -1,7 +1,7 @@
 //! The state that lives as long as one series of an epoch: a Regroup that opens creates it anew.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::base::id::{Digest, PeerId};
 use crate::base::sign::{Signature, Verified};
@@ -20,11 +20,13 @@ pub(super) struct SeriesState {
     pub(super) voters: Vec<Voter>,
     pub(super) entered: Time,
     pub(super) stage: Stage,
-    /// The highest attempt seen from any voter.
-    pub(super) attempt_seen: u64,
+    /// The voters in the order in which attempts belong to them (R38).
+    pub(super) turns: OnceLock<Vec<PeerId>>,
+    /// The highest attempt that each voter has named, in other messages than heartbeats.
+    pub(super) reached: BTreeMap<PeerId, u64>,
+    /// The attempts for which voters have asked, and got no answer from us yet.
+    pub(super) queries: BTreeMap<PeerId, u64>,
     pub(super) asking: Option<Asking>,
-    /// The roster that our last Status waits for (G2).
-    pub(super) awaited: Option<Awaited>,
     /// The highest attempt for which each voter gave a Status.
     pub(super) answered: BTreeMap<PeerId, u64>,
     pub(super) gathering: Gathering,
@@ -62,8 +64,8 @@ pub(super) enum Stage {
     Idle { patience: Option<Time> },
     /// An attempt is under way: its roster is accepted. `until` ends its present progress.
     Open { roster: Digest, progress: Progress, until: Time },
-    /// The next attempt is due; the peers take turns from `since` on.
-    Recover { attempt: u64, since: Time },
+    /// We have come to an attempt, and wait until `until` for its roster.
+    Recover { attempt: u64, until: Time },
     /// Bound to a Regroup that has not opened.
     Joined { regroup: Digest, until: Time },
     /// A certificate is in hand, and the update may still be on its way.
@@ -81,15 +83,6 @@ pub(super) struct Asking {
     /// The Reports that go with the Statuses.
     pub(super) reports: BTreeMap<PeerId, Report>,
     pub(super) query: Arc<Verified<Message>>,
-}
-
-/// A roster that is waited for since we promised its attempt (G2).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Awaited {
-    /// The peer that got our Status.
-    pub(super) proposer: PeerId,
-    pub(super) attempt: u64,
-    pub(super) until: Time,
 }
 
 /// A value that we have chosen to adopt.
@@ -115,6 +108,13 @@ pub(super) struct Decided {
     pub(super) by_commit: bool,
 }
 
+impl Stage {
+    /// Whether attempts go on: nothing is decided, and no Regroup is joined.
+    pub(super) fn is_undecided(&self) -> bool {
+        matches!(self, Self::Idle { .. } | Self::Open { .. } | Self::Recover { .. })
+    }
+}
+
 impl Asking {
     /// The Status of a peer, once the vote that it names is proven to us (R8).
     pub(super) fn status(&self, grounds: &Grounds, peer: &PeerId) -> Option<&Status> {
@@ -137,9 +137,10 @@ impl SeriesState {
             voters,
             entered: now,
             stage: Stage::Idle { patience: None },
-            attempt_seen: 0,
+            turns: OnceLock::new(),
+            reached: BTreeMap::new(),
+            queries: BTreeMap::new(),
             asking: None,
-            awaited: None,
             answered: BTreeMap::new(),
             gathering: Gathering::default(),
             turn_since: None,
@@ -151,11 +152,6 @@ impl SeriesState {
             repeat_at: now,
             stuck_reported: false,
         }
-    }
-
-    /// The attempt that is due after a failure, at least `attempt`; never 1.
-    pub(super) fn attempt_due(&self, attempt: u64) -> u64 {
-        attempt.max(self.attempt_seen.saturating_add(1)).max(2)
     }
 
     /// Whether the attempt of `roster` is under way, and has made exactly this progress.

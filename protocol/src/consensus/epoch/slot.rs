@@ -64,10 +64,8 @@ pub(super) struct Frozen {
 }
 
 /// Attempts and waits of the open epoch that failed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Failures {
-    /// By voter: promises to it that no roster followed, and its attempts that failed (G3).
-    pub(super) of: BTreeMap<PeerId, u32>,
     /// Attempts in which we took part, and waits of ours; all timers double with each (R39).
     pub(super) here: u32,
 }
@@ -78,7 +76,7 @@ impl Failures {
     }
 
     /// b: doubles with each deadline that has passed here, so that attempts outlast any real delay
-    /// (R39). No number that others name counts (G2).
+    /// (R39). No number that others name counts.
     pub(super) fn back_off(&self) -> u32 {
         1 << self.here.min(super::timing::DOUBLINGS_MAX)
     }

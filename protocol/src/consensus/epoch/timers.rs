@@ -27,12 +27,10 @@ const TURN_MIN: Duration = Duration::from_millis(50);
 pub(super) enum Timer {
     /// The answers to our Query (R7).
     Answers,
-    /// The roster of the peer that got our promise (G2).
-    Roster,
     /// Our turn at the first attempt (R36).
     FirstTurn,
     /// The end of the present stage: of an attempt, of a Regroup that does not open, of the wait
-    /// for our turn at the next attempt, or of the wait for other copies of what is decided.
+    /// for the roster of the next attempt, or of the wait for other copies of what is decided.
     Stage,
     /// Our own ring, once others have decided its epoch.
     Ring,
@@ -54,7 +52,6 @@ impl Timer {
     /// All timers. The last variant gives their number, so that none is missing.
     const ALL: [Self; Self::Leave as usize + 1] = [
         Self::Answers,
-        Self::Roster,
         Self::FirstTurn,
         Self::Stage,
         Self::Ring,
@@ -98,9 +95,8 @@ fn due(facts: Facts<'_>, timer: Timer) -> Option<Time> {
     let series = &facts.state.slot.series;
     match timer {
         Timer::Answers => series.asking.as_ref().map(|asking| asking.until),
-        Timer::Roster => series.awaited.map(|awaited| awaited.until),
         Timer::FirstTurn => series.turn_since.map(|since| since + turn(facts, 1)),
-        Timer::Stage => stage_due(facts, series),
+        Timer::Stage => stage_due(series),
         Timer::Ring => match &series.stage {
             Stage::Decided(decided) => Some(decided.ring_until),
             Stage::Idle { .. }
@@ -118,13 +114,12 @@ fn due(facts: Facts<'_>, timer: Timer) -> Option<Time> {
     }
 }
 
-fn stage_due<'a>(facts: Facts<'a>, series: &'a SeriesState) -> Option<Time> {
+fn stage_due(series: &SeriesState) -> Option<Time> {
     match &series.stage {
-        Stage::Open { until, .. } | Stage::Joined { until, .. } => Some(*until),
-        Stage::Idle { patience } => *patience,
-        Stage::Recover { attempt, since } => {
-            Some(*since + turn(facts, series.attempt_due(*attempt)))
+        Stage::Open { until, .. } | Stage::Recover { until, .. } | Stage::Joined { until, .. } => {
+            Some(*until)
         }
+        Stage::Idle { patience } => *patience,
         Stage::Decided(decided) => Some(decided.until),
         Stage::Applying(_) => None,
     }
@@ -150,7 +145,6 @@ fn is_waiting(facts: Facts<'_>, timer: Timer) -> bool {
             repeats || series.asking.is_some()
         }
         Timer::Answers
-        | Timer::Roster
         | Timer::FirstTurn
         | Timer::Stage
         | Timer::Ring

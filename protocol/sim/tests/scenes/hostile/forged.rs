@@ -21,11 +21,12 @@ fn signed(world: &World, peer: PeerId, status: Status) -> Heard {
     Heard { voter: Voter { peer, log }, done, holds_forced, signature }
 }
 
-/// `count` voters in epoch 2. The scene acts for the last one, which has trained; the others still
-/// train. Returns the liar, the others, and the update of epoch 1, which every peer has.
+/// `count` voters in epoch 2. The scene acts for the one that owns attempt 2, which has trained; the
+/// others still train. Returns the liar, the others, and the update of epoch 1, which every peer has.
 fn one_liar(count: usize) -> Result<(World, Vec<usize>, Liar, Digest), Violation> {
     let (mut world, mut honest) = founded(count, 0, None)?;
-    let x = honest.pop().unwrap();
+    let owns_two = |host: &usize| its_attempt(&world, honest[0], world.name(*host), 2) == 2;
+    let x = honest.remove(honest.iter().position(owns_two).unwrap());
     let old = commit(&world, honest[0], 1).receipt.update;
     honest.iter().for_each(|host| world.train_in(*host, 3_000));
     let ready: Noted<u64> = Rc::default();

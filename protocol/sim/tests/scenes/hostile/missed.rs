@@ -19,12 +19,7 @@ fn g1_is_missed() {
 
 #[test]
 fn g2_is_missed() {
-    missed(Rule::G2, voters::weights_zero_at_attempt_three);
-}
-
-#[test]
-fn g3_is_missed() {
-    missed(Rule::G3, voters::ready_asker_on_a_300_ms_link);
+    missed(Rule::G2, voters::ready_asker_on_a_300_ms_link);
 }
 
 #[test]
