@@ -176,7 +176,7 @@ impl Corpus {
             // The cast is exact, since tokens are below 2^20.
             bos: Some(header.vocabulary.bos as i32),
             text_bytes: None,
-            kind: Kind::File(file),
+            kind: Kind::File(Box::new(file)),
         })
     }
 
@@ -210,7 +210,7 @@ impl Corpus {
 #[derive(Debug)]
 enum Kind {
     /// A token file, whose rows are read when they are needed.
-    File(Scanned),
+    File(Box<Scanned>),
     /// The tokens of a text, all in memory.
     Listed(Vec<i32>),
 }

@@ -204,7 +204,7 @@ impl Task {
             let text = file::text(path)?;
             let wrong = |why| TaskError::Toml { path: path.to_owned(), why };
             let written = TaskFile::parse(&text).map_err(wrong)?;
-            return Self::of(&written, path.parent().unwrap_or(Path::new("")), wishes);
+            return Self::of(&written, path.parent().unwrap_or_else(|| Path::new("")), wishes);
         }
         let docs = Docs::read(path)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

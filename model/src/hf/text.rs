@@ -37,7 +37,7 @@ struct Outline {
 pub fn open(folder: &Path, named: Option<&Path>) -> Result<Texts, OpenError> {
     let inside = [TOKENIZER, RWKV_VOCABULARY].map(|name| folder.join(name));
     let inside = inside.iter().find(|path| path.is_file());
-    let path = named.or(inside.map(AsRef::as_ref));
+    let path = named.or_else(|| inside.map(AsRef::as_ref));
     let path = path.ok_or_else(|| OpenError::NoneIn(folder.to_owned()))?;
     let file = tokens::File::open(path)?;
     let bytes = tokenizer::describe(Some(Vocabulary::BYTES.bos));

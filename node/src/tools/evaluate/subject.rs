@@ -109,7 +109,7 @@ impl Subject {
                     header.epoch,
                     count(header.tokens)
                 );
-                (front.theta().map_err(unreadable)?, vec![whose, state])
+                (front.whole(|_| {}).map_err(unreadable)?.theta, vec![whose, state])
             }
         };
         lines.push(format!("weights        {}", stored::weights(&theta)?));

@@ -39,7 +39,7 @@ pub(crate) enum TasksError {
         item: usize,
         /// What is wrong with it, in a line.
         #[source]
-        why: MeasureError,
+        why: Box<MeasureError>,
     },
     /// The file of `--details` exists.
     #[error("--details {}: it exists and is not overwritten: name another file", .0.display())]
@@ -91,7 +91,11 @@ pub(super) fn measure(
         let mut answers = Vec::with_capacity(task.count());
         let mut reported = Instant::now();
         for at in 0..task.count() {
-            let wrong = |why| TasksError::Item { task: task.name.clone(), item: at + 1, why };
+            let wrong = |why| TasksError::Item {
+                task: task.name.clone(),
+                item: at + 1,
+                why: Box::new(why),
+            };
             let answer = examiner.measure(&task.item(at)).map_err(wrong)?;
             if let Some(details) = &mut details {
                 details.write(&Line { task: &task.name, item: at + 1, answer: &answer })?;
@@ -122,8 +126,8 @@ fn lines(task: &Task, subject: &Subject, answers: &[Answer]) -> Vec<String> {
     let mut lines =
         vec![String::new(), format!("task           {}: {items} items{shots}", task.name)];
     lines.extend(metrics.iter().map(|Metric { name, value, error }| {
-        let error = error.map_or_else(String::new, |error| format!(" ± {error:.4}"));
-        format!("{name:<14} {value:.4}{error}")
+        let error = error.map_or_else(String::new, |error| format!(" ± {}", figure(error)));
+        format!("{name:<14} {}{error}", figure(*value))
     }));
     if metrics.is_empty() {
         lines.push(
@@ -139,6 +143,11 @@ fn lines(task: &Task, subject: &Subject, answers: &[Answer]) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Four digits behind the point, or of a great number four digits in all.
+fn figure(value: f64) -> String {
+    if value.abs() < 1e6 { format!("{value:.4}") } else { format!("{value:.3e}") }
 }
 
 impl Details {
