@@ -14,6 +14,7 @@
 //! Other crates decide which peer gets which stream and what to do with a batch.
 
 mod chunks;
+pub mod corpus;
 pub mod documents;
 pub(crate) mod draw;
 mod entropy;
@@ -181,6 +182,12 @@ impl Dataset {
         file.read(buffer, at)
     }
 
+    /// Whether [`truth`](Self::truth) knows this source's probabilities.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        matches!(self.kind, Kind::Synthetic(_))
+    }
+
     /// The entropies to compare losses on this source with.
     #[must_use]
     pub fn entropies(&self) -> Entropies {
@@ -206,6 +213,13 @@ impl Dataset {
 impl Batch {
     fn empty(context: usize) -> Self {
         Self { context, ..Self::default() }
+    }
+
+    /// Every row as its tokens and the one that follows them. // [B, T + 1]
+    pub(crate) fn rows(&self) -> Vec<Vec<i32>> {
+        let rows = self.inputs.chunks(self.context).zip(self.targets.chunks(self.context));
+        rows.map(|(inputs, targets)| inputs.iter().chain(targets.last()).copied().collect())
+            .collect()
     }
 
     /// Appends a row of `context` + 1 tokens.

@@ -9,14 +9,22 @@
 //!
 //! The excess can fall to 0, while a loss can fall to the source's entropy H*. A predictor that
 //! looks at no token, or at one, cannot get below its own excess, its entropy minus H*, which a
-//! model must beat. Probabilities are computed from the scores on the host, in f64.
+//! model must beat. Its probabilities are computed from the scores on the host, in f64.
+//!
+//! Documents are kept apart for every family. The standard error is that of a mean of rows, since
+//! the tokens of one row depend on one another.
+
+mod pieces;
+pub mod task;
 
 use thiserror::Error;
 
 use crate::config::Work;
+use crate::data::corpus::Corpus;
 use crate::data::{Batch, DataError, Dataset, Entropies};
 use crate::tokenizer::Tokenizer;
-use crate::train::{Model, TrainError};
+use crate::train::{Judged, Model, TrainError};
+use pieces::Room;
 
 /// Held-out tokens that suffice to see an epoch's progress, and cost little compared with an epoch.
 pub const GLANCE_TOKENS: usize = 1 << 12;
@@ -59,7 +67,7 @@ pub struct Yardsticks {
     pub bigram: f64,
 }
 
-/// Why an evaluation failed.
+/// Why a model could not be measured.
 #[derive(Debug, Error)]
 pub enum EvalError {
     /// The held-out rows cannot be read.
@@ -97,23 +105,59 @@ pub fn evaluate(
     tokens: usize,
 ) -> Result<Evaluation, EvalError> {
     let mut sums = Sums::default();
+    let room = Room::of(&work.model, work.train.batch);
+    let bos = work.data.vocabulary().map(|vocabulary| vocabulary.bos as i32);
     for batch in held_out(source, work, tokens) {
         let batch = batch?;
-        if batch.documents.is_empty() {
+        if source.is_known() {
             let scores = model.logits(&batch.inputs, batch.sequences)?;
             sums.add(&batch, &scores, source);
         } else {
-            // Documents are separate, as in training; the true probabilities are unknown here.
-            let tokens = batch.targets.len();
-            sums.rows.push((model.loss(&batch)? * tokens as f64, tokens));
+            sums.judge(model, &batch.rows(), bos, room)?;
         }
     }
-    let (loss, tokens) = sums.loss();
-    if !loss.is_finite() {
-        return Err(EvalError::NotFinite);
+    sums.evaluation()
+}
+
+/// What was measured on a file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OnFile {
+    /// The loss and its standard error.
+    pub evaluation: Evaluation,
+    /// Bytes of text per judged token; `None` where tokens are not text.
+    pub bytes_per_token: Option<f64>,
+}
+
+/// Measures `model` on rows of at least `tokens` tokens of any file, or on the whole file. Of
+/// `work` it takes the model's sizes and the rows of a batch, which bound the memory.
+///
+/// # Errors
+/// If the file or the model fails, or the model has diverged.
+pub fn on_file(
+    model: &dyn Model,
+    corpus: &Corpus,
+    work: &Work,
+    tokenizer: &Tokenizer,
+    tokens: u64,
+) -> Result<OnFile, EvalError> {
+    let mut sums = Sums::default();
+    let room = Room::of(&work.model, work.train.batch);
+    let mut rows = corpus.rows(work.model.context, tokens).peekable();
+    let mut bytes = Some(0);
+    while rows.peek().is_some() {
+        let rows: Vec<_> = rows.by_ref().take(work.train.batch).collect::<Result<_, _>>()?;
+        for row in &rows {
+            let text = tokenizer.text_bytes(&row[1..]);
+            bytes = bytes.zip(text).map(|(all, more)| all + more as u64);
+        }
+        sums.judge(model, &rows, corpus.bos(), room)?;
     }
-    let excess = (sums.known > 0).then(|| sums.divergence / sums.known as f64);
-    Ok(Evaluation { loss, excess, tokens, error: sums.error(loss, tokens) })
+    let evaluation = sums.evaluation()?;
+    let measured = evaluation.tokens as u64 + 1 == corpus.tokens();
+    // Where a character was cut in two, its bytes are counted wrongly; those of a file are known.
+    let bytes = if measured { corpus.text_bytes().or(bytes) } else { bytes };
+    let bytes_per_token = bytes.map(|bytes| bytes as f64 / evaluation.tokens as f64);
+    Ok(OnFile { evaluation, bytes_per_token })
 }
 
 /// Bytes of text per token of the set that [`evaluate`] uses; `None` where tokens are not text.
@@ -149,13 +193,46 @@ fn held_out(
 
 #[derive(Default)]
 struct Sums {
-    /// Surprise and tokens of what is drawn together: a row, or where documents are separate a batch.
+    /// Surprise and tokens of each row.
     rows: Vec<(f64, usize)>,
     divergence: f64,
     known: usize,
 }
 
 impl Sums {
+    /// Judges all tokens of rows but the first of each, with the documents of a row kept apart.
+    fn judge(
+        &mut self,
+        model: &dyn Model,
+        rows: &[Vec<i32>],
+        bos: Option<i32>,
+        room: Room,
+    ) -> Result<(), TrainError> {
+        let apart: Vec<_> = rows.iter().map(|row| pieces::apart(row, bos)).collect();
+        let judged = pieces::judge(model, &apart.concat(), room)?;
+        let mut judged = judged.iter();
+        for row in &apart {
+            let row = judged.by_ref().take(row.len()).flatten();
+            self.rows.push(row.fold(
+                (0.0, 0),
+                |(surprise, tokens), Judged { log_probability, .. }| {
+                    (surprise - log_probability, tokens + 1)
+                },
+            ));
+        }
+        Ok(())
+    }
+
+    /// The means of all that was added.
+    fn evaluation(&self) -> Result<Evaluation, EvalError> {
+        let (loss, tokens) = self.loss();
+        if !loss.is_finite() {
+            return Err(EvalError::NotFinite);
+        }
+        let excess = (self.known > 0).then(|| self.divergence / self.known as f64);
+        Ok(Evaluation { loss, excess, tokens, error: self.error(loss, tokens) })
+    }
+
     /// The mean surprise of a token, and how many tokens there are.
     fn loss(&self) -> (f64, usize) {
         let sum = |sums: (f64, usize), row: &(f64, usize)| (sums.0 + row.0, sums.1 + row.1);
@@ -247,8 +324,15 @@ mod tests {
             Ok(ends.flat_map(scores).collect())
         }
 
-        fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
-            Ok(f64::from(batch.documents.iter().copied().max().unwrap_or(-1)))
+        /// A token of a row is as surprising as there are tokens in its row.
+        fn judge(&self, tokens: &[i32], _: &[i32], rows: usize) -> Result<Vec<Judged>, TrainError> {
+            let length = tokens.len() / rows;
+            let judged = Judged { log_probability: -(length as f64), is_likeliest: false };
+            Ok(vec![judged; tokens.len()])
+        }
+
+        fn loss(&self, _: &Batch) -> Result<f64, TrainError> {
+            unreachable!("tokens are judged one by one")
         }
 
         fn reader(&self) -> Box<dyn Reader + '_> {
@@ -286,7 +370,7 @@ mod tests {
         assert!((excess - uniform).abs() < 0.02, "{excess} {uniform}");
     }
 
-    /// For rows with documents, the model itself computes the loss, which separates them.
+    /// A document of two tokens has two to judge: its own, and the one that begins the next.
     #[test]
     fn documents_are_measured_each_by_itself() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -304,7 +388,7 @@ mod tests {
         let oracle = Oracle { source: &source, context, vocab, knows: false };
         let evaluation = evaluate(&oracle, &source, &work, 1).expect("measured");
         // A document begins at every second of 64 positions.
-        let expected = Evaluation { loss: 32.0, excess: None, tokens: 64, error: None };
+        let expected = Evaluation { loss: 2.0, excess: None, tokens: 64, error: None };
         assert_eq!(evaluation, expected);
         let bytes = bytes_per_token(&source, &work, &Tokenizer::bytes(), 1).expect("read");
         assert_eq!(bytes, Some(0.5));

@@ -21,6 +21,7 @@ pub mod config;
 pub mod conversion;
 pub mod export;
 pub mod import;
+pub mod text;
 pub mod tokenizer;
 
 use burn_backend::bf16;
@@ -80,6 +81,10 @@ const WHOLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 /// The file of architecture and sizes.
 const CONFIG: &str = "config.json";
+/// The file of a tokenizer in the form of Hugging Face.
+const TOKENIZER: &str = "tokenizer.json";
+/// The name under which RWKV's programs look for the vocabulary of RWKV World.
+const RWKV_VOCABULARY: &str = "rwkv_vocab_v20230424.txt";
 
 #[cfg(test)]
 mod tests {

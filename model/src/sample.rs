@@ -125,7 +125,7 @@ const CONTEXT: &str = "intellect-node 1 sample";
 mod tests {
     use super::*;
     use crate::data::Batch;
-    use crate::train::Reader;
+    use crate::train::{Judged, Reader};
 
     /// Predicts the successor of the newest token, modulo 8, with a score of `certainty`.
     struct Counter {
@@ -146,6 +146,9 @@ mod tests {
             unreachable!("a sample reads on")
         }
 
+        fn judge(&self, _: &[i32], _: &[i32], _: usize) -> Result<Vec<Judged>, TrainError> {
+            unreachable!("a sample has no targets")
+        }
         fn loss(&self, _: &Batch) -> Result<f64, TrainError> {
             unreachable!("a sample has no targets")
         }
@@ -165,6 +168,13 @@ mod tests {
             // Scores beyond the source's tokens are high, and must not count.
             scores[8..].fill(1e6);
             Ok(scores)
+        }
+
+        fn judge(&mut self, _: &[i32], _: &[i32]) -> Result<Vec<Judged>, TrainError> {
+            unreachable!("a sample has no targets")
+        }
+        fn fork(&self) -> Box<dyn Reader + '_> {
+            Box::new(Counting(self.0))
         }
     }
 

@@ -127,6 +127,17 @@ impl Tokenizer {
         }
     }
 
+    /// The same tokenizer, except that the token of this id begins documents.
+    ///
+    /// # Errors
+    /// [`FileError::NoSuchToken`]
+    pub fn beginning_with_id(self, id: u32) -> Result<Self, FileError> {
+        if id as usize >= self.tokens {
+            return Err(FileError::NoSuchToken { name: id.to_string() });
+        }
+        Ok(Self { bos: Some(id), ..self })
+    }
+
     /// The number of different tokens, which is one more than the greatest id.
     #[must_use]
     pub fn tokens(&self) -> usize {

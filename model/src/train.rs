@@ -16,18 +16,19 @@
 
 pub(crate) mod check;
 mod memory;
+mod reading;
 
 pub use self::memory::{fits_gpu, held_bytes, held_on_gpu, micro_batch};
+pub use crate::ops::Judged;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, Backend, TensorData};
 use thiserror::Error;
 
-use crate::arch::{Arch, Rows, State};
+use crate::arch::{Arch, Rows};
 use crate::config::Work;
 use crate::data::{Batch, DataError, Dataset, Stream};
 use crate::device::DeviceError;
@@ -36,6 +37,7 @@ use crate::ops::{self, CrossEntropy, Documents, FusedOps, ZForm, ZLoss};
 use crate::optim::{OptimError, Optimizer};
 use crate::params::{self, ParamsError};
 use crate::schedule;
+use reading::Reading;
 
 /// A model on a device, whose backend this trait hides.
 pub trait Model: Send {
@@ -59,6 +61,18 @@ pub trait Model: Send {
     /// [`TrainError::Tokens`], [`TrainError::Params`]
     fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError>;
 
+    /// How likely each of `targets` is, as the token after each of `tokens`, which are rows as in
+    /// [`logits`](Self::logits). // tokens, targets and result [B·T]
+    ///
+    /// # Errors
+    /// [`TrainError::Tokens`], [`TrainError::Params`]
+    fn judge(
+        &self,
+        tokens: &[i32],
+        targets: &[i32],
+        sequences: usize,
+    ) -> Result<Vec<Judged>, TrainError>;
+
     /// Mean cross entropy of a batch in nats per token, without the z-loss.
     ///
     /// # Errors
@@ -79,6 +93,18 @@ pub trait Reader {
     /// [`TrainError::Tokens`], [`TrainError::Params`]; the text must then be read again from its
     /// start.
     fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError>;
+
+    /// Reads `tokens`, which continue those read before, and judges each of `targets` as the token
+    /// after the one at its place. Nothing that was read is forgotten for it, as in
+    /// [`read`](Self::read): what does not fit is refused.
+    ///
+    /// # Errors
+    /// [`TrainError::Tokens`], [`TrainError::Params`]; the text must then be read again from its
+    /// start.
+    fn judge(&mut self, tokens: &[i32], targets: &[i32]) -> Result<Vec<Judged>, TrainError>;
+
+    /// A second reader of the same text, so that it is read once for all that may follow it.
+    fn fork(&self) -> Box<dyn Reader + '_>;
 }
 
 /// A model with the data and the optimiser that train it.
@@ -279,9 +305,14 @@ impl<A: TrainBackend> Session<A> {
         let fits = whole && (1..=context).contains(&(tokens.len() / sequences));
         let known = |token: &i32| usize::try_from(*token).is_ok_and(|token| token < vocab);
         if !fits || !tokens.iter().all(known) {
-            return Err(TrainError::Tokens { tokens: tokens.len(), sequences, context, vocab });
+            return Err(self.misfit(tokens.len(), sequences));
         }
         Ok(())
+    }
+
+    fn misfit(&self, tokens: usize, sequences: usize) -> TrainError {
+        let (context, vocab) = (self.work.model.context, self.work.model.vocab);
+        TrainError::Tokens { tokens, sequences, context, vocab }
     }
 }
 
@@ -308,6 +339,22 @@ impl<A: TrainBackend> Model for Session<A> {
         Ok(logits.into_vec().map_err(|_| ParamsError::Format)?)
     }
 
+    fn judge(
+        &self,
+        tokens: &[i32],
+        targets: &[i32],
+        sequences: usize,
+    ) -> Result<Vec<Judged>, TrainError> {
+        self.check(targets, sequences)?;
+        let judged = self.place.over(|| {
+            let inputs = self.tokens::<Inner<A>>(tokens, sequences)?;
+            let rows = Rows::whole(sequences, tokens.len() / sequences);
+            self.judged(self.arch.logits::<Inner<A>>(&self.parameters, inputs, &rows), targets)
+        })?;
+        ops::release_memory();
+        Ok(judged)
+    }
+
     fn loss(&self, batch: &Batch) -> Result<f64, TrainError> {
         let z_loss = ZLoss { weight: 0.0, form: ZForm::Max };
         let loss = || self.loss_of::<Inner<A>>(&self.parameters, batch, z_loss);
@@ -317,53 +364,7 @@ impl<A: TrainBackend> Model for Session<A> {
     }
 
     fn reader(&self) -> Box<dyn Reader + '_> {
-        let state = self.arch.state::<Inner<A>>(1, &self.place.device);
-        Box::new(Reading { session: self, state, kept: Vec::new() })
-    }
-}
-
-/// A [`Reader`] of a session's model.
-struct Reading<'a, A: TrainBackend> {
-    session: &'a Session<A>,
-    state: State<Inner<A>>,
-    /// The tokens in the state, for families whose state is limited.
-    kept: Vec<i32>,
-}
-
-impl<A: TrainBackend> Reading<'_, A> {
-    /// The tokens that the state must read so that `tokens` are its last. If they do not all fit,
-    /// the state is reset and reads the newest tokens again, three quarters of what fits: a
-    /// compromise between rare resets and a long memory.
-    fn unread(&mut self, tokens: &[i32]) -> Vec<i32> {
-        let Session { arch, place, .. } = self.session;
-        let Some(reach) = arch.reach() else { return tokens.to_vec() };
-        self.kept.extend_from_slice(tokens);
-        if self.kept.len() <= reach {
-            return tokens.to_vec();
-        }
-        self.kept.drain(..self.kept.len() - (reach - reach / 4));
-        self.state = arch.state::<Inner<A>>(1, &place.device);
-        self.kept.clone()
-    }
-}
-
-impl<A: TrainBackend> Reader for Reading<'_, A> {
-    fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError> {
-        let tokens = self.unread(tokens);
-        let Session { arch, parameters, work, place } = self.session;
-        let mut last = Vec::new();
-        // A long text is read in parts as long as the training context, which bounds the memory.
-        for part in tokens.chunks(work.model.context) {
-            let scores = place.over(|| {
-                let ids = self.session.tokens::<Inner<A>>(part, 1)?;
-                let scores = arch.extend::<Inner<A>>(parameters, ids, &mut self.state); // [T, V]
-                let row = [(part.len() - 1..part.len()).into()];
-                Ok(params::read::<Inner<A>>(Inner::<A>::float_slice(scores, &row))?)
-            })?;
-            last = scores.into_vec().map_err(|_| ParamsError::Format)?;
-        }
-        ops::release_memory();
-        Ok(last)
+        Box::new(Reading::new(self))
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod manifest;
 pub(crate) mod page;
 pub(crate) mod receipts;
 pub(crate) mod doctor;
+pub(crate) mod eval;
 mod help;
 pub(crate) mod replay;
 pub(crate) mod status;
@@ -31,6 +32,7 @@ use access::{InviteCommand, VouchArgs};
 use data::DataCommand;
 use device::DeviceArgs;
 use doctor::DoctorArgs;
+use eval::EvalArgs;
 use help::{EXPERTS, FILES, JOINING, OUTPUT, THIS_MACHINE, preset_help};
 use manifest::ManifestCommand;
 use number::{bytes, file_bytes, from_one, from_zero, peers};
@@ -88,8 +90,8 @@ pub(crate) enum Verb {
     /// Makes token files of documents, and explains them
     #[command(subcommand)]
     Data(DataCommand),
-    /// Measures a checkpoint on held-out data
-    Eval(EvalArgs),
+    /// Measures a checkpoint, or a model in a folder, on held-out data or on any file
+    Eval(Box<EvalArgs>),
     /// Writes text with a checkpoint
     Sample(SampleArgs),
     /// Writes a checkpoint as a folder that other programs load, in Hugging Face's layout
@@ -172,9 +174,8 @@ pub(crate) struct RunArgs {
     /// The file of the run's tokenizer, to hand it to the other peers: one of them needs to have it
     #[arg(long, value_name = "FILE", help_heading = FILES)]
     pub(crate) tokenizer: Option<PathBuf>,
-    /// Append events to this file, one JSON object a line
-    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
-    pub(crate) events: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) record: RecordArgs,
     /// Stop when the run has this many epochs
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>, help_heading = JOINING)]
     pub(crate) epochs: Option<NonZeroU64>,
@@ -190,6 +191,20 @@ pub(crate) struct RunArgs {
     pub(crate) show: ShowArgs,
     #[command(flatten)]
     pub(crate) part: PartArgs,
+}
+
+/// What a node writes for later.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RecordArgs {
+    /// Append events to this file, one JSON object a line
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub(crate) events: Option<PathBuf>,
+    /// Keep the state of every K-th epoch for good, in the run's folder milestones/; typed at each start
+    #[arg(long, value_name = "K", value_parser = from_one::<NonZeroU64>, help_heading = FILES)]
+    pub(crate) keep_every: Option<NonZeroU64>,
+    /// Keep only so many of them, the newest [default: all]
+    #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>, requires = "keep_every", help_heading = FILES)]
+    pub(crate) keep: Option<NonZeroUsize>,
 }
 
 /// What `sim` tells its processes.
@@ -369,16 +384,6 @@ pub(crate) enum NumberFormat {
     F32,
     /// 16 bits for each number, rounded
     Bf16,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct EvalArgs {
-    #[command(flatten)]
-    pub(crate) checkpoint: CheckpointArgs,
-    /// The run's files, if it trains on some, or folders that hold them [default: those that a node of the
-    /// checkpoint's folder was given or has fetched]
-    #[arg(long, value_name = "PATH", num_args = 1.., value_parser = path::data())]
-    pub(crate) data: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

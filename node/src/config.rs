@@ -28,7 +28,7 @@ use crate::{
     net::address::{self, Address, AddressError},
     os,
     preset::Preset,
-    store,
+    store::{self, Keep},
 };
 use code::GivenError;
 use options::Options;
@@ -56,6 +56,8 @@ pub(crate) struct Local {
     pub(crate) tokenizer: Option<PathBuf>,
     /// The file that events are appended to.
     pub(crate) events: Option<PathBuf>,
+    /// Which states are kept for good, if any.
+    pub(crate) keep: Option<Keep>,
     /// The epoch at which the node stops, or at a later one if the run is past it.
     pub(crate) epochs: Option<NonZeroU64>,
     /// The state whose lineage is followed, whatever that undoes.
@@ -196,7 +198,8 @@ impl Local {
             fetch_data: args.fetch_data.unwrap_or(FETCH_DATA_BYTES),
             genesis: args.genesis,
             tokenizer: args.tokenizer,
-            events: args.events,
+            events: args.record.events,
+            keep: args.record.keep_every.map(|every| Keep { every, most: args.record.keep }),
             epochs: args.epochs,
             follow: args.follow.as_deref().map(parse_digest).transpose()?,
             log: args.log,

@@ -151,7 +151,8 @@ async fn prepare(
     let stored = before.of(typed, manifest.id, console);
     let local = &typed.with(&stored.options);
     let machine = Machine::check(local, &manifest, console)?;
-    let store = Arc::new(Store::open(&local.data_dir, manifest.id)?);
+    let store = Store::open(&local.data_dir, manifest.id)?;
+    let store = Arc::new(store.keeping(local.keep));
     store.save_manifest(&manifest.text)?;
     let wanted = tokenizer::wanted(manifest.vocabulary(), local.tokenizer.as_deref(), &store)?;
     let data = data::look(local, &manifest, &store).await?;

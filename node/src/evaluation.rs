@@ -13,7 +13,6 @@ use intellect_model::{
     data::{DataError, Dataset, Entropies},
     eval::{self, EvalError, Evaluation},
     genesis,
-    tokenizer::Tokenizer,
     train::{Model, TrainError},
 };
 
@@ -116,15 +115,6 @@ impl Evaluator {
             &self.loaded.manifest.work,
             tokens,
         )?)
-    }
-
-    /// Bytes of text per token of the held-out data that [`Evaluator::evaluate`] uses, where tokens are text.
-    pub(crate) fn bytes_per_token(
-        &self,
-        tokenizer: &Tokenizer,
-        tokens: usize,
-    ) -> Result<Option<f64>, EvaluationError> {
-        Ok(eval::bytes_per_token(&self.source, &self.loaded.manifest.work, tokenizer, tokens)?)
     }
 }
 

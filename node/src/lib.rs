@@ -60,6 +60,7 @@ use tools::{
     bench::{self, BenchError},
     bootstrap::{self, BootstrapError},
     data::{self, DataCommandError},
+    evaluate::{self, EvaluateError, TasksError},
     export::{self, ExportError},
     manifest::OfflineError,
     receipts::ReceiptsError,
@@ -114,7 +115,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Invite(command) => tools::access::run(&command, out)?,
         Verb::Vouch(args) => tools::access::vouch::vouch(&args, out)?,
         Verb::Data(command) => data::run(&command, out)?,
-        Verb::Eval(args) => stored::eval(&args, out)?,
+        Verb::Eval(args) => evaluate::run(&args, out)?,
         Verb::Sample(args) => stored::sample(&args, out)?,
         Verb::Export(args) => export::export(&args, out)?,
         Verb::Receipts(command) => tools::receipts::run(&command, out)?,
@@ -198,7 +199,10 @@ enum Error {
     /// `invite` or `vouch` failed: no notice took effect.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// `eval` or `sample` failed: the state is unchanged.
+    /// `eval` failed: the weights are unchanged.
+    #[error(transparent)]
+    Evaluate(#[from] EvaluateError),
+    /// `sample` failed: the state is unchanged.
     #[error(transparent)]
     Stored(#[from] StoredError),
     #[error(transparent)]
@@ -264,6 +268,13 @@ impl Error {
             )
             | Self::Access(AccessError::Usage(_) | AccessError::Label { .. })
             | Self::Stored(StoredError::Usage(_) | StoredError::Prompt(_))
+            | Self::Evaluate(
+                EvaluateError::Usage(_)
+                | EvaluateError::Stored(StoredError::Usage(_))
+                | EvaluateError::NothingToMeasure
+                | EvaluateError::Context { .. }
+                | EvaluateError::Tasks(TasksError::Exists(_)),
+            )
             | Self::Export(ExportError::Find(StoredError::Usage(_)))
             | Self::Receipts(
                 ReceiptsError::Usage(_) | ReceiptsError::Stored(StoredError::Usage(_)),
@@ -284,6 +295,7 @@ impl Error {
             | Self::Offline(_)
             | Self::Access(_)
             | Self::Stored(_)
+            | Self::Evaluate(_)
             | Self::Export(_)
             | Self::Data(_)
             | Self::Receipts(_)

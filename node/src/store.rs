@@ -1,5 +1,5 @@
 //! Every file of a run in the data folder: `runs/<RunId>/{run.toml, node.toml, notices, ticket, votes.log,
-//! receipts.log, checkpoints/<epoch>.ckpt, genesis.ckpt, data/, damaged/}`.
+//! receipts.log, checkpoints/<epoch>.ckpt, milestones/<epoch>.ckpt, genesis.ckpt, data/, damaged/}`.
 //!
 //! A file that is replaced is written under another name, flushed, and renamed. So a reader finds the old file or the
 //! new one, whole, after a power cut too. Votes and receipts are appended to logs (`log`, `journal`), states are
@@ -15,6 +15,7 @@ pub(crate) mod genesis;
 mod journal;
 pub(crate) mod links;
 mod log;
+mod milestones;
 mod notices;
 
 use std::{
@@ -36,6 +37,7 @@ mod updates;
 
 pub(crate) use checkpoints::{Look, Saved};
 pub(crate) use journal::{Begun, Journal, Start};
+pub(crate) use milestones::Keep;
 
 /// The folder of one run, with everything that this node stores of it.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub(crate) struct Store {
     used: PathBuf,
     /// Where links are in `receipts.log`, as far as they were asked for.
     index: Mutex<links::LinkIndex>,
+    /// Which states are kept for good, if any.
+    keep: Option<Keep>,
 }
 
 /// How many files `damaged/` keeps.
@@ -80,7 +84,7 @@ impl Store {
     pub(crate) fn open(data_dir: &Path, run: RunId) -> Result<Self, StoreError> {
         let folder = run_folder(data_dir, run);
         let used = data_dir.join("used").join(run.hex());
-        let store = Self { folder, used, index: Mutex::default() };
+        let store = Self { folder, used, index: Mutex::default(), keep: None };
         let (checkpoints, updates) = (store.checkpoints_folder(), store.updates_folder());
         for folder in [&checkpoints, &updates] {
             os::create_folder(folder).map_err(cannot("create", folder))?;
@@ -93,6 +97,16 @@ impl Store {
             }
         }
         Ok(store)
+    }
+
+    /// The same store, which keeps milestones.
+    #[must_use]
+    pub(crate) fn keeping(self, keep: Option<Keep>) -> Self {
+        Self { keep, ..self }
+    }
+
+    fn milestones_folder(&self) -> PathBuf {
+        self.folder.join("milestones")
     }
 
     /// Stores the typed options for the next start (`config::options`).

@@ -5,6 +5,7 @@ pub(crate) mod access;
 pub(crate) mod bench;
 pub(crate) mod bootstrap;
 pub(crate) mod data;
+pub(crate) mod evaluate;
 pub(crate) mod export;
 pub(crate) mod generate;
 pub(crate) mod manifest;

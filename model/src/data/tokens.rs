@@ -20,7 +20,7 @@ use super::error::DataError;
 use super::files;
 use super::split::Split;
 use super::steady::Steady;
-use crate::config::{Fingerprint, Vocabulary};
+use crate::config::{Fingerprint, Vocabulary, Width};
 use header::{HEADER_BYTES, Header, HeaderError};
 
 /// An open token file whose digest was checked.
@@ -108,6 +108,19 @@ pub(super) struct Scanned {
 }
 
 impl Scanned {
+    pub(super) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    pub(super) fn entropies(&self) -> Entropies {
+        self.entropies
+    }
+
+    /// Reads `length` tokens from `start` on.
+    pub(super) fn read(&self, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
+        read(&self.file, self.header.width, start, length)
+    }
+
     /// Converts it to a source, if its tokenizer is the run's and both parts have room for a row.
     pub(super) fn accept(self, required: Requirements) -> Result<Tokens, DataError> {
         let Self { file, header, entropies, .. } = self;
@@ -147,13 +160,17 @@ impl Tokens {
 
     /// Reads `length` tokens from `start` on.
     pub(super) fn read(&self, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
-        let width = self.header.width;
-        let mut bytes = vec![0; length * width as usize];
-        let at = HEADER_BYTES as u64 + start * width as u64;
-        self.file.read(&mut bytes, at)?;
-        // The casts are exact: the tokens were checked to be below 2^20 when the file was opened.
-        Ok(width.tokens(&bytes).map(|token| token as i32).collect())
+        read(&self.file, self.header.width, start, length)
     }
+}
+
+/// Reads `length` tokens of this width from `start` on.
+fn read(file: &Steady, width: Width, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
+    let mut bytes = vec![0; length * width as usize];
+    let at = HEADER_BYTES as u64 + start * width as u64;
+    file.read(&mut bytes, at)?;
+    // The casts are exact: the tokens were checked to be below 2^20 when the file was opened.
+    Ok(width.tokens(&bytes).map(|token| token as i32).collect())
 }
 
 /// Opens a file and reads its header, whose bytes are part of the fingerprint.
@@ -196,7 +213,7 @@ pub(super) fn scan(path: &Path) -> Result<Scanned, DataError> {
 }
 
 /// The frequency of each token, and of each pair if that table is small.
-struct Counts {
+pub(super) struct Counts {
     tokens: usize,
     singles: Vec<u64>,
     pairs: Vec<u64>,
@@ -204,12 +221,12 @@ struct Counts {
 }
 
 impl Counts {
-    fn new(tokens: usize) -> Self {
+    pub(super) fn new(tokens: usize) -> Self {
         let pairs = if tokens <= PAIRS_TOKENS_MAX { tokens * tokens } else { 0 };
         Self { tokens, singles: vec![0; tokens], pairs: vec![0; pairs], last: None }
     }
 
-    fn add(&mut self, token: usize) {
+    pub(super) fn add(&mut self, token: usize) {
         self.singles[token] += 1;
         let pair = self.last.replace(token).map(|last| last * self.tokens + token);
         if let Some(count) = pair.and_then(|pair| self.pairs.get_mut(pair)) {
@@ -217,7 +234,7 @@ impl Counts {
         }
     }
 
-    fn entropies(&self) -> Entropies {
+    pub(super) fn entropies(&self) -> Entropies {
         let bigram = || entropy::of_the_next(&self.pairs, self.tokens);
         Entropies {
             uniform: (self.tokens as f64).ln(),

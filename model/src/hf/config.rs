@@ -21,7 +21,8 @@ pub fn describe(work: &Work, precision: Precision) -> Value {
         "tie_word_embeddings": false,
         // Null where there is none, so that no reader assumes its own default.
         "bos_token_id": work.data.vocabulary().map(|vocabulary| vocabulary.bos),
-        "eos_token_id": null,
+        // What the model learnt to write at the end of a document is the begin of the next one.
+        "eos_token_id": work.data.vocabulary().map(|vocabulary| vocabulary.bos),
         "pad_token_id": null,
         // The older and the newer name of the same key.
         "torch_dtype": precision.name(),
@@ -39,7 +40,8 @@ pub fn describe(work: &Work, precision: Precision) -> Value {
     config
 }
 
-/// The `generation_config.json`: the options of `sample`, and that no token ends a text.
+/// The `generation_config.json`: the options of `sample`, and that a text ends where the
+/// next document would begin.
 #[must_use]
 pub fn generation(work: &Work) -> Value {
     json!({
@@ -48,7 +50,7 @@ pub fn generation(work: &Work) -> Value {
         "top_p": 0.95,
         "max_length": work.model.context,
         "bos_token_id": work.data.vocabulary().map(|vocabulary| vocabulary.bos),
-        "eos_token_id": null,
+        "eos_token_id": work.data.vocabulary().map(|vocabulary| vocabulary.bos),
         "pad_token_id": null,
     })
 }

@@ -10,7 +10,7 @@ use safetensors::{Dtype, SafeTensorError, View};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::{CONFIG, INDEX, Precision, WHOLE, config, tokenizer};
+use super::{CONFIG, INDEX, Precision, RWKV_VOCABULARY, TOKENIZER, WHOLE, config, tokenizer};
 use crate::arch::Arch;
 use crate::config::{Scheme, Source, Vocabulary, Work};
 use crate::genesis::Spec;
@@ -188,7 +188,7 @@ impl Export<'_> {
             }
         };
         let settings = tokenizer::settings(self.work.model.context, bos);
-        vec![("tokenizer.json", json), ("tokenizer_config.json", text(&settings))]
+        vec![(TOKENIZER, json), ("tokenizer_config.json", text(&settings))]
     }
 }
 
@@ -245,9 +245,6 @@ fn shard_name(index: usize, count: usize) -> String {
 fn text(value: &Value) -> Cow<'static, [u8]> {
     Cow::Owned(format!("{value:#}\n").into_bytes())
 }
-
-/// The name under which RWKV's programs look for the vocabulary of RWKV World.
-const RWKV_VOCABULARY: &str = "rwkv_vocab_v20230424.txt";
 
 #[cfg(test)]
 mod tests;

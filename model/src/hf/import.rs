@@ -159,15 +159,26 @@ pub enum TensorProblem {
     },
 }
 
+/// The sizes of the model in `folder`; its tensors are not read.
+///
+/// # Errors
+/// [`ImportError::Io`], [`ImportError::Json`], [`ImportError::Config`]
+pub fn sizes(folder: &Path) -> Result<Model, ImportError> {
+    described(folder).map(|described| described.model)
+}
+
+fn described(folder: &Path) -> Result<Described, ImportError> {
+    let path = folder.join(CONFIG);
+    let config = read_json(&path)?;
+    config::parse(&config).map_err(|problems| ImportError::Config { path, problems })
+}
+
 /// Reads the model in `folder`.
 ///
 /// # Errors
 /// Any of [`ImportError`].
 pub fn read(folder: &Path) -> Result<Imported, ImportError> {
-    let path = folder.join(CONFIG);
-    let config = read_json(&path)?;
-    let Described { model, tied } =
-        config::parse(&config).map_err(|problems| ImportError::Config { path, problems })?;
+    let Described { model, tied } = described(folder)?;
     let mut problems = Vec::new();
     let mut tensors = Tensors::open(folder, &mut problems)?;
     let dialect = tensors.dialect(model.family);

@@ -123,7 +123,7 @@ fn position_loss(x: &mut [f32], target: i32, scale: f32, z_loss: ZLoss) -> f64 {
 }
 
 /// The index of the first largest element.
-fn first_max(x: &[f32]) -> usize {
+pub(super) fn first_max(x: &[f32]) -> usize {
     let mut best = 0;
     for (i, value) in x.iter().enumerate() {
         if *value > x[best] {

@@ -44,6 +44,12 @@ pub enum OpenError {
         /// Digest of the file in hex.
         digest: String,
     },
+    /// The folder of a model has no tokenizer.
+    #[error(
+        "{} holds no tokenizer.json: name the model's own tokenizer with --tokenizer FILE",
+        .0.display()
+    )]
+    NoneIn(PathBuf),
     /// A file was given, but the tokenizer needs none.
     #[error("the tokenizer here has no file: leave --tokenizer {} out", .0.display())]
     NeedlessFile(PathBuf),

@@ -28,7 +28,7 @@ use intellect_protocol::{
     ring::codec::Codec,
 };
 
-use super::{Store, StoreError, TEMPORARY, files};
+use super::{Keep, Store, StoreError, TEMPORARY, files};
 use crate::{
     checkpoint::{Checkpoint, CheckpointError, Front},
     os::{self, cannot},
@@ -75,6 +75,12 @@ impl Store {
         let old = self.checkpoints()?.into_iter().skip(CHECKPOINTS);
         for old in old.filter(|old| *old != path) {
             fs::remove_file(&old).map_err(cannot("remove", &old))?;
+        }
+        // The state is stored; that a second name is missing stops nothing.
+        let epoch = table.header().epoch;
+        let keep = |keep: Keep| keep.milestone(&self.milestones_folder(), &path, epoch);
+        if let Some(Err(error)) = self.keep.map(keep) {
+            tracing::warn!(%error, "the milestone of epoch {epoch} was not kept");
         }
         Ok(Saved::new(table, file))
     }

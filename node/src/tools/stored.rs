@@ -1,4 +1,4 @@
-//! `eval` and `sample`: measure a state on disk, or write text with it.
+//! `sample`: writes text with a state on disk; and how a state is found.
 //!
 //! A checkpoint is found by its path, or as the newest one of a data folder. Its manifest is in the folder of its run,
 //! unless another one is named.
@@ -17,10 +17,9 @@ use intellect_model::{
 use intellect_protocol::{base::id::RunId, ring::codec};
 
 use crate::{
-    cli::{CheckpointArgs, EvalArgs, SampleArgs, StateArgs},
+    cli::{CheckpointArgs, SampleArgs, StateArgs},
     config::{self, LocalError, RunPrefix, options::StoredOptions},
-    evaluation::{EvaluationError, Evaluator, Loaded, REPORT_TOKENS},
-    figures::count,
+    evaluation::{EvaluationError, Loaded},
     manifest::{LoadError, Manifest},
     os::{PathError, cannot},
     store::{self, genesis},
@@ -73,61 +72,6 @@ pub(crate) enum StoredError {
     Output(#[source] io::Error),
 }
 
-/// Measures a state on held-out data.
-pub(crate) fn eval(args: &EvalArgs, out: &mut dyn Write) -> Result<(), StoredError> {
-    let (path, manifest) = find(&args.checkpoint.state)?;
-    let device = config::parse_device(&args.checkpoint.device)?;
-    // All but the bits per byte is measured without a tokenizer. But a tokenizer that was named has to be right, which
-    // is checked before the rest, which takes long.
-    let tokenizer = match tokenizer(&args.checkpoint, &path, &manifest) {
-        Err(error) if args.checkpoint.tokenizer.is_some() => return Err(error.into()),
-        found => found,
-    };
-    let data = if args.data.is_empty() { stored_data(&path, &manifest) } else { args.data.clone() };
-    let mut evaluator = Evaluator::open(manifest.clone(), &data, device)?;
-    let checkpoint = evaluator.load(&path)?;
-    let evaluation = evaluator.evaluate(REPORT_TOKENS).map_err(StoredError::from)?;
-    let entropies = evaluator.entropies();
-    let header = &checkpoint.header;
-    let (bytes, missing) = match &tokenizer {
-        Ok(tokenizer) => (evaluator.bytes_per_token(tokenizer, REPORT_TOKENS)?, None),
-        Err(error) => (None, Some(format!("warning        no bits per byte: {}", remedied(error)))),
-    };
-    let bits = bytes.map_or_else(String::new, |bytes| {
-        format!(", {:.4} bits per byte", evaluation.bits_per_byte(bytes))
-    });
-    let mut lines = vec![
-        format!("run            {} ({})", manifest.id, manifest.run.name),
-        format!(
-            "state          {} of epoch {}, {} tokens committed",
-            checkpoint.state.hex(),
-            header.epoch,
-            count(header.tokens)
-        ),
-        format!("weights        {}", weights(&checkpoint.theta)?),
-        format!(
-            "held-out loss  {:.4} nats per token, over {} tokens",
-            evaluation.loss,
-            count(evaluation.tokens as u64)
-        ),
-        format!("perplexity     {:.4}{bits}", evaluation.perplexity()),
-    ];
-    match (evaluation.excess, entropies.yardsticks()) {
-        (Some(excess), Some(yardsticks)) => lines.push(format!(
-            "excess         {excess:.4} (uniform {:.4}, unigram {:.4}, bigram {:.4})",
-            yardsticks.uniform, yardsticks.unigram, yardsticks.bigram
-        )),
-        _ => lines.push(format!(
-            "compare        uniform {:.4}, unigram {:.4}{}",
-            entropies.uniform,
-            entropies.unigram,
-            entropies.bigram.map_or_else(String::new, |bigram| format!(", bigram {bigram:.4}"))
-        )),
-    }
-    lines.extend(missing);
-    lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(StoredError::Output)
-}
-
 /// Writes text with a state, token by token.
 pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), StoredError> {
     let (path, manifest) = find(&args.checkpoint.state)?;
@@ -149,7 +93,8 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
     written.and_then(|()| writeln!(out, "{}", decoder.finish())).map_err(StoredError::Output)
 }
 
-fn tokenizer(
+/// The tokenizer of a run, by the file that was named or is in the folder of the checkpoint's manifest.
+pub(super) fn tokenizer(
     args: &CheckpointArgs,
     checkpoint: &Path,
     manifest: &Manifest,
@@ -257,7 +202,7 @@ fn beside(checkpoint: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// The data files that a node of the checkpoint's folder was given, and those that it has fetched.
-fn stored_data(checkpoint: &Path, manifest: &Manifest) -> Vec<PathBuf> {
+pub(super) fn stored_data(checkpoint: &Path, manifest: &Manifest) -> Vec<PathBuf> {
     let file = beside(checkpoint, store::OPTIONS);
     let stored = file.as_deref().and_then(Path::parent).map(StoredOptions::read);
     let mut named = stored.unwrap_or_default().options.data;

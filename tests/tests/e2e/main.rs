@@ -16,6 +16,7 @@ mod arrive;
 mod churn;
 mod doctor;
 mod ending;
+mod evaluate;
 mod evening;
 mod goodbye;
 mod home;

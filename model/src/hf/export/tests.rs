@@ -142,7 +142,9 @@ fn a_tokenizer_that_is_a_file_is_copied() {
         assert_eq!(files[2..files.len() - 1], *named, "{files:?}");
         assert_eq!(fs::read(folder.path().join(named[0])).unwrap(), bytes.as_bytes());
         for config in [CONFIG, "generation_config.json"] {
-            assert_eq!(read(folder.path(), config)["bos_token_id"], 2, "{config}");
+            for key in ["bos_token_id", "eos_token_id"] {
+                assert_eq!(read(folder.path(), config)[key], 2, "{config} {key}");
+            }
         }
         assert_eq!(read(folder.path(), "generation_config.json")["max_length"], 64);
         let (_, files) = exported(vocabulary, None);

@@ -17,16 +17,19 @@ use super::*;
 use crate::{
     cli::{Cli, Verb},
     manifest::Draft,
-    tools::export::ExportError,
+    tools::{
+        evaluate::{self, EvaluateError},
+        export::ExportError,
+    },
 };
 
 const FILE: Fingerprint = Fingerprint { digest: [3; 32], bytes: 1_000_000 };
 
-fn typed(arguments: &[&str]) -> Result<String, StoredError> {
+fn typed(arguments: &[&str]) -> Result<String, EvaluateError> {
     let mut out = Vec::new();
     let line = std::iter::once("intellect-node").chain(arguments.iter().copied());
     match Cli::try_parse_from(line).unwrap().command.unwrap() {
-        Verb::Eval(args) => eval(&args, &mut out)?,
+        Verb::Eval(args) => evaluate::run(&args, &mut out)?,
         Verb::Sample(args) => sample(&args, &mut out)?,
         other => panic!("{other:?} reads no state"),
     }
@@ -200,12 +203,12 @@ fn what_is_not_there_is_named() {
     let data_dir = folder.path().to_str().unwrap();
     let other = if manifest.id.hex().starts_with("0000") { "ffff" } else { "0000" };
     let error = typed(&["eval", "--data-dir", data_dir, "--run", other]).unwrap_err();
-    assert!(matches!(error, StoredError::Run { .. }), "{error}");
+    assert!(matches!(error, EvaluateError::Stored(StoredError::Run { .. })), "{error}");
     fs::create_dir(folder.path().join("runs").join("ab".repeat(32))).unwrap();
     let error = typed(&["eval", "--data-dir", data_dir]).unwrap_err();
     assert!(error.to_string().contains("abababab"), "{error}");
     let error = typed(&["eval", "--data-dir", data_dir, "--run", "abab"]).unwrap_err();
-    assert!(matches!(error, StoredError::NoCheckpoint { .. }), "{error}");
+    assert!(matches!(error, EvaluateError::Stored(StoredError::NoCheckpoint { .. })), "{error}");
 }
 
 fn export(line: &[&Path]) -> Result<String, ExportError> {

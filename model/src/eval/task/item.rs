@@ -1,0 +1,236 @@
+//! One question of a task: as it is written, or made of a document by templates.
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+use thiserror::Error;
+
+use super::template::{Templates, excerpt};
+use super::{Choices, OutputType, Target, TaskFile};
+
+/// A question. What is judged continues its context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// Which choice is the likeliest.
+    Choice {
+        /// What the model reads before it is judged.
+        context: String,
+        /// What stands between the context and each choice.
+        delimiter: String,
+        /// At least two of them, none empty.
+        choices: Vec<String>,
+        /// The number of the right one, from 0, if it is known.
+        gold: Option<usize>,
+    },
+    /// How likely the continuation is.
+    Continuation {
+        /// What the model reads before it is judged.
+        context: String,
+        /// What is judged; it is not empty.
+        continuation: String,
+    },
+    /// How likely the text is from its begin on.
+    Text {
+        /// What is judged; it is not empty.
+        text: String,
+    },
+}
+
+/// Why a document is not an item.
+#[derive(Debug, Error)]
+pub enum ItemError {
+    /// It has none of the three forms.
+    #[error(
+        "not an item ({why}): write {{\"context\": …, \"choices\": [… , …], \"gold\": 0}}, {{\"context\": …, \
+         \"continuation\": …}} or {{\"text\": …}}"
+    )]
+    Form {
+        /// What does not fit in any of them.
+        why: String,
+    },
+    /// A template fails on the document.
+    #[error("{key} fails: {why}")]
+    Template {
+        /// The key of the template in the task's file.
+        key: &'static str,
+        /// What is wrong with it, in a line.
+        why: String,
+    },
+    /// There is nothing to choose from, or too much.
+    #[error("{found} choices: give 2 to {CHOICES_MAX}")]
+    Choices {
+        /// How many choices the document has.
+        found: usize,
+    },
+    /// What is to be judged is empty.
+    #[error("{what} is empty, so there is nothing to judge")]
+    Empty {
+        /// A choice, the continuation or the text.
+        what: &'static str,
+    },
+    /// The right answer is none of the choices.
+    #[error(
+        "the right answer {found} is none of the {choices} choices: give its number from 0, or its text"
+    )]
+    Label {
+        /// The answer that was given as the right one.
+        found: String,
+        /// How many choices the document has.
+        choices: usize,
+    },
+    /// The task's file has no choices.
+    #[error("multiple_choice needs doc_to_choice in the task's file")]
+    NoChoices,
+    /// It should be solved in front of others, and its answer is not known.
+    #[error(
+        "its right answer is not known, so it cannot be solved in front of others: choose --shots 0"
+    )]
+    NoAnswer,
+}
+
+/// The three forms of an item in JSON.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    context: Option<String>,
+    choices: Option<Vec<String>>,
+    gold: Option<usize>,
+    continuation: Option<String>,
+    text: Option<String>,
+}
+
+impl Item {
+    /// Reads an item as it is written.
+    ///
+    /// # Errors
+    /// Any of [`ItemError`].
+    pub fn read(doc: &Json) -> Result<Self, ItemError> {
+        let form = Form::deserialize(doc);
+        let form = form.map_err(|error| ItemError::Form { why: error.to_string() })?;
+        match form {
+            Form {
+                context: Some(context),
+                choices: Some(choices),
+                gold,
+                continuation: None,
+                text: None,
+            } => {
+                let gold = gold.map(|gold| gold.to_string());
+                Self::choice(context, String::new(), choices, gold.as_deref())
+            }
+            Form {
+                context: Some(context),
+                choices: None,
+                gold: None,
+                continuation: Some(continuation),
+                text: None,
+            } => Self::continuation(context, continuation),
+            Form {
+                context: None,
+                choices: None,
+                gold: None,
+                continuation: None,
+                text: Some(text),
+            } => Self::text(text),
+            Form { .. } => {
+                Err(ItemError::Form { why: "its keys are of none of the three forms".into() })
+            }
+        }
+    }
+
+    /// Makes an item of a document.
+    ///
+    /// # Errors
+    /// Any of [`ItemError`].
+    pub fn make(templates: &Templates, written: &TaskFile, doc: &Json) -> Result<Self, ItemError> {
+        let text = |key, template: &str| {
+            templates.text(template, doc).map_err(|why| ItemError::Template { key, why })
+        };
+        let context = text("doc_to_text", &written.doc_to_text)?;
+        let target = match &written.doc_to_target {
+            Target::Number(number) => number.to_string(),
+            Target::Of(template) => text("doc_to_target", template)?,
+        };
+        let delimiter = &written.target_delimiter;
+        match written.output_type {
+            OutputType::MultipleChoice => {
+                let choices = match &written.doc_to_choice {
+                    None => return Err(ItemError::NoChoices),
+                    Some(Choices::Same(choices)) => choices.clone(),
+                    Some(Choices::Of(template)) => templates
+                        .list(template, doc)
+                        .map_err(|why| ItemError::Template { key: "doc_to_choice", why })?,
+                };
+                Self::choice(context, delimiter.clone(), choices, Some(&target))
+            }
+            OutputType::Loglikelihood if target.is_empty() => Self::continuation(context, target),
+            OutputType::Loglikelihood => {
+                Self::continuation(context, format!("{delimiter}{target}"))
+            }
+            OutputType::LoglikelihoodRolling => Self::text(target),
+        }
+    }
+
+    /// The same item with a text in front of its context. A text that is judged has no context.
+    pub(super) fn after(&self, before: &str) -> Self {
+        let mut item = self.clone();
+        match &mut item {
+            Self::Choice { context, .. } | Self::Continuation { context, .. } => {
+                context.insert_str(0, before);
+            }
+            Self::Text { .. } => {}
+        }
+        item
+    }
+
+    /// The question with the right answer behind it, if that is known.
+    pub(super) fn solved(&self) -> Option<String> {
+        match self {
+            Self::Choice { context, delimiter, choices, gold } => {
+                gold.map(|gold| format!("{context}{delimiter}{}", choices[gold]))
+            }
+            Self::Continuation { context, continuation } => {
+                Some(format!("{context}{continuation}"))
+            }
+            Self::Text { text } => Some(text.clone()),
+        }
+    }
+
+    fn choice(
+        context: String,
+        delimiter: String,
+        choices: Vec<String>,
+        label: Option<&str>,
+    ) -> Result<Self, ItemError> {
+        if !(2..=CHOICES_MAX).contains(&choices.len()) {
+            return Err(ItemError::Choices { found: choices.len() });
+        }
+        if choices.iter().any(String::is_empty) {
+            return Err(ItemError::Empty { what: "a choice" });
+        }
+        let gold = label.map(|label| {
+            let number = label.trim().parse().ok().filter(|number| *number < choices.len());
+            // A number that is none of the choices' may be the text of one.
+            let by_text = || choices.iter().position(|choice| choice == label);
+            let wrong = || ItemError::Label { found: excerpt(label), choices: choices.len() };
+            number.or_else(by_text).ok_or_else(wrong)
+        });
+        Ok(Self::Choice { context, delimiter, gold: gold.transpose()?, choices })
+    }
+
+    fn continuation(context: String, continuation: String) -> Result<Self, ItemError> {
+        if continuation.is_empty() {
+            return Err(ItemError::Empty { what: "the continuation" });
+        }
+        Ok(Self::Continuation { context, continuation })
+    }
+
+    fn text(text: String) -> Result<Self, ItemError> {
+        if text.is_empty() {
+            return Err(ItemError::Empty { what: "the text" });
+        }
+        Ok(Self::Text { text })
+    }
+}
+
+/// The most choices of an item.
+const CHOICES_MAX: usize = 1_000;

@@ -1,0 +1,216 @@
+//! `eval`: measures any weights on the run's held-out data, on any file, or on tasks.
+//!
+//! Everything that was named is opened and checked before the weights are read, which takes long. Nothing is written.
+
+mod subject;
+mod tasks;
+
+use std::{
+    io::{self, Write},
+    path::Path,
+};
+
+use intellect_model::{
+    config::Work,
+    data::{
+        Dataset, Entropies,
+        corpus::{Corpus, CorpusError, Reads},
+    },
+    eval::{self, EvalError, Evaluation, OnFile},
+    hf::import::ImportError,
+    tokenizer::{OpenError, Tokenizer},
+    train::TrainError,
+};
+
+use crate::{
+    cli::eval::EvalArgs,
+    config::{self, LocalError},
+    evaluation::EvaluationError,
+    figures::count,
+    tools::stored::{self, StoredError},
+};
+use subject::{Candidate, Subject};
+pub(crate) use tasks::TasksError;
+
+/// Why nothing was measured, or no more. Nothing has been changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EvaluateError {
+    /// The command line makes no sense.
+    #[error(transparent)]
+    Usage(#[from] LocalError),
+    /// The checkpoint, its manifest or the run's data cannot be used.
+    #[error(transparent)]
+    Stored(#[from] StoredError),
+    /// `--hf` without anything to measure on.
+    #[error("--hf: a model in a folder has no held-out data: name files with --on, or --tasks")]
+    NothingToMeasure,
+    /// The model in the folder of `--hf` cannot be used.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// More tokens are to be read at once than the model can.
+    #[error("--context {typed}: this model reads at most {most} tokens at once")]
+    Context {
+        /// The number of tokens that was typed.
+        typed: usize,
+        /// What the positions of the model allow.
+        most: usize,
+    },
+    /// A file of `--on` cannot be used.
+    #[error(transparent)]
+    Corpus(#[from] CorpusError),
+    /// A task cannot be used, or an item of it.
+    #[error(transparent)]
+    Tasks(#[from] TasksError),
+    /// Standard output is closed, or its disk is full.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+impl From<OpenError> for EvaluateError {
+    fn from(error: OpenError) -> Self {
+        StoredError::from(error).into()
+    }
+}
+
+impl From<TrainError> for EvaluateError {
+    fn from(error: TrainError) -> Self {
+        StoredError::from(EvaluationError::from(error)).into()
+    }
+}
+
+impl From<EvalError> for EvaluateError {
+    fn from(error: EvalError) -> Self {
+        StoredError::from(EvaluationError::from(error)).into()
+    }
+}
+
+/// Measures what was typed, and prints what was found.
+pub(crate) fn run(args: &EvalArgs, out: &mut dyn Write) -> Result<(), EvaluateError> {
+    let device = config::parse_device(&args.checkpoint.device)?;
+    let origin = Candidate::find(args)?;
+    let sizes = origin.sizes(args)?;
+    if args.on.is_empty() && args.tasks.is_empty() {
+        return on_held_out(args, origin, sizes, out);
+    }
+    let texts = origin.texts(args.checkpoint.tokenizer.as_deref())?;
+    let (tokenizer, vocab) = (&texts.tokenizer, sizes.model.vocab);
+    let reads = Reads { tokenizer, vocabulary: texts.vocabulary, vocab };
+    let open = |path| Corpus::open(path, reads);
+    let corpora = args.on.iter().map(|path| open(path)).collect::<Result<Vec<_>, _>>()?;
+    let tasks = tasks::open(args)?;
+    let subject = Subject::load(origin, sizes, device)?;
+    write(out, &subject.lines)?;
+    for (path, corpus) in args.on.iter().zip(&corpora) {
+        let tokens = args.tokens.get() as u64;
+        let Subject { model, work, .. } = &subject;
+        let measured = eval::on_file(model.as_ref(), corpus, work, tokenizer, tokens)?;
+        write(out, &file_lines(path, corpus, work.model.context, measured))?;
+    }
+    Ok(tasks::measure(&tasks, &subject, tokenizer, args.details.as_deref(), out)?)
+}
+
+/// Measures a checkpoint on the data that its run holds out.
+fn on_held_out(
+    args: &EvalArgs,
+    origin: Candidate,
+    sizes: Work,
+    out: &mut dyn Write,
+) -> Result<(), EvaluateError> {
+    let device = config::parse_device(&args.checkpoint.device)?;
+    let Candidate::State { path, manifest } = &origin else {
+        return Err(EvaluateError::NothingToMeasure);
+    };
+    // All but the bits per byte is measured without a tokenizer. But a tokenizer that was named has to be right, which
+    // is checked before the rest, which takes long.
+    let tokenizer = stored::tokenizer(&args.checkpoint, path, manifest);
+    let tokenizer = match tokenizer {
+        Err(error) if args.checkpoint.tokenizer.is_some() => return Err(error.into()),
+        found => found,
+    };
+    let files = match args.data.as_slice() {
+        [] => stored::stored_data(path, manifest),
+        named => named.to_vec(),
+    };
+    let source = Dataset::open(&sizes, manifest.run.seed, &files);
+    let source = source.map_err(|error| StoredError::from(EvaluationError::from(error)))?;
+    let subject = Subject::load(origin, sizes, device)?;
+    let Subject { model, work, lines } = &subject;
+    let evaluation = eval::evaluate(model.as_ref(), &source, work, args.tokens.get())?;
+    write(out, lines)?;
+    write(out, &held_out_lines(&source, &subject, evaluation, &tokenizer)?)?;
+    Ok(())
+}
+
+fn held_out_lines(
+    source: &Dataset,
+    subject: &Subject,
+    evaluation: Evaluation,
+    tokenizer: &Result<Tokenizer, OpenError>,
+) -> Result<Vec<String>, EvaluateError> {
+    let bytes = |tokenizer| {
+        let bytes = eval::bytes_per_token(source, &subject.work, tokenizer, evaluation.tokens);
+        bytes.map_err(|error| StoredError::from(EvaluationError::from(error)))
+    };
+    let (bytes, missing) = match tokenizer {
+        Ok(tokenizer) => (bytes(tokenizer)?, None),
+        Err(error) => {
+            let warning = format!("warning        no bits per byte: {}", stored::remedied(error));
+            (None, Some(warning))
+        }
+    };
+    let mut lines = vec![
+        format!("held-out loss  {}", loss(&evaluation)),
+        perplexity(&evaluation, bytes),
+        match (evaluation.excess, source.entropies().yardsticks()) {
+            (Some(excess), Some(yardsticks)) => format!(
+                "excess         {excess:.4} (uniform {:.4}, unigram {:.4}, bigram {:.4})",
+                yardsticks.uniform, yardsticks.unigram, yardsticks.bigram
+            ),
+            _ => compare(&source.entropies()),
+        },
+    ];
+    lines.extend(missing);
+    Ok(lines)
+}
+
+fn file_lines(path: &Path, corpus: &Corpus, context: usize, measured: OnFile) -> Vec<String> {
+    let OnFile { evaluation, bytes_per_token } = measured;
+    vec![
+        String::new(),
+        format!(
+            "file           {}: {} tokens, read in rows of at most {context}",
+            path.display(),
+            count(corpus.tokens())
+        ),
+        format!("loss           {}", loss(&evaluation)),
+        perplexity(&evaluation, bytes_per_token),
+        compare(&corpus.entropies()),
+    ]
+}
+
+fn loss(evaluation: &Evaluation) -> String {
+    let error = evaluation.error.map_or_else(String::new, |error| format!(" ± {error:.4}"));
+    let tokens = count(evaluation.tokens as u64);
+    format!("{:.4}{error} nats per token, over {tokens} tokens", evaluation.loss)
+}
+
+fn perplexity(evaluation: &Evaluation, bytes_per_token: Option<f64>) -> String {
+    let bits = bytes_per_token.map_or_else(String::new, |bytes| {
+        format!(", {:.4} bits per byte", evaluation.bits_per_byte(bytes))
+    });
+    format!("perplexity     {:.4}{bits}", evaluation.perplexity())
+}
+
+fn compare(entropies: &Entropies) -> String {
+    let bigram =
+        entropies.bigram.map_or_else(String::new, |bigram| format!(", bigram {bigram:.4}"));
+    format!(
+        "compare        uniform {:.4}, unigram {:.4}{bigram}",
+        entropies.uniform, entropies.unigram
+    )
+}
+
+fn write(out: &mut dyn Write, lines: &[String]) -> io::Result<()> {
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    out.flush()
+}

@@ -1,0 +1,134 @@
+//! The weights that are measured: a checkpoint of a run, or a folder in Hugging Face's layout.
+
+use std::path::{Path, PathBuf};
+
+use intellect_model::{
+    Device,
+    arch::Arch,
+    config::{Model as Sizes, Work},
+    hf::{
+        import,
+        text::{self, Texts},
+    },
+    tokenizer::Tokenizer,
+    train::Model,
+};
+
+use super::EvaluateError;
+use crate::{
+    checkpoint::Front,
+    cli::eval::EvalArgs,
+    evaluation::EvaluationError,
+    figures::count,
+    manifest::Manifest,
+    tools::stored::{self, StoredError},
+};
+
+/// Where the weights are that are measured.
+pub(super) enum Candidate {
+    /// A checkpoint, and the manifest of its run.
+    State { path: PathBuf, manifest: Box<Manifest> },
+    /// A folder in Hugging Face's layout.
+    Folder(PathBuf),
+}
+
+/// A model with its weights, ready to be asked.
+pub(super) struct Subject {
+    pub(super) model: Box<dyn Model>,
+    /// Its sizes, with the context that is read at once.
+    pub(super) work: Work,
+    /// Sentences that say whose weights these are.
+    pub(super) lines: Vec<String>,
+}
+
+impl Candidate {
+    /// Finds the weights that were typed.
+    pub(super) fn find(args: &EvalArgs) -> Result<Self, EvaluateError> {
+        if let Some(folder) = &args.hf {
+            return Ok(Self::Folder(folder.clone()));
+        }
+        let (path, manifest) = stored::find(&args.checkpoint.state)?;
+        Ok(Self::State { path, manifest: manifest.into() })
+    }
+
+    /// The sizes of the model, with the context that is to be read at once, and the rows of a batch.
+    pub(super) fn sizes(&self, args: &EvalArgs) -> Result<Work, EvaluateError> {
+        let (mut work, default) = match self {
+            Self::State { manifest, .. } => (manifest.work.clone(), usize::MAX),
+            Self::Folder(folder) => {
+                let model = import::sizes(folder)?;
+                (Work { model, ..Work::synthetic() }, HF_CONTEXT)
+            }
+        };
+        let most = work.model.context;
+        // A family without positions reads as much as it is given.
+        let reads = Arch::new(&work.model).reach().unwrap_or(CONTEXT_MAX);
+        work.model.context = match args.context {
+            None => most.min(default),
+            Some(typed) if typed.get() <= reads => typed.get(),
+            Some(typed) => return Err(EvaluateError::Context { typed: typed.get(), most: reads }),
+        };
+        Ok(work)
+    }
+
+    /// How the model's tokens are text, by the file that was `named` or is beside the weights.
+    pub(super) fn texts(&self, named: Option<&Path>) -> Result<Texts, EvaluateError> {
+        match self {
+            Self::Folder(folder) => Ok(text::open(folder, named)?),
+            Self::State { path, manifest } => {
+                let file = stored::tokenizer_file(named, path, manifest);
+                let tokenizer = Tokenizer::of(&manifest.work.data, file.as_deref())?;
+                Ok(Texts { tokenizer, vocabulary: manifest.vocabulary().copied() })
+            }
+        }
+    }
+}
+
+impl Subject {
+    /// Reads the weights. The model has these sizes.
+    pub(super) fn load(
+        origin: Candidate,
+        work: Work,
+        device: Device,
+    ) -> Result<Self, EvaluateError> {
+        let (theta, mut lines) = match origin {
+            Candidate::Folder(folder) => {
+                let theta = import::read(&folder)?.theta;
+                (
+                    theta,
+                    vec![format!("model          {} in {}", named(&work.model), folder.display())],
+                )
+            }
+            Candidate::State { path, manifest } => {
+                let front = Front::of(&path, &manifest).map_err(unreadable)?;
+                let (header, state) = (*front.table.header(), front.table.state());
+                let whose = format!("run            {} ({})", manifest.id, manifest.run.name);
+                let state = format!(
+                    "state          {} of epoch {}, {} tokens committed",
+                    state.hex(),
+                    header.epoch,
+                    count(header.tokens)
+                );
+                (front.whole(|_| {}).map_err(unreadable)?.theta, vec![whose, state])
+            }
+        };
+        lines.push(format!("weights        {}", stored::weights(&theta)?));
+        let mut model = intellect_model::model(&work, device)?;
+        model.load(&theta)?;
+        Ok(Self { model, work, lines })
+    }
+}
+
+fn unreadable(error: crate::checkpoint::CheckpointError) -> EvaluateError {
+    StoredError::from(EvaluationError::from(error)).into()
+}
+
+/// The family and the size of a model.
+fn named(model: &Sizes) -> String {
+    format!("{} of {} parameters", model.family.name(), count(model.parameter_count()))
+}
+
+/// What is read at once of a model from elsewhere, unless more is asked for: memory grows with it.
+const HF_CONTEXT: usize = 2_048;
+/// The longest context of a manifest.
+const CONTEXT_MAX: usize = 1 << 20;

@@ -1,0 +1,185 @@
+//! Tasks of `eval`: opens them all before the weights are read, then measures one after the other.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use intellect_model::{
+    eval::task::{
+        Task, TaskError, Wishes,
+        measure::{Answer, Examiner, MeasureError},
+        score::{self, Metric},
+    },
+    tokenizer::Tokenizer,
+};
+use serde::Serialize;
+
+use super::{Subject, write};
+use crate::{
+    cli::eval::EvalArgs,
+    figures::count,
+    os::{PathError, cannot},
+};
+
+/// Why a task was not measured, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TasksError {
+    /// A task cannot be read. Nothing was measured.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+    /// An item of a task cannot be measured.
+    #[error("task {task}, item {item}: {why}")]
+    Item {
+        /// The name of the task that it is of.
+        task: String,
+        /// Number of the item, counted from 1.
+        item: usize,
+        /// What is wrong with it, in a line.
+        #[source]
+        why: Box<MeasureError>,
+    },
+    /// The file of `--details` exists.
+    #[error("--details {}: it exists and is not overwritten: name another file", .0.display())]
+    Exists(PathBuf),
+    #[error(transparent)]
+    Details(#[from] PathError),
+    /// Standard output is closed, or its disk is full.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+/// What is written about an item.
+#[derive(Serialize)]
+struct Line<'a> {
+    task: &'a str,
+    item: usize,
+    #[serde(flatten)]
+    answer: &'a Answer,
+}
+
+/// The file of `--details`, which is removed unless everything was written.
+struct Details {
+    path: PathBuf,
+    out: BufWriter<File>,
+    is_whole: bool,
+}
+
+/// Opens all tasks that were named.
+pub(super) fn open(args: &EvalArgs) -> Result<Vec<Task>, TasksError> {
+    let limit = args.limit.map(usize::from);
+    let wishes = Wishes { shots: args.shots, seed: args.seed, limit };
+    if let Some(path) = args.details.as_ref().filter(|path| path.exists()) {
+        return Err(TasksError::Exists(path.clone()));
+    }
+    args.tasks.iter().map(|path| Ok(Task::open(path, wishes)?)).collect()
+}
+
+/// Measures the tasks and prints what they amount to.
+pub(super) fn measure(
+    tasks: &[Task],
+    subject: &Subject,
+    tokenizer: &Tokenizer,
+    details: Option<&Path>,
+    out: &mut dyn Write,
+) -> Result<(), TasksError> {
+    let mut details = details.map(Details::create).transpose()?;
+    let mut examiner = Examiner::new(subject.model.as_ref(), &subject.work, tokenizer);
+    for task in tasks {
+        let mut answers = Vec::with_capacity(task.count());
+        let mut reported = Instant::now();
+        for at in 0..task.count() {
+            let wrong = |why| TasksError::Item {
+                task: task.name.clone(),
+                item: at + 1,
+                why: Box::new(why),
+            };
+            let answer = examiner.measure(&task.item(at)).map_err(wrong)?;
+            if let Some(details) = &mut details {
+                details.write(&Line { task: &task.name, item: at + 1, answer: &answer })?;
+            }
+            answers.push(answer);
+            if reported.elapsed() >= OFTEN {
+                reported = Instant::now();
+                let (done, all) = (count(at as u64 + 1), count(task.count() as u64));
+                write(out, &[format!("{done} of {all} items of {} done", task.name)])?;
+            }
+        }
+        write(out, &lines(task, subject, &answers))?;
+    }
+    match details {
+        Some(details) => details.finish(out),
+        None => Ok(()),
+    }
+}
+
+fn lines(task: &Task, subject: &Subject, answers: &[Answer]) -> Vec<String> {
+    let outcomes: Vec<_> = answers.iter().map(|answer| &answer.outcome).collect();
+    let metrics = score::metrics(&outcomes);
+    let items = count(answers.len() as u64);
+    let shots = match task.shots {
+        0 => String::new(),
+        shots => format!(", {shots} solved in front of each"),
+    };
+    let mut lines =
+        vec![String::new(), format!("task           {}: {items} items{shots}", task.name)];
+    lines.extend(metrics.iter().map(|Metric { name, value, error }| {
+        let error = error.map_or_else(String::new, |error| format!(" ± {}", figure(error)));
+        format!("{name:<14} {}{error}", figure(*value))
+    }));
+    if metrics.is_empty() {
+        lines.push(
+            "no answer      no item has its right answer: --details FILE writes what the model chose".into(),
+        );
+    }
+    let truncated = answers.iter().filter(|answer| answer.truncated).count() as u64;
+    if truncated > 0 {
+        lines.push(format!(
+            "truncated      {} items without the begin of their context: {} tokens are read at once",
+            count(truncated),
+            subject.work.model.context
+        ));
+    }
+    lines
+}
+
+/// Four digits behind the point, or of a great number four digits in all.
+fn figure(value: f64) -> String {
+    if value.abs() < 1e6 { format!("{value:.4}") } else { format!("{value:.3e}") }
+}
+
+impl Details {
+    fn create(path: &Path) -> Result<Self, TasksError> {
+        let file = File::create_new(path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => TasksError::Exists(path.to_owned()),
+            _ => cannot("write", path)(error).into(),
+        })?;
+        Ok(Self { path: path.to_owned(), out: BufWriter::new(file), is_whole: false })
+    }
+
+    fn write(&mut self, line: &Line<'_>) -> Result<(), TasksError> {
+        let written = serde_json::to_writer(&mut self.out, line).map_err(io::Error::from);
+        let written = written.and_then(|()| self.out.write_all(b"\n"));
+        Ok(written.map_err(cannot("write", &self.path))?)
+    }
+
+    fn finish(mut self, out: &mut dyn Write) -> Result<(), TasksError> {
+        self.out.flush().map_err(cannot("write", &self.path))?;
+        self.is_whole = true;
+        Ok(write(out, &[String::new(), format!("wrote          {}", self.path.display())])?)
+    }
+}
+
+impl Drop for Details {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            // It would be taken for the whole.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// How often the progress is reported.
+const OFTEN: Duration = Duration::from_secs(10);
