@@ -43,6 +43,9 @@ use std::{
     io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::mpsc,
+    thread,
+    time::Duration,
 };
 
 use clap::Parser as _;
@@ -92,14 +95,34 @@ fn is_bootstrap(started_as: Option<&OsStr>) -> bool {
 
 /// Prints the error, if there is one, and returns the exit code.
 fn ended(done: Result<u8, Error>) -> ExitCode {
+    let is_read = tell::screen::flush();
     match done {
         Ok(code) => ExitCode::from(code),
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
+            let text = format!("error: {}\n", error.explain());
             // Standard error may be closed too; then nobody can read it.
-            let _ = writeln!(io::stderr(), "error: {}", error.explain());
+            let print = move || drop(io::stderr().write_all(text.as_bytes()));
+            if is_read {
+                print();
+            } else {
+                print_within(print, LAST_PATIENCE);
+            }
             ExitCode::from(error.exit_code())
         }
+    }
+}
+
+/// Prints in a thread of its own, since the terminal may be stopped, and waits for it so long.
+fn print_within(print: impl FnOnce() + Send + 'static, patience: Duration) {
+    let (done, printed) = mpsc::channel();
+    let print = move || {
+        print();
+        // Without a receiver the program has ended.
+        let _ = done.send(());
+    };
+    if thread::Builder::new().spawn(print).is_ok() {
+        let _ = printed.recv_timeout(patience);
     }
 }
 
@@ -319,6 +342,9 @@ impl Error {
         figures::explain(self, "\n  because: ")
     }
 }
+
+/// So long the last error waits for a terminal that has not taken what came before.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a shell expects of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
