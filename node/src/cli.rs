@@ -14,6 +14,7 @@ pub(crate) mod doctor;
 mod help;
 pub(crate) mod replay;
 pub(crate) mod status;
+pub(crate) mod tui;
 pub(crate) mod report;
 mod number;
 mod path;
@@ -39,6 +40,7 @@ use receipts::ReceiptsCommand;
 use replay::ReplayArgs;
 use report::ReportArgs;
 use status::StatusArgs;
+use tui::TuiArgs;
 
 /// Trains one language model together with everyone else who joins the run.
 ///
@@ -101,6 +103,8 @@ pub(crate) enum Verb {
     Replay(ReplayArgs),
     /// Says what the node of a folder does: 0 it is in the run, 1 no node runs, 3 it waits or is behind
     Status(StatusArgs),
+    /// Shows the node of a folder on a screen in the terminal, such as one that runs as a service
+    Tui(TuiArgs),
     /// Puts simulations of equal settings on one page, over one another, with mean and standard error
     Report(ReportArgs),
     /// Examines whether this machine and its network suit a run, and says what to do

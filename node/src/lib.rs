@@ -34,6 +34,7 @@ mod socket;
 mod store;
 mod tell;
 mod tools;
+mod tui;
 mod wake;
 mod worker;
 
@@ -70,6 +71,7 @@ use tools::{
     report::ReportError,
     status::StatusError,
     stored::{self, StoredError},
+    tui::TuiError,
 };
 
 /// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage. A process that was started by the
@@ -143,6 +145,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Receipts(command) => tools::receipts::run(&command, out)?,
         Verb::Replay(args) => tools::replay::run(&args, out)?,
         Verb::Status(args) => code = tools::status::run(&args, out)?,
+        Verb::Tui(args) => tools::tui::run(&args)?,
         Verb::Report(args) => tools::report::run(&args, out)?,
         Verb::Doctor(args) => doctor::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
@@ -237,6 +240,9 @@ enum Error {
     /// There is no node, or none that answers.
     #[error(transparent)]
     Status(#[from] StatusError),
+    /// There is no node to show, or no terminal to show it on.
+    #[error(transparent)]
+    Tui(#[from] TuiError),
     /// The node's page has no place.
     #[error(transparent)]
     Page(#[from] PageError),
@@ -312,6 +318,7 @@ impl Error {
             | Self::Receipts(_)
             | Self::Replay(_)
             | Self::Status(_)
+            | Self::Tui(_)
             | Self::Page(_)
             | Self::Generate(_)
             | Self::Report(_)

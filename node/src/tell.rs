@@ -121,14 +121,14 @@ impl Console {
     }
 
     pub(crate) fn say(&self, sentence: &str) {
-        if self.voice == Voice::Sentences {
+        if self.voice != Voice::Quiet {
             screen::say(sentence);
         }
     }
 
     /// Prints a sentence that the next one replaces, on a terminal.
     pub(crate) fn say_over(&self, sentence: &str) {
-        if self.voice == Voice::Sentences {
+        if self.voice != Voice::Quiet {
             screen::say_over(sentence);
         }
     }
@@ -162,7 +162,7 @@ impl Console {
         if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
             stage.publish();
         }
-        if self.voice == Voice::Sentences && screen::can_draw() {
+        if self.voice != Voice::Quiet && screen::can_draw() {
             let columns = screen::columns().saturating_sub(1);
             let lines = lines::lines(&seen.picture.borrow(), columns);
             screen::live(lines.into());

@@ -458,6 +458,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "node/src/tell",
             "node/src/page.rs",
             "node/src/readers.rs",
+            "node/src/tui.rs",
         ],
     ),
     ("axum", &["node/view/src/page"]),

@@ -13,6 +13,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use intellect_view::tui::said::Said;
+
 use crate::access::unix_seconds;
 use crate::figures;
 use crate::os;
@@ -45,7 +47,7 @@ fn screen() -> &'static Printer {
         };
         let out = own(io::stdout().as_fd().try_clone_to_owned());
         let err = own(io::stderr().as_fd().try_clone_to_owned());
-        Printer::start(Terminal::new(out, err, columns))
+        Printer::start(Terminal::new(out, err, columns), io::stderr().is_terminal())
     })
 }
 
@@ -73,6 +75,16 @@ pub(super) fn live(lines: Vec<String>) {
 /// Writes to standard error, above the lines.
 pub(crate) fn warn(text: &[u8]) {
     screen().push(Line::Warning(text.to_vec()));
+}
+
+/// From now on the terminal belongs to a screen, which lists what is said. A log that goes elsewhere still does.
+pub(crate) fn hide(said: &Said) {
+    screen().hide(said, END_PATIENCE);
+}
+
+/// The screen has left the terminal.
+pub(crate) fn show() {
+    screen().show();
 }
 
 /// Waits until all of this is on the terminal, but not for long; whether it is.

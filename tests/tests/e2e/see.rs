@@ -145,6 +145,22 @@ fn a_reader_that_never_reads_stops_nobody() {
     full.join().unwrap();
 }
 
+/// Where there is no terminal, a sentence says so: a node goes on in lines, and a screen of another node ends.
+#[test]
+fn a_screen_without_a_terminal_is_a_sentence() {
+    let story = story();
+    let entry = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let mut node = story.start_node("node", entry, &["--tui"]).unwrap();
+    node.wait_until_it_said("no screen: input and output are no terminal", PATIENCE).unwrap();
+    let folder = story.text("node/data");
+    let tui = |folder: &str| story.node(&["tui", folder]).unwrap();
+    let done = until(|| tui(&folder), |done| !done.err.contains("no node runs in"));
+    done.expect_failure(1, &["no screen: input and output are no terminal", "status"]).unwrap();
+    tui(&story.text("nowhere")).expect_failure(1, &["is no folder"]).unwrap();
+    let both = story.node(&["--bootstrap", entry, "--tui", "--quiet"]).unwrap();
+    both.expect_failure(2, &["--tui", "--quiet"]).unwrap();
+}
+
 /// A page that cannot be shown ends the node before it leaves anything behind; one that others reach is warned of.
 #[test]
 fn a_page_without_a_place_is_a_sentence() {

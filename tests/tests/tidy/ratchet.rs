@@ -16,7 +16,7 @@ pub(super) const CODE_LINES: [(&str, usize); 8] = [
     ("model", 13_430),
     ("bootstrap", 2_110),
     ("node", 25_000), // `replay` (0023), `doctor`, screens
-    ("node/view", 2_720),
+    ("node/view", 2_890),
     ("tests", 1_059),
 ];
 /// Types whose inherent methods stand in more than `FILES_MAX` files, and in how many.

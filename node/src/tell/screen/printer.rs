@@ -11,6 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use intellect_view::tui::said::{Kind, Said};
+
 use crate::figures::number_of;
 
 /// Printed once, on standard error.
@@ -44,7 +46,7 @@ pub(super) struct Beneath {
     pub(super) living: Vec<String>,
 }
 
-/// What waits, and what stands beneath it.
+/// What waits, and who has the terminal.
 #[derive(Debug, Default)]
 struct Pending {
     lines: VecDeque<Line>,
@@ -52,6 +54,8 @@ struct Pending {
     /// How many lines made room for newer ones.
     missing: u64,
     beneath: Beneath,
+    /// The screen that has the terminal, if one has.
+    screen: Option<Said>,
     /// Whether anything is to be written or drawn anew.
     stale: bool,
     /// Whether something is being written.
@@ -71,12 +75,14 @@ struct Shared {
     /// Something waits to be written, or all of it has been.
     changed: Condvar,
     terminal: Mutex<Terminal>,
+    /// Whether standard error is on the terminal too.
+    errors_shown: bool,
 }
 
 impl Printer {
-    pub(super) fn start(terminal: Terminal) -> Self {
+    pub(super) fn start(terminal: Terminal, errors_shown: bool) -> Self {
         let (pending, changed, terminal) = (Mutex::default(), Condvar::new(), Mutex::new(terminal));
-        let shared = Arc::new(Shared { pending, changed, terminal });
+        let shared = Arc::new(Shared { pending, changed, terminal, errors_shown });
         let of_thread = Arc::clone(&shared);
         let write = move || {
             loop {
@@ -92,7 +98,19 @@ impl Printer {
 
     /// Adds something that scrolls.
     pub(super) fn push(&self, line: Line) {
+        let errors_shown = self.shared.errors_shown;
         self.change(|pending| {
+            match (&pending.screen, &line) {
+                (Some(screen), Line::Sentence(text)) => {
+                    screen.push(Kind::News, text);
+                    return false;
+                }
+                (Some(screen), Line::Warning(bytes)) if errors_shown => {
+                    screen.push(Kind::Warning, &String::from_utf8_lossy(bytes));
+                    return false;
+                }
+                (Some(_) | None, Line::Sentence(_) | Line::Warning(_)) => {}
+            }
             pending.bytes += line.len();
             pending.lines.push_back(line);
             while pending.bytes > QUEUE_BYTES_MAX && pending.lines.len() > 1 {
@@ -106,10 +124,28 @@ impl Printer {
     /// Changes the lines beneath, which are drawn anew if they differ then.
     pub(super) fn beneath(&self, change: impl FnOnce(&mut Beneath)) {
         self.change(|pending| {
+            if pending.screen.is_some() {
+                return false;
+            }
             let before = pending.beneath.clone();
             change(&mut pending.beneath);
             pending.beneath != before
         });
+    }
+
+    /// Takes the lines away, and from now on passes to a screen what would stand on the terminal.
+    pub(super) fn hide(&self, screen: &Said, patience: Duration) {
+        self.beneath(|beneath| *beneath = Beneath::default());
+        self.flush(patience);
+        self.shared.lock().screen = Some(screen.clone());
+    }
+
+    /// The screen has gone: its last sentences stand on the terminal again.
+    pub(super) fn show(&self) {
+        let screen = self.shared.lock().screen.take();
+        for sentence in screen.iter().flat_map(|screen| screen.last(AGAIN)) {
+            self.push(Line::Sentence(sentence));
+        }
     }
 
     /// Waits until everything is written, for this long at most; whether it is.
@@ -226,6 +262,9 @@ impl Terminal {
     }
 }
 
+/// So many sentences are printed again after a screen.
+const AGAIN: usize = 10;
+
 /// What may wait for a terminal that is stopped: some ten thousand sentences.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
 
@@ -241,7 +280,7 @@ mod tests {
     fn a_reader_that_never_reads_delays_nobody_and_is_told_what_it_missed() {
         let (reader, out) = io::pipe().unwrap();
         let printer =
-            Printer::start(Terminal::new(Box::new(out), Box::new(io::sink()), WIDE));
+            Printer::start(Terminal::new(Box::new(out), Box::new(io::sink()), WIDE), true);
         let all = 100_000_u64;
         for n in 0..all {
             printer.push(Line::Sentence(format!("sentence {n:>30}")));
@@ -264,6 +303,36 @@ mod tests {
         assert!(missing > 0);
         assert_eq!(shown + missing, all, "{missing} are missing");
         assert!(printer.flush(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn while_a_screen_has_the_terminal_it_gets_what_is_said_and_the_last_of_it_comes_back() {
+        for errors_shown in [true, false] {
+            let (reader, out) = io::pipe().unwrap();
+            let (errors, err) = io::pipe().unwrap();
+            let printer =
+                Printer::start(Terminal::new(Box::new(out), Box::new(err), WIDE), errors_shown);
+            printer.beneath(|beneath| beneath.living = vec!["living".to_owned()]);
+            assert!(printer.flush(Duration::from_secs(60)));
+            let said = Said::default();
+            printer.hide(&said, Duration::from_secs(60));
+            for n in 0..20 {
+                printer.push(Line::Sentence(format!("sentence {n}")));
+            }
+            printer.push(Line::Warning(b"warning\n".to_vec()));
+            printer.beneath(|beneath| beneath.living = vec!["more".to_owned()]);
+            printer.show();
+            printer.push(Line::Sentence("after".to_owned()));
+            printer.push(Line::Warning(b"the end\n".to_vec()));
+            let mut lines = BufReader::new(reader).lines().map(Result::unwrap);
+            let seen: Vec<_> = lines.by_ref().take_while(|line| line != "after").collect();
+            let (living, seen) = seen.split_first().unwrap();
+            assert_eq!((living.as_str(), seen.len()), ("living", AGAIN));
+            assert!(seen[0].starts_with("\r\x1b[1A\x1b[J"), "the lines are taken away: {seen:?}");
+            assert_eq!(seen.last().unwrap() == "warning", errors_shown, "{seen:?}");
+            let first = BufReader::new(errors).lines().next().unwrap().unwrap();
+            assert_eq!(first == "warning", !errors_shown);
+        }
     }
 
     #[test]
