@@ -35,7 +35,7 @@ use doctor::DoctorArgs;
 use help::{EXPERTS, FILES, JOINING, OUTPUT, THIS_MACHINE, preset_help};
 use manifest::ManifestCommand;
 use number::{bytes, file_bytes, from_one, from_zero, peers};
-use page::ShowArgs;
+use page::{PageArgs, ShowArgs};
 use receipts::ReceiptsCommand;
 use replay::ReplayArgs;
 use report::ReportArgs;
@@ -251,10 +251,15 @@ pub(crate) struct SimArgs {
     /// Most bulk bytes that each node sends in a second, as in 500k or 10M; 0 is no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = bytes)]
     pub(crate) rate: u64,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+    /// Show a screen in the terminal: loss, peers and what is printed, until the end, q or Ctrl-C
+    #[arg(long, help_heading = OUTPUT)]
+    pub(crate) tui: bool,
     /// Start no processes: run the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
         "epochs", "data", "manifest", "genesis", "preset", "set", "scenario", "chaos", "links", "seed", "devices",
-        "rate",
+        "rate", "page", "tui",
     ])]
     pub(crate) in_virtual_time: bool,
     /// Seeds to try, half-open: the second number is not tried

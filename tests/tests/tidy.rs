@@ -459,6 +459,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "node/src/page.rs",
             "node/src/readers.rs",
             "node/src/tui.rs",
+            "node/src/sim/show.rs",
         ],
     ),
     ("axum", &["node/view/src/page"]),

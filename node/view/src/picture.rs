@@ -239,6 +239,11 @@ impl Picture {
         }
     }
 
+    /// Says which of several writers the node is.
+    pub(crate) fn seen_by(&mut self, peer: Text) {
+        self.node.peer = Some(peer);
+    }
+
     /// Notes what a running node measures between two records.
     pub fn measure(&mut self, gauge: Gauge) {
         self.now_ms = self.now_ms.max(gauge.t_ms);

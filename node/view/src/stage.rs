@@ -9,7 +9,7 @@ use tokio::sync::{broadcast, watch};
 use crate::{
     history::{Columns, History},
     picture::{Picture, Source, gauge::Gauge},
-    record::Record,
+    record::{Record, Text},
 };
 
 /// The writing end: one for each run that is shown.
@@ -51,6 +51,11 @@ impl Stage {
         let past = Past::default();
         let seen = Seen { picture: receiver, past: past.clone(), lines: lines.clone() };
         (Self { picture, past, shown, lines }, seen)
+    }
+
+    /// Shows the run as this peer sees it, whichever writes first.
+    pub fn seen_by(&mut self, peer: Text) {
+        self.picture.seen_by(peer);
     }
 
     /// Takes a record and the line that it was read from.

@@ -159,6 +159,27 @@ fn a_screen_without_a_terminal_is_a_sentence() {
     tui(&story.text("nowhere")).expect_failure(1, &["is no folder"]).unwrap();
     let both = story.node(&["--bootstrap", entry, "--tui", "--quiet"]).unwrap();
     both.expect_failure(2, &["--tui", "--quiet"]).unwrap();
+    let virtually = story.node(&["sim", "--virtual", "--tui"]).unwrap();
+    virtually.expect_failure(2, &["--virtual", "--tui"]).unwrap();
+}
+
+/// The page of a simulation shows what its peers wrote and what it measured, and stays when it has ended.
+#[test]
+fn a_simulation_is_seen_on_its_page() {
+    let story = story();
+    let line = ["sim", "--peers", "2", "--epochs", "3", "--page", "127.0.0.1:0"];
+    let mut sim = story.start_command("sim", &line).unwrap();
+    let at = page(&mut sim);
+    sim.wait_until_it_said("the page stays until Ctrl-C", PATIENCE).unwrap();
+    let seen = until(
+        || serde_json::from_str::<Value>(&get(&at, "/status").1).unwrap(),
+        |seen| seen["open"]["phase"] == "stopped" && seen["held_out"]["epoch"] == 3,
+    );
+    assert_eq!((&seen["head"]["epoch"], &seen["run"]["name"]), (&3.into(), &"sim".into()));
+    assert!(seen["agreement"]["compared"].as_u64() >= Some(3), "{seen}");
+    assert_eq!(seen["agreement"]["differing"], 0);
+    sim.interrupt().unwrap();
+    sim.wait(PATIENCE).unwrap().expect_success().unwrap();
 }
 
 /// A page that cannot be shown ends the node before it leaves anything behind; one that others reach is warned of.
