@@ -42,7 +42,7 @@ pub(super) struct Outlook {
 pub(super) struct Shown<'a> {
     out: &'a mut dyn Write,
     /// It stops the thread that reads.
-    _stop: Option<mpsc::Sender<()>>,
+    stop: Option<mpsc::Sender<()>>,
     /// It serves the page, if there is one.
     runtime: Option<Runtime>,
     screen: Option<(Screen, Said)>,
@@ -74,12 +74,12 @@ impl Outlook {
         out: &'a mut dyn Write,
     ) -> Result<Shown<'a>, SimError> {
         let mut shown =
-            Shown { out, _stop: None, runtime: None, screen: None, kept: Vec::new(), listed: 0 };
+            Shown { out, stop: None, runtime: None, screen: None, kept: Vec::new(), listed: 0 };
         if self.page.is_none() && !self.screen {
             return Ok(shown);
         }
         let (stop, seen) = follow(plan, seer)?;
-        shown._stop = Some(stop);
+        shown.stop = Some(stop);
         if let Some(page) = self.page {
             let runtime = os::runtime().map_err(SimError::Show)?;
             // The task ends with the runtime.
@@ -165,6 +165,7 @@ impl Write for Shown<'_> {
 
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
+        drop(self.stop.take());
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
