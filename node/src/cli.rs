@@ -15,6 +15,7 @@ pub(crate) mod eval;
 mod help;
 pub(crate) mod replay;
 pub(crate) mod status;
+pub(crate) mod tui;
 pub(crate) mod report;
 mod number;
 mod path;
@@ -36,11 +37,12 @@ use eval::EvalArgs;
 use help::{EXPERTS, FILES, JOINING, OUTPUT, THIS_MACHINE, preset_help};
 use manifest::ManifestCommand;
 use number::{bytes, file_bytes, from_one, from_zero, peers};
-use page::ShowArgs;
+use page::{PageArgs, ShowArgs};
 use receipts::ReceiptsCommand;
 use replay::ReplayArgs;
 use report::ReportArgs;
 use status::StatusArgs;
+use tui::TuiArgs;
 
 /// Trains one language model together with everyone else who joins the run.
 ///
@@ -103,6 +105,8 @@ pub(crate) enum Verb {
     Replay(ReplayArgs),
     /// Says what the node of a folder does: 0 it is in the run, 1 no node runs, 3 it waits or is behind
     Status(StatusArgs),
+    /// Shows the node of a folder on a screen in the terminal, such as one that runs as a service
+    Tui(TuiArgs),
     /// Puts simulations of equal settings on one page, over one another, with mean and standard error
     Report(ReportArgs),
     /// Examines whether this machine and its network suit a run, and says what to do
@@ -262,10 +266,15 @@ pub(crate) struct SimArgs {
     /// Most bulk bytes that each node sends in a second, as in 500k or 10M; 0 is no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = bytes)]
     pub(crate) rate: u64,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+    /// Show a screen in the terminal: loss, peers and what is printed, until the end, q or Ctrl-C
+    #[arg(long, help_heading = OUTPUT)]
+    pub(crate) tui: bool,
     /// Start no processes: run the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
         "epochs", "data", "manifest", "genesis", "preset", "set", "scenario", "chaos", "links", "seed", "devices",
-        "rate",
+        "rate", "page", "tui",
     ])]
     pub(crate) in_virtual_time: bool,
     /// Seeds to try, half-open: the second number is not tried

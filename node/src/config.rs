@@ -23,7 +23,10 @@ use intellect_protocol::{
 };
 
 use crate::{
-    cli::{PartArgs, RunArgs, page::PageArgs},
+    cli::{
+        PartArgs, RunArgs,
+        page::{PageArgs, ShowArgs},
+    },
     identity::Origin,
     net::address::{self, Address, AddressError},
     os,
@@ -77,6 +80,8 @@ pub(crate) struct Local {
 pub(crate) enum Voice {
     /// Sentences about what it does.
     Sentences,
+    /// The same on a screen, where the terminal can have one.
+    Screen,
     /// Nothing; errors go to standard error.
     Quiet,
 }
@@ -203,7 +208,7 @@ impl Local {
             epochs: args.epochs,
             follow: args.follow.as_deref().map(parse_digest).transpose()?,
             log: args.log,
-            voice: if args.show.quiet { Voice::Quiet } else { Voice::Sentences },
+            voice: voice(&args.show),
             page: args.show.page,
             part: args.part,
         };
@@ -242,6 +247,14 @@ impl FromStr for RunPrefix {
             return Err(LocalError::Run { text: text.to_owned() });
         }
         Ok(Self(text.to_ascii_lowercase()))
+    }
+}
+
+fn voice(show: &ShowArgs) -> Voice {
+    match show {
+        ShowArgs { quiet: true, .. } => Voice::Quiet,
+        ShowArgs { tui: true, .. } => Voice::Screen,
+        ShowArgs { .. } => Voice::Sentences,
     }
 }
 

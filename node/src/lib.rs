@@ -34,6 +34,7 @@ mod socket;
 mod store;
 mod tell;
 mod tools;
+mod tui;
 mod wake;
 mod worker;
 
@@ -43,6 +44,9 @@ use std::{
     io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::mpsc,
+    thread,
+    time::Duration,
 };
 
 use clap::Parser as _;
@@ -68,6 +72,7 @@ use tools::{
     report::ReportError,
     status::StatusError,
     stored::{self, StoredError},
+    tui::TuiError,
 };
 
 /// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage. A process that was started by the
@@ -93,14 +98,34 @@ fn is_bootstrap(started_as: Option<&OsStr>) -> bool {
 
 /// Prints the error, if there is one, and returns the exit code.
 fn ended(done: Result<u8, Error>) -> ExitCode {
+    let is_read = tell::screen::flush();
     match done {
         Ok(code) => ExitCode::from(code),
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
+            let text = format!("error: {}\n", error.explain());
             // Standard error may be closed too; then nobody can read it.
-            let _ = writeln!(io::stderr(), "error: {}", error.explain());
+            let print = move || drop(io::stderr().write_all(text.as_bytes()));
+            if is_read {
+                print();
+            } else {
+                print_within(print, LAST_PATIENCE);
+            }
             ExitCode::from(error.exit_code())
         }
+    }
+}
+
+/// Prints in a thread of its own, since the terminal may be stopped, and waits for it so long.
+fn print_within(print: impl FnOnce() + Send + 'static, patience: Duration) {
+    let (done, printed) = mpsc::channel();
+    let print = move || {
+        print();
+        // Without a receiver the program has ended.
+        let _ = done.send(());
+    };
+    if thread::Builder::new().spawn(print).is_ok() {
+        let _ = printed.recv_timeout(patience);
     }
 }
 
@@ -121,6 +146,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Receipts(command) => tools::receipts::run(&command, out)?,
         Verb::Replay(args) => tools::replay::run(&args, out)?,
         Verb::Status(args) => code = tools::status::run(&args, out)?,
+        Verb::Tui(args) => tools::tui::run(&args)?,
         Verb::Report(args) => tools::report::run(&args, out)?,
         Verb::Doctor(args) => doctor::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
@@ -218,6 +244,9 @@ enum Error {
     /// There is no node, or none that answers.
     #[error(transparent)]
     Status(#[from] StatusError),
+    /// There is no node to show, or no terminal to show it on.
+    #[error(transparent)]
+    Tui(#[from] TuiError),
     /// The node's page has no place.
     #[error(transparent)]
     Page(#[from] PageError),
@@ -301,6 +330,7 @@ impl Error {
             | Self::Receipts(_)
             | Self::Replay(_)
             | Self::Status(_)
+            | Self::Tui(_)
             | Self::Page(_)
             | Self::Generate(_)
             | Self::Report(_)
@@ -331,6 +361,9 @@ impl Error {
         figures::explain(self, "\n  because: ")
     }
 }
+
+/// So long the last error waits for a terminal that has not taken what came before.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a shell expects of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;

@@ -52,6 +52,12 @@ impl Interrupts {
     }
 }
 
+/// Asks this process to end, as Ctrl-C in its terminal does.
+pub(crate) fn interrupt() {
+    // A process may always send itself a signal.
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT);
+}
+
 /// Tells the service manager that this process is ready, if one waits for it: a datagram to the socket in
 /// `NOTIFY_SOCKET` (systemd's `sd_notify`). Without a manager, or if it cannot be reached, nothing happens: a program
 /// works as well without.

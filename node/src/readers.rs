@@ -1,31 +1,40 @@
-//! What shows a running node: the lines on its terminal, its page, and the socket for `status`.
+//! What shows a running node: the lines or the screen on its terminal, its page, and the socket for `status`.
 //!
 //! Each is a task of its own over the newest picture, and none of them has a handle of the loop, the network or the
 //! store: a slow reader waits for itself alone.
 
+use std::fmt::Display;
+use std::io;
 use std::time::Duration;
 
 use intellect_view::page;
 use intellect_view::stage::Seen;
+use intellect_view::tui::said::Said;
+use intellect_view::tui::{self, Ended};
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 use tokio::time;
 
-use crate::config::Local;
+use crate::config::{Local, Voice};
+use crate::os;
 use crate::page::Page;
 use crate::socket::Socket;
-use crate::tell::Console;
+use crate::tell::{Console, screen};
+use crate::tui::{Frame, Screen};
 
 /// The readers of one node, which end when this is dropped.
 pub(crate) struct Readers {
     _tasks: JoinSet<()>,
     _socket: Option<Socket>,
+    _screen: Option<Screen>,
 }
 
 impl Readers {
     /// Starts them, and says where the page is.
     pub(crate) fn start(local: &Local, page: Option<Page>, seen: &Seen, console: &Console) -> Self {
         let mut tasks = JoinSet::new();
+        // The screen comes first: it lists what is said from now on.
+        let screen = (local.voice == Voice::Screen).then(|| open(seen, console)).flatten();
         if let Some(page) = page {
             console.say(&page.sentence());
             tasks.spawn(page.serve(seen.clone()));
@@ -50,7 +59,38 @@ impl Readers {
                 time::sleep(PUBLISH_EVERY).await;
             }
         });
-        Self { _tasks: tasks, _socket: socket }
+        Self { _tasks: tasks, _socket: socket, _screen: screen }
+    }
+}
+
+/// Opens the screen, or says why there is none.
+fn open(seen: &Seen, console: &Console) -> Option<Screen> {
+    let none = |why: &dyn Display| {
+        console.say(&format!("no screen: {why}; here are the lines"));
+        None
+    };
+    if let Some(why) = tui::unfit() {
+        return none(&why);
+    }
+    let said = Said::default();
+    screen::hide(&said);
+    let back = console.clone();
+    let then = move |ended: io::Result<Ended>| {
+        screen::show();
+        match ended {
+            // The terminal took Ctrl-C for a key, and it means what it always means.
+            Ok(Ended::Wished) => os::interrupt(),
+            Ok(Ended::Stopped | Ended::Panicked) => {}
+            Err(error) => back.say(&format!("the screen has ended: {error}; here are the lines")),
+        }
+    };
+    let frame = Frame { note: "· this node leaves then", said: Some(said) };
+    match Screen::open(seen.clone(), frame, then) {
+        Ok(screen) => Some(screen),
+        Err(error) => {
+            screen::show();
+            none(&error)
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod process_group;
 mod report;
 mod scenario;
 mod shaping;
+mod show;
 mod stop;
 mod swarm;
 mod table;
@@ -45,6 +46,7 @@ use observer::{Measured, Observer, Request};
 use plan::Plan;
 use process_group::{Ending, ProcessGroup};
 use report::{Findings, origin::Origin};
+use show::Outlook;
 use stop::Stop;
 use watch::watch;
 
@@ -59,6 +61,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let mut folder = Folder::make(args)?;
     let mut stop = Stop::listen().map_err(SimError::Signals)?;
     let (plan, scenario) = Plan::check(args, &folder.path)?;
+    let wanted = Outlook::check(args, out)?;
     let evaluator = Evaluator::open(plan.manifest.clone(), &plan.data, plan.device(0))?;
     let entropies = evaluator.entropies();
     table::introduce(&plan, &entropies, out)?;
@@ -72,8 +75,9 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         return Err(SimError::Interrupted { epoch: 0, folder: folder.kept() });
     }
 
-    let origin = Origin::now(&scenario);
+    let (origin, seer) = (Origin::now(&scenario), show::seer(&scenario, plan.peers));
     let mut group = ProcessGroup::open(&plan, scenario)?;
+    let out = &mut wanted.start(&plan, seer, out)?;
     let (evaluations, end) = watch(&mut group, &observer, &mut event_log, &mut stop, out)?;
     let wall = group.wall();
     let last = group.observations.committed();
@@ -87,6 +91,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
             observer.measure(request, MEASURE_PATIENCE, &mut stop)
         }),
     };
+    out.leave_screen()?;
     let weights = group.checkpoint(last).and_then(|path| weights(&plan.manifest, &path));
     let mut closed = group.close();
 
@@ -112,6 +117,11 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     if let Some(folder) = folder.kept() {
         writeln!(out, "report, events, logs and checkpoints are in {}", folder.display())?;
     }
+    if out.has_page() {
+        writeln!(out, "the page stays until Ctrl-C")?;
+        out.flush()?;
+        while !stop.is_wanted_within(LOOK_EVERY) {}
+    }
     if !closed.reasons.is_empty() {
         return Err(SimError::Failed { reasons: closed.reasons, folder: folder.keep() });
     }
@@ -123,6 +133,9 @@ fn weights(manifest: &Manifest, path: &Path) -> Option<String> {
     let theta = Front::of(path, manifest).ok()?.theta().ok()?;
     tools::stored::weights(&theta).ok()
 }
+
+/// How often it is looked whether the page is still wanted.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// A measurement takes about a second; on a busy machine it may take much longer.
 const MEASURE_PATIENCE: Duration = Duration::from_secs(120);

@@ -19,7 +19,6 @@ mod waiting;
 mod work;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -51,10 +50,6 @@ pub(crate) use meter::{Meter, Progress};
 pub(crate) use reason::Reason;
 pub(crate) use times::Seat;
 
-/// Printed once, on standard error.
-const UNREAD: &str = "warning: standard output is closed; the node goes on without it (Ctrl-C, or \
-    `kill`, makes it leave)";
-
 /// What a node trains with. Another device or micro batch computes the same steps with other bits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Means {
@@ -69,8 +64,6 @@ pub(crate) struct Means {
 pub(crate) struct Console {
     sink: Arc<Mutex<Sink>>,
     voice: Voice,
-    /// Whether it was reported that standard output is closed.
-    unread: Arc<AtomicBool>,
     data_dir: PathBuf,
     /// The run's folder, which is cut from the paths in sentences.
     folder: String,
@@ -96,7 +89,6 @@ impl Console {
         Self {
             sink: Arc::new(Mutex::new(sink)),
             voice,
-            unread: Arc::default(),
             data_dir,
             folder: String::new(),
             means: Means::default(),
@@ -129,18 +121,14 @@ impl Console {
     }
 
     pub(crate) fn say(&self, sentence: &str) {
-        if self.voice == Voice::Sentences {
-            let said = screen::say(sentence);
-            if said.is_err() && !self.unread.swap(true, Ordering::Relaxed) {
-                // Standard error may be closed too; the run goes on.
-                let _ = screen::warn(format!("{UNREAD}\n").as_bytes());
-            }
+        if self.voice != Voice::Quiet {
+            screen::say(sentence);
         }
     }
 
     /// Prints a sentence that the next one replaces, on a terminal.
     pub(crate) fn say_over(&self, sentence: &str) {
-        if self.voice == Voice::Sentences {
+        if self.voice != Voice::Quiet {
             screen::say_over(sentence);
         }
     }
@@ -174,7 +162,7 @@ impl Console {
         if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
             stage.publish();
         }
-        if self.voice == Voice::Sentences && screen::can_draw() {
+        if self.voice != Voice::Quiet && screen::can_draw() {
             let columns = screen::columns().saturating_sub(1);
             let lines = lines::lines(&seen.picture.borrow(), columns);
             screen::live(lines.into());
@@ -191,8 +179,7 @@ impl Console {
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = sink.emit(epoch, event) {
             // Only the first failure is an error; every later event is tried again.
-            let warning = format!("warning: events are not written: {error}\n");
-            let _ = screen::warn(warning.as_bytes());
+            screen::warn(format!("warning: events are not written: {error}\n").as_bytes());
         }
     }
 

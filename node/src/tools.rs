@@ -12,5 +12,6 @@ pub(crate) mod manifest;
 pub(crate) mod receipts;
 pub(crate) mod replay;
 pub(crate) mod status;
+pub(crate) mod tui;
 pub(crate) mod report;
 pub(crate) mod stored;

@@ -458,6 +458,8 @@ const HOMES: &[(&str, &[&str])] = &[
             "node/src/tell",
             "node/src/page.rs",
             "node/src/readers.rs",
+            "node/src/tui.rs",
+            "node/src/sim/show.rs",
         ],
     ),
     ("axum", &["node/view/src/page"]),

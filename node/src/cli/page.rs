@@ -23,6 +23,9 @@ pub(crate) struct ShowArgs {
     /// Print only what goes wrong, and no progress
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
+    /// Show a screen in the terminal: loss, peers and sentences, until q or Ctrl-C, which make the node leave
+    #[arg(long, help_heading = OUTPUT, conflicts_with = "quiet")]
+    pub(crate) tui: bool,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }

@@ -27,7 +27,7 @@ impl Complete {
     pub(super) async fn report(self, local: &Local, console: &Console) {
         let (head, before) = (self.newest.head(), self.before);
         // Nobody reads the output of a simulated node, and `sim` measures by itself.
-        let is_read = local.voice == Voice::Sentences && local.origin() == Origin::Random;
+        let is_read = local.voice != Voice::Quiet && local.origin() == Origin::Random;
         let held_out = if is_read { self.measured(local.device, console).await } else { None };
         console.complete(head, before, held_out);
     }

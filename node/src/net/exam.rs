@@ -229,7 +229,7 @@ impl Exam {
             SwarmEvent::ConnectionEstablished { peer_id, endpoint, .. } => {
                 self.swarm.behaviour_mut().discovery.connected(peer_id);
                 if endpoint.is_relayed() {
-                    self.findings.relayed.entry(peer_id).or_default();
+                    self.relayed(peer_id);
                 }
             }
             SwarmEvent::ConnectionClosed { peer_id, .. } => {
@@ -264,7 +264,9 @@ impl Exam {
             }
             DiscoveryEvent::Punch(dcutr::Event { remote_peer_id, result }) => {
                 let result = result.map(|_| ()).map_err(|error| error.to_string());
-                self.findings.relayed.insert(remote_peer_id, Some(result));
+                if let Some(punched) = self.relayed(remote_peer_id) {
+                    *punched = Some(result);
+                }
             }
             DiscoveryEvent::Kademlia(kad::Event::OutboundQueryProgressed {
                 result:
@@ -325,6 +327,13 @@ impl Exam {
         }
     }
 
+    /// The row of a peer that was reached through a relay. Peers beyond the bound have none: anybody may come that way.
+    fn relayed(&mut self, peer: PeerId) -> Option<&mut Option<Result<(), String>>> {
+        let relayed = &mut self.findings.relayed;
+        let has_room = relayed.len() < RELAYED_MAX || relayed.contains_key(&peer);
+        has_room.then(|| relayed.entry(peer).or_default())
+    }
+
     fn attempt(&mut self, connection: ConnectionId) -> Option<&mut Attempt> {
         self.findings.attempts.iter_mut().find(|attempt| attempt.connection == connection)
     }
@@ -372,5 +381,7 @@ const ASK_PATIENCE: Duration = Duration::from_secs(3);
 const ATTEMPTS_MAX: usize = 16;
 /// AutoNAT tests at most ten addresses.
 const TESTED_MAX: usize = 16;
+/// Peers that come through a relay while this looks; a few are dialled on purpose.
+const RELAYED_MAX: usize = 16;
 /// Members that are dialled to see how they are reached.
 const MEMBERS_MAX: usize = 4;

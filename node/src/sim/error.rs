@@ -10,6 +10,7 @@ use crate::{
     identity::IdentityError,
     manifest::{DraftError, LoadError},
     os::PathError,
+    page::PageError,
 };
 
 use super::{chaos::ChaosError, scenario::ScenarioError};
@@ -50,6 +51,12 @@ pub(crate) enum SimError {
          try --links shaped"
     )]
     Links(#[source] io::Error),
+    /// The simulation's page has no place.
+    #[error(transparent)]
+    Page(#[from] PageError),
+    /// Page or screen cannot be shown.
+    #[error("cannot show the simulation: try it without --page and --tui")]
+    Show(#[source] io::Error),
     #[error(transparent)]
     Manifest(#[from] LoadError),
     /// The built-in manifest does not take these settings.

@@ -1,49 +1,29 @@
 //! The terminal of this process: sentences scroll, and beneath them stand lines that are drawn over one another.
 //!
-//! A process has one terminal, so there is one [`Screen`]. Whatever writes to it while lines stand there goes through
-//! it: it takes the lines away, writes, and draws them again. It asks the terminal nothing and needs no thread. Where
-//! standard output is no terminal, or is one that cannot move its cursor, no line is ever drawn.
+//! A process has one terminal, so there is one [`Printer`], and whatever writes while lines stand there goes through
+//! it: it takes the lines away, writes, and draws them again. Nobody waits for it but the end of the program, and that
+//! not for long. Where standard output is no terminal, or is one that cannot move its cursor, no line is ever drawn.
+
+mod printer;
 
 use std::env;
-use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use intellect_view::tui::said::Said;
 
 use crate::access::unix_seconds;
 use crate::figures;
 use crate::os;
+use printer::{Line, Printer, Terminal};
 
 /// Width assumed of a terminal that does not report its own.
 pub(super) const COLUMNS: usize = 80;
 
-static SCREEN: Mutex<Screen> =
-    Mutex::new(Screen { over: None, living: Vec::new(), drawn: Vec::new() });
-
-/// What stands beneath the sentences.
-#[derive(Debug)]
-struct Screen {
-    /// A sentence that the next one replaces.
-    over: Option<String>,
-    /// The lines that are drawn a few times a second.
-    living: Vec<String>,
-    /// What is on the terminal now, a line of text in each.
-    drawn: Vec<String>,
-}
-
-impl Screen {
-    /// What to write so that the lines vanish from a terminal of so many columns. If it has become narrower, each
-    /// takes several rows.
-    fn clear(&mut self, columns: usize) -> String {
-        let row = |line: &String| line.chars().count().max(1).div_ceil(columns.max(1));
-        let rows: usize = self.drawn.drain(..).map(|line| row(&line)).sum();
-        if rows == 0 { String::new() } else { format!("\r\x1b[{rows}A\x1b[J") }
-    }
-
-    /// What to write so that the lines are there again.
-    fn draw(&mut self) -> String {
-        self.drawn = self.over.iter().chain(&self.living).cloned().collect();
-        self.drawn.iter().map(|line| format!("{line}\n")).collect()
-    }
-}
+static SCREEN: OnceLock<Printer> = OnceLock::new();
 
 /// Whether lines can be drawn over one another on standard output.
 pub(crate) fn can_draw() -> bool {
@@ -55,16 +35,26 @@ pub(super) fn columns() -> usize {
     os::columns().unwrap_or(COLUMNS)
 }
 
-fn screen() -> MutexGuard<'static, Screen> {
-    SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
+fn screen() -> &'static Printer {
+    SCREEN.get_or_init(|| {
+        // While the thread waits for a terminal it must not hold the lock of `io::stdout`, which the end of the program
+        // takes.
+        let own = |stream: io::Result<OwnedFd>| -> Box<dyn Write + Send> {
+            match stream {
+                Ok(stream) => Box::new(File::from(stream)),
+                Err(_) => Box::new(io::sink()),
+            }
+        };
+        let out = own(io::stdout().as_fd().try_clone_to_owned());
+        let err = own(io::stderr().as_fd().try_clone_to_owned());
+        Printer::start(Terminal::new(out, err, columns), io::stderr().is_terminal())
+    })
 }
 
 /// Prints a sentence above the lines.
-pub(super) fn say(sentence: &str) -> io::Result<()> {
-    let mut screen = screen();
-    screen.over = None;
-    let text = format!("{}{}{sentence}\n{}", screen.clear(columns()), time_of_day(), screen.draw());
-    write(&text)
+pub(super) fn say(sentence: &str) {
+    screen().beneath(|beneath| beneath.over = None);
+    screen().push(Line::Sentence(time_of_day() + sentence));
 }
 
 /// What a sentence begins with where it is kept in a file: the time of day, in UTC.
@@ -74,73 +64,48 @@ fn time_of_day() -> String {
 
 /// Shows a sentence that the next one replaces. It must fit the terminal.
 pub(super) fn say_over(sentence: &str) {
-    let mut screen = screen();
-    screen.over = Some(sentence.to_owned());
-    let text = screen.clear(columns()) + &screen.draw();
-    // A terminal that is gone shows nothing; `say` reports it.
-    let _ = write(&text);
+    screen().beneath(|beneath| beneath.over = Some(sentence.to_owned()));
 }
 
 /// Shows these lines in place of those before. They must fit the terminal.
 pub(super) fn live(lines: Vec<String>) {
-    let mut screen = screen();
-    if screen.living == lines {
-        return;
-    }
-    screen.living = lines;
-    let text = screen.clear(columns()) + &screen.draw();
-    let _ = write(&text);
+    screen().beneath(|beneath| beneath.living = lines);
 }
 
 /// Writes to standard error, above the lines.
-pub(crate) fn warn(text: &[u8]) -> io::Result<()> {
-    let mut screen = screen();
-    let clear = screen.clear(columns());
-    // The lines are on standard output; where that fails, nothing stands in the way.
-    let _ = write(&clear);
-    let written = io::stderr().write_all(text);
-    let again = screen.draw();
-    let _ = write(&again);
-    written
+pub(crate) fn warn(text: &[u8]) {
+    screen().push(Line::Warning(text.to_vec()));
 }
 
-fn write(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+/// From now on the terminal belongs to a screen, which lists what is said. A log that goes elsewhere still does.
+pub(crate) fn hide(said: &Said) {
+    screen().hide(said, END_PATIENCE);
+}
+
+/// The screen has left the terminal.
+pub(crate) fn show() {
+    screen().show();
+}
+
+/// Waits until all of this is on the terminal, but not for long; whether it is.
+pub(crate) fn flush() -> bool {
+    SCREEN.get().is_none_or(|screen| screen.flush(END_PATIENCE))
 }
 
 /// Standard error for log lines, which come whole.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StandardError;
 
-impl io::Write for StandardError {
+impl Write for StandardError {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        warn(text).map(|()| text.len())
+        warn(text);
+        Ok(text.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        Ok(())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_taken_away_before_they_are_drawn_again() {
-        let living = vec!["one".to_owned(), "two".to_owned()];
-        let mut screen = Screen { over: None, living, drawn: Vec::new() };
-        assert_eq!(screen.clear(80), "");
-        assert_eq!(screen.draw(), "one\ntwo\n");
-        screen.over = Some("fetching".to_owned());
-        assert_eq!(screen.clear(80), "\r\x1b[2A\x1b[J");
-        assert_eq!(screen.draw(), "fetching\none\ntwo\n");
-        assert_eq!(screen.clear(4), "\r\x1b[4A\x1b[J", "the first one has two rows now");
-        assert_eq!(screen.clear(80), "");
-        screen.living = vec!["x".repeat(9), String::new()];
-        screen.over = None;
-        screen.draw();
-        assert_eq!(screen.clear(0), "\r\x1b[10A\x1b[J");
-    }
-}
+/// So long the end of the program waits for a terminal that is stopped, or a reader that is slow.
+const END_PATIENCE: Duration = Duration::from_secs(2);

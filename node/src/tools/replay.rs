@@ -28,8 +28,6 @@ use crate::{
     tell::screen::can_draw,
 };
 
-use screen::Screen;
-
 /// Why a run is not shown, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplayError {
@@ -154,7 +152,7 @@ async fn watch(
     if !screen {
         return draw(seen, lines, played, out).await.map(Some);
     }
-    Screen::open(seen)?.ended().await.map_err(ReplayError::Screen)?;
+    screen::show(seen).await?;
     Ok(played.try_recv().ok().map(|ended| ended.map_err(ReplayError::from)))
 }
 

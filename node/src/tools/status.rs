@@ -57,7 +57,7 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<u8, StatusEr
 }
 
 /// The answer of the node in `folder`.
-fn ask(folder: &Path, path: &str) -> Result<String, StatusError> {
+pub(super) fn ask(folder: &Path, path: &str) -> Result<String, StatusError> {
     let refused = |source: io::Error| StatusError::Io { folder: folder.to_owned(), source };
     let stream = socket::connect(folder).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound if !folder.is_dir() => StatusError::NoFolder(folder.to_owned()),

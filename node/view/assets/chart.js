@@ -1,6 +1,17 @@
 // A chart on a canvas: lines with bands, or stacked bars. The server has decimated the columns already,
 // so that all of them can be drawn each time. Names and values go to the page as text only.
 
+/** The element with this id. */
+export const $ = (id) => document.getElementById(id);
+
+/** A new element with this text, which is never read as markup. */
+export const make = (tag, text, attributes = {}) => {
+  const node = document.createElement(tag);
+  if (text !== undefined) node.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+};
+
 const ROOM = { left: 52, right: 14, top: 8, bottom: 26 };
 
 /** Round numbers between two: 1, 2 or 5 times a power of ten. */

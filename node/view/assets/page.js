@@ -1,15 +1,8 @@
 // The page: draws /status as it streams in, and /history when an epoch is new. Every name here may be a
 // stranger's, so text goes in by textContent alone.
 
-import { Chart, short } from "/chart.js";
+import { $, Chart, make, short } from "/chart.js";
 
-const $ = (id) => document.getElementById(id);
-const make = (tag, text, attributes = {}) => {
-  const node = document.createElement(tag);
-  if (text !== undefined) node.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  return node;
-};
 const drawn = (tag, attributes, text) => {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);

@@ -2,13 +2,6 @@
 // stand in the page. Every name here may be a stranger's, so text goes in by textContent alone.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const $ = (id) => document.getElementById(id);
-const make = (tag, text, attributes = {}) => {
-  const node = document.createElement(tag);
-  if (text !== undefined) node.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  return node;
-};
 const { runs, mean, settings } = data;
 const single = runs.length === 1;
 const axis = () => $("axis").value;

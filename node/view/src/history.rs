@@ -1,9 +1,9 @@
 //! The past of a run in columns: one row for an epoch, until there are [`ROWS_MAX`]; then every two rows
 //! become one that keeps the least, the greatest and the last of both. Memory is bounded by that.
 
-use std::collections::VecDeque;
+use std::{borrow::Cow, collections::VecDeque};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     picture::{Picture, shorten, times::Times},
@@ -38,17 +38,17 @@ struct Cell {
 }
 
 /// Something at a moment of the run, for a line across a chart.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Mark {
     epoch: u64,
     tokens: u64,
     t_ms: u64,
-    kind: &'static str,
+    kind: Cow<'static, str>,
     text: String,
 }
 
 /// What `/history` answers: one array for a column, all equally long.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Columns {
     pub(crate) epoch: Vec<u64>,
     pub(crate) t_ms: Vec<u64>,
@@ -80,7 +80,8 @@ impl History {
                     _ => return,
                 };
                 let (epoch, tokens) = (picture.head.epoch, picture.head.tokens);
-                self.marks.push_back(Mark { epoch, tokens, t_ms: record.t_ms, kind, text });
+                let (t_ms, kind) = (record.t_ms, kind.into());
+                self.marks.push_back(Mark { epoch, tokens, t_ms, kind, text });
                 shorten(&mut self.marks, MARKS_MAX);
             }
             _ => {}
@@ -160,6 +161,22 @@ impl Columns {
     pub(crate) fn numbers(&self, name: &str) -> Vec<Option<f64>> {
         let column = self.columns.get(name).and_then(|column| column.as_array());
         column.map_or_else(Vec::new, |column| column.iter().map(|number| number.as_f64()).collect())
+    }
+}
+
+/// The past as another process answered it: of rows that were merged only the last number is known.
+impl From<Columns> for History {
+    fn from(columns: Columns) -> Self {
+        let numbers = COLUMNS.map(|name| columns.numbers(name));
+        let keys = columns.epoch.iter().zip(&columns.t_ms).zip(&columns.tokens);
+        let rows = keys.take(ROWS_MAX).enumerate().map(|(at, ((epoch, t_ms), tokens))| {
+            let cell_of = |name: usize| cell(numbers[name].get(at).copied().flatten());
+            let cells = std::array::from_fn(cell_of);
+            Row { epochs: 1, epoch: *epoch, t_ms: *t_ms, tokens: *tokens, cells }
+        });
+        let mut marks: VecDeque<Mark> = columns.marks.into();
+        shorten(&mut marks, MARKS_MAX);
+        Self { rows: rows.collect(), merged: 1, marks }
     }
 }
 

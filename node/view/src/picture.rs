@@ -10,9 +10,12 @@ pub(crate) mod notice;
 mod pace;
 pub(crate) mod times;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, VecDeque},
+};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::record::{Commit, Event, List, Member, Record, Ring, Text};
 use agreement::Agreement;
@@ -22,7 +25,7 @@ use pace::Pace;
 use times::{Marks, Times};
 
 /// A run as one node has seen it so far.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Picture {
     pub(crate) source: Source,
     /// Unix milliseconds of the newest record.
@@ -50,7 +53,7 @@ pub struct Picture {
 }
 
 /// Where the records of a picture come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Source {
     /// Whether the file still grows, so that its time is the time of day.
     pub live: bool,
@@ -61,7 +64,7 @@ pub struct Source {
 }
 
 /// The settings that the events name.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) id: Option<Text>,
     pub(crate) name: Option<Text>,
@@ -70,7 +73,7 @@ pub(crate) struct Run {
 }
 
 /// The node that wrote the events file.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Node {
     pub(crate) peer: Option<Text>,
     pub(crate) version: Option<Text>,
@@ -84,7 +87,7 @@ pub(crate) struct Node {
 }
 
 /// The last epoch that this node committed.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Head {
     pub(crate) epoch: u64,
     pub(crate) tokens: u64,
@@ -100,7 +103,7 @@ pub(crate) struct Head {
 }
 
 /// The epoch that is under way at this node.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Open {
     pub(crate) epoch: u64,
     pub(crate) phase: Phase,
@@ -112,7 +115,7 @@ pub(crate) struct Open {
 }
 
 /// What the node does, as far as its events say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Phase {
     /// Nothing has been read that says what the node does.
@@ -127,14 +130,14 @@ pub(crate) enum Phase {
 }
 
 /// A position in a ring and its weight.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Seat {
     pub(crate) peer: Text,
     pub(crate) tokens: u64,
 }
 
 /// What this node has seen of a peer.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Peer {
     /// Whether it counts as present; unknown if only receipts name it.
     pub(crate) here: Option<bool>,
@@ -159,7 +162,7 @@ pub(crate) struct Peer {
 }
 
 /// Why the node does not get on, in its own words.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Waiting {
     pub(crate) reason: Text,
     pub(crate) cure: Text,
@@ -167,7 +170,7 @@ pub(crate) struct Waiting {
 }
 
 /// A state or a file of data that comes in.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Fetch {
     pub(crate) from_epoch: Option<u64>,
     pub(crate) to_epoch: Option<u64>,
@@ -177,7 +180,7 @@ pub(crate) struct Fetch {
 }
 
 /// What was measured on held-out data, in nats per token.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct HeldOut {
     pub(crate) epoch: u64,
     pub(crate) loss: Option<f64>,
@@ -186,7 +189,7 @@ pub(crate) struct HeldOut {
 }
 
 /// How often things happened since the file began.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Counts {
     pub(crate) commits: u64,
     pub(crate) left_out: u64,
@@ -203,11 +206,11 @@ pub(crate) struct Counts {
 }
 
 /// Something that a person may want to read.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Notice {
     pub(crate) t_ms: u64,
     pub(crate) epoch: Option<u64>,
-    pub(crate) kind: &'static str,
+    pub(crate) kind: Cow<'static, str>,
     pub(crate) text: String,
 }
 
@@ -230,9 +233,15 @@ impl Picture {
         }
         self.change(record);
         if let Some((kind, text)) = notice(&record.event) {
-            self.notices.push_back(Notice { t_ms: record.t_ms, epoch: record.epoch, kind, text });
+            let (t_ms, epoch, kind) = (record.t_ms, record.epoch, kind.into());
+            self.notices.push_back(Notice { t_ms, epoch, kind, text });
             shorten(&mut self.notices, NOTICES_MAX);
         }
+    }
+
+    /// Says which of several writers the node is.
+    pub(crate) fn seen_by(&mut self, peer: Text) {
+        self.node.peer = Some(peer);
     }
 
     /// Notes what a running node measures between two records.

@@ -50,6 +50,18 @@ pub enum ReplayError {
     Empty(PathBuf),
 }
 
+impl From<ReplayError> for io::Error {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::Read { cause, .. } => cause,
+            ReplayError::Foreign(path) | ReplayError::Empty(path) => {
+                let why = format!("{} is no events file", path.display());
+                Self::new(io::ErrorKind::InvalidData, why)
+            }
+        }
+    }
+}
+
 /// Files that are read together, by time.
 #[derive(Debug)]
 pub struct Player {

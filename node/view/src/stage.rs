@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{broadcast, watch};
 
 use crate::{
-    history::History,
+    history::{Columns, History},
     picture::{Picture, Source, gauge::Gauge},
-    record::Record,
+    record::{Record, Text},
 };
 
 /// The writing end: one for each run that is shown.
@@ -53,6 +53,11 @@ impl Stage {
         (Self { picture, past, shown, lines }, seen)
     }
 
+    /// Shows the run as this peer sees it, whichever writes first.
+    pub fn seen_by(&mut self, peer: Text) {
+        self.picture.seen_by(peer);
+    }
+
     /// Takes a record and the line that it was read from.
     pub fn take(&mut self, record: &Record, line: &str) {
         self.picture.take(record);
@@ -76,6 +81,35 @@ impl Stage {
     /// Notes that a file has ended, or grows again.
     pub fn note(&mut self, source: Source) {
         self.picture.note(source);
+    }
+}
+
+/// What another process shows of a run, shown again in this one.
+#[derive(Debug)]
+pub struct Mirror {
+    shown: watch::Sender<Arc<Picture>>,
+    past: Past,
+}
+
+impl Mirror {
+    /// An empty picture, and what shows it. It has no lines.
+    pub fn new() -> (Self, Seen) {
+        let (shown, picture) = watch::channel(Arc::default());
+        let past = Past::default();
+        let seen = Seen { picture, past: past.clone(), lines: broadcast::Sender::new(1) };
+        (Self { shown, past }, seen)
+    }
+
+    /// Shows what a node answered at `/status` and `/history`.
+    ///
+    /// # Errors
+    /// If one of them is no such answer, or of a node of another version; then nothing changes.
+    pub fn show(&self, status: &str, history: &str) -> serde_json::Result<()> {
+        let picture: Picture = serde_json::from_str(status)?;
+        let columns: Columns = serde_json::from_str(history)?;
+        *self.past.lock() = columns.into();
+        self.shown.send_replace(Arc::new(picture));
+        Ok(())
     }
 }
 

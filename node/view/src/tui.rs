@@ -4,6 +4,7 @@
 //! panic of any thread or the caller, the terminal is as it was before. It only reads, so a slow terminal delays nobody.
 
 mod draw;
+pub mod said;
 
 use std::{
     env,
@@ -18,10 +19,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::{
+    event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
+    terminal::disable_raw_mode,
+};
 
 use crate::stage::Seen;
 use draw::{Axis, View};
+use said::Said;
 
 /// Why this terminal cannot have a screen, as the end of a sentence; nothing if it can.
 pub fn unfit() -> Option<&'static str> {
@@ -37,23 +42,45 @@ fn why_unfit(terminal: bool, term: Option<&str>) -> Option<&'static str> {
     }
 }
 
-/// Draws until q, Esc or Ctrl-C is pressed, or the sender of `stop` is dropped. `note` stands at the foot.
+/// Why a screen has ended, where no error ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The person at the terminal pressed a key for it.
+    Wished,
+    /// The caller ended it, by dropping its sender.
+    Stopped,
+    /// A thread has panicked, and what it said is on the terminal.
+    Panicked,
+}
+
+/// Draws until q, Esc or Ctrl-C is pressed, or the sender of `stop` is dropped. `note` stands at the foot. What is `said`
+/// is listed in place of the events.
 ///
 /// # Errors
 /// If the terminal cannot be written to or read from; it is restored before.
-pub fn run(mut seen: Seen, stop: &Receiver<()>, note: &str) -> io::Result<()> {
+pub fn run(
+    mut seen: Seen,
+    stop: &Receiver<()>,
+    note: &str,
+    said: Option<&Said>,
+) -> io::Result<Ended> {
     let mut terminal = ratatui::try_init()?;
     let _restored = Restored;
     end_at_a_panic();
     let mut axis = Axis::Tokens;
-    let mut stale = true;
-    while !PANICKED.load(Ordering::Relaxed) && stop.try_recv() != Err(TryRecvError::Disconnected) {
-        if stale || seen.picture.has_changed().unwrap_or(false) {
+    let (mut stale, mut listed) = (true, 0);
+    while !PANICKED.load(Ordering::Relaxed) {
+        if stop.try_recv() == Err(TryRecvError::Disconnected) {
+            return Ok(Ended::Stopped);
+        }
+        let count = said.map_or(0, Said::count);
+        if stale || seen.picture.has_changed().unwrap_or(false) || count != listed {
+            listed = count;
             let picture = seen.picture.borrow_and_update().clone();
             let width = terminal.size()?.width;
             // A character of a chart has two points side by side.
             let past = seen.past.lock().columns(0, u64::MAX, 2 * usize::from(width));
-            let view = View { picture: &picture, past: &past, axis, note };
+            let view = View { picture: &picture, past: &past, axis, note, said };
             let drawing = DRAWING.lock();
             // A panic that came meanwhile has the terminal by now.
             if PANICKED.load(Ordering::Relaxed) {
@@ -67,14 +94,20 @@ pub fn run(mut seen: Seen, stop: &Receiver<()>, note: &str) -> io::Result<()> {
             continue;
         }
         match wish(&event::read()?) {
-            Wish::End => break,
+            Wish::End => return Ok(Ended::Wished),
             Wish::NextAxis => axis = axis.next(),
             Wish::Nothing => continue,
             Wish::Draw => {}
         }
         stale = true;
     }
-    Ok(())
+    Ok(Ended::Panicked)
+}
+
+/// Gives back what can be given back of a terminal that takes nothing more: it shows what is typed again.
+pub fn give_up() {
+    // There is nothing else that could be tried.
+    let _ = disable_raw_mode();
 }
 
 /// What a key or a resize asks for.

@@ -2,9 +2,11 @@
 
 use std::{
     fs,
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt as _,
+    process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -43,7 +45,7 @@ fn until<T>(mut ask: impl FnMut() -> T, accepts: impl Fn(&T) -> bool) -> T {
             return answer;
         }
         assert!(start.elapsed() < PATIENCE, "the answer does not come");
-        std::thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -114,6 +116,70 @@ fn a_node_that_trains_is_seen_on_its_page_and_by_status() {
     assert!(!story.path("one/data/status.sock").exists());
     asked("one/data").expect_failure(1, &["no node runs in"]).unwrap();
     asked("nowhere").expect_failure(1, &["is no folder", "--data-dir"]).unwrap();
+}
+
+/// A terminal that is stopped, or a pipe behind which nobody reads, delays neither the node nor its end.
+#[test]
+fn a_reader_that_never_reads_stops_nobody() {
+    let story = story();
+    let manifest = story.manifest("run.toml", &["members.min_peers=2"]).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let (reader, out) = io::pipe().unwrap();
+    // It fills the pipe, and waits then.
+    let mut more = out.try_clone().unwrap();
+    let full = thread::spawn(move || while more.write_all(b"full\n").is_ok() {});
+    let data = story.text("unread-data");
+    let mut unread = Command::new(env!("CARGO_BIN_EXE_node"))
+        .args(["--bootstrap", &entry, "--listen", "/ip4/127.0.0.1/tcp/0", "--data-dir", &data])
+        .args(["--threads", "1", "--epochs", "4"])
+        .stdout(out.try_clone().unwrap())
+        .stderr(out)
+        .spawn()
+        .unwrap();
+    let mut other = story.start_node("other", &entry, &["--epochs", "4"]).unwrap();
+    let commit = other.wait_for_commit(4, PATIENCE).unwrap();
+    assert_eq!(commit["members"].as_array().unwrap().len(), 2, "{commit}");
+    let ended = until(|| unread.try_wait().unwrap(), Option::is_some);
+    assert_eq!(ended.unwrap().code(), Some(0));
+    drop(reader);
+    full.join().unwrap();
+}
+
+/// Where there is no terminal, a sentence says so: a node goes on in lines, and a screen of another node ends.
+#[test]
+fn a_screen_without_a_terminal_is_a_sentence() {
+    let story = story();
+    let entry = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let mut node = story.start_node("node", entry, &["--tui"]).unwrap();
+    node.wait_until_it_said("no screen: input and output are no terminal", PATIENCE).unwrap();
+    let folder = story.text("node/data");
+    let tui = |folder: &str| story.node(&["tui", folder]).unwrap();
+    let done = until(|| tui(&folder), |done| !done.err.contains("no node runs in"));
+    done.expect_failure(1, &["no screen: input and output are no terminal", "status"]).unwrap();
+    tui(&story.text("nowhere")).expect_failure(1, &["is no folder"]).unwrap();
+    let both = story.node(&["--bootstrap", entry, "--tui", "--quiet"]).unwrap();
+    both.expect_failure(2, &["--tui", "--quiet"]).unwrap();
+    let virtually = story.node(&["sim", "--virtual", "--tui"]).unwrap();
+    virtually.expect_failure(2, &["--virtual", "--tui"]).unwrap();
+}
+
+/// The page of a simulation shows what its peers wrote and what it measured, and stays when it has ended.
+#[test]
+fn a_simulation_is_seen_on_its_page() {
+    let story = story();
+    let line = ["sim", "--peers", "2", "--epochs", "3", "--page", "127.0.0.1:0"];
+    let mut sim = story.start_command("sim", &line).unwrap();
+    let at = page(&mut sim);
+    sim.wait_until_it_said("the page stays until Ctrl-C", PATIENCE).unwrap();
+    let seen = until(
+        || serde_json::from_str::<Value>(&get(&at, "/status").1).unwrap(),
+        |seen| seen["open"]["phase"] == "stopped" && seen["held_out"]["epoch"] == 3,
+    );
+    assert_eq!((&seen["head"]["epoch"], &seen["run"]["name"]), (&3.into(), &"sim".into()));
+    assert!(seen["agreement"]["compared"].as_u64() >= Some(3), "{seen}");
+    assert_eq!(seen["agreement"]["differing"], 0);
+    sim.interrupt().unwrap();
+    sim.wait(PATIENCE).unwrap().expect_success().unwrap();
 }
 
 /// A page that cannot be shown ends the node before it leaves anything behind; one that others reach is warned of.

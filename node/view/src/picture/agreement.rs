@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::shorten;
 use crate::record::Text;
 
 /// Whether equal epochs have equal states.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Agreement {
     /// States of other writers that were compared with this node's.
     pub(crate) compared: u64,

@@ -1,6 +1,6 @@
 //! What a running node measures between its events, which no file has.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One sample of a running node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,7 +14,7 @@ pub struct Gauge {
 }
 
 /// How far the training of the open epoch is.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Training {
     /// Tokens of the steps of this epoch so far.
     pub tokens: u64,
@@ -27,7 +27,7 @@ pub struct Training {
 }
 
 /// Signs by which one sees that the run goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
     /// Unix milliseconds of the last heartbeat of another peer, step of training, or commit.
     pub heard_ms: u64,

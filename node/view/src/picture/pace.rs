@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::shorten;
 
 /// How fast the run goes, over the last epochs.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Pace {
     pub(crate) tokens_per_s: Option<f64>,
     /// The median time from a commit to the next.

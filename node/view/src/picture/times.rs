@@ -1,6 +1,6 @@
 //! Where the time of an epoch goes: as the node measured it, else by the times of its events.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::record::Commit;
 
@@ -14,7 +14,7 @@ pub(crate) struct Marks {
 }
 
 /// Where the time of an epoch went, in milliseconds; only what the events of this node tell apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Times {
     /// From the commit before to its own Ready.
     pub(crate) train: Option<u64>,

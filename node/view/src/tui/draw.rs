@@ -8,6 +8,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::{
         Axis as ChartAxis, Block, Borders, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table,
+        Wrap,
     },
 };
 
@@ -18,12 +19,16 @@ use crate::{
     record::Text,
 };
 
+use super::said::{Kind, Said};
+
 /// Everything that the screen shows.
 pub(super) struct View<'a> {
     pub(super) picture: &'a Picture,
     pub(super) past: &'a Columns,
     pub(super) axis: Axis,
     pub(super) note: &'a str,
+    /// What the program says, if it has no other place for it.
+    pub(super) said: Option<&'a Said>,
 }
 
 /// What the loss is drawn against.
@@ -99,6 +104,7 @@ impl View<'_> {
         let verdict = lines::verdict(self.picture);
         let mut all = vec![Line::styled(verdict.sentence, mood(verdict.mood))];
         all.extend(lines::lines(self.picture, usize::from(area.width)).map(Line::raw));
+        all.push(Line::styled(format!("needs {COLUMNS_MIN}×{ROWS_MIN}, q ends"), faint()));
         frame.render_widget(Paragraph::new(all), area);
     }
 
@@ -205,26 +211,47 @@ impl View<'_> {
 
     fn news(&self, frame: &mut Frame<'_>, area: Rect) {
         let room = usize::from(area.height.saturating_sub(1));
-        let newest = self.picture.notices.iter().rev().take(room);
-        let text: Vec<Line<'_>> = newest
-            .map(|notice| {
-                let epoch =
-                    notice.epoch.map_or_else(String::new, |epoch| format!("epoch {epoch} "));
-                let color = match notice.kind {
-                    "bad" => Color::Red,
-                    "wait" | "fork" => Color::Yellow,
-                    "join" | "start" => Color::Green,
-                    _ => Color::Reset,
-                };
-                Line::from(vec![
-                    Span::styled(format!("{} {epoch}", clock(notice.t_ms)), faint()),
-                    Span::styled(&*notice.text, Style::new().fg(color)),
-                ])
-            })
-            .collect();
-        let block = Block::new().borders(Borders::TOP).title(" events, UTC ").border_style(faint());
-        frame.render_widget(Paragraph::new(text).block(block), area);
+        let (title, text) = match self.said {
+            Some(said) => (" what it says, UTC ", sentences(said, room)),
+            None => (" events, UTC ", self.notices(room)),
+        };
+        let block = Block::new().borders(Borders::TOP).title(title).border_style(faint());
+        let text = Paragraph::new(text).wrap(Wrap { trim: false });
+        frame.render_widget(text.block(block), area);
     }
+
+    fn notices(&self, room: usize) -> Vec<Line<'_>> {
+        let newest = self.picture.notices.iter().rev().take(room);
+        let line = newest.map(|notice| {
+            let epoch = notice.epoch.map_or_else(String::new, |epoch| format!("epoch {epoch} "));
+            let color = match &*notice.kind {
+                "bad" => Color::Red,
+                "wait" | "fork" => Color::Yellow,
+                "join" | "start" => Color::Green,
+                _ => Color::Reset,
+            };
+            Line::from(vec![
+                Span::styled(format!("{} {epoch}", clock(notice.t_ms)), faint()),
+                Span::styled(&*notice.text, Style::new().fg(color)),
+            ])
+        });
+        line.collect()
+    }
+}
+
+/// The newest sentences, of which a long one takes several rows.
+fn sentences(said: &Said, room: usize) -> Vec<Line<'static>> {
+    let line = said.newest_first(room).into_iter().map(|sentence| {
+        let color = match sentence.kind {
+            Kind::News => Color::Reset,
+            Kind::Warning => Color::Yellow,
+        };
+        Line::from(vec![
+            Span::styled(format!("{} ", clock(sentence.t_ms)), faint()),
+            Span::styled(sentence.text.to_string(), Style::new().fg(color)),
+        ])
+    });
+    line.collect()
 }
 
 fn mood(mood: Mood) -> Style {

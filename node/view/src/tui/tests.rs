@@ -41,7 +41,7 @@ fn screen(columns: u16, rows: u16, seen: &Seen, axis: Axis) -> String {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     let (picture, past) =
         (seen.picture.borrow().clone(), seen.past.lock().columns(0, u64::MAX, 160));
-    let view = View { picture: &picture, past: &past, axis, note: "a note" };
+    let view = View { picture: &picture, past: &past, axis, note: "a note", said: None };
     terminal.draw(|frame| view.draw(frame)).unwrap();
     let cells = terminal.backend().buffer().content();
     let lines = cells.chunks(usize::from(columns).max(1)).map(|line| {
@@ -93,4 +93,42 @@ fn a_terminal_that_cannot_move_its_cursor_is_told() {
     assert!(why_unfit(true, Some("dumb")).is_some() && why_unfit(true, None).is_some());
     assert!(why_unfit(false, Some("xterm")).is_some());
     assert_eq!(why_unfit(true, Some("xterm-256color")), None);
+}
+
+/// What a node says stands where else the events do, the newest first, and a long sentence takes a second row.
+#[test]
+fn what_is_said_is_listed_in_place_of_the_events() {
+    let (seen, said) = (seen(), Said::default());
+    said.push(said::Kind::News, "the older sentence");
+    said.push(said::Kind::Warning, &format!("the newer one {}the end", "is long ".repeat(10)));
+    let (picture, past) =
+        (seen.picture.borrow().clone(), seen.past.lock().columns(0, u64::MAX, 160));
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    let said = Some(&said);
+    let view = View { picture: &picture, past: &past, axis: Axis::Time, note: "", said };
+    terminal.draw(|frame| view.draw(frame)).unwrap();
+    let drawn = terminal.backend().to_string();
+    let at = |word: &str| drawn.find(word).unwrap_or_else(|| panic!("no {word} in\n{drawn}"));
+    assert!(at("what it says") < at("the newer one"));
+    assert!(at("the newer one") < at("the end") && at("the end") < at("the older sentence"));
+    assert!(!drawn.contains("aaaYou is gone"));
+}
+
+/// The screen of a node that another process asks shows what the node's own would.
+#[test]
+fn a_picture_that_was_asked_for_is_drawn_as_the_one_that_answered() {
+    let seen = seen();
+    let (mirror, there) = crate::stage::Mirror::new();
+    let status = serde_json::to_string(&*seen.picture.borrow().clone()).unwrap();
+    let past = |seen: &Seen| serde_json::to_string(&seen.past.lock().columns(0, u64::MAX, 400));
+    let history = past(&seen).unwrap();
+    for cut in [1, status.len() / 2, status.len() - 1] {
+        assert!(mirror.show(&status[..cut], &history).is_err());
+    }
+    assert!(mirror.show(&status, "{}").is_err() && mirror.show("{}", &history).is_err());
+    mirror.show(&status, &history).unwrap();
+    assert_eq!(past(&there).unwrap(), history);
+    for axis in [Axis::Tokens, Axis::Time, Axis::Epochs] {
+        assert_eq!(screen(120, 40, &there, axis), screen(120, 40, &seen, axis));
+    }
 }

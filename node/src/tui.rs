@@ -1,0 +1,70 @@
+//! The thread that draws a screen in the terminal, for each command that has one.
+
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::mpsc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use intellect_view::{
+    stage::Seen,
+    tui::{self, Ended, said::Said},
+};
+
+/// What a screen shows beside the run.
+#[derive(Debug, Default)]
+pub(crate) struct Frame {
+    /// Words at its foot, behind those about the keys.
+    pub(crate) note: &'static str,
+    /// The sentences of the program, where they are listed in place of the events.
+    pub(crate) said: Option<Said>,
+}
+
+/// A screen. When this is dropped, the thread is told to end, and the terminal is as it was before.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Screen {
+    /// Opens it. Once it has ended, and the terminal is whole again, the thread does `then`.
+    pub(crate) fn open(
+        seen: Seen,
+        frame: Frame,
+        then: impl FnOnce(io::Result<Ended>) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let draw = move || {
+            let run = || tui::run(seen, &stopped, frame.note, frame.said.as_ref());
+            // What a panic says is on the terminal by then.
+            let ended = catch_unwind(AssertUnwindSafe(run));
+            then(ended.unwrap_or(Ok(Ended::Panicked)));
+        };
+        let thread = thread::Builder::new().name("screen".into()).spawn(draw)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let Some(thread) = self.thread.take() else { return };
+        let patience = Instant::now() + END_PATIENCE;
+        while !thread.is_finished() && Instant::now() < patience {
+            thread::sleep(TICK);
+        }
+        if thread.is_finished() {
+            let _ = thread.join();
+        } else {
+            // A terminal that takes nothing must not hold up the end of a program.
+            tui::give_up();
+        }
+    }
+}
+
+/// A screen that is told to end does so within a quarter of a second.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+const TICK: Duration = Duration::from_millis(5);
