@@ -116,7 +116,6 @@ fn mutant(examples: &[&str], rng: &mut Rng) -> Vec<u8> {
 }
 
 /// Gives mutants of `examples` to `read`, which says whether it accepted the bytes.
-#[expect(clippy::disallowed_methods, reason = "how many is asked for by hand")]
 fn attack(examples: &[&str], read: impl Fn(&[u8]) -> bool) {
     assert!(examples.iter().all(|example| read(example.as_bytes())), "an example is refused");
     let inputs = std::env::var("TASK_INPUTS").map_or(INPUTS, |count| count.parse().unwrap());

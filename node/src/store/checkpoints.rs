@@ -154,7 +154,7 @@ impl Store {
         self.folder.join("checkpoints")
     }
 
-    fn checkpoint_path(&self, epoch: u64) -> PathBuf {
+    pub(super) fn checkpoint_path(&self, epoch: u64) -> PathBuf {
         self.checkpoints_folder().join(format!("{epoch}.ckpt"))
     }
 }
