@@ -35,7 +35,7 @@ const TEMPLATES: [&str; 6] = [
     "{{choices.label.index(key)}}",
     "{{[sol, 'x' * 3, question[:4] ~ key | lower]}}",
     "{% set n = 2 %}{% if n > 1 and sol is defined %}{{ sol.replace('a', 'bb').split(' ')[0] }}{% endif %}",
-    "{{ {'a': 1, 'b': [1, 2.5, none]} | tojson }}{# no #}{% raw %}{{x}}{% endraw %}",
+    "{{ {'a': 1, 'b': [1, 2.5, none]} | length }}{# no #}{% raw %}{{x}}{% endraw %}",
     "{{ range(9) | map('string') | join(', ') }}{{ 7 // 2 ** 3 % 5 }}{{ 'é' | upper | indent(4) }}",
 ];
 
@@ -45,6 +45,9 @@ const LINES: [&str; 4] = [
     "{\"text\": \"a \\\"b\\\" c\"}",
     "{\"question\": \"Why\", \"choices\": {\"text\": [\"x\", \"y\"], \"label\": [\"A\", \"B\"]}, \"key\": \"B\", \"n\": [1e9, -0.5, null]}",
 ];
+
+/// Bytes that mean something in one of the formats, or in none.
+const MARKS: &[u8] = b"{}[]()\"'%#|.,:*~\\\n\0\xff09";
 
 /// A document for templates.
 fn doc() -> Value {
@@ -83,7 +86,7 @@ fn mutant(examples: &[&str], rng: &mut Rng) -> Vec<u8> {
             1 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = rng.next() as u8),
             2 => bytes.truncate(at),
             3 => drop(bytes.drain(range)),
-            4 => bytes.insert(at, b"{}[]()\"'%#|.,:*~\\\n\0\xff09"[rng.below(23)]),
+            4 => bytes.insert(at, MARKS[rng.below(MARKS.len())]),
             5 => {
                 let times = if rng.below(300) == 0 { 500 } else { 2 };
                 let again = bytes[range].repeat(times);
@@ -117,7 +120,9 @@ fn mutant(examples: &[&str], rng: &mut Rng) -> Vec<u8> {
 
 /// Gives mutants of `examples` to `read`, which says whether it accepted the bytes.
 fn attack(examples: &[&str], read: impl Fn(&[u8]) -> bool) {
-    assert!(examples.iter().all(|example| read(example.as_bytes())), "an example is refused");
+    for example in examples {
+        assert!(read(example.as_bytes()), "{example} is refused");
+    }
     let inputs = std::env::var("TASK_INPUTS").map_or(INPUTS, |count| count.parse().unwrap());
     let (mut rng, mut taken) = (Rng(1), 0);
     for _ in 0..inputs {

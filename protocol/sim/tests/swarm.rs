@@ -135,6 +135,11 @@ fn seeds_that_showed_a_rule_hold() {
 }
 
 #[test]
+fn liars_seeds_hold() {
+    class(Faults::Liars);
+}
+
+#[test]
 fn nat_seeds_hold() {
     class(Faults::Nat);
 }
