@@ -46,10 +46,9 @@ fn a_link_to_the_node_is_the_entry_point_and_both_say_when_they_are_ready() {
     assert_eq!(heard(&entry_manager), "READY=1\n");
     let (node_manager, node_socket) = manager(&story, "b");
     let line = ["--bootstrap", &entry, "--epochs", "1"];
-    let node = story.start_node_under("node", &["env", &node_socket], &line).unwrap();
+    let mut node = story.start_node_under("node", &["env", &node_socket], &line).unwrap();
     assert_eq!(heard(&node_manager), "READY=1\n");
-    let said = fs::read_to_string(story.path("node/out.txt")).unwrap();
-    assert!(said.contains("ready to train"), "{said}");
+    node.wait_until_it_said("ready to train", PATIENCE).unwrap();
     node.wait(PATIENCE).unwrap().expect_success().unwrap();
 }
 
