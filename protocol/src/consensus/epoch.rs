@@ -176,6 +176,11 @@ impl State {
                 self.learn_ticket(step, peer);
                 self.learn_ready(step, peer);
                 self.learn_links(step, peer);
+                if let Some(seen) = step.table.peers.get(&peer)
+                    && seen.beat.series == self.series()
+                {
+                    self.note_reached(peer, seen.beat.attempt);
+                }
             }
             Input::Message(message) => self.on_message(step, &message),
             Input::Trained { tokens, norm } => self.on_trained(step, tokens, norm),

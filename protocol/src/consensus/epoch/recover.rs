@@ -134,7 +134,7 @@ impl State {
 
     /// R38: a voter has come to this attempt, by a message of its own.
     pub(super) fn note_reached(&mut self, voter: PeerId, attempt: u64) {
-        if self.names_voter(&voter) {
+        if attempt > 1 && self.names_voter(&voter) {
             let reached = self.slot.series.reached.entry(voter).or_default();
             *reached = attempt.max(*reached);
         }

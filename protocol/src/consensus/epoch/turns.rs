@@ -88,8 +88,9 @@ fn reached(facts: Facts<'_>, peer: &PeerId) -> u64 {
 /// those that are present must have come to it, for one with a bad link is hasty.
 pub(super) fn common(facts: Facts<'_>) -> u64 {
     let (voters, ours) = (facts.voters(), ours(facts));
-    // Mostly nobody is above us, and this runs at each input.
-    if voters.iter().all(|voter| reached(facts, &voter.peer) <= ours) {
+    let series = &facts.state.slot.series;
+    // Mostly nobody has come to an attempt from the second on, and this runs at each input.
+    if series.reached.is_empty() && !matches!(series.stage, Stage::Recover { .. }) {
         return ours;
     }
     let quorum = facts.validator.quorum;
