@@ -81,8 +81,8 @@ fn open(epoch: &epoch::State) -> sync::Open<'_> {
 }
 
 /// The part of a heartbeat that others act on: head, series, the Regroup that we have joined, our
-/// goodbye; whether we are behind, and the attempt that we wait for; the weight that is ready; the newest notice that we know and the
-/// attestation that our head lies on; and our direct connections.
+/// goodbye; whether we are behind, and the attempt that we wait for; the weight that is ready; the
+/// newest notice that we know and the attestation that our head lies on; our direct connections.
 type News = ((Head, Series, Option<Digest>, bool), (bool, u64), u64, (u64, u64), (bool, Vec<u8>));
 
 /// The shortest interval between two heartbeats that bring news.

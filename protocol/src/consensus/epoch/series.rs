@@ -22,7 +22,7 @@ pub(super) struct SeriesState {
     pub(super) stage: Stage,
     /// The voters in the order in which attempts belong to them (R38).
     pub(super) turns: OnceLock<Vec<PeerId>>,
-    /// The highest attempt that each voter has named, in other messages than heartbeats.
+    /// The highest attempt, from the second on, that each voter has named in this series (R38).
     pub(super) reached: BTreeMap<PeerId, u64>,
     /// The attempts for which voters have asked, and got no answer from us yet.
     pub(super) queries: BTreeMap<PeerId, u64>,

@@ -84,8 +84,8 @@ fn reached(facts: Facts<'_>, peer: &PeerId) -> u64 {
     facts.slot.series.reached.get(peer).copied().unwrap_or(0).max(named)
 }
 
-/// R38: the highest attempt to which more voters have come than may lie. Where none lies, a third of
-/// those that are present must have come to it, for one with a bad link is hasty.
+/// R38: the highest attempt to which more voters have come than may lie. Where none lies, more
+/// than a third of those that are present must have come to it, for one with a bad link is hasty.
 pub(super) fn common(facts: Facts<'_>) -> u64 {
     let (voters, ours) = (facts.voters(), ours(facts));
     let series = &facts.state.slot.series;
