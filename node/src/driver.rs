@@ -188,7 +188,8 @@ impl Driver {
                     Some(event) => self.on_net(event),
                     None => return Err(DriverError::Network),
                 },
-                () = tokio::time::sleep_until(deadline.into()) => self.peer_input(peer::Input::Tick),
+                // The next turn fires what is due.
+                () = tokio::time::sleep_until(deadline.into()) => {}
             }
             if let Some(epoch) = self.finish.lost {
                 return Err(DriverError::UpdateLost { epoch });
