@@ -10,7 +10,7 @@
 //!
 //! A file is in the safetensors format. It holds `param/*`, `in/ids`, `in/targets`, `out/*` and
 //! `grad/*`, and in its metadata the family and the configuration of the model, which may have any
-//! shape. Two files next to it are read if they exist: `train.json`, a trace of training, and
+//! shape. Files of merges and of Spectrum have other contents, of any shape too. Two files next to it are read if they exist: `train.json`, a trace of training, and
 //! `NAME.groups.json`, the groups of the optimiser. The example prints one line per check and exits
 //! with 1 if an error is beyond its bound or a file cannot be used.
 
@@ -20,8 +20,12 @@
 mod checks;
 #[path = "../tests/golden/llama.rs"]
 mod llama;
+#[path = "../tests/golden/merge.rs"]
+mod merge;
 #[path = "../tests/golden/rwkv.rs"]
 mod rwkv;
+#[path = "../tests/golden/spectrum.rs"]
+mod spectrum;
 #[path = "../tests/golden/vectors.rs"]
 mod vectors;
 
@@ -58,7 +62,11 @@ fn main() -> ExitCode {
 
 /// Prints the checks of one file and returns how many fail.
 fn check(file: &Path, on: &str) -> Result<usize> {
-    let checks = checks_on(on, &Vectors::read(file)?)?;
+    let vectors = Vectors::read(file)?;
+    let checks = match merge::checks(&vectors)?.or(spectrum::checks(&vectors)?) {
+        Some(checks) => checks,
+        None => checks_on(on, &vectors)?,
+    };
     for check @ Check { name, error, bound } in &checks {
         let verdict = if check.passes() { "pass" } else { "FAIL" };
         println!("  {name:<68} {error:>9.2e}  bound {bound:.0e}  {verdict}");

@@ -57,7 +57,7 @@ impl Precision {
     }
 
     /// Whether this number is finite once written: in bf16 the largest f32 round to infinity.
-    fn holds(self, number: f32) -> bool {
+    pub(crate) fn holds(self, number: f32) -> bool {
         match self {
             Self::F32 => number.is_finite(),
             Self::Bf16 => bf16::from_f32(number).is_finite(),
@@ -65,7 +65,7 @@ impl Precision {
     }
 
     /// Encodes these numbers in little endian order.
-    fn encode(self, numbers: &[f32]) -> Vec<u8> {
+    pub(crate) fn encode(self, numbers: &[f32]) -> Vec<u8> {
         match self {
             Self::F32 => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
             Self::Bf16 => {
@@ -76,15 +76,15 @@ impl Precision {
 }
 
 /// The file of tensors of a model that has only one.
-const WHOLE: &str = "model.safetensors";
+pub(crate) const WHOLE: &str = "model.safetensors";
 /// The file that maps tensors to files, of a model that has several.
-const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 /// The file of architecture and sizes.
-const CONFIG: &str = "config.json";
+pub(crate) const CONFIG: &str = "config.json";
 /// The file of a tokenizer in the form of Hugging Face.
-const TOKENIZER: &str = "tokenizer.json";
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
 /// The name under which RWKV's programs look for the vocabulary of RWKV World.
-const RWKV_VOCABULARY: &str = "rwkv_vocab_v20230424.txt";
+pub(crate) const RWKV_VOCABULARY: &str = "rwkv_vocab_v20230424.txt";
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,8 @@
 //! | [`eval`], [`sample`] | the quality of a model, and text from it |
 //! | [`outer`], [`state`] | outer step and agreed state, the same bits everywhere |
 //! | [`hf`] | models as folders that other programs read |
+//! | [`merge`] | one model of several, without training |
+//! | [`spectrum`](mod@spectrum) | which matrices of a model are worth training |
 //!
 //! The crate is synchronous. Tensors are generic over burn's backend, and the generic stops at
 //! [`train::Model`] and [`train::Trainer`]: [`Device`] becomes a backend's type in [`trainer`] and
@@ -34,12 +36,14 @@ mod device;
 pub mod eval;
 pub mod genesis;
 pub mod hf;
+pub mod merge;
 pub mod ops;
 pub mod optim;
 pub mod outer;
 pub mod params;
 pub mod sample;
 pub mod schedule;
+pub mod spectrum;
 pub mod state;
 pub mod tokenizer;
 pub mod train;

@@ -10,8 +10,12 @@
 mod checks;
 #[path = "golden/llama.rs"]
 mod llama;
+#[path = "golden/merge.rs"]
+mod merge;
 #[path = "golden/rwkv.rs"]
 mod rwkv;
+#[path = "golden/spectrum.rs"]
+mod spectrum;
 #[path = "golden/tokenizers.rs"]
 mod tokenizers;
 #[path = "golden/vectors.rs"]
@@ -35,7 +39,9 @@ fn folder() -> Option<PathBuf> {
 /// Asserts that a file leads to checks of all `kinds`, and that every check is within its bound.
 fn assert_golden(name: &str, kinds: &[&str]) {
     let Some(folder) = folder() else { return };
-    let checks = checks::checks(&Vectors::read(&folder.join(name)).unwrap()).unwrap();
+    let vectors = Vectors::read(&folder.join(name)).unwrap();
+    let others = merge::checks(&vectors).unwrap().or_else(|| spectrum::checks(&vectors).unwrap());
+    let checks = others.unwrap_or_else(|| checks::checks(&vectors).unwrap());
     for kind in kinds {
         assert!(checks.iter().any(|check| check.name.contains(kind)), "no check of {kind}");
     }
@@ -78,4 +84,18 @@ fn finch_is_the_reference() {
 fn goldfinch_is_the_reference() {
     assert_golden("goldfinch.safetensors", &RWKV);
     assert_golden("goldfinch.safetensors", &["compressed_cache", "k_cache"]);
+}
+
+#[test]
+fn merges_are_mergekits() {
+    let kinds = ["linear_norm", "task", "ties", "dare", "breadcrumbs", "stock_rows", "nuslerp"];
+    assert_golden("merges.safetensors", &kinds);
+    assert_golden("merges.safetensors", &["passthrough", "slerp_flipped", "op/magnitude"]);
+    assert_golden("sec_merge.safetensors", &["embed_tokens", "lm_head", "layers.4.mlp.up_proj"]);
+}
+
+#[test]
+fn spectrum_is_the_reference() {
+    let kinds = ["snr", "values", "edge", "list of 25", "list of 50", "input_layernorm"];
+    assert_golden("spectrum.safetensors", &kinds);
 }

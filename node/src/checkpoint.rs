@@ -145,6 +145,17 @@ impl Front {
         let half = 0..self.table.pieces().len() / 2;
         read_pieces(&mut self.file, &self.table, &self.path, half, |_| {})
     }
+
+    /// Checks the parameters without keeping them, and returns the file and the offset at which they begin.
+    pub(crate) fn checked_theta(mut self) -> Result<(File, u64), CheckpointError> {
+        let (mut bytes, mut values) = (Vec::new(), Vec::new());
+        for piece in 0..self.table.pieces().len() / 2 {
+            values.clear();
+            read_piece(&mut self.file, &self.table, &self.path, piece, &mut bytes, &mut values)?;
+        }
+        let front = HEADER_BYTES + 32 * self.table.pieces().len();
+        Ok((self.file.into_inner(), front as u64))
+    }
 }
 
 impl CheckpointError {
@@ -167,20 +178,32 @@ fn read_pieces(
     pieces: Range<usize>,
     mut good: impl FnMut(usize),
 ) -> Result<Vec<f32>, CheckpointError> {
-    let mut values = Vec::new();
-    let mut bytes = vec![0; PIECE_BYTES];
+    let (mut values, mut bytes) = (Vec::new(), Vec::new());
     for piece in pieces {
-        let elements = table.piece(piece).map_or(0, |range| range.len());
-        let start = values.len();
-        values.resize(start + elements, 0.0);
-        let bytes = &mut bytes[..4 * elements];
-        file.read_exact(bytes).map_err(cannot(READ, path))?;
-        table
-            .read(piece, bytes, &mut values[start..])
-            .map_err(|source| CheckpointError::Piece { path: path.to_owned(), source })?;
+        read_piece(file, table, path, piece, &mut bytes, &mut values)?;
         good(piece);
     }
     Ok(values)
+}
+
+/// Appends the numbers of the next piece to `values`; `bytes` is memory to read into.
+fn read_piece(
+    file: &mut impl Read,
+    table: &Table,
+    path: &Path,
+    piece: usize,
+    bytes: &mut Vec<u8>,
+    values: &mut Vec<f32>,
+) -> Result<(), CheckpointError> {
+    let elements = table.piece(piece).map_or(0, |range| range.len());
+    let start = values.len();
+    values.resize(start + elements, 0.0);
+    bytes.resize(PIECE_BYTES, 0);
+    let bytes = &mut bytes[..4 * elements];
+    file.read_exact(bytes).map_err(cannot(READ, path))?;
+    table
+        .read(piece, bytes, &mut values[start..])
+        .map_err(|source| CheckpointError::Piece { path: path.to_owned(), source })
 }
 
 /// What is tried with the file, for errors of the system.

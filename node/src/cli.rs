@@ -8,6 +8,7 @@ pub(crate) mod access;
 pub(crate) mod data;
 pub(crate) mod device;
 pub(crate) mod manifest;
+pub(crate) mod merge;
 pub(crate) mod page;
 pub(crate) mod receipts;
 pub(crate) mod doctor;
@@ -36,6 +37,7 @@ use doctor::DoctorArgs;
 use eval::EvalArgs;
 use help::{EXPERTS, FILES, JOINING, OUTPUT, THIS_MACHINE, preset_help};
 use manifest::ManifestCommand;
+use merge::{MergeArgs, SpectrumCommand};
 use number::{bytes, file_bytes, from_one, from_zero, peers};
 use page::{PageArgs, ShowArgs};
 use receipts::ReceiptsCommand;
@@ -98,6 +100,11 @@ pub(crate) enum Verb {
     Sample(SampleArgs),
     /// Writes a checkpoint as a folder that other programs load, in Hugging Face's layout
     Export(ExportArgs),
+    /// Makes one model of several, by a recipe in mergekit's YAML
+    Merge(MergeArgs),
+    /// Finds the matrices of a model that are worth training
+    #[command(subcommand)]
+    Spectrum(SpectrumCommand),
     /// Proves what a peer has done for a run, without a network
     #[command(subcommand)]
     Receipts(ReceiptsCommand),

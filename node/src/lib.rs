@@ -67,9 +67,11 @@ use tools::{
     evaluate::{self, EvaluateError, TasksError},
     export::{self, ExportError},
     manifest::OfflineError,
+    merge::MergeCommandError,
     receipts::ReceiptsError,
     replay::ReplayError,
     report::ReportError,
+    spectrum::SpectrumCommandError,
     status::StatusError,
     stored::{self, StoredError},
     tui::TuiError,
@@ -143,6 +145,8 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Eval(args) => evaluate::run(&args, out)?,
         Verb::Sample(args) => stored::sample(&args, out)?,
         Verb::Export(args) => export::export(&args, out)?,
+        Verb::Merge(args) => tools::merge::run(&args, out)?,
+        Verb::Spectrum(command) => tools::spectrum::run(&command, out)?,
         Verb::Receipts(command) => tools::receipts::run(&command, out)?,
         Verb::Replay(args) => tools::replay::run(&args, out)?,
         Verb::Status(args) => code = tools::status::run(&args, out)?,
@@ -233,6 +237,12 @@ enum Error {
     Stored(#[from] StoredError),
     #[error(transparent)]
     Export(#[from] ExportError),
+    /// `merge` failed: there is no new model.
+    #[error(transparent)]
+    Merge(#[from] MergeCommandError),
+    /// `spectrum` failed: there is no list.
+    #[error(transparent)]
+    Spectrum(#[from] SpectrumCommandError),
     #[error(transparent)]
     Data(#[from] DataCommandError),
     /// `receipts` proved nothing, or wrote no file.
@@ -326,6 +336,8 @@ impl Error {
             | Self::Stored(_)
             | Self::Evaluate(_)
             | Self::Export(_)
+            | Self::Merge(_)
+            | Self::Spectrum(_)
             | Self::Data(_)
             | Self::Receipts(_)
             | Self::Replay(_)

@@ -162,7 +162,8 @@ impl Export<'_> {
     }
 
     /// The small files. `config.json`, without which no program loads the folder, comes last.
-    fn settings(&self) -> Vec<(&'static str, Cow<'_, [u8]>)> {
+    #[must_use]
+    pub fn settings(&self) -> Vec<(&'static str, Cow<'_, [u8]>)> {
         let mut files = vec![("generation_config.json", text(&config::generation(self.work)))];
         files.extend(self.tokenizer());
         files.push((CONFIG, text(&config::describe(self.work, self.precision))));
@@ -235,7 +236,7 @@ fn open(folder: &Path) -> Result<(), ExportError> {
 }
 
 /// The name of file `index` of `count` in transformers.
-fn shard_name(index: usize, count: usize) -> String {
+pub(crate) fn shard_name(index: usize, count: usize) -> String {
     match count {
         0 | 1 => WHOLE.to_owned(),
         _ => format!("model-{:05}-of-{count:05}.safetensors", index + 1),

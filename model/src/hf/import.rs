@@ -232,12 +232,12 @@ struct Tensors {
 }
 
 /// A file of tensors whose header was read.
-struct Shard {
-    name: String,
-    path: PathBuf,
-    file: File,
+pub(crate) struct Shard {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
     /// Offset of the numbers in the file.
-    begin: u64,
+    pub(crate) begin: u64,
 }
 
 impl Tensors {
@@ -315,7 +315,7 @@ impl Tensors {
 impl Shard {
     /// Reads the header: its length as u64 LE, then JSON; the tensors must fill the rest of the
     /// file.
-    fn open(folder: &Path, name: String) -> Result<(Self, Metadata), ImportError> {
+    pub(crate) fn open(folder: &Path, name: String) -> Result<(Self, Metadata), ImportError> {
         let path = folder.join(&name);
         let io_error = |source| ImportError::Io { path: path.clone(), source };
         let damaged = |why: String| ImportError::Header { path: path.clone(), why };
@@ -377,7 +377,7 @@ fn decoder(dtype: Dtype) -> Option<(usize, Decode)> {
 }
 
 /// The names of the files of tensors.
-fn file_names(folder: &Path) -> Result<BTreeSet<String>, ImportError> {
+pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>, ImportError> {
     if folder.join(WHOLE).is_file() {
         return Ok([WHOLE.to_owned()].into());
     }
@@ -400,7 +400,7 @@ fn is_plain_name(file: &str) -> bool {
     Path::new(file).file_name().is_some_and(|name| name == file)
 }
 
-fn read_json(path: &Path) -> Result<Value, ImportError> {
+pub(crate) fn read_json(path: &Path) -> Result<Value, ImportError> {
     let text = fs::read(path);
     let text = text.map_err(|source| ImportError::Io { path: path.to_owned(), source })?;
     serde_json::from_slice(&text)
@@ -416,7 +416,7 @@ fn lines(problems: &[impl fmt::Display]) -> String {
 const EMBEDDING: &str = "model.embed_tokens.weight";
 const HEAD: &str = "lm_head.weight";
 /// Ends of the names of buffers that Llamas had before transformers 4.32, and have at PRIME.
-const ANGLES: [&str; 2] = ["rotary_emb.inv_freq", "freqs_cis"];
+pub(crate) const ANGLES: [&str; 2] = ["rotary_emb.inv_freq", "freqs_cis"];
 /// The longest header that the format allows.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
 /// The most bytes that are read at a time.

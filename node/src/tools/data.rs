@@ -3,7 +3,6 @@
 use std::{
     io::{self, Write},
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
 use intellect_model::{
@@ -19,6 +18,7 @@ use intellect_protocol::base::id::Digest;
 
 use crate::cli::data::{DataCommand, TokenizeArgs};
 use crate::figures::{bytes, count};
+use crate::tools::pace::ProgressPace;
 
 /// Why one of these commands failed.
 #[derive(Debug, thiserror::Error)]
@@ -64,12 +64,10 @@ fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError
         damage: if args.strict { Damage::Refuse } else { Damage::Skip },
         out: &args.out,
     };
-    let (start, mut reported) = (Instant::now(), Instant::now());
-    let mut written = Ok(());
+    let (mut pace, mut written) = (ProgressPace::new(), Ok(()));
     let mut report = |done: u64| {
-        if reported.elapsed() >= OFTEN && written.is_ok() {
-            reported = Instant::now();
-            let per_s = done / start.elapsed().as_secs().max(1);
+        if written.is_ok() && pace.is_due() {
+            let per_s = pace.per_second(done);
             written = writeln!(out, "{} of documents done, {} a second", bytes(done), bytes(per_s))
                 .and_then(|()| out.flush());
         }
@@ -146,9 +144,6 @@ fn open(path: Option<&Path>) -> Result<(File, Tokenizer), DataCommandError> {
         .map_err(|why| OpenError::Wrong { path: path.to_owned(), why })?;
     Ok((file, tokenizer))
 }
-
-/// How often the progress is reported.
-const OFTEN: Duration = Duration::from_secs(2);
 
 /// How many tokens of a file are shown.
 const BEGIN_TOKENS: usize = 64;

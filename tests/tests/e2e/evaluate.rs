@@ -10,14 +10,14 @@ use crate::story;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The number in the line of `said` that begins with these words.
-fn number(said: &str, words: &str) -> f64 {
+pub(super) fn number(said: &str, words: &str) -> f64 {
     let line = said.lines().find(|line| line.starts_with(words));
     let rest = line.unwrap_or_else(|| panic!("no {words} in {said}"))[words.len()..].trim();
     rest.split([' ', ',']).next().unwrap().parse().unwrap()
 }
 
 /// A run on documents of letters whose order is easy to learn; returns the data folder of its node.
-fn trained(story: &Story) -> String {
+pub(super) fn trained(story: &Story) -> String {
     let line = |at: usize| {
         let begin = at % 26;
         let text: String = (0..40).map(|i| char::from(b'a' + ((begin + i) % 26) as u8)).collect();

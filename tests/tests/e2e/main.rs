@@ -24,6 +24,7 @@ mod hostile;
 mod input;
 mod invited;
 mod join;
+mod merge;
 mod package;
 mod partition;
 mod published;

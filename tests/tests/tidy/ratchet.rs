@@ -13,9 +13,9 @@ pub(super) const CODE_LINES: [(&str, usize); 8] = [
     ("protocol", 14_669),
     ("protocol/sim", 5_980),
     ("protocol/table", 488),
-    ("model", 14_910), // tasks (0028)
+    ("model", 17_290), // tasks (0028), `merge` and `spectrum` (0027)
     ("bootstrap", 2_110),
-    ("node", 25_500), // `replay` (0023), `doctor`, `eval`, `--tui`
+    ("node", 25_830), // `replay` (0023), `doctor`, `eval`, `--tui`, `merge`
     ("node/view", 2_890),
     ("tests", 1_059),
 ];

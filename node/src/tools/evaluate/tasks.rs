@@ -4,7 +4,6 @@ use std::{
     fs::File,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
 use intellect_model::{
@@ -22,6 +21,7 @@ use crate::{
     cli::eval::EvalArgs,
     figures::count,
     os::{PathError, cannot},
+    tools::pace::ProgressPace,
 };
 
 /// Why a task was not measured, or not to its end.
@@ -89,7 +89,7 @@ pub(super) fn measure(
     let mut examiner = Examiner::new(subject.model.as_ref(), &subject.work, tokenizer);
     for task in tasks {
         let mut answers = Vec::with_capacity(task.count());
-        let mut reported = Instant::now();
+        let mut pace = ProgressPace::new();
         for at in 0..task.count() {
             let wrong = |why| TasksError::Item {
                 task: task.name.clone(),
@@ -101,8 +101,7 @@ pub(super) fn measure(
                 details.write(&Line { task: &task.name, item: at + 1, answer: &answer })?;
             }
             answers.push(answer);
-            if reported.elapsed() >= OFTEN {
-                reported = Instant::now();
+            if pace.is_due() {
                 let (done, all) = (count(at as u64 + 1), count(task.count() as u64));
                 write(out, &[format!("{done} of {all} items of {} done", task.name)])?;
             }
@@ -180,6 +179,3 @@ impl Drop for Details {
         }
     }
 }
-
-/// How often the progress is reported.
-const OFTEN: Duration = Duration::from_secs(10);

@@ -1,0 +1,342 @@
+//! A folder of a model that is written in pieces, and appears only when it is complete.
+//!
+//! The files of tensors have their full length from the start, and blocks of zeros are left as
+//! holes.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde_json::{Map, Value, json};
+
+use super::MergeError;
+use crate::hf::RWKV_VOCABULARY;
+use crate::hf::export::shard_name;
+use crate::hf::import::{ImportError, read_json};
+use crate::hf::{CONFIG, INDEX, Precision};
+
+/// A folder under another name, until it is complete. If it is dropped before, it is removed.
+#[derive(Debug)]
+pub struct Staged {
+    folder: PathBuf,
+    out: PathBuf,
+    complete: bool,
+}
+
+impl Staged {
+    /// Creates the folder beside `out`, which must not exist, or be empty.
+    ///
+    /// # Errors
+    /// If `out` has files, or the system refuses.
+    pub fn begin(out: &Path) -> Result<Self, MergeError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| MergeError::Write { path, source }
+        };
+        if out.is_dir() {
+            if fs::read_dir(out).map_err(failed(out))?.next().is_some() {
+                return Err(MergeError::NotEmpty(out.to_owned()));
+            }
+            // At the end it is replaced. A link or a mount point is not, so it fails here.
+            fs::remove_dir(out).and_then(|()| fs::create_dir(out)).map_err(failed(out))?;
+        } else if out.exists() {
+            return Err(failed(out)(io::Error::new(
+                ErrorKind::NotADirectory,
+                "it is a file: name a folder",
+            )));
+        }
+        let Some(name) = out.file_name() else {
+            return Err(failed(out)(io::Error::new(ErrorKind::InvalidInput, "name a new folder")));
+        };
+        let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
+        parent.map_or(Ok(()), |parent| fs::create_dir_all(parent).map_err(failed(parent)))?;
+        let mut part = name.to_owned();
+        part.push(".part");
+        let folder = out.with_file_name(part);
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Err(MergeError::Unfinished(folder))
+            }
+            made => made.map_err(failed(&folder)).map(|()| Self {
+                folder,
+                out: out.to_owned(),
+                complete: false,
+            }),
+        }
+    }
+
+    /// Writes one of the small files of the folder.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), MergeError> {
+        let path = self.folder.join(name);
+        fs::write(&path, bytes).map_err(|source| MergeError::Write { path, source })
+    }
+
+    /// Gives the folder its name, as it is complete.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn finish(mut self) -> Result<(), MergeError> {
+        fs::rename(&self.folder, &self.out)
+            .map_err(|source| MergeError::Write { path: self.out.clone(), source })?;
+        self.complete = true;
+        Ok(())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if !self.complete {
+            // What cannot be removed is named by the next merge into the same folder.
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// The tensors of a folder, which are written one behind the other.
+pub(super) struct TensorWriter {
+    precision: Precision,
+    shards: Vec<Shard>,
+    /// The index of the current shard, and where its next byte goes.
+    at: (usize, u64),
+    bytes: Vec<u8>,
+}
+
+struct Shard {
+    path: PathBuf,
+    file: File,
+    begin: u64,
+    end: u64,
+}
+
+/// The name of a tensor to write, and its shape.
+#[derive(Clone)]
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) shape: Vec<usize>,
+}
+
+impl Named {
+    fn bytes(&self, precision: Precision) -> u64 {
+        (self.shape.iter().product::<usize>() * precision.bytes()) as u64
+    }
+}
+
+impl TensorWriter {
+    /// Creates the files of these tensors, with at most `shard_bytes` in each where that is
+    /// possible, and the index if there are several files.
+    pub(super) fn create(
+        staged: &Staged,
+        tensors: &[Named],
+        precision: Precision,
+        shard_bytes: u64,
+    ) -> Result<Self, MergeError> {
+        let mut groups: Vec<&[Named]> = Vec::new();
+        let mut rest = tensors;
+        while !rest.is_empty() {
+            let mut room = shard_bytes;
+            let fits = rest.iter().take_while(|tensor| {
+                let bytes = tensor.bytes(precision);
+                let fits = bytes <= room;
+                room = room.saturating_sub(bytes);
+                fits
+            });
+            let (group, later) = rest.split_at(fits.count().max(1));
+            groups.push(group);
+            rest = later;
+        }
+        let (mut shards, mut places) = (Vec::new(), Map::new());
+        for (index, group) in groups.iter().enumerate() {
+            let name = shard_name(index, groups.len());
+            places.extend(group.iter().map(|tensor| (tensor.name.clone(), json!(name))));
+            shards.push(Shard::create(staged.folder.join(name), group, precision)?);
+        }
+        if groups.len() > 1 {
+            let total: u64 = tensors.iter().map(|tensor| tensor.bytes(precision)).sum();
+            let index = json!({ "metadata": { "total_size": total }, "weight_map": places });
+            staged.put(INDEX, format!("{index:#}\n").as_bytes())?;
+        }
+        let begin = shards.first().map_or(0, |shard: &Shard| shard.begin);
+        Ok(Self { precision, shards, at: (0, begin), bytes: Vec::new() })
+    }
+
+    /// Writes the next numbers, which are all of one tensor.
+    pub(super) fn write(&mut self, numbers: &[f32]) -> Result<(), MergeError> {
+        let (mut index, mut at) = self.at;
+        while at == self.shards[index].end && index + 1 < self.shards.len() {
+            index += 1;
+            at = self.shards[index].begin;
+        }
+        let shard = &self.shards[index];
+        self.at = (index, at + (numbers.len() * self.precision.bytes()) as u64);
+        assert!(self.at.1 <= shard.end, "no more numbers than the tensors have");
+        if numbers.iter().all(|number| number.to_bits() == 0) {
+            return Ok(());
+        }
+        encode(self.precision, numbers, &mut self.bytes);
+        let written = shard.file.write_all_at(&self.bytes, at);
+        written.map_err(|source| MergeError::Write { path: shard.path.clone(), source })
+    }
+
+    /// Writes through to the disk: a folder that has its name is complete even after a power cut.
+    pub(super) fn sync(&self) -> Result<(), MergeError> {
+        for Shard { path, file, .. } in &self.shards {
+            file.sync_all().map_err(|source| MergeError::Write { path: path.clone(), source })?;
+        }
+        Ok(())
+    }
+
+    /// Names of the files, and bytes of all of them.
+    pub(super) fn files(&self) -> (Vec<String>, u64) {
+        let name = |shard: &Shard| {
+            shard.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        };
+        (self.shards.iter().map(name).collect(), self.shards.iter().map(|shard| shard.end).sum())
+    }
+}
+
+impl Shard {
+    /// Creates a file of its full length, and writes its header.
+    fn create(path: PathBuf, tensors: &[Named], precision: Precision) -> Result<Self, MergeError> {
+        let failed = |source| MergeError::Write { path: path.clone(), source };
+        let dtype = match precision {
+            Precision::F32 => Dtype::F32,
+            Precision::Bf16 => Dtype::BF16,
+        };
+        let mut end = 0;
+        let infos = tensors.iter().map(|tensor| {
+            let begin = end;
+            end += tensor.bytes(precision) as usize;
+            let info =
+                TensorInfo { dtype, shape: tensor.shape.clone(), data_offsets: (begin, end) };
+            (tensor.name.clone(), info)
+        });
+        let infos = infos.collect();
+        // Readers ask for the framework that wrote a file; the layout is PyTorch's.
+        let format = [("format".to_owned(), "pt".to_owned())].into();
+        let metadata =
+            Metadata::new(Some(format), infos).map_err(|error| failed(io::Error::other(error)))?;
+        let mut header = serde_json::to_vec(&metadata).map_err(|error| failed(error.into()))?;
+        header.resize(header.len().next_multiple_of(8), b' ');
+        let file = File::create_new(&path).map_err(failed)?;
+        let begin = 8 + header.len() as u64;
+        let front = [&(header.len() as u64).to_le_bytes()[..], &header].concat();
+        let end = begin + end as u64;
+        file.write_all_at(&front, 0).and_then(|()| file.set_len(end)).map_err(failed)?;
+        Ok(Self { path, file, begin, end })
+    }
+}
+
+/// Encodes finite numbers; bf16 rounds to nearest, ties to even.
+fn encode(precision: Precision, numbers: &[f32], bytes: &mut Vec<u8>) {
+    bytes.resize(numbers.len() * precision.bytes(), 0);
+    match precision {
+        Precision::F32 => {
+            for (word, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
+                *word = number.to_le_bytes();
+            }
+        }
+        Precision::Bf16 => {
+            for (word, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
+                let bits = number.to_bits();
+                let even = 0x7fff + (bits >> 16 & 1);
+                *word = ((bits.wrapping_add(even) >> 16) as u16).to_le_bytes();
+            }
+        }
+    }
+}
+
+/// The small files that a merge keeps of a folder: its configuration, with the format and number of
+/// layers of the result, and its tokenizer.
+///
+/// # Errors
+/// If one of them cannot be read.
+pub fn settings_of(
+    folder: &Path,
+    precision: Precision,
+    layers: usize,
+) -> Result<Vec<(String, Vec<u8>)>, ImportError> {
+    let mut config = read_json(&folder.join(CONFIG))?;
+    if let Value::Object(keys) = &mut config {
+        for key in ["torch_dtype", "dtype"] {
+            if keys.contains_key(key) {
+                keys.insert(key.to_owned(), precision.name().into());
+            }
+        }
+        let names = ["num_hidden_layers", "n_layer"];
+        let known: Vec<_> = names.into_iter().filter(|name| keys.contains_key(*name)).collect();
+        for name in if known.is_empty() { &names[..1] } else { &known } {
+            keys.insert((*name).to_owned(), layers.into());
+        }
+    }
+    let mut files = Vec::new();
+    for name in KEPT {
+        let path = folder.join(name);
+        match fs::metadata(&path) {
+            Ok(found) if found.is_file() && found.len() <= KEPT_BYTES_MAX => {
+                let bytes = fs::read(&path);
+                let bytes = bytes.map_err(|source| ImportError::Io { path, source })?;
+                files.push((name.to_owned(), bytes));
+            }
+            _ => {}
+        }
+    }
+    files.push((CONFIG.to_owned(), format!("{config:#}\n").into_bytes()));
+    Ok(files)
+}
+
+/// Names of the small files that are copied, if they are there.
+const KEPT: [&str; 10] = [
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    RWKV_VOCABULARY,
+];
+/// The largest of them that is copied.
+const KEPT_BYTES_MAX: u64 = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bf16_is_encoded_as_in_an_export() {
+        let numbers: Vec<f32> = (0..70_000_u32).map(|i| f32::from_bits(i * 30_011)).collect();
+        for precision in [Precision::F32, Precision::Bf16] {
+            let numbers: Vec<f32> =
+                numbers.iter().copied().filter(|number| precision.holds(*number)).collect();
+            let mut bytes = Vec::new();
+            encode(precision, &numbers, &mut bytes);
+            assert!(bytes == precision.encode(&numbers));
+        }
+    }
+
+    #[test]
+    fn a_folder_appears_only_when_it_is_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("deep/out");
+        let staged = Staged::begin(&out).unwrap();
+        staged.put("a", b"b").unwrap();
+        assert!(matches!(Staged::begin(&out), Err(MergeError::Unfinished(_))));
+        drop(staged);
+        assert_eq!(fs::read_dir(folder.path().join("deep")).unwrap().count(), 0);
+        fs::create_dir(&out).unwrap();
+        let staged = Staged::begin(&out).unwrap();
+        staged.put("a", b"b").unwrap();
+        staged.finish().unwrap();
+        assert_eq!(fs::read(out.join("a")).unwrap(), b"b");
+        assert!(matches!(Staged::begin(&out), Err(MergeError::NotEmpty(_))));
+        assert!(Staged::begin(&out.join("a")).is_err());
+    }
+}

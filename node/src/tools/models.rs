@@ -1,0 +1,117 @@
+//! Stored models as tensors, wherever they are: a folder in Hugging Face's layout, a checkpoint, or the newest one of
+//! a node's folder.
+
+use std::path::{Path, PathBuf};
+
+use intellect_model::{
+    arch::Arch,
+    hf::{
+        Precision,
+        export::{Export, SHARD_BYTES},
+        import::ImportError,
+    },
+    merge::{input::Input, output},
+    tokenizer::{File, Tokenizer},
+};
+
+use crate::{
+    checkpoint::{CheckpointError, Front},
+    cli::StateArgs,
+    manifest::Manifest,
+    tools::stored::{self, StoredError},
+};
+
+/// A model whose files are open.
+pub(crate) struct OpenModel {
+    pub(crate) input: Input,
+    pub(crate) source: ModelSource,
+}
+
+/// Where the settings and the tokenizer of a model are.
+pub(crate) enum ModelSource {
+    Folder(PathBuf),
+    Run { checkpoint: PathBuf, manifest: Box<Manifest> },
+}
+
+/// The small files of a folder with a model: their names, and what is in them.
+pub(crate) struct SettingsFiles {
+    pub(crate) files: Vec<(String, Vec<u8>)>,
+    /// A line that says what the folder will lack.
+    pub(crate) missing: Option<String>,
+}
+
+/// Why a model cannot be opened. It is not changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenModelError {
+    /// There is nothing of this name that is a model.
+    #[error(
+        "{} is no model: name a folder with a config.json, a checkpoint (.ckpt), or the folder of a node",
+        .0.display()
+    )]
+    NoModel(PathBuf),
+    /// The folder has no tensors, or damaged ones.
+    #[error(transparent)]
+    Folder(#[from] ImportError),
+    /// The checkpoint has no manifest, or the node no state.
+    #[error(transparent)]
+    Find(#[from] StoredError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+impl OpenModel {
+    /// Opens the model at this path. The parameters of a checkpoint are checked against their digests.
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenModelError> {
+        if path.join("config.json").is_file() {
+            return Ok(Self {
+                input: Input::folder(path)?,
+                source: ModelSource::Folder(path.to_owned()),
+            });
+        }
+        let (checkpoint, manifest) = if path.join("runs").is_dir() {
+            stored::newest(path.to_owned(), None)?
+        } else if path.is_file() {
+            let checkpoint = Some(path.to_owned());
+            stored::find(&StateArgs { checkpoint, manifest: None, data_dir: None, run: None })?
+        } else {
+            return Err(OpenModelError::NoModel(path.to_owned()));
+        };
+        let (file, begin) = Front::of(&checkpoint, &manifest)?.checked_theta()?;
+        let specs = Arch::new(&manifest.work.model).specs();
+        let input = Input::flat(checkpoint.clone(), file, begin, &specs);
+        Ok(Self { input, source: ModelSource::Run { checkpoint, manifest: Box::new(manifest) } })
+    }
+}
+
+impl ModelSource {
+    /// The small files of a folder with a model like this one, of so many layers; `config.json` comes last.
+    pub(crate) fn settings(
+        &self,
+        precision: Precision,
+        layers: usize,
+    ) -> Result<SettingsFiles, OpenModelError> {
+        let (checkpoint, manifest) = match self {
+            Self::Folder(folder) => {
+                let files = output::settings_of(folder, precision, layers)?;
+                return Ok(SettingsFiles { files, missing: None });
+            }
+            Self::Run { checkpoint, manifest } => (checkpoint, manifest),
+        };
+        let mut work = manifest.work.clone();
+        work.model.layers = layers;
+        let file = stored::tokenizer_file(None, checkpoint, manifest);
+        let tokenizer = Tokenizer::of(&work.data, file.as_deref())
+            .and_then(|_| file.as_deref().map(File::open).transpose());
+        let (tokenizer, missing) = match tokenizer {
+            Ok(tokenizer) => (tokenizer, None),
+            Err(error) => {
+                (None, Some(format!("lacks   a tokenizer: {}", stored::remedied(&error))))
+            }
+        };
+        let (tokenizer, shard_bytes) = (tokenizer.as_ref(), SHARD_BYTES);
+        let export = Export { work: &work, theta: &[], tokenizer, precision, shard_bytes };
+        let files = export.settings().into_iter();
+        let files = files.map(|(name, bytes)| (name.to_owned(), bytes.into_owned())).collect();
+        Ok(SettingsFiles { files, missing })
+    }
+}
