@@ -6,6 +6,9 @@
 //! oldest direct control connection. The smaller peer id closes a younger one once it is clear that it
 //! stays a control connection.
 //!
+//! A peer that only a relay reaches is dialled again after 10 s, 20 s, 40 s and then each minute, since each
+//! connection through a relay is a new chance to punch a hole.
+//!
 //! Redial: failure k is followed by a wait of 2^k seconds, at most a minute, spread by a quarter either
 //! way, so that peers that lost one another do not dial at the same time. The smaller peer id dials first.
 
@@ -99,6 +102,8 @@ pub(super) struct Peer {
     pub(super) knocked: Option<Instant>,
     faults: u32,
     failures: u32,
+    /// Connections through relays since there was a direct one: as often a hole was to be punched.
+    punches: u32,
     dial_at: Instant,
 }
 
@@ -120,6 +125,7 @@ impl Peer {
             knocked: None,
             faults: 0,
             failures: 0,
+            punches: 0,
             dial_at: now,
         }
     }
@@ -306,8 +312,12 @@ impl Peers {
         let now = connection.since;
         let entry = self.table.entry(peer).or_insert_with(|| Peer::new(now));
         entry.failures = 0;
-        if connection.relayed && entry.connections.is_empty() {
-            entry.dial_at = now + spread(&mut self.rng, PUNCHED);
+        if !connection.relayed {
+            entry.punches = 0;
+        } else if entry.control().is_none() {
+            let wait = PUNCHED.saturating_mul(1 << entry.punches.min(6)).min(REDIAL_MAX);
+            entry.dial_at = now + spread(&mut self.rng, wait);
+            entry.punches = entry.punches.saturating_add(1);
         }
         entry.connections.push(connection);
         entry
@@ -344,8 +354,8 @@ impl Peers {
         }
     }
 
-    /// Peers to dial now: those that no direct connection reaches. Each new connection through a relay is a
-    /// new chance to punch a hole. Their next dial is put off, so that none is dialled twice.
+    /// Peers to dial now: those that no direct connection reaches. Their next dial is put off, so that none is
+    /// dialled twice.
     pub(super) fn due(&mut self, now: Instant) -> Vec<PeerId> {
         let mut due = Vec::new();
         for (peer, entry) in &mut self.table {
@@ -480,6 +490,8 @@ mod tests {
         let again = start + SECOND + REDIAL_MAX;
         assert_eq!(peers.due(again), [other]);
         peers.connected(other, connection(2, &circuit, again));
+        assert!(peers.due(again + PUNCHED).is_empty(), "twice as long as after the first");
+        assert_eq!(peers.due(again + 3 * PUNCHED), [other]);
         assert!(peers.duplicates(again + PUNCHED).is_empty());
         assert_eq!(peers.duplicates(again + 2 * PUNCHED), [ConnectionId::new_unchecked(2)]);
         peers.connected(other, connection(3, "/ip4/203.0.113.9/tcp/1", again));
