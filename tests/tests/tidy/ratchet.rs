@@ -15,7 +15,7 @@ pub(super) const CODE_LINES: [(&str, usize); 8] = [
     ("protocol/table", 488),
     ("model", 17_290), // tasks (0028), `merge` and `spectrum` (0027)
     ("bootstrap", 2_110),
-    ("node", 25_830), // `replay` (0023), `doctor`, `eval`, `--tui`, `merge`
+    ("node", 25_840), // `replay` (0023), `doctor`, `eval`, `--tui`, `merge`
     ("node/view", 2_890),
     ("tests", 1_059),
 ];
