@@ -339,4 +339,30 @@ mod tests {
         assert!(matches!(Staged::begin(&out), Err(MergeError::NotEmpty(_))));
         assert!(Staged::begin(&out.join("a")).is_err());
     }
+
+    /// At the end it would be too late to find that out.
+    #[test]
+    fn a_link_to_an_empty_folder_is_refused_at_the_begin() {
+        let folder = tempfile::tempdir().unwrap();
+        let (empty, link) = (folder.path().join("empty"), folder.path().join("link"));
+        fs::create_dir(&empty).unwrap();
+        std::os::unix::fs::symlink(&empty, &link).unwrap();
+        assert!(matches!(Staged::begin(&link), Err(MergeError::Write { .. })));
+        assert!(link.is_symlink() && empty.is_dir() && !folder.path().join("link.part").exists());
+    }
+
+    #[test]
+    fn a_configuration_says_how_many_layers_the_result_has() {
+        let folder = tempfile::tempdir().unwrap();
+        for (said, name) in [
+            (r#"{"num_hidden_layers": 3}"#, "num_hidden_layers"),
+            (r#"{"n_layer": 3}"#, "n_layer"),
+            ("{}", "num_hidden_layers"),
+        ] {
+            fs::write(folder.path().join(CONFIG), said).unwrap();
+            let files = settings_of(folder.path(), Precision::F32, 5).unwrap();
+            let config: Value = serde_json::from_slice(&files.last().unwrap().1).unwrap();
+            assert_eq!(config, serde_json::json!({ name: 5 }));
+        }
+    }
 }
