@@ -220,6 +220,15 @@ impl Console {
         self.emit(None, events::Event::Fault { who, why: why.to_owned() });
     }
 
+    /// In a run of invited peers: what its organiser can do about a peer that has proved its own fault.
+    pub(crate) fn suggest_revoking(&self, peer: PeerId) {
+        let peer = PeerName::from(peer);
+        self.say(&format!(
+            "only the organiser can put it out of the run: intellect-node invite revoke --peer {peer} \
+             --key KEY --manifest MANIFEST --bootstrap MULTIADDR"
+        ));
+    }
+
     /// Counts an inner step. A long epoch gets a sentence about its steps every few seconds.
     pub(crate) fn step(&mut self, loss: f64, tokens: u64) {
         self.timing.sampler.step(Instant::now(), self.epoch + 1, loss, tokens);

@@ -49,6 +49,9 @@ impl Driver {
             Output::Train { epoch, tokens } => self.train(epoch, tokens),
             Output::Fault(peer, fault) => {
                 self.tell.fault(peer, &fault.to_string());
+                if self.access.admission.is_some() {
+                    self.tell.suggest_revoking(peer);
+                }
                 self.net.drop_peer(peer, fault.to_string());
             }
             Output::Event(event) => self.on_event(event),

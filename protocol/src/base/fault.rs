@@ -62,6 +62,8 @@ pub enum RosterFault {
     Attempt,
     #[error("the attempt belongs to another voter")]
     NotItsAttempt,
+    #[error("its proposer has signed two rosters of one attempt")]
+    TwoOfOneAttempt,
     #[error("names a peer without a vote among the voters heard")]
     HeardNoVoter,
     #[error("names more voters heard than there are")]
@@ -110,6 +112,8 @@ pub enum DoneFault {
     TwoValues,
     #[error("says that it holds two values of one roster")]
     HoldsTwo,
+    #[error("accepts two rosters of one attempt")]
+    AcceptsTwo,
     #[error("a Status that hides a vote of its author")]
     Hidden,
     #[error("a vote without the proof that it was allowed")]

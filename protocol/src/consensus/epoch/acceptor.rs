@@ -93,7 +93,11 @@ impl State {
         }
         let digest = wire::roster_digest(&self.validator.run, roster);
         let mine = proposer == self.me.peer;
-        if !mine && self.slot.has_proposed_another(digest, roster) {
+        if !mine && let Some(other) = self.slot.other_of_its_proposer(digest, roster) {
+            if other.series == roster.series {
+                let why = RosterFault::TwoOfOneAttempt;
+                step.put(Output::Fault(proposer, Fault::Roster(why)));
+            }
             return;
         }
         if let Err(why) = self.validator.check_seals(roster) {

@@ -274,6 +274,9 @@ impl State {
         let room = ballot.accepts.len() < MEMBERS_MAX;
         let repeated = room && ballot.accepts.insert(from, message.signature()).is_some();
         let Some(roster) = ballot.roster.clone() else { return };
+        if !repeated && self.slot.has_accepted_another(&from, digest) {
+            step.put(Output::Fault(from, Fault::Done(DoneFault::AcceptsTwo)));
+        }
         let accepted = self.votes.of(self.series()).accepted(roster.attempt);
         let mine = accepted == Some(digest) && roster::stands_by(self.facts(step), &roster);
         if repeated && mine && self.may_reply(step, from, Reply::Accept) {

@@ -221,12 +221,29 @@ impl Slot {
         u32::try_from(self.openings.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether the proposer, in the same incarnation, has proposed another roster at this attempt.
-    pub(super) fn has_proposed_another(&self, digest: Digest, roster: &Roster) -> bool {
+    /// Another roster that its proposer made at the same attempt, in the same incarnation.
+    pub(super) fn other_of_its_proposer(&self, digest: Digest, roster: &Roster) -> Option<&Roster> {
         let start = |r: &Roster| r.member(&r.proposer).map(|m| (m.peer, m.incarnation, r.attempt));
-        let known = self.ballots.iter().filter(|(other, _)| **other != digest);
-        let mut rosters = known.filter_map(|(_, ballot)| ballot.roster.as_ref());
-        rosters.any(|other| start(other) == start(roster))
+        self.others(digest).find(|other| start(other) == start(roster))
+    }
+
+    /// Whether a peer, in the same incarnation, has accepted another roster of this series and attempt (R1).
+    pub(super) fn has_accepted_another(&self, peer: &PeerId, digest: Digest) -> bool {
+        let Some(roster) = self.roster(&digest) else { return false };
+        let named = |r: &Roster| r.member(peer).map(|m| (r.series, r.attempt, m.incarnation));
+        let Some(start) = named(roster) else { return false };
+        let accepted = |digest: &Digest| {
+            self.ballots.get(digest).is_some_and(|ballot| ballot.accepts.contains_key(peer))
+        };
+        let known = self.ballots.keys().filter(|other| **other != digest);
+        let mut rosters = known.filter(|other| accepted(other)).filter_map(|r| self.roster(r));
+        rosters.any(|other| named(other) == Some(start))
+    }
+
+    /// The other rosters of this epoch that are known.
+    fn others(&self, digest: Digest) -> impl Iterator<Item = &Roster> {
+        let others = self.ballots.iter().filter(move |(other, _)| **other != digest);
+        others.filter_map(|(_, ballot)| ballot.roster.as_deref())
     }
 
     /// The update of a roster, as far as we know: what a quorum holds, else what our own ring

@@ -1,5 +1,6 @@
 //! A voter that claims a vote for a value that never was.
 
+use intellect_protocol::base::fault::{DoneFault, Fault, RosterFault};
 use intellect_protocol::message::seal::Seal;
 use intellect_protocol::message::{Accept, Keep, Kept, Ranked, Receipt};
 use intellect_protocol::ring::Layout;
@@ -276,4 +277,39 @@ fn r12_peers_without_a_vote_mint_a_few_epochs() -> Played {
     assert!(world.blamed.iter().any(|(who, _)| *who == name));
     let epoch = world.epoch(0);
     reach(&mut world, &honest, epoch + 3)
+}
+
+/// R1: one voter signs two rosters of the first attempt, and another one accepts two. The peers that
+/// hold both signatures blame it, and nobody else.
+#[test]
+fn r1_two_rosters_and_two_accepts_of_one_attempt_are_faults() -> Played {
+    let (mut world, mut honest, x, _) = one_liar(5)?;
+    let y = honest.pop().unwrap();
+    let other = Liar::voter(&world, y, honest[0]);
+    world.kill(&[y]);
+    let series = world.series(honest[0]).unwrap();
+    let places = [(world.host(&x.name).unwrap(), x.ready)];
+    let named = members(&world, honest[0], &places, |voters| voters);
+    let mut turned = named.clone();
+    turned.swap(3, 4);
+    let first = |proposer: PeerId, members: Vec<Member>| Roster {
+        heard: Vec::new(),
+        ..free_roster(&world, series, 1, proposer, members)
+    };
+    let ours = first(other.name, named.clone());
+    let [one, two] = [named, turned].map(|members| first(x.name, members));
+    for roster in [&one, &ours] {
+        world.say_as(&honest, roster.proposer, &Message::Roster(roster.clone()));
+        let roster = wire::roster_digest(&world.run, roster);
+        world.say_as(&honest, other.name, &Message::Accept(Accept { series, roster }));
+    }
+    world.say_as(&honest, x.name, &Message::Roster(two));
+    world.play(1_000)?;
+    let times = |who: PeerId, fault: Fault| {
+        world.blamed.iter().filter(|blamed| **blamed == (who, fault)).count()
+    };
+    assert_eq!(times(x.name, Fault::Roster(RosterFault::TwoOfOneAttempt)), honest.len());
+    assert_eq!(times(other.name, Fault::Done(DoneFault::AcceptsTwo)), honest.len());
+    assert_eq!(world.blamed.len(), 2 * honest.len(), "{:?}", world.blamed);
+    Ok(())
 }
