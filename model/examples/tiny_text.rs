@@ -49,7 +49,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let tokenizer = Tokenizer::of(&work.data, None)?;
     let mut decoder = tokenizer.decoder();
-    let settings = sample::Sampling { temperature: 0.7, top_p: 1.0, seed, tokens: 300 };
+    let settings = sample::Sampling {
+        temperature: 0.7,
+        top_p: 1.0,
+        seed,
+        tokens: 300,
+        ending: sample::Ending::Document,
+        keep: arch::Keep::default(),
+    };
     sample(trainer.model(), &work, &tokenizer.encode("The ")?, settings, &mut |token| {
         print!("{}", decoder.push(token));
         match io::stdout().flush() {

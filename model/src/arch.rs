@@ -12,11 +12,13 @@ mod family;
 pub mod finch;
 pub mod goldfinch;
 pub mod llama;
+mod past;
 pub mod rwkv;
 
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 
 pub use self::family::{Arch, Pass, Rows};
+pub use self::past::{EXPANDED_BYTES, Keep, Scored};
 
 use self::family::{Declared, Facts};
 use crate::config::{Family, Model, Work, with_families};
@@ -59,16 +61,22 @@ macro_rules! families {
 
             /// The state before the first token, for `sequences` texts that are read in parallel.
             #[must_use]
-            pub fn state<B: FusedOps>(&self, sequences: usize, device: &Device<B>) -> State<B> {
+            pub fn state<B: FusedOps>(
+                &self,
+                sequences: usize,
+                keep: Keep,
+                device: &Device<B>,
+            ) -> State<B> {
                 match self.model().family {
                     $(Family::$name => State::$name(<$module::$name<B> as Pass<B>>::start(
-                        self.model(), sequences, device,
+                        self.model(), sequences, keep, device,
                     )),)*
                 }
             }
 
-            /// [`logits`](Self::logits) of tokens that follow the state, which is advanced.
-            /// // tokens [B·T]; result [B·T, V]
+            /// Reads tokens that follow the state, which is advanced, and returns the scores of the
+            /// token after each of the last R tokens of a sequence, those that are to be scored;
+            /// `None` where none is. // tokens [B·S]; result [B·R, V]
             ///
             /// # Panics
             /// If the state belongs to another architecture, or would exceed its
@@ -78,12 +86,40 @@ macro_rules! families {
                 &self,
                 parameters: &[FloatTensor<B>],
                 tokens: IntTensor<B>,
+                scored: Scored,
                 state: &mut State<B>,
-            ) -> FloatTensor<B> {
+            ) -> Option<FloatTensor<B>> {
                 match state {
                     $(State::$name(state) => {
                         assert_eq!(self.model().family, Family::$name, "a state of another family");
-                        $module::$name::<B>::new(self, parameters).extend(tokens, state)
+                        $module::$name::<B>::new(self, parameters).extend(tokens, scored, state)
+                    })*
+                }
+            }
+
+            /// Reads one token of each of several texts, each with a state of its own, and advances
+            /// the states. All families but GoldFinch do it in one pass over the weights.
+            /// // tokens `[B]`; result [B, V]
+            ///
+            /// # Panics
+            /// If a state belongs to another architecture, or would exceed its
+            /// [`reach`](Self::reach).
+            #[must_use]
+            pub fn extend_each<B: FusedOps>(
+                &self,
+                parameters: &[FloatTensor<B>],
+                tokens: IntTensor<B>,
+                states: Vec<&mut State<B>>,
+            ) -> FloatTensor<B> {
+                let count = states.len();
+                match self.model().family {
+                    $(Family::$name => {
+                        let own = states.into_iter().filter_map(|state| {
+                            if let State::$name(state) = state { Some(state) } else { None }
+                        });
+                        let mut own: Vec<_> = own.collect();
+                        assert_eq!(own.len(), count, "a state of another family");
+                        $module::$name::<B>::new(self, parameters).extend_each(tokens, &mut own)
                     })*
                 }
             }

@@ -289,9 +289,10 @@ fn kl(truth: &[f64], log: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::Keep;
     use crate::config::Vocabulary;
     use crate::data::tokens::{self, writer::Writer};
-    use crate::train::Reader;
+    use crate::train::{Reader, ReaderGroup};
 
     /// A model that knows the source, or assumes equal probabilities.
     struct Oracle<'a> {
@@ -335,7 +336,11 @@ mod tests {
             unreachable!("tokens are judged one by one")
         }
 
-        fn reader(&self) -> Box<dyn Reader + '_> {
+        fn reader(&self, _: Keep) -> Box<dyn Reader + '_> {
+            unreachable!("whole rows are evaluated")
+        }
+
+        fn group(&self, _: Keep) -> Box<dyn ReaderGroup + '_> {
             unreachable!("whole rows are evaluated")
         }
     }

@@ -15,12 +15,20 @@
 //! and Finch, the paper's program's for GoldFinch. So a tensor is a slice of the flat parameters,
 //! and only one tensor at a time is copied.
 //!
+//! What is read may have other names: [`import`] knows those of Meta's Llamas, and [`released`]
+//! those of RWKV-5 and RWKV-6, which are released as a [`pth`] without any other file.
+//!
 //! A folder has only the model: no momentum, no epoch, and no reference to the run.
 
+pub mod chat;
 pub mod config;
 pub mod conversion;
+pub mod error;
 pub mod export;
 pub mod import;
+pub mod input;
+pub mod pth;
+pub mod released;
 pub mod text;
 pub mod tokenizer;
 

@@ -37,6 +37,8 @@ pub mod eval;
 pub mod genesis;
 pub mod hf;
 pub mod merge;
+#[cfg(test)]
+mod mutants;
 pub mod ops;
 pub mod optim;
 pub mod outer;

@@ -7,7 +7,6 @@
 //! | module | owns |
 //! |---|---|
 //! | [`recipe`] | a merge as its author writes it: mergekit's YAML, without what is not done here |
-//! | [`input`] | a stored model as tensors that are read in pieces |
 //! | `layer` | the numbers of layers in names |
 //! | [`plan`] | which tensors become which, checked before a byte is written |
 //! | [`blend`](mod@blend) | the formula of each method for one tensor |
@@ -18,7 +17,6 @@
 //! thresholds, where it has any, and then once more for the result. Sums are f64, numbers f32.
 
 pub mod blend;
-pub mod input;
 pub(crate) mod layer;
 pub mod output;
 pub mod plan;
@@ -30,7 +28,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::hf::import::ImportError;
+use crate::hf::error::ImportError;
 
 /// The formula that makes one tensor of several, under mergekit's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

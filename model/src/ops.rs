@@ -32,17 +32,19 @@
 //! | `cube.rs`, `cube/` | the common part of GPU kernels; sums over rows, and of many tensors |
 //! | `clock.rs` | time per kernel |
 //!
-//! Not here: the embedding (burn's `select` is as fast) and bf16 (it would be a cast inside the
-//! plain projection on a GPU).
+//! Not here: the embedding (burn's `select` is as fast) and products in bf16 (a cast inside the plain
+//! projection on a GPU).
 
 mod adamw;
 mod attend;
+mod attend_block;
 mod attention;
 mod gate;
 mod judge;
 mod loss;
 mod low_rank;
 mod mix;
+mod narrow;
 mod norm;
 mod pack;
 mod project;
@@ -66,7 +68,8 @@ mod rows;
 mod tests;
 
 pub use self::adamw::{AdamW, SquareSum};
-pub use self::attend::Attend;
+pub use self::attend::{Append, Attend};
+pub use self::attend_block::AttendBlock;
 pub use self::attention::{Attention, Documents, Heads};
 pub use self::gate::{DecayedKeys, GatedAdd, ReluSquare};
 pub use self::judge::Judged;
@@ -74,6 +77,7 @@ pub(crate) use self::judge::{judge, judge_there};
 pub use self::loss::{CrossEntropy, ZForm, ZLoss};
 pub use self::low_rank::{Expand, TanhProject};
 pub use self::mix::DataMix;
+pub use self::narrow::{Narrow, Widen};
 pub use self::norm::{LayerNorm, NormGate, RmsNorm};
 pub use self::operator::{FusedOps, MultiOutput, Operator, Untracked};
 pub use self::pack::Pack;

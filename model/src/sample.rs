@@ -4,12 +4,16 @@
 //! Only the *nucleus* of that distribution is used, the fewest tokens whose probabilities sum to p
 //! (Holtzman et al. 2020, arXiv 1904.09751). With p = 1 that is all of them; a lower p leaves out
 //! tokens that are each improbable, but together too frequent. The draws are a pure function of the
-//! seed. Each token is read once, and the reader's state carries its effect on later tokens.
+//! seed. Each token is read once, and the reader's state carries its effect on later tokens. Of the
+//! prompt only the last token is scored. The token that begins a document ends the one before it.
+
+pub mod likely;
 
 use std::ops::ControlFlow;
 
 use thiserror::Error;
 
+use crate::arch::{Keep, Scored};
 use crate::config::Work;
 use crate::data::draw::Draw;
 use crate::train::{Model, TrainError};
@@ -23,8 +27,31 @@ pub struct Sampling {
     pub top_p: f64,
     /// Selects the draws: the same seed gives the same text.
     pub seed: u64,
-    /// The number of tokens to draw.
+    /// The number of tokens to draw, unless the text ends before.
     pub tokens: usize,
+    /// What ends the text before that.
+    pub ending: Ending,
+    /// How the reader keeps the text.
+    pub keep: Keep,
+}
+
+/// What ends a text besides the number of its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The token that begins the next document, in a source of documents. It is not passed on.
+    Document,
+    /// Nothing: documents may follow one another.
+    Never,
+}
+
+/// What is to be known about a text besides its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampled {
+    /// How many tokens of the prompt the model did not see: the first ones, because all of them
+    /// were more than it can read.
+    pub cut: usize,
+    /// Whether the document ended before all tokens were drawn.
+    pub is_ended: bool,
 }
 
 /// Why no token could be drawn.
@@ -53,7 +80,8 @@ pub enum SampleError {
     NotFinite,
 }
 
-/// Draws tokens after `prompt` and passes each to `on_token` at once, until that breaks.
+/// Draws tokens after `prompt` and passes each to `on_token` at once, until that breaks or the text
+/// ends.
 ///
 /// # Errors
 /// An empty prompt, a wrong temperature, a model that fails or has diverged.
@@ -63,32 +91,72 @@ pub fn sample(
     prompt: &[i32],
     sampling: Sampling,
     on_token: &mut dyn FnMut(i32) -> ControlFlow<()>,
-) -> Result<(), SampleError> {
-    let Sampling { temperature, top_p, seed, tokens } = sampling;
+) -> Result<Sampled, SampleError> {
     if prompt.is_empty() {
         return Err(SampleError::NoPrompt);
     }
-    if !(0.0..=100.0).contains(&temperature) {
-        return Err(SampleError::Temperature { temperature });
-    }
-    if !(top_p > 0.0 && top_p <= 1.0) {
-        return Err(SampleError::TopP { top_p });
-    }
-    let mut draw = Draw::new(&blake3::derive_key(CONTEXT, &seed.to_le_bytes()), 0, 0);
-    let mut reader = model.reader();
+    let mut sampler = TokenSampler::new(sampling, work.data.tokens(), 0)?;
+    let last = match sampling.ending {
+        Ending::Document => work.data.vocabulary().map(|vocabulary| vocabulary.bos as i32),
+        Ending::Never => None,
+    };
+    let mut reader = model.reader(sampling.keep);
     let mut unread = prompt.to_vec();
-    for _ in 0..tokens {
-        let scores = reader.read(&unread)?;
-        // A vocabulary may have more rows than there are tokens; the excess is never drawn.
-        let known = scores.iter().take(work.data.tokens());
-        let scores: Vec<_> = known.map(|score| f64::from(*score)).collect();
-        let token = pick(&scores, sampling, draw.unit()).ok_or(SampleError::NotFinite)? as i32;
+    let mut sampled = Sampled { cut: 0, is_ended: false };
+    for drawn in 0..sampling.tokens {
+        let scores = reader.read(&unread, Scored::Last)?;
+        if drawn == 0 {
+            sampled.cut = reader.forgotten();
+        }
+        let token = sampler.draw(&scores)?;
+        if Some(token) == last {
+            sampled.is_ended = true;
+            break;
+        }
         unread = vec![token];
         if on_token(token).is_break() {
             break;
         }
     }
-    Ok(())
+    Ok(sampled)
+}
+
+/// Draws the tokens of one text: a pure function of the seed, the number of the text and its scores.
+pub struct TokenSampler {
+    sampling: Sampling,
+    draw: Draw,
+    /// Tokens that there are. A vocabulary may have more rows; the excess is never drawn.
+    known: usize,
+}
+
+impl TokenSampler {
+    /// Of the texts that have one seed and one prompt, each has a number; that of a single one is 0.
+    ///
+    /// # Errors
+    /// A wrong temperature or share of the nucleus.
+    pub fn new(sampling: Sampling, known: usize, text: u64) -> Result<Self, SampleError> {
+        let Sampling { temperature, top_p, seed, .. } = sampling;
+        if !(0.0..=100.0).contains(&temperature) {
+            return Err(SampleError::Temperature { temperature });
+        }
+        if !(top_p > 0.0 && top_p <= 1.0) {
+            return Err(SampleError::TopP { top_p });
+        }
+        let draw = Draw::new(&blake3::derive_key(CONTEXT, &seed.to_le_bytes()), text, 0);
+        Ok(Self { sampling, draw, known })
+    }
+
+    /// The next token, by the scores of all tokens. // scores `[V]`
+    ///
+    /// # Errors
+    /// [`SampleError::NotFinite`]
+    pub fn draw(&mut self, scores: &[f32]) -> Result<i32, SampleError> {
+        let known = scores.iter().take(self.known);
+        let scores: Vec<_> = known.map(|score| f64::from(*score)).collect();
+        let token = pick(&scores, self.sampling, self.draw.unit());
+        // The cast is exact, since tokens are below 2^20.
+        Ok(token.ok_or(SampleError::NotFinite)? as i32)
+    }
 }
 
 /// The token at `unit`, from 0 to below 1, of the nucleus of softmax(scores / temperature), the
@@ -122,152 +190,4 @@ fn pick(scores: &[f64], sampling: Sampling, unit: f64) -> Option<usize> {
 const CONTEXT: &str = "intellect-node 1 sample";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data::Batch;
-    use crate::train::{Judged, Reader};
-
-    /// Predicts the successor of the newest token, modulo 8, with a score of `certainty`.
-    struct Counter {
-        vocab: usize,
-        certainty: f32,
-    }
-
-    impl Model for Counter {
-        fn load(&mut self, _: &[f32]) -> Result<(), TrainError> {
-            Ok(())
-        }
-
-        fn store(&self, _: &mut [f32]) -> Result<(), TrainError> {
-            Ok(())
-        }
-
-        fn logits(&self, _: &[i32], _: usize) -> Result<Vec<f32>, TrainError> {
-            unreachable!("a sample reads on")
-        }
-
-        fn judge(&self, _: &[i32], _: &[i32], _: usize) -> Result<Vec<Judged>, TrainError> {
-            unreachable!("a sample has no targets")
-        }
-        fn loss(&self, _: &Batch) -> Result<f64, TrainError> {
-            unreachable!("a sample has no targets")
-        }
-
-        fn reader(&self) -> Box<dyn Reader + '_> {
-            Box::new(Counting(self))
-        }
-    }
-
-    struct Counting<'a>(&'a Counter);
-
-    impl Reader for Counting<'_> {
-        fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError> {
-            let mut scores = vec![0.0; self.0.vocab];
-            let last = *tokens.last().expect("a token to go on from");
-            scores[(last as usize + 1) % 8] = self.0.certainty;
-            // Scores beyond the source's tokens are high, and must not count.
-            scores[8..].fill(1e6);
-            Ok(scores)
-        }
-
-        fn judge(&mut self, _: &[i32], _: &[i32]) -> Result<Vec<Judged>, TrainError> {
-            unreachable!("a sample has no targets")
-        }
-        fn fork(&self) -> Box<dyn Reader + '_> {
-            Box::new(Counting(self.0))
-        }
-    }
-
-    fn work() -> Work {
-        let mut work = Work::synthetic();
-        work.data.source = crate::config::Source::Synthetic { symbols: 8, order: 1 };
-        work
-    }
-
-    fn draw(certainty: f32, prompt: &[i32], sampling: Sampling) -> Result<Vec<i32>, SampleError> {
-        let mut drawn = Vec::new();
-        let model = Counter { vocab: 11, certainty };
-        sample(&model, &work(), prompt, sampling, &mut |token| {
-            drawn.push(token);
-            ControlFlow::Continue(())
-        })?;
-        Ok(drawn)
-    }
-
-    #[test]
-    fn at_temperature_zero_the_likeliest_comes() {
-        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 1, tokens: 40 };
-        let drawn = draw(0.1, &[6], sampling).expect("drawn");
-        let counted: Vec<_> = (7..47).map(|token| token % 8).collect();
-        assert_eq!(drawn, counted);
-    }
-
-    /// A score higher by ln 7 makes one of 8 tokens as likely as the others together; doubling the
-    /// temperature takes the square root of its weight.
-    #[test]
-    fn tokens_come_as_often_as_expected() {
-        for (temperature, expected) in [(1.0, 0.5), (2.0, 7_f64.sqrt() / (7.0 + 7_f64.sqrt()))] {
-            let sampling = Sampling { temperature, top_p: 1.0, seed: 1, tokens: 20_000 };
-            let drawn = draw(7_f32.ln(), &[0], sampling).expect("drawn");
-            let hits = drawn.windows(2).filter(|pair| (pair[0] + 1) % 8 == pair[1]).count();
-            let share = hits as f64 / 20_000.0;
-            assert!((share - expected).abs() < 0.018, "{share} instead of {expected}");
-        }
-    }
-
-    #[test]
-    fn the_seed_selects_the_draws() {
-        let seeded = |seed| {
-            draw(0.0, &[0, 1], Sampling { temperature: 1.0, top_p: 0.9, seed, tokens: 30 })
-                .expect("drawn")
-        };
-        assert_eq!(seeded(1), seeded(1));
-        assert_ne!(seeded(1), seeded(2));
-    }
-
-    #[test]
-    fn it_stops_when_asked() {
-        let sampling = Sampling { temperature: 1.0, top_p: 1.0, seed: 1, tokens: 1000 };
-        let mut count = 0;
-        let mut stop = |_| {
-            count += 1;
-            if count == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let model = Counter { vocab: 11, certainty: 1.0 };
-        sample(&model, &work(), &[0], sampling, &mut stop).expect("drawn");
-        assert_eq!(count, 3);
-    }
-
-    #[test]
-    fn what_cannot_be_drawn_is_refused() {
-        let sampling = Sampling { temperature: 1.0, top_p: 1.0, seed: 1, tokens: 1 };
-        assert!(matches!(draw(1.0, &[], sampling), Err(SampleError::NoPrompt)));
-        for temperature in [-0.1, 100.1, f64::NAN] {
-            let sampling = Sampling { temperature, ..sampling };
-            assert!(matches!(draw(1.0, &[0], sampling), Err(SampleError::Temperature { .. })));
-        }
-        for certainty in [f32::NAN, f32::INFINITY] {
-            assert!(matches!(draw(certainty, &[0], sampling), Err(SampleError::NotFinite)));
-        }
-        for top_p in [0.0, -0.1, 1.1, f64::NAN] {
-            let sampling = Sampling { top_p, ..sampling };
-            assert!(matches!(draw(1.0, &[0], sampling), Err(SampleError::TopP { .. })));
-        }
-        assert_eq!(pick(&[], sampling, 0.5), None);
-        assert_eq!(pick(&[0.0, 0.0], sampling, 1.0), Some(1));
-    }
-
-    /// With probabilities 0.1, 0.6, 0.3 the nucleus of 0.59 has one token and that of 0.7 two, the
-    /// likeliest first.
-    #[test]
-    fn only_the_nucleus_is_drawn_from() {
-        let scores = [0.1_f64, 0.6, 0.3].map(f64::ln);
-        let drawn = |top_p| {
-            let sampling = Sampling { temperature: 1.0, top_p, seed: 0, tokens: 0 };
-            [0.0, 0.5, 0.65, 0.75, 0.95].map(|unit| pick(&scores, sampling, unit))
-        };
-        assert_eq!(drawn(0.59), [1; 5].map(Some));
-        assert_eq!(drawn(0.7), [1, 1, 1, 2, 2].map(Some));
-        assert_eq!(drawn(1.0), [1, 1, 2, 2, 0].map(Some));
-    }
-}
+mod tests;

@@ -20,8 +20,8 @@ use faer::{Accum, Mat, MatRef, Par, Side};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::hf::import::ImportError;
-use crate::merge::input::{Input, Numbers};
+use crate::hf::error::ImportError;
+use crate::hf::input::{Input, Numbers};
 use crate::merge::layer::Layer;
 
 /// The singular values of a matrix, and what they say about it.

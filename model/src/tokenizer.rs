@@ -215,6 +215,28 @@ impl Tokenizer {
         }
     }
 
+    /// Appends the tokens of a text in which the special tokens of a Hugging Face file stand for
+    /// themselves, such as the marks of a template for chats.
+    ///
+    /// # Errors
+    /// If a character is not a symbol or has no token.
+    pub fn append_marked(&self, text: &str, tokens: &mut Vec<u32>) -> Result<(), EncodeError> {
+        match &self.kind {
+            Kind::HuggingFace(inner) => inner.encode_marked(text, tokens),
+            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => self.append(text, tokens),
+        }
+    }
+
+    /// The first special token that the text spells, if [`append_marked`](Self::append_marked)
+    /// would take it for one.
+    #[must_use]
+    pub fn mark_in(&self, text: &str) -> Option<&str> {
+        match &self.kind {
+            Kind::HuggingFace(inner) => inner.mark_in(text),
+            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => None,
+        }
+    }
+
     /// The bytes of text that these tokens represent; `None` for symbols, which are not text.
     #[must_use]
     pub fn text_bytes(&self, tokens: &[i32]) -> Option<usize> {

@@ -15,9 +15,11 @@
 //! peer's weights, but its estimate of their gradients' scale stays valid.
 
 pub(crate) mod check;
+mod group;
 mod memory;
 mod reading;
 
+pub use self::group::ReaderGroup;
 pub use self::memory::{fits_gpu, held_bytes, held_on_gpu, micro_batch};
 pub use crate::ops::Judged;
 
@@ -28,7 +30,7 @@ use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, Backend, TensorData};
 use thiserror::Error;
 
-use crate::arch::{Arch, Rows};
+use crate::arch::{Arch, Keep, Rows, Scored};
 use crate::config::Work;
 use crate::data::{Batch, DataError, Dataset, Stream};
 use crate::device::DeviceError;
@@ -37,6 +39,7 @@ use crate::ops::{self, CrossEntropy, Documents, FusedOps, ZForm, ZLoss};
 use crate::optim::{OptimError, Optimizer};
 use crate::params::{self, ParamsError};
 use crate::schedule;
+use group::Grouped;
 use reading::Reading;
 
 /// A model on a device, whose backend this trait hides.
@@ -79,20 +82,27 @@ pub trait Model: Send {
     /// [`TrainError::Tokens`], [`TrainError::Params`]
     fn loss(&self, batch: &Batch) -> Result<f64, TrainError>;
 
-    /// A reader at the beginning of a text.
-    fn reader(&self) -> Box<dyn Reader + '_>;
+    /// A reader at the beginning of a text, which keeps what it has read as `keep` says.
+    fn reader(&self, keep: Keep) -> Box<dyn Reader + '_>;
+
+    /// A group of texts that are continued together, empty at first; `keep` as for a reader.
+    fn group(&self, keep: Keep) -> Box<dyn ReaderGroup + '_>;
 }
 
 /// Reads one text, token after token. It keeps a state instead of the text, where the family has
 /// one.
 pub trait Reader {
-    /// Scores of the token after the last of `tokens`, which continue those read before; empty if
-    /// there are no tokens. // `[V]`
+    /// Reads `tokens`, which continue those read before. Returns the scores of the token after each
+    /// of the last R, those that are to be scored. // [R, V]
     ///
     /// # Errors
     /// [`TrainError::Tokens`], [`TrainError::Params`]; the text must then be read again from its
     /// start.
-    fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError>;
+    fn read(&mut self, tokens: &[i32], scored: Scored) -> Result<Vec<f32>, TrainError>;
+
+    /// How many of the first tokens of the text do not count any more, because the family has
+    /// positions and the text is longer than they are.
+    fn forgotten(&self) -> usize;
 
     /// Reads `tokens`, which continue those read before, and judges each of `targets` as the token
     /// after the one at its place. Nothing that was read is forgotten for it, as in
@@ -363,8 +373,12 @@ impl<A: TrainBackend> Model for Session<A> {
         Ok(loss)
     }
 
-    fn reader(&self) -> Box<dyn Reader + '_> {
-        Box::new(Reading::new(self))
+    fn reader(&self, keep: Keep) -> Box<dyn Reader + '_> {
+        Box::new(Reading::new(self, keep))
+    }
+
+    fn group(&self, keep: Keep) -> Box<dyn ReaderGroup + '_> {
+        Box::new(Grouped::new(self, keep))
     }
 }
 

@@ -28,7 +28,7 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use intellect_model::{config::Family, hf::export::SHARD_BYTES};
+use intellect_model::{arch::EXPANDED_BYTES, config::Family, hf::export::SHARD_BYTES};
 
 use access::{InviteCommand, VouchArgs};
 use data::DataCommand;
@@ -409,7 +409,7 @@ pub(crate) struct SampleArgs {
     /// Beginning of the text [default: a new line]
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) prompt: String,
-    /// How many tokens to write after the prompt
+    /// How many tokens to write after the prompt, unless its document ends before
     #[arg(long, value_name = "N", default_value = "200", value_parser = from_one::<NonZeroUsize>)]
     pub(crate) tokens: NonZeroUsize,
     /// 0 always takes the likeliest token, 1 draws by the model's probabilities
@@ -421,6 +421,12 @@ pub(crate) struct SampleArgs {
     /// Seed of the random numbers that draw tokens
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_zero)]
     pub(crate) seed: u64,
+    /// Write on with other documents when the first one ends
+    #[arg(long)]
+    pub(crate) past_end: bool,
+    /// Memory for what a GoldFinch would else compute again for each token, as in 2G; 0: none
+    #[arg(long, value_name = "BYTES", default_value_t = EXPANDED_BYTES, value_parser = bytes)]
+    pub(crate) gold_cache: u64,
 }
 
 #[derive(Clone, Debug, Subcommand)]

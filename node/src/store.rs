@@ -27,12 +27,15 @@ use std::{
     sync::Mutex,
 };
 
-use intellect_protocol::{base::id::RunId, ring::codec::EncodeError};
+use intellect_protocol::{
+    base::id::RunId, history::checkpoint::TableError, ring::codec::EncodeError,
+};
 use tokio::task::JoinError;
 
 use crate::os::{self, PathError, cannot};
 
 pub(crate) mod incoming;
+pub(crate) mod unpublished;
 mod updates;
 
 pub(crate) use checkpoints::{Look, Saved};
@@ -66,6 +69,9 @@ pub(crate) enum StoreError {
     /// A number of the state is not finite: the state has diverged.
     #[error("the state is not stored")]
     NotFinite(#[from] EncodeError),
+    /// The model has more parameters than a state can.
+    #[error(transparent)]
+    Size(#[from] TableError),
     /// The bytes that were read back are not those that were written.
     #[error(
         "{} does not read back as it was written: the disk or the memory is faulty", path.display()

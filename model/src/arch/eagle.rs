@@ -16,9 +16,8 @@
 use burn_backend::tensor::FloatTensor;
 
 use super::family::{Declared, Facts};
-use super::rwkv::{
-    self, BlockState, Declare, Norm, Rwkv, TimeMixing, TimeOutput, held_states, step,
-};
+use super::rwkv::declare::{self, Declare, Depth};
+use super::rwkv::{self, BlockState, Norm, Rwkv, TimeMixing, TimeOutput, held_states, step};
 use crate::config;
 use crate::ops::{FusedOps, Project, ShiftMix, Weighs};
 
@@ -54,7 +53,7 @@ pub(super) const FACTS: Facts = Facts {
 
 /// The parameters of an Eagle, under their names in RWKV-LM.
 fn declare(m: &config::Model) -> Declared {
-    let time_mix = |d: &mut Declare, att: &str, depth: rwkv::Depth| {
+    let time_mix = |d: &mut Declare, att: &str, depth: Depth| {
         for (name, power, more) in
             [("r", 0.5, 0.0), ("k", 1.0, 0.0), ("v", 1.0, 0.3 * depth.a), ("g", 0.5, 0.0)]
         {
@@ -65,7 +64,7 @@ fn declare(m: &config::Model) -> Declared {
             d.orthogonal(&format!("{att}.{name}"), [m.width; 2], gain);
         }
     };
-    rwkv::declare(m, time_mix, "time_mix", |d, b| d.present(b, 0.0), |_| ())
+    declare::model(m, time_mix, "time_mix", |d, b| d.present(b, 0.0), |_| ())
 }
 
 /// Numbers in memory for each token of a training step. Time mixing needs the norm and its input,

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 use serde_json::Value;
 
+use super::past::{Keep, Scored};
 use crate::config;
 use crate::genesis::Spec;
 use crate::hf::conversion::Conversion;
@@ -45,19 +46,42 @@ pub trait Pass<B: FusedOps>: Sized {
     fn new(arch: &Arch, parameters: &[FloatTensor<B>]) -> Self;
 
     /// The state before the first token.
-    fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self::State;
+    fn start(
+        model: &config::Model,
+        sequences: usize,
+        keep: Keep,
+        device: &Device<B>,
+    ) -> Self::State;
 
-    /// Scores of every next token; advances the state. // tokens [B·T]; result [B·T, V]
+    /// Reads tokens that follow the state, which is advanced. Returns the scores of the token after
+    /// each of the last R tokens of a sequence, those that are to be scored; `None` where none is.
+    /// // tokens [B·S]; result [B·R, V]
     ///
     /// # Panics
     /// If the state would hold more tokens than it can.
-    fn extend(&self, tokens: IntTensor<B>, state: &mut Self::State) -> FloatTensor<B>;
+    fn extend(
+        &self,
+        tokens: IntTensor<B>,
+        scored: Scored,
+        state: &mut Self::State,
+    ) -> Option<FloatTensor<B>>;
 
-    /// The same for whole rows, without a preceding text.
-    fn logits(&self, model: &config::Model, tokens: IntTensor<B>, rows: &Rows) -> FloatTensor<B> {
-        let mut state = Self::start(model, rows.sequences, &B::int_device(&tokens));
-        self.extend(tokens, &mut state)
+    /// Reads one token of each of several texts, and advances their states. Unless a family says
+    /// otherwise, one text is read after the other. // tokens `[B]`; result [B, V]
+    ///
+    /// # Panics
+    /// If a state would hold more tokens than it can.
+    fn extend_each(&self, tokens: IntTensor<B>, states: &mut [&mut Self::State]) -> FloatTensor<B> {
+        let scores = states.iter_mut().enumerate().filter_map(|(at, state)| {
+            let token = B::int_slice(tokens.clone(), &[(at..at + 1).into()]);
+            self.extend(token, Scored::Last, state)
+        });
+        B::float_cat(scores.collect(), 0)
     }
+
+    /// Scores of every next token of whole rows, without a preceding text: the pass that trains.
+    /// // tokens [B·T]; result [B·T, V]
+    fn logits(&self, model: &config::Model, tokens: IntTensor<B>, rows: &Rows) -> FloatTensor<B>;
 }
 
 /// An architecture with its sizes.

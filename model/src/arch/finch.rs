@@ -16,9 +16,9 @@
 use burn_backend::tensor::FloatTensor;
 
 use super::family::{Declared, Facts};
+use super::rwkv::declare::{self, Declare, Depth};
 use super::rwkv::{
-    self, BlockState, Declare, Depth, LowRank, Norm, Rwkv, TimeMixing, TimeOutput, held_states,
-    step,
+    self, BlockState, LowRank, Norm, Rwkv, TimeMixing, TimeOutput, held_states, step,
 };
 use crate::config;
 use crate::genesis::Curve;
@@ -102,7 +102,7 @@ fn declare(m: &config::Model) -> Declared {
             d.orthogonal(&format!("{att}.{name}"), [m.width; 2], gain);
         }
     };
-    rwkv::declare(m, time_mix, "time_maa", |d, b| d.past(b * b * b, 0.0), |_| ())
+    declare::model(m, time_mix, "time_maa", |d, b| d.past(b * b * b, 0.0), |_| ())
 }
 
 /// Declares the data-dependent token shift, in the order of [`Mixes`].

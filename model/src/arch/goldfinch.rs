@@ -12,42 +12,47 @@
 //!   x += ln_x(attention(q, k, v))·Woᵀ
 //! ```
 //!
-//! Keys and values depend only on the tokens and c, so they are recomputed from the cache for every
-//! new token, which trades time for memory. There are no positions. Channel mixing is Finch's. The
-//! bonus `time_faaaa` is a parameter of the reference that is not used; its gradient is zero.
-//! Documents that share a row are not separated.
+//! There are no positions. Channel mixing is Finch's. The bonus `time_faaaa` is a parameter of the
+//! reference that is not used; its gradient is zero. Documents that share a row are not separated.
+//!
+//! A prompt passes through the embedding and the Finch blocks only, so every token of it takes the
+//! same time. A GOLD block looks at no x but that of its own token and, through two token shifts, of
+//! the ones before. So with L_g GOLD blocks the scores of a token need the x of that token and of
+//! the 2·L_g before it, and these are all that the GOLD blocks read. Keys and values depend only on
+//! the tokens and c: they are expanded from the cache, block by block.
+
+mod cache;
+mod gold;
+#[cfg(test)]
+mod tests;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 
-use super::family::{Arch, Declared, Facts, Pass, taker};
+use super::family::{Arch, Declared, Facts, Pass, Rows, taker};
 use super::finch::{Mixes, declare_mixes};
+use super::past::{Keep, Scored, last_rows};
+use super::rwkv::declare::{self, Declare, Depth};
 use super::rwkv::{
-    self, BlockState, ChannelMix, Declare, Depth, LowRank, Norm, TimeOutput, held_states, step,
-    zeros,
+    self, BlockState, ChannelMix, LowRank, Norm, TimeOutput, held_states, step, zeros,
 };
 use crate::config;
-use crate::ops::{
-    Attend as FromCache, Attention, DataMix, DecayedKeys, Documents, FusedOps, Heads, Pack,
-    Project, RmsNorm, ShiftMix, TanhProject, Weighs,
-};
+use crate::ops::{DecayedKeys, FusedOps, Project, RmsNorm, Weighs};
+pub use cache::Cache;
+use cache::CacheRows;
+use gold::{Gold, Shared};
 
 /// What a GoldFinch keeps of a text.
 #[derive(Clone, Debug)]
 pub struct State<B: FusedOps> {
-    /// The state of every block; attention blocks have shifts only.
+    /// The state of every block; attention blocks have shifts only, behind the last token that they
+    /// have read.
     pub blocks: Vec<BlockState<B>>,
-    /// `None` before the first token was read.
-    pub cache: Option<Cache<B>>,
-}
-
-/// What a GoldFinch keeps of each token.
-#[derive(Clone, Debug)]
-pub struct Cache<B: FusedOps> {
-    /// [B, T]
-    pub tokens: IntTensor<B>,
-    /// c [B, T, C]
-    pub compressed: FloatTensor<B>,
+    /// What is kept of each token.
+    pub cache: Cache<B>,
+    /// x of the last tokens, if the attention blocks have not read them: as many as the scores of
+    /// the next token need. // [B, n, D], n ≤ 2·L_g
+    unread: Option<FloatTensor<B>>,
 }
 
 /// A GoldFinch with its weights, for one pass.
@@ -58,7 +63,7 @@ pub struct GoldFinch<B: FusedOps> {
     embedding: FloatTensor<B>,
     first_norm: Norm<B>,
     below: Vec<(Recur<B>, ChannelMix<B>)>,
-    above: Vec<(Attend<B>, ChannelMix<B>)>,
+    above: Vec<(Gold<B>, ChannelMix<B>)>,
     /// [C, D]
     compress: FloatTensor<B>,
     /// [D, D + C]
@@ -81,26 +86,6 @@ struct Recur<B: FusedOps> {
     second_value: LowRank<B>,
     /// The projections of r, k, v; [D, D] each
     projections: [FloatTensor<B>; 3],
-    output: TimeOutput<B>,
-}
-
-/// Time mixing of a GOLD block.
-#[derive(Clone, Debug)]
-struct Attend<B: FusedOps> {
-    norm: Norm<B>,
-    /// The mixes of the base of q, of q, of k, of v and of the base of k and v; bases `[D]`, others
-    /// [1, D]
-    mu: [FloatTensor<B>; 5],
-    query_mix: LowRank<B>,
-    /// One map in two pieces, for k and v.
-    cache_mix: LowRank<B>,
-    key_map: LowRank<B>,
-    value_map: LowRank<B>,
-    /// [D, D]
-    query: FloatTensor<B>,
-    query_norm: Norm<B>,
-    key_norm: Norm<B>,
-    value_norm: Norm<B>,
     output: TimeOutput<B>,
 }
 
@@ -144,7 +129,7 @@ fn declare(m: &config::Model) -> Declared {
         d.orthogonal("w_kv_cache_a", [compressed, m.width], 1.0);
         d.orthogonal("w_kv_cache_b", [m.width, m.width + compressed], 1.0);
     };
-    rwkv::declare(m, time_mix, "time_maa", |d, b| d.past(b, 0.0), cache)
+    declare::model(m, time_mix, "time_maa", |d, b| d.past(b, 0.0), cache)
 }
 
 fn declare_recur(m: &config::Model, d: &mut Declare, att: &str, depth: Depth) {
@@ -201,13 +186,31 @@ fn held_per_token(m: &config::Model) -> usize {
     below + m.gold_layers * above + cache + rwkv::held_per_token(m)
 }
 
-impl<B: FusedOps> Cache<B> {
-    fn after(self, past: Option<Self>) -> Self {
-        let Some(past) = past else { return self };
-        Self {
-            tokens: B::int_cat(vec![past.tokens, self.tokens], 1),
-            compressed: B::float_cat(vec![past.compressed, self.compressed], 1),
+impl<B: FusedOps> State<B> {
+    /// B, the number of texts that are read
+    fn sequences(&self) -> usize {
+        self.blocks[0].time.shape().dims::<2>()[0]
+    }
+
+    /// The x that the attention blocks must read so that the last `count` tokens get scores, after
+    /// the tokens of x; if none does, keeps what a later token needs. `reach` is 2·L_g.
+    /// // x [B·S, D], result [B·R, D]
+    fn due(&mut self, x: FloatTensor<B>, count: usize, reach: usize) -> Option<FloatTensor<B>> {
+        let (sequences, [rows, width]) = (self.sequences(), x.shape().dims());
+        let x = B::float_reshape(x, [sequences, rows / sequences, width].into());
+        let x = match self.unread.take() {
+            Some(unread) => B::float_cat(vec![unread, x], 1),
+            None => x,
+        };
+        let length = x.shape().dims::<3>()[1];
+        let kept = length.min(reach + count);
+        let x = B::float_reshape(x, [sequences * length, width].into());
+        let x = last_rows::<B>(x, sequences, kept);
+        if count > 0 {
+            return Some(x);
         }
+        self.unread = Some(B::float_reshape(x, [sequences, kept, width].into()));
+        None
     }
 }
 
@@ -221,67 +224,111 @@ impl<B: FusedOps> Pass<B> for GoldFinch<B> {
             .map(|_| (Recur::take(next), ChannelMix::take(next)))
             .collect();
         let above =
-            (0..model.gold_layers).map(|_| (Attend::take(next), ChannelMix::take(next))).collect();
+            (0..model.gold_layers).map(|_| (Gold::take(next), ChannelMix::take(next))).collect();
         let (compress, decompress) = (next(), next());
         let (last_norm, head) = (Norm::take(next), next());
         Self { model, embedding, first_norm, below, above, compress, decompress, last_norm, head }
     }
 
-    fn start(m: &config::Model, sequences: usize, device: &Device<B>) -> State<B> {
+    fn start(m: &config::Model, sequences: usize, keep: Keep, device: &Device<B>) -> State<B> {
         let block = |layer| {
             let state = BlockState::start(m, sequences, device);
             let kv = if layer < m.layers - m.gold_layers { state.kv } else { None };
             BlockState { kv, ..state }
         };
-        State { blocks: (0..m.layers).map(block).collect(), cache: None }
+        let blocks = (0..m.layers).map(block).collect();
+        State { blocks, cache: Cache::new(m.gold_layers, keep), unread: None }
     }
 
-    fn extend(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
-        let (below, _) = state.blocks.split_at_mut(self.below.len());
-        let mut x = self.embed(tokens.clone()); // [N, D]
-        for ((time, channel), state) in self.below.iter().zip(below) {
-            x = time.forward(x, &self.model, state);
-            x = channel.forward(x, Weighs::Past, &mut state.channel);
-        }
-        let compressed = B::run(Project, [x.clone(), self.compress.clone()]); // [N, C]
-        let sequences = state.blocks[0].time.shape().dims::<2>()[0];
+    fn extend(
+        &self,
+        tokens: IntTensor<B>,
+        scored: Scored,
+        state: &mut State<B>,
+    ) -> Option<FloatTensor<B>> {
+        let sequences = state.sequences();
+        let (x, compressed) = self.below(tokens.clone(), &mut state.blocks);
         let [rows, width] = compressed.shape().dims();
         let length = rows / sequences;
-        let cache = Cache {
-            tokens: B::int_reshape(tokens, [sequences, length].into()),
-            compressed: B::float_reshape(compressed, [sequences, length, width].into()),
-        };
-        let cache = cache.after(state.cache.take());
-        let [values, keys] = [self.shared_values(&cache), self.shared_keys(&cache)];
-        state.cache = Some(cache);
+        let tokens = B::int_reshape(tokens, [sequences, length].into());
+        let compressed = B::float_reshape(compressed, [sequences, length, width].into());
+        state.cache.append(&tokens, compressed);
+        let count = scored.count(length);
+        let mut x = state.due(x, count, 2 * self.above.len())?;
+        let (_, above) = state.blocks.split_at_mut(self.below.len());
+        let blocks = self.above.iter().zip(above).enumerate();
+        for (layer, ((time, channel), block)) in blocks {
+            x = time.extend(x, layer, self, &mut state.cache, block);
+            x = channel.forward(x, Weighs::Past, &mut block.channel);
+        }
+        Some(self.score(last_rows::<B>(x, sequences, count)))
+    }
+
+    fn logits(&self, m: &config::Model, tokens: IntTensor<B>, rows: &Rows) -> FloatTensor<B> {
+        let device = B::int_device(&tokens);
+        let mut state = Self::start(m, rows.sequences, Keep::EXACT, &device);
+        let (mut x, compressed) = self.below(tokens.clone(), &mut state.blocks);
+        let values = self.unit(self.embed(tokens.clone()));
+        let keys = self.shared_keys(tokens, compressed);
         let (_, above) = state.blocks.split_at_mut(self.below.len());
         for ((time, channel), state) in self.above.iter().zip(above) {
             x = time.forward(x, &keys, &values, &self.model, state);
             x = channel.forward(x, Weighs::Past, &mut state.channel);
         }
-        B::run(Project, [self.last_norm.apply(x), self.head.clone()])
+        self.score(x)
     }
 }
 
 impl<B: FusedOps> GoldFinch<B> {
-    /// K of every token, from its cache entry. // [B·T, D]
+    /// The output of the last Finch block, and c. // [N, D]; [N, C]
+    fn below(
+        &self,
+        tokens: IntTensor<B>,
+        blocks: &mut [BlockState<B>],
+    ) -> (FloatTensor<B>, FloatTensor<B>) {
+        let mut x = self.embed(tokens); // [N, D]
+        for ((time, channel), state) in self.below.iter().zip(blocks) {
+            x = time.forward(x, &self.model, state);
+            x = channel.forward(x, Weighs::Past, &mut state.channel);
+        }
+        let compressed = B::run(Project, [x.clone(), self.compress.clone()]);
+        (x, compressed)
+    }
+
+    /// The scores of the next tokens. // x [N, D], result [N, V]
+    fn score(&self, x: FloatTensor<B>) -> FloatTensor<B> {
+        B::run(Project, [self.last_norm.apply(x), self.head.clone()])
+    }
+
+    /// K of tokens. // tokens `[N]`, compressed [N, C], result [N, D]
     #[must_use]
-    pub fn shared_keys(&self, cache: &Cache<B>) -> FloatTensor<B> {
-        let [sequences, length, width] = cache.compressed.shape().dims();
-        let compressed =
-            B::float_reshape(cache.compressed.clone(), [sequences * length, width].into());
-        let both = B::float_cat(vec![self.embed_all(cache), compressed], 1); // [B·T, D + C]
+    pub fn shared_keys(&self, tokens: IntTensor<B>, compressed: FloatTensor<B>) -> FloatTensor<B> {
+        self.keys_of(self.embed(tokens), compressed)
+    }
+
+    /// x0 [N, D], compressed [N, C], result [N, D]
+    fn keys_of(&self, x0: FloatTensor<B>, compressed: FloatTensor<B>) -> FloatTensor<B> {
+        let both = B::float_cat(vec![x0, compressed], 1); // [N, D + C]
         self.unit(B::run(Project, [both, self.decompress.clone()]))
     }
 
-    /// E of every token. // [B·T, D]
-    fn shared_values(&self, cache: &Cache<B>) -> FloatTensor<B> {
-        self.unit(self.embed_all(cache))
-    }
-
-    fn embed_all(&self, cache: &Cache<B>) -> FloatTensor<B> {
-        let count = cache.tokens.shape().num_elements();
-        self.embed(B::int_reshape(cache.tokens.clone(), [count].into()))
+    /// K and E of tokens in the cache.
+    fn shared(&self, rows: CacheRows<B>, sequences: usize) -> Shared<B> {
+        let CacheRows { tokens, compressed, is_led } = rows;
+        let x0 = self.embed(tokens);
+        let both = [self.keys_of(x0.clone(), compressed), self.unit(x0)];
+        if !is_led {
+            let zeros = zeros::<B>(&[sequences, self.model.width], &B::float_device(&both[0]));
+            return Shared { rows: both, before: [zeros.clone(), zeros] };
+        }
+        let [all, width] = both[0].shape().dims();
+        let length = all / sequences;
+        let before = both.clone().map(|x| {
+            let x = B::float_reshape(x, [sequences, length * width].into());
+            B::float_slice(x, &[(0..sequences).into(), (0..width).into()])
+        });
+        let rows = both.map(|x| last_rows::<B>(x, sequences, length - 1));
+        Shared { rows, before }
     }
 
     /// x0. // tokens `[N]`, result [N, D]
@@ -327,84 +374,6 @@ impl<B: FusedOps> Recur<B> {
         let no_bonus = B::float_mul_scalar(self.unused_bonus.clone(), 0.0.into());
         let y = B::float_add(state.wkv(rkv, w, no_bonus), second);
         self.output.write(self.output.norm.apply(y), x)
-    }
-}
-
-impl<B: FusedOps> Attend<B> {
-    fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
-        // The fields are in the order of the tensors.
-        Self {
-            norm: Norm::take(next),
-            mu: [next(), next(), next(), next(), next()],
-            query_mix: LowRank::take(next),
-            cache_mix: LowRank::take(next),
-            key_map: LowRank::take(next),
-            value_map: LowRank::take(next),
-            query: next(),
-            query_norm: Norm::take(next),
-            key_norm: Norm::take(next),
-            value_norm: Norm::take(next),
-            output: TimeOutput::take(next),
-        }
-    }
-
-    /// x [B·T, D] of the newest tokens, keys K and values E [B·S, D] of all of them
-    fn forward(
-        &self,
-        x: FloatTensor<B>,
-        keys: &FloatTensor<B>,
-        values: &FloatTensor<B>,
-        model: &config::Model,
-        state: &mut BlockState<B>,
-    ) -> FloatTensor<B> {
-        let q = self.queries(x.clone(), model.mix_rank, state);
-        let [k, v] = self.keys_and_values(keys, values, model.mix_rank, &state.time);
-        let [sequences, _] = state.time.shape().dims();
-        let ([new, _], [all, _]) = (q.shape().dims::<2>(), k.shape().dims::<2>());
-        let (heads, size) = (model.heads, model.head_size());
-        let heads = Heads { sequences, tokens: all / sequences, query: heads, kv: heads, size };
-        let mixed = if new == all {
-            let documents = Documents::whole(all);
-            B::run(Attention { heads, documents }, [B::run(Pack, [q, k, v])])
-        } else {
-            let [mixed] = B::untracked(FromCache { heads }, [q, k, v]);
-            mixed
-        };
-        self.output.write(self.output.norm.apply(mixed), x)
-    }
-
-    /// [B·T, D]
-    fn queries(&self, x: FloatTensor<B>, rank: usize, state: &mut BlockState<B>) -> FloatTensor<B> {
-        let [mu_x, mu_q, ..] = self.mu.clone();
-        let h = self.norm.apply(x);
-        let before = step::<B>(&mut state.time, &h);
-        let mixes = Mixes { mu_x, mu: mu_q, features: self.query_mix.clone() };
-        let [mixed] = mixes.apply(&h, &before, rank);
-        self.query_norm.apply(B::run(Project, [mixed, self.query.clone()]))
-    }
-
-    /// [B·S, D] each; `row` is a tensor [B, D], of which only shape and device are used
-    fn keys_and_values(
-        &self,
-        keys: &FloatTensor<B>,
-        values: &FloatTensor<B>,
-        rank: usize,
-        row: &FloatTensor<B>,
-    ) -> [FloatTensor<B>; 2] {
-        let [_, _, mu_k, mu_v, mu_cache] = self.mu.clone();
-        let before = zeros::<B>(&row.shape().dims::<2>(), &B::float_device(row));
-        let shift = ShiftMix { weighs: Weighs::Past };
-        let base = B::run(shift, [values.clone(), mu_cache, before.clone()]);
-        let LowRank { inwards, outwards } = self.cache_mix.clone();
-        let features = B::run(TanhProject, [base, inwards]); // [B·S, 2R]
-        let mix = |x: &FloatTensor<B>, mu, first| {
-            let mix = DataMix { first, rank };
-            B::run_multi(mix, [x.clone(), features.clone(), outwards.clone(), mu, before.clone()])
-        };
-        let ([k], [v]) = (mix(keys, mu_k, 0), mix(values, mu_v, 1));
-        let k = self.key_norm.apply(self.key_map.add(k.clone(), k));
-        let v = self.value_norm.apply(self.value_map.add(v.clone(), v));
-        [k, v]
     }
 }
 

@@ -24,12 +24,13 @@ use burn_backend::tensor::{Device, FloatTensor, IntTensor};
 use serde_json::{Value, json};
 
 use super::family::{Arch, Declared, Facts, Pass, Rows, taker};
+use super::past::{Keep, Scored};
 use crate::config;
 use crate::genesis::{Init, Spec};
 use crate::hf::conversion::Conversion;
 use crate::ops::{
-    Attend, Attention, Documents, FusedOps, Heads, Project, ProjectAdd, RmsNorm, Rope, RopeScaling,
-    Rotate, SwiGlu,
+    Append, Attend, Attention, Documents, FusedOps, Heads, Project, ProjectAdd, RmsNorm, Rope,
+    RopeScaling, Rotate, SwiGlu,
 };
 use crate::optim::Group;
 
@@ -46,9 +47,9 @@ pub struct State<B: FusedOps> {
 /// The keys and values of one block.
 #[derive(Clone, Debug)]
 struct Cache<B: FusedOps> {
-    /// Rotated by their positions. // [B, T, G·K]
+    /// Rotated by their positions, with room for more. // [B, ≥ T, G·K]
     keys: FloatTensor<B>,
-    /// [B, T, G·K]
+    /// [B, ≥ T, G·K]
     values: FloatTensor<B>,
 }
 
@@ -276,34 +277,61 @@ impl<B: FusedOps> Pass<B> for Llama<B> {
         Self { model: model.clone(), rope: arch.rope(), embedding, blocks, norm, head }
     }
 
-    fn start(model: &config::Model, sequences: usize, _: &Device<B>) -> State<B> {
+    fn start(model: &config::Model, sequences: usize, _: Keep, _: &Device<B>) -> State<B> {
         State { sequences, length: 0, blocks: vec![None; model.layers] }
     }
 
     /// Whole rows need no cache, and may hold several documents.
     fn logits(&self, _: &config::Model, tokens: IntTensor<B>, rows: &Rows) -> FloatTensor<B> {
         let heads = self.heads(rows.sequences, rows.length);
-        self.forward(tokens, |_, qkv| {
+        let x = self.forward(tokens, |_, qkv| {
             let qkv = B::run(Rotate { heads, rope: self.rope.clone() }, [qkv]);
             B::run(Attention { heads, documents: rows.documents.clone() }, [qkv])
-        })
+        });
+        self.head(x)
     }
 
-    fn extend(&self, tokens: IntTensor<B>, state: &mut State<B>) -> FloatTensor<B> {
+    fn extend(
+        &self,
+        tokens: IntTensor<B>,
+        scored: Scored,
+        state: &mut State<B>,
+    ) -> Option<FloatTensor<B>> {
         let (sequences, past) = (state.sequences, state.length);
         let new = tokens.shape().num_elements() / sequences;
         state.length += new;
         let rope = self.rope.starting_at(past);
         let heads = self.heads(sequences, new);
-        self.forward(tokens, |block, qkv| {
+        let x = self.forward(tokens, |block, qkv| {
             let qkv = B::run(Rotate { heads, rope: rope.clone() }, [qkv]);
-            Cache::attend(&mut state.blocks[block], qkv, heads)
-        })
+            Cache::attend(&mut state.blocks[block], qkv, heads, past)
+        });
+        scored.rows::<B>(x, sequences).map(|x| self.head(x))
+    }
+
+    /// The texts differ in length, so each attends to its own cache at its own position. Everything
+    /// with weights is one product for all of them.
+    fn extend_each(&self, tokens: IntTensor<B>, states: &mut [&mut State<B>]) -> FloatTensor<B> {
+        let heads = self.heads(1, 1);
+        let x = self.forward(tokens, |block, qkv| {
+            let mix = |(at, state): (usize, &mut &mut State<B>)| {
+                let past = state.length;
+                let qkv = B::float_slice(qkv.clone(), &[(at..at + 1).into()]); // [1, (H + 2G)·K]
+                let qkv = B::run(Rotate { heads, rope: self.rope.starting_at(past) }, [qkv]);
+                Cache::attend(&mut state.blocks[block], qkv, heads, past)
+            };
+            B::float_cat(B::map_each(states.iter_mut().enumerate().collect(), mix), 0)
+        });
+        for state in states.iter_mut() {
+            state.length += 1;
+        }
+        self.head(x)
     }
 }
 
 impl<B: FusedOps> Llama<B> {
-    /// `mix` maps a block's packed queries, keys and values to the output of its attention.
+    /// The output of the last block; `mix` maps a block's packed queries, keys and values to the
+    /// output of its attention. // [N, D]
     fn forward(
         &self,
         tokens: IntTensor<B>,
@@ -315,6 +343,12 @@ impl<B: FusedOps> Llama<B> {
             x = block.attention(x, |qkv| mix(index, qkv), norm);
             x = block.mlp(x, norm);
         }
+        x
+    }
+
+    /// The scores of the next tokens. // x [N, D], result [N, V]
+    fn head(&self, x: FloatTensor<B>) -> FloatTensor<B> {
+        let norm = RmsNorm { eps: self.model.norm_eps as f32 };
         B::run(Project, [B::run(norm, [x, self.norm.clone()]), self.head.clone()])
     }
 
@@ -325,9 +359,14 @@ impl<B: FusedOps> Llama<B> {
 }
 
 impl<B: FusedOps> Cache<B> {
-    /// Attention of the newest tokens, whose keys and values are appended to the cache.
-    /// // qkv [B·S, (H + 2G)·K], result [B·S, H·K]
-    fn attend(cache: &mut Option<Self>, qkv: FloatTensor<B>, new: Heads) -> FloatTensor<B> {
+    /// Attention of the newest tokens, whose keys and values are appended to the `past` tokens of
+    /// the cache. // qkv [B·S, (H + 2G)·K], result [B·S, H·K]
+    fn attend(
+        cache: &mut Option<Self>,
+        qkv: FloatTensor<B>,
+        new: Heads,
+        past: usize,
+    ) -> FloatTensor<B> {
         let Heads { sequences, tokens, query, kv, size } = new;
         let columns = |first: usize, heads: usize| {
             let columns = first * size..(first + heads) * size;
@@ -335,28 +374,18 @@ impl<B: FusedOps> Cache<B> {
         };
         let rows = |x| B::float_reshape(x, [sequences, tokens, kv * size].into());
         let [keys, values] = [query, query + kv].map(|first| rows(columns(first, kv)));
-        let added = Self { keys, values };
-        let Some(past) = cache.take() else {
-            *cache = Some(added);
+        let Some(held) = cache.take() else {
+            *cache = Some(Self { keys, values });
             let documents = Documents::whole(sequences * tokens);
             return B::run(Attention { heads: new, documents }, [qkv]);
         };
-        let all = past.followed_by(added);
-        let heads = Heads { tokens: all.keys.shape()[1], ..new };
-        let flat = |x: &FloatTensor<B>| {
-            B::float_reshape(x.clone(), [sequences * heads.tokens, kv * size].into())
-        };
-        let inputs = [columns(0, query), flat(&all.keys), flat(&all.values)];
+        let append = |held, new| B::untracked(Append { length: past }, [held, new]);
+        let ([keys], [values]) = (append(held.keys, keys), append(held.values, values));
+        let heads = Heads { tokens: past + tokens, ..new };
+        let inputs = [columns(0, query), keys.clone(), values.clone()];
         let [mixed] = B::untracked(Attend { heads }, inputs);
-        *cache = Some(all);
+        *cache = Some(Self { keys, values });
         mixed
-    }
-
-    fn followed_by(self, new: Self) -> Self {
-        Self {
-            keys: B::float_cat(vec![self.keys, new.keys], 1),
-            values: B::float_cat(vec![self.values, new.values], 1),
-        }
     }
 }
 

@@ -9,20 +9,21 @@
 //! The parameters have the names and the layout of RWKV-LM: projections are [out, in], the low-rank
 //! maps `_w1`, `_w2` are [in, out].
 
+pub(super) mod declare;
+
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{Device, FloatTensor, IntTensor};
-
 use serde_json::{Value, json};
 
-use super::family::{Arch, Declared, Pass, taker};
+use super::family::{Arch, Declared, Pass, Rows, taker};
+use super::past::{Keep, Scored};
 use crate::config;
-use crate::genesis::{Curve, Init, Spec};
+use crate::genesis::Spec;
 use crate::hf::conversion::Conversion;
 use crate::ops::{
     Expand, FusedOps, GatedAdd, LayerNorm, NormGate, Project, ProjectAdd, ReluSquare, STATE_TOKENS,
     ShiftMix, TanhProject, Weighs, Wkv,
 };
-use crate::optim::Group;
 
 /// Blocks of time and channel mixing between an embedding and a head.
 #[derive(Clone, Debug)]
@@ -65,17 +66,55 @@ impl<B: FusedOps, T: TimeMixing<B>> Pass<B> for Rwkv<B, T> {
         Self { model: model.clone(), embedding, first_norm, blocks, last_norm, head }
     }
 
-    fn start(model: &config::Model, sequences: usize, device: &Device<B>) -> Self::State {
+    fn start(model: &config::Model, sequences: usize, _: Keep, device: &Device<B>) -> Self::State {
         vec![BlockState::start(model, sequences, device); model.layers]
     }
 
-    fn extend(&self, tokens: IntTensor<B>, states: &mut Self::State) -> FloatTensor<B> {
+    fn extend(
+        &self,
+        tokens: IntTensor<B>,
+        scored: Scored,
+        states: &mut Self::State,
+    ) -> Option<FloatTensor<B>> {
+        let x = self.blocks(tokens, states);
+        let sequences = states[0].time.shape().dims::<2>()[0];
+        scored.rows::<B>(x, sequences).map(|x| self.head(x))
+    }
+
+    fn logits(&self, model: &config::Model, tokens: IntTensor<B>, rows: &Rows) -> FloatTensor<B> {
+        let mut states = Self::start(model, rows.sequences, Keep::EXACT, &B::int_device(&tokens));
+        self.head(self.blocks(tokens, &mut states))
+    }
+
+    /// The states are stacked for the pass: copying them costs little beside reading the weights.
+    fn extend_each(&self, tokens: IntTensor<B>, states: &mut [&mut Self::State]) -> FloatTensor<B> {
+        let layer = |layer: usize| {
+            let blocks: Vec<&BlockState<B>> = states.iter().map(|state| &state[layer]).collect();
+            BlockState::stacked(&blocks)
+        };
+        let mut stacked: Vec<BlockState<B>> = (0..self.blocks.len()).map(layer).collect();
+        let scores = self.head(self.blocks(tokens, &mut stacked));
+        for (at, state) in states.iter_mut().enumerate() {
+            **state = stacked.iter().map(|block| block.row(at)).collect();
+        }
+        scores
+    }
+}
+
+impl<B: FusedOps, T: TimeMixing<B>> Rwkv<B, T> {
+    /// The output of the last block. // [N, D]
+    fn blocks(&self, tokens: IntTensor<B>, states: &mut [BlockState<B>]) -> FloatTensor<B> {
         let x = B::float_select(self.embedding.clone(), 0, tokens); // [N, D]
         let mut x = self.first_norm.apply(x);
         for ((time, channel), state) in self.blocks.iter().zip(states) {
             x = time.forward(x, &self.model, state);
             x = channel.forward(x, T::WEIGHS, &mut state.channel);
         }
+        x
+    }
+
+    /// The scores of the next tokens. // x [N, D], result [N, V]
+    fn head(&self, x: FloatTensor<B>) -> FloatTensor<B> {
         B::run(Project, [self.last_norm.apply(x), self.head.clone()])
     }
 }
@@ -97,6 +136,22 @@ impl<B: FusedOps> BlockState<B> {
         let (row, size) = ([sequences, model.width], model.head_size());
         let kv = zeros::<B>(&[sequences, model.heads, size, size], device);
         Self { time: zeros::<B>(&row, device), kv: Some(kv), channel: zeros::<B>(&row, device) }
+    }
+
+    /// The states of several texts as one. // [1, …] each; result [B, …]
+    fn stacked(states: &[&Self]) -> Self {
+        let kv = states.iter().map(|state| state.kv.clone()).collect::<Option<Vec<_>>>();
+        Self {
+            time: B::float_cat(states.iter().map(|state| state.time.clone()).collect(), 0),
+            kv: kv.map(|kv| B::float_cat(kv, 0)),
+            channel: B::float_cat(states.iter().map(|state| state.channel.clone()).collect(), 0),
+        }
+    }
+
+    /// The state of one of several texts. // [B, …]; result [1, …]
+    fn row(&self, at: usize) -> Self {
+        let row = |x: &FloatTensor<B>| B::float_slice(x.clone(), &[(at..at + 1).into()]);
+        Self { time: row(&self.time), kv: self.kv.as_ref().map(row), channel: row(&self.channel) }
     }
 
     /// Continues the recurrence from this state.
@@ -292,158 +347,7 @@ impl<B: FusedOps> TimeOutput<B> {
     }
 }
 
-/// A model's parameters: the ends, and for each block the norm before time mixing, the parameters
-/// that `time_mix` declares under the given name, its output, and channel mixing. The shifts of
-/// channel mixing are called `mu` and start at `shift`.
-pub(super) fn declare(
-    m: &config::Model,
-    time_mix: impl Fn(&mut Declare, &str, Depth),
-    mu: &str,
-    shift: fn(&Declare, f64) -> Curve,
-    last: impl FnOnce(&mut Declare),
-) -> Declared {
-    let mut d = Declare { specs: Vec::new(), shapes: Vec::new(), width: m.width };
-    d.matrix("emb", [m.vocab, m.width], Init::Uniform { bound: EMBEDDING });
-    d.norm("blocks.0.ln0", 1.0);
-    for layer in 0..m.layers {
-        let (depth, att) = (Depth::new(layer, m.layers), format!("blocks.{layer}.att"));
-        d.norm(&format!("blocks.{layer}.ln1"), 1.0);
-        time_mix(&mut d, &att, depth);
-        d.norm(&format!("{att}.ln_x"), libm::pow(depth.share, 0.7));
-        d.matrix(&format!("{att}.output"), [m.width; 2], Init::Constant(0.0));
-        d.channel_mix(depth, mu, shift(&d, depth.b), m.ffn);
-    }
-    last(&mut d);
-    d.norm("ln_out", 1.0);
-    let wide = (m.vocab as f64 / m.width as f64).sqrt().max(1.0);
-    d.orthogonal("head", [m.vocab, m.width], 0.5 * wide);
-    Declared { specs: d.specs, shapes: d.shapes }
-}
-
-/// The parameters declared so far, in canonical order, and the tensors that hold them.
-pub(super) struct Declare {
-    specs: Vec<Spec>,
-    shapes: Vec<Vec<usize>>,
-    width: usize,
-}
-
-/// The numbers on which the initial values of a block depend.
-#[derive(Clone, Copy)]
-pub(super) struct Depth {
-    pub(super) layer: usize,
-    /// a = l/(L − 1)
-    pub(super) a: f64,
-    /// b = 1 − l/L
-    pub(super) b: f64,
-    /// (l + 1)/L
-    share: f64,
-}
-
-impl Depth {
-    pub(super) fn new(layer: usize, layers: usize) -> Self {
-        let (l, all) = (layer as f64, layers as f64);
-        let a = if layers > 1 { l / (all - 1.0) } else { 0.0 };
-        Self { layer, a, b: 1.0 - l / all, share: (l + 1.0) / all }
-    }
-}
-
-impl Declare {
-    /// Declares one parameter, which has this shape in RWKV-LM. Returns the shape of its tensor,
-    /// which is the same unless the caller changes it.
-    fn add(
-        &mut self,
-        name: String,
-        shape: Vec<usize>,
-        init: Init,
-        group: Group,
-    ) -> &mut Vec<usize> {
-        self.shapes.push(shape.clone());
-        self.specs.push(Spec { name, shape, init, group });
-        let last = self.shapes.len() - 1;
-        &mut self.shapes[last]
-    }
-
-    /// Declares a projection [out, in], with weight decay.
-    pub(super) fn matrix(&mut self, name: &str, shape: [usize; 2], init: Init) {
-        self.add(format!("{name}.weight"), shape.to_vec(), init, Group::DECAYED);
-    }
-
-    pub(super) fn orthogonal(&mut self, name: &str, shape: [usize; 2], gain: f64) {
-        self.matrix(name, shape, Init::Orthogonal { gain });
-    }
-
-    /// Declares a norm, whose weights start at `gain` and its biases at 0.
-    pub(super) fn norm(&mut self, name: &str, gain: f64) {
-        let [weight, bias] = [gain, 0.0].map(Init::Constant);
-        self.add(format!("{name}.weight"), vec![self.width], weight, Group::FREE);
-        self.add(format!("{name}.bias"), vec![self.width], bias, Group::FREE);
-    }
-
-    /// Declares the weights of one token shift.
-    pub(super) fn shift(&mut self, name: String, curve: Curve) {
-        let width = self.width;
-        *self.add(name, vec![1, 1, width], Init::Curve(curve), Group::FREE) = vec![width];
-    }
-
-    /// Declares the weights of several token shifts, which one tensor holds. // [M, D]
-    pub(super) fn shifts<const M: usize>(&mut self, att: &str, shifts: [(&str, Curve); M]) {
-        for (name, curve) in shifts {
-            let shape = vec![1, 1, self.width];
-            let (name, init) = (format!("{att}.time_maa_{name}"), Init::Curve(curve));
-            self.specs.push(Spec { name, shape, init, group: Group::FREE });
-        }
-        self.shapes.push(vec![M, self.width]);
-    }
-
-    /// Declares a low-rank map in `pieces` of `rank`, which starts as the zero map.
-    pub(super) fn low_rank(&mut self, name: &str, pieces: usize, rank: usize) {
-        let (features, width) = (pieces * rank, self.width);
-        self.add(format!("{name}_w1"), vec![width, features], Init::Constant(0.0), Group::FREE);
-        let tensor = vec![features, width];
-        let shape = if pieces > 1 { vec![pieces, rank, width] } else { tensor.clone() };
-        let init = Init::Uniform { bound: LOW_RANK };
-        *self.add(format!("{name}_w2"), shape, init, Group::FREE) = tensor;
-    }
-
-    /// Declares the decay, slow channels first, and the bonus of the present token.
-    pub(super) fn recurrence(&mut self, att: &str, shape: Vec<usize>, heads: usize, depth: Depth) {
-        let (width, over) = (self.width, (self.width - 1) as f64);
-        let exponent = 0.7 + 1.3 * depth.a;
-        let decay = Init::Curve(Curve { offset: -6.0, scale: 5.0, over, exponent, zigzag: 0.0 });
-        let twice = Group { lr_factor: 2.0, decays: false };
-        *self.add(format!("{att}.time_decay"), shape, decay, twice) = vec![width];
-        let (offset, scale) = (depth.a, -depth.a);
-        let bonus = Init::Curve(Curve { offset, scale, over, exponent: 1.0, zigzag: 0.1 });
-        let by_head = vec![heads, width / heads];
-        *self.add(format!("{att}.time_faaaa"), by_head, bonus, Group::FREE) = vec![width];
-    }
-
-    /// d_i^exponent + more, for weights that weigh the present.
-    pub(super) fn present(&self, exponent: f64, more: f64) -> Curve {
-        Curve { offset: more, scale: 1.0, over: self.width as f64, exponent, zigzag: 0.0 }
-    }
-
-    /// 1 − (d_i^exponent + more), for weights that weigh the past.
-    pub(super) fn past(&self, exponent: f64, more: f64) -> Curve {
-        Curve { offset: 1.0 - more, scale: -1.0, ..self.present(exponent, 0.0) }
-    }
-
-    fn channel_mix(&mut self, depth: Depth, mu: &str, curve: Curve, ffn: usize) {
-        let (width, block) = (self.width, format!("blocks.{}", depth.layer));
-        self.norm(&format!("{block}.ln2"), 1.0);
-        self.shift(format!("{block}.ffn.{mu}_k"), curve);
-        self.shift(format!("{block}.ffn.{mu}_r"), curve);
-        self.orthogonal(&format!("{block}.ffn.key"), [ffn, width], 1.0);
-        self.matrix(&format!("{block}.ffn.receptance"), [width; 2], Init::Constant(0.0));
-        self.matrix(&format!("{block}.ffn.value"), [width, ffn], Init::Constant(0.0));
-    }
-}
-
 /// Added to the variance in a norm over all channels (PyTorch's default).
 const EPS: f32 = 1e-5;
 /// Added to the variance in a norm over a head: RWKV-LM divides by 8 first and then adds 1e-5.
 const HEAD_EPS: f32 = 64e-5;
-/// Largest weight of an embedding at the start (RWKV-LM).
-const EMBEDDING: f64 = 1e-4;
-/// Largest weight of a low-rank map's second matrix at the start (RWKV-LM).
-const LOW_RANK: f64 = 0.01;

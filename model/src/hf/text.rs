@@ -30,15 +30,18 @@ struct Outline {
     bos_token_id: Option<u32>,
 }
 
-/// Opens the tokenizer of the model in `folder`, or the file that was `named` for it.
+/// Opens the tokenizer of the model at `place`, or the file that was `named` for it. That of a `.pth`
+/// file is looked for beside it.
 ///
 /// # Errors
 /// If there is none, or it cannot be used.
-pub fn open(folder: &Path, named: Option<&Path>) -> Result<Texts, OpenError> {
+pub fn open(place: &Path, named: Option<&Path>) -> Result<Texts, OpenError> {
+    let parent = if place.is_file() { place.parent() } else { None };
+    let folder = parent.unwrap_or(place);
     let inside = [TOKENIZER, RWKV_VOCABULARY].map(|name| folder.join(name));
     let inside = inside.iter().find(|path| path.is_file());
     let path = named.or_else(|| inside.map(AsRef::as_ref));
-    let path = path.ok_or_else(|| OpenError::NoneIn(folder.to_owned()))?;
+    let path = path.ok_or_else(|| OpenError::NoneIn(place.to_owned()))?;
     let file = tokens::File::open(path)?;
     let bytes = tokenizer::describe(Some(Vocabulary::BYTES.bos));
     if serde_json::from_slice(&file.bytes).is_ok_and(|json: serde_json::Value| json == bytes) {
@@ -63,6 +66,26 @@ fn bos(folder: &Path) -> Option<u32> {
     serde_json::from_slice::<Outline>(&bytes).unwrap_or_default().bos_token_id
 }
 
+/// The tokens that end a text of this model, as far as its folder names any.
+#[must_use]
+pub fn ends(folder: &Path) -> Vec<i32> {
+    let mut found = Vec::new();
+    for name in [CONFIG, GENERATION] {
+        let mut bytes = Vec::new();
+        let Ok(file) = File::open(folder.join(name)) else { continue };
+        let read = file.take(CONFIG_BYTES_MAX).read_to_end(&mut bytes);
+        let config: serde_json::Value =
+            read.ok().and_then(|_| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let named = &config["eos_token_id"];
+        let one = std::slice::from_ref(named);
+        let ids = named.as_array().map_or(one, Vec::as_slice).iter();
+        found.extend(ids.filter_map(|id| i32::try_from(id.as_i64()?).ok()));
+    }
+    found
+}
+
+/// The file of the options with which a model writes.
+const GENERATION: &str = "generation_config.json";
 /// More than any `config.json` has.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
@@ -83,6 +106,9 @@ mod tests {
         let texts = open(folder.path(), None).unwrap();
         assert_eq!(texts.vocabulary, Some(Vocabulary::BYTES));
         assert_eq!(texts.tokenizer.encode("ab").unwrap(), [256, 97, 98]);
+        fs::write(path("model.pth"), "").unwrap();
+        let beside = open(&path("model.pth"), None).unwrap();
+        assert_eq!(beside.vocabulary, texts.vocabulary);
         write(None);
         let texts = open(folder.path(), None).unwrap();
         assert_eq!((texts.vocabulary, texts.tokenizer.encode("ab").unwrap()), (None, vec![97, 98]));

@@ -19,8 +19,8 @@
 mod affine;
 mod task;
 
-use super::input::Numbers;
 use super::{MergeError, Method};
+use crate::hf::input::Numbers;
 
 /// One tensor to make, and all that its formula needs.
 pub struct TensorMerge<'a> {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::input::Input;
+use crate::hf::input::Input;
 
 /// The name of a tensor of a layer.
 pub(crate) struct Layer<'a> {

@@ -14,8 +14,9 @@ use serde_json::{Map, Value, json};
 
 use super::MergeError;
 use crate::hf::RWKV_VOCABULARY;
+use crate::hf::error::ImportError;
 use crate::hf::export::shard_name;
-use crate::hf::import::{ImportError, read_json};
+use crate::hf::input::read_json;
 use crate::hf::{CONFIG, INDEX, Precision};
 
 /// A folder under another name, until it is complete. If it is dropped before, it is removed.

@@ -12,10 +12,10 @@ use thiserror::Error;
 
 use super::MergeError;
 use super::blend::{Chance, NotFinite, Operand, Settings, TensorMerge, blend};
-use super::input::{Input, Tensor};
 use super::output::{Named, Staged, TensorWriter};
 use super::recipe::Recipe;
 use crate::hf::Precision;
+use crate::hf::input::{Input, Tensor};
 use planner::Planner;
 
 /// What is wrong with the models of a merge, as a list of lines.

@@ -3,6 +3,7 @@
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn_flex::{Flex, FlexTensor};
+use rayon::prelude::*;
 
 use super::buf::contiguous;
 use super::node::{Variable, track, track_many};
@@ -25,6 +26,10 @@ impl FusedOps for Flex {
         inputs: [FlexTensor; N],
     ) -> [FlexTensor; M] {
         op.forward(inputs.map(contiguous))
+    }
+
+    fn map_each<T: Send, R: Send>(items: Vec<T>, map: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
+        items.into_par_iter().map(map).collect()
     }
 }
 

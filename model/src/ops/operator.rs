@@ -94,6 +94,12 @@ pub trait FusedOps: Backend {
         op.plain::<Self>(inputs)
     }
 
+    /// Maps each item. A CPU does so on all its threads, for work whose operators are too small to
+    /// be divided.
+    fn map_each<T: Send, R: Send>(items: Vec<T>, map: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
+        items.into_iter().map(map).collect()
+    }
+
     /// Adds the tensors of two lists of equal length pairwise.
     fn add_all(
         sums: Vec<FloatTensor<Self>>,

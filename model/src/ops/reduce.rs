@@ -41,6 +41,10 @@ pub(super) fn mean<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, 1> 
     sum(x) / count as f32
 }
 
+pub(super) fn max_dim<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D> {
+    contiguous(x).max_dim(dim)
+}
+
 pub(super) fn argmax<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D, Int> {
     contiguous(x).argmax(dim)
 }

@@ -22,6 +22,10 @@ pub(super) struct HuggingFace {
     /// The tokens of a line break as a whole text; empty if it has none.
     line_break: Vec<u32>,
     unknown: Unknown,
+    /// The special tokens, the longest first.
+    marks: Vec<(String, u32)>,
+    /// The letters with which they begin.
+    begins: Vec<char>,
 }
 
 /// The part of the file that names the token of unknown text.
@@ -57,7 +61,17 @@ impl HuggingFace {
         let alone = inner.encode_fast("\n", false);
         let line_break = alone.map_or_else(|_| Vec::new(), |alone| alone.get_ids().to_vec());
         let tokens = last as usize + 1;
-        let mut read = Self { inner, tokens, line_break, unknown: Unknown::Never };
+        let added = inner.get_added_tokens_decoder().into_iter();
+        let special = added.filter(|(_, token)| token.special && !token.content.is_empty());
+        let mut marks: Vec<(String, u32)> =
+            special.map(|(id, token)| (token.content, id)).collect();
+        marks.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then(a.1.cmp(&b.1)));
+        let mut begins: Vec<char> =
+            marks.iter().flat_map(|(mark, _)| mark.chars().next()).collect();
+        begins.sort_unstable();
+        begins.dedup();
+        let unknown = Unknown::Never;
+        let mut read = Self { inner, tokens, line_break, unknown, marks, begins };
         read.unknown = read.find_unknown(file)?;
         Ok(read)
     }
@@ -142,6 +156,36 @@ impl HuggingFace {
             _ => self.encode(text, ids)?,
         }
         Ok(())
+    }
+
+    /// Appends the ids of `text`, in which special tokens stand for themselves.
+    ///
+    /// # Errors
+    /// The same as those of [`HuggingFace::encode`].
+    pub(super) fn encode_marked(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
+        let mut rest = text;
+        while let Some((at, mark, id)) = self.first_mark(rest) {
+            if at > 0 {
+                self.encode(&rest[..at], ids)?;
+            }
+            ids.push(id);
+            rest = &rest[at + mark.len()..];
+        }
+        if rest.is_empty() { Ok(()) } else { self.encode(rest, ids) }
+    }
+
+    /// The first special token that the text spells.
+    pub(super) fn mark_in(&self, text: &str) -> Option<&str> {
+        self.first_mark(text).map(|(_, mark, _)| mark)
+    }
+
+    /// Where the first special token is, and which; of several there the longest.
+    fn first_mark(&self, text: &str) -> Option<(usize, &str, u32)> {
+        let places = text.char_indices().filter(|(_, letter)| self.begins.contains(letter));
+        places.map(|(at, _)| at).find_map(|at| {
+            let here = |(mark, _): &&(String, u32)| text[at..].starts_with(mark.as_str());
+            self.marks.iter().find(here).map(|(mark, id)| (at, mark.as_str(), *id))
+        })
     }
 
     /// The text of consecutive tokens; unknown ids add nothing.

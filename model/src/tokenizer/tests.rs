@@ -191,3 +191,29 @@ proptest! {
         prop_assert_eq!(decode(&bytes(), &tokens), String::from_utf8_lossy(&all));
     }
 }
+
+/// A template for chats writes special tokens, and a text that spells one does not.
+#[test]
+fn special_tokens_stand_for_themselves_only_in_a_marked_text() {
+    let added = |id: u32, content: &str| {
+        format!(
+            r#"{{"id": {id}, "content": "{content}", "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true}}"#
+        )
+    };
+    let file = format!(
+        r#"{{"version": "1.0", "added_tokens": [{}, {}], "pre_tokenizer": {{"type": "Whitespace"}},
+            "model": {{"type": "WordLevel", "unk_token": "u", "vocab": {{"x": 0, "u": 1}}}}}}"#,
+        added(2, "<|a|>"),
+        added(3, "<|a|>>")
+    );
+    let tokenizer = Tokenizer::read(Scheme::HuggingFace, file.as_bytes()).unwrap();
+    let mut tokens = Vec::new();
+    tokenizer.append_marked("x<|a|>x<|a|>>", &mut tokens).unwrap();
+    assert_eq!(tokens, [0, 2, 0, 3]);
+    assert_eq!(tokenizer.mark_in("x <|a|>> <|a|>"), Some("<|a|>>"));
+    assert_eq!((tokenizer.mark_in("<|b|>"), Tokenizer::bytes().mark_in("<|a|>")), (None, None));
+    let mut plain = Vec::new();
+    tokenizer.append("x<|a|>", &mut plain).unwrap();
+    assert!(!plain.contains(&2), "{plain:?}");
+}

@@ -4,11 +4,10 @@
 //! forked: tensors are shared until one is written, so a fork costs little, and for a recurrent
 //! family it has the same size however long the text is.
 
-use burn_backend::ops::FloatTensorOps as _;
 use burn_backend::tensor::FloatTensor;
 
 use super::{Inner, Judged, Reader, Session, TrainBackend, TrainError};
-use crate::arch::State;
+use crate::arch::{Keep, Scored, State};
 use crate::ops;
 use crate::params::{self, ParamsError};
 
@@ -16,15 +15,18 @@ use crate::params::{self, ParamsError};
 pub(super) struct Reading<'a, A: TrainBackend> {
     session: &'a Session<A>,
     state: State<Inner<A>>,
+    keep: Keep,
     /// The tokens in the state, for families whose state is limited.
     kept: Vec<i32>,
+    /// The number of tokens that are not in the state any more.
+    forgotten: usize,
 }
 
 impl<'a, A: TrainBackend> Reading<'a, A> {
     /// A reader at the begin of a text.
-    pub(super) fn new(session: &'a Session<A>) -> Self {
-        let state = session.arch.state::<Inner<A>>(1, &session.place.device);
-        Self { session, state, kept: Vec::new() }
+    pub(super) fn new(session: &'a Session<A>, keep: Keep) -> Self {
+        let state = session.arch.state::<Inner<A>>(1, keep, &session.place.device);
+        Self { session, state, keep, kept: Vec::new(), forgotten: 0 }
     }
 
     /// The tokens that the state must read so that `tokens` are its last. If they do not all fit,
@@ -37,29 +39,39 @@ impl<'a, A: TrainBackend> Reading<'a, A> {
         if self.kept.len() <= reach {
             return tokens.to_vec();
         }
-        self.kept.drain(..self.kept.len() - (reach - reach / 4));
-        self.state = arch.state::<Inner<A>>(1, &place.device);
+        let over = self.kept.len() - (reach - reach / 4);
+        self.kept.drain(..over);
+        self.forgotten += over;
+        self.state = arch.state::<Inner<A>>(1, self.keep, &place.device);
         self.kept.clone()
     }
 }
 
 impl<A: TrainBackend> Reader for Reading<'_, A> {
-    fn read(&mut self, tokens: &[i32]) -> Result<Vec<f32>, TrainError> {
+    fn read(&mut self, tokens: &[i32], scored: Scored) -> Result<Vec<f32>, TrainError> {
+        let count = scored.count(tokens.len());
         let tokens = self.unread(tokens);
         let Session { arch, parameters, work, place } = self.session;
-        let mut last = Vec::new();
+        let (mut scores, mut left) = (Vec::new(), tokens.len());
         // A long text is read in parts as long as the training context, which bounds the memory.
         for part in tokens.chunks(work.model.context) {
-            let scores = place.over(|| {
+            left -= part.len();
+            let scored = Scored::last(count.saturating_sub(left), part.len());
+            let of_part = place.over(|| {
                 let ids = self.session.tokens::<Inner<A>>(part, 1)?;
-                let scores = arch.extend::<Inner<A>>(parameters, ids, &mut self.state); // [T, V]
-                let row = [(part.len() - 1..part.len()).into()];
-                Ok(params::read::<Inner<A>>(Inner::<A>::float_slice(scores, &row))?)
+                let found = arch.extend::<Inner<A>>(parameters, ids, scored, &mut self.state);
+                Ok(found.map(params::read::<Inner<A>>).transpose()?) // [R, V]
             })?;
-            last = scores.into_vec().map_err(|_| ParamsError::Format)?;
+            if let Some(of_part) = of_part {
+                scores.extend(of_part.into_vec::<f32>().map_err(|_| ParamsError::Format)?);
+            }
         }
         ops::release_memory();
-        Ok(last)
+        Ok(scores)
+    }
+
+    fn forgotten(&self) -> usize {
+        self.forgotten
     }
 
     fn judge(&mut self, tokens: &[i32], targets: &[i32]) -> Result<Vec<Judged>, TrainError> {
@@ -77,7 +89,9 @@ impl<A: TrainBackend> Reader for Reading<'_, A> {
             self.session.check(targets, 1)?;
             judged.extend(place.over(|| {
                 let ids = self.session.tokens::<Inner<A>>(tokens, 1)?;
-                let scores = arch.extend::<Inner<A>>(parameters, ids, &mut self.state); // [T, V]
+                let all = Scored::All;
+                let scores = arch.extend::<Inner<A>>(parameters, ids, all, &mut self.state);
+                let Some(scores) = scores else { return Ok(Vec::new()) };
                 self.session.judged(scores, targets)
             })?);
         }
@@ -86,8 +100,9 @@ impl<A: TrainBackend> Reader for Reading<'_, A> {
     }
 
     fn fork(&self) -> Box<dyn Reader + '_> {
-        let Self { session, state, kept } = self;
-        Box::new(Self { session, state: state.clone(), kept: kept.clone() })
+        let Self { session, state, keep, kept, forgotten } = self;
+        let (state, kept) = (state.clone(), kept.clone());
+        Box::new(Self { session, state, keep: *keep, kept, forgotten: *forgotten })
     }
 }
 

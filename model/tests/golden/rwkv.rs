@@ -6,7 +6,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{TensorData, TensorMetadata};
 use intellect_model::arch::goldfinch::GoldFinch;
 use intellect_model::arch::rwkv::BlockState;
-use intellect_model::arch::{Arch, Pass, State};
+use intellect_model::arch::{Arch, Keep, Pass, Scored, State};
 use intellect_model::config::{Family, Model};
 use intellect_model::ops::{Wkv, ZForm, ZLoss};
 
@@ -85,7 +85,7 @@ fn check_states<A: Form>(
     let (vectors, arch) = (subject.vectors, &subject.arch);
     let parameters: Vec<_> = parameters.iter().map(|p| A::from_inner(p.clone())).collect();
     let sequences = subject.rows.sequences;
-    let mut state = arch.state::<A>(sequences, &Default::default());
+    let mut state = arch.state::<A>(sequences, Keep::EXACT, &Default::default());
     read::<A>(arch, &parameters, vectors, "in/ids", 0..subject.rows.length, &mut state)?;
     let blocks: &[BlockState<A>] = match &state {
         State::Llama(_) => &[],
@@ -107,9 +107,13 @@ fn check_states<A: Form>(
         }
     }
     if let State::GoldFinch(state) = &state {
-        let cache = state.cache.as_ref().context("the cache is empty")?;
-        let keys = GoldFinch::<A>::new(arch, &parameters).shared_keys(cache);
-        for (name, found) in [("compressed_cache", cache.compressed.clone()), ("k_cache", keys)] {
+        let (tokens, compressed) = state.cache.whole().context("the cache is empty")?;
+        let [sequences, length, width] = compressed.shape().dims();
+        let tokens = A::int_reshape(tokens, [sequences * length].into());
+        let compressed = A::float_reshape(compressed, [sequences * length, width].into());
+        let model = GoldFinch::<A>::new(arch, &parameters);
+        let keys = model.shared_keys(tokens, compressed.clone());
+        for (name, found) in [("compressed_cache", compressed), ("k_cache", keys)] {
             let expected = &vectors.floats(&format!("out/{name}"))?.values;
             add(name, difference(&values::<Inner<A>>(&[A::inner(found)])?, expected)?, LOGITS);
         }
@@ -151,7 +155,8 @@ fn read<A: Form>(
     let ids: Vec<i32> = rows.flat_map(|row| row[range.clone()].to_vec()).collect();
     let count = ids.len();
     let ids = A::int_from_data(TensorData::new(ids, [count]), &Default::default());
-    values::<Inner<A>>(&[A::inner(arch.extend::<A>(parameters, ids, state))])
+    let scores = arch.extend::<A>(parameters, ids, Scored::All, state).context("some tokens")?;
+    values::<Inner<A>>(&[A::inner(scores)])
 }
 
 /// Compares the recurrence alone: y, the last state, and the gradients for the gradient `gy` of y.

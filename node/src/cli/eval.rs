@@ -17,8 +17,8 @@ pub(crate) struct EvalArgs {
     #[command(flatten)]
     pub(crate) checkpoint: CheckpointArgs,
     /// Measure the model in this folder instead of a checkpoint: one that `export` wrote, or any other of
-    /// these families in Hugging Face's layout
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["checkpoint", "manifest", "data_dir", "run", "data"])]
+    /// these families in Hugging Face's layout, or a .pth file of an RWKV-5 or RWKV-6
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["checkpoint", "manifest", "data_dir", "run", "data"])]
     pub(crate) hf: Option<PathBuf>,
     /// The run's files, if it trains on some, or folders that hold them [default: those that a node of the
     /// checkpoint's folder was given or has fetched]

@@ -34,9 +34,10 @@ pub(crate) struct ManifestNewArgs {
     pub(crate) name: Option<String>,
     #[arg(long, value_name = "PRESET", default_value = Preset::ALL[0].name, help = preset_help())]
     pub(crate) preset: String,
-    /// Begin with the model in this folder, in Hugging Face's layout: its sizes are the run's, and
-    /// its weights are written beside --out, as .ckpt, for the first node's --genesis
-    #[arg(long, value_name = "DIR")]
+    /// Begin with the model in this folder, in Hugging Face's layout, or in this .pth file of an RWKV-5 or
+    /// RWKV-6: its sizes are the run's, and its weights are written beside --out, as .ckpt, for the first
+    /// node's --genesis
+    #[arg(long, value_name = "PATH")]
     pub(crate) from_hf: Option<PathBuf>,
     /// Go on with the run in this data folder of a node: its settings, and the weights of its newest
     /// checkpoint, which are written beside --out, as .ckpt, for the first node's --genesis

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// Bytes of a checkpoint that may wait for the disk: a tenth of a second of a slow one.
-const FLUSH_BYTES: usize = 8 << 20;
+pub(super) const FLUSH_BYTES: usize = 8 << 20;
 
 /// A checkpoint on disk, ready to be served. It can be read while this lives, even when the file is pruned.
 #[derive(Clone, Debug)]
@@ -232,7 +232,7 @@ fn write_pieces(
 }
 
 /// Reads `temporary` back, and renames it if it is right.
-fn take_over(temporary: &Path, path: &Path, table: &Table) -> Result<File, StoreError> {
+pub(super) fn take_over(temporary: &Path, path: &Path, table: &Table) -> Result<File, StoreError> {
     let reread = cannot("read back", temporary);
     let mut file = File::open(temporary).map_err(&reread)?;
     let mut front = vec![0; table.to_bytes().len()];

@@ -78,15 +78,6 @@ pub(crate) fn table(theta: &[f32]) -> Result<Table, EncodeError> {
     Table::of(Header::published(theta.len() as u64), theta, &vec![0.0; theta.len()])
 }
 
-/// Writes `theta`, with its table, for the first node of a run. The file must not exist.
-pub(crate) fn publish(path: &Path, table: &Table, theta: &[f32]) -> Result<(), StoreError> {
-    File::create_new(path).map_err(cannot("create", path))?;
-    write(path, table, theta).map(drop).inspect_err(|_| {
-        // The file is ours, and of no use.
-        let _ = fs::remove_file(path);
-    })
-}
-
 fn write(path: &Path, table: &Table, theta: &[f32]) -> Result<File, StoreError> {
     checkpoints::write(path, table, theta, &vec![0.0; theta.len()], None)
 }
@@ -165,14 +156,22 @@ mod tests {
     use intellect_protocol::{base::id::RunId, history::checkpoint::PIECE};
 
     use super::*;
+    use crate::store::unpublished::Unpublished;
+
+    /// Makes the file of these weights, as `manifest new` does; returns their table.
+    fn publish(path: &Path, theta: &[f32]) -> Result<Table, StoreError> {
+        let parameters = theta.len() as u64;
+        Unpublished::write(path, parameters, |take| take(theta))
+            .and_then(|made: Unpublished| made.publish())?;
+        Ok(table(theta)?)
+    }
 
     #[test]
     fn weights_read_back_and_their_momentum_takes_no_room() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.ckpt");
         let theta: Vec<f32> = (0..2 * PIECE + 7).map(|n| n as f32).collect();
-        let table = table(&theta).unwrap();
-        publish(&path, &table, &theta).unwrap();
+        let table = publish(&path, &theta).unwrap();
         let state = table.state();
         let count = theta.len() as u64;
         let read = Published::read(&path, state, count).unwrap();
@@ -182,10 +181,7 @@ mod tests {
         assert!(metadata.len() > 8 * count, "as long as any checkpoint");
         let taken = std::os::unix::fs::MetadataExt::blocks(&metadata) * 512;
         assert!(taken < 5 * count, "{taken} bytes for {count} parameters");
-        assert!(
-            matches!(publish(&path, &table, &theta), Err(StoreError::Io(_))),
-            "never overwritten"
-        );
+        assert!(matches!(publish(&path, &theta), Err(StoreError::Io(_))), "never overwritten");
     }
 
     /// The error names the organiser, not the disk.
@@ -215,8 +211,7 @@ mod tests {
     fn other_weights_are_refused_and_adopted_ones_are_the_same() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.ckpt");
-        let table = table(&[1.0, 2.0]).unwrap();
-        publish(&path, &table, &[1.0, 2.0]).unwrap();
+        let table = publish(&path, &[1.0, 2.0]).unwrap();
         let state = table.state();
         let other = Published::read(&path, Digest([9; 32]), 2).unwrap_err();
         assert!(other.to_string().contains("holds the weights"), "{other}");

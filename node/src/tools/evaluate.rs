@@ -2,7 +2,7 @@
 //!
 //! Everything that was named is opened and checked before the weights are read, which takes long. Nothing is written.
 
-mod subject;
+pub(super) mod subject;
 mod tasks;
 
 use std::{
@@ -17,7 +17,7 @@ use intellect_model::{
         corpus::{Corpus, CorpusError, Reads},
     },
     eval::{self, EvalError, Evaluation, OnFile},
-    hf::import::ImportError,
+    hf::error::ImportError,
     tokenizer::{OpenError, Tokenizer},
     train::TrainError,
 };
@@ -44,7 +44,7 @@ pub(crate) enum EvaluateError {
     /// `--hf` without anything to measure on.
     #[error("--hf: a model in a folder has no held-out data: name files with --on, or --tasks")]
     NothingToMeasure,
-    /// The model in the folder of `--hf` cannot be used.
+    /// The model of `--hf` cannot be used.
     #[error(transparent)]
     Import(#[from] ImportError),
     /// More tokens are to be read at once than the model can.
@@ -87,8 +87,8 @@ impl From<EvalError> for EvaluateError {
 /// Measures what was typed, and prints what was found.
 pub(crate) fn run(args: &EvalArgs, out: &mut dyn Write) -> Result<(), EvaluateError> {
     let device = config::parse_device(&args.checkpoint.device)?;
-    let origin = Candidate::find(args)?;
-    let sizes = origin.sizes(args)?;
+    let origin = Candidate::find(args.hf.as_deref(), &args.checkpoint.state)?;
+    let sizes = origin.sizes(args.context)?;
     if args.on.is_empty() && args.tasks.is_empty() {
         return on_held_out(args, origin, sizes, out);
     }

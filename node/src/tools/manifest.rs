@@ -14,7 +14,7 @@ use std::{
 use intellect_model::{
     config::{Hints, Model, Work},
     data::{DataError, text, tokens},
-    hf::import::ImportError,
+    hf::error::ImportError,
 };
 use intellect_protocol::{
     access::admit::Level,
@@ -31,10 +31,10 @@ use crate::{
     manifest::{Draft, DraftError, LoadError, Manifest},
     name::PeerName,
     os::{self, PathError, cannot},
-    store::{StoreError, genesis},
+    store::StoreError,
     tools::stored::StoredError,
 };
-use begin::{Before, Begin, Weights};
+use begin::{Before, Begin};
 use describe::{describe, warn_of_gain, warn_of_memory, warn_of_toy_data};
 
 /// Why one of these commands failed.
@@ -54,7 +54,7 @@ pub(crate) enum OfflineError {
     /// The data that was named cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The model in the folder of `--from-hf` cannot be read.
+    /// The model of `--from-hf` cannot be read.
     #[error(transparent)]
     Import(#[from] ImportError),
     /// The weights of the new run cannot be written.
@@ -73,8 +73,8 @@ pub(crate) enum OfflineError {
          has not learnt: name its data with --data, or the rules that it knows with --set seed=…"
     )]
     NoData,
-    /// The path of `--from-hf` is not that of a folder.
-    #[error("--from-hf {}: there is no such folder", path.display())]
+    /// There is nothing at the path of `--from-hf`.
+    #[error("--from-hf {}: there is no such folder or file", path.display())]
     NoModel { path: PathBuf },
     /// `members.quorum=majority` without the founders.
     #[error(
@@ -175,15 +175,15 @@ const HF_CONTEXT: usize = 2_048;
 fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError> {
     let weights_path = args.out.with_extension("ckpt");
     refuse_what_cannot_be(args, &weights_path)?;
-    let begin = begin(args, out)?;
+    let begin = begin(args, &weights_path, out)?;
     let key = match &args.key {
         Some(path) => path.clone(),
         None => config::data_dir()?.join(identity::FILE_NAME),
     };
     let manifest = new_manifest(args, &begin)?;
     // The manifest comes last: if it is there, its weights are.
-    if let Some(Weights { table, theta, .. }) = begin.weights() {
-        genesis::publish(&weights_path, table, theta)?;
+    if let Some(weights) = begin.weights() {
+        weights.file.publish()?;
         for line in begin.notes(&manifest) {
             writeln!(out, "{line}")?;
         }
@@ -219,7 +219,7 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
 
 /// Refuses names that are taken and settings that are missing, before a model is read, which takes long.
 fn refuse_what_cannot_be(args: &ManifestNewArgs, weights: &Path) -> Result<(), OfflineError> {
-    if let Some(path) = args.from_hf.clone().filter(|path| !path.is_dir()) {
+    if let Some(path) = args.from_hf.clone().filter(|path| !path.exists()) {
         return Err(OfflineError::NoModel { path });
     }
     let wants_majority = |assignment: &String| {
@@ -248,15 +248,23 @@ fn refuse_what_cannot_be(args: &ManifestNewArgs, weights: &Path) -> Result<(), O
     Ok(())
 }
 
-/// Reads what the run begins with, and says so before, since that takes long.
-fn begin(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<Begin, OfflineError> {
-    if let Some(folder) = &args.from_hf {
-        writeln!(out, "reading the model in {}", folder.display())?;
+/// Reads what the run begins with, and says so before, since that takes long. Its weights are written for the file
+/// `weights`.
+fn begin(
+    args: &ManifestNewArgs,
+    weights: &Path,
+    out: &mut dyn Write,
+) -> Result<Begin, OfflineError> {
+    if let Some(path) = &args.from_hf {
+        writeln!(out, "reading the model in {}", path.display())?;
         out.flush()?;
-        return Begin::with_model(folder);
+        return Begin::with_model(path, weights);
     }
     match &args.from_run {
-        Some(folder) => Ok(Begin::After(Before::find(folder, args.run.as_deref())?.into())),
+        Some(folder) => {
+            let before = Before::find(folder, args.run.as_deref(), weights)?;
+            Ok(Begin::After(before.into()))
+        }
         None => Ok(Begin::Anew),
     }
 }
@@ -305,7 +313,7 @@ fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, Offli
         Begin::After(before) => before.draft(me, level(args), |key| sets(args, key))?,
     };
     if let Some(weights) = begin.weights() {
-        draft.put("genesis", weights.table.state().hex());
+        draft.put("genesis", weights.file.state().hex());
     }
     if let Some(name) = &args.name {
         draft.put("name", name.as_str());

@@ -7,10 +7,11 @@ use intellect_model::{
     arch::Arch,
     hf::{
         Precision,
+        error::ImportError,
         export::{Export, SHARD_BYTES},
-        import::ImportError,
+        input::Input,
     },
-    merge::{input::Input, output},
+    merge::output,
     tokenizer::{File, Tokenizer},
 };
 

@@ -11,7 +11,8 @@ use std::{
 };
 
 use intellect_model::{
-    sample::{self, SampleError, Sampling},
+    arch::Keep,
+    sample::{self, Ending, SampleError, Sampled, Sampling},
     tokenizer::{EncodeError, OpenError, Tokenizer},
 };
 use intellect_protocol::{base::id::RunId, ring::codec};
@@ -79,18 +80,38 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
     let mut loaded = Loaded::new(manifest.clone(), config::parse_device(&args.checkpoint.device)?)?;
     loaded.load(&path)?;
     let prompt = tokenizer.encode(&args.prompt).map_err(StoredError::Prompt)?;
-    let &SampleArgs { temperature, top_p, seed, tokens, .. } = args;
-    let settings = Sampling { temperature, top_p, seed, tokens: tokens.get() };
+    let settings = sampling(args);
     // The prompt is printed as it was typed; its tokens decide whether a space follows it.
     let mut decoder = tokenizer.decoder_behind(&prompt);
     let mut written = out.write_all(args.prompt.as_bytes());
-    sample::sample(loaded.model.as_ref(), &manifest.work, &prompt, settings, &mut |token| {
+    let mut write = |token| {
         if written.is_ok() {
             written = out.write_all(decoder.push(token).as_bytes()).and_then(|()| out.flush());
         }
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    written.and_then(|()| writeln!(out, "{}", decoder.finish())).map_err(StoredError::Output)
+    };
+    let model = loaded.model.as_ref();
+    let Sampled { cut, .. } = sample::sample(model, &manifest.work, &prompt, settings, &mut write)?;
+    written
+        .and_then(|()| writeln!(out, "{}", decoder.finish()))
+        .and_then(|()| match cut {
+            0 => Ok(()),
+            cut => writeln!(
+                out,
+                "warning   the model reads {} tokens at once, and did not see the first {cut} of the {} \
+                 tokens of the prompt",
+                manifest.work.model.context,
+                prompt.len()
+            ),
+        })
+        .map_err(StoredError::Output)
+}
+
+fn sampling(args: &SampleArgs) -> Sampling {
+    let &SampleArgs { temperature, top_p, seed, tokens, past_end, gold_cache, .. } = args;
+    let ending = if past_end { Ending::Never } else { Ending::Document };
+    let keep = Keep { expanded_bytes: gold_cache, ..Keep::default() };
+    Sampling { temperature, top_p, seed, tokens: tokens.get(), ending, keep }
 }
 
 /// The tokenizer of a run, by the file that was named or is in the folder of the checkpoint's manifest.

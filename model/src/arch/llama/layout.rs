@@ -35,7 +35,7 @@ pub fn relayout(model: &config::Model, theta: &mut [f32], from: Pairs, to: Pairs
     let mut rest = theta;
     for spec in specs(model) {
         let (part, later) = rest.split_at_mut(spec.len());
-        if spec.name.ends_with("q_proj.weight") || spec.name.ends_with("k_proj.weight") {
+        if is_rotated(&spec.name) {
             part.chunks_mut(head).for_each(|rows| move_rows(rows, model.width, to));
         }
         rest = later;
@@ -46,14 +46,26 @@ pub fn relayout(model: &config::Model, theta: &mut [f32], from: Pairs, to: Pairs
 /// Moves the rows of one head to their new positions. // rows [K, D]
 fn move_rows(rows: &mut [f32], width: usize, to: Pairs) {
     let old = rows.to_vec();
-    let half = old.len() / width / 2;
-    for (row, values) in old.chunks(width).enumerate() {
-        let row = match to {
-            Pairs::Interleaved => 2 * (row % half) + row / half,
-            Pairs::Half => row / 2 + row % 2 * half,
+    let size = old.len() / width;
+    for half in 0..size {
+        let interleaved = interleaved_row(half, size);
+        let (from, to) = match to {
+            Pairs::Interleaved => (half, interleaved),
+            Pairs::Half => (interleaved, half),
         };
-        rows[row * width..][..width].copy_from_slice(values);
+        rows[to * width..][..width].copy_from_slice(&old[from * width..][..width]);
     }
+}
+
+/// The row of interleaved queries or keys, with heads of `size` rows, that is the given row here.
+pub(crate) fn interleaved_row(row: usize, size: usize) -> usize {
+    let (head, row) = (row / size * size, row % size);
+    head + 2 * (row % (size / 2)) + row / (size / 2)
+}
+
+/// Whether the rotation acts on the rows of this parameter.
+pub(crate) fn is_rotated(name: &str) -> bool {
+    name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight")
 }
 
 /// The name that Meta and PRIME give to the parameter of this Hugging Face name, if a Llama has it.

@@ -5,13 +5,15 @@
 //! context stands the token that begins a document, since a model was trained with it. The context
 //! is read once, and its state is forked for every choice; what the contexts of successive items
 //! have in common, such as solved items, is not read again either. A context that is too long for a
-//! family with positions loses its begin. A family without positions reads everything.
+//! family with positions loses its begin. A family without positions reads everything. Only the
+//! choices are scored. A state keeps its numbers unrounded, so that a figure does not depend on how
+//! a text was read.
 
 use serde::Serialize;
 use thiserror::Error;
 
 use super::item::Item;
-use crate::arch::Arch;
+use crate::arch::{Arch, Keep, Scored};
 use crate::config::Work;
 use crate::eval::pieces::{self, Room};
 use crate::tokenizer::{EncodeError, Tokenizer};
@@ -209,8 +211,8 @@ impl<'a> Examiner<'a> {
         let fits = self.reach.is_none_or(|reach| same <= reach);
         if !kept && same >= COMMON_MIN && fits {
             let tokens = context[..same].to_vec();
-            let mut reader = self.model.reader();
-            reader.read(&tokens)?;
+            let mut reader = self.model.reader(Keep::EXACT);
+            reader.read(&tokens, Scored::Nothing)?;
             self.base = Some(Base { tokens, reader });
         }
         self.last = context.to_vec();
@@ -222,10 +224,10 @@ impl<'a> Examiner<'a> {
         let base = self.base.as_ref().filter(|base| tokens.starts_with(&base.tokens));
         let (mut reader, rest) = match base {
             Some(base) => (base.reader.fork(), &tokens[base.tokens.len()..]),
-            None => (self.model.reader(), tokens),
+            None => (self.model.reader(Keep::EXACT), tokens),
         };
         if !rest.is_empty() {
-            reader.read(rest)?;
+            reader.read(rest, Scored::Nothing)?;
         }
         Ok(reader)
     }
@@ -241,7 +243,7 @@ impl<'a> Examiner<'a> {
         let first = begin.len();
         let all = [begin, tokens].concat();
         let Some(reach) = self.reach else {
-            let judged = self.model.reader().judge(&all[..all.len() - 1], &all[1..])?;
+            let judged = self.model.reader(Keep::EXACT).judge(&all[..all.len() - 1], &all[1..])?;
             return Ok(Sum::of(&judged[first - 1..])?.log_likelihood);
         };
         let mut windows = Vec::new();

@@ -75,7 +75,7 @@ impl Templates {
 }
 
 /// The methods of Python's strings, lists and dictionaries, without those that format.
-fn method(
+pub(crate) fn method(
     state: &mut State<'_, '_>,
     value: &Value,
     method: &str,
@@ -110,7 +110,8 @@ fn texts(value: &Json) -> Result<Vec<String>, String> {
     list.iter().map(text).collect()
 }
 
-fn one_line(error: Error) -> String {
+/// What is wrong with a template or its document.
+pub(crate) fn one_line(error: Error) -> String {
     let what = error.detail().map_or_else(|| error.kind().to_string(), ToOwned::to_owned);
     let line = error.line().map_or_else(String::new, |line| format!(" (line {line} of it)"));
     match error.kind() {
@@ -129,7 +130,7 @@ pub(super) fn excerpt(text: &str) -> String {
 }
 
 /// Steps of a template on one document. Each also stands for 64 bytes that it may make.
-const FUEL: u64 = 200_000;
+pub(crate) const FUEL: u64 = 200_000;
 /// Characters of a text that a message shows.
 const EXCERPT_CHARS: usize = 60;
 

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::*;
+use crate::mutants::Mutants;
 
 const ARC: &str = r#"
 task = "arc"
@@ -174,4 +175,25 @@ fn a_line_without_end_is_not_read() {
     fs::write(&path, b"{\"text\": \"\xff\"}\n").unwrap();
     let why = Task::open(&path, Wishes::default()).unwrap_err().to_string();
     assert!(why.contains("line 1: it is not UTF-8"), "{why}");
+}
+
+/// Small changes of a task and of its documents: each is a task or an error, and takes bounded time.
+#[test]
+fn mutants_are_tasks_or_errors() {
+    let mut mutants = Mutants::new(b"{}[]\"':,.=%|()_+-*~\\\n \x00\xff019eat");
+    let folder = tempfile::tempdir().unwrap();
+    let (toml, docs) = (folder.path().join("arc.toml"), folder.path().join("arc.jsonl"));
+    let mut good = 0;
+    for _ in 0..Mutants::count(3000) {
+        let mut both = [ARC, DOCS].map(|text| text.as_bytes().to_vec());
+        let which = mutants.draw(2);
+        mutants.change(&mut both[which], 0);
+        fs::write(&toml, &both[0]).unwrap();
+        fs::write(&docs, &both[1]).unwrap();
+        match Task::open(&toml, Wishes { shots: Some(1), ..Wishes::default() }) {
+            Ok(task) => good += usize::from(!items(&task).is_empty()),
+            Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+        }
+    }
+    assert!(good > 0, "some changes do no harm");
 }

@@ -1,12 +1,15 @@
 //! Tests of reading a model from a folder.
 
+use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
 use super::*;
+use crate::arch::llama::layout::Pairs;
 use crate::config::{Family, Work};
 use crate::genesis;
 use crate::hf::Precision;
 use crate::hf::export::Export;
+use crate::hf::input::file_names;
 
 /// A model of two blocks, in which all sizes differ, with all fields of its family.
 fn model(family: Family) -> Model {
@@ -269,27 +272,8 @@ fn an_index_does_not_lead_out_of_the_folder() {
     assert!(matches!(error, ImportError::Io { .. }) && error.to_string().contains(CONFIG));
 }
 
-/// Checks bits and values of IEEE 754 binary16.
 #[test]
-fn f16_is_read_exactly() {
-    let (_, decode) = decoder(Dtype::F16).expect("f16 is read");
-    let from_half = |bits: u16| decode(&bits.to_le_bytes());
-    for (bits, value) in [
-        (0x3c00, 1.0),
-        (0xc000, -2.0),
-        (0x7bff, 65_504.0),
-        (0x3555, 0.333_251_95),
-        (0x0001, 5.960_464_5e-8),
-        (0x83ff, -6.097_555e-5),
-        (0x0400, 6.103_515_6e-5),
-        (0x7c00, f32::INFINITY),
-        (0x0000, 0.0),
-    ] {
-        assert_eq!(from_half(bits), value, "{bits:#x}");
-    }
-    assert!(from_half(0x7e00).is_nan());
-    assert_eq!(from_half(0x8000).to_bits(), (-0.0_f32).to_bits());
-
+fn f16_is_read_as_the_number_that_it_is() {
     let folder = llama();
     rewrite(folder.path(), |_, dtype, _, data| {
         *dtype = Dtype::F16;
@@ -297,4 +281,36 @@ fn f16_is_read_exactly() {
         true
     });
     assert!(read(folder.path()).unwrap().theta.iter().all(|x| *x == 0.333_251_95));
+}
+
+/// A piece is a megabyte or a row, so a model of any size needs no more memory.
+#[test]
+fn a_model_is_handed_over_in_pieces_until_something_is_wrong() {
+    let sizes = Model { width: 512, heads: 16, vocab: 600, layers: 1, ..model(Family::Eagle) };
+    let theta = theta(&sizes);
+    let folder = export(&sizes, &theta, Precision::F32, 1 << 30);
+    let stored = StoredModel::open(folder.path()).unwrap();
+    assert_eq!((stored.model(), stored.is_untied()), (&sizes, false));
+    let (mut all, mut longest) = (Vec::new(), 0);
+    let taken = stored.stream(&mut |numbers: &[f32]| {
+        longest = longest.max(numbers.len());
+        all.extend_from_slice(numbers);
+        Ok::<_, ImportError>(())
+    });
+    taken.unwrap();
+    assert_eq!(longest, PIECE_NUMBERS);
+    assert!(all == theta);
+    rewrite(folder.path(), |name, _, _, data| {
+        if name == "blocks.0.ln0.weight" {
+            data[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+        }
+        true
+    });
+    let mut count = 0;
+    let refused = StoredModel::open(folder.path()).unwrap().stream(&mut |numbers: &[f32]| {
+        count += numbers.len();
+        Ok::<_, ImportError>(())
+    });
+    assert!(refused.unwrap_err().to_string().contains("not finite: blocks.0.ln0.weight, 1 of"));
+    assert_eq!(count, 600 * 512, "nothing behind the embedding");
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{MergeProblem, Part, Target};
+use crate::hf::input::{Input, Tensor};
 use crate::merge::BaseRole;
 use crate::merge::blend::{Choice, Settings};
-use crate::merge::input::{Input, Tensor};
 use crate::merge::layer::{Layer, layers};
 use crate::merge::output::Named;
 use crate::merge::recipe::setting::Key;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::genesis::{Init, Spec};
-use crate::merge::input::Numbers as _;
+use crate::hf::input::Numbers as _;
 use crate::optim::Group;
 
 /// A model of two numbers in each of three layers, an embedding and a head, which are all `number`

@@ -1,6 +1,9 @@
-//! The weights that are measured: a checkpoint of a run, or a folder in Hugging Face's layout.
+//! The weights that are measured or served: a checkpoint of a run, or a model from elsewhere.
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+};
 
 use intellect_model::{
     Device,
@@ -17,7 +20,7 @@ use intellect_model::{
 use super::EvaluateError;
 use crate::{
     checkpoint::Front,
-    cli::eval::EvalArgs,
+    cli::StateArgs,
     evaluation::EvaluationError,
     figures::count,
     manifest::Manifest,
@@ -25,34 +28,34 @@ use crate::{
 };
 
 /// Where the weights are that are measured.
-pub(super) enum Candidate {
+pub(crate) enum Candidate {
     /// A checkpoint, and the manifest of its run.
     State { path: PathBuf, manifest: Box<Manifest> },
-    /// A folder in Hugging Face's layout.
+    /// A folder in Hugging Face's layout, or a `.pth` file.
     Folder(PathBuf),
 }
 
 /// A model with its weights, ready to be asked.
-pub(super) struct Subject {
-    pub(super) model: Box<dyn Model>,
+pub(crate) struct Subject {
+    pub(crate) model: Box<dyn Model>,
     /// Its sizes, with the context that is read at once.
-    pub(super) work: Work,
+    pub(crate) work: Work,
     /// Sentences that say whose weights these are.
-    pub(super) lines: Vec<String>,
+    pub(crate) lines: Vec<String>,
 }
 
 impl Candidate {
     /// Finds the weights that were typed.
-    pub(super) fn find(args: &EvalArgs) -> Result<Self, EvaluateError> {
-        if let Some(folder) = &args.hf {
-            return Ok(Self::Folder(folder.clone()));
+    pub(crate) fn find(hf: Option<&Path>, state: &StateArgs) -> Result<Self, EvaluateError> {
+        if let Some(folder) = hf {
+            return Ok(Self::Folder(folder.to_owned()));
         }
-        let (path, manifest) = stored::find(&args.checkpoint.state)?;
+        let (path, manifest) = stored::find(state)?;
         Ok(Self::State { path, manifest: manifest.into() })
     }
 
     /// The sizes of the model, with the context that is to be read at once, and the rows of a batch.
-    pub(super) fn sizes(&self, args: &EvalArgs) -> Result<Work, EvaluateError> {
+    pub(crate) fn sizes(&self, context: Option<NonZeroUsize>) -> Result<Work, EvaluateError> {
         let (mut work, default) = match self {
             Self::State { manifest, .. } => (manifest.work.clone(), usize::MAX),
             Self::Folder(folder) => {
@@ -63,7 +66,7 @@ impl Candidate {
         let most = work.model.context;
         // A family without positions reads as much as it is given.
         let reads = Arch::new(&work.model).reach().unwrap_or(CONTEXT_MAX);
-        work.model.context = match args.context {
+        work.model.context = match context {
             None => most.min(default),
             Some(typed) if typed.get() <= reads => typed.get(),
             Some(typed) => return Err(EvaluateError::Context { typed: typed.get(), most: reads }),
@@ -72,7 +75,7 @@ impl Candidate {
     }
 
     /// How the model's tokens are text, by the file that was `named` or is beside the weights.
-    pub(super) fn texts(&self, named: Option<&Path>) -> Result<Texts, EvaluateError> {
+    pub(crate) fn texts(&self, named: Option<&Path>) -> Result<Texts, EvaluateError> {
         match self {
             Self::Folder(folder) => Ok(text::open(folder, named)?),
             Self::State { path, manifest } => {
@@ -86,7 +89,7 @@ impl Candidate {
 
 impl Subject {
     /// Reads the weights. The model has these sizes.
-    pub(super) fn load(
+    pub(crate) fn load(
         origin: Candidate,
         work: Work,
         device: Device,

@@ -4,13 +4,12 @@ use std::path::Path;
 
 use intellect_model::{
     config::{Data, Model, Source, Train, Work},
-    hf::import::{self, Imported},
+    hf::import::StoredModel,
     schedule,
 };
 use intellect_protocol::{
     access::admit::Level,
     base::id::PeerId,
-    history::checkpoint::Table,
     manifest::{Run, Trust},
 };
 
@@ -19,7 +18,7 @@ use crate::{
     checkpoint::Front,
     figures::count,
     manifest::{Draft, DraftError, Manifest},
-    store::{StoreError, genesis},
+    store::{StoreError, unpublished::Unpublished},
     tools::stored,
 };
 
@@ -27,7 +26,7 @@ pub(super) enum Begin {
     /// Weights that each peer draws from the seed.
     Anew,
     Model {
-        /// Its parameters, with their table.
+        /// Its parameters, in the order of this program.
         weights: Box<Weights>,
         /// Whether its head was its embedding; here the head becomes a copy of it.
         untied: bool,
@@ -40,10 +39,8 @@ pub(super) enum Begin {
 pub(super) struct Weights {
     /// The model whose parameters they are.
     pub(super) model: Model,
-    /// The parameters in canonical order.
-    pub(super) theta: Vec<f32>,
-    /// The table of the state before epoch 1.
-    pub(super) table: Table,
+    /// Their file, which is removed unless it is published.
+    pub(super) file: Unpublished,
 }
 
 /// A run that a new one continues.
@@ -56,10 +53,13 @@ pub(super) struct Before {
 }
 
 impl Begin {
-    /// Reads the model in `folder`.
-    pub(super) fn with_model(folder: &Path) -> Result<Self, OfflineError> {
-        let Imported { model, theta, untied } = import::read(folder)?;
-        Ok(Self::Model { weights: Weights::new(model, theta)?.into(), untied })
+    /// Reads the model at `path`, and writes its weights piece by piece for the file `out`.
+    pub(super) fn with_model(path: &Path, out: &Path) -> Result<Self, OfflineError> {
+        let stored = StoredModel::open(path)?;
+        let (model, untied) = (stored.model().clone(), stored.is_untied());
+        let parameters = model.parameter_count();
+        let file = Unpublished::write::<OfflineError>(out, parameters, |take| stored.stream(take))?;
+        Ok(Self::Model { weights: Weights { model, file }.into(), untied })
     }
 
     /// The weights that are published with the manifest, if there are any.
@@ -108,11 +108,6 @@ impl Begin {
 }
 
 impl Weights {
-    fn new(model: Model, theta: Vec<f32>) -> Result<Self, OfflineError> {
-        let table = genesis::table(&theta).map_err(StoreError::from)?;
-        Ok(Self { model, theta, table })
-    }
-
     /// Checks a model against its weights: only the context may differ from theirs.
     pub(super) fn fits(&self, model: &Model) -> Result<(), OfflineError> {
         if (Model { context: self.model.context, ..model.clone() }) != self.model {
@@ -123,12 +118,15 @@ impl Weights {
 }
 
 impl Before {
-    /// The newest checkpoint of the only run of a data folder that fits. The node there may be running.
-    pub(super) fn find(folder: &Path, run: Option<&str>) -> Result<Self, OfflineError> {
+    /// The newest checkpoint of the only run of a data folder that fits. The node there may be running. The weights are
+    /// written for the file `out`.
+    pub(super) fn find(folder: &Path, run: Option<&str>, out: &Path) -> Result<Self, OfflineError> {
         let (path, manifest) = stored::newest(folder.to_owned(), run)?;
         let front = Front::of(&path, &manifest)?;
         let (epoch, tokens) = (front.table.header().epoch, front.table.header().tokens);
-        let weights = Weights::new(manifest.work.model.clone(), front.theta()?)?;
+        let theta = front.theta()?;
+        let file = Unpublished::write::<StoreError>(out, theta.len() as u64, |take| take(&theta))?;
+        let weights = Weights { model: manifest.work.model.clone(), file };
         Ok(Self { manifest, epoch, tokens, weights })
     }
 

@@ -14,6 +14,7 @@ use crate::{
     cli::{Cli, Verb},
     figures::bytes,
     preset::Preset,
+    store::genesis,
 };
 
 fn typed(arguments: &[&str]) -> Result<String, OfflineError> {
@@ -137,7 +138,7 @@ fn a_model_of_elsewhere_needs_a_rate_and_data() {
         Folder::new().new_manifest(&line).unwrap_err().to_string()
     };
     let absent = Folder::new().new_manifest(&["--from-hf", "/absent"]).unwrap_err();
-    assert_eq!(absent.to_string(), "--from-hf /absent: there is no such folder");
+    assert_eq!(absent.to_string(), "--from-hf /absent: there is no such folder or file");
     assert!(new(&["--data", "text"]).contains("--set train.lr="));
     assert!(new(&["--set", "train.lr=1e-5"]).contains("--data"));
     for known in ["--data=text", "--set=seed = 5"] {

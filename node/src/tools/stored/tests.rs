@@ -126,6 +126,23 @@ fn a_state_writes_as_many_tokens_as_asked_for_and_the_same_ones_again() {
     assert!(error.to_string().contains("--prompt"), "{error}");
 }
 
+/// The model has 64 positions; it goes on from the newest 48 tokens.
+#[test]
+fn a_prompt_that_does_not_fit_is_said_to_be_cut() {
+    let (folder, manifest) = folder();
+    assert_eq!(manifest.work.model.context, 64);
+    let data_dir = folder.path().to_str().unwrap();
+    let written = |prompt: &str| {
+        typed(&["sample", "--data-dir", data_dir, "--tokens", "1", "--prompt", prompt]).unwrap()
+    };
+    let text = written(&"a".repeat(100));
+    let (text, warning) = text.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(text.chars().count(), 101, "{text}");
+    let words = "reads 64 tokens at once, and did not see the first 52 of the 100 tokens";
+    assert!(warning.starts_with("warning ") && warning.contains(words), "{warning}");
+    assert_eq!(written(&"a".repeat(64)).trim_end().chars().count(), 65);
+}
+
 /// A vocabulary of the 256 bytes, and what token files state about it.
 fn vocabulary() -> (String, Vocabulary) {
     let lines = (0..256).map(|byte| format!("{} b'\\x{byte:02x}' 1\n", byte + 1));
