@@ -15,6 +15,7 @@ pub(crate) mod doctor;
 pub(crate) mod eval;
 mod help;
 pub(crate) mod replay;
+pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod tui;
 pub(crate) mod report;
@@ -43,6 +44,7 @@ use page::{PageArgs, ShowArgs};
 use receipts::ReceiptsCommand;
 use replay::ReplayArgs;
 use report::ReportArgs;
+use serve::ServeArgs;
 use status::StatusArgs;
 use tui::TuiArgs;
 
@@ -98,6 +100,8 @@ pub(crate) enum Verb {
     Eval(Box<EvalArgs>),
     /// Writes text with a checkpoint
     Sample(SampleArgs),
+    /// Answers other programs with a model, by the HTTP interface of OpenAI
+    Serve(Box<ServeArgs>),
     /// Writes a checkpoint as a folder that other programs load, in Hugging Face's layout
     Export(ExportArgs),
     /// Makes one model of several, by a recipe in mergekit's YAML

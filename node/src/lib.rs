@@ -71,6 +71,7 @@ use tools::{
     receipts::ReceiptsError,
     replay::ReplayError,
     report::ReportError,
+    serve::ServeError,
     spectrum::SpectrumCommandError,
     status::StatusError,
     stored::{self, StoredError},
@@ -144,6 +145,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Data(command) => data::run(&command, out)?,
         Verb::Eval(args) => evaluate::run(&args, out)?,
         Verb::Sample(args) => stored::sample(&args, out)?,
+        Verb::Serve(args) => tools::serve::run(&args, out)?,
         Verb::Export(args) => export::export(&args, out)?,
         Verb::Merge(args) => tools::merge::run(&args, out)?,
         Verb::Spectrum(command) => tools::spectrum::run(&command, out)?,
@@ -235,6 +237,9 @@ enum Error {
     /// `sample` failed: the state is unchanged.
     #[error(transparent)]
     Stored(#[from] StoredError),
+    /// `serve` could not start, or its model failed.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     #[error(transparent)]
     Export(#[from] ExportError),
     /// `merge` failed: there is no new model.
@@ -330,6 +335,7 @@ impl Error {
                 | SimError::Faults { .. },
             ) => 2,
             Self::Sim(SimError::Interrupted { .. }) => INTERRUPTED,
+            Self::Serve(error) => error.exit_code(),
             Self::Identity(_)
             | Self::Offline(_)
             | Self::Access(_)

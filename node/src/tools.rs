@@ -15,6 +15,7 @@ mod pace;
 pub(crate) mod receipts;
 pub(crate) mod replay;
 pub(crate) mod report;
+pub(crate) mod serve;
 pub(crate) mod spectrum;
 pub(crate) mod status;
 pub(crate) mod stored;

@@ -462,9 +462,9 @@ const HOMES: &[(&str, &[&str])] = &[
             "node/src/sim/show.rs",
         ],
     ),
-    ("axum", &["node/view/src/page"]),
+    ("axum", &["node/view/src/page", "node/src/tools/serve/"]),
     ("ratatui", &["node/view/src/tui"]),
-    ("hyper_util", &["node/view/src/page"]),
+    ("hyper_util", &["node/view/src/page", "node/src/tools/serve/"]),
 ];
 const ROOMS: &str = "protocol/src/";
 /// Modules of `protocol` that only declare others.

@@ -69,7 +69,7 @@ impl Access {
     }
 
     /// Whether a `Host` names this machine. An address of a network card cannot be rebound by a name.
-    fn admits(&self, host: &str) -> bool {
+    pub fn admits(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
             _ => host,

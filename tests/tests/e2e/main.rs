@@ -33,6 +33,7 @@ mod receipts;
 mod remember;
 mod resume;
 mod see;
+mod serve;
 mod shared;
 mod silent;
 mod sleep;

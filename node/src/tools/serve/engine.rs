@@ -1,0 +1,359 @@
+//! The thread that owns the model, and writes all texts that are asked for.
+//!
+//! Prompts are read in parts, one part at a time, and between two parts every text that is being written gets one token.
+//! So a long prompt does not hold up the others, and the texts share a pass over the weights. A client that has gone is
+//! noticed before the next token of each of its texts. A client that reads too slowly makes only its own texts wait.
+//!
+//! The weights are replaced only between requests: a newer state waits until what has begun is done, and what comes in
+//! meanwhile waits for it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, mpsc as blocking},
+    thread,
+    time::Duration,
+};
+
+use intellect_model::{
+    arch::{Keep, Scored},
+    sample::{
+        SampleError,
+        likely::{Likely, likely},
+    },
+    train::{Model, ReaderGroup, TrainError},
+};
+use tokio::sync::mpsc;
+
+use super::{
+    order::{Order, TEXTS_MAX},
+    refusal::Refusal,
+    served::Served,
+    writer::{Drawn, TextWriter},
+};
+
+/// A request on its way to the model, and where its answer goes.
+#[derive(Clone, Debug)]
+pub(super) struct Errand {
+    pub(super) order: Arc<Order>,
+    pub(super) news: mpsc::Sender<Delivery>,
+}
+
+/// A part of an answer, in the order in which it is written.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    /// How likely the tokens of a prompt are, before any of its texts.
+    Echo { prompt: usize, records: Vec<TokenRecord> },
+    /// The characters with which a text goes on.
+    Text { choice: usize, text: String, records: Vec<TokenRecord> },
+    /// A text has ended, after so many tokens.
+    End { choice: usize, reason: EndReason, tokens: usize },
+    /// Nothing comes after this, and texts stay incomplete.
+    Failed(Refusal),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndReason {
+    /// The model ended it, or a stop string came.
+    Stop,
+    /// It has as many tokens as were asked for.
+    Length,
+}
+
+/// A token, and how likely it was.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TokenRecord {
+    pub(super) token: i32,
+    /// Nothing for a token before which there is none.
+    pub(super) log_probability: Option<f64>,
+    /// The likeliest at its place, the likeliest first.
+    pub(super) top: Vec<Likely>,
+}
+
+/// Newer weights, and the epoch that they are of.
+#[derive(Debug)]
+pub(super) struct NewState {
+    pub(super) theta: Vec<f32>,
+    pub(super) epoch: u64,
+}
+
+/// How the thread is reached, and whom it tells that the weights have changed.
+pub(super) struct EngineInbox {
+    pub(super) errands: blocking::Receiver<Errand>,
+    pub(super) states: Option<blocking::Receiver<NewState>>,
+    pub(super) told: mpsc::Sender<String>,
+}
+
+/// Answers until nobody can ask any more.
+pub(super) fn run(mut model: Box<dyn Model>, served: &Served, inbox: &EngineInbox) {
+    loop {
+        let newer = Desk::new(model.group(Keep::default()), served).work(inbox);
+        let Some(NewState { theta, epoch }) = newer else { return };
+        let line = match model.load(&theta) {
+            Ok(()) => format!("now serves the state of epoch {epoch}"),
+            Err(error) => format!("the state of epoch {epoch} cannot be loaded: {error}"),
+        };
+        // A line that nobody has time to print is not worth waiting for.
+        let _ = inbox.told.try_send(line);
+    }
+}
+
+/// A prompt that waits, or is being read.
+struct Incoming {
+    errand: Errand,
+    /// Its number among the prompts of the request.
+    prompt: usize,
+    /// Its number in the group, once it is being read.
+    text: Option<usize>,
+    /// How many of its tokens were read.
+    read: usize,
+    records: Vec<TokenRecord>,
+}
+
+/// Everything that is being answered by the same weights.
+struct Desk<'a> {
+    group: Box<dyn ReaderGroup + 'a>,
+    served: &'a Served,
+    waiting: VecDeque<Incoming>,
+    writers: Vec<TextWriter>,
+}
+
+impl<'a> Desk<'a> {
+    fn new(group: Box<dyn ReaderGroup + 'a>, served: &'a Served) -> Self {
+        Self { group, served, waiting: VecDeque::new(), writers: Vec::new() }
+    }
+
+    /// Answers until there are newer weights, which are returned, or nobody can ask any more.
+    fn work(mut self, inbox: &EngineInbox) -> Option<NewState> {
+        let mut newer = None;
+        loop {
+            if newer.is_none() {
+                newer = inbox.states.as_ref().and_then(|states| states.try_recv().ok());
+            }
+            let is_idle = self.waiting.is_empty() && self.writers.is_empty();
+            if is_idle && newer.is_some() {
+                return newer;
+            }
+            if is_idle {
+                match inbox.errands.recv_timeout(LOOK_EVERY) {
+                    Ok(errand) => self.take(&errand),
+                    Err(blocking::RecvTimeoutError::Timeout) => continue,
+                    Err(blocking::RecvTimeoutError::Disconnected) => return None,
+                }
+            } else if newer.is_none()
+                && self.waiting.is_empty()
+                && self.writers.len() < WRITERS_MAX
+                && let Ok(errand) = inbox.errands.try_recv()
+            {
+                self.take(&errand);
+            }
+            let has_read = self.read_on();
+            if !self.write_on() && !has_read && !self.writers.is_empty() {
+                thread::sleep(STALL);
+            }
+        }
+    }
+
+    fn take(&mut self, errand: &Errand) {
+        for prompt in 0..errand.order.prompts.len() {
+            let errand = errand.clone();
+            let records = Vec::new();
+            self.waiting.push_back(Incoming { errand, prompt, text: None, read: 0, records });
+        }
+    }
+
+    /// Reads a part of the prompt that is next. Returns whether there was one.
+    fn read_on(&mut self) -> bool {
+        let Some(mut next) = self.waiting.pop_front() else { return false };
+        if next.errand.news.is_closed() {
+            self.forget(next.text);
+            return true;
+        }
+        let choices = next.errand.order.choices;
+        if next.text.is_none()
+            && !self.writers.is_empty()
+            && self.writers.len() + choices > WRITERS_MAX
+        {
+            self.waiting.push_front(next);
+            return false;
+        }
+        match self.read_part(&mut next) {
+            Ok(None) => self.waiting.push_front(next),
+            Ok(Some(scores)) => self.begin_texts(next, &scores),
+            Err(refusal) => {
+                self.forget(next.text);
+                deliver(&next.errand, Delivery::Failed(refusal));
+            }
+        }
+        true
+    }
+
+    /// Reads a part of a prompt. Returns the scores of what follows the prompt, when all of it was read.
+    fn read_part(&mut self, next: &mut Incoming) -> Result<Option<Vec<f32>>, Refusal> {
+        let order = Arc::clone(&next.errand.order);
+        let tokens = &order.prompts[next.prompt].tokens;
+        let text = *next.text.get_or_insert_with(|| self.group.begin());
+        let listed = if order.echo { order.logprobs } else { None };
+        let part = match listed {
+            None => PART,
+            Some(_) => (SCORES_MAX / self.served.known.max(1)).clamp(1, PART),
+        };
+        let end = tokens.len().min(next.read + part);
+        let unread = &tokens[next.read..end];
+        let Some(most) = listed else {
+            let is_last = end == tokens.len();
+            let scored = if is_last { Scored::Last } else { Scored::Nothing };
+            let scores = self.group.read(text, unread, scored).map_err(failed)?;
+            next.read = end;
+            return Ok(is_last.then_some(scores));
+        };
+        if next.read == 0 {
+            let first = TokenRecord { token: tokens[0], log_probability: None, top: Vec::new() };
+            next.records.push(first);
+        }
+        let scores = self.group.read(text, unread, Scored::All).map_err(failed)?; // [T, V]
+        let width = scores.len() / unread.len();
+        for (row, token) in scores.chunks_exact(width).zip(&tokens[next.read + 1..]) {
+            next.records.push(record(row, *token, self.served, most).map_err(failed)?);
+        }
+        next.read = end;
+        Ok((end == tokens.len()).then(|| scores[scores.len() - width..].to_vec()))
+    }
+
+    /// Begins the texts after a prompt that was read.
+    fn begin_texts(&mut self, next: Incoming, scores: &[f32]) {
+        let Incoming { errand, prompt, text, mut records, .. } = next;
+        let Some(text) = text else { return };
+        let order = Arc::clone(&errand.order);
+        if order.echo && order.logprobs.is_some() {
+            // The token that begins a document was not sent, and is not echoed.
+            records.drain(..order.prompts[prompt].hidden.min(records.len()));
+            deliver(&errand, Delivery::Echo { prompt, records });
+        }
+        for number in 0..order.choices {
+            let choice = prompt * order.choices + number;
+            if order.sampling.tokens == 0 {
+                let reason = EndReason::Length;
+                deliver(&errand, Delivery::End { choice, reason, tokens: 0 });
+                continue;
+            }
+            let own = if number == 0 { Some(text) } else { self.group.fork(text) };
+            let writer = own.and_then(|own| {
+                TextWriter::new(errand.clone(), [prompt, choice, number], own, scores, self.served)
+            });
+            match writer {
+                Some(writer) => self.writers.push(writer),
+                None => deliver(&errand, Delivery::Failed(Refusal::failed("a setting is wrong"))),
+            }
+        }
+        if order.sampling.tokens == 0 {
+            self.group.end(text);
+        }
+    }
+
+    /// Writes one token of every text whose client takes it. Returns whether there was one.
+    fn write_on(&mut self) -> bool {
+        let mut has_written = false;
+        let mut next = Vec::new();
+        let mut ended = Vec::new();
+        for (at, writer) in self.writers.iter_mut().enumerate() {
+            if writer.errand.news.is_closed() {
+                ended.push(at);
+                continue;
+            }
+            // Room for one piece and one end of every text of the request.
+            if writer.errand.news.capacity() < 2 * writer.errand.order.texts() {
+                continue;
+            }
+            has_written = true;
+            match writer.draw(self.served) {
+                Ok(Drawn::On(token)) => next.push((at, writer.text, token)),
+                Ok(Drawn::Ended) => ended.push(at),
+                Err(error) => {
+                    deliver(&writer.errand, Delivery::Failed(failed(error)));
+                    ended.push(at);
+                }
+            }
+        }
+        let read: Vec<(usize, i32)> = next.iter().map(|(_, text, token)| (*text, *token)).collect();
+        match self.group.step(&read) {
+            Ok(scores) => {
+                for ((at, ..), scores) in next.iter().zip(scores) {
+                    self.writers[*at].scores = scores;
+                }
+            }
+            Err(error) => {
+                for (at, ..) in &next {
+                    let refusal = Refusal::failed(&error);
+                    deliver(&self.writers[*at].errand, Delivery::Failed(refusal));
+                    ended.push(*at);
+                }
+            }
+        }
+        ended.sort_unstable();
+        for at in ended.into_iter().rev() {
+            let writer = self.writers.remove(at);
+            self.group.end(writer.text);
+        }
+        has_written
+    }
+
+    fn forget(&mut self, text: Option<usize>) {
+        if let Some(text) = text {
+            self.group.end(text);
+        }
+    }
+}
+
+/// A token of a text, and how likely it was.
+pub(super) fn record(
+    scores: &[f32],
+    token: i32,
+    served: &Served,
+    most: usize,
+) -> Result<TokenRecord, SampleError> {
+    let (one, top) = likely(scores, token, served.known, most)?;
+    Ok(TokenRecord { token, log_probability: Some(one.log_probability), top })
+}
+
+/// Sends a part of an answer. If the client has gone, nobody misses it; there is room, since texts wait for it.
+pub(super) fn deliver(errand: &Errand, delivery: Delivery) {
+    let _ = errand.news.try_send(delivery);
+}
+
+/// Why the model did not answer.
+fn failed(error: impl Into<ModelFailure>) -> Refusal {
+    Refusal::failed(error.into().0)
+}
+
+/// The sentence of a model's error.
+struct ModelFailure(String);
+
+impl From<TrainError> for ModelFailure {
+    fn from(error: TrainError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<SampleError> for ModelFailure {
+    fn from(error: SampleError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Parts of an answer that wait for its client: several for each of its texts, and one for each prompt.
+pub(super) const DELIVERIES_MAX: usize = 8 * TEXTS_MAX;
+/// Requests that wait for the model.
+pub(super) const ERRANDS_MAX: usize = 64;
+/// Texts that are written at the same time.
+const WRITERS_MAX: usize = 64;
+/// Tokens of a prompt that are read between two tokens of other texts: a guess.
+const PART: usize = 256;
+/// Scores of a part of a prompt that are kept at once: 16 MiB.
+const SCORES_MAX: usize = 1 << 22;
+/// How often an idle engine looks for newer weights.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long an engine waits whose clients do not read.
+const STALL: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests;

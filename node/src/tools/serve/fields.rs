@@ -1,0 +1,116 @@
+//! The fields of a request: each is taken once, and what nobody takes is refused.
+
+use serde_json::{Map, Value};
+
+use super::refusal::Refusal;
+
+/// The fields that were not taken yet.
+pub(super) struct Fields(Map<String, Value>);
+
+impl Fields {
+    pub(super) fn of(body: &[u8]) -> Result<Self, Refusal> {
+        match serde_json::from_slice(body) {
+            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(_) => Err(Refusal::request("the body is no JSON object: send one")),
+            Err(error) => {
+                Err(Refusal::request(format!("the body is no JSON: {error}; send a JSON object")))
+            }
+        }
+    }
+
+    /// The value of a field; `None` if it is missing or null.
+    pub(super) fn take(&mut self, key: &str) -> Option<Value> {
+        self.0.remove(key).filter(|value| !value.is_null())
+    }
+
+    /// A whole number of this range.
+    pub(super) fn count(
+        &mut self,
+        key: &str,
+        least: usize,
+        most: usize,
+    ) -> Result<Option<usize>, Refusal> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+        match number.filter(|number| (least..=most).contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => Err(Refusal::field(
+                key,
+                format!("{key}: send a whole number from {least} to {most}"),
+            )),
+        }
+    }
+
+    /// A number, which may have a fraction.
+    pub(super) fn number(&mut self, key: &str) -> Result<Option<f64>, Refusal> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let number = value.as_f64().filter(|number| number.is_finite());
+        number.map(Some).ok_or_else(|| Refusal::field(key, format!("{key}: send a number")))
+    }
+
+    /// Whether a switch is on; off if it is missing.
+    pub(super) fn flag(&mut self, key: &str) -> Result<bool, Refusal> {
+        match self.take(key) {
+            None => Ok(false),
+            Some(Value::Bool(is_on)) => Ok(is_on),
+            Some(_) => Err(Refusal::field(key, format!("{key}: send true or false"))),
+        }
+    }
+
+    /// The seed of the draws. A negative number is another seed than its positive.
+    pub(super) fn seed(&mut self) -> Result<Option<u64>, Refusal> {
+        let Some(value) = self.take("seed") else { return Ok(None) };
+        let seed = value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned));
+        let wrong = || Refusal::field("seed", "seed: send a whole number of at most 64 bits");
+        seed.map(Some).ok_or_else(wrong)
+    }
+
+    /// The strings that end a text.
+    pub(super) fn stops(&mut self) -> Result<Vec<String>, Refusal> {
+        let list = match self.take("stop") {
+            None => return Ok(Vec::new()),
+            Some(Value::Array(list)) => list,
+            Some(other) => vec![other],
+        };
+        let is_good = |text: &&str| (1..=STOP_BYTES_MAX).contains(&text.len());
+        let stops = list.iter().map(|one| one.as_str().filter(is_good).map(str::to_owned));
+        let stops = stops.collect::<Option<Vec<_>>>().filter(|stops| stops.len() <= STOPS_MAX);
+        stops.ok_or_else(|| {
+            let most = format!("at most {STOPS_MAX} strings of 1 to {STOP_BYTES_MAX} bytes");
+            Refusal::field("stop", format!("stop: send a string, or {most}"))
+        })
+    }
+
+    /// A field that is accepted only with the value that has no effect.
+    pub(super) fn without(
+        &mut self,
+        key: &str,
+        is_default: fn(&Value) -> bool,
+    ) -> Result<(), Refusal> {
+        match self.take(key) {
+            Some(value) if !is_default(&value) => {
+                let message = format!("{key}: this server does not have it, leave it out");
+                Err(Refusal::field(key, message))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Refuses the request if a field was not taken.
+    pub(super) fn end(self) -> Result<(), Refusal> {
+        match self.0.into_iter().find(|(_, value)| !value.is_null()) {
+            Some((key, _)) => {
+                let shown: String = key.chars().take(KEY_CHARS).collect();
+                let message = format!("{shown:?}: this server does not know it, leave it out");
+                Err(Refusal::field(&shown, message))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// As many stop strings as OpenAI takes.
+const STOPS_MAX: usize = 4;
+const STOP_BYTES_MAX: usize = 256;
+/// Letters of an unknown key that a message shows.
+const KEY_CHARS: usize = 60;

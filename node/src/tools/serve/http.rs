@@ -1,0 +1,327 @@
+//! The web server: connections, requests and answers, all of them bounded.
+//!
+//! Connections beyond the bound wait in the system's queue. A header, a body and a client that reads each have a time
+//! within which they must come on. On an address of this machine only programs and pages of this machine are answered,
+//! so that no other page in a browser can read an answer through a name of its own (DNS rebinding).
+
+use std::{
+    convert::Infallible,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc as blocking,
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Json, Router,
+    body::{self, Body, Bytes},
+    extract::{Request, State},
+    http::{StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+    serve::Listener,
+};
+use futures::{Stream, stream};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use intellect_view::page::Access;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::{self, JoinSet},
+    time,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    engine::{DELIVERIES_MAX, Delivery, Errand},
+    order::{AskedFor, Order, SendAs},
+    patient::Patient,
+    refusal::Refusal,
+    reply::{self, Gathered, ReplyHead, Streamed},
+    served::Served,
+};
+
+/// Everything that a request needs.
+#[derive(Clone)]
+pub(super) struct ApiState {
+    pub(super) served: Arc<Served>,
+    pub(super) errands: blocking::SyncSender<Errand>,
+    pub(super) access: Access,
+    /// The number of the next answer.
+    pub(super) next: Arc<AtomicU64>,
+}
+
+/// Serves until `stop`; then requests that have begun get a while to end.
+pub(super) async fn serve(mut listener: TcpListener, api: ApiState, stop: CancellationToken) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let router = router(api);
+    let mut connections = JoinSet::new();
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await.ok()?;
+            let (stream, _) = Listener::accept(&mut listener).await;
+            Some((stream, place))
+        };
+        let next = tokio::select! {
+            () = stop.cancelled() => None,
+            next = next => next,
+        };
+        let Some((stream, place)) = next else { break };
+        connections.spawn(connection(stream, router.clone(), place, stop.clone()));
+        while connections.try_join_next().is_some() {}
+    }
+    drop(listener);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    // What has not ended by then is given up.
+    let _ = time::timeout(GRACE, ended).await;
+}
+
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    place: OwnedSemaphorePermit,
+    stop: CancellationToken,
+) {
+    // A token is a small packet, and should not wait for the next one.
+    let _ = stream.set_nodelay(true);
+    let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(HEADER_BYTES_MAX);
+    let stream = TokioIo::new(Patient::new(stream, PATIENCE));
+    let mut serving = pin!(builder.serve_connection(stream, TowerToHyperService::new(router)));
+    tokio::select! {
+        // A broken connection is the client's own loss.
+        _ = serving.as_mut() => {}
+        () = stop.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            let _ = serving.await;
+        }
+    }
+    drop(place);
+}
+
+fn router(api: ApiState) -> Router {
+    Router::new()
+        .route("/v1/models", get(models))
+        .route("/v1/completions", post(complete))
+        .route("/v1/chat/completions", post(chat))
+        .fallback(|| async { refused(&Refusal::no_path(404)) })
+        .method_not_allowed_fallback(|| async { refused(&Refusal::no_path(405)) })
+        .layer(middleware::from_fn_with_state(api.clone(), guard))
+        .with_state(api)
+}
+
+/// Turns requests away that another page makes in a browser of this machine.
+async fn guard(State(api): State<ApiState>, request: Request, next: Next) -> Response {
+    if is_foreign(&api.access, &request) {
+        return refused(&Refusal::foreign());
+    }
+    next.run(request).await
+}
+
+fn is_foreign(access: &Access, request: &Request) -> bool {
+    if access.is_public() {
+        return false;
+    }
+    let value = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
+    let host = value(header::HOST).or_else(|| request.uri().host());
+    let of = |origin: &str| origin.split_once("://").is_some_and(|(_, host)| access.admits(host));
+    !host.is_some_and(|host| access.admits(host))
+        || value(header::ORIGIN).is_some_and(|origin| !of(origin))
+}
+
+async fn models(State(api): State<ApiState>) -> Response {
+    Json(reply::models(&api.served)).into_response()
+}
+
+async fn complete(State(api): State<ApiState>, request: Request) -> Response {
+    answer(&api, request, AskedFor::Completion).await
+}
+
+async fn chat(State(api): State<ApiState>, request: Request) -> Response {
+    answer(&api, request, AskedFor::Chat).await
+}
+
+/// Passes a request to the model. If the client goes away, this future is dropped, and with it the receiver, by which
+/// the model's thread notices.
+async fn answer(api: &ApiState, request: Request, asked: AskedFor) -> Response {
+    let begun = begin(api, request, asked).await;
+    let (order, deliveries) = match begun {
+        Ok(begun) => begun,
+        Err(refusal) => return refused(&refusal),
+    };
+    let head = api.head(asked);
+    match order.send {
+        SendAs::Whole => match gather(api, &order, deliveries, &head).await {
+            Ok(reply) => Json(reply).into_response(),
+            Err(refusal) => refused(&refusal),
+        },
+        SendAs::Stream { usage } => {
+            let events = follow(Arc::clone(&api.served), order, deliveries, head, usage);
+            let kind =
+                [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+            (kind, Body::from_stream(events)).into_response()
+        }
+    }
+}
+
+/// Reads a request and hands it over to the model.
+async fn begin(
+    api: &ApiState,
+    request: Request,
+    asked: AskedFor,
+) -> Result<(Arc<Order>, mpsc::Receiver<Delivery>), Refusal> {
+    let body = body_of(request).await?;
+    let served = Arc::clone(&api.served);
+    // Turning a megabyte of text into tokens takes a while, which would hold up the other connections.
+    let read =
+        task::spawn_blocking(move || Order::read(&body, asked, &served, random_seed())).await;
+    let order = Arc::new(read.map_err(Refusal::failed)??);
+    let (news, deliveries) = mpsc::channel(DELIVERIES_MAX);
+    match api.errands.try_send(Errand { order: Arc::clone(&order), news }) {
+        Ok(()) => Ok((order, deliveries)),
+        Err(blocking::TrySendError::Full(_)) => Err(Refusal::busy()),
+        Err(blocking::TrySendError::Disconnected(_)) => Err(Refusal::ending()),
+    }
+}
+
+/// The body of a request, whose length and time are bounded.
+async fn body_of(request: Request) -> Result<Bytes, Refusal> {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
+        return Err(Refusal::too_large(BODY_BYTES_MAX));
+    }
+    let body = body::to_bytes(request.into_body(), BODY_BYTES_MAX);
+    match time::timeout(BODY_TIMEOUT, body).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(error)) if is_too_long(&error) => Err(Refusal::too_large(BODY_BYTES_MAX)),
+        Ok(Err(_)) | Err(_) => Err(Refusal::no_body()),
+    }
+}
+
+/// Whether a body was not read because it is longer than it may be: hyper's other errors have a cause of their own.
+fn is_too_long(error: &axum::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.to_string().contains(LIMIT) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Waits for all parts of an answer.
+async fn gather(
+    api: &ApiState,
+    order: &Order,
+    mut deliveries: mpsc::Receiver<Delivery>,
+    head: &ReplyHead,
+) -> Result<serde_json::Value, Refusal> {
+    let mut gathered = Gathered::new(order, &api.served);
+    while let Some(delivery) = deliveries.recv().await {
+        gathered.add(delivery)?;
+    }
+    gathered.whole(head)
+}
+
+enum StreamAt {
+    Begin,
+    Parts,
+    Ended,
+}
+
+/// The parts of an answer as they come.
+fn follow(
+    served: Arc<Served>,
+    order: Arc<Order>,
+    deliveries: mpsc::Receiver<Delivery>,
+    head: ReplyHead,
+    usage: bool,
+) -> impl Stream<Item = Result<String, Infallible>> + Send + 'static {
+    let streamed = Streamed::new(head, &order);
+    let state = (StreamAt::Begin, streamed, deliveries);
+    stream::unfold(state, move |(mut at, mut streamed, mut deliveries)| {
+        let (served, order) = (Arc::clone(&served), Arc::clone(&order));
+        async move {
+            loop {
+                let text = match at {
+                    StreamAt::Begin => {
+                        at = StreamAt::Parts;
+                        streamed.begin(&order, &served)
+                    }
+                    StreamAt::Parts => {
+                        let (text, is_last) = match deliveries.recv().await {
+                            Some(delivery) => streamed.add(delivery, &order, &served),
+                            // The model's thread has ended.
+                            None => {
+                                streamed.add(Delivery::Failed(Refusal::ending()), &order, &served)
+                            }
+                        };
+                        if is_last {
+                            at = StreamAt::Ended;
+                            text + &streamed.end(&order, &served, usage)
+                        } else {
+                            text
+                        }
+                    }
+                    StreamAt::Ended => return None,
+                };
+                // An empty part would be the end for the client.
+                if !text.is_empty() {
+                    return Some((Ok(text), (at, streamed, deliveries)));
+                }
+            }
+        }
+    })
+}
+
+impl ApiState {
+    fn head(&self, asked: AskedFor) -> ReplyHead {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let kind = match asked {
+            AskedFor::Completion => "cmpl",
+            AskedFor::Chat => "chatcmpl",
+        };
+        let id = format!("{kind}-{:x}-{number}", self.served.began);
+        ReplyHead { id, created, asked }
+    }
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, Json(refusal.json())).into_response()
+}
+
+/// The seed of a request that names none: another one each time.
+fn random_seed() -> u64 {
+    let mut bytes = [0; 8];
+    // Without the system's random numbers the texts still differ from token to token.
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// What the error of a body that is too long says.
+const LIMIT: &str = "length limit exceeded";
+const BODY_BYTES_MAX: usize = 1 << 20;
+const HEADER_BYTES_MAX: usize = 64 << 10;
+const CONNECTIONS_MAX: usize = 128;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// So long a client may read nothing.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// So long requests that have begun may last once the server is to end.
+const GRACE: Duration = Duration::from_secs(5);

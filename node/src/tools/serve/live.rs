@@ -1,0 +1,82 @@
+//! Follows the newest state of a node on disk, in a thread of its own: finding, reading and checking it take a while.
+//!
+//! A state that cannot be read is tried again later, since the node may have removed it in the meantime. What is served
+//! stays as it is until a newer state was read whole.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
+    thread,
+    time::Duration,
+};
+
+use super::engine::NewState;
+use crate::{
+    checkpoint::Front,
+    manifest::Manifest,
+    tools::stored::{self, StoredError},
+};
+
+/// Where a node writes its states, and which of them is served.
+pub(super) struct StateFolder {
+    /// The data folder of the node.
+    folder: PathBuf,
+    /// The begin of the id of the run, as it was typed.
+    run: Option<String>,
+    manifest: Manifest,
+    /// The checkpoint that is served.
+    served: PathBuf,
+}
+
+impl StateFolder {
+    pub(super) fn new(
+        folder: PathBuf,
+        run: Option<String>,
+        manifest: Manifest,
+        served: PathBuf,
+    ) -> Self {
+        Self { folder, run, manifest, served }
+    }
+
+    /// The newest state, if it is not the one that is served.
+    fn newer(&mut self) -> Result<Option<NewState>, StoredError> {
+        let (path, _) = stored::newest(self.folder.clone(), self.run.as_deref())?;
+        if path == self.served {
+            return Ok(None);
+        }
+        let wrong = |error| StoredError::from(crate::evaluation::EvaluationError::from(error));
+        let front = Front::of(&path, &self.manifest).map_err(wrong)?;
+        let epoch = front.table.header().epoch;
+        let theta = front.whole(|_| {}).map_err(wrong)?.theta;
+        self.served = path;
+        Ok(Some(NewState { theta, epoch }))
+    }
+
+    /// Looks for newer states until `stop` has no sender, or nobody takes them any more.
+    fn follow(mut self, states: &SyncSender<NewState>, stop: &Receiver<()>) {
+        while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
+            let newer = match self.newer() {
+                Ok(newer) => newer,
+                Err(error) => {
+                    tracing::debug!(%error, "the newest state cannot be read");
+                    None
+                }
+            };
+            if newer.is_some_and(|newer| states.send(newer).is_err()) {
+                return;
+            }
+        }
+    }
+}
+
+/// Starts to follow. The thread ends once the sender that is returned is dropped.
+pub(super) fn start(folder: StateFolder) -> io::Result<(mpsc::Sender<()>, Receiver<NewState>)> {
+    let (stop, stopped) = mpsc::channel();
+    let (states, newer) = mpsc::sync_channel(0);
+    let follow = move || folder.follow(&states, &stopped);
+    thread::Builder::new().name("live".into()).spawn(follow)?;
+    Ok((stop, newer))
+}
+
+const LOOK_EVERY: Duration = Duration::from_secs(2);

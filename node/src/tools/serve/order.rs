@@ -1,0 +1,320 @@
+//! What a client asks for, turned once into values that cannot be wrong.
+//!
+//! A field that would be honoured in part, or not at all, is refused: an answer that ignores a wish looks like one that
+//! grants it.
+
+use intellect_model::arch::Keep;
+use intellect_model::sample::{Ending, Sampling, TokenSampler};
+use serde_json::{Value, json};
+
+use super::{
+    fields::Fields,
+    refusal::Refusal,
+    served::{NEXT_QUESTION, PromptTokens, Served},
+};
+
+/// By which path a request came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AskedFor {
+    /// The texts after some prompts.
+    Completion,
+    Chat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendAs {
+    /// At once, when everything is written.
+    Whole,
+    /// In parts, and at the end the counts of tokens if they are wanted.
+    Stream { usage: bool },
+}
+
+/// A request that can be answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Order {
+    pub(super) asked: AskedFor,
+    pub(super) prompts: Vec<PromptTokens>,
+    /// How many texts are written after each prompt.
+    pub(super) choices: usize,
+    /// How tokens are drawn, and how many at most for each text.
+    pub(super) sampling: Sampling,
+    pub(super) stops: Vec<String>,
+    /// Whether the prompt stands before the answer.
+    pub(super) echo: bool,
+    /// How many of the likeliest tokens are listed at each place, if log-probabilities are wanted.
+    pub(super) logprobs: Option<usize>,
+    pub(super) send: SendAs,
+}
+
+impl Order {
+    /// Reads the body of a request. Where it names no seed, `seed` is used.
+    pub(super) fn read(
+        body: &[u8],
+        asked: AskedFor,
+        served: &Served,
+        seed: u64,
+    ) -> Result<Self, Refusal> {
+        let mut fields = Fields::of(body)?;
+        expect_model(&mut fields, served)?;
+        let prompts = match asked {
+            AskedFor::Completion => prompts(&mut fields, served)?,
+            AskedFor::Chat => vec![chat(&mut fields, served)?],
+        };
+        let choices = fields.count("n", 1, CHOICES_MAX)?.unwrap_or(1);
+        if prompts.len() * choices > TEXTS_MAX {
+            let message =
+                format!("n: a request has at most {TEXTS_MAX} texts in all: send fewer prompts");
+            return Err(Refusal::field("n", message));
+        }
+        let (echo, logprobs) = match asked {
+            AskedFor::Completion => {
+                (fields.flag("echo")?, fields.count("logprobs", 0, LOGPROBS_MAX)?)
+            }
+            AskedFor::Chat => {
+                fields.without("logprobs", |value| value == &json!(false))?;
+                fields.without("top_logprobs", |value| value == &json!(0))?;
+                (false, None)
+            }
+        };
+        let sampling = Sampling {
+            temperature: fields.number("temperature")?.unwrap_or(1.0),
+            top_p: fields.number("top_p")?.unwrap_or(1.0),
+            seed: fields.seed()?.unwrap_or(seed),
+            tokens: tokens(&mut fields, asked, &prompts, served)?,
+            ending: Ending::Never,
+            keep: Keep::default(),
+        };
+        // The sampler knows which numbers make sense.
+        if let Err(error) = TokenSampler::new(sampling, served.known, 0) {
+            return Err(Refusal::request(error.to_string()));
+        }
+        let mut stops = fields.stops()?;
+        if asked == AskedFor::Chat && served.chat.is_none() {
+            stops.push(NEXT_QUESTION.to_owned());
+        }
+        let send = send(&mut fields)?;
+        refuse(&mut fields, choices)?;
+        fields.end()?;
+        Ok(Self { asked, prompts, choices, sampling, stops, echo, logprobs, send })
+    }
+
+    /// How many texts the answer has.
+    pub(super) fn texts(&self) -> usize {
+        self.prompts.len() * self.choices
+    }
+
+    /// How many tokens the prompts have.
+    pub(super) fn prompt_tokens(&self) -> usize {
+        self.prompts.iter().map(|prompt| prompt.tokens.len()).sum()
+    }
+}
+
+/// Only one model is here, which may also remain unnamed.
+fn expect_model(fields: &mut Fields, served: &Served) -> Result<(), Refusal> {
+    match fields.take("model") {
+        None => Ok(()),
+        Some(Value::String(name)) if name == served.name => Ok(()),
+        Some(other) => {
+            let asked = other.as_str().unwrap_or("?");
+            let asked: String = asked.chars().take(NAME_CHARS).collect();
+            Err(Refusal::no_model(&asked, &served.name))
+        }
+    }
+}
+
+fn send(fields: &mut Fields) -> Result<SendAs, Refusal> {
+    let streams = fields.flag("stream")?;
+    let usage = match fields.take("stream_options") {
+        None => false,
+        Some(_) if !streams => {
+            return Err(Refusal::field("stream_options", "stream_options: send it with stream"));
+        }
+        Some(options) => {
+            let known = options.as_object().is_some_and(|options| {
+                options.keys().all(|key| key == "include_usage" || key == "include_obfuscation")
+            });
+            let usage = options["include_usage"].as_bool();
+            if !known || options["include_obfuscation"] == json!(true) {
+                let message = "stream_options: this server knows include_usage only";
+                return Err(Refusal::field("stream_options", message));
+            }
+            usage.unwrap_or(false)
+        }
+    };
+    Ok(if streams { SendAs::Stream { usage } } else { SendAs::Whole })
+}
+
+/// Fields that exist elsewhere and would change the answer.
+fn refuse(fields: &mut Fields, choices: usize) -> Result<(), Refusal> {
+    // A name that says for whom the request is made changes nothing.
+    fields.take("user");
+    let best_of = fields.count("best_of", 1, CHOICES_MAX)?;
+    if best_of.is_some_and(|best_of| best_of != choices) {
+        let message = "best_of: this server writes as many texts as it sends, leave it out";
+        return Err(Refusal::field("best_of", message));
+    }
+    let zero = |value: &Value| value.as_f64() == Some(0.0);
+    fields.without("presence_penalty", zero)?;
+    fields.without("frequency_penalty", zero)?;
+    fields.without("suffix", |value| value == "")?;
+    fields
+        .without("logit_bias", |value| value.as_object().is_some_and(serde_json::Map::is_empty))?;
+    fields.without("response_format", |value| value["type"] == "text")?;
+    fields.without("tools", |value| value.as_array().is_some_and(Vec::is_empty))
+}
+
+/// The prompts of a completion: a text, texts, tokens, or lists of tokens.
+fn prompts(fields: &mut Fields, served: &Served) -> Result<Vec<PromptTokens>, Refusal> {
+    let form = || {
+        let message = format!(
+            "prompt: send a text, a list of tokens, or at most {PROMPTS_MAX} of one of them; a token is a whole \
+             number below {}",
+            served.known
+        );
+        Refusal::field("prompt", message)
+    };
+    let value = fields.take("prompt").unwrap_or_else(|| json!(""));
+    let list = match value {
+        Value::String(_) => vec![value],
+        Value::Array(list) if list.first().is_some_and(Value::is_number) => {
+            vec![Value::Array(list)]
+        }
+        Value::Array(list) => list,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return Err(form()),
+    };
+    if !(1..=PROMPTS_MAX).contains(&list.len()) {
+        return Err(form());
+    }
+    let mut prompts = Vec::with_capacity(list.len());
+    for one in list {
+        let prompt = match one {
+            Value::String(text) => served.prompt(&text).map_err(|error| {
+                Refusal::field("prompt", format!("prompt: {error}; leave the letter out"))
+            })?,
+            Value::Array(tokens) => {
+                let known = |token: &Value| {
+                    let token = i32::try_from(token.as_u64()?).ok()?;
+                    usize::try_from(token).is_ok_and(|token| token < served.known).then_some(token)
+                };
+                let tokens: Option<Vec<i32>> = tokens.iter().map(known).collect();
+                let tokens = tokens.filter(|tokens| !tokens.is_empty()).ok_or_else(form)?;
+                served.prompt_of(tokens)
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+                return Err(form());
+            }
+        };
+        prompts.push(prompt);
+    }
+    Ok(prompts)
+}
+
+/// The messages of a chat as a prompt.
+fn chat(fields: &mut Fields, served: &Served) -> Result<PromptTokens, Refusal> {
+    let wrong = |what: &str| Refusal::field("messages", format!("messages: {what}"));
+    let messages = fields.take("messages");
+    let list = messages.as_ref().and_then(Value::as_array);
+    let list = list.filter(|list| (1..=MESSAGES_MAX).contains(&list.len()));
+    let list =
+        list.ok_or_else(|| wrong(&format!("send a list of 1 to {MESSAGES_MAX} messages")))?;
+    let mut read = Vec::with_capacity(list.len());
+    for (at, message) in list.iter().enumerate() {
+        let role = match message["role"].as_str() {
+            // The newer name of the same role.
+            Some("developer") => "system",
+            Some(role @ ("system" | "user" | "assistant")) => role,
+            _ => return Err(wrong(&format!("{at}: the role is system, user or assistant"))),
+        };
+        let content = content(&message["content"]).ok_or_else(|| {
+            wrong(&format!("{at}: the content is a text, or a list of parts of type text"))
+        })?;
+        if let Some(mark) = served.chat.as_ref().and_then(|_| served.tokenizer.mark_in(&content)) {
+            return Err(wrong(&format!(
+                "{at}: it spells {mark:?}, a token of the template: leave it out"
+            )));
+        }
+        read.push(json!({ "role": role, "content": content }));
+    }
+    served.chat_prompt(&read).map_err(|why| wrong(&why))
+}
+
+fn content(value: &Value) -> Option<String> {
+    if let Some(text) = value.as_str() {
+        return Some(text.to_owned());
+    }
+    let text = |part: &Value| {
+        if part["type"] == "text" { part["text"].as_str().map(str::to_owned) } else { None }
+    };
+    value.as_array()?.iter().map(text).collect()
+}
+
+/// How many tokens are written at most: as many as are asked for, which have to fit.
+fn tokens(
+    fields: &mut Fields,
+    asked: AskedFor,
+    prompts: &[PromptTokens],
+    served: &Served,
+) -> Result<usize, Refusal> {
+    let longest = prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
+    let all: usize = prompts.iter().map(|prompt| prompt.tokens.len()).sum();
+    let field = match asked {
+        AskedFor::Completion => "prompt",
+        AskedFor::Chat => "messages",
+    };
+    if all > PROMPT_TOKENS_MAX {
+        let message = format!(
+            "{field}: {all} tokens, and a request has at most {PROMPT_TOKENS_MAX}: send less"
+        );
+        return Err(Refusal::too_long(field, message));
+    }
+    // The last token that is written is not read.
+    let room = served
+        .reach
+        .map_or(TOKENS_MAX, |reach| (reach + 1).saturating_sub(longest).min(TOKENS_MAX));
+    if room == 0 {
+        let reach = served.reach.unwrap_or(TOKENS_MAX);
+        let message =
+            format!("{field}: {longest} tokens, and this model reads at most {reach}: send fewer");
+        return Err(Refusal::too_long(field, message));
+    }
+    let newer = match asked {
+        AskedFor::Completion => None,
+        AskedFor::Chat => fields.count("max_completion_tokens", 1, TOKENS_MAX)?,
+    };
+    let typed = fields.count("max_tokens", 0, TOKENS_MAX)?;
+    match newer.or(typed) {
+        Some(typed) if typed > room => {
+            let message = format!(
+                "max_tokens: {typed}, and after a prompt of {longest} tokens there is room for {room}: ask for \
+                 fewer, or send a shorter prompt"
+            );
+            Err(Refusal::too_long("max_tokens", message))
+        }
+        Some(typed) => Ok(typed),
+        None => Ok(match asked {
+            AskedFor::Completion => COMPLETION_TOKENS.min(room),
+            AskedFor::Chat => CHAT_TOKENS.min(room),
+        }),
+    }
+}
+
+const PROMPTS_MAX: usize = 32;
+const CHOICES_MAX: usize = 8;
+/// Most texts of one request, over all its prompts.
+pub(super) const TEXTS_MAX: usize = 64;
+const MESSAGES_MAX: usize = 256;
+/// Likeliest tokens that are listed at a place.
+const LOGPROBS_MAX: usize = 20;
+/// Tokens of all prompts of a request.
+const PROMPT_TOKENS_MAX: usize = 131_072;
+/// Tokens that are written for one text.
+const TOKENS_MAX: usize = 16_384;
+/// What OpenAI writes if nothing is said.
+const COMPLETION_TOKENS: usize = 16;
+/// An answer in a chat ends by itself, but not that of every model.
+const CHAT_TOKENS: usize = 1_024;
+/// Letters of an unknown name that a message shows.
+const NAME_CHARS: usize = 60;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! Answers in the form that clients of OpenAI read: one object, or parts of it as server-sent events.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    engine::{Delivery, EndReason, TokenRecord},
+    order::{AskedFor, Order},
+    refusal::Refusal,
+    served::Served,
+};
+
+/// What all parts of an answer have in common.
+#[derive(Clone, Debug)]
+pub(super) struct ReplyHead {
+    /// The number of the answer, by which a client can name it.
+    pub(super) id: String,
+    /// Unix seconds at which it was begun.
+    pub(super) created: u64,
+    pub(super) asked: AskedFor,
+}
+
+/// An answer that is put together.
+#[derive(Debug)]
+pub(super) struct Gathered<'a> {
+    order: &'a Order,
+    served: &'a Served,
+    texts: Vec<GatheredText>,
+    /// Tokens that were written for all texts.
+    written: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct GatheredText {
+    text: String,
+    listed: Listed,
+    reason: Option<EndReason>,
+}
+
+/// Tokens as an answer lists them, in columns.
+#[derive(Clone, Debug, Default)]
+struct Listed {
+    tokens: Vec<String>,
+    log_probabilities: Vec<Option<f64>>,
+    tops: Vec<Option<Value>>,
+    offsets: Vec<usize>,
+    /// Letters before the next token.
+    letters: usize,
+}
+
+impl<'a> Gathered<'a> {
+    /// An answer without any part; with an echo it begins with the prompts.
+    pub(super) fn new(order: &'a Order, served: &'a Served) -> Self {
+        let text = |choice: usize| GatheredText {
+            text: echoed(order, choice).to_owned(),
+            ..GatheredText::default()
+        };
+        let texts = (0..order.texts()).map(text).collect();
+        Self { order, served, texts, written: 0 }
+    }
+
+    pub(super) fn add(&mut self, delivery: Delivery) -> Result<(), Refusal> {
+        match delivery {
+            Delivery::Echo { prompt, records } => {
+                let first = prompt * self.order.choices;
+                for text in self.texts.iter_mut().skip(first).take(self.order.choices) {
+                    text.listed.add(&records, self.served);
+                }
+            }
+            Delivery::Text { choice, text, records } => {
+                if let Some(gathered) = self.texts.get_mut(choice) {
+                    gathered.text += &text;
+                    gathered.listed.add(&records, self.served);
+                }
+            }
+            Delivery::End { choice, reason, tokens } => {
+                self.written += tokens;
+                if let Some(gathered) = self.texts.get_mut(choice) {
+                    gathered.reason = Some(reason);
+                }
+            }
+            Delivery::Failed(refusal) => return Err(refusal),
+        }
+        Ok(())
+    }
+
+    /// The whole answer. Nothing may be missing.
+    pub(super) fn whole(self, head: &ReplyHead) -> Result<Value, Refusal> {
+        if self.texts.iter().any(|text| text.reason.is_none()) {
+            return Err(Refusal::failed("its thread has ended"));
+        }
+        let choice = |(index, text): (usize, GatheredText)| {
+            let reason = text.reason.map(word);
+            match head.asked {
+                AskedFor::Completion => {
+                    let logprobs = self.order.logprobs.map(|_| text.listed.json());
+                    json!({
+                        "index": index, "text": text.text, "logprobs": logprobs, "finish_reason": reason,
+                    })
+                }
+                AskedFor::Chat => json!({
+                    "index": index, "message": { "role": "assistant", "content": text.text }, "logprobs": null,
+                    "finish_reason": reason,
+                }),
+            }
+        };
+        let choices: Vec<Value> = self.texts.into_iter().enumerate().map(choice).collect();
+        let object = match head.asked {
+            AskedFor::Completion => "text_completion",
+            AskedFor::Chat => "chat.completion",
+        };
+        let usage = usage(self.order, self.written);
+        Ok(head.json(object, self.served, choices, &usage))
+    }
+}
+
+/// An answer that is sent in parts.
+#[derive(Debug)]
+pub(super) struct Streamed {
+    head: ReplyHead,
+    /// The letters of each text that were listed so far.
+    letters: Vec<usize>,
+    written: usize,
+    open: usize,
+}
+
+impl Streamed {
+    pub(super) fn new(head: ReplyHead, order: &Order) -> Self {
+        let open = order.texts();
+        Self { head, letters: vec![0; open], written: 0, open }
+    }
+
+    /// What is sent before anything is written.
+    pub(super) fn begin(&self, order: &Order, served: &Served) -> String {
+        let part = |choice: usize| match self.head.asked {
+            AskedFor::Completion if order.echo => Some(
+                json!({ "index": choice, "text": echoed(order, choice), "logprobs": null, "finish_reason": null }),
+            ),
+            AskedFor::Completion => None,
+            AskedFor::Chat => Some(json!({
+                "index": choice, "delta": { "role": "assistant", "content": "" }, "finish_reason": null,
+            })),
+        };
+        let parts = (0..order.texts()).filter_map(part);
+        parts.map(|part| frame(&self.part(served, vec![part]))).collect()
+    }
+
+    /// What is sent for a part, and whether it is the last.
+    pub(super) fn add(
+        &mut self,
+        delivery: Delivery,
+        order: &Order,
+        served: &Served,
+    ) -> (String, bool) {
+        match delivery {
+            Delivery::Echo { prompt, records } => {
+                let first = prompt * order.choices;
+                let parts = first..first + order.choices;
+                let parts: Vec<String> =
+                    parts.map(|choice| self.text(choice, "", &records, order, served)).collect();
+                (parts.concat(), false)
+            }
+            Delivery::Text { choice, text, records } => {
+                (self.text(choice, &text, &records, order, served), false)
+            }
+            Delivery::End { choice, reason, tokens } => {
+                self.written += tokens;
+                self.open = self.open.saturating_sub(1);
+                let part = match self.head.asked {
+                    AskedFor::Completion => {
+                        json!({ "index": choice, "text": "", "logprobs": null, "finish_reason": word(reason) })
+                    }
+                    AskedFor::Chat => {
+                        json!({ "index": choice, "delta": {}, "finish_reason": word(reason) })
+                    }
+                };
+                (frame(&self.part(served, vec![part])), self.open == 0)
+            }
+            Delivery::Failed(refusal) => (frame(&refusal.json()), true),
+        }
+    }
+
+    /// What is sent at the end: the counts of tokens if they are wanted, and the mark of the end.
+    pub(super) fn end(&self, order: &Order, served: &Served, with_usage: bool) -> String {
+        let mut text = String::new();
+        if with_usage && self.open == 0 {
+            let mut part = self.part(served, Vec::new());
+            part["usage"] = usage(order, self.written);
+            text = frame(&part);
+        }
+        text + "data: [DONE]\n\n"
+    }
+
+    fn text(
+        &mut self,
+        choice: usize,
+        text: &str,
+        records: &[TokenRecord],
+        order: &Order,
+        served: &Served,
+    ) -> String {
+        let part = match self.head.asked {
+            AskedFor::Completion => {
+                let mut listed = Listed { letters: self.letters[choice], ..Listed::default() };
+                listed.add(records, served);
+                self.letters[choice] = listed.letters;
+                let logprobs = order.logprobs.map(|_| listed.json());
+                json!({ "index": choice, "text": text, "logprobs": logprobs, "finish_reason": null })
+            }
+            AskedFor::Chat => {
+                json!({ "index": choice, "delta": { "content": text }, "finish_reason": null })
+            }
+        };
+        frame(&self.part(served, vec![part]))
+    }
+
+    fn part(&self, served: &Served, choices: Vec<Value>) -> Value {
+        let object = match self.head.asked {
+            AskedFor::Completion => "text_completion",
+            AskedFor::Chat => "chat.completion.chunk",
+        };
+        self.head.json(object, served, choices, &Value::Null)
+    }
+}
+
+impl ReplyHead {
+    fn json(&self, object: &str, served: &Served, choices: Vec<Value>, usage: &Value) -> Value {
+        json!({
+            "id": self.id, "object": object, "created": self.created, "model": served.name, "choices": choices,
+            "usage": usage,
+        })
+    }
+}
+
+impl Listed {
+    fn add(&mut self, records: &[TokenRecord], served: &Served) {
+        for TokenRecord { token, log_probability, top } in records {
+            let name = served.spelled(*token);
+            self.offsets.push(self.letters);
+            self.letters += name.chars().count();
+            // The token itself is listed too, as OpenAI does.
+            self.tops.push(log_probability.map(|own| {
+                let mut listed = Map::new();
+                for one in top {
+                    listed.insert(served.spelled(one.token), one.log_probability.into());
+                }
+                listed.insert(name.clone(), own.into());
+                listed.into()
+            }));
+            self.tokens.push(name);
+            self.log_probabilities.push(*log_probability);
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "tokens": self.tokens,
+            "token_logprobs": self.log_probabilities,
+            "top_logprobs": self.tops,
+            "text_offset": self.offsets,
+        })
+    }
+}
+
+/// The list of models, with the only one that there is.
+pub(super) fn models(served: &Served) -> Value {
+    let model = json!({
+        "id": served.name, "object": "model", "created": served.began, "owned_by": "intellect-node",
+    });
+    json!({ "object": "list", "data": [model] })
+}
+
+/// The prompt before a text, if it is to be echoed.
+fn echoed(order: &Order, choice: usize) -> &str {
+    let prompt = order.prompts.get(choice / order.choices);
+    prompt.map_or("", |prompt| if order.echo { &prompt.text } else { "" })
+}
+
+/// An event of a stream: one line of JSON, and a blank line.
+fn frame(part: &Value) -> String {
+    format!("data: {part}\n\n")
+}
+
+fn usage(order: &Order, written: usize) -> Value {
+    let read = order.prompt_tokens();
+    json!({ "prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written })
+}
+
+fn word(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Stop => "stop",
+        EndReason::Length => "length",
+    }
+}
+
+#[cfg(test)]
+mod tests;
