@@ -192,7 +192,7 @@ fn mutants_are_tasks_or_errors() {
         fs::write(&docs, &both[1]).unwrap();
         match Task::open(&toml, Wishes { shots: Some(1), ..Wishes::default() }) {
             Ok(task) => good += usize::from(!items(&task).is_empty()),
-            Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+            Err(error) => assert!(!error.to_string().is_empty()),
         }
     }
     assert!(good > 0, "some changes do no harm");
