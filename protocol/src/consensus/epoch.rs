@@ -27,11 +27,7 @@ mod ground;
 mod updates;
 mod chunks;
 mod gathering;
-mod missed_replies;
 mod conduct;
-mod disputes;
-mod offences;
-mod backoff;
 mod reach;
 mod seats;
 mod attendance;
@@ -75,12 +71,10 @@ use crate::message::{Head, Message, Series, Voter};
 pub use crate::machine::output::{Apply, Ring};
 pub use interface::{Config, Credentials, Durability, Input};
 
-use backoff::Waits;
 use ballot::Ballot;
-use disputes::Halt;
+use conduct::{Conduct, Halt};
 use facts::Facts;
 use known::Admission;
-use offences::Offences;
 use reach::Reach;
 use series::Stage;
 use slot::Slot;
@@ -111,10 +105,8 @@ pub struct State {
     restarted: bool,
     /// When the last input came. A long gap means that this process was suspended (R12).
     awake: Time,
-    /// Offences of peers in past epochs (G13).
-    offences: Offences,
-    /// Peers for which the first attempt does not wait (G5).
-    waits: Waits,
+    /// What other peers have cost us.
+    conduct: Conduct,
     /// Which peers direct connections join (R41, R42).
     reach: Reach,
     /// Which peers may take part; `None` in open runs (T1).
@@ -153,8 +145,7 @@ impl State {
             started: now,
             restarted: false,
             awake: now,
-            offences: Offences::default(),
-            waits: Waits::default(),
+            conduct: Conduct::default(),
             reach: Reach::default(),
             behind: false,
             ahead: Ahead::Nobody,

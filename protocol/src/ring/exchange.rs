@@ -213,7 +213,7 @@ impl State {
     /// How many hops have brought their chunk whole, one after another, of 2(n − 1): first the sums
     /// of each other chunk, then the finished chunks. A hop needs the one before it at the predecessor,
     /// so where a ring stands still, the numbers of all members show which one has not sent
-    /// (`consensus/epoch/disputes.rs`).
+    /// (`consensus/epoch/conduct/disputes.rs`).
     #[must_use]
     pub fn hops(&self) -> usize {
         let Config { cut, position, .. } = &self.config;

@@ -18,6 +18,7 @@ use crate::message::{
 
 use super::attendance::Question;
 use super::ballot::{Ballot, Vote};
+use super::conduct::{Amends, Offence};
 use super::series::{Reply, Stage};
 use super::{Facts, State, roster, salvage, turns};
 
@@ -223,7 +224,7 @@ impl State {
             return;
         }
         for peer in query.lost.iter().filter(|peer| step.table.peers.contains_key(peer)) {
-            self.slot.conduct.note_loss(step, *peer);
+            self.conduct.note(step, *peer, Offence::Lost { by: None });
         }
         self.note_reached(from, query.attempt);
         if self.slot.series.queries.len() < MEMBERS_MAX {
@@ -270,9 +271,7 @@ impl State {
         let missed = |peer: &PeerId| answered.get(peer).is_none_or(|highest| *highest < attempt);
         let here = self.facts(step).live(Question::Answers).map(|(peer, _)| *peer);
         let missing: Vec<PeerId> = here.filter(|p| self.names_voter(p) && missed(p)).collect();
-        for peer in missing {
-            self.slot.missed_replies.note(peer, step.now);
-        }
+        missing.iter().for_each(|peer| self.conduct.note(step, *peer, Offence::Unanswered));
     }
 
     /// R5: says once that we hold the update of a free roster.
@@ -308,7 +307,7 @@ impl State {
         if !self.validator.quorum.prepares() {
             return;
         }
-        self.slot.missed_replies.clear(&from);
+        self.conduct.clear(&from, Amends::Reply);
         let me = self.me.peer;
         let Some(ballot) = self.slot.ballot_voted_on(&me, prepared.roster) else { return };
         match ballot.prepared.get(&from).map(|(said, _)| *said) {

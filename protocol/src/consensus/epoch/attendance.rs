@@ -156,8 +156,7 @@ impl<'a> Facts<'a> {
     /// G9: whether a voter has missed replies for so long that it counts as absent.
     fn is_unresponsive(self, who: &Voter) -> bool {
         let ring = || 3 * self.ring_time_of(self.voters().len(), None);
-        let (missed, step) = (&self.slot.missed_replies, self.step);
-        missed.is_unresponsive(&who.peer, step.now, step.table.grace, ring) && self.keeps(Rule::G9)
+        self.conduct.is_unresponsive(self.step, &who.peer, ring) && self.keeps(Rule::G9)
     }
 
     /// Whether it names a series of this epoch beside ours, and has joined a Regroup there that

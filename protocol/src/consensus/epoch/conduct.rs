@@ -1,138 +1,203 @@
-//! Which peers a ring neighbour reported lost, and which do not accept (R35, R37).
+//! What other peers have cost us: one account of each, in the open epoch and in past ones.
 //!
-//! One report proves nothing: the link may be broken, or the reporter itself. So a peer with one
-//! report is asked like any other, and its silence is the second opinion; a peer with two reports
-//! is not waited for. A peer that is heard after the reports, or answers, is alive.
-//!
-//! A live peer that leaves a roster waiting for its Accept, or refuses it, has no ring position in
-//! later rosters until it accepts or answers, and the second time in the whole epoch (G4). Else one
-//! peer that only says that it lives could hold up an epoch without end. What such a peer has learnt
-//! is carried to the next epoch.
+//! Others say what a peer did or left out ([`Offence`]), and what it sent after all ([`Amends`]). In
+//! return they learn whether it may have a ring position, whether it is waited for, and whether it
+//! counts as absent. `docs/PROTOCOL.md` (Positions) has the table. Each peer keeps its own account,
+//! and no rule of agreement rests on it: a peer without a position carries what it learnt, and
+//! votes.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod backoff;
+mod declines;
+mod disputes;
+mod losses;
+mod missed_replies;
+mod offences;
 
-use crate::base::id::PeerId;
-use crate::base::time::Time;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::base::id::{Digest, PeerId};
+use crate::base::rule::Rule;
+use crate::history::lineage::Validator;
 use crate::machine::step::Step;
 
-/// Reports and missing accepts of the open epoch.
+pub(super) use declines::Decline;
+pub(super) use disputes::{Halt, Pair};
+
+use super::slot::Slot;
+use backoff::Waits;
+use declines::Declines;
+use disputes::{Disputes, StoppedRing};
+use losses::Losses;
+use missed_replies::MissedReplies;
+use offences::Offences;
+
+/// The account of all other peers, as we saw them ourselves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conduct {
-    lost: BTreeMap<PeerId, Loss>,
-    /// How often each peer did not accept a roster that named it, and whether it has answered
-    /// since.
-    declined: BTreeMap<PeerId, Declined>,
+    losses: Losses,
+    declines: Declines,
+    missed: MissedReplies,
+    disputes: Disputes,
+    /// Offences in past epochs (G13).
+    offences: Offences,
+    /// Peers for which the first attempt does not wait (G5).
+    waits: Waits,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Declined {
-    count: u32,
-    refused: bool,
-    answered: bool,
+/// What a peer did, or did not do in time.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Offence {
+    /// A neighbour of it in a ring reports it lost, or somebody says in a Query that one did.
+    Lost { by: Option<PeerId> },
+    /// It did not accept a roster that names it.
+    Declined(Decline),
+    /// A deadline passed at which this voter had not replied (G9).
+    Unanswered,
 }
 
-#[derive(Clone, Debug)]
-struct Loss {
-    at: Time,
-    by: BTreeSet<PeerId>,
+/// What makes an offence good again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Amends {
+    /// It answered our Query, so it is not lost.
+    Query,
+    /// It accepted a roster: our own clock or its disk may have been slow.
+    Accept,
+    /// It sent the reply that a voter owes, or a message that costs it as much.
+    Reply,
+    /// It says that something else binds it.
+    Bound,
 }
-
-/// Rosters of an epoch that a peer may leave waiting before it loses its position for the rest of
-/// the epoch. When two rosters cross, each peer leaves one of them.
-const DECLINED_MAX: u32 = 2;
-
-/// Peers remembered as lost: as many as the rings of a few attempts can have.
-const LOSSES_MAX: usize = 1_024;
 
 impl Conduct {
-    /// A neighbour of `who` in a ring reports it lost. Reports from before it was last heard no
-    /// longer count.
-    pub(super) fn report(&mut self, step: &Step<'_>, who: PeerId, by: PeerId) {
-        if !self.is_lost(step, &who) {
-            self.lost.remove(&who);
-        }
-        self.note_loss(step, who);
-        if let Some(loss) = self.lost.get_mut(&who) {
-            loss.at = step.now;
-            loss.by.insert(by);
+    /// Puts an offence on a peer's account.
+    pub(super) fn note(&mut self, step: &Step<'_>, who: PeerId, offence: Offence) {
+        match offence {
+            Offence::Lost { by: Some(by) } => self.losses.report(step, who, by),
+            Offence::Lost { by: None } => self.losses.note(step, who),
+            Offence::Declined(how) => self.declines.note(who, how),
+            Offence::Unanswered => self.missed.note(who, step.now),
         }
     }
 
-    /// Another peer says in a Query that `who` was reported lost.
-    pub(super) fn note_loss(&mut self, step: &Step<'_>, who: PeerId) {
-        if self.lost.len() < LOSSES_MAX {
-            self.lost.entry(who).or_insert_with(|| Loss { at: step.now, by: BTreeSet::new() });
+    /// R40: notes what a member says of its ring, which stopped before its end.
+    pub(super) fn note_stopped(
+        &mut self,
+        ring: Digest,
+        members: &[PeerId],
+        from: PeerId,
+        halt: Halt,
+    ) {
+        self.disputes.note(ring, members, from, halt);
+    }
+
+    /// Clears from its account what a peer has made good.
+    pub(super) fn clear(&mut self, who: &PeerId, amends: Amends) {
+        match amends {
+            Amends::Query => {
+                self.losses.clear(who);
+                self.declines.note_answer(who);
+            }
+            Amends::Accept => {
+                self.declines.note_accept(who);
+                self.missed.clear(who);
+            }
+            Amends::Reply => self.missed.clear(who),
+            Amends::Bound => self.missed.note_bound(who),
         }
     }
 
-    /// This peer did not accept a roster in time.
-    pub(super) fn note_late(&mut self, who: PeerId) {
-        self.count(who, false);
+    /// Closes the account of an epoch. The peers that were awaited come with whether they were
+    /// Ready.
+    pub(super) fn next_epoch(
+        &mut self,
+        validator: &Validator,
+        slot: &Slot,
+        awaited: &[(PeerId, bool)],
+    ) {
+        self.waits.count_epoch(slot, awaited);
+        let offenders = self.declines.all().chain(self.outcasts(validator, slot)).collect();
+        self.offences.count_epoch(&offenders, &slot.members_seen());
+        let (offences, waits) =
+            (std::mem::take(&mut self.offences), std::mem::take(&mut self.waits));
+        *self = Self { offences, waits, ..Self::default() };
     }
 
-    /// This peer refused a roster of ours.
-    pub(super) fn note_refusal(&mut self, who: PeerId) {
-        self.count(who, true);
+    /// G4, G13, R40: whether nothing on its account denies a peer a ring position.
+    pub(super) fn may_compute(&self, validator: &Validator, slot: &Slot, peer: &PeerId) -> bool {
+        !((self.has_declined(peer) && validator.keeps(Rule::G4))
+            || (validator.keeps(Rule::R40) && self.is_outcast(validator, slot, peer))
+            || (self.is_excluded(peer) && validator.keeps(Rule::G13)))
     }
 
-    /// This peer refused a roster of ours with good reason: that counts, but costs no position yet.
-    pub(super) fn excuse(&mut self, who: PeerId) {
-        self.note_refusal(who);
-        self.note_accept(&who);
+    /// Whether it declined rosters, and has not come back since.
+    pub(super) fn has_declined(&self, peer: &PeerId) -> bool {
+        self.declines.has(peer)
     }
 
-    fn count(&mut self, who: PeerId, refused: bool) {
-        if self.declined.len() < LOSSES_MAX || self.declined.contains_key(&who) {
-            let declined = self.declined.entry(who).or_default();
-            let count = declined.count.saturating_add(1);
-            *declined = Declined { count, refused, answered: false };
-        }
+    /// G13: whether offences of past epochs exclude it now.
+    pub(super) fn is_excluded(&self, peer: &PeerId) -> bool {
+        self.offences.is_excluded(peer)
     }
 
-    /// This peer has accepted a roster after all.
-    pub(super) fn note_accept(&mut self, who: &PeerId) {
-        if let Some(declined) = self.declined.get_mut(who) {
-            declined.answered = true;
-        }
+    /// G13: its offences in past epochs, weighed.
+    pub(super) fn offences(&self, peer: &PeerId) -> u32 {
+        self.offences.count(peer)
     }
 
-    /// This peer has answered a Query: after it refused a roster, it may accept another one.
-    pub(super) fn note_answer(&mut self, who: &PeerId) {
-        self.forget_loss(who);
-        if let Some(declined) = self.declined.get_mut(who) {
-            declined.answered |= declined.refused;
-        }
+    /// G5: whether the first attempt was recently held up in vain by this voter, or by newcomers.
+    pub(super) fn was_awaited_in_vain(&self, peer: &PeerId, is_voter: bool) -> bool {
+        self.waits.skip(peer, is_voter)
     }
 
-    /// Whether it has no position: it did not accept a roster of this epoch and has not answered
-    /// since, or this happened more often than bad luck explains.
-    pub(super) fn has_declined(&self, who: &PeerId) -> bool {
-        self.declined.get(who).is_some_and(|d| !d.answered || d.count >= DECLINED_MAX)
+    /// R35: all peers that were reported lost and not heard since.
+    pub(super) fn lost<'a>(&'a self, step: &'a Step<'_>) -> impl Iterator<Item = &'a PeerId> {
+        self.losses.all(step)
     }
 
-    /// All peers that have no position because they do not accept.
-    pub(super) fn declined(&self) -> impl Iterator<Item = &PeerId> {
-        self.declined.keys().filter(|who| self.has_declined(who))
+    /// R35: whether it was reported lost and not heard since.
+    pub(super) fn is_lost(&self, step: &Step<'_>, peer: &PeerId) -> bool {
+        self.losses.is_lost(step, peer)
     }
 
-    /// This peer has answered: reports of its loss are forgotten.
-    pub(super) fn forget_loss(&mut self, who: &PeerId) {
-        self.lost.remove(who);
+    /// R35: whether two neighbours report it lost, so that its answer is not waited for.
+    pub(super) fn is_confirmed_lost(&self, step: &Step<'_>, peer: &PeerId) -> bool {
+        self.losses.is_confirmed(step, peer)
     }
 
-    /// All peers that were reported lost and not heard since.
-    pub(super) fn all_lost<'a>(&'a self, step: &'a Step<'_>) -> impl Iterator<Item = &'a PeerId> {
-        self.lost.keys().filter(|who| self.is_lost(step, who))
+    /// G9: whether a voter has missed replies for so long that it counts as absent; a voter that is
+    /// bound elsewhere has as long as a `ring` in addition.
+    pub(super) fn is_unresponsive(
+        &self,
+        step: &Step<'_>,
+        peer: &PeerId,
+        ring: impl FnOnce() -> Duration,
+    ) -> bool {
+        self.missed.is_unresponsive(peer, step.now, step.table.grace, ring)
     }
 
-    /// Whether it was reported lost and not heard since.
-    pub(super) fn is_lost(&self, step: &Step<'_>, who: &PeerId) -> bool {
-        let Some(Loss { at, .. }) = self.lost.get(who) else { return false };
-        step.table.peers.get(who).is_none_or(|seen| seen.heard <= *at)
+    /// Whether a member has said that this ring of its stopped.
+    pub(super) fn has_stopped(&self, ring: &Digest, peer: &PeerId) -> bool {
+        self.disputes.has_stopped(ring, peer)
     }
 
-    /// Whether two neighbours report it, and it was not heard since.
-    pub(super) fn is_confirmed_lost(&self, step: &Step<'_>, who: &PeerId) -> bool {
-        self.is_lost(step, who) && self.lost.get(who).is_some_and(|loss| loss.by.len() > 1)
+    /// R35: the pairs that have no neighbouring positions any more in this epoch.
+    pub(super) fn parted(&self, validator: &Validator, slot: &Slot) -> BTreeSet<Pair> {
+        self.stopped(validator, slot).flat_map(StoppedRing::pairs).collect()
+    }
+
+    /// R40: whether a peer has no position any more in this epoch, because of its disputes.
+    pub(super) fn is_outcast(&self, validator: &Validator, slot: &Slot, peer: &PeerId) -> bool {
+        self.outcasts(validator, slot).contains(peer)
+    }
+
+    fn outcasts(&self, validator: &Validator, slot: &Slot) -> BTreeSet<PeerId> {
+        disputes::outcasts(self.stopped(validator, slot), |peer| slot.series.names_voter(peer))
+    }
+
+    /// The stopped rings of which no update is known.
+    fn stopped(&self, validator: &Validator, slot: &Slot) -> impl Iterator<Item = &StoppedRing> {
+        let rings = self.disputes.rings();
+        rings.filter(|(ring, _)| !slot.has_update(validator.quorum, ring)).map(|(_, ring)| ring)
     }
 }

@@ -22,6 +22,7 @@ use crate::message::{
 use crate::ring::Layout;
 
 use super::ballot::{Ballot, RingState, Vote};
+use super::conduct::Amends;
 use super::series::{Decided, Reply, Stage};
 use super::timers::Timer;
 use super::{Durability, Facts, State, roster, timers};
@@ -266,10 +267,7 @@ impl State {
         accept: &Accept,
     ) {
         let (from, digest) = (message.author(), accept.roster);
-        // Our own clock or the peer's disk may have been slow: a peer that accepts at all can take
-        // part.
-        self.slot.conduct.note_accept(&from);
-        self.slot.missed_replies.clear(&from);
+        self.conduct.clear(&from, Amends::Accept);
         let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, digest) else { return };
         let room = ballot.accepts.len() < MEMBERS_MAX;
         let repeated = room && ballot.accepts.insert(from, message.signature()).is_some();
@@ -293,7 +291,7 @@ impl State {
     ) {
         let from = message.author();
         let run = self.validator.run;
-        self.slot.missed_replies.clear(&from);
+        self.conduct.clear(&from, Amends::Reply);
         let Some(ballot) = self.slot.ballot_voted_on(&self.me.peer, done.roster) else { return };
         // Every stored vote on a roster that is known has been found to fit it.
         let fits = |vote: &Vote| vote.update == done.update && vote.r == done.r;

@@ -9,14 +9,13 @@ use crate::history::log::Votes;
 use crate::machine::event::Progress;
 use crate::machine::output::Output;
 use crate::machine::step::Step;
-use crate::machine::table::PeerRecord;
 use crate::message::wire;
-use crate::message::{Head, Message, Phase, Ready, Roster, Voted, Voter};
+use crate::message::{Head, Message, Ready, Roster, Voted, Voter};
 
 use super::ballot::{Ballot, RingState, Vote};
 use super::series::Stage;
 use super::slot::{Declared, Frozen, Slot};
-use super::{State, patience, roster};
+use super::{State, patience};
 
 impl State {
     /// Binds a peer that has just started by the votes that its log still has.
@@ -95,9 +94,8 @@ impl State {
     /// Begins the epoch after `head`, with nothing known of it.
     pub(super) fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
         self.ready_median = patience::measured(self.facts(step)).or(self.ready_median);
-        self.count_newcomers(step);
-        self.count_late(step);
-        self.offences.count_epoch(&roster::offenders(self.facts(step)), &self.slot.members_seen());
+        let awaited = patience::awaited(self.facts(step));
+        self.conduct.next_epoch(&self.validator, &self.slot, &awaited);
         self.slot = Slot::new(step.now, head, voters);
         self.votes.forget(head.epoch);
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
@@ -167,36 +165,6 @@ impl State {
     /// Bounds the weights of this epoch, by the median of the last receipt (G11).
     pub(super) fn limit_weight(&mut self, median: Option<u64>) {
         self.weight_max = self.validator.capacity.weight_max(median);
-    }
-
-    /// G5: at the end of an epoch, counts whether the newcomers that were awaited became Ready.
-    pub(super) fn count_newcomers(&mut self, step: &Step<'_>) {
-        let newcomers = self.awaited(step).filter(|(peer, _)| !self.names_voter(peer));
-        let came: Vec<bool> = newcomers.map(|(_, came)| came).collect();
-        self.waits.newcomers.count_epoch(came.contains(&true), came.contains(&false));
-    }
-
-    /// G5: at the end of an epoch in which we were Ready ourselves, counts which other voters were
-    /// not.
-    pub(super) fn count_late(&mut self, step: &Step<'_>) {
-        if self.slot.frozen.is_none() {
-            return;
-        }
-        let voters = self.awaited(step).filter(|(peer, _)| self.names_voter(peer));
-        let came: Vec<(PeerId, bool)> = voters.collect();
-        self.waits.voters.retain(|peer, _| came.iter().any(|(other, _)| other == peer));
-        for (peer, came) in came {
-            self.waits.voters.entry(peer).or_default().count_epoch(came, !came);
-        }
-    }
-
-    /// The live peers for which the epoch could have waited, each with whether it became Ready.
-    fn awaited<'a>(&'a self, step: &'a Step<'_>) -> impl Iterator<Item = (PeerId, bool)> + 'a {
-        let able = |seen: &PeerRecord| seen.beat.direct && seen.beat.phase != Phase::Behind;
-        let came =
-            |peer, seen: &PeerRecord| self.slot.ready_of(peer, seen.beat.incarnation).is_some();
-        let live = step.table.live_in(self.series(), step.now);
-        live.filter(move |(_, seen)| able(seen)).map(move |(peer, seen)| (*peer, came(peer, seen)))
     }
 
     /// Reads heartbeats by the voters of the open series from now on, if the series has changed.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::base::id::PeerId;
 use crate::base::rule::Rule;
 use crate::base::time::Time;
+use crate::machine::table::PeerRecord;
 use crate::message::{Phase, Voter};
 
 use super::Facts;
 use super::attendance::Question;
-use super::backoff::BackOff;
 
 /// How much longer than voters newcomers are waited for at least; guess: the time to fetch an
 /// update and apply it.
@@ -98,10 +98,19 @@ pub(super) fn everyone_ready(facts: Facts<'_>) -> bool {
 /// it still has a little longer than the voters.
 pub(super) fn is_not_awaited(facts: Facts<'_>, peer: &PeerId) -> bool {
     if facts.names_voter(peer) {
-        return facts.waits.voters.get(peer).is_some_and(BackOff::is_skipped);
+        return facts.conduct.was_awaited_in_vain(peer, true);
     }
-    (facts.waits.newcomers.is_skipped() || facts.offences.is_excluded(peer))
+    (facts.conduct.was_awaited_in_vain(peer, false) || facts.conduct.is_excluded(peer))
         && newcomers_until(facts).is_some_and(|until| facts.step.now >= until)
+}
+
+/// The live peers for which the epoch could have waited, each with whether it became Ready.
+pub(super) fn awaited(facts: Facts<'_>) -> Vec<(PeerId, bool)> {
+    let able = |seen: &PeerRecord| seen.beat.direct && seen.beat.phase != Phase::Behind;
+    let came = |peer, seen: &PeerRecord| facts.slot.ready_of(peer, seen.beat.incarnation).is_some();
+    let live = facts.step.table.live_in(facts.series(), facts.step.now);
+    let able = live.filter(|(_, seen)| able(seen));
+    able.map(|(peer, seen)| (*peer, came(peer, seen))).collect()
 }
 
 /// Until when newcomers are waited for that were recently awaited without effect.

@@ -16,6 +16,7 @@ use crate::message::{
 };
 
 use super::attendance::Question;
+use super::conduct::Amends;
 use super::series::{Asking, Stage};
 use super::slot::Declared;
 use super::timers::Timer;
@@ -54,7 +55,7 @@ impl State {
         if !asks || !turns::is_ours(self.facts(step), attempt) || !self.may_go_on(step) {
             return false;
         }
-        let lost = self.slot.conduct.all_lost(step).take(MEMBERS_MAX).copied();
+        let lost = self.conduct.lost(step).take(MEMBERS_MAX).copied();
         let query = Query { series: self.series(), attempt, lost: lost.collect() };
         let query = self.seal(Message::Query(query));
         self.promise(step, attempt);
@@ -90,10 +91,10 @@ impl State {
         if self.names_voter(&from) {
             let highest = self.slot.series.answered.entry(from).or_default();
             *highest = status.attempt.max(*highest);
-            self.slot.missed_replies.clear(&from);
+            self.conduct.clear(&from, Amends::Reply);
         }
         self.note_reached(from, status.attempt);
-        self.slot.conduct.note_answer(&from);
+        self.conduct.clear(&from, Amends::Query);
         if let Some(asking) = &mut self.slot.series.asking
             && asking.attempt == status.attempt
             && asking.statuses.len() < MEMBERS_MAX
@@ -108,7 +109,7 @@ impl State {
             step.put(Output::Fault(from, Fault::Answer(AnswerFault::ManyChunks)));
             return;
         }
-        self.slot.conduct.note_answer(&from);
+        self.conduct.clear(&from, Amends::Query);
         if let Some((incarnation, weight)) = report.ready {
             let known = self.slot.ready.get(&from).map_or(0, |known| known.incarnation);
             if incarnation > known && self.can_weigh(weight) {
@@ -132,7 +133,7 @@ impl State {
         let over = timers::is_over(self.facts(step), Timer::Answers);
         let known = |p: &PeerId| {
             let answered = asking.status(grounds, p).is_some() && asking.reports.contains_key(p);
-            answered || self.slot.conduct.is_confirmed_lost(step, p)
+            answered || self.conduct.is_confirmed_lost(step, p)
         };
         let answered = self.facts(step).live(Question::Answers).all(|(p, _)| known(p));
         if !answered && !over {

@@ -13,7 +13,7 @@ use crate::message::{MEMBERS_MAX, Member, Message, Refusal, Refuse, Roster, Stal
 
 use super::attendance::Question;
 use super::ballot::RingState;
-use super::disputes::Halt;
+use super::conduct::{Amends, Decline, Halt, Offence};
 use super::series::Stage;
 use super::timers::Timer;
 use super::{State, founders, patience, salvage, timers, turns};
@@ -33,9 +33,9 @@ impl State {
         let stalled = Stalled { series: roster.series, roster: digest, lost, hops };
         step.put(Output::Gossip(self.seal(Message::Stalled(stalled))));
         let members: Vec<PeerId> = roster.ring().map(|m| m.peer).collect();
-        self.slot.disputes.note(digest, &members, self.me.peer, halt);
+        self.conduct.note_stopped(digest, &members, self.me.peer, halt);
         if let Some(neighbour) = lost {
-            self.slot.conduct.report(step, neighbour, self.me.peer);
+            self.conduct.note(step, neighbour, Offence::Lost { by: Some(self.me.peer) });
         }
         if self.slot.series.is_at(digest, Progress::Reduce) {
             self.lose_ring(step, digest);
@@ -57,12 +57,12 @@ impl State {
         if lost.is_some_and(|who| who == from || !around.contains(&who)) {
             return;
         }
-        self.slot.disputes.note(digest, &members, from, Halt { lost, hops });
+        self.conduct.note_stopped(digest, &members, from, Halt { lost, hops });
         let Some(lost) = lost else { return };
         if lost != self.me.peer {
-            self.slot.conduct.report(step, lost, from);
+            self.conduct.note(step, lost, Offence::Lost { by: Some(from) });
         }
-        let stopped = self.slot.disputes.has_stopped(&digest, &lost);
+        let stopped = self.conduct.has_stopped(&digest, &lost);
         if !stopped && self.slot.series.is_at(digest, Progress::Reduce) {
             self.lose_ring(step, digest);
         }
@@ -96,25 +96,22 @@ impl State {
         if !self.slot.series.is_at(refuse.what, Progress::Accepted) {
             return;
         }
-        match refuse.reason {
-            // If that is true, it accepts the same roster later: its patience is a little longer
-            // than ours.
-            Refusal::Early(_) if !self.slot.conduct.has_declined(&from) => {
-                return self.slot.conduct.excuse(from);
-            }
+        // If that is true, it accepts the same roster later: its patience is a little longer than ours.
+        let waits = matches!(refuse.reason, Refusal::Early(_)) && !self.conduct.has_declined(&from);
+        let how = match refuse.reason {
             Refusal::Lacks(voter)
                 if roster.member(&voter).is_none() && self.names_voter(&voter) =>
             {
                 self.slot.reported_alive.insert(voter);
-                self.slot.conduct.excuse(from);
+                Decline::Justified
             }
-            reason if self.is_justified(&roster, reason) => self.slot.conduct.excuse(from),
-            // T4: the ticket stays in use, so it would refuse the next roster as well.
-            Refusal::Expired(_) => (0..2).for_each(|_| self.slot.conduct.note_refusal(from)),
-            _ => self.slot.conduct.note_refusal(from),
-        }
+            Refusal::Expired(_) => Decline::Expired,
+            reason if waits || self.is_justified(&roster, reason) => Decline::Justified,
+            _ => Decline::Refused,
+        };
+        self.conduct.note(step, from, Offence::Declined(how));
         // G4: a refusal costs the refuser its position, and the others this attempt at most.
-        if roster.ring().any(|m| m.peer == from) {
+        if !waits && roster.ring().any(|m| m.peer == from) {
             self.recover(step, Reason::Refused);
         }
     }
@@ -122,7 +119,7 @@ impl State {
     /// Learns what a voter has promised, from its refusal. The greatest number says that it has left
     /// the series.
     fn learn_promise(&mut self, from: PeerId, promised: u64) {
-        self.slot.missed_replies.note_bound(&from);
+        self.conduct.clear(&from, Amends::Bound);
         if promised == u64::MAX {
             if self.slot.series.closed.len() < MEMBERS_MAX {
                 self.slot.series.closed.insert(from);
@@ -272,9 +269,7 @@ impl State {
         let here = self.facts(step).live(Question::Answers).map(|(peer, _)| *peer);
         let missing: Vec<PeerId> =
             here.filter(|p| self.names_voter(p) && named(p) && !voted(p)).collect();
-        for peer in missing {
-            self.slot.missed_replies.note(peer, step.now);
-        }
+        missing.iter().for_each(|peer| self.conduct.note(step, *peer, Offence::Unanswered));
     }
 
     /// R37: remembers the members whose Accept is missing, so that they delay no second roster.
@@ -285,10 +280,10 @@ impl State {
         let missing: Vec<Member> = missing.filter(|m| m.peer != self.me.peer).copied().collect();
         for Member { peer, weight, .. } in missing {
             if weight > 0 {
-                self.slot.conduct.note_late(peer);
+                self.conduct.note(step, peer, Offence::Declined(Decline::Late));
             }
             if self.names_voter(&peer) {
-                self.slot.missed_replies.note(peer, step.now);
+                self.conduct.note(step, peer, Offence::Unanswered);
             }
         }
     }

@@ -13,7 +13,7 @@
 //! What a proposer gives to newcomers is bounded as well (G5): a key is free, a ring position is
 //! not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::base::fault::RosterFault;
 use crate::base::id::{Digest, PeerId};
@@ -28,14 +28,11 @@ use crate::ring::Order;
 use crate::ring::order;
 
 use super::attendance::{PeerStatus, Question};
-use super::disputes::{Pair, StoppedRing};
+use super::conduct::Pair;
 use super::seats::has_seat;
 use super::seats::pair;
 use super::seats::seat;
 use super::{Facts, patience, turns};
-
-/// Rings that may count against a voter before it has no position: a link of its may have failed.
-const DISPUTES_MAX: usize = 1;
 
 /// At least one in this many ready voters must have a ring position.
 const SHARE: usize = 3;
@@ -49,7 +46,8 @@ const NEWCOMER_ATTEMPTS: u64 = 2;
 /// without a position (R36). The first member is a voter (G7).
 pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     let me = facts.me.peer;
-    let idle = facts.is_revocation_due(&me) || outcasts(facts).contains(&me);
+    let idle = facts.is_revocation_due(&me)
+        || facts.conduct.is_outcast(&facts.validator, &facts.slot, &me);
     let weight = if idle { 0 } else { facts.slot.frozen_weight() };
     let LocalPeer { peer, log, incarnation } = facts.me;
     let me = Member { peer, log, incarnation, weight };
@@ -117,48 +115,8 @@ pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> boo
         && seen.beat.phase != Phase::Behind
         && facts.step.table.alive(peer, facts.step.now)
         && !facts.is_revocation_due(peer)
-        && !facts.slot.conduct.is_lost(facts.step, peer)
-        && !is_excused(facts, peer)
-}
-
-/// G4, G13, R40: whether our own record of this peer's conduct denies it a position.
-fn is_excused(facts: Facts<'_>, peer: &PeerId) -> bool {
-    (facts.slot.conduct.has_declined(peer) && facts.keeps(Rule::G4))
-        || (facts.keeps(Rule::R40) && outcasts(facts).contains(peer))
-        || (facts.offences.is_excluded(peer) && facts.keeps(Rule::G13))
-}
-
-/// The stopped rings of which no update is known.
-fn stopped_rings<'a>(facts: Facts<'a>) -> impl Iterator<Item = &'a StoppedRing> {
-    let stopped = facts.state.slot.disputes.rings();
-    stopped
-        .filter(move |(ring, _)| !facts.slot.has_update(facts.validator.quorum, ring))
-        .map(|(_, ring)| ring)
-}
-
-/// R35: the pairs that have no neighbouring positions any more in this epoch.
-fn parted(facts: Facts<'_>) -> BTreeSet<Pair> {
-    stopped_rings(facts).flat_map(StoppedRing::pairs).collect()
-}
-
-/// R40: the peers that have no position any more in this epoch: a voter that two rings count
-/// against, and a newcomer that one does. A pair of a voter and a newcomer counts against the
-/// newcomer alone, since its key is free.
-fn outcasts(facts: Facts<'_>) -> BTreeSet<PeerId> {
-    let mut counts: BTreeMap<PeerId, usize> = BTreeMap::new();
-    for ring in stopped_rings(facts) {
-        let mut parties: BTreeSet<PeerId> = ring.silent().collect();
-        for (a, b) in ring.pairs() {
-            let votes = |peer: &PeerId| facts.names_voter(peer);
-            let both = votes(&a) == votes(&b);
-            parties.extend([a, b].into_iter().filter(|peer| both || !votes(peer)));
-        }
-        for peer in parties {
-            *counts.entry(peer).or_default() += 1;
-        }
-    }
-    let most = |peer: &PeerId| if facts.names_voter(peer) { DISPUTES_MAX } else { 0 };
-    counts.into_iter().filter(|(peer, count)| *count > most(peer)).map(|(peer, _)| peer).collect()
+        && !facts.conduct.is_lost(facts.step, peer)
+        && facts.conduct.may_compute(&facts.validator, &facts.slot, peer)
 }
 
 /// G5, G7: the newcomers of a roster with these `voters`, among all that could have a position.
@@ -190,7 +148,7 @@ pub(super) fn choose_newcomers(
         most = most.min(newcomers_max(facts, voters.len()));
     }
     let since = |m: &Member| facts.step.table.peers.get(&m.peer).map(|seen| seen.since);
-    let offences = |m: &Member| facts.offences.count(&m.peer);
+    let offences = |m: &Member| facts.conduct.offences(&m.peer);
     newcomers.sort_by_cached_key(|m| (offences(m), since(m), key(m)));
     let mut rest = newcomers.split_off(newcomers.len().min(most.div_ceil(2)));
     rest.sort_by_cached_key(|m| (offences(m), key(m)));
@@ -208,7 +166,7 @@ fn newcomers_max(facts: Facts<'_>, old: usize) -> usize {
 /// R35, R42: the pairs of these members that must not be neighbours: a link between them broke in
 /// this epoch, or one of the two says that none joins them.
 pub(super) fn apart(facts: Facts<'_>, ring: &[Member]) -> BTreeSet<Pair> {
-    let mut apart = parted(facts);
+    let mut apart = facts.conduct.parted(&facts.validator, &facts.slot);
     if !facts.keeps(Rule::R42) {
         return apart;
     }
@@ -365,7 +323,7 @@ fn is_alive(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
     facts.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
         && seen.beat.phase != Phase::Behind
         && facts.peer_status_of(peer, seen) != PeerStatus::Coming
-        && !facts.slot.conduct.is_lost(facts.step, peer)
+        && !facts.conduct.is_lost(facts.step, peer)
 }
 
 /// R20: whether we can still do what a roster expects of us: a position of an earlier start is lost
@@ -394,9 +352,4 @@ pub(super) fn without_withholding(facts: Facts<'_>, heard: Vec<Heard>) -> Vec<He
     let rest: Vec<Heard> = heard.iter().filter(delivers).copied().collect();
     let names = |v: &Voter| rest.iter().any(|heard| heard.voter == *v);
     if facts.validator.quorum.holds(facts.voters(), names) { rest } else { heard }
-}
-
-/// The peers that committed an offence in the open epoch (G13).
-pub(super) fn offenders(facts: Facts<'_>) -> BTreeSet<PeerId> {
-    facts.slot.conduct.declined().copied().chain(outcasts(facts)).collect()
 }

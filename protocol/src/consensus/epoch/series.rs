@@ -159,6 +159,10 @@ impl SeriesState {
         matches!(self.stage, Stage::Open { roster: open, progress: at, .. } if (open, at) == (roster, progress))
     }
 
+    pub(super) fn names_voter(&self, peer: &PeerId) -> bool {
+        self.voters.iter().any(|voter| voter.peer == *peer)
+    }
+
     pub(super) fn has_closed(&self, seen: &PeerRecord, who: &Voter) -> bool {
         seen.beat.joined.is_some() || seen.beat.closed || self.closed.contains(&who.peer)
     }

@@ -12,10 +12,7 @@ use crate::message::{
 
 use super::ballot::Ballot;
 use super::chunks::FinishedChunks;
-use super::conduct::Conduct;
-use super::disputes::Disputes;
 use super::ground::Grounds;
-use super::missed_replies::MissedReplies;
 use super::series::{Adopted, SeriesState};
 use super::updates::StoredUpdates;
 
@@ -38,15 +35,9 @@ pub(super) struct Slot {
     pub(super) forced: Option<Receipt>,
     /// The votes that are proven to us (R8).
     pub(super) grounds: Grounds,
-    /// Ring neighbours reported lost, and members that did not accept.
-    pub(super) conduct: Conduct,
-    /// Replies that voters have missed (G9).
-    pub(super) missed_replies: MissedReplies,
     /// Voters that another peer has reported as alive (G6).
     pub(super) reported_alive: BTreeSet<PeerId>,
     pub(super) failures: Failures,
-    /// The rings that stopped before their end (R35, R40).
-    pub(super) disputes: Disputes,
     pub(super) updates: StoredUpdates,
     pub(super) chunks: FinishedChunks,
     /// Receipts of decided values whose bytes nobody serves (R25).
@@ -115,11 +106,8 @@ impl Slot {
             chain: vec![series],
             forced: None,
             grounds: Grounds::default(),
-            conduct: Conduct::default(),
-            missed_replies: MissedReplies::default(),
             reported_alive: BTreeSet::new(),
             failures: Failures::default(),
-            disputes: Disputes::default(),
             updates: StoredUpdates::default(),
             chunks: FinishedChunks::default(),
             unserved: BTreeSet::new(),

@@ -142,7 +142,7 @@ impl State {
     }
 
     pub(super) fn names_voter(&self, peer: &PeerId) -> bool {
-        self.voters().iter().any(|voter| voter.peer == *peer)
+        self.slot.series.names_voter(peer)
     }
 
     pub(super) fn is_voter(&self) -> bool {

@@ -83,7 +83,7 @@ pub(super) fn turn(facts: Facts<'_>, k: u64) -> Duration {
         seen.beat.phase != Phase::Behind
             && counts(facts.peer_status_of(peer, seen))
             && may(peer)
-            && !facts.slot.conduct.is_lost(facts.step, peer)
+            && !facts.conduct.is_lost(facts.step, peer)
             && key(peer) < mine
     });
     let turn = (2 * facts.usual_trip()).max(TURN_MIN);

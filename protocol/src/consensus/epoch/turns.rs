@@ -57,7 +57,7 @@ pub(super) fn is_expected(facts: Facts<'_>, attempt: u64) -> bool {
             seen.beat.phase != Phase::Behind
                 && facts.step.table.alive(&owner, facts.step.now)
                 && facts.peer_status_of(&owner, seen).counts(Question::TakesPart)
-                && !facts.slot.conduct.is_lost(facts.step, &owner)
+                && !facts.conduct.is_lost(facts.step, &owner)
         })
 }
 

@@ -16,13 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::id::{Digest, PeerId};
 
-use super::seats::pair;
+use crate::consensus::epoch::seats::pair;
 
 /// Two peers, the lesser one first.
-pub(super) type Pair = (PeerId, PeerId);
+pub(in crate::consensus::epoch) type Pair = (PeerId, PeerId);
 
 /// The least gap that shows more than that all links are equally slow.
 const GAP_MIN: u32 = 2;
+
+/// Rings that may count against a voter before it has no position: a link of its may have failed.
+const DISPUTES_MAX: usize = 1;
 
 /// Rings that are remembered: more than an epoch has before its waits are long.
 const RINGS_MAX: usize = 64;
@@ -41,11 +44,11 @@ pub(super) struct StoppedRing {
 
 /// How a member's ring stopped.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Halt {
+pub(in crate::consensus::epoch) struct Halt {
     /// The neighbour whose connection failed, if that was the reason.
-    pub(super) lost: Option<PeerId>,
+    pub(in crate::consensus::epoch) lost: Option<PeerId>,
     /// Hops whose chunk has arrived whole.
-    pub(super) hops: u32,
+    pub(in crate::consensus::epoch) hops: u32,
 }
 
 impl Disputes {
@@ -107,6 +110,28 @@ impl StoppedRing {
         let silent = self.members.iter().filter(|peer| !self.reports.contains_key(peer));
         silent.filter(move |_| speak).copied()
     }
+}
+
+/// R40: the peers that have no position any more in this epoch: a voter that two rings count
+/// against, and a newcomer that one does. A pair of a voter and a newcomer counts against the
+/// newcomer alone, since its key is free.
+pub(super) fn outcasts<'a>(
+    rings: impl Iterator<Item = &'a StoppedRing>,
+    is_voter: impl Fn(&PeerId) -> bool,
+) -> BTreeSet<PeerId> {
+    let mut counts: BTreeMap<PeerId, usize> = BTreeMap::new();
+    for ring in rings {
+        let mut parties: BTreeSet<PeerId> = ring.silent().collect();
+        for (a, b) in ring.pairs() {
+            let both = is_voter(&a) == is_voter(&b);
+            parties.extend([a, b].into_iter().filter(|peer| both || !is_voter(peer)));
+        }
+        for peer in parties {
+            *counts.entry(peer).or_default() += 1;
+        }
+    }
+    let most = |peer: &PeerId| if is_voter(peer) { DISPUTES_MAX } else { 0 };
+    counts.into_iter().filter(|(peer, count)| *count > most(peer)).map(|(peer, _)| peer).collect()
 }
 
 #[cfg(test)]

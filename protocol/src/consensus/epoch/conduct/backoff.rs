@@ -7,18 +7,45 @@
 use std::collections::BTreeMap;
 
 use crate::base::id::PeerId;
+use crate::consensus::epoch::slot::Slot;
 
 /// For how many epochs the first attempt does not wait for a peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits {
     /// One count for all newcomers together, since keys are free.
-    pub(super) newcomers: BackOff,
-    pub(super) voters: BTreeMap<PeerId, BackOff>,
+    newcomers: BackOff,
+    voters: BTreeMap<PeerId, BackOff>,
+}
+
+impl Waits {
+    /// Counts the peers for which an epoch could have waited, each with whether it became Ready.
+    /// Voters count only if we were Ready ourselves.
+    pub(super) fn count_epoch(&mut self, slot: &Slot, awaited: &[(PeerId, bool)]) {
+        let (voters, newcomers): (Vec<_>, Vec<_>) =
+            awaited.iter().partition(|(peer, _)| slot.series.names_voter(peer));
+        let came = |which| newcomers.iter().any(|(_, came)| *came == which);
+        self.newcomers.count_epoch(came(true), came(false));
+        if slot.frozen.is_none() {
+            return;
+        }
+        self.voters.retain(|peer, _| voters.iter().any(|(other, _)| other == peer));
+        for (peer, came) in voters {
+            self.voters.entry(peer).or_default().count_epoch(came, !came);
+        }
+    }
+
+    /// Whether the first attempt of this epoch does not wait for a peer.
+    pub(super) fn skip(&self, peer: &PeerId, is_voter: bool) -> bool {
+        match is_voter {
+            true => self.voters.get(peer).is_some_and(BackOff::is_skipped),
+            false => self.newcomers.is_skipped(),
+        }
+    }
 }
 
 /// For how long a peer is not waited for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct BackOff {
+struct BackOff {
     /// Epochs that are left until it is waited for again.
     epochs_left: u32,
     /// Waits without effect, one after the other.
@@ -30,12 +57,12 @@ const MISSED_WAITS_MAX: u32 = 4;
 
 impl BackOff {
     /// Whether the first attempt of this epoch does not wait.
-    pub(super) fn is_skipped(&self) -> bool {
+    fn is_skipped(&self) -> bool {
         self.epochs_left > 0
     }
 
     /// Counts an epoch in which some awaited peer `came`, and some awaited peer `missed` it.
-    pub(super) fn count_epoch(&mut self, came: bool, missed: bool) {
+    fn count_epoch(&mut self, came: bool, missed: bool) {
         if self.epochs_left > 0 {
             self.epochs_left -= 1;
         } else if missed {

@@ -1,0 +1,144 @@
+//! Which peers do not accept the rosters that name them (R37, G4, T4).
+//!
+//! A live peer that leaves a roster waiting for its Accept, or refuses it, has no ring position in
+//! later rosters until it accepts or answers, and the second time in the whole epoch. Else one peer
+//! that only says that it lives could hold up an epoch without end. What such a peer has learnt is
+//! carried to the next epoch.
+
+use std::collections::BTreeMap;
+
+use crate::base::id::PeerId;
+
+/// How a peer did not accept a roster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::consensus::epoch) enum Decline {
+    /// Its Accept did not come in time.
+    Late,
+    /// It refused a roster of ours.
+    Refused,
+    /// It refused a roster of ours with good reason.
+    Justified,
+    /// It refuses a ticket as expired: the ticket stays in use, so it would refuse the next roster
+    /// as well.
+    Expired,
+}
+
+impl Decline {
+    /// The table: whether this costs the position at once.
+    fn costs(self) -> bool {
+        match self {
+            Self::Late | Self::Refused | Self::Expired => true,
+            Self::Justified => false,
+        }
+    }
+
+    /// The table: whether an answer to a Query gives the position back, as an Accept always does.
+    fn ends_by_answer(self) -> bool {
+        match self {
+            Self::Late => false,
+            Self::Refused | Self::Justified | Self::Expired => true,
+        }
+    }
+
+    /// The table: for how many it counts.
+    fn count(self) -> u32 {
+        match self {
+            Self::Late | Self::Refused | Self::Justified => 1,
+            Self::Expired => DECLINES_MAX,
+        }
+    }
+}
+
+/// The peers that did not accept a roster of the open epoch.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Declines(BTreeMap<PeerId, Declined>);
+
+/// How often a peer has declined, how it did so last, and whether it has come back since.
+#[derive(Clone, Copy, Debug)]
+struct Declined {
+    count: u32,
+    last: Decline,
+    is_back: bool,
+}
+
+/// Rosters of an epoch that a peer may decline before it loses its position for the rest of the
+/// epoch. When two rosters cross, each peer leaves one of them.
+const DECLINES_MAX: u32 = 2;
+
+/// Peers that are remembered: as many as the rosters of a few attempts can have.
+const PEERS_MAX: usize = 1_024;
+
+impl Declines {
+    pub(super) fn note(&mut self, who: PeerId, last: Decline) {
+        if self.0.len() < PEERS_MAX || self.0.contains_key(&who) {
+            let count = self.0.get(&who).map_or(0, |known| known.count);
+            let count = count.saturating_add(last.count());
+            self.0.insert(who, Declined { count, last, is_back: !last.costs() });
+        }
+    }
+
+    /// This peer has accepted a roster after all.
+    pub(super) fn note_accept(&mut self, who: &PeerId) {
+        if let Some(declined) = self.0.get_mut(who) {
+            declined.is_back = true;
+        }
+    }
+
+    /// This peer has answered a Query: after it refused a roster, it may accept another one.
+    pub(super) fn note_answer(&mut self, who: &PeerId) {
+        if let Some(declined) = self.0.get_mut(who) {
+            declined.is_back |= declined.last.ends_by_answer();
+        }
+    }
+
+    /// Whether it has no position: it did not accept a roster of this epoch and is not back, or
+    /// this happened more often than bad luck explains.
+    pub(super) fn has(&self, who: &PeerId) -> bool {
+        self.0.get(who).is_some_and(|known| !known.is_back || known.count >= DECLINES_MAX)
+    }
+
+    /// All peers that have no position because they do not accept.
+    pub(super) fn all(&self) -> impl Iterator<Item = PeerId> {
+        self.0.keys().filter(|who| self.has(who)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHO: PeerId = PeerId([1; 32]);
+
+    fn after(declines: &[Decline], then: impl Fn(&mut Declines, &PeerId)) -> bool {
+        let mut known = Declines::default();
+        declines.iter().for_each(|how| known.note(WHO, *how));
+        then(&mut known, &WHO);
+        known.has(&WHO)
+    }
+
+    /// `docs/PROTOCOL.md` shows this very table: what each costs, and until when.
+    #[test]
+    fn g4_the_table_is_that_of_the_document() {
+        let row = |how: Decline| {
+            let lost = after(&[how], |_, _| ());
+            let answer = !after(&[how], Declines::note_answer);
+            let accept = !after(&[how], Declines::note_accept);
+            assert!(after(&[how, how], Declines::note_accept), "the second time never");
+            let until = match (lost, answer, accept) {
+                (false, ..) => "the second time never",
+                (true, true, true) => "it answers or accepts; the second time never",
+                (true, false, true) => "it accepts; the second time never",
+                (true, _, false) => "never",
+            };
+            let (position, later) = if lost { ("no position", "offence") } else { ("", "") };
+            (format!("| *{how:?}*: "), [position, until, later].map(str::to_owned))
+        };
+        let document = include_str!("../../../../../docs/PROTOCOL.md");
+        for how in [Decline::Late, Decline::Refused, Decline::Justified, Decline::Expired] {
+            let (start, cells) = row(how);
+            let line = document.lines().find(|line| line.starts_with(&start));
+            let shown: Vec<&str> = line.unwrap_or("").split('|').skip(2).map(str::trim).collect();
+            assert_eq!(shown[..3.min(shown.len())], cells, "the row of {how:?} in PROTOCOL.md");
+        }
+    }
+}
