@@ -27,7 +27,6 @@ use crate::history::log::{Recovered, Votes};
 use crate::machine::event::Event;
 use crate::machine::step::{Ahead, Decision, Step};
 use crate::machine::table::PeerTable;
-use crate::message::wire;
 use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
 use crate::view;
 
@@ -113,7 +112,7 @@ impl State {
             (head, voters, ledger),
             sync.notices(),
         );
-        let step = &Step { now, table: &table, out: &mut Vec::new() };
+        let step = &mut Step { now, table: &table, out: &mut Vec::new() };
         Self {
             epoch: epoch.bound_by(step, votes, median),
             view: view::State::new(me.peer, table),
@@ -415,7 +414,7 @@ impl State {
         }
         self.replied.insert(author, now);
         let commit = Message::Commit(Commit::Whole(Box::new(link)));
-        out.push(Output::Send(author, self.seal(commit)));
+        out.push(Output::Send(author, self.validator.seal(commit)));
     }
 
     fn see(&mut self, now: Time, input: view::Input<'_>, out: &mut Vec<Output>) -> bool {
@@ -475,10 +474,6 @@ impl State {
             attested,
             ticket: self.epoch.ticket().cloned().map(Box::new),
         };
-        out.push(Output::Gossip(self.seal(Message::Heartbeat(heartbeat))));
-    }
-
-    fn seal(&self, message: Message) -> Arc<Verified<Message>> {
-        Arc::new(wire::seal(&self.validator.key, &self.validator.run, message))
+        out.push(Output::Gossip(self.validator.seal(Message::Heartbeat(heartbeat))));
     }
 }

@@ -20,6 +20,7 @@
 
 mod interface;
 mod facts;
+mod open;
 mod slot;
 mod series;
 mod ballot;
@@ -56,7 +57,7 @@ use std::time::Duration;
 
 use crate::access::ledger::Ledger;
 use crate::access::notices::Notices;
-use crate::base::id::Digest;
+use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::base::sign::Verified;
 use crate::base::time::Time;
@@ -64,20 +65,25 @@ use crate::history::lineage::{LocalPeer, Validator};
 use crate::history::log::Votes;
 use crate::machine::event::Reason;
 use crate::machine::output::Output;
-use crate::machine::step::{Ahead, Lead, Step};
+use crate::machine::step::{Ahead, Decision, Extension, Lead, Step};
 use crate::message::wire;
 use crate::message::{Head, Message, Series, Voter};
 
 pub use crate::machine::output::{Apply, Ring};
-pub use interface::{Config, Credentials, Durability, Input};
+pub(crate) use interface::Input;
+pub use interface::{Config, Credentials, Durability};
 
-use ballot::Ballot;
 use conduct::{Conduct, Halt};
-use facts::Facts;
+use facts::{Facts, Process};
 use known::Admission;
+use open::Epoch;
 use reach::Reach;
-use series::Stage;
+use series::{SeriesState, Stage};
 use slot::Slot;
+use timers::Timer;
+
+/// How long a leaving peer waits for the open ring, within the 5 s that a person waits.
+const LEAVE_WAIT: Duration = Duration::from_secs(4);
 
 /// Bounds of what is stored for a series that we have not entered yet: messages of all authors,
 /// messages of one author, and bytes of one message. That last one admits all that can be gossiped.
@@ -85,45 +91,25 @@ const EARLY_MAX: usize = 1_024;
 const EARLY_OF_ONE_MAX: usize = 16;
 const EARLY_BYTES_MAX: usize = 64 << 10;
 
-/// The machine. Its own fields live as long as the process; those of an epoch or a series live
-/// as long as it, in `Slot` and `SeriesState`.
+/// The machine. What lives as long as an epoch or a series stands in `Slot` and `SeriesState`.
 #[derive(Clone, Debug)]
-pub struct State {
-    validator: Validator,
-    me: LocalPeer,
-    config: Config,
+pub(crate) struct State {
+    process: Process,
+    /// What other peers have cost us.
+    conduct: Conduct,
     /// The votes that bind us, as our log records them (R1).
     votes: Votes,
     slot: Slot,
-    /// The median time to Ready in the last epoch in which half of the voters were Ready.
-    ready_median: Option<Duration>,
-    /// The greatest weight that a Ready may declare (G11).
-    weight_max: u64,
     early: VecDeque<Arc<Verified<Message>>>,
-    started: Time,
-    /// Whether this start continues from a log in which we voted (R20).
-    restarted: bool,
     /// When the last input came. A long gap means that this process was suspended (R12).
     awake: Time,
-    /// What other peers have cost us.
-    conduct: Conduct,
-    /// Which peers direct connections join (R41, R42).
-    reach: Reach,
-    /// Which peers may take part; `None` in open runs (T1).
-    admission: Option<Admission>,
-    behind: bool,
-    /// Whether another peer has a greater head and may lead us there. Until then we do not regroup
-    /// (R12).
-    ahead: Ahead,
-    leaving: Option<Time>,
     left: bool,
 }
 
 impl State {
     /// A machine whose head is `head`. `voters` decide the epoch after it, `ledger` says which
     /// peers are admitted, and `notices` are those of the organiser.
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         now: Time,
         validator: Validator,
         me: LocalPeer,
@@ -132,93 +118,175 @@ impl State {
         notices: &Notices,
     ) -> Self {
         let (notices, credentials) = (notices.clone(), config.credentials.clone());
-        Self {
+        let process = Process {
             admission: ledger.map(|ledger| Admission::new(now, ledger, notices, credentials)),
             weight_max: validator.capacity.weight_max(None),
             validator,
             me,
             config,
-            votes: Votes::default(),
-            slot: Slot::new(now, head, voters),
             ready_median: None,
-            early: VecDeque::new(),
             started: now,
             restarted: false,
-            awake: now,
-            conduct: Conduct::default(),
             reach: Reach::default(),
             behind: false,
             ahead: Ahead::Nobody,
             leaving: None,
+        };
+        Self {
+            process,
+            conduct: Conduct::default(),
+            votes: Votes::default(),
+            slot: Slot::new(now, head, voters),
+            early: VecDeque::new(),
+            awake: now,
             left: false,
         }
     }
 
+    /// Binds a peer that has just started by the votes that its log still has.
+    pub(crate) fn bound_by(
+        mut self,
+        step: &mut Step<'_>,
+        votes: Votes,
+        median: Option<u64>,
+    ) -> Self {
+        self.votes = votes;
+        self.votes.forget(self.slot.head.epoch);
+        self.process.limit_weight(median);
+        enter::resume(&mut self.open(step));
+        // A peer with another log is another voter, and has left nobody behind.
+        self.process.restarted = self.facts(step).is_voter();
+        self
+    }
+
     /// Takes one input, then every step whose condition holds.
-    pub fn handle(&mut self, step: &mut Step<'_>, input: Input) {
+    pub(crate) fn handle(&mut self, step: &mut Step<'_>, input: Input) {
         if self.left {
             return;
         }
         self.wake(step);
-        self.follow_series(step);
+        let SeriesState { name, voters, .. } = &self.slot.series;
+        self.process.reach.follow(step.table, *name, voters);
         match input {
             Input::Tick => {}
-            Input::Heard(peer) => {
-                self.learn_ticket(step, peer);
-                self.learn_ready(step, peer);
-                self.learn_links(step, peer);
-                if let Some(seen) = step.table.peers.get(&peer)
-                    && seen.beat.series == self.series()
-                {
-                    self.note_reached(peer, seen.beat.attempt);
-                }
-            }
+            Input::Heard(peer) => self.on_heard(step, peer),
             Input::Message(message) => self.on_message(step, &message),
-            Input::Trained { tokens, norm } => self.on_trained(step, tokens, norm),
-            Input::RingFinished { roster, update } => self.on_ring_finished(roster, update),
+            Input::Trained { tokens, norm } => enter::freeze(&mut self.open(step), tokens, norm),
+            Input::RingFinished { roster, update } => self.slot.end_ring(roster, update),
             Input::RingStopped { roster, lost, hops } => {
-                self.on_ring_stopped(step, roster, Halt { lost, hops });
+                recover::on_ring_stopped(&mut self.open(step), roster, Halt { lost, hops });
             }
             Input::ChunkHeld(finished) => self.slot.chunks.insert(finished),
-            Input::ChunkMissing(ring, chunk) => self.on_chunk_missing(step, ring, chunk),
+            Input::ChunkMissing(ring, chunk) => {
+                recover::on_chunk_missing(&mut self.open(step), ring, chunk);
+            }
             Input::ChunksGone(roster) => self.slot.chunks.remove_ring(roster),
-            Input::UpdateHeld(update, kept) => self.on_update_held(update, kept),
-            Input::UpdateMissing(update) => self.on_update_missing(step, update),
+            Input::UpdateHeld(update, kept) => self.slot.hold(update, kept),
+            Input::UpdateMissing(update) => decide::miss_update(&mut self.open(step), update),
             Input::Applied(state) => self.on_applied(step, state),
             Input::Lead(lead) => self.on_lead(step, lead),
-            Input::Ahead(ahead) => self.ahead = ahead,
-            Input::Linked(peer, linked) => self.reach.set_linked(step, peer, linked),
-            Input::Reachable(dialable) => self.reach.set_dialable(dialable),
-            Input::Leave => self.on_leave(step),
+            Input::Ahead(ahead) => self.process.ahead = ahead,
+            Input::Linked(peer, linked) => self.process.reach.set_linked(step, peer, linked),
+            Input::Reachable(dialable) => self.process.reach.set_dialable(dialable),
+            Input::Leave => {
+                self.process.leaving.get_or_insert(step.now + LEAVE_WAIT);
+            }
         }
         self.advance(step);
+    }
+
+    /// Reads a heartbeat: what it shows, and what a lost message would have said.
+    fn on_heard(&mut self, step: &mut Step<'_>, peer: PeerId) {
+        let series = self.slot.series.name;
+        if let Some(admission) = &mut self.process.admission {
+            admission.learn_ticket(step, series.epoch, peer);
+        }
+        enter::learn_ready(&mut self.open(step), peer);
+        let Some(seen) = step.table.peers.get(&peer) else { return };
+        self.process.reach.hear(peer, &seen.beat);
+        if seen.beat.series == series {
+            self.slot.series.note_reached(peer, seen.beat.attempt);
+        }
     }
 
     fn on_lead(&mut self, step: &mut Step<'_>, lead: Lead) {
         match lead {
             Lead::Behind(behind) => {
-                self.behind = behind;
+                self.process.behind = behind;
                 // The state must not move in two ways at once, even if it was about to move anyway.
-                let moves =
-                    matches!(self.slot.series.stage, Stage::Open { .. } | Stage::Decided(_));
-                if behind && moves {
-                    self.recover(step, Reason::Behind);
+                let stage = &self.slot.series.stage;
+                if behind && matches!(stage, Stage::Open { .. } | Stage::Decided(_)) {
+                    recover::recover(&mut self.open(step), Reason::Behind);
                 }
             }
-            Lead::Notices(notices) => self.take_notices(step, *notices),
-            Lead::Link(from, link) => self.on_link(step, from, *link),
-            Lead::Openings(from, openings) => self.on_openings(step, from, &openings),
+            Lead::Notices(notices) => {
+                let epoch = self.slot.series.name.epoch;
+                if let Some(admission) = &mut self.process.admission {
+                    admission.notices = *notices;
+                    admission.look_ahead(step, epoch);
+                }
+            }
+            Lead::Link(from, link) => decide::on_link(&mut self.open(step), from, *link),
+            Lead::Openings(from, openings) => {
+                for opening in reconfigure::follow_on(&mut self.open(step), from, &openings) {
+                    if !reconfigure::follow(&mut self.open(step), opening) {
+                        break;
+                    }
+                    self.replay_early(step);
+                }
+            }
             Lead::Enter { head, voters, median, ledger } => {
-                self.limit_weight(median);
+                self.process.limit_weight(median);
                 self.take_ledger(step, ledger);
                 // Cleared only here: nothing may move between the old epoch and the new head.
-                self.behind = false;
+                self.process.behind = false;
                 // The trainer gets back what was frozen.
-                self.abort(step, Reason::AnotherHead);
+                self.slot.abort(step, Reason::AnotherHead);
                 self.slot.frozen = None;
                 self.enter(step, head, voters);
             }
         }
+    }
+
+    /// R18: the outer step is taken: the epoch is committed, and the members of its receipt vote on
+    /// the next one, which begins.
+    fn on_applied(&mut self, step: &mut Step<'_>, state: Digest) {
+        let committed = decide::commit(&mut self.open(step), state);
+        let Some((head, link, by_commit)) = committed else { return };
+        let (voters, ledger) = self.process.after(&link.receipt);
+        let named = link.certificate.roster.voters();
+        let voters = if self.process.keeps(Rule::R18) { voters } else { named };
+        self.take_ledger(step, ledger);
+        self.process.limit_weight(link.receipt.median_weight());
+        let link = Box::new(link);
+        step.out.push(Decision::Extend(Extension { head, link, by_commit }));
+        self.enter(step, head, voters);
+    }
+
+    fn take_ledger(&mut self, step: &mut Step<'_>, ledger: Option<Arc<Ledger>>) {
+        if let Some((admission, ledger)) = self.process.admission.as_mut().zip(ledger) {
+            admission.take_ledger(step, ledger);
+        }
+    }
+
+    /// Begins the epoch after `head`, with nothing known of it.
+    fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
+        let facts = self.facts(step);
+        let (measured, awaited) = (patience::measured(facts), patience::awaited(facts));
+        self.process.ready_median = measured.or(self.process.ready_median);
+        self.conduct.next_epoch(&self.process.validator, &self.slot, &awaited);
+        self.slot = Slot::new(step.now, head, voters);
+        self.votes.forget(head.epoch);
+        self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
+        enter::resume(&mut self.open(step));
+        let epoch = head.epoch.saturating_add(1);
+        step.put(Output::Train { epoch, tokens: head.tokens });
+        if let Some(admission) = &mut self.process.admission {
+            admission.look_ahead(step, epoch);
+        }
+        let live = step.table.live(step.now);
+        live.for_each(|(peer, _)| enter::learn_ready(&mut self.open(step), *peer));
+        self.replay_early(step);
     }
 
     /// R12: a process that was suspended heard nobody meanwhile, and must not conclude anything
@@ -232,31 +300,40 @@ impl State {
     }
 
     /// When a condition can change without an input.
-    #[must_use]
-    pub fn deadline(&self, step: &Step<'_>) -> Option<Time> {
+    pub(crate) fn deadline(&self, step: &Step<'_>) -> Option<Time> {
         timers::deadline(self.facts(step))
     }
 
     fn advance(&mut self, step: &mut Step<'_>) {
         // Each step leaves its condition false; the bound is many times the longest chain of steps.
         for _ in 0..64 {
-            let moved = self.leave(step)
-                || self.settle(step)
-                || self.decide(step)
-                || self.conclude(step)
-                || self.time_out(step)
-                || self.follow_others(step)
-                || self.answer_query(step)
-                || self.finish_asking(step)
-                || self.ask(step)
-                || self.propose_first(step)
-                || self.regroup(step)
-                || self.open_joined(step);
-            if !moved {
+            let open = &mut self.open(step);
+            let left = reconfigure::leave(open);
+            let moved = decide::settle(open)
+                || decide::decide(open)
+                || decide::conclude(open)
+                || recover::time_out(open)
+                || recover::follow_others(open)
+                || acceptor::answer_query(open)
+                || proposer::finish_asking(open)
+                || proposer::ask(open)
+                || proposer::propose_first(open)
+                || reconfigure::regroup(open);
+            let opens = !moved && reconfigure::open_joined(open);
+            self.left |= left;
+            if opens {
+                self.replay_early(step);
+            }
+            if !(moved || opens) {
                 break;
             }
         }
-        self.repeat(step);
+        if !self.left && timers::is_over(self.facts(step), Timer::Repeat) {
+            let facts = self.facts(step);
+            let (repeats, interval) = (send::repeats(facts), facts.repeat_interval());
+            self.slot.series.repeat_at = step.now + interval;
+            step.put_all(repeats);
+        }
         self.assert_sound();
     }
 
@@ -278,42 +355,43 @@ impl State {
     fn on_message(&mut self, step: &mut Step<'_>, message: &Arc<Verified<Message>>) {
         let Some(series) = message.body().series() else { return };
         let commit = matches!(message.body(), Message::Commit(_) | Message::Ready(_));
-        if series != self.series() && !(commit && series.is_beside(&self.series())) {
+        if series != self.slot.series.name && !(commit && series.is_beside(&self.slot.series.name))
+        {
             self.keep_early(series, message);
             return;
         }
         let from = message.author();
         if let Some(fault) = gate::fault_of(self.facts(step), from, message.body()) {
-            step.put(Output::Fault(from, fault));
-            return;
+            return step.put(Output::Fault(from, fault));
         }
         if !gate::is_read(self.facts(step), &from, message.body()) {
             return;
         }
+        let open = &mut self.open(step);
         match message.body() {
-            Message::Ready(ready) => self.on_ready(step, from, ready),
-            Message::Query(query) => self.on_query(step, from, query),
-            Message::Status(status) => self.on_status(step, message, status),
-            Message::Report(report) => self.on_report(step, from, report),
-            Message::Ground(ground) => self.on_ground(step, from, ground),
-            Message::Opened(opened) => self.on_opened(step, from, opened),
-            Message::Prepared(prepared) => self.on_prepared(step, message, prepared),
-            Message::Roster(roster) => self.on_roster(step, message, roster),
-            Message::Accept(accept) => self.on_accept(step, message, accept),
-            Message::Refuse(refuse) => self.on_refuse(step, from, refuse),
-            Message::Stalled(stalled) => self.on_stalled(step, from, stalled),
-            Message::Done(done) => self.on_done(step, message, done),
-            Message::Commit(commit) => self.on_commit(step, from, commit),
-            Message::Regroup(regroup) => self.on_regroup(step, message, regroup),
-            Message::Join(join) => self.on_join(step, message, join),
+            Message::Ready(ready) => enter::on_ready(open, from, ready),
+            Message::Query(query) => acceptor::on_query(open, from, query),
+            Message::Status(status) => proposer::on_status(open, message, status),
+            Message::Report(report) => proposer::on_report(open, from, report),
+            Message::Ground(ground) => acceptor::on_ground(open, from, ground),
+            Message::Opened(opened) => acceptor::on_opened(open, from, opened),
+            Message::Prepared(prepared) => acceptor::on_prepared(open, message, prepared),
+            Message::Roster(roster) => acceptor::on_roster(open, message, roster),
+            Message::Accept(accept) => decide::on_accept(open, message, accept),
+            Message::Refuse(refuse) => recover::on_refuse(open, from, refuse),
+            Message::Stalled(stalled) => recover::on_stalled(open, from, stalled),
+            Message::Done(done) => decide::on_done(open, message, done),
+            Message::Commit(commit) => decide::on_commit(open, from, commit),
+            Message::Regroup(regroup) => reconfigure::on_regroup(open, message, regroup),
+            Message::Join(join) => reconfigure::on_join(open, message, join),
             Message::Heartbeat(_) | Message::Leaving(_) | Message::Notice(_) => {}
         }
     }
 
     /// Stores a message of a series that we may enter soon.
     fn keep_early(&mut self, series: Series, message: &Arc<Verified<Message>>) {
-        let next = series.epoch == self.series().epoch.saturating_add(1);
-        let beside = series.is_beside(&self.series()) && series.regroup.is_some();
+        let next = series.epoch == self.slot.series.name.epoch.saturating_add(1);
+        let beside = series.is_beside(&self.slot.series.name) && series.regroup.is_some();
         let same = |m: &&Arc<Verified<Message>>| m.author() == message.author();
         if (next || beside)
             && self.early.len() < EARLY_MAX
@@ -324,11 +402,22 @@ impl State {
         }
     }
 
-    fn ballot(&mut self, digest: Digest) -> &mut Ballot {
-        self.slot.ballot(&self.me.peer, digest)
+    fn replay_early(&mut self, step: &mut Step<'_>) {
+        for message in std::mem::take(&mut self.early) {
+            self.on_message(step, &message);
+        }
     }
 
-    fn keeps(&self, rule: Rule) -> bool {
-        self.validator.keeps(rule)
+    /// What a rule may look at in this step.
+    fn facts<'a>(&'a self, step: &'a Step<'_>) -> Facts<'a> {
+        let Self { process, conduct, votes, slot, .. } = self;
+        Facts { process, conduct, votes, slot, step }
+    }
+
+    /// The open epoch, as a rule may change it in this step.
+    fn open<'a>(&'a mut self, step: &'a mut Step<'_>) -> Epoch<'a> {
+        let Self { process, conduct, votes, slot, .. } = self;
+        let Step { now, table, out } = step;
+        Epoch::new(process, conduct, votes, slot, Step { now: *now, table, out })
     }
 }

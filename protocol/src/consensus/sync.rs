@@ -74,7 +74,7 @@ pub struct Config {
 
 /// What happened, as `peer` reports it.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub(crate) enum Input {
     /// Time has passed, or the peer table or the open epoch has changed.
     Tick,
     /// The answer to a question of ours, or its absence.
@@ -108,7 +108,7 @@ pub enum Input {
 
 /// What the open epoch shows to this machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Open<'a> {
+pub(crate) struct Open<'a> {
     /// The series that the epoch machine is in.
     pub series: Series,
     /// Whether it is decided already: our head is about to move one epoch on.
@@ -167,7 +167,7 @@ struct Reported {
 
 /// The machine of heads and lineages.
 #[derive(Clone, Debug)]
-pub struct State {
+pub(crate) struct State {
     validator: Validator,
     me: LocalPeer,
     config: Config,
@@ -235,8 +235,7 @@ const REMEMBERED_MAX: usize = 1_024;
 
 impl State {
     /// A machine at the end of `lineage`, which starts at genesis.
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         now: Time,
         validator: Validator,
         me: LocalPeer,
@@ -277,16 +276,14 @@ impl State {
     }
 
     /// The head, its voters, and the median weight in its receipt.
-    #[must_use]
-    pub fn tip(&self) -> (Head, Vec<Voter>, Option<u64>) {
+    pub(crate) fn tip(&self) -> (Head, Vec<Voter>, Option<u64>) {
         let before = self.next_after(self.head.epoch);
         let NextEpoch { voters, median, .. } = before.unwrap_or_else(|| self.founding());
         (self.head, voters, median)
     }
 
     /// The ledger after the head; `None` in open runs.
-    #[must_use]
-    pub fn ledger(&self) -> Option<&Arc<Ledger>> {
+    pub(crate) fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.ledgers.as_ref().map(Ledgers::newest)
     }
 
@@ -295,7 +292,7 @@ impl State {
     }
 
     /// Takes one input, given what the open epoch shows.
-    pub fn handle(&mut self, step: &mut Step<'_>, open: Open<'_>, input: Input) {
+    pub(crate) fn handle(&mut self, step: &mut Step<'_>, open: Open<'_>, input: Input) {
         match input {
             Input::Tick => self.on_tick(step, open),
             Input::Answer { from, answer, majority } => {
@@ -328,29 +325,25 @@ impl State {
     }
 
     /// When to look again without an input.
-    #[must_use]
-    pub fn deadline(&self, step: &Step<'_>) -> Option<Time> {
+    pub(crate) fn deadline(&self, step: &Step<'_>) -> Option<Time> {
         let waits = self.ahead_since.map(|since| since + USUAL_WAIT).filter(|at| *at > step.now);
         let ignored = self.ignored.heads.values().filter(|until| **until > step.now).min();
         waits.into_iter().chain(ignored.copied()).min()
     }
 
     /// Bytes of the links in memory of a lineage that is being verified.
-    #[must_use]
-    pub fn judged_bytes(&self) -> usize {
+    pub(crate) fn judged_bytes(&self) -> usize {
         let Some(CatchUp::Lineage { candidate, .. }) = &self.catch_up else { return 0 };
         candidate.bytes
     }
 
     /// The epoch since which another lineage may exist (R14); `None` if none may.
-    #[must_use]
-    pub fn forkable_since(&self) -> Option<u64> {
+    pub(crate) fn forkable_since(&self) -> Option<u64> {
         self.forkable.keys().next().copied()
     }
 
     /// The link of an epoch that was committed lately ([`LINKS_KEPT`]).
-    #[must_use]
-    pub fn link(&self, epoch: u64) -> Option<&Arc<Link>> {
+    pub(crate) fn link(&self, epoch: u64) -> Option<&Arc<Link>> {
         let at = epoch.checked_sub(self.first_link())?;
         self.links.get(usize::try_from(at).ok()?)
     }
@@ -361,15 +354,13 @@ impl State {
     }
 
     /// State digest after an epoch of our lineage.
-    #[must_use]
-    pub fn state_after(&self, epoch: u64) -> Option<Digest> {
+    pub(crate) fn state_after(&self, epoch: u64) -> Option<Digest> {
         self.head_at(epoch).map(|head| head.state)
     }
 
     /// Our answer about our lineage, and the links that the caller still has to put into it from
     /// our log: their epochs, and the digests of their receipts.
-    #[must_use]
-    pub fn answer(&self, ask: &Ask, openings: &[Opening]) -> (Answer, Vec<(u64, Digest)>) {
+    pub(crate) fn answer(&self, ask: &Ask, openings: &[Opening]) -> (Answer, Vec<(u64, Digest)>) {
         let from = |epoch: u64| epoch.max(1)..=self.head.epoch;
         match ask {
             Ask::Lineage { from_epoch } => {

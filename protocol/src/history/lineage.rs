@@ -13,7 +13,7 @@ use crate::base::blocks::Blocks;
 use crate::base::fault::{CertificateFault, Fault, RosterFault, ValueFault};
 use crate::base::id::{LogId, PeerId, RunId};
 use crate::base::rule::{Rule, Rules};
-use crate::base::sign::{Keypair, Signature};
+use crate::base::sign::{Keypair, Signature, Verified};
 use crate::message::wire;
 use crate::message::{
     Accept, CHUNKS_MAX, Certificate, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX,
@@ -107,6 +107,12 @@ impl Validator {
         self.rules.keeps(rule)
     }
 
+    /// A message of ours, with our signature.
+    #[must_use]
+    pub fn seal(&self, message: Message) -> Arc<Verified<Message>> {
+        Arc::new(wire::seal(&self.key, &self.run, message))
+    }
+
     /// The ledger before epoch 1; `None` in open runs.
     #[must_use]
     pub fn ledger(&self) -> Option<Arc<Ledger>> {
@@ -147,8 +153,7 @@ impl Validator {
 
     /// Whether a voter of an earlier epoch has signed a link that was checked, by a vote or by a
     /// Join of a Regroup on the way (G11).
-    #[must_use]
-    pub fn has_signed(&self, voter: &Voter, link: &Link) -> bool {
+    pub(crate) fn has_signed(&self, voter: &Voter, link: &Link) -> bool {
         let Certificate { roster, dones } = &link.certificate;
         let done = || Message::Done(self.done(roster, &link.receipt));
         let joined = |opening: &Opening| opening.regroup.members.contains(voter);
@@ -314,8 +319,7 @@ impl Validator {
 
     /// Whether a quorum of the voters of its series, which is one of `chain`,
     /// accepted the roster of a vote (R5).
-    #[must_use]
-    pub fn has_ground(&self, chain: &[(Series, Vec<Voter>)], voted: &Voted) -> bool {
+    pub(crate) fn has_ground(&self, chain: &[(Series, Vec<Voter>)], voted: &Voted) -> bool {
         let Voted { depth, roster, update, .. } = voted;
         let place = usize::try_from(*depth).ok().and_then(|depth| chain.get(depth));
         let Some((series, voters)) = place else { return false };
@@ -329,8 +333,7 @@ impl Validator {
 
     /// Whether the ring of a free roster opened: a quorum of the voters of its series, which is one
     /// of `chain`, accepted it, and so did every member with a position (R5).
-    #[must_use]
-    pub fn has_opened(&self, chain: &[(Series, Vec<Voter>)], opened: &Opened) -> bool {
+    pub(crate) fn has_opened(&self, chain: &[(Series, Vec<Voter>)], opened: &Opened) -> bool {
         let Opened { roster, accepts, .. } = opened;
         let voters = chain.iter().find(|(series, _)| roster.series == *series);
         voters
@@ -339,8 +342,7 @@ impl Validator {
     }
 
     /// Whether the ring of a roster opens, once these peers have accepted it (R5, R32).
-    #[must_use]
-    pub fn ring_opens(
+    pub(crate) fn ring_opens(
         &self,
         roster: &Roster,
         voters: &[Voter],
@@ -467,8 +469,7 @@ pub fn check_sums(weight_max: u64, receipt: &Receipt) -> Result<(), ValueFault> 
 
 /// Whether the vote that a Join in a series at `depth` carries is possible: it was given in that
 /// series, or in one that it descends from.
-#[must_use]
-pub fn can_have_voted(join: &Join, depth: u32) -> bool {
+pub(crate) fn can_have_voted(join: &Join, depth: u32) -> bool {
     join.done.is_none_or(|done| done.depth <= depth)
 }
 

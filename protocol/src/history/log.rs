@@ -401,10 +401,10 @@ impl Bound {
         self.dones.values()
     }
 
-    /// Whether a goodbye of ours has closed the series.
-    #[must_use]
-    pub fn has_left(&self) -> bool {
-        self.left
+    /// R29: whether a goodbye of ours has closed the series, and we have joined no Regroup of it
+    /// since.
+    pub(crate) fn said_goodbye(&self) -> bool {
+        self.left && self.joined.is_none()
     }
 
     /// The last Regroup joined in this series.

@@ -91,6 +91,11 @@ impl Step<'_> {
         self.out.push(Decision::Out(output));
     }
 
+    /// Adds requests to the peer's caller, in order.
+    pub fn put_all(&mut self, outputs: impl IntoIterator<Item = Output>) {
+        self.out.extend(outputs.into_iter().map(Decision::Out));
+    }
+
     /// Adds a message from `sync` for `epoch`.
     pub fn lead(&mut self, lead: Lead) {
         self.out.push(Decision::Lead(lead));

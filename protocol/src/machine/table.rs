@@ -124,8 +124,7 @@ impl PeerTable {
     }
 
     /// After how long without a heartbeat `seen` counts as dead: 4 heartbeats + 4·rtt.
-    #[must_use]
-    pub fn silent_after(&self, seen: &PeerRecord) -> Duration {
+    pub(crate) fn silent_after(&self, seen: &PeerRecord) -> Duration {
         seen.silent_after(self.heartbeat)
     }
 

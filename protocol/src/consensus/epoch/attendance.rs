@@ -7,9 +7,9 @@
 use crate::base::id::PeerId;
 use crate::base::rule::Rule;
 use crate::machine::table::PeerRecord;
-use crate::message::{Absence, Series, Voter};
+use crate::message::{Absence, Voter};
 
-use super::Facts;
+use super::facts::Facts;
 
 /// The status of a peer, seen from our open series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl<'a> Facts<'a> {
             PeerStatus::Here
         } else if voter() {
             if before { PeerStatus::Coming } else { PeerStatus::Ahead }
-        } else if is_a_step_behind(seen, series) {
+        } else if seen.beat.series.epoch.saturating_add(1) == series.epoch && seen.beat.ready > 0 {
             PeerStatus::Behind
         } else {
             PeerStatus::Silent
@@ -189,10 +189,6 @@ impl<'a> Facts<'a> {
         // Before the founding there are no voters, and this runs at each input.
         self.is_voter() || !self.voters().is_empty() && self.live(Question::MayRegroup).any(votes)
     }
-}
-
-fn is_a_step_behind(seen: &PeerRecord, series: Series) -> bool {
-    seen.beat.series.epoch.saturating_add(1) == series.epoch && seen.beat.ready > 0
 }
 
 #[cfg(test)]

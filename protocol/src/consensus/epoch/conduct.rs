@@ -9,15 +9,15 @@
 mod backoff;
 mod declines;
 mod disputes;
-mod losses;
 mod missed_replies;
 mod offences;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
+use crate::base::time::Time;
 use crate::history::lineage::Validator;
 use crate::machine::step::Step;
 
@@ -28,14 +28,14 @@ use super::slot::Slot;
 use backoff::Waits;
 use declines::Declines;
 use disputes::{Disputes, StoppedRing};
-use losses::Losses;
 use missed_replies::MissedReplies;
 use offences::Offences;
 
 /// The account of all other peers, as we saw them ourselves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conduct {
-    losses: Losses,
+    /// Which peers a ring neighbour reported lost, when, and which neighbours did.
+    losses: BTreeMap<PeerId, Loss>,
     declines: Declines,
     missed: MissedReplies,
     disputes: Disputes,
@@ -44,6 +44,16 @@ pub(super) struct Conduct {
     /// Peers for which the first attempt does not wait (G5).
     waits: Waits,
 }
+
+/// Reports that a peer is lost, the newest of a neighbour's or else the first.
+#[derive(Clone, Debug)]
+struct Loss {
+    at: Time,
+    by: BTreeSet<PeerId>,
+}
+
+/// Peers remembered as lost: as many as the rings of a few attempts can have.
+const LOSSES_MAX: usize = 1_024;
 
 /// What a peer did, or did not do in time.
 #[derive(Clone, Copy, Debug)]
@@ -73,21 +83,30 @@ impl Conduct {
     /// Puts an offence on a peer's account.
     pub(super) fn note(&mut self, step: &Step<'_>, who: PeerId, offence: Offence) {
         match offence {
-            Offence::Lost { by: Some(by) } => self.losses.report(step, who, by),
-            Offence::Lost { by: None } => self.losses.note(step, who),
+            Offence::Lost { by } => self.note_loss(step, who, by),
             Offence::Declined(how) => self.declines.note(who, how),
             Offence::Unanswered => self.missed.note(who, step.now),
         }
     }
 
+    /// R35: one report proves nothing, for the link may be broken, or the reporter itself. So a peer
+    /// with one report is asked like any other, and its silence is the second opinion. Reports from
+    /// before it was last heard no longer count.
+    fn note_loss(&mut self, step: &Step<'_>, who: PeerId, by: Option<PeerId>) {
+        if by.is_some() && !self.is_lost(step, &who) {
+            self.losses.remove(&who);
+        }
+        if self.losses.len() < LOSSES_MAX {
+            self.losses.entry(who).or_insert(Loss { at: step.now, by: BTreeSet::new() });
+        }
+        if let Some((loss, by)) = self.losses.get_mut(&who).zip(by) {
+            loss.at = step.now;
+            loss.by.insert(by);
+        }
+    }
+
     /// R40: notes what a member says of its ring, which stopped before its end.
-    pub(super) fn note_stopped(
-        &mut self,
-        ring: Digest,
-        members: &[PeerId],
-        from: PeerId,
-        halt: Halt,
-    ) {
+    pub(super) fn note_halt(&mut self, ring: Digest, members: &[PeerId], from: PeerId, halt: Halt) {
         self.disputes.note(ring, members, from, halt);
     }
 
@@ -95,7 +114,7 @@ impl Conduct {
     pub(super) fn clear(&mut self, who: &PeerId, amends: Amends) {
         match amends {
             Amends::Query => {
-                self.losses.clear(who);
+                self.losses.remove(who);
                 self.declines.note_answer(who);
             }
             Amends::Accept => {
@@ -118,8 +137,7 @@ impl Conduct {
         self.waits.count_epoch(slot, awaited);
         let offenders = self.declines.all().chain(self.outcasts(validator, slot)).collect();
         self.offences.count_epoch(&offenders, &slot.members_seen());
-        let (offences, waits) =
-            (std::mem::take(&mut self.offences), std::mem::take(&mut self.waits));
+        let Self { offences, waits, .. } = std::mem::take(self);
         *self = Self { offences, waits, ..Self::default() };
     }
 
@@ -127,7 +145,7 @@ impl Conduct {
     pub(super) fn may_compute(&self, validator: &Validator, slot: &Slot, peer: &PeerId) -> bool {
         !((self.has_declined(peer) && validator.keeps(Rule::G4))
             || (validator.keeps(Rule::R40) && self.is_outcast(validator, slot, peer))
-            || (self.is_excluded(peer) && validator.keeps(Rule::G13)))
+            || (self.offences.is_excluded(peer) && validator.keeps(Rule::G13)))
     }
 
     /// Whether it declined rosters, and has not come back since.
@@ -135,34 +153,31 @@ impl Conduct {
         self.declines.has(peer)
     }
 
-    /// G13: whether offences of past epochs exclude it now.
-    pub(super) fn is_excluded(&self, peer: &PeerId) -> bool {
-        self.offences.is_excluded(peer)
-    }
-
     /// G13: its offences in past epochs, weighed.
     pub(super) fn offences(&self, peer: &PeerId) -> u32 {
         self.offences.count(peer)
     }
 
-    /// G5: whether the first attempt was recently held up in vain by this voter, or by newcomers.
-    pub(super) fn was_awaited_in_vain(&self, peer: &PeerId, is_voter: bool) -> bool {
-        self.waits.skip(peer, is_voter)
+    /// G5, G13: whether the first attempt does not wait for a peer: a voter or newcomers were
+    /// recently awaited in vain, or offences exclude the newcomer.
+    pub(super) fn is_awaited_in_vain(&self, peer: &PeerId, is_voter: bool) -> bool {
+        self.waits.skip(peer, is_voter) || (!is_voter && self.offences.is_excluded(peer))
     }
 
     /// R35: all peers that were reported lost and not heard since.
     pub(super) fn lost<'a>(&'a self, step: &'a Step<'_>) -> impl Iterator<Item = &'a PeerId> {
-        self.losses.all(step)
+        self.losses.keys().filter(|who| self.is_lost(step, who))
     }
 
     /// R35: whether it was reported lost and not heard since.
     pub(super) fn is_lost(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        self.losses.is_lost(step, peer)
+        let Some(Loss { at, .. }) = self.losses.get(peer) else { return false };
+        step.table.peers.get(peer).is_none_or(|seen| seen.heard <= *at)
     }
 
     /// R35: whether two neighbours report it lost, so that its answer is not waited for.
     pub(super) fn is_confirmed_lost(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        self.losses.is_confirmed(step, peer)
+        self.is_lost(step, peer) && self.losses.get(peer).is_some_and(|loss| loss.by.len() > 1)
     }
 
     /// G9: whether a voter has missed replies for so long that it counts as absent; a voter that is

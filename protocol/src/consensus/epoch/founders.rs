@@ -11,12 +11,12 @@ use crate::base::time::Time;
 use crate::machine::table::PeerRecord;
 use crate::message::{MEMBERS_MAX, Refusal, Regroup, Voter};
 use crate::ring::Order;
-use crate::ring::order;
 
 use super::attendance::Question;
+use super::facts::Facts;
 use super::series::Stage;
 use super::timers::Timer;
-use super::{Facts, timers};
+use super::{admission, timers};
 
 /// How long a founding waits for a direct connection to be punched through to a peer that is heard
 /// through a relay.
@@ -86,7 +86,7 @@ pub(super) fn candidates_beside<'a>(
 
 fn is_member_or_absent(facts: Facts<'_>, voter: &Voter) -> bool {
     let status = facts.peer_status(voter);
-    let alive = *voter == facts.me.voter() || facts.step.table.alive(&voter.peer, facts.step.now);
+    let alive = *voter == facts.me.voter() || facts.is_alive(&voter.peer);
     (alive && status.counts(Question::MayRegroup)) || status.absence().is_some()
 }
 
@@ -115,7 +115,7 @@ fn in_order(facts: Facts<'_>) -> Vec<Voter> {
     let mut all: Vec<Voter> = candidates(facts).collect();
     let key = |v: &Voter| {
         let number = facts.slot.series.gathering.number_seen;
-        order(Order::Ring, &facts.validator.run, &facts.series().parent, number, &v.peer)
+        facts.order(Order::Ring, number, &v.peer)
     };
     all.sort_by_cached_key(|v| (!facts.voters().contains(v), v.peer != facts.me.peer, key(v)));
     all.truncate(MEMBERS_MAX);
@@ -128,7 +128,8 @@ fn founds(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
     let gathering = &facts.slot.series.gathering;
     let enough = |joined: &BTreeSet<PeerId>| joined.len() >= facts.validator.peers_min;
     let joined = gathering.joined_last(&facts.me.peer).filter(enough);
-    let joined = joined.or_else(|| Some(gathering.joined_ever()).filter(enough));
+    let ever = || gathering.known.values().flat_map(|known| known.joins.keys().copied());
+    let joined = joined.or_else(|| Some(ever().collect()).filter(enough));
     match joined {
         Some(joined) => joined.contains(peer),
         None => seen.beats >= FOUNDER_BEATS && facts.step.now.since(seen.since) >= FOUNDER_HEARD,
@@ -136,7 +137,7 @@ fn founds(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
 }
 
 pub(super) fn compose_regroup(facts: Facts<'_>) -> Option<Regroup> {
-    let (members, trust) = facts.gathered(facts.step, in_order(facts));
+    let (members, trust) = admission::gathered(facts, in_order(facts));
     let outside = facts.voters().iter().filter(|v| !members.contains(v));
     let absent: Option<Vec<_>> =
         outside.map(|v| Some((*v, facts.peer_status(v).absence()?))).collect();
@@ -165,7 +166,7 @@ pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), R
             return Err(Refusal::Absent(member.peer));
         }
         let here = facts.peer_status(member).counts(Question::MayRegroup);
-        if !here || !facts.step.table.alive(&member.peer, facts.step.now) {
+        if !here || !facts.is_alive(&member.peer) {
             return Err(Refusal::Absent(member.peer));
         }
     }
@@ -176,12 +177,12 @@ pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), R
         let waited_for = |peer: &PeerId, seen: &PeerRecord| {
             !facts.keeps(Rule::G8)
                 || (seen.since + FOUNDER_KNOWN <= since
-                    && !gathering.has_missed(&facts.me.peer, peer))
+                    && gathering.missed_count(&facts.me.peer, peer) == 0)
         };
         let outside = candidates_beside(facts).find(|(peer, seen)| {
             waited_for(peer, seen)
                 && !regroup.members.iter().any(|m| m.peer == **peer)
-                && facts.has_room(facts.step, regroup, peer)
+                && admission::has_room(facts, regroup, peer)
         });
         if let Some((peer, _)) = outside {
             return Err(Refusal::Present(*peer));

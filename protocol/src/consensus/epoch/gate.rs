@@ -23,7 +23,8 @@ use crate::base::id::PeerId;
 use crate::base::rule::Rule;
 use crate::message::Message;
 
-use super::{Facts, roster, turns};
+use super::facts::Facts;
+use super::{roster, turns};
 
 /// Whether `message` of `author`, about our series, is to be read.
 pub(super) fn is_read(facts: Facts<'_>, author: &PeerId, message: &Message) -> bool {

@@ -72,16 +72,6 @@ impl Gathering {
         mine.max_by_key(number).map(|known| known.joins.keys().copied().collect())
     }
 
-    /// Whether a peer has not joined a Regroup that named it and that `me` has joined.
-    pub(super) fn has_missed(&self, me: &PeerId, peer: &PeerId) -> bool {
-        self.missed_count(me, peer) > 0
-    }
-
-    /// The peers that have joined any Regroup of this series.
-    pub(super) fn joined_ever(&self) -> BTreeSet<PeerId> {
-        self.known.values().flat_map(|known| known.joins.keys().copied()).collect()
-    }
-
     /// What is known of a Regroup. A full table drops the one of the lowest number that does not
     /// bind `me`.
     pub(super) fn known(&mut self, me: &PeerId, digest: Digest) -> &mut Known {

@@ -33,7 +33,7 @@ pub struct Credentials {
 
 /// What happened, as `peer` reports it.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub(crate) enum Input {
     /// Time has passed, or the peer table has changed.
     Tick,
     /// A heartbeat of this peer was taken.

@@ -4,13 +4,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::interface::Credentials;
-use crate::access::admit::{Denied, NOTICES_MAX};
-use crate::access::ledger::Ledger;
+use crate::access::admit::{Denied, Judge, NOTICES_MAX};
+use crate::access::ledger::{Ledger, Via};
 use crate::access::notices::Notices;
 use crate::base::id::PeerId;
 use crate::base::time::Time;
+use crate::machine::event::Event;
+use crate::machine::output::Output;
+use crate::machine::step::Step;
 use crate::message::{Notice, Ticket};
+
+use super::interface::Credentials;
+
+/// The most strangers whose refusal is reported to the user.
+const REPORTED_MAX: usize = 256;
 
 /// What is known of which peers may take part.
 #[derive(Clone, Debug)]
@@ -58,5 +65,82 @@ impl Admission {
     pub(super) fn unix(&self, now: Time) -> u64 {
         let (unix, at) = self.clock;
         unix.saturating_add(now.since(at).as_secs())
+    }
+
+    /// Checks the ticket of a peer that was heard, in this epoch.
+    pub(super) fn learn_ticket(&mut self, step: &mut Step<'_>, epoch: u64, peer: PeerId) {
+        let ticket = step.table.peers.get(&peer).and_then(|seen| seen.beat.ticket.as_deref());
+        let Err(why) = self.due.admits(&peer) else {
+            self.shown.remove(&peer);
+            self.reported.remove(&peer);
+            return;
+        };
+        let may = match ticket {
+            None => Err(why),
+            Some(ticket) if self.shown.get(&peer).is_some_and(|(known, _)| known == ticket) => {
+                return;
+            }
+            Some(ticket) => ticket
+                .check_clock(self.unix(step.now), Judge::Own)
+                .and_then(|()| self.due.check_ticket(epoch, &peer, ticket)),
+        };
+        let kind = std::mem::discriminant::<Denied>;
+        if let Err(why) = &may
+            && self.reported.get(&peer).map(kind) != Some(kind(why))
+            && (self.reported.len() < REPORTED_MAX || self.reported.contains_key(&peer))
+        {
+            self.reported.insert(peer, why.clone());
+            step.put(Output::Event(Event::Refused { who: peer, why: why.clone() }));
+        }
+        match ticket {
+            Some(ticket) => self.shown.insert(peer, (ticket.clone(), may)),
+            None => self.shown.remove(&peer),
+        };
+    }
+
+    /// Computes which peers will be in after the open epoch, by the notices known so far, and checks
+    /// all tickets again.
+    pub(super) fn look_ahead(&mut self, step: &mut Step<'_>, epoch: u64) {
+        let mut ledger = self.ledger.as_ref().clone();
+        self.pending().iter().for_each(|notice| ledger.take(epoch, notice));
+        self.due = Arc::new(ledger);
+        self.shown.clear();
+        let table = step.table;
+        self.reported.retain(|peer, _| table.peers.contains_key(peer));
+        table.peers.keys().for_each(|peer| self.learn_ticket(step, epoch, *peer));
+    }
+
+    /// Takes the ledger before the epoch that opens, and reports what it changes.
+    pub(super) fn take_ledger(&mut self, step: &mut Step<'_>, ledger: Arc<Ledger>) {
+        if *self.ledger != *ledger {
+            report_changes(step, &self.ledger, &ledger, &self.notices);
+        }
+        self.ledger = ledger;
+    }
+}
+
+/// Reports to the user which peers were admitted or revoked, and which notices are in force.
+fn report_changes(step: &mut Step<'_>, before: &Ledger, after: &Ledger, notices: &Notices) {
+    for (who, peer) in after.peers() {
+        let old = before.peers().get(who);
+        if let Some((via, epoch)) = peer.came
+            && old.is_none_or(|old| old.came.is_none())
+        {
+            let invite = match via {
+                Via::Invite(key) => Some(key),
+                Via::Name | Via::Notice(_) => None,
+            };
+            step.put(Output::Event(Event::Admitted { who: *who, invite, epoch }));
+        }
+        if let Some(by) = peer.revoked
+            && old.is_none_or(|old| old.revoked.is_none())
+        {
+            let (notice, epoch) = (by.notice, by.epoch);
+            step.put(Output::Event(Event::Revoked { who: *who, notice, epoch }));
+        }
+    }
+    for notice in notices.between(before.last(), after.last()) {
+        let in_force = Some(after.since());
+        step.put(Output::Event(Event::Notice { notice, in_force }));
     }
 }

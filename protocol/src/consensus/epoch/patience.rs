@@ -8,8 +8,8 @@ use crate::base::time::Time;
 use crate::machine::table::PeerRecord;
 use crate::message::{Phase, Voter};
 
-use super::Facts;
 use super::attendance::Question;
+use super::facts::Facts;
 
 /// How much longer than voters newcomers are waited for at least; guess: the time to fetch an
 /// update and apply it.
@@ -38,7 +38,7 @@ pub(super) fn grace_until(facts: Facts<'_>) -> Option<Time> {
     // A voter without work of its own proposes that of others, once they have waited for the grace.
     match facts.slot.frozen {
         Some(frozen) => Some(usual?.max(frozen.at)),
-        None => Some(usual?.max(facts.slot.oldest_ready()? + grace)),
+        None => Some(usual?.max(facts.slot.ready.values().map(|ready| ready.at).min()? + grace)),
     }
 }
 
@@ -54,8 +54,7 @@ fn patience_until(facts: Facts<'_>) -> Option<Time> {
 
 /// When half of the live voters have been Ready for `half`, or the first one for `first`.
 fn ready_for(facts: Facts<'_>, half: Duration, first: Duration) -> Option<Time> {
-    let alive =
-        |v: &&Voter| **v == facts.me.voter() || facts.step.table.alive(&v.peer, facts.step.now);
+    let alive = |v: &&Voter| **v == facts.me.voter() || facts.is_alive(&v.peer);
     let alive = facts.voters().iter().filter(alive).count();
     let mut at: Vec<Time> = ready_voters(facts).map(|(_, at)| at).collect();
     at.sort_unstable();
@@ -68,7 +67,7 @@ fn ready_for(facts: Facts<'_>, half: Duration, first: Duration) -> Option<Time> 
 fn ready_voters<'a>(facts: Facts<'a>) -> impl Iterator<Item = (PeerId, Time)> + 'a {
     let own = if facts.is_voter() { facts.slot.frozen } else { None };
     let own = own.map(|frozen| (facts.me.peer, frozen.at));
-    let others = facts.state.slot.ready.iter().filter(move |(peer, _)| facts.names_voter(peer));
+    let others = facts.slot.ready.iter().filter(move |(peer, _)| facts.names_voter(peer));
     others.map(|(peer, declared)| (*peer, declared.at)).chain(own)
 }
 
@@ -97,11 +96,9 @@ pub(super) fn everyone_ready(facts: Facts<'_>) -> bool {
 /// G5: whether a peer that is not Ready was recently awaited without effect. If it is a newcomer,
 /// it still has a little longer than the voters.
 pub(super) fn is_not_awaited(facts: Facts<'_>, peer: &PeerId) -> bool {
-    if facts.names_voter(peer) {
-        return facts.conduct.was_awaited_in_vain(peer, true);
-    }
-    (facts.conduct.was_awaited_in_vain(peer, false) || facts.conduct.is_excluded(peer))
-        && newcomers_until(facts).is_some_and(|until| facts.step.now >= until)
+    let over = || newcomers_until(facts).is_some_and(|until| facts.step.now >= until);
+    let is_voter = facts.names_voter(peer);
+    facts.conduct.is_awaited_in_vain(peer, is_voter) && (is_voter || over())
 }
 
 /// The live peers for which the epoch could have waited, each with whether it became Ready.

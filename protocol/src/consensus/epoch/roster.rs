@@ -25,14 +25,14 @@ use crate::message::{
     Heard, MEMBERS_MAX, Member, Message, Phase, Ranked, Refusal, Roster, Status, Voter,
 };
 use crate::ring::Order;
-use crate::ring::order;
 
 use super::attendance::{PeerStatus, Question};
 use super::conduct::Pair;
+use super::facts::Facts;
 use super::seats::has_seat;
 use super::seats::pair;
 use super::seats::seat;
-use super::{Facts, patience, turns};
+use super::{admission, patience, turns};
 
 /// At least one in this many ready voters must have a ring position.
 const SHARE: usize = 3;
@@ -46,14 +46,12 @@ const NEWCOMER_ATTEMPTS: u64 = 2;
 /// without a position (R36). The first member is a voter (G7).
 pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     let me = facts.me.peer;
-    let idle = facts.is_revocation_due(&me)
-        || facts.conduct.is_outcast(&facts.validator, &facts.slot, &me);
+    let idle =
+        facts.is_revocation_due(&me) || facts.conduct.is_outcast(&facts.validator, facts.slot, &me);
     let weight = if idle { 0 } else { facts.slot.frozen_weight() };
     let LocalPeer { peer, log, incarnation } = facts.me;
     let me = Member { peer, log, incarnation, weight };
-    let key = |m: &Member| {
-        order(Order::Ring, &facts.validator.run, &facts.series().parent, attempt, &m.peer)
-    };
+    let key = |m: &Member| facts.order(Order::Ring, attempt, &m.peer);
     let is_voter = |m: &Member| facts.voters().contains(&m.voter());
     let mut voters = present_voters(facts);
     voters.extend([me].into_iter().filter(is_voter));
@@ -113,10 +111,10 @@ pub(super) fn member(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> Memb
 pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
     seen.beat.direct
         && seen.beat.phase != Phase::Behind
-        && facts.step.table.alive(peer, facts.step.now)
+        && facts.is_alive(peer)
         && !facts.is_revocation_due(peer)
         && !facts.conduct.is_lost(facts.step, peer)
-        && facts.conduct.may_compute(&facts.validator, &facts.slot, peer)
+        && facts.conduct.may_compute(&facts.validator, facts.slot, peer)
 }
 
 /// G5, G7: the newcomers of a roster with these `voters`, among all that could have a position.
@@ -126,9 +124,7 @@ pub(super) fn choose_newcomers(
     voters: &[Member],
     mut newcomers: Vec<Member>,
 ) -> Vec<Member> {
-    let key = |m: &Member| {
-        order(Order::Ring, &facts.validator.run, &facts.series().parent, attempt, &m.peer)
-    };
+    let key = |m: &Member| facts.order(Order::Ring, attempt, &m.peer);
     if !facts.keeps(Rule::G5) {
         return newcomers;
     }
@@ -166,7 +162,7 @@ fn newcomers_max(facts: Facts<'_>, old: usize) -> usize {
 /// R35, R42: the pairs of these members that must not be neighbours: a link between them broke in
 /// this epoch, or one of the two says that none joins them.
 pub(super) fn apart(facts: Facts<'_>, ring: &[Member]) -> BTreeSet<Pair> {
-    let mut apart = facts.conduct.parted(&facts.validator, &facts.slot);
+    let mut apart = facts.conduct.parted(&facts.validator, facts.slot);
     if !facts.keeps(Rule::R42) {
         return apart;
     }
@@ -188,7 +184,7 @@ pub(super) fn check_roster(
     roster: &Roster,
 ) -> Result<(), RosterFault> {
     facts.validator.check_keep(roster)?;
-    facts.check_admitted(roster)?;
+    admission::check_admitted(facts, roster)?;
     roster.adopt.iter().try_for_each(|receipt| facts.validator.check_parts(&receipt.parts))?;
     crate::history::lineage::check_sums(facts.weight_max, &roster.receipt(Digest::ZERO))?;
     let kept = roster.keep.iter().flat_map(|keep| &keep.members);

@@ -14,10 +14,9 @@ use crate::base::rule::Rule;
 use crate::message::seal::{SEAL_BYTES, Seal};
 use crate::message::wire;
 use crate::message::{HOLDERS_MAX, Keep, Kept, Member, Refusal, Report, Roster};
-use crate::ring::order;
 use crate::ring::{Layout, Order};
 
-use super::Facts;
+use super::facts::Facts;
 
 /// Attempts of one series that keep chunks; guess: a death in each of them is rare.
 const KEEP_ATTEMPTS_MAX: u64 = 4;
@@ -113,8 +112,7 @@ fn candidate(
     if good.next().is_some() || blocks.is_empty() {
         return None;
     }
-    let parent = &facts.series().parent;
-    holders.sort_by_cached_key(|peer| order(Order::Serve, run, parent, attempt, peer));
+    holders.sort_by_cached_key(|peer| facts.order(Order::Serve, attempt, peer));
     holders.truncate(HOLDERS_MAX);
     Some(Kept { chunk, seal, blocks, holders })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::base::id::{Digest, PeerId};
 use crate::base::sign::{Signature, Verified};
@@ -44,6 +45,9 @@ pub(super) struct SeriesState {
     pub(super) repeat_at: Time,
     pub(super) stuck_reported: bool,
 }
+
+/// A message is repeated, and a repeated one is answered, at most this often.
+pub(super) const REPEAT_MIN: Duration = Duration::from_millis(300);
 
 /// The kinds of message that we answer when they are repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,6 +161,30 @@ impl SeriesState {
     /// Whether the attempt of `roster` is under way, and has made exactly this progress.
     pub(super) fn is_at(&self, roster: Digest, progress: Progress) -> bool {
         matches!(self.stage, Stage::Open { roster: open, progress: at, .. } if (open, at) == (roster, progress))
+    }
+
+    /// The epoch's decision, once there is one.
+    pub(super) fn decided(&self) -> Option<&Link> {
+        let (Stage::Decided(decided) | Stage::Applying(decided)) = &self.stage else { return None };
+        Some(&decided.link)
+    }
+
+    /// R38: a voter has come to this attempt, by a message of its own.
+    pub(super) fn note_reached(&mut self, voter: PeerId, attempt: u64) {
+        if attempt > 1 && self.names_voter(&voter) {
+            let reached = self.reached.entry(voter).or_default();
+            *reached = attempt.max(*reached);
+        }
+    }
+
+    /// Whether a repeated message may be answered to `peer` now: once per [`REPEAT_MIN`], so that
+    /// two peers that answer each other do so slowly.
+    pub(super) fn may_reply(&mut self, now: Time, peer: PeerId, to: Reply) -> bool {
+        let due = self.replied.get(&(peer, to)).is_none_or(|last| now >= *last + REPEAT_MIN);
+        if due {
+            self.replied.insert((peer, to), now);
+        }
+        due
     }
 
     pub(super) fn names_voter(&self, peer: &PeerId) -> bool {

@@ -3,17 +3,22 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::base::id::{Digest, PeerId};
 use crate::base::time::Time;
+use crate::machine::event::{Event, Reason};
+use crate::machine::output::Output;
+use crate::machine::step::Step;
 use crate::message::{
     CHUNKS_MAX, Finished, Head, Heard, Opening, QuorumRule, Receipt, Roster, Series, Voted, Voter,
 };
 
-use super::ballot::Ballot;
+use super::ballot::{Ballot, RingState};
 use super::chunks::FinishedChunks;
 use super::ground::Grounds;
-use super::series::{Adopted, SeriesState};
+use super::interface::Durability;
+use super::series::{Adopted, SeriesState, Stage};
 use super::updates::StoredUpdates;
 
 /// What is known of the open epoch.
@@ -37,7 +42,9 @@ pub(super) struct Slot {
     pub(super) grounds: Grounds,
     /// Voters that another peer has reported as alive (G6).
     pub(super) reported_alive: BTreeSet<PeerId>,
-    pub(super) failures: Failures,
+    /// Attempts in which we took part, and waits of ours, that failed; all timers double with each,
+    /// so that attempts outlast any real delay (R39). No number that others name counts.
+    pub(super) failures: u32,
     pub(super) updates: StoredUpdates,
     pub(super) chunks: FinishedChunks,
     /// Receipts of decided values whose bytes nobody serves (R25).
@@ -52,25 +59,6 @@ pub(super) struct Frozen {
     pub(super) weight: u64,
     pub(super) norm: f32,
     pub(super) at: Time,
-}
-
-/// Attempts and waits of the open epoch that failed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Failures {
-    /// Attempts in which we took part, and waits of ours; all timers double with each (R39).
-    pub(super) here: u32,
-}
-
-impl Failures {
-    pub(super) fn count_here(&mut self) {
-        self.here = self.here.saturating_add(1);
-    }
-
-    /// b: doubles with each deadline that has passed here, so that attempts outlast any real delay
-    /// (R39). No number that others name counts.
-    pub(super) fn back_off(&self) -> u32 {
-        1 << self.here.min(super::timing::DOUBLINGS_MAX)
-    }
 }
 
 /// The `Ready` of one peer, as first heard.
@@ -107,7 +95,7 @@ impl Slot {
             forced: None,
             grounds: Grounds::default(),
             reported_alive: BTreeSet::new(),
-            failures: Failures::default(),
+            failures: 0,
             updates: StoredUpdates::default(),
             chunks: FinishedChunks::default(),
             unserved: BTreeSet::new(),
@@ -126,8 +114,51 @@ impl Slot {
         self.series = SeriesState::new(now, series, voters);
     }
 
+    pub(super) fn count_failure(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Notes that an update is stored here, and how safely.
+    pub(super) fn hold(&mut self, update: Digest, durability: Durability) {
+        self.updates.insert(update, durability);
+        self.series.fetching.take_if(|other| *other == update);
+    }
+
+    /// Our own ring has computed the update of a roster.
+    pub(super) fn end_ring(&mut self, roster: Digest, update: Digest) {
+        self.updates.insert(update, Durability::Flushed);
+        if let Some(ballot) = self.ballots.get_mut(&roster) {
+            ballot.computed = Some(update);
+            ballot.ring = RingState::Closed;
+        }
+    }
+
+    /// Stops our own ring of a roster, if it still runs.
+    pub(super) fn stop_ring(&mut self, step: &mut Step<'_>, roster: Digest) {
+        if let Some(ballot) = self.ballots.get_mut(&roster)
+            && ballot.ring == RingState::Running
+        {
+            ballot.ring = RingState::Lost;
+            step.put(Output::Abandon(roster));
+        }
+    }
+
+    /// Gives up the roster under way, if there is one.
+    pub(super) fn abort(&mut self, step: &mut Step<'_>, reason: Reason) {
+        let Stage::Open { roster: digest, progress, .. } = self.series.stage else { return };
+        self.stop_ring(step, digest);
+        // This counts for all members, no matter which of them ended the attempt. Among peers whose waits are too
+        // short for a bad link, the hastiest one ends the attempt for all, and each time it may be
+        // another one.
+        self.count_failure();
+        let attempt = self.roster(&digest).map_or(0, |roster| roster.attempt);
+        let epoch = self.series.name.epoch;
+        step.put(Output::Event(Event::Aborted { epoch, attempt, phase: progress, reason }));
+        self.series.stage = Stage::Idle { patience: None };
+    }
+
     /// The body of a roster, if it is known.
-    pub(super) fn roster(&self, digest: &Digest) -> Option<&std::sync::Arc<Roster>> {
+    pub(super) fn roster(&self, digest: &Digest) -> Option<&Arc<Roster>> {
         self.ballots.get(digest).and_then(|ballot| ballot.roster.as_ref())
     }
 
@@ -188,14 +219,10 @@ impl Slot {
     pub(super) fn contradicts(&self, heard: &Heard, attempt: u64) -> bool {
         let rank = heard.done.map_or(0, |vote| vote.attempt);
         let ballots = self.ballots.values();
-        let mut voted = ballots.filter(|b| b.dones.contains_key(&heard.voter.peer));
-        voted.any(|ballot| {
-            ballot.roster.as_ref().is_some_and(|roster| {
-                roster.series == self.series.name
-                    && rank < roster.attempt
-                    && roster.attempt < attempt
-            })
-        })
+        let voted = ballots.filter(|b| b.dones.contains_key(&heard.voter.peer));
+        let here = |r: &&Arc<Roster>| r.series == self.series.name;
+        let mut rosters = voted.filter_map(|b| b.roster.as_ref()).filter(here);
+        rosters.any(|roster| rank < roster.attempt && roster.attempt < attempt)
     }
 
     /// The series that we have been in, each with its voters.
@@ -212,26 +239,21 @@ impl Slot {
     /// Another roster that its proposer made at the same attempt, in the same incarnation.
     pub(super) fn other_of_its_proposer(&self, digest: Digest, roster: &Roster) -> Option<&Roster> {
         let start = |r: &Roster| r.member(&r.proposer).map(|m| (m.peer, m.incarnation, r.attempt));
-        self.others(digest).find(|other| start(other) == start(roster))
+        self.others(digest).map(|(_, other)| other).find(|other| start(other) == start(roster))
     }
 
     /// Whether a peer, in the same incarnation, has accepted another roster of this series and attempt (R1).
     pub(super) fn has_accepted_another(&self, peer: &PeerId, digest: Digest) -> bool {
-        let Some(roster) = self.roster(&digest) else { return false };
         let named = |r: &Roster| r.member(peer).map(|m| (r.series, r.attempt, m.incarnation));
-        let Some(start) = named(roster) else { return false };
-        let accepted = |digest: &Digest| {
-            self.ballots.get(digest).is_some_and(|ballot| ballot.accepts.contains_key(peer))
-        };
-        let known = self.ballots.keys().filter(|other| **other != digest);
-        let mut rosters = known.filter(|other| accepted(other)).filter_map(|r| self.roster(r));
-        rosters.any(|other| named(other) == Some(start))
+        let start = self.roster(&digest).and_then(|roster| named(roster));
+        let mut accepted = self.others(digest).filter(|(b, _)| b.accepts.contains_key(peer));
+        start.is_some() && accepted.any(|(_, other)| named(other) == start)
     }
 
-    /// The other rosters of this epoch that are known.
-    fn others(&self, digest: Digest) -> impl Iterator<Item = &Roster> {
+    /// The other rosters of this epoch that are known, each with its ballot.
+    fn others(&self, digest: Digest) -> impl Iterator<Item = (&Ballot, &Roster)> {
         let others = self.ballots.iter().filter(move |(other, _)| **other != digest);
-        others.filter_map(|(_, ballot)| ballot.roster.as_deref())
+        others.filter_map(|(_, ballot)| Some((ballot, ballot.roster.as_deref()?)))
     }
 
     /// The update of a roster, as far as we know: what a quorum holds, else what our own ring
@@ -264,10 +286,6 @@ impl Slot {
         all.sort_by_key(|finished| Reverse(attempt(finished)));
         all.truncate(CHUNKS_MAX);
         all
-    }
-
-    pub(super) fn oldest_ready(&self) -> Option<Time> {
-        self.ready.values().map(|declared| declared.at).min()
     }
 
     /// Whether we have accepted nothing in this epoch, and know of no vote in it.

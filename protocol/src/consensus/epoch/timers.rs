@@ -13,11 +13,11 @@ use crate::base::time::Time;
 use crate::machine::event::Progress;
 use crate::message::Phase;
 use crate::ring::Order;
-use crate::ring::order;
 
 use super::attendance::{PeerStatus, Question};
+use super::facts::Facts;
+use super::patience;
 use super::series::{SeriesState, Stage};
-use super::{Facts, patience};
 
 /// Turns are at least this long (docs/PROTOCOL.md).
 const TURN_MIN: Duration = Duration::from_millis(50);
@@ -66,8 +66,7 @@ impl Timer {
 
 /// The wait before our turn at attempt (or Regroup) `k`: rank · max(2·rtt, 50 ms).
 pub(super) fn turn(facts: Facts<'_>, k: u64) -> Duration {
-    let key =
-        |peer: &PeerId| order(Order::Turn, &facts.validator.run, &facts.series().parent, k, peer);
+    let key = |peer: &PeerId| facts.order(Order::Turn, k, peer);
     let mine = key(&facts.me.peer);
     // Peers that are on their way count as well: just after a Regroup opens, no peer has named its
     // series yet.
@@ -92,19 +91,15 @@ pub(super) fn turn(facts: Facts<'_>, k: u64) -> Duration {
 
 /// The table: when a timer is over; `None` if it does not run.
 fn due(facts: Facts<'_>, timer: Timer) -> Option<Time> {
-    let series = &facts.state.slot.series;
+    let series = &facts.slot.series;
     match timer {
         Timer::Answers => series.asking.as_ref().map(|asking| asking.until),
         Timer::FirstTurn => series.turn_since.map(|since| since + turn(facts, 1)),
         Timer::Stage => stage_due(series),
-        Timer::Ring => match &series.stage {
-            Stage::Decided(decided) => Some(decided.ring_until),
-            Stage::Idle { .. }
-            | Stage::Open { .. }
-            | Stage::Recover { .. }
-            | Stage::Joined { .. }
-            | Stage::Applying(_) => None,
-        },
+        Timer::Ring => {
+            let Stage::Decided(decided) = &series.stage else { return None };
+            Some(decided.ring_until)
+        }
         Timer::Grace => patience::grace_until(facts),
         Timer::Newcomers => patience::newcomers_until(facts),
         Timer::Fetch => Some(series.fetch_after),
@@ -127,7 +122,7 @@ fn stage_due(series: &SeriesState) -> Option<Time> {
 
 /// Whether anything happens when that timer is over.
 fn is_waiting(facts: Facts<'_>, timer: Timer) -> bool {
-    let series = &facts.state.slot.series;
+    let series = &facts.slot.series;
     match timer {
         // The end of a voter's grace is seen at our next heartbeat.
         Timer::Grace | Timer::Newcomers => {

@@ -8,7 +8,8 @@ use crate::machine::step::Step;
 use crate::machine::table::ROUND_TRIP_UNKNOWN;
 use crate::message::Roster;
 
-use super::Facts;
+use super::facts::Facts;
+use super::series::REPEAT_MIN;
 
 impl<'a> Facts<'a> {
     /// G10: the round trip that counts for a wait that always passes: twice the median of those to
@@ -42,17 +43,22 @@ impl<'a> Facts<'a> {
         slowest.clamp(usual, (4 * usual).max(ROUND_TRIP_FAR))
     }
 
+    /// b: doubles with each deadline that has passed here (R39).
+    fn back_off(self) -> u32 {
+        1 << self.slot.failures.min(DOUBLINGS_MAX)
+    }
+
     pub(super) fn ask_time(self) -> Duration {
-        (4 * self.usual_trip() + ASK_BASE) * self.slot.failures.back_off()
+        (4 * self.usual_trip() + ASK_BASE) * self.back_off()
     }
 
     pub(super) fn accept_time(self) -> Duration {
-        (4 * self.usual_trip() + ACCEPT_BASE) * self.slot.failures.back_off()
+        (4 * self.usual_trip() + ACCEPT_BASE) * self.back_off()
     }
 
     /// How long the Accepts of a roster are waited for.
     pub(super) fn accept_time_of(self, roster: &Roster) -> Duration {
-        (4 * self.slowest_trip(roster) + ACCEPT_BASE) * self.slot.failures.back_off()
+        (4 * self.slowest_trip(roster) + ACCEPT_BASE) * self.back_off()
     }
 
     /// How long the Joins of a Regroup are waited for. It doubles with each Regroup that we have
@@ -82,7 +88,7 @@ impl<'a> Facts<'a> {
         let bytes = 2 * (n - 1) * (self.config.update_bytes / n + 1);
         let trips = self.usual_trip() * u32::try_from(n).unwrap_or(u32::MAX);
         let once = Duration::from_millis(bytes.saturating_mul(1000) / rate) + trips;
-        (3 * once).max(RING_MIN) * (1 << (self.slot.failures.here.min(DOUBLINGS_MAX) / 2))
+        (3 * once).max(RING_MIN) * (1 << (self.slot.failures.min(DOUBLINGS_MAX) / 2))
     }
 
     pub(super) fn repeat_interval(self) -> Duration {
@@ -91,7 +97,7 @@ impl<'a> Facts<'a> {
 }
 
 /// b is at most 2 to this power, so the longest waits are 64 times the first ones.
-pub(super) const DOUBLINGS_MAX: u32 = 6;
+const DOUBLINGS_MAX: u32 = 6;
 
 /// The round trip that one slow member may have without being late; guess: a satellite, or a shaped
 /// link.
@@ -117,5 +123,3 @@ const FLUSH_BYTES_PER_MS: u64 = 100_000;
 
 /// The shortest T_ring; guess: a loaded machine may not run a thread for a second.
 const RING_MIN: Duration = Duration::from_secs(2);
-
-pub(super) const REPEAT_MIN: Duration = Duration::from_millis(300);

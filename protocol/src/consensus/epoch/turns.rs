@@ -9,10 +9,9 @@ use crate::base::id::PeerId;
 use crate::base::rule::Rule;
 use crate::message::Phase;
 use crate::ring::Order;
-use crate::ring::order;
 
-use super::Facts;
 use super::attendance::Question;
+use super::facts::Facts;
 use super::series::Stage;
 
 /// How far above our own attempt the one is at most that others make us come to at once: the attempts
@@ -21,10 +20,9 @@ const ATTEMPTS_AHEAD_MAX: u64 = 1 << 10;
 
 /// The voter that may ask for an attempt from the second on, and propose it.
 pub(super) fn owner(facts: Facts<'_>, attempt: u64) -> Option<PeerId> {
-    let turns = facts.state.slot.series.turns.get_or_init(|| {
-        let (run, parent) = (&facts.validator.run, &facts.series().parent);
+    let turns = facts.slot.series.turns.get_or_init(|| {
         let mut turns: Vec<PeerId> = facts.voters().iter().map(|voter| voter.peer).collect();
-        turns.sort_by_cached_key(|peer| order(Order::Turn, run, parent, 0, peer));
+        turns.sort_by_cached_key(|peer| facts.order(Order::Turn, 0, peer));
         turns
     });
     let count = u64::try_from(turns.len()).ok().filter(|count| *count > 0)?;
@@ -55,7 +53,7 @@ pub(super) fn is_expected(facts: Facts<'_>, attempt: u64) -> bool {
     owner == facts.me.peer
         || seen.is_some_and(|seen| {
             seen.beat.phase != Phase::Behind
-                && facts.step.table.alive(&owner, facts.step.now)
+                && facts.is_alive(&owner)
                 && facts.peer_status_of(&owner, seen).counts(Question::TakesPart)
                 && !facts.conduct.is_lost(facts.step, &owner)
         })
@@ -63,15 +61,9 @@ pub(super) fn is_expected(facts: Facts<'_>, attempt: u64) -> bool {
 
 /// The attempt that we have come to.
 pub(super) fn ours(facts: Facts<'_>) -> u64 {
-    let bound = facts.votes.of(facts.series()).attempt();
-    match &facts.state.slot.series.stage {
-        Stage::Recover { attempt, .. } => bound.max(*attempt),
-        Stage::Idle { .. }
-        | Stage::Open { .. }
-        | Stage::Joined { .. }
-        | Stage::Decided(_)
-        | Stage::Applying(_) => bound,
-    }
+    let bound = facts.bound().attempt();
+    let Stage::Recover { attempt, .. } = facts.slot.series.stage else { return bound };
+    bound.max(attempt)
 }
 
 /// The attempt that a voter has come to, by what it has said last.
@@ -88,7 +80,7 @@ fn reached(facts: Facts<'_>, peer: &PeerId) -> u64 {
 /// than a third of those that are present must have come to it, for one with a bad link is hasty.
 pub(super) fn common(facts: Facts<'_>) -> u64 {
     let (voters, ours) = (facts.voters(), ours(facts));
-    let series = &facts.state.slot.series;
+    let series = &facts.slot.series;
     // Mostly nobody has come to an attempt from the second on, and this runs at each input.
     if series.reached.is_empty() && !matches!(series.stage, Stage::Recover { .. }) {
         return ours;

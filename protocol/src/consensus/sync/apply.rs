@@ -131,14 +131,12 @@ impl State {
     }
 
     /// Whether the outer step under way is part of a replay.
-    #[must_use]
-    pub fn is_replaying(&self) -> bool {
+    pub(crate) fn is_replaying(&self) -> bool {
         matches!(self.catch_up, Some(CatchUp::Replay(_)))
     }
 
     /// Whether a replay continues with this update.
-    #[must_use]
-    pub fn needs(&self, update: &Digest) -> bool {
+    pub(crate) fn needs(&self, update: &Digest) -> bool {
         let Some(CatchUp::Replay(way)) = &self.catch_up else { return false };
         way.links.front().is_some_and(|link| link.receipt.update == *update)
     }
@@ -239,8 +237,7 @@ impl State {
 
     /// The peers that may serve the checkpoint being fetched; `None` while none is. Their number
     /// can grow while it arrives.
-    #[must_use]
-    pub fn donors(&self, step: &Step<'_>) -> Option<Vec<PeerId>> {
+    pub(crate) fn donors(&self, step: &Step<'_>) -> Option<Vec<PeerId>> {
         match &self.catch_up {
             // A new attestation may have made our own lineage the greater one.
             Some(CatchUp::Load(way)) if !self.is_greater(&self.rank_of(way)) => Some(Vec::new()),

@@ -17,13 +17,11 @@ use crate::access::notices::{NoticeError, Notices};
 use crate::base::fault::{CertificateFault, Fault};
 use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
-use crate::base::sign::Verified;
 use crate::base::time::Time;
 use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::{Lead, Step};
 use crate::machine::table::PeerRecord;
-use crate::message::wire;
 use crate::message::{Attestation, ChainLink, Head, Message, Notice, Rank};
 
 use super::State;
@@ -48,14 +46,12 @@ pub(super) struct Passed {
 /// Our own lineage, and what it lies on.
 impl State {
     /// The organiser's notices that are known.
-    #[must_use]
-    pub fn notices(&self) -> &Notices {
+    pub(crate) fn notices(&self) -> &Notices {
         &self.notices
     }
 
     /// The number of the highest attestation that our head lies on; 0: none.
-    #[must_use]
-    pub fn attested(&self) -> u64 {
+    pub(crate) fn attested(&self) -> u64 {
         self.highest(|_, attestation| self.is_on_ours(attestation))
     }
 
@@ -223,7 +219,7 @@ impl State {
         }
         let notice = Arc::new(notice.clone());
         step.put(Output::Event(Event::Notice { notice: Arc::clone(&notice), in_force: None }));
-        step.put(Output::Gossip(self.seal(Message::Notice(notice.as_ref().clone()))));
+        step.put(Output::Gossip(self.validator.seal(Message::Notice(notice.as_ref().clone()))));
         step.lead(Lead::Notices(Box::new(self.notices.clone())));
         self.wait_for_attested(step);
     }
@@ -263,12 +259,11 @@ impl State {
                 && !self.reported.notices.sent.contains_key(peer)
             {
                 self.reported.notices.sent.insert(*peer, step.now);
-                step.put(Output::Send(*peer, self.seal(Message::Notice(notice.as_ref().clone()))));
+                step.put(Output::Send(
+                    *peer,
+                    self.validator.seal(Message::Notice(notice.as_ref().clone())),
+                ));
             }
         }
-    }
-
-    fn seal(&self, message: Message) -> Arc<Verified<Message>> {
-        Arc::new(wire::seal(&self.validator.key, &self.validator.run, message))
     }
 }

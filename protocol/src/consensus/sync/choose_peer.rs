@@ -140,8 +140,7 @@ impl State {
     /// Whether a live peer has a greater head, and has wasted no question since it was last useful.
     /// If wasted questions did not count, one of several peers that never answer would always be
     /// next, and delay each Regroup (G12).
-    #[must_use]
-    pub fn sees_ahead(&self, step: &Step<'_>, open: Open<'_>) -> Ahead {
+    pub(crate) fn sees_ahead(&self, step: &Step<'_>, open: Open<'_>) -> Ahead {
         if self.validator.keeps(Rule::R44) && self.is_passed_over(step, open) {
             return Ahead::PassedOver;
         }
@@ -158,15 +157,14 @@ impl State {
     }
 
     /// The peers that the receipts of the last [`super::LINKS_KEPT`] epochs name.
-    pub fn named(&self) -> impl Iterator<Item = PeerId> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = PeerId> {
         self.links.iter().flat_map(|link| link.receipt.members.iter().map(|member| member.peer))
     }
 
     /// R44: whether so many voters of the open epoch have gone on that they have decided it, by
     /// their last messages, and one of them is alive and could serve it. A head that was verified
     /// and refused does not count.
-    #[must_use]
-    pub fn is_passed_over(&self, step: &Step<'_>, open: Open<'_>) -> bool {
+    pub(crate) fn is_passed_over(&self, step: &Step<'_>, open: Open<'_>) -> bool {
         let gone_on = |voter: &Voter| {
             let seen =
                 step.table.peers.get(&voter.peer).filter(|seen| seen.beat.log == voter.log)?;

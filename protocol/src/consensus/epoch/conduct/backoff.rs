@@ -36,10 +36,8 @@ impl Waits {
 
     /// Whether the first attempt of this epoch does not wait for a peer.
     pub(super) fn skip(&self, peer: &PeerId, is_voter: bool) -> bool {
-        match is_voter {
-            true => self.voters.get(peer).is_some_and(BackOff::is_skipped),
-            false => self.newcomers.is_skipped(),
-        }
+        let wait = if is_voter { self.voters.get(peer) } else { Some(&self.newcomers) };
+        wait.is_some_and(BackOff::is_skipped)
     }
 }
 

@@ -24,27 +24,14 @@ pub(in crate::consensus::epoch) enum Decline {
 }
 
 impl Decline {
-    /// The table: whether this costs the position at once.
-    fn costs(self) -> bool {
+    /// The table: for how many it counts, whether it costs the position at once, and whether an
+    /// answer to a Query gives that back, as an Accept does.
+    fn terms(self) -> (u32, bool, bool) {
         match self {
-            Self::Late | Self::Refused | Self::Expired => true,
-            Self::Justified => false,
-        }
-    }
-
-    /// The table: whether an answer to a Query gives the position back, as an Accept always does.
-    fn ends_by_answer(self) -> bool {
-        match self {
-            Self::Late => false,
-            Self::Refused | Self::Justified | Self::Expired => true,
-        }
-    }
-
-    /// The table: for how many it counts.
-    fn count(self) -> u32 {
-        match self {
-            Self::Late | Self::Refused | Self::Justified => 1,
-            Self::Expired => DECLINES_MAX,
+            Self::Late => (1, true, false),
+            Self::Refused => (1, true, true),
+            Self::Justified => (1, false, true),
+            Self::Expired => (DECLINES_MAX, true, true),
         }
     }
 }
@@ -71,9 +58,10 @@ const PEERS_MAX: usize = 1_024;
 impl Declines {
     pub(super) fn note(&mut self, who: PeerId, last: Decline) {
         if self.0.len() < PEERS_MAX || self.0.contains_key(&who) {
-            let count = self.0.get(&who).map_or(0, |known| known.count);
-            let count = count.saturating_add(last.count());
-            self.0.insert(who, Declined { count, last, is_back: !last.costs() });
+            let (count, costs, _) = last.terms();
+            let known = self.0.get(&who).map_or(0, |known| known.count);
+            let count = known.saturating_add(count);
+            self.0.insert(who, Declined { count, last, is_back: !costs });
         }
     }
 
@@ -87,7 +75,8 @@ impl Declines {
     /// This peer has answered a Query: after it refused a roster, it may accept another one.
     pub(super) fn note_answer(&mut self, who: &PeerId) {
         if let Some(declined) = self.0.get_mut(who) {
-            declined.is_back |= declined.last.ends_by_answer();
+            let (.., ends_by_answer) = declined.last.terms();
+            declined.is_back |= ends_by_answer;
         }
     }
 
