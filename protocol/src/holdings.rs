@@ -134,7 +134,7 @@ impl State {
         let steps = self.steps.refetch_at;
         let all =
             [peer, kept, steps, self.resave_at, self.outbox.deadline(), self.repairs.deadline()];
-        all.into_iter().flatten().min()
+        all.iter().flatten().min().copied()
     }
 
     /// Takes one input. The caller carries out every output, in order, before the next.

@@ -153,7 +153,7 @@ impl State {
         let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         let (epoch, sync) = (self.epoch.deadline(step), self.sync.deadline(step));
         let all = [Some(self.beat_at), self.view.deadline(), epoch, sync];
-        self.due = if self.left { None } else { all.into_iter().flatten().min() };
+        self.due = if self.left { None } else { all.iter().flatten().min().copied() };
     }
 
     /// Hands an input to the machine that it is for. Returns whether anything may follow from it.

@@ -191,8 +191,11 @@ impl State {
     fn check_all(&mut self, now: Time, out: &mut Vec<Event>) {
         self.checked_at = now;
         let (table, reported) = (&self.table, &self.reported);
-        let changed = |peer: &&PeerId| table.alive(peer, now) != reported.contains(peer);
-        let changed: Vec<PeerId> = table.peers.keys().filter(changed).copied().collect();
+        let changed = |(peer, seen): &(&PeerId, &PeerRecord)| {
+            table.fresh(seen, now) != reported.contains(*peer)
+        };
+        let changed = table.peers.iter().filter(changed).map(|(peer, _)| *peer);
+        let changed: Vec<PeerId> = changed.collect();
         for peer in changed {
             self.check(now, peer, out);
         }
@@ -241,11 +244,11 @@ fn bounded(beat: &Heartbeat) -> Cow<'_, Heartbeat> {
 }
 
 /// The parts of a heartbeat that a decision may depend on.
-fn relevant(beat: &Heartbeat) -> impl PartialEq + use<> {
+fn relevant(beat: &Heartbeat) -> impl PartialEq {
     let Heartbeat { log, incarnation, head, series, joined, closed, phase, attempt, .. } = *beat;
     let shows = beat.ticket.is_some();
     let says = (head, series, joined, closed, phase == Phase::Behind, attempt, beat.ready, shows);
-    (log, incarnation, says, (beat.direct, beat.unlinked.clone()), beat.notice, beat.attested)
+    (log, incarnation, says, (beat.direct, &beat.unlinked), beat.notice, beat.attested)
 }
 
 /// Smoothed round trip: RFC 6298's gain of 1/8.

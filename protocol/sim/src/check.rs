@@ -63,14 +63,7 @@ pub(super) struct Process {
     pub(super) voter: Voter,
     pub(super) incarnation: u64,
     pub(super) started_ms: u64,
-    /// The newest heartbeat of each peer that it has heard.
-    heard: BTreeMap<PeerId, Heartbeat>,
-    /// When each peer last named each series, and with which log.
-    named: BTreeMap<(PeerId, Series), (u64, LogId)>,
-    /// The series in which each peer was last heard to be Ready.
-    ready: BTreeMap<PeerId, Series>,
-    /// The incarnation of each peer that said `Leaving`.
-    left: BTreeMap<PeerId, u64>,
+    heard: BTreeMap<PeerId, Heard>,
     /// The head that it has reached.
     pub(super) head: Head,
     /// Whether it raised a fork event since its head last changed.
@@ -84,6 +77,39 @@ pub(super) struct Process {
     pub(super) set_out: usize,
 }
 
+/// What a process has heard of another peer.
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    /// Its newest heartbeat.
+    last: Option<Arc<Verified<Message>>>,
+    /// When it last named each series, and with which log.
+    named: BTreeMap<Series, (u64, LogId)>,
+    /// The series in which it was last heard to be Ready.
+    ready: Option<Series>,
+    /// Its incarnation that said `Leaving`.
+    left: Option<u64>,
+}
+
+impl Heard {
+    fn beat(&self) -> Option<&Heartbeat> {
+        let Message::Heartbeat(beat) = self.last.as_ref()?.body() else { return None };
+        Some(beat)
+    }
+
+    fn beats(&mut self, now_ms: u64, message: &Arc<Verified<Message>>, beat: &Heartbeat) {
+        let newer = self
+            .beat()
+            .is_none_or(|last| (beat.incarnation, beat.count) > (last.incarnation, last.count));
+        if newer {
+            self.last = Some(Arc::clone(message));
+            self.named.insert(beat.series, (now_ms, beat.log));
+        }
+        if beat.ready > 0 {
+            self.ready = Some(beat.series);
+        }
+    }
+}
+
 impl Process {
     /// A process that has just started, at the founding state.
     pub(super) fn new(voter: Voter, incarnation: u64, started_ms: u64, genesis: Head) -> Self {
@@ -92,9 +118,6 @@ impl Process {
             incarnation,
             started_ms,
             heard: BTreeMap::new(),
-            named: BTreeMap::new(),
-            ready: BTreeMap::new(),
-            left: BTreeMap::new(),
             head: genesis,
             fork_raised: false,
             fork_owed: None,
@@ -109,30 +132,19 @@ impl Process {
     }
 
     /// Records the messages that the check of S7 needs.
-    pub(super) fn hears(&mut self, now_ms: u64, message: &Verified<Message>) {
-        let author = message.author();
+    pub(super) fn hears(&mut self, now_ms: u64, message: &Arc<Verified<Message>>) {
+        let heard = self.heard.entry(message.author()).or_default();
         if let Message::Heartbeat(beat) = message.body() {
-            let newer = self
-                .heard
-                .get(&author)
-                .is_none_or(|last| (beat.incarnation, beat.count) > (last.incarnation, last.count));
-            if newer {
-                self.heard.insert(author, beat.clone());
-                self.named.insert((author, beat.series), (now_ms, beat.log));
-            }
-            if beat.ready > 0 {
-                self.ready.insert(author, beat.series);
-            }
+            heard.beats(now_ms, message, beat);
         }
         if let Message::Ready(ready) = message.body() {
-            self.ready.insert(author, ready.series);
+            heard.ready = Some(ready.series);
+        }
+        if let Message::Leaving(leaving) = message.body() {
+            heard.left = heard.left.max(Some(leaving.incarnation));
         }
         if let Message::Notice(notice) = message.body() {
             self.knows(notice);
-        }
-        if let Message::Leaving(leaving) = message.body() {
-            let left = self.left.entry(author).or_default();
-            *left = leaving.incarnation.max(*left);
         }
     }
 
@@ -145,12 +157,17 @@ impl Process {
 
     /// The head that a peer last announced to it.
     pub(super) fn announced_by(&self, peer: &PeerId) -> Option<Head> {
-        self.heard.get(peer).map(|beat| beat.head)
+        self.beat_of(peer).map(|beat| beat.head)
+    }
+
+    fn beat_of(&self, peer: &PeerId) -> Option<&Heartbeat> {
+        self.heard.get(peer).and_then(Heard::beat)
     }
 
     /// Whether it has heard that a peer is Ready in a series.
     pub(super) fn knows_ready(&self, peer: &PeerId, series: &Series) -> bool {
-        self.voter.peer == *peer || self.ready.get(peer) == Some(series)
+        self.voter.peer == *peer
+            || self.heard.get(peer).is_some_and(|heard| heard.ready == Some(*series))
     }
 
     /// S7: every voter that a Regroup leaves behind is absent for a reason.
@@ -159,12 +176,13 @@ impl Process {
         for voter in voters.iter().filter(|voter| !regroup.members.contains(voter)) {
             let absence = regroup.absent.iter().find(|(absent, _)| absent == voter);
             let absence = absence.map(|(_, why)| why);
-            let beat = self.heard.get(&voter.peer);
-            let named = self.named.get(&(voter.peer, regroup.series));
+            let heard = self.heard.get(&voter.peer);
+            let beat = heard.and_then(Heard::beat);
+            let named = heard.and_then(|heard| heard.named.get(&regroup.series));
             let last_ms = named.filter(|(_, log)| *log == voter.log).map_or(0, |(at, _)| *at);
             let silent = now_ms.saturating_sub(last_ms.max(self.started_ms)) >= grace_ms;
-            let left = self.left.get(&voter.peer);
-            let left = left.is_some_and(|i| beat.is_none_or(|beat| *i >= beat.incarnation));
+            let left = heard.and_then(|heard| heard.left);
+            let left = left.is_some_and(|i| beat.is_none_or(|beat| i >= beat.incarnation));
             let other_log = beat.is_some_and(|beat| beat.log != voter.log);
             let elsewhere = beat.is_some_and(|beat| {
                 beat.series.is_beside(&regroup.series) && beat.series != regroup.series

@@ -93,7 +93,10 @@ impl Director {
         }
         let quiet = world.now_ms.saturating_sub(self.last_ms) > PATIENCE_MS;
         let unarmed = self.planned.iter().position(|planned| !planned.armed);
-        if let (true, Some(index), Some(host)) = (quiet, unarmed, world.running().first()) {
+        if quiet
+            && let Some(index) = unarmed
+            && let Some(host) = world.running().first()
+        {
             self.strike_after(world.now_ms, index, *host);
         }
         for host in world.crashed() {

@@ -153,7 +153,7 @@ impl Ticket {
     /// Its length in canonical bytes, at most [`TICKET_BYTES_MAX`].
     #[must_use]
     pub fn bytes(&self) -> usize {
-        wire::canonical(self).len()
+        wire::length(self)
     }
 
     /// Whether it was signed for `run` and `peer`. Uses, epochs and revocations are checked by
@@ -219,7 +219,7 @@ impl Admissions {
     /// Its length in canonical bytes, at most [`ADMISSIONS_BYTES_MAX`].
     #[must_use]
     pub fn bytes(&self) -> usize {
-        wire::canonical(self).len()
+        wire::length(self)
     }
 
     /// Whether it is within its bounds, with one ticket a peer in rising order (D1).

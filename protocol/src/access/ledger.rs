@@ -166,10 +166,16 @@ impl Ledger {
     /// # Errors
     /// [`Denied`]; its text names the remedy.
     pub fn check_ticket(&self, epoch: u64, peer: &PeerId, ticket: &Ticket) -> Result<(), Denied> {
+        // Checks without a signature come first: they cost nothing.
+        self.check_terms(epoch, peer, ticket)?;
+        ticket.verify(&self.organiser, &self.run, peer)
+    }
+
+    /// [`Self::check_ticket`] of a ticket whose signatures were checked before.
+    fn check_terms(&self, epoch: u64, peer: &PeerId, ticket: &Ticket) -> Result<(), Denied> {
         if self.revokes(peer) {
             return self.admits(peer);
         }
-        // Checks without a signature come first: they cost nothing.
         let until_epoch = match ticket {
             Ticket::Invited { invite, .. } => invite.terms.until_epoch,
             Ticket::Named { until_epoch, .. } => *until_epoch,
@@ -178,10 +184,7 @@ impl Ledger {
             return Err(Denied::Over { until_epoch, epoch });
         }
         ticket.terms().map_or(Ok(()), |terms| self.check_account(terms))?;
-        if self.peers.len() >= PEERS_MAX {
-            return Err(Denied::Full);
-        }
-        ticket.verify(&self.organiser, &self.run, peer)
+        if self.peers.len() >= PEERS_MAX { Err(Denied::Full) } else { Ok(()) }
     }
 
     /// Whether an invite has uses left and is not revoked.
@@ -223,6 +226,20 @@ impl Ledger {
         members: &BTreeSet<PeerId>,
         trust: Option<&Admissions>,
     ) -> Result<Arc<Self>, Unlawful> {
+        self.with_known(epoch, members, trust, |_| false)
+    }
+
+    /// [`Self::with`], where the signatures of `known` tickets were checked before.
+    ///
+    /// # Errors
+    /// The first part that is refused.
+    pub fn with_known(
+        self: &Arc<Self>,
+        epoch: u64,
+        members: &BTreeSet<PeerId>,
+        trust: Option<&Admissions>,
+        known: impl Fn(&Ticket) -> bool,
+    ) -> Result<Arc<Self>, Unlawful> {
         let Some(trust) = trust else { return Ok(Arc::clone(self)) };
         trust.check().map_err(Unlawful::Form)?;
         let mut ledger = self.as_ref().clone();
@@ -238,9 +255,11 @@ impl Ledger {
             if !members.contains(&peer) {
                 return Err(Unlawful::Form(AccessFault::TicketOfNoMember));
             }
-            ledger
-                .check_ticket(epoch, &peer, ticket)
-                .map_err(|denied| Unlawful::Ticket(peer, denied))?;
+            let may = match known(ticket) {
+                true => ledger.check_terms(epoch, &peer, ticket),
+                false => ledger.check_ticket(epoch, &peer, ticket),
+            };
+            may.map_err(|denied| Unlawful::Ticket(peer, denied))?;
             ledger.admit(epoch, ticket);
         }
         Ok(Arc::new(ledger))

@@ -3,6 +3,7 @@
 //! Their text form is lower-case hex: [`Digest::hex`] gives all of it, and `Display` the first eight
 //! characters, for a screen. How a [`PeerId`] is shown to people, as libp2p prints it, is in `base58`.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ pub(crate) fn array<const N: usize>(bytes: &[u8], start: usize) -> [u8; N] {
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident, $bytes:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub struct $name(pub [u8; $bytes]);
 
         impl $name {
@@ -55,6 +56,22 @@ macro_rules! identifier {
             #[must_use]
             pub fn from_hex(text: &str) -> Option<Self> {
                 unhex(&text.to_ascii_lowercase()).map(Self)
+            }
+        }
+
+        impl Ord for $name {
+            /// The order of the bytes. Identifiers are keys and hashes, so the first eight
+            /// bytes nearly always decide.
+            #[inline]
+            fn cmp(&self, other: &Self) -> Ordering {
+                let first = |id: &Self| u64::from_be_bytes(array(&id.0, 0));
+                first(self).cmp(&first(other)).then_with(|| self.0.cmp(&other.0))
+            }
+        }
+
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
             }
         }
 

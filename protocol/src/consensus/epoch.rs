@@ -396,7 +396,7 @@ impl State {
         if (next || beside)
             && self.early.len() < EARLY_MAX
             && self.early.iter().filter(same).count() < EARLY_OF_ONE_MAX
-            && wire::envelope(message).len() <= EARLY_BYTES_MAX
+            && wire::envelope_bytes(message) <= EARLY_BYTES_MAX
         {
             self.early.push_back(Arc::clone(message));
         }

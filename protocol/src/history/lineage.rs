@@ -18,7 +18,7 @@ use crate::message::wire;
 use crate::message::{
     Accept, CHUNKS_MAX, Certificate, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX,
     Member, Message, Opened, Opening, Part, Prepared, QuorumRule, Receipt, Regroup, Roster, Series,
-    Voted, Voter,
+    Ticket, Voted, Voter,
 };
 
 /// What one peer can do in an epoch of the run, in tokens (G11). It bounds every weight.
@@ -137,7 +137,7 @@ impl Validator {
     ) -> Result<(), Fault> {
         let roster = &link.certificate.roster;
         let (series, voters) = self.follow(base, voters, ledger, &link.openings)?;
-        self.check_who(ledger, &voters, roster, &link.receipt)
+        self.check_who(ledger, &voters, roster, &link.receipt, |_| false)
             .map_err(CertificateFault::from)
             .map_err(Fault::Certificate)?;
         let receipt = &link.receipt;
@@ -193,9 +193,10 @@ impl Validator {
         voters: &[Voter],
         ledger: Option<&Arc<Ledger>>,
         regroup: &Regroup,
+        known: impl Fn(&Ticket) -> bool,
     ) -> Result<(), Fault> {
         let Regroup { members, absent, .. } = regroup;
-        self.check_gathered(ledger, regroup)
+        self.check_gathered(ledger, regroup, known)
             .map_err(CertificateFault::from)
             .map_err(Fault::Certificate)?;
         let founding = voters.is_empty();
@@ -235,7 +236,7 @@ impl Validator {
             chain.last().ok_or(Fault::Certificate(CertificateFault::RegroupOfNoSeries))?;
         let (series, depth) = (*series, depth_of(chain));
         require(regroup.series == series, CertificateFault::RegroupOfOtherSeries)?;
-        self.check_regroup(voters, ledger, regroup)?;
+        self.check_regroup(voters, ledger, regroup, |_| false)?;
         // One Join of each member, in the members' order: no signature is checked twice.
         require(opening.joins.len() == regroup.members.len(), CertificateFault::JoinsMissing)?;
         let digest = wire::regroup_digest(&self.run, regroup);
@@ -438,7 +439,8 @@ impl Validator {
     /// Whether `signature` is `author`'s over `message` in this run.
     #[must_use]
     pub fn signed(&self, author: &PeerId, message: &Message, signature: &Signature) -> bool {
-        self.key.check(author, message.tag(), &self.run, &wire::canonical(message), signature)
+        let body = || wire::canonical(message);
+        self.key.check(author, message.tag(), &self.run, body, signature)
     }
 }
 

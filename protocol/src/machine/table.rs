@@ -158,7 +158,7 @@ impl PeerTable {
     }
 
     /// Whether a peer counts as alive: it has not left, and its last heartbeat is recent.
-    fn fresh(&self, seen: &PeerRecord, now: Time) -> bool {
+    pub(crate) fn fresh(&self, seen: &PeerRecord, now: Time) -> bool {
         !seen.has_left() && now.since(seen.heard) < self.silent_after(seen)
     }
 }

@@ -42,7 +42,8 @@ impl Seal {
         roster: &Digest,
         chunk: u32,
     ) -> bool {
-        key.check(owner, TAG, run, &signed(roster, chunk, &self.digest), &self.signature)
+        let body = || signed(roster, chunk, &self.digest);
+        key.check(owner, TAG, run, body, &self.signature)
     }
 
     /// The bytes as they are sent behind the last frame.

@@ -9,6 +9,8 @@
 //! unverified (D2).
 
 use bincode::config::{Config, standard};
+use bincode::enc::write::{SizeWriter, Writer};
+use bincode::error::EncodeError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -61,7 +63,7 @@ pub enum OpenError {
 /// Signs a message of ours with our key.
 #[must_use]
 pub fn seal(key: &Keypair, run: &RunId, message: Message) -> Verified<Message> {
-    let signature = key.sign(message.tag(), run, &canonical(&message));
+    let signature = key.sign_with(message.tag(), run, || canonical(&message));
     Verified::new(key.peer(), signature, message)
 }
 
@@ -70,6 +72,12 @@ pub fn seal(key: &Keypair, run: &RunId, message: Message) -> Verified<Message> {
 pub fn envelope(message: &Verified<Message>) -> Vec<u8> {
     let (author, body) = (message.author(), canonical(message.body()));
     [&[VERSION][..], &author.0, &body, &message.signature().0].concat()
+}
+
+/// The length of [`envelope`], in bytes.
+#[must_use]
+pub fn envelope_bytes(message: &Verified<Message>) -> usize {
+    HEAD_BYTES + length(message.body()) + SIGNATURE_BYTES
 }
 
 /// Reads and verifies an envelope of at most `limit` bytes.
@@ -207,10 +215,41 @@ fn digest<T: Serialize>(domain: &str, run: &RunId, value: &T) -> Digest {
 
 /// The canonical bytes of a value of ours: what digests and signatures are made over.
 #[must_use]
-#[expect(clippy::expect_used, reason = "our types have known lengths, and a Vec takes any")]
 pub fn canonical<T: Serialize>(value: &T) -> Vec<u8> {
-    bincode::serde::encode_to_vec(value, standard()).expect("values of ours encode")
+    let mut bytes = Bytes(Vec::with_capacity(BYTES_USUAL));
+    encode(value, &mut bytes);
+    bytes.0
 }
+
+/// The length of [`canonical`], in bytes.
+#[must_use]
+pub fn length<T: Serialize>(value: &T) -> usize {
+    let mut size = SizeWriter::default();
+    encode(value, &mut size);
+    size.bytes_written
+}
+
+#[expect(clippy::expect_used, reason = "our types have known lengths, and our writers take any")]
+fn encode<T: Serialize>(value: &T, writer: impl Writer) {
+    bincode::serde::encode_into_writer(value, writer, standard()).expect("values of ours encode");
+}
+
+/// Takes what is encoded. An identifier comes byte by byte, so a single byte is the fast case.
+struct Bytes(Vec<u8>);
+
+impl Writer for Bytes {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
+        match bytes {
+            [byte] => self.0.push(*byte),
+            _ => self.0.extend_from_slice(bytes),
+        }
+        Ok(())
+    }
+}
+
+/// What is reserved for a value: most messages fit, a roster grows it a few times.
+const BYTES_USUAL: usize = 512;
 
 fn read<T: DeserializeOwned + Serialize>(encoded: &[u8]) -> Option<T> {
     read_within(encoded, standard().with_limit::<DIRECT_BYTES_MAX>())

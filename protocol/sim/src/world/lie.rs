@@ -186,9 +186,9 @@ impl World {
         self.count_lie(&message);
         let sealed = Arc::new(wire::seal(&Keypair::simulated(author), &self.run, message));
         let to = to.map(|to| self.host(&to));
-        let running = self.running();
-        for host in running.into_iter().filter(|host| *host != from) {
-            if to.is_some_and(|to| to != Some(host)) {
+        for host in 0..self.hosts.len() {
+            let other = host == from || to.is_some_and(|to| to != Some(host));
+            if other || self.hosts[host].process.is_none() {
                 continue;
             }
             for way_ms in self.network.arrivals(from, host, 1, &mut self.rng).into_iter().flatten()

@@ -62,7 +62,7 @@ impl World {
 
     /// Counts and checks a message when its author sends it.
     fn note_sent(&mut self, host: usize, message: &Arc<Verified<Message>>) {
-        self.report.count(Count::Bytes, wire::envelope(message).len() as u64);
+        self.report.count(Count::Bytes, wire::envelope_bytes(message) as u64);
         let unlinked = |beat: &Heartbeat| u64::from(!beat.unlinked.is_empty());
         if let Message::Heartbeat(beat) = message.body() {
             self.report.count(Count::Unlinked, unlinked(beat));

@@ -19,7 +19,9 @@ use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::machine::output::Output;
 use crate::machine::step::{Decision, Step};
-use crate::message::{Admissions, Keep, Member, Message, Receipt, Refusal, Regroup, Roster, Voter};
+use crate::message::{
+    Admissions, Keep, Member, Message, Receipt, Refusal, Regroup, Roster, Ticket, Voter,
+};
 
 use super::facts::{Facts, Process};
 use super::known::Admission;
@@ -29,6 +31,12 @@ impl Process {
     /// The ledger before the open epoch; `None` in open runs.
     pub(super) fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.admission.as_ref().map(|admission| &admission.ledger)
+    }
+
+    /// Whether its owner has shown this very ticket, and its signatures were found to be good.
+    pub(super) fn knows_ticket(&self, ticket: &Ticket) -> bool {
+        let shown = self.admission.as_ref().and_then(|a| a.shown.get(&ticket.peer()));
+        shown.is_some_and(|(known, may)| may.is_ok() && known == ticket)
     }
 
     /// Whether a peer is neither in nor holds a valid ticket.
@@ -160,7 +168,8 @@ pub(super) fn check_admitted(facts: Facts<'_>, roster: &Roster) -> Result<(), Ac
         return Ok(());
     }
     let receipt = roster.receipt(Digest::ZERO);
-    facts.validator.check_who(facts.ledger(), facts.voters(), roster, &receipt)
+    let known = |ticket: &Ticket| facts.knows_ticket(ticket);
+    facts.validator.check_who(facts.ledger(), facts.voters(), roster, &receipt, known)
 }
 
 /// T4, T5: what only this voter can know. A proposer that lacks a notice gets it.

@@ -54,11 +54,11 @@ fn patience_until(facts: Facts<'_>) -> Option<Time> {
 
 /// When half of the live voters have been Ready for `half`, or the first one for `first`.
 fn ready_for(facts: Facts<'_>, half: Duration, first: Duration) -> Option<Time> {
-    let alive = |v: &&Voter| **v == facts.me.voter() || facts.is_alive(&v.peer);
-    let alive = facts.voters().iter().filter(alive).count();
     let mut at: Vec<Time> = ready_voters(facts).map(|(_, at)| at).collect();
     at.sort_unstable();
     let latest = *at.first()? + first;
+    let alive = |v: &&Voter| **v == facts.me.voter() || facts.is_alive(&v.peer);
+    let alive = facts.voters().iter().filter(alive).count();
     let early = at.get(alive.div_ceil(2).saturating_sub(1)).map(|at| *at + half);
     Some(early.map_or(latest, |early| early.min(latest)))
 }
@@ -67,8 +67,10 @@ fn ready_for(facts: Facts<'_>, half: Duration, first: Duration) -> Option<Time> 
 fn ready_voters<'a>(facts: Facts<'a>) -> impl Iterator<Item = (PeerId, Time)> + 'a {
     let own = if facts.is_voter() { facts.slot.frozen } else { None };
     let own = own.map(|frozen| (facts.me.peer, frozen.at));
-    let others = facts.slot.ready.iter().filter(move |(peer, _)| facts.names_voter(peer));
-    others.map(|(peer, declared)| (*peer, declared.at)).chain(own)
+    // Strangers are Ready too, and may be more than the voters.
+    let others = facts.slot.series.voters.iter();
+    let at = move |voter: &Voter| facts.slot.ready.get(&voter.peer).map(|ready| ready.at);
+    others.filter_map(move |voter| Some((voter.peer, at(voter)?))).chain(own)
 }
 
 /// The median time that voters took to be Ready, if half of them were.

@@ -16,7 +16,7 @@ use crate::machine::output::Output;
 use crate::machine::step::Ahead;
 use crate::message::wire;
 use crate::message::{
-    Join, Leaving, MEMBERS_MAX, Message, Opening, Refuse, Regroup, Series, Voted, Voter,
+    Join, Leaving, MEMBERS_MAX, Message, Opening, Refuse, Regroup, Series, Ticket, Voted, Voter,
 };
 
 use super::facts::Facts;
@@ -114,8 +114,9 @@ pub(super) fn on_regroup(
         let why = CertificateFault::NotItsAuthor;
         return open.step.put(Output::Fault(proposer, Fault::Certificate(why)));
     }
-    if let Err(fault) = open.validator.check_regroup(open.voters(), open.process.ledger(), regroup)
-    {
+    let known = |ticket: &Ticket| open.process.knows_ticket(ticket);
+    let (voters, ledger) = (open.voters(), open.process.ledger());
+    if let Err(fault) = open.validator.check_regroup(voters, ledger, regroup, known) {
         return open.step.put(Output::Fault(proposer, fault));
     }
     // Numbers rise one by one; a jump would use them up.

@@ -120,7 +120,7 @@ fn candidate(
 /// Leaves kept chunks out until the roster fits into a gossiped envelope.
 pub(super) fn fit(facts: Facts<'_>, roster: &mut Roster) {
     let room = wire::GOSSIP_BYTES_MAX - ENVELOPE_ROOM;
-    while wire::canonical(roster).len() > room && !roster.keep.is_empty() {
+    while wire::length(roster) > room && !roster.keep.is_empty() {
         if let Some(last) = roster.keep.last_mut() {
             last.chunks.pop();
         }

@@ -71,40 +71,34 @@ impl State {
         }
         self.rounds = 0;
         self.note_caught_up(step);
-        if !step.table.live(step.now).any(|(peer, seen)| self.is_ahead(peer, seen)) {
+        let table = step.table;
+        let mut ahead: Vec<(&PeerId, &PeerRecord)> =
+            table.live(step.now).filter(|(peer, seen)| self.is_ahead(peer, seen)).collect();
+        if ahead.is_empty() {
             self.ahead_since = None;
         }
-        let Some((peer, head)) = self.first_ahead(step, open) else {
-            if !self.awaits_next(step) {
-                self.look_for_parted(step, open);
-            }
-            return;
-        };
-        self.ask_lineage(step, peer, head, self.head.epoch);
-    }
-
-    /// Whether a peer that may be asked is one epoch ahead, which is waited for.
-    fn awaits_next(&self, step: &Step<'_>) -> bool {
-        step.table.live(step.now).any(|(peer, seen)| self.may_ask(step, peer, seen))
-    }
-
-    /// Whether a peer claims a greater head and was not asked lately.
-    fn may_ask(&self, step: &Step<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
-        !self.asked_lately(step, peer) && self.is_ahead(peer, seen)
+        ahead.retain(|(peer, _)| !self.asked_lately(step, peer));
+        if ahead.is_empty() {
+            return self.look_for_parted(step, open);
+        }
+        if let Some((peer, head)) = self.first_of(step, open, &ahead) {
+            self.ask_lineage(step, peer, head, self.head.epoch);
+        }
     }
 
     /// G12: among the peers ahead, those that the newest receipt names come first, as they are hard
     /// to fake; then those that wasted fewest questions; then the greatest head (R23). Among equals
     /// chance decides; else a peer with a small name would always be asked first. A head one epoch
     /// ahead is given a moment to reach us by votes.
-    fn first_ahead(&mut self, step: &Step<'_>, open: Open<'_>) -> Option<(PeerId, Head)> {
-        let ahead = step.table.live(step.now).filter(|(peer, seen)| self.may_ask(step, peer, seen));
+    fn first_of(
+        &mut self,
+        step: &Step<'_>,
+        open: Open<'_>,
+        ahead: &[(&PeerId, &PeerRecord)],
+    ) -> Option<(PeerId, Head)> {
         let claim =
-            |(peer, seen): (&PeerId, &PeerRecord)| (*peer, seen.beat.head, self.claimed_by(seen));
-        let mut candidates: Vec<(PeerId, Head, Rank)> = ahead.map(claim).collect();
-        if candidates.is_empty() {
-            return None;
-        }
+            |(peer, seen): &(&PeerId, &PeerRecord)| (**peer, seen.beat.head, self.claimed_by(seen));
+        let mut candidates: Vec<(PeerId, Head, Rank)> = ahead.iter().map(claim).collect();
         let since = *self.ahead_since.get_or_insert(step.now);
         if open.decided || step.now < since + USUAL_WAIT {
             let next = self.head.epoch.saturating_add(1);
@@ -184,7 +178,9 @@ impl State {
     /// its links arrive.
     pub(super) fn is_ahead(&self, peer: &PeerId, seen: &PeerRecord) -> bool {
         let Heartbeat { phase, head, .. } = &seen.beat;
-        *phase != Phase::Behind
+        // This runs for each peer at each input, and mostly all have our head.
+        *head != self.head
+            && *phase != Phase::Behind
             && self.is_greater(&self.claimed_by(seen))
             && !self.is_ignored(*peer, head.state)
     }
@@ -194,7 +190,8 @@ impl State {
     fn look_for_parted(&mut self, step: &mut Step<'_>, open: Open<'_>) {
         for (peer, seen) in step.table.live(step.now) {
             let beat = &seen.beat;
-            if self.asked_lately(step, peer) {
+            let same = (beat.head, beat.series) == (self.head, open.series);
+            if same || self.asked_lately(step, peer) {
                 continue;
             }
             let regrouped = beat.phase != Phase::Behind
@@ -218,13 +215,16 @@ impl State {
     /// Reports once that we have caught up: no peer that answers is further than the next epoch,
     /// which is decided here like any other.
     fn note_caught_up(&mut self, step: &mut Step<'_>) {
+        if self.catching_up.is_none() {
+            return;
+        }
         let next = self.head.epoch.saturating_add(1);
         let further = step.table.live(step.now).any(|(peer, seen)| {
             seen.beat.head.epoch > next
                 && self.is_ahead(peer, seen)
                 && !self.failed_lately(step, peer)
         });
-        if self.catching_up.is_some() && !further {
+        if !further {
             self.catching_up = None;
             step.put(Output::Event(Event::CaughtUp { head: self.head }));
         }

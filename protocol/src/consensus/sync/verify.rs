@@ -62,7 +62,7 @@ impl State {
 
     /// Adds a link to those in memory, and drops the oldest ones beyond the bound.
     fn keep_link(&self, candidate: &mut Candidate, link: &Link) {
-        let bytes = wire::canonical(link).len();
+        let bytes = wire::length(link);
         candidate.bytes = candidate.bytes.saturating_add(bytes);
         candidate.came = candidate.came.saturating_add(bytes as u64);
         candidate.links.push_back(link.clone());
@@ -71,7 +71,7 @@ impl State {
             && self.validator.keeps(Rule::G12)
         {
             let first = candidate.links.pop_front();
-            let bytes = first.map_or(0, |first| wire::canonical(&first).len());
+            let bytes = first.map_or(0, |first| wire::length(&first));
             candidate.bytes = candidate.bytes.saturating_sub(bytes);
         }
     }

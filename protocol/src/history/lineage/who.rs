@@ -8,11 +8,11 @@ use super::{Validator, rule};
 use crate::access::ledger::Ledger;
 use crate::base::fault::AccessFault;
 use crate::base::id::PeerId;
-use crate::message::{Absence, Member, Receipt, Regroup, Roster, Voter};
+use crate::message::{Absence, Member, Receipt, Regroup, Roster, Ticket, Voter};
 
 impl Validator {
     /// T2, T6: whether a roster of these voters, whose value has this
-    /// receipt, names only admitted peers.
+    /// receipt, names only admitted peers. The signatures of `known` tickets were checked before.
     ///
     /// # Errors
     /// The fault of its proposer, which could have checked it.
@@ -22,6 +22,7 @@ impl Validator {
         voters: &[Voter],
         roster: &Roster,
         receipt: &Receipt,
+        known: impl Fn(&Ticket) -> bool,
     ) -> Result<(), AccessFault> {
         let Some(before) = ledger else {
             let open = receipt.trust.is_none() && roster.trust.is_none();
@@ -29,7 +30,7 @@ impl Validator {
         };
         let (epoch, trust) = (receipt.series.epoch, receipt.trust.as_deref());
         let members = receipt.members.iter().map(|member| member.peer).collect();
-        let after = before.with(epoch, &members, trust);
+        let after = before.with_known(epoch, &members, trust, known);
         let after = after.map_err(|unlawful| unlawful.fault())?;
         let votes = |member: &Member| voters.contains(&member.voter());
         // T6: a voter that this receipt revokes still votes on this epoch, and on no other.
@@ -48,6 +49,7 @@ impl Validator {
     }
 
     /// T9, T10: whether a Regroup names only admitted peers, and calls only revoked voters revoked.
+    /// The signatures of `known` tickets were checked before.
     ///
     /// # Errors
     /// The fault of its proposer, which could have checked it.
@@ -55,6 +57,7 @@ impl Validator {
         &self,
         ledger: Option<&Arc<Ledger>>,
         regroup: &Regroup,
+        known: impl Fn(&Ticket) -> bool,
     ) -> Result<(), AccessFault> {
         let Regroup { series, members, absent, trust, .. } = regroup;
         let mut revoked = absent.iter().filter(|(_, why)| *why == Absence::Revoked);
@@ -63,7 +66,7 @@ impl Validator {
             return rule(revoked.next().is_none(), AccessFault::RevokesInOpenRun);
         };
         let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
-        let after = before.with(series.epoch, &peers, trust.as_deref());
+        let after = before.with_known(series.epoch, &peers, trust.as_deref(), known);
         let after = after.map_err(|unlawful| unlawful.fault())?;
         let all_in = peers.iter().all(|peer| after.admits(peer).is_ok());
         rule(all_in, AccessFault::RegroupOfStranger)?;
