@@ -80,7 +80,7 @@ pub(super) struct Process {
 /// What a process has heard of another peer.
 #[derive(Clone, Debug, Default)]
 struct Heard {
-    /// Its newest heartbeat.
+    /// Its newest heartbeat, if one was heard.
     last: Option<Arc<Verified<Message>>>,
     /// When it last named each series, and with which log.
     named: BTreeMap<Series, (u64, LogId)>,
