@@ -79,7 +79,9 @@ struct Run {
     deltas: Vec<Option<Arc<Vec<f32>>>>,
     /// The hosts that need no further notice.
     over: BTreeSet<usize>,
-    /// The positions that send nothing more, or no hop in time.
+    /// The positions that send one hop in [`CRAWL_MS`].
+    crawlers: BTreeSet<usize>,
+    /// The positions that send nothing more.
     silent: BTreeSet<usize>,
     hop_ms: u64,
     /// When all members had started.
@@ -105,8 +107,8 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// A member opens its ring with its frozen delta. `hop_ms` is the duration of a hop, or
-    /// [`CRAWL_MS`] if `crawls` holds for any host; `carries` says whether a link works.
+    /// A member opens its ring with its frozen delta. `hop_ms` is the duration of a hop, but
+    /// [`CRAWL_MS`] of a host for which `crawls` holds; `carries` says whether a link works.
     pub(crate) fn start(
         &mut self,
         ring: &Ring,
@@ -125,16 +127,14 @@ impl Rings {
             hosts: hosts.to_vec(),
             deltas: vec![None; count],
             over: BTreeSet::new(),
-            silent: (0..count).filter(|index| crawls(hosts[*index])).collect(),
+            crawlers: (0..count).filter(|index| crawls(hosts[*index])).collect(),
+            silent: BTreeSet::new(),
             hop_ms,
             began_ms: None,
             broke_ms: None,
             bytes: None,
         });
-        if !run.silent.is_empty() {
-            run.hop_ms = CRAWL_MS;
-        }
-        let hop_ms = run.hop_ms;
+        let hop_ms = if run.crawlers.is_empty() { run.hop_ms } else { CRAWL_MS };
         run.deltas[index] = Some(Arc::new(assembly::gather(&delta, ring.layout.redone())));
         if run.broke_ms.is_some() || run.deltas.iter().any(Option::is_none) {
             return vec![run.due(QUIET_MS, index, Notice::Wait)];
@@ -243,16 +243,21 @@ impl Run {
         let all = 2 * (count as u64 - 1);
         let since = |ms: u64| self.began_ms.map_or(0, |began| ms.saturating_sub(began));
         let sent = since(self.broke_ms.unwrap_or(now_ms)) / self.hop_ms.max(1);
-        let waits = |at: &usize| self.silent.contains(at) || self.deltas[*at].is_none();
-        let silent: BTreeSet<usize> = (0..count).filter(waits).collect();
+        let crawled = since(now_ms) / CRAWL_MS;
+        // What a position has sent at most; `None` if it sends all that it can.
+        let stands = |at: usize| self.silent.contains(&at) || self.deltas[at].is_none();
+        let held = |at: usize| match self.crawlers.contains(&at) {
+            true => Some(crawled),
+            false => stands(at).then_some(sent),
+        };
+        let is_held = (0..count).any(|at| held(at).is_some());
         let mut hops = vec![0; count];
         for at in (0..4 * count).map(|step| step % count) {
             let before = (at + count - 1) % count;
-            let held = if silent.contains(&before) { sent } else { u64::MAX };
-            hops[at] = (hops[before] + 1).min(held).min(all);
+            hops[at] = (hops[before] + 1).min(held(before).unwrap_or(all)).min(all);
         }
         let index = self.hosts.iter().position(|h| *h == host);
-        let hops = if silent.is_empty() { sent.min(all) } else { index.map_or(0, |at| hops[at]) };
+        let hops = if is_held { index.map_or(0, |at| hops[at]) } else { sent.min(all) };
         u32::try_from(hops).unwrap_or(u32::MAX)
     }
 

@@ -253,15 +253,16 @@ impl History {
         receipt: &Receipt,
     ) -> Result<&Frozen, super::Violation> {
         let parent = receipt.series.parent;
+        let declared = self.frozen.get(&((member.peer, member.incarnation), parent));
         let frozen = if self.liars.contains(&member.peer) {
             // A liar may declare any weight and start: what counts is the delta in the sum.
             let mine = |(((peer, _), of), _): &(&(Start, Digest), _)| {
                 *peer == member.peer && *of == parent
             };
-            self.frozen.iter().filter(mine).map(|(_, frozen)| frozen).next_back()
+            let last = || self.frozen.iter().filter(mine).map(|(_, frozen)| frozen).next_back();
+            declared.or_else(last)
         } else {
-            let key = ((member.peer, member.incarnation), parent);
-            self.frozen.get(&key).filter(|frozen| frozen.weight() == member.weight)
+            declared.filter(|frozen| frozen.weight() == member.weight)
         };
         frozen.ok_or_else(|| super::Violation {
             invariant: "S4",
