@@ -5,9 +5,8 @@
 //! ```
 //!
 //! Reading takes the same time for each token of every prompt. What it keeps grows by 4 + D/8 bytes
-//! a token. The peak of each reading, above what the process had before, is printed on Linux, with
-//! its growth and what that is at a width of 2,048. No keys are kept while prompts are read. Writing
-//! is measured with what `sample` keeps.
+//! a token, besides the prompt itself; the peak of the process is printed where the system says it.
+//! No keys are kept while prompts are read. Writing is measured with what `sample` keeps.
 
 #![expect(clippy::print_stdout, reason = "an example prints for the person who runs it")]
 
@@ -28,22 +27,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let text: Vec<i32> = (0..1 << 16).map(|i| i * 37 % work.model.vocab as i32).collect();
     println!("width {width}, {} threads", intellect_model::threads());
     println!("{:>8} {:>16} {:>12}", "tokens", "reading us/token", "peak MB");
-    let mut peaks = Vec::new();
     for length in [1 << 10, 1 << 12, 1 << 14, 1 << 16] {
-        let before = forget_peak();
         let mut reader = model.reader(Keep { expanded_bytes: 0, ..Keep::default() });
         let start = Instant::now();
         reader.read(&text[..length], Scored::Last)?;
         let time = 1e6 * start.elapsed().as_secs_f64() / length as f64;
-        let peak = memory("VmHWM:").zip(before).map(|(peak, before)| peak - before);
-        println!("{length:>8} {time:>16.1} {:>12}", peak.map_or_else(String::new, megabytes));
-        peaks.extend(peak.map(|peak| (length, peak)));
-    }
-    if let [.., (shorter, low), (longer, high)] = peaks[..] {
-        let growth = (high - low) / (longer - shorter) as f64;
-        let kept = |width: usize| 4.0 + width as f64 / 8.0;
-        let wide = growth * kept(2048) / kept(width);
-        println!("growth: {growth:.0} bytes a token, {wide:.0} at a width of 2048");
+        let peak = peak_bytes().map_or_else(String::new, |peak| format!("{:.1}", peak / 1e6));
+        println!("{length:>8} {time:>16.1} {peak:>12}");
     }
     println!("{:>8} {:>16}", "tokens", "writing ms/token");
     for length in [64, 1 << 12] {
@@ -59,22 +49,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Begins a new peak, and returns what the process has now.
-fn forget_peak() -> Option<f64> {
-    std::fs::write("/proc/self/clear_refs", "5").ok()?;
-    memory("VmRSS:")
-}
-
-/// Bytes of memory of this process.
-fn memory(key: &str) -> Option<f64> {
+/// The most memory that the process has had.
+fn peak_bytes() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse().ok()?;
     Some(1024.0 * kilobytes)
-}
-
-fn megabytes(bytes: f64) -> String {
-    format!("{:.1}", bytes / 1e6)
 }
 
 /// How many tokens are written behind each prompt.
