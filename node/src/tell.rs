@@ -220,7 +220,7 @@ impl Console {
         self.emit(None, events::Event::Fault { who, why: why.to_owned() });
     }
 
-    /// In a run of invited peers: what its organiser can do about a peer that has proved its own fault.
+    /// In a run of invited peers: what its organiser can do about a peer that misbehaves.
     pub(crate) fn suggest_revoking(&self, peer: PeerId) {
         let peer = PeerName::from(peer);
         self.say(&format!(
