@@ -107,7 +107,7 @@ unsafe impl GlobalAlloc for Counter {
 #[global_allocator]
 static HEAP: Counter = Counter { used: AtomicUsize::new(0), peak: AtomicUsize::new(0) };
 
-/// Tokens of the prompts.
+/// How many tokens the prompts have.
 const LENGTHS: [usize; 4] = [1 << 10, 1 << 12, 1 << 14, 1 << 16];
 
 /// How many tokens are written behind each prompt.

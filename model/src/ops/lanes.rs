@@ -138,7 +138,7 @@ fn fold_block(sums: &[f32; BLOCK], f: impl Fn(f32, f32) -> f32) -> f32 {
     f(f(four[0], four[1]), f(four[2], four[3]))
 }
 
-/// Σ xᵢ of one block.
+/// Σ xᵢ of one block, added in the order of [`fold`].
 #[inline(always)]
 pub(super) fn sum_block(x: &[f32; BLOCK]) -> f32 {
     fold_block(x, |a, b| a + b)

@@ -13,7 +13,7 @@ pub(super) const CODE_LINES: [(&str, usize); 8] = [
     ("protocol", 14_774),
     ("protocol/sim", 5_980),
     ("protocol/table", 488),
-    ("model", 19_465), // tasks (0028), `merge` and `spectrum` (0027), the cache of a GoldFinch, `.pth`
+    ("model", 19_575), // tasks (0028), `merge` and `spectrum` (0027), the cache of a GoldFinch, `.pth`
     ("bootstrap", 2_110),
     ("node", 27_840), // `replay` (0023), `doctor`, `eval`, `--tui`, `merge`, `serve` (0030)
     ("node/view", 2_890),
