@@ -42,6 +42,7 @@ mod salvage;
 mod gate;
 mod known;
 mod admission;
+mod waits;
 mod standing;
 mod send;
 mod enter;

@@ -27,6 +27,8 @@ fn four_of_seven_wait() -> Played {
     world.play(4 * GRACE_MS)?;
     assert!(all[..3].iter().all(|host| world.epoch(*host) == epoch));
     assert!(all[..3].iter().all(|host| regroups(&world, *host).is_empty()));
+    let (here, voters, rule) = (3, 5, QuorumRule::Byzantine);
+    assert_eq!(world.wait(all[0]), Some(Wait::Voters { here, all: voters, rule }));
     world.start(&all[3..4]);
     reach(&mut world, &all[..4], epoch + 2)
 }
@@ -49,6 +51,11 @@ fn a_vote_waits_until_a_quorum_is_prepared() -> Played {
     world.play(4_000)?;
     let waits = all.iter().all(|host| world.epoch(*host) == 2);
     assert!(waits && votes.get() == 0, "{} votes", votes.get());
+    let missing = |host: usize| match world.wait(host) {
+        Some(Wait::Votes(missing)) => missing.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(all.iter().map(|host| missing(*host)).collect::<Vec<_>>(), [3; 4]);
     world.let_through();
     reach(&mut world, &all, 4)
 }
