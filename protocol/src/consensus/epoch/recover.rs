@@ -252,11 +252,11 @@ fn note_unanswered(open: &mut Epoch<'_>, owes: impl Fn(&Slot, &PeerId) -> bool) 
     }
 }
 
-/// R37: remembers the members whose Accept is missing, so that they delay no second roster.
+/// R37: remembers the members whose Accept is missing, so that they delay no second roster. Where
+/// two rosters crossed, a member that accepted the other one is bound by it, and not late.
 fn note_late(open: &mut Epoch<'_>, roster: Digest) {
-    let Some(ballot) = open.slot.ballots.get(&roster) else { return };
-    let Some(roster) = ballot.roster.clone() else { return };
-    let missing = roster.members.iter().filter(|m| !ballot.accepts.contains_key(&m.peer));
+    let Some(roster) = open.slot.roster(&roster).cloned() else { return };
+    let missing = roster.members.iter().filter(|m| !open.slot.has_accepted(&roster, &m.peer));
     let missing: Vec<Member> = missing.filter(|m| m.peer != open.me.peer).copied().collect();
     for Member { peer, weight, .. } in missing {
         if weight > 0 {
