@@ -10,9 +10,10 @@ impl World {
         (0..self.hosts.len()).filter(|host| self.hosts[*host].process.is_some()).collect()
     }
 
-    /// Those of them that do not lie.
+    /// Those of them that do not lie and are not revoked.
     pub(crate) fn honest(&self) -> Vec<usize> {
-        self.running().into_iter().filter(|host| !self.is_liar(*host)).collect()
+        let counts = |host: &usize| !self.is_liar(*host) && !self.is_revoked(*host);
+        self.running().into_iter().filter(counts).collect()
     }
 
     /// The head of a host's process; `None` if no process runs.
