@@ -315,6 +315,7 @@ impl State {
                 || decide::conclude(open)
                 || recover::time_out(open)
                 || recover::follow_others(open)
+                || recover::begin_wait(open)
                 || acceptor::answer_query(open)
                 || proposer::finish_asking(open)
                 || proposer::ask(open)

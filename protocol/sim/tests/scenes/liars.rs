@@ -86,3 +86,30 @@ fn a_voter_that_was_prepared_comes_back() -> Played {
     assert!(world.same(&all) || world.until(END_MS, |world| world.same(&all))?);
     Ok(())
 }
+
+/// R37: the Accepts of attempt 1 do not reach one voter, so the ring of the others stands still.
+/// That voter comes to attempt 2 alone, and waits there until others come to it.
+#[test]
+fn a_hasty_voter_waits_for_the_others() -> Played {
+    let (mut world, all) = run(7)?;
+    let hasty = all[6];
+    let (alone, highest) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
+    let (is_alone, reached) = (alone.clone(), highest.clone());
+    world.direct(move |from, to, message| match message {
+        Message::Accept(accept) if accept.series.epoch == 2 && to == hasty && is_alone.get() => {
+            Fate::Drop
+        }
+        Message::Heartbeat(beat) if beat.series.epoch == 2 && beat.attempt > 1 => {
+            is_alone.set(is_alone.get() && from == hasty);
+            if is_alone.get() {
+                reached.set(beat.attempt.max(reached.get()));
+            }
+            Fate::Deliver
+        }
+        _ => Fate::Deliver,
+    });
+    reach(&mut world, &all, 3)?;
+    assert_eq!((alone.get(), highest.get()), (false, 2));
+    assert!(world.same(&all) && regroups(&world, all[0]).is_empty());
+    Ok(())
+}

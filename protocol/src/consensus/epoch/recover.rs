@@ -137,18 +137,30 @@ pub(super) fn recover(open: &mut Epoch<'_>, reason: Reason) {
     await_attempt(open, attempt);
 }
 
-/// R37: comes to an attempt, and waits for its roster; not where its owner seems dead.
+/// R37: comes to an attempt, whose roster is due once enough voters have come to it.
 pub(super) fn await_attempt(open: &mut Epoch<'_>, attempt: u64) {
-    let facts = open.facts();
-    let expected = turns::is_expected(facts, attempt);
-    let wait = if expected { facts.ask_time() + facts.accept_time() } else { Duration::ZERO };
-    open.slot.series.stage = Stage::Recover { attempt, until: open.step.now + wait };
+    open.slot.series.stage = Stage::Recover { attempt, until: None };
     open.slot.series.asking.take_if(|asking| asking.attempt < attempt);
     if attempt > ATTEMPTS_MAX && !open.slot.series.stuck_reported {
         open.slot.series.stuck_reported = true;
         let epoch = open.series().epoch;
         open.step.put(Output::Event(Event::Stuck { epoch, attempts: attempt }));
     }
+}
+
+/// R37: the wait for a roster begins once the attempt may begin. Else a hasty voter would leave
+/// attempt after attempt before the others come to it. Nobody waits where the owner seems dead.
+pub(super) fn begin_wait(open: &mut Epoch<'_>) -> bool {
+    let Stage::Recover { attempt, until: None } = open.slot.series.stage else { return false };
+    let facts = open.facts();
+    let expected = turns::is_expected(facts, attempt);
+    if expected && !turns::have_met(facts, attempt) {
+        return false;
+    }
+    let wait = if expected { facts.ask_time() + facts.accept_time() } else { Duration::ZERO };
+    let until = Some(open.step.now + wait);
+    open.slot.series.stage = Stage::Recover { attempt, until };
+    true
 }
 
 /// R38: comes to the attempt of the others, once more of them have than may lie.
