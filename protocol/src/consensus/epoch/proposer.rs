@@ -51,16 +51,11 @@ pub(super) fn propose_first(open: &mut Epoch<'_>) -> bool {
     propose(open, 1, Vec::new(), (adopt, Vec::new()))
 }
 
-/// R7: asks for `Status(k)` once we and enough others have come to an attempt k that is ours.
+/// R7: asks for `Status(k)` once we have come to an attempt k that is ours, and may begin (R37).
 pub(super) fn ask(open: &mut Epoch<'_>) -> bool {
-    let Stage::Recover { attempt, .. } = open.slot.series.stage else { return false };
-    let facts = open.facts();
-    let due = facts.slot.series.asking.is_none()
-        && attempt >= facts.bound().promised()
-        && turns::is_ours(facts, attempt)
-        && turns::have_met(facts, attempt)
-        && recover::may_go_on(facts);
-    if !due {
+    let Stage::Recover { attempt, until: Some(_) } = open.slot.series.stage else { return false };
+    let asks = open.slot.series.asking.is_none() && attempt >= open.bound().promised();
+    if !asks || !turns::is_ours(open.facts(), attempt) || !recover::may_go_on(open.facts()) {
         return false;
     }
     let lost = open.conduct.lost(&open.step).take(MEMBERS_MAX).copied();

@@ -148,13 +148,14 @@ pub(super) fn await_attempt(open: &mut Epoch<'_>, attempt: u64) {
     }
 }
 
-/// R37: the wait for a roster begins once the attempt may begin. Else a hasty voter would leave
-/// attempt after attempt before the others come to it. Nobody waits where the owner seems dead.
+/// R37: begins to wait for a roster. Where voters may lie, so many must have come to its attempt
+/// that all others will: a hasty voter would leave one attempt after another before they come to
+/// it. Nobody waits where the owner seems dead.
 pub(super) fn begin_wait(open: &mut Epoch<'_>) -> bool {
     let Stage::Recover { attempt, until: None } = open.slot.series.stage else { return false };
     let facts = open.facts();
     let expected = turns::is_expected(facts, attempt);
-    if expected && !turns::have_met(facts, attempt) {
+    if expected && facts.validator.quorum.prepares() && turns::common(facts) < attempt {
         return false;
     }
     let wait = if expected { facts.ask_time() + facts.accept_time() } else { Duration::ZERO };
@@ -268,7 +269,11 @@ fn note_unanswered(open: &mut Epoch<'_>, owes: impl Fn(&Slot, &PeerId) -> bool) 
 /// two rosters crossed, a member that accepted the other one is bound by it, and not late.
 fn note_late(open: &mut Epoch<'_>, roster: Digest) {
     let Some(roster) = open.slot.roster(&roster).cloned() else { return };
-    let missing = roster.members.iter().filter(|m| !open.slot.has_accepted(&roster, &m.peer));
+    let same = |r: &Arc<Roster>| (r.series, r.attempt) == (roster.series, roster.attempt);
+    let ballots = open.slot.ballots.values();
+    let ballots: Vec<_> = ballots.filter(|b| b.roster.as_ref().is_some_and(same)).collect();
+    let accepts = |m: &&Member| ballots.iter().any(|b| b.accepts.contains_key(&m.peer));
+    let missing = roster.members.iter().filter(|m| !accepts(m));
     let missing: Vec<Member> = missing.filter(|m| m.peer != open.me.peer).copied().collect();
     for Member { peer, weight, .. } in missing {
         if weight > 0 {

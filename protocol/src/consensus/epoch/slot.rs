@@ -162,15 +162,6 @@ impl Slot {
         self.ballots.get(digest).and_then(|ballot| ballot.roster.as_ref())
     }
 
-    /// Whether a peer has accepted a roster of the attempt of this one.
-    pub(super) fn has_accepted(&self, roster: &Roster, peer: &PeerId) -> bool {
-        let same =
-            |other: &Roster| (other.series, other.attempt) == (roster.series, roster.attempt);
-        let ballots = self.ballots.values();
-        let mut same = ballots.filter(|ballot| ballot.roster.as_deref().is_some_and(same));
-        same.any(|ballot| ballot.accepts.contains_key(peer))
-    }
-
     /// The ballot of a roster. A full table drops a ballot of the lowest attempt that does not bind
     /// `me`.
     pub(super) fn ballot(&mut self, me: &PeerId, digest: Digest) -> &mut Ballot {

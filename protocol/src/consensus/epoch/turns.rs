@@ -96,9 +96,3 @@ pub(super) fn common(facts: Facts<'_>) -> u64 {
     let common = all.get(most).copied().unwrap_or(0);
     common.min(ours.saturating_add(ATTEMPTS_AHEAD_MAX))
 }
-
-/// R37: whether an attempt may begin. Where voters may lie, so many must have come to it that all
-/// others will.
-pub(super) fn have_met(facts: Facts<'_>, attempt: u64) -> bool {
-    !facts.validator.quorum.prepares() || common(facts) >= attempt
-}
