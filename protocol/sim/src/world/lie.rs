@@ -269,7 +269,10 @@ impl World {
         let verdict = self
             .judge_wasted(receipt, wasted, names.len() as u64)
             .and_then(|()| self.judge_voters(receipt, &voters))
-            .and_then(|()| self.judge_places(receipt, &places));
+            .and_then(|()| match self.setup.quorum.prepares() {
+                true => self.judge_places(receipt, &places),
+                false => Ok(()),
+            });
         self.judge(verdict);
     }
 

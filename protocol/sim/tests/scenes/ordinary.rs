@@ -138,6 +138,28 @@ fn slow_voter_has_no_place_and_keeps_its_delta() -> Played {
     Ok(())
 }
 
+/// R36, G5: `a` has not heard that `c` was Ready in epoch 2, so it does not wait for `c` in epoch 3,
+/// and `b` does. The roster of `a` waits until the patience of `b` is over; no attempt is lost.
+#[test]
+fn a_roster_that_comes_early_waits() -> Played {
+    let (mut world, all) = founded(3, 0, None)?;
+    let [a, b, c] = all[..] else { unreachable!() };
+    world.direct(move |from, to, message| match message {
+        Message::Ready(_) if (from, to) == (c, a) => Fate::Drop,
+        Message::Heartbeat(beat) if (from, to) == (c, a) && beat.ready > 0 => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    reach(&mut world, &all, 2)?;
+    world.let_through();
+    world.train_in(c, 30_000);
+    let since_ms = world.now_ms;
+    reach(&mut world, &[a, b], 3)?;
+    let third = commit(&world, b, 3);
+    assert_eq!((third.attempt, weight(&world, &third, c)), (1, Some(0)), "{third:?}");
+    assert!(world.now_ms - since_ms < 5_000, "{} ms", world.now_ms - since_ms);
+    Ok(())
+}
+
 #[test]
 fn accept_lost_then_repeated() -> Played {
     let (mut world, all) = founded(3, 0, None)?;

@@ -1,6 +1,6 @@
 //! One ballot: a roster, and the accepts and votes for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::id::{Digest, PeerId};
@@ -15,6 +15,8 @@ pub(super) struct Ballot {
     pub(super) signed: Option<Arc<Verified<Message>>>,
     /// The peers that accept it, each with the signature over its `Accept`.
     pub(super) accepts: BTreeMap<PeerId, Signature>,
+    /// The peers for which it comes too early, as they have told us, its proposer.
+    pub(super) early: BTreeSet<PeerId>,
     /// The update that each voter says it holds, with the signature over its `Prepared`.
     pub(super) prepared: BTreeMap<PeerId, (Digest, Signature)>,
     pub(super) dones: BTreeMap<PeerId, Vote>,

@@ -52,6 +52,11 @@ fn patience_until(facts: Facts<'_>) -> Option<Time> {
     }
 }
 
+/// The longest that an honest voter's patience lasts beyond ours.
+pub(super) fn most(facts: Facts<'_>) -> Duration {
+    facts.ready_median.map_or(facts.config.ready_grace, |m| (m / 8).max(PATIENCE_MIN))
+}
+
 /// When half of the live voters have been Ready for `half`, or the first one for `first`.
 fn ready_for(facts: Facts<'_>, half: Duration, first: Duration) -> Option<Time> {
     let mut at: Vec<Time> = ready_voters(facts).map(|(_, at)| at).collect();

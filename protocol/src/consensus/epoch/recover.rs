@@ -99,6 +99,12 @@ pub(super) fn on_refuse(open: &mut Epoch<'_>, from: PeerId, refuse: &Refuse) {
     // If a peer is right that it is early, it accepts the same roster later: its patience is a little
     // longer than ours.
     let waits = matches!(refuse.reason, Refusal::Early(_)) && !open.conduct.has_declined(&from);
+    if let (true, Refusal::Early(left_ms)) = (waits, refuse.reason) {
+        if !open.slot.ballot(&me, refuse.what).early.insert(from) {
+            return;
+        }
+        outlast(open, refuse.what, Duration::from_millis(left_ms.into()));
+    }
     let how = match refuse.reason {
         Refusal::Lacks(voter) if roster.member(&voter).is_none() && open.names_voter(&voter) => {
             open.slot.reported_alive.insert(voter);
@@ -114,6 +120,22 @@ pub(super) fn on_refuse(open: &mut Epoch<'_>, from: PeerId, refuse: &Refuse) {
     // G4: a refusal costs the refuser its position, and the others this attempt at most.
     if !waits && roster.ring().any(|m| m.peer == from) {
         recover(open, Reason::Refused);
+    }
+}
+
+/// Waits with our roster until the patience of others is over, if they are more than may lie. Peers
+/// remember differently whom an epoch has awaited in vain (G5), so one proposes before the others
+/// accept; alone it would use up attempts that they come to later.
+fn outlast(open: &mut Epoch<'_>, digest: Digest, left: Duration) {
+    let facts = open.facts();
+    let Some(ballot) = facts.slot.ballots.get(&digest) else { return };
+    let Some(roster) = ballot.roster.as_deref() else { return };
+    if ballot.early.len() <= facts.validator.quorum.liars(facts.voters().len()) {
+        return;
+    }
+    let end = facts.step.now + left.min(patience::most(facts)) + facts.accept_time_of(roster);
+    if let Stage::Open { until, .. } = &mut open.slot.series.stage {
+        *until = end.max(*until);
     }
 }
 
