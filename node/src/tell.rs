@@ -38,7 +38,7 @@ use crate::name::PeerName;
 use crate::store::{self, Start};
 use crate::worker::Snapshot;
 use arrivals::Here;
-use epochs::{contributors, our_part, regrouped};
+use epochs::{our_part, regrouped};
 use events::Sink;
 use forks::Forks;
 use later::Later;
@@ -46,6 +46,8 @@ use times::{Marks, Timing};
 use waiting::Waiting;
 use work::{Contributed, Trained};
 
+pub(crate) use connections::said;
+pub(crate) use epochs::contributors;
 pub(crate) use meter::{Meter, Progress};
 pub(crate) use reason::Reason;
 pub(crate) use times::Seat;

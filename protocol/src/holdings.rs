@@ -277,7 +277,7 @@ impl State {
 
     fn perform(&mut self, now: Time, item: Effect, out: &mut Vec<Output>) {
         let decision = match item {
-            Effect::Answer(ticket) => return out.push(Output::Serve(ticket, Location::Lineage)),
+            Effect::Answer(ticket) => return out.push(Output::Serve(ticket, Location::Now)),
             Effect::Decision(decision) => *decision,
         };
         match decision {
@@ -471,7 +471,9 @@ impl State {
     /// wait, since our ring may be about to finish it.
     fn on_asked(&mut self, now: Time, ticket: Inquiry, request: &Request, out: &mut Vec<Output>) {
         let place = match *request {
-            Request::Ask(_) => return self.admit(now, Effect::Answer(ticket), out),
+            Request::Ask(_) | Request::Picture => {
+                return self.admit(now, Effect::Answer(ticket), out);
+            }
             Request::Update { update, .. } => self.updates.location(&update),
             Request::Chunk { roster, chunk, .. } => {
                 let part = self.repairs.part(self.codec, (roster, chunk));
