@@ -467,13 +467,11 @@ impl State {
         }
     }
 
-    /// Answers the request of a peer, or says at once that it cannot be answered. One for a chunk may
-    /// wait, since our ring may be about to finish it.
+    /// Answers a request, or says at once that it cannot be. One for a chunk may wait for our ring.
     fn on_asked(&mut self, now: Time, ticket: Inquiry, request: &Request, out: &mut Vec<Output>) {
+        let asked = Effect::Answer(ticket);
         let place = match *request {
-            Request::Ask(_) | Request::Picture => {
-                return self.admit(now, Effect::Answer(ticket), out);
-            }
+            Request::Ask(_) | Request::Picture => return self.admit(now, asked, out),
             Request::Update { update, .. } => self.updates.location(&update),
             Request::Chunk { roster, chunk, .. } => {
                 let part = self.repairs.part(self.codec, (roster, chunk));

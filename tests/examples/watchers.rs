@@ -52,7 +52,8 @@ fn main() -> Result<()> {
     let (time, core) = (with.epoch_s / without.epoch_s - 1.0, with.core - without.core);
     println!("an epoch takes {:+.2} %, a member {:+.2} % of a core", 100.0 * time, 100.0 * core);
     for node in &nodes {
-        let named = |event: &Value| event["members"].as_array().is_some_and(|all| all.len() > NODES.len());
+        let named =
+            |event: &Value| event["members"].as_array().is_some_and(|all| all.len() > NODES.len());
         ensure!(!node.events()?.iter().any(named), "a watcher is in a roster");
     }
     ensure!(time <= TIME_MAX, "an epoch may take {:.0} % more", 100.0 * TIME_MAX);

@@ -133,7 +133,12 @@ fn a_run_that_stops_is_said_to_have_stopped() {
     watch.wait_until_it_said("watching: epochs 1 to", PATIENCE).unwrap();
     one.kill().unwrap();
     two.kill().unwrap();
-    watch.wait_until_it_said("waiting: no member of the run answers", PATIENCE + Duration::from_secs(30)).unwrap();
+    watch
+        .wait_until_it_said(
+            "waiting: no member of the run answers",
+            PATIENCE + Duration::from_secs(30),
+        )
+        .unwrap();
     watch.interrupt().unwrap();
     watch.wait(PATIENCE).unwrap().expect_success().unwrap();
 }
