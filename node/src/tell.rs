@@ -2,7 +2,7 @@
 
 mod arrivals;
 mod asleep;
-mod connections;
+pub(crate) mod connections;
 mod disk;
 pub(crate) mod ending;
 mod epochs;
@@ -46,7 +46,6 @@ use times::{Marks, Timing};
 use waiting::Waiting;
 use work::{Contributed, Trained};
 
-pub(crate) use connections::said;
 pub(crate) use epochs::contributors;
 pub(crate) use meter::{Meter, Progress};
 pub(crate) use reason::Reason;

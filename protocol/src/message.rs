@@ -114,7 +114,7 @@ pub struct Ready {
 pub struct Loss(pub f32);
 
 impl Loss {
-    /// No loss is known.
+    /// Stands for a loss that is not known.
     pub const NONE: Self = Self(f32::NAN);
 
     /// The number, if it can be a loss: anything else counts as absent.

@@ -89,7 +89,7 @@ struct Target {
     invite: Option<Code>,
 }
 
-/// Shows a run until Ctrl-C.
+/// Shows a run until Ctrl-C, or until none of its members was found.
 pub(crate) fn run(args: &WatchArgs) -> Result<(), WatchError> {
     let invite = config::given_invite(args.invite.clone(), false)?;
     let target = Target {
@@ -243,7 +243,7 @@ async fn drain(mut net: Net, refused: watch::Sender<Option<String>>) {
 const ASKED_MAX: usize = 4;
 /// Members that a watcher is connected with: some more, in place of those that go.
 const CONNECTED_MAX: usize = 2 * ASKED_MAX;
-/// How often they are asked.
+/// How often each of them is asked.
 const EVERY: Duration = Duration::from_secs(2);
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
 const WRITE_EVERY: Duration = Duration::from_secs(10);

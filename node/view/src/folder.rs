@@ -38,7 +38,7 @@ impl Folder {
         self.0.join("events.jsonl")
     }
 
-    /// Writes what is seen now.
+    /// Writes what the page would show now.
     ///
     /// # Errors
     /// If a file cannot be written; then the one before stays.

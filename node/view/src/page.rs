@@ -206,7 +206,7 @@ impl Shown {
     }
 }
 
-/// The answer at `/status`.
+/// The picture as `/status` answers it.
 pub(crate) fn status_of(picture: &Picture) -> serde_json::Result<String> {
     let (verdict, next_ms) = (lines::verdict(picture), lines::next_ms(picture));
     serde_json::to_string(&Status { format: 1, verdict, next_ms, picture })

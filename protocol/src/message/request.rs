@@ -114,16 +114,16 @@ pub enum Answer {
 /// What a peer says of its run: at most [`PICTURE_BYTES_MAX`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Picture {
-    /// What it committed last.
+    /// What that peer committed last.
     pub head: Head,
     /// Itself first, then peers that it hears; at most [`MEMBERS_MAX`](super::MEMBERS_MAX).
     pub rows: Vec<Row>,
 }
 
-/// What is said of one peer.
+/// What a picture says of one peer.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The peer that it is about.
+    /// The peer that this row is about.
     pub peer: PeerId,
     /// The epoch that it committed last.
     pub epoch: u64,
@@ -145,5 +145,5 @@ pub const LINKS_MAX: usize = 64;
 /// Most chain entries in one answer, of 80 bytes each.
 pub const CHAIN_MAX: usize = 4_096;
 
-/// Longest [`Picture`], in bytes: 256 rows of at most 105.
+/// Longest [`Picture`], in bytes: 256 rows have at most 69 each, and there is room for more to be said.
 pub const PICTURE_BYTES_MAX: usize = 32 << 10;

@@ -49,7 +49,7 @@ fn a_run_is_watched_by_a_program_that_nobody_counts() {
     assert!((row["loss"].as_f64().unwrap() - said["loss"].as_f64().unwrap()).abs() < 2.0);
     until(|| seen(&at), |seen| seen["head"]["loss"].is_number());
 
-    // No node knows of it.
+    // No node has ever heard of the watcher.
     let watcher = status["node"]["peer"].as_str().unwrap();
     one.wait_for_commit(epoch + 2, PATIENCE).unwrap();
     for event in one.events().unwrap().iter().chain(&two.events().unwrap()) {
@@ -78,13 +78,13 @@ fn a_run_is_watched_by_a_program_that_nobody_counts() {
     assert!(replay.out.contains("2 in the last ring"), "{}", replay.out);
 }
 
-/// A run of invited peers shows itself to who has an invite, and admits nobody by that.
+/// A run of invited peers shows itself to the holder of an invite, and admits nobody by that.
 #[test]
 fn an_invite_opens_a_run_to_a_watcher_and_stays_unused() {
     let story = story();
     let organiser = crate::invited::organise(&story);
     let (_bootstrap, entry) = story.start_bootstrap(&[story.path("run.toml")]).unwrap();
-    let code = crate::invited::invite(&story, &organiser, "2");
+    let code = crate::invited::invite(&story, &organiser, "3");
     let start = |name| story.start_node(name, &entry, &["--invite", &code]).unwrap();
     let (mut one, _two) = (start("one"), start("two"));
     one.wait_for_commit(2, PATIENCE).unwrap();
@@ -129,6 +129,7 @@ fn a_run_that_cannot_be_watched_is_a_sentence() {
 fn a_run_that_stops_is_said_to_have_stopped() {
     let story = story();
     let ([mut one, mut two, _bootstrap], entry) = run(&story, &[]);
+    one.wait_for_commit(2, PATIENCE).unwrap();
     let mut watch = story.start_command("watch", &["watch", "--bootstrap", &entry]).unwrap();
     watch.wait_until_it_said("watching: epochs 1 to", PATIENCE).unwrap();
     one.kill().unwrap();

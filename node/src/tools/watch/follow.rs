@@ -10,8 +10,8 @@ use tokio::{sync::watch, time::sleep};
 
 use super::{
     EVERY, WatchError,
-    lineage::{Disproof, Epoch, Proven},
-    members::Members,
+    lineage::{Decided, Disproof, Proven},
+    members::Asked,
 };
 use crate::{
     figures::{count, number_of},
@@ -25,11 +25,11 @@ use crate::{
 pub(super) struct Watch {
     manifest: Manifest,
     console: Console,
-    members: Members,
+    members: Asked,
     proven: Proven,
     /// The last epoch that is proved, and the state after it as far as it is known.
-    tip: Option<(Epoch, Option<Digest>)>,
-    /// Members of another lineage.
+    tip: Option<(Decided, Option<Digest>)>,
+    /// The members that follow another lineage.
     apart: BTreeSet<PeerId>,
     /// What a member said when it refused this watcher.
     refused: watch::Receiver<Option<String>>,
@@ -49,7 +49,7 @@ impl Watch {
         console: Console,
     ) -> Self {
         Self {
-            members: Members::new(net, me),
+            members: Asked::new(net, me),
             proven: Proven::new(&manifest),
             manifest,
             console,
@@ -144,7 +144,7 @@ impl Watch {
     }
 
     /// An epoch is proved, and with it the state after the one before.
-    fn proved(&mut self, next: Epoch) {
+    fn proved(&mut self, next: Decided) {
         if let Some((epoch, state)) = self.tip.take() {
             for liar in self.members.contradicting(epoch.number, &next.parent) {
                 let why = format!(
@@ -180,9 +180,10 @@ impl Watch {
         }
     }
 
-    fn committed(&mut self, epoch: &Epoch, state: Digest) {
+    fn committed(&mut self, epoch: &Decided, state: Digest) {
         let members = tell::contributors(&epoch.receipt);
-        let loss = self.members.loss(&epoch.receipt).filter(|_| self.caught_up);
+        // What members say now is of the last epochs.
+        let loss = if self.caught_up { self.members.loss(&epoch.receipt) } else { None };
         if self.caught_up {
             let ring = members.iter().filter(|(_, weight)| *weight > 0).count();
             let loss = loss.map_or_else(String::new, |loss| format!(", loss {loss:.3}"));
@@ -281,7 +282,7 @@ impl Watch {
                 .emit(None, Event::PeerLost { who: who.into(), cause: "silent".to_owned() });
         }
         for row in rows {
-            self.console.emit(None, tell::said(&row, None));
+            self.console.emit(None, tell::connections::said(&row, None));
         }
     }
 }

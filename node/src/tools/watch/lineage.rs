@@ -30,9 +30,9 @@ pub(super) struct Proven {
     tokens: u64,
 }
 
-/// An epoch that was proved.
+/// An epoch that is proved to be decided.
 #[derive(Clone, Debug)]
-pub(super) struct Epoch {
+pub(super) struct Decided {
     pub(super) number: u64,
     /// The attempt that decided it.
     pub(super) attempt: u64,
@@ -76,7 +76,7 @@ impl Proven {
     ///
     /// # Errors
     /// See [`Disproof`]; nothing is changed.
-    pub(super) fn take(&mut self, link: Link) -> Result<Option<Epoch>, Disproof> {
+    pub(super) fn take(&mut self, link: Link) -> Result<Option<Decided>, Disproof> {
         let (number, reached) = (link.receipt.series.epoch, self.reached());
         let r = wire::receipt_digest(self.run(), &link.receipt);
         if number <= reached {
@@ -100,7 +100,7 @@ impl Proven {
             self.recent.pop_front();
         }
         let (attempt, parent) = (certificate.roster.attempt, receipt.series.parent);
-        Ok(Some(Epoch { number, attempt, parent, receipt, tokens: self.tokens }))
+        Ok(Some(Decided { number, attempt, parent, receipt, tokens: self.tokens }))
     }
 
     fn run(&self) -> &RunId {

@@ -19,7 +19,7 @@ use super::ASKED_MAX;
 use crate::net;
 
 /// The members that answer, and how others were reported.
-pub(super) struct Members {
+pub(super) struct Asked {
     net: net::Handle,
     /// By the distance from this key the members are chosen, so that not all watchers ask the same ones.
     me: PeerId,
@@ -30,7 +30,7 @@ pub(super) struct Members {
     shown: BTreeMap<PeerId, Instant>,
 }
 
-impl Members {
+impl Asked {
     pub(super) fn new(net: net::Handle, me: PeerId) -> Self {
         Self { net, me, said: BTreeMap::new(), late: None, shown: BTreeMap::new() }
     }
