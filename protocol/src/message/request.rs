@@ -147,3 +147,39 @@ pub const CHAIN_MAX: usize = 4_096;
 
 /// Longest [`Picture`], in bytes: 256 rows have at most 69 each, and there is room for more to be said.
 pub const PICTURE_BYTES_MAX: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{MEMBERS_MAX, wire};
+
+    #[test]
+    fn a_picture_of_as_many_as_a_roster_holds_fits() {
+        let row = Row {
+            peer: PeerId([255; 32]),
+            epoch: u64::MAX,
+            phase: Phase::Regrouping,
+            ready: u64::MAX,
+            loss: Loss(2.5),
+            rtt_ms: u32::MAX,
+            send_rate: u64::MAX,
+        };
+        let head = Head { epoch: u64::MAX, tokens: u64::MAX, state: Digest([255; 32]) };
+        let answer = Answer::Picture(Picture { head, rows: vec![row; MEMBERS_MAX] });
+        let bytes = wire::answer(&answer);
+        assert!(bytes.len() <= PICTURE_BYTES_MAX, "{}", bytes.len());
+        assert_eq!(wire::open_answer(&bytes), Some(answer));
+    }
+
+    #[test]
+    fn a_loss_is_a_number_from_0_to_100_or_absent() {
+        for said in [f32::NAN, f32::INFINITY, -0.5, 100.5] {
+            assert_eq!(Loss(said).plausible(), None, "{said}");
+        }
+        assert_eq!(Loss::NONE.plausible(), None);
+        assert_eq!(
+            [0.0, 2.5, 100.0].map(|said| Loss(said).plausible()),
+            [Some(0.0), Some(2.5), Some(100.0)]
+        );
+    }
+}

@@ -73,7 +73,7 @@ impl Watch {
     /// Asks once. Returns when to ask again.
     pub(super) async fn turn(&mut self) -> Result<Duration, WatchError> {
         for peer in self.members.ask().await {
-            self.leave(peer, "its answer makes no sense");
+            self.leave(peer, NONSENSE);
         }
         let mut pause = EVERY;
         if self.members.said.is_empty() {
@@ -110,9 +110,14 @@ impl Watch {
         if head.epoch == reached && known {
             return false;
         }
-        let Some((links, said)) = self.members.lineage(peer, reached.min(head.epoch).max(1)).await
-        else {
-            return false;
+        let from_epoch = reached.min(head.epoch).max(1);
+        let (links, said) = match self.members.lineage(peer, from_epoch).await {
+            Some(Some(answer)) => answer,
+            Some(None) => {
+                self.leave(peer, NONSENSE);
+                return true;
+            }
+            None => return false,
         };
         for link in links {
             match self.proven.take(link) {
@@ -129,10 +134,10 @@ impl Watch {
             }
         }
         let now = self.proven.reached();
-        if now == reached && said.epoch > reached {
+        if now == reached && head.epoch > reached {
             let why = format!(
                 "it says that it is at epoch {}, and proves none after epoch {reached}",
-                said.epoch
+                head.epoch
             );
             self.leave(peer, &why);
             return true;
@@ -292,5 +297,6 @@ fn asked(members: usize) -> String {
     format!("{} {verb}", number_of(members, "member"))
 }
 
+const NONSENSE: &str = "its answer makes no sense";
 /// How long members are looked for at the beginning.
 const SEEK_PATIENCE: Duration = Duration::from_secs(30);

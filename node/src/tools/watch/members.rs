@@ -24,22 +24,25 @@ pub(super) struct Asked {
     /// By the distance from this key the members are chosen, so that not all watchers ask the same ones.
     me: PeerId,
     pub(super) said: BTreeMap<PeerId, Picture>,
-    /// The member whose lineage did not come when it was asked last.
-    late: Option<PeerId>,
+    /// Members whose last answer did not come: others are asked before them.
+    late: BTreeSet<PeerId>,
     /// When the row of each peer was reported last.
     shown: BTreeMap<PeerId, Instant>,
 }
 
 impl Asked {
     pub(super) fn new(net: net::Handle, me: PeerId) -> Self {
-        Self { net, me, said: BTreeMap::new(), late: None, shown: BTreeMap::new() }
+        let (said, late, shown) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { net, me, said, late, shown }
     }
 
     /// Asks members what they say of themselves and of others, those first that have answered before. Returns those
     /// whose answer makes no sense.
     pub(super) async fn ask(&mut self) -> Vec<PeerId> {
         let mut near = self.net.sought().await.unwrap_or_default();
-        near.sort_by_key(|peer| (!self.said.contains_key(peer), self.distance(peer)));
+        self.late.retain(|peer| near.contains(peer));
+        let is_new = |peer: &PeerId| !self.said.contains_key(peer);
+        near.sort_by_key(|peer| (self.late.contains(peer), is_new(peer), self.distance(peer)));
         near.truncate(ASKED_MAX);
         let answers = join_all(near.into_iter().map(|peer| {
             let net = self.net.clone();
@@ -52,7 +55,7 @@ impl Asked {
                     said.insert(peer, picture);
                 }
                 Some(_) => wrong.push(peer),
-                None => {}
+                None => _ = self.late.insert(peer),
             }
         }
         self.said = said;
@@ -63,27 +66,29 @@ impl Asked {
         std::array::from_fn(|at| peer.0[at] ^ self.me.0[at])
     }
 
-    /// The member with the latest head, without those of another lineage, and without the one that was late if there
-    /// is another.
+    /// The member with the latest head, without those of another lineage, and one that was late only if all were.
     pub(super) fn furthest(&self, apart: &BTreeSet<PeerId>) -> Option<(PeerId, Head)> {
         let all = self.said.iter().filter(|(peer, _)| !apart.contains(peer));
-        let last = all.max_by_key(|(peer, said)| (Some(**peer) != self.late, said.head.epoch));
+        let last = all.max_by_key(|(peer, said)| (!self.late.contains(*peer), said.head.epoch));
         last.map(|(peer, said)| (*peer, said.head))
     }
 
-    /// Asks a member for its links from an epoch on, and for its head.
+    /// Asks a member for its links from an epoch on, and for its head; an inner `None` where its answer makes no sense.
     pub(super) async fn lineage(
         &mut self,
         of: PeerId,
         from_epoch: u64,
-    ) -> Option<(Vec<Link>, Head)> {
+    ) -> Option<Option<(Vec<Link>, Head)>> {
         let request = Request::Ask(Ask::Lineage { from_epoch });
         let answer = ask(&self.net, of, &request, wire::DIRECT_BYTES_MAX).await;
-        self.late = answer.is_none().then_some(of);
-        match answer?? {
-            Answer::Lineage { links, head, openings: _ } => Some((links, head)),
-            Answer::Chain(_) | Answer::Picture(_) => None,
-        }
+        match &answer {
+            Some(_) => self.late.remove(&of),
+            None => self.late.insert(of),
+        };
+        Some(match answer? {
+            Some(Answer::Lineage { links, head, openings: _ }) => Some((links, head)),
+            Some(Answer::Chain(_) | Answer::Picture(_)) | None => None,
+        })
     }
 
     /// Asks a member no more for a while.
