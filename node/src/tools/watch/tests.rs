@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use intellect_protocol::{
     access::admit::Level,
     base::id::Digest,
+    download::Failure,
     message::{Answer, Ask, Head, Link, Loss, Phase, Picture, Request, Row, wire},
 };
 
@@ -23,12 +24,15 @@ const OTHER: Digest = Digest([7; 32]);
 struct Member {
     head: Head,
     links: Vec<Link>,
+    /// Whether it answers nothing about its lineage.
+    is_mute: bool,
 }
 
 impl Member {
-    fn answer(&self, peer: PeerId, request: &Request) -> Answer {
-        let Self { head, links } = self.clone();
-        match request {
+    fn answer(&self, peer: PeerId, request: &Request) -> Option<Answer> {
+        let Self { head, links, is_mute } = self.clone();
+        Some(match request {
+            Request::Ask(_) if is_mute => return None,
             Request::Ask(Ask::Lineage { from_epoch }) => {
                 let wanted = |link: &Link| link.receipt.series.epoch >= *from_epoch;
                 let links = links.into_iter().filter(wanted).collect();
@@ -41,7 +45,7 @@ impl Member {
                 Answer::Picture(Picture { head, rows: vec![row] })
             }
             other => panic!("{other:?} is no question of a watcher"),
-        }
+        })
     }
 }
 
@@ -64,7 +68,10 @@ impl Kit {
             let request = wire::open_request(request).unwrap();
             let [honest, liar] = &*played.lock().unwrap();
             let member = if peer == HONEST { honest } else { liar };
-            Ok(wire::answer(&member.answer(peer, &request)))
+            member
+                .answer(peer, &request)
+                .map(|answer| wire::answer(&answer))
+                .ok_or(Failure::Refused)
         });
         let me = PeerId([3; 32]);
         let sink = Sink::open(Some(&folder.path().join("events.jsonl")), me.into()).unwrap();
@@ -95,7 +102,8 @@ impl Kit {
 
 fn member(lineage: &[(Head, Link)]) -> Member {
     let (head, _) = lineage.last().unwrap();
-    Member { head: *head, links: lineage.iter().map(|(_, link)| link.clone()).collect() }
+    let links = lineage.iter().map(|(_, link)| link.clone()).collect();
+    Member { head: *head, links, is_mute: false }
 }
 
 fn epochs() -> Vec<(Head, Link)> {
@@ -155,4 +163,18 @@ async fn a_state_that_members_differ_about_is_decided_by_the_next_epoch() {
     kit.turn().await;
     assert_eq!(kit.left(), 1);
     assert!(kit.events().contains("it named another state after epoch 3"));
+}
+
+#[tokio::test]
+async fn a_member_that_proves_nothing_keeps_nobody_from_being_asked() {
+    let all = epochs();
+    let mut kit = Kit::new(&all);
+    {
+        let [_, liar] = &mut *kit.members.lock().unwrap();
+        (liar.head.epoch, liar.is_mute) = (9, true);
+    }
+    kit.turn().await;
+    assert!(!kit.events().contains("committed"));
+    kit.turn().await;
+    assert_eq!((kit.events().matches("\"committed\"").count(), kit.left()), (4, 0));
 }
