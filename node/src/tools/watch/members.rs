@@ -81,10 +81,11 @@ impl Asked {
     ) -> Option<Option<(Vec<Link>, Head)>> {
         let request = Request::Ask(Ask::Lineage { from_epoch });
         let answer = ask(&self.net, of, &request, wire::DIRECT_BYTES_MAX).await;
-        match &answer {
-            Some(_) => self.late.remove(&of),
-            None => self.late.insert(of),
-        };
+        if answer.is_some() {
+            self.late.remove(&of);
+        } else {
+            self.late.insert(of);
+        }
         Some(match answer? {
             Some(Answer::Lineage { links, head, openings: _ }) => Some((links, head)),
             Some(Answer::Chain(_) | Answer::Picture(_)) | None => None,
