@@ -295,7 +295,7 @@ pub(crate) struct SimArgs {
     /// Seeds to try, half-open: the second number is not tried
     #[arg(long, value_name = "A..B", requires = "in_virtual_time", default_value = "0..64")]
     pub(crate) seeds: String,
-    /// Kind of faults: clean, lossy, churn, blackhole, partition, mixed, nat, evening, liars or half [default: one
+    /// Kind of faults: clean, lossy, churn, blackhole, partition, mixed, nat, evening, liars, half or invited [default: one
     /// after the other]
     #[arg(long, value_name = "CLASS", requires = "in_virtual_time")]
     pub(crate) faults: Option<String>,

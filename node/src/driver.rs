@@ -197,7 +197,6 @@ impl Driver {
             }
             self.update_admission()?;
             self.consider_finishing();
-            self.tell_waiting();
             if let Some(since) = self.twins.since() {
                 return Err(DriverError::Twin { since });
             }

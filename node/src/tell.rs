@@ -305,10 +305,15 @@ impl Console {
 
     /// Reports what the node waits for, if it waits.
     pub(crate) fn waiting(&mut self, reason: Option<Reason>) {
-        if let Some(reason) = self.waiting.note(Instant::now(), reason) {
+        let due = self.waiting.note(Instant::now(), reason.as_ref());
+        let Some(reason) = reason else { return };
+        if due.sentence {
             self.say(&format!("{reason}; {}", reason.cure()));
-            let (reason, cure) = (reason.name().to_owned(), reason.cure().to_owned());
-            self.emit(None, events::Event::Waiting { reason, cure });
+        }
+        if due.event {
+            let (name, text) = (reason.name().to_owned(), reason.to_string());
+            let cure = reason.cure().to_owned();
+            self.emit(None, events::Event::Waiting { reason: name, text, cure });
         }
     }
 

@@ -4,3 +4,4 @@ pub mod table;
 pub mod step;
 pub mod output;
 pub mod event;
+pub mod wait;

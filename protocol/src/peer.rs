@@ -28,6 +28,7 @@ use crate::history::log::{Recovered, Votes};
 use crate::machine::event::Event;
 use crate::machine::step::{Ahead, Decision, Step};
 use crate::machine::table::PeerTable;
+use crate::machine::wait::Wait;
 use crate::message::{
     Answer, Ask, Commit, Head, Heartbeat, Link, Loss, Message, Phase, Series, Voter,
 };
@@ -331,12 +332,13 @@ impl State {
         self.sync.judged_bytes()
     }
 
-    /// R44: whether others have decided the open epoch, by their heartbeats, and none has served
-    /// the decision yet.
+    /// What this peer waits for; `None` while it trains or takes the outer step. `met`: whether it
+    /// has ever met another peer, as only the caller knows after a restart.
     #[must_use]
-    pub fn is_passed_over(&self, now: Time) -> bool {
+    pub fn wait(&self, now: Time, met: bool) -> Option<Wait> {
         let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
-        self.sync.is_passed_over(step, open(&self.epoch))
+        let passed = self.sync.is_passed_over(step, open(&self.epoch)).then_some(Wait::PassedOver);
+        passed.or_else(|| self.epoch.wait(step, met))
     }
 
     /// R15: when the run is expected to begin if no further peer comes, and with how many peers; `None` while too few

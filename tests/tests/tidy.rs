@@ -507,11 +507,12 @@ const BANNED: [&str; 8] = [
 ];
 /// The key of simulated peers, which only the simulator may name.
 const SIMULATED: &str = "Keypair::simulated";
-const UNSAFE_HOMES: [&str; 6] = [
+const UNSAFE_HOMES: [&str; 7] = [
     "model/src/device/nvidia.rs",
     "model/src/ops/",
     "model/tests/device/tensor_cores.rs",
     "model/tests/replay/masked.rs",
     "node/src/os.rs",
+    "model/examples/prefill.rs",
     "protocol/tests/decoders/memory.rs",
 ];

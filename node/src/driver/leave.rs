@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::machine::event::Event;
-use intellect_protocol::message::Phase;
+use intellect_protocol::machine::wait::Wait;
 use intellect_protocol::peer;
 
 use super::finish::Goal;
@@ -47,32 +47,36 @@ impl Driver {
         }
     }
 
-    /// Reports what the run waits for, if it does.
-    pub(super) fn tell_waiting(&mut self) {
-        let (peer, me, now) = (self.holdings.peer(), self.key.peer(), self.now());
-        let members = &self.manifest.run.members;
-        let peers_min = usize::try_from(members.min_peers).unwrap_or(usize::MAX);
-        let met = self.net.has_met_peers() || !peer.table().peers.is_empty();
-        let reason = || {
-            let passed = peer.is_passed_over(now).then_some(Reason::PassedOver);
-            let run = (peers_min, members.rule(), met);
-            let absent = || Reason::absent(me, peer.series(), run, peer.table(), now);
-            passed.or_else(absent)
-        };
-        self.tell.count_strangers();
-        if let Some((at, peers)) = peer.expected_founding(now) {
-            self.tell.beginning(at.since(now), peers);
+    /// Why this node makes no progress; `None` if it does.
+    fn reason(&self) -> Option<Reason> {
+        let (peer, now) = (self.holdings.peer(), self.now());
+        if self.buffers.refused_log {
+            return Some(Reason::Disk);
         }
-        let moves = self.finish.is_reached() || peer.phase().0 == Phase::Behind;
-        self.tell.waiting(if moves { None } else { reason() });
+        if self.finish.is_reached() {
+            return Some(Reason::Finished);
+        }
+        let met = self.net.has_met_peers() || !peer.table().peers.is_empty();
+        let is_in = || peer.ledger().is_none_or(|ledger| ledger.admits(&self.key.peer()).is_ok());
+        Some(match peer.wait(now, met)? {
+            Wait::Behind if peer.donors(now).is_some_and(|d| d.is_empty()) => Reason::Unserved,
+            Wait::LeftOut { .. } if !is_in() => Reason::NotAdmitted,
+            wait => Reason::Run(wait),
+        })
     }
 
-    /// Gives the picture what no event says, a few times a second.
+    /// Reports what the run waits for, and gives the picture what no event says, a few times a second.
     pub(super) fn sample(&mut self) {
         let now = Instant::now();
         if !self.tell.is_sample_due(now) {
             return;
         }
+        self.tell.count_strangers();
+        if let Some((at, peers)) = self.holdings.peer().expected_founding(self.now()) {
+            self.tell.beginning(at.since(self.now()), peers);
+        }
+        let reason = self.reason();
+        self.tell.waiting(reason);
         let (table, at) = (self.holdings.peer().table(), self.now());
         let silence = table.peers.values().map(|seen| at.since(seen.heard)).min();
         self.tell.sample(now, &self.manifest.run, silence);

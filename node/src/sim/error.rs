@@ -85,7 +85,7 @@ pub(crate) enum SimError {
     Seeds { text: String },
     /// The argument of `--faults` is no class of faults.
     #[error(
-        "--faults {text}: choose clean, lossy, churn, blackhole, partition, mixed, nat, evening, liars or half"
+        "--faults {text}: choose clean, lossy, churn, blackhole, partition, mixed, nat, evening, liars, half or invited"
     )]
     Faults { text: String },
     /// Some virtual runs broke an invariant, or a class of faults did not show all that it should.

@@ -79,8 +79,10 @@ pub(crate) enum Event {
     },
     /// The node makes no progress, or goes on alone.
     Waiting {
-        /// `founders`, `goes-on-alone`, `alone`, `voters`, or `passed-over`.
+        /// One of the names in docs/FORMATS.md.
         reason: String,
+        /// The same reason as a sentence.
+        text: String,
         /// What a person can do about it.
         cure: String,
     },

@@ -1,122 +1,204 @@
-//! Why a node makes no progress, each reason with a sentence and a remedy.
+//! Why a node makes no progress: each reason has a sentence and a remedy.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use intellect_protocol::base::id::PeerId;
-use intellect_protocol::base::time::Time;
-use intellect_protocol::machine::table::PeerTable;
-use intellect_protocol::message::{QuorumRule, Series, Voter};
+use intellect_protocol::machine::wait::Wait;
+use intellect_protocol::message::QuorumRule;
 
-use crate::figures::number_of;
+use crate::{
+    figures::{bytes, number_of},
+    name::PeerName,
+};
 
 /// Why a node makes no progress. `Display` is a sentence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// The run needs more peers to begin (R15).
-    Founders {
-        /// Peers that are here, this one included.
-        here: usize,
-        /// `members.min_peers` of the manifest.
-        needed: usize,
-    },
-    /// No other peer is here, and training still counts: this node is a majority by itself.
-    GoesOnAlone,
-    /// No other peer is here, and this node alone is no quorum.
-    Alone {
-        /// How many voters the open epoch has.
-        voters: usize,
-        /// The rule by which voters form a quorum.
-        rule: QuorumRule,
-    },
-    /// The voters of the open epoch that are here form no quorum.
-    Voters {
-        /// Voters that are here, this one included if it votes.
-        here: usize,
-        /// All voters of the open epoch.
-        all: usize,
-        /// The rule by which voters form a quorum.
-        rule: QuorumRule,
-    },
-    /// Other peers have decided an epoch, but this node does not receive its update (R44).
-    PassedOver,
+    /// What the protocol waits for.
+    Run(Wait),
+    /// No peer that is here hands out the later state that this node follows.
+    Unserved,
+    /// The run is by invitation, and its members have not admitted this node yet.
+    NotAdmitted,
+    /// The disk does not take this node's votes.
+    Disk,
+    /// The last epoch is reached; peers that are behind may still fetch it.
+    Finished,
 }
 
 impl Reason {
-    /// Which peers are missing apart from `me`, as far as the table shows. `met`: whether this node has ever met
-    /// another one. A node that has not is a run of one, if the run needs no other peer, and misses nobody.
-    pub(crate) fn absent(
-        me: PeerId,
-        (series, voters): (Series, &[Voter]),
-        (peers_min, rule, met): (usize, QuorumRule, bool),
-        table: &PeerTable,
-        now: Time,
-    ) -> Option<Self> {
-        if voters.is_empty() {
-            let here = table.live_in(series, now).count() + 1;
-            return (here < peers_min).then_some(Self::Founders { here, needed: peers_min });
-        }
-        let is_here = |voter: &Voter| voter.peer == me || table.alive(&voter.peer, now);
-        if table.live(now).next().is_none() && (peers_min > 1 || met) {
-            let alone = rule.holds(voters, is_here);
-            let voters = voters.len();
-            return Some(if alone { Self::GoesOnAlone } else { Self::Alone { voters, rule } });
-        }
-        let here = voters.iter().filter(|voter| is_here(voter)).count();
-        (!rule.holds(voters, is_here)).then_some(Self::Voters { here, all: voters.len(), rule })
-    }
-
-    pub(crate) fn name(self) -> &'static str {
+    /// Its name in the events file.
+    pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Founders { .. } => "founders",
-            Self::GoesOnAlone => "goes-on-alone",
-            Self::Alone { .. } => "alone",
-            Self::Voters { .. } => "voters",
-            Self::PassedOver => "passed-over",
+            Self::Run(wait) => match wait {
+                Wait::Founders { .. } => "founders",
+                Wait::Alone { goes_on: true, .. } => "goes-on-alone",
+                Wait::Alone { goes_on: false, .. } => "alone",
+                Wait::Voters { .. } => "voters",
+                Wait::Behind => "behind",
+                Wait::PassedOver => "passed-over",
+                Wait::Joins(_) => "joins",
+                Wait::Training(_) => "training",
+                Wait::Roster { .. } => "roster",
+                Wait::LeftOut { direct: true } => "left-out",
+                Wait::LeftOut { direct: false } => "not-reachable",
+                Wait::Accepts(_) => "accepts",
+                Wait::Ring { .. } => "ring",
+                Wait::Votes(_) => "votes",
+                Wait::Update => "update",
+            },
+            Self::Unserved => "unserved",
+            Self::NotAdmitted => "not-admitted",
+            Self::Disk => "disk",
+            Self::Finished => "finished",
         }
     }
 
-    pub(crate) fn cure(self) -> &'static str {
+    /// What a person can do, or what the run does by itself.
+    pub(crate) fn cure(&self) -> &'static str {
         match self {
-            Self::Founders { .. } => "others join with the line that the bootstrap prints",
-            Self::GoesOnAlone | Self::Alone { .. } => "name an entry point with --bootstrap",
-            Self::Voters { .. } => "start again the nodes that have left",
-            Self::PassedOver => {
-                "if this lasts, there is no direct connection to them: forward the port of --listen on the router, \
-                 and give the router's address with --external"
-            }
+            Self::Run(wait) => match wait {
+                Wait::Founders { here, needed } if here >= needed => "nothing has to be done",
+                Wait::Founders { .. } => "others join with the line that the bootstrap prints",
+                Wait::Alone { .. } => "name an entry point with --bootstrap",
+                Wait::Voters { .. } => "start again the nodes that have left",
+                Wait::Behind | Wait::Update => "nothing has to be done while bytes come in",
+                Wait::PassedOver => DIRECT,
+                Wait::Joins(_) => {
+                    "a peer that stays silent is left behind after the run's minority_grace"
+                }
+                Wait::Training(_) => {
+                    "those that take much longer than last time are left out of this ring"
+                }
+                Wait::Roster { .. } => "if nothing comes, the next voter takes its turn",
+                Wait::LeftOut { direct: false } => {
+                    "forward the port of --listen on the router, and name the router's address with --external"
+                }
+                Wait::LeftOut { direct: true } => {
+                    "nothing has to be done; a faster device, or a smaller train.micro_batch, avoids it"
+                }
+                Wait::Accepts(_) => "those that stay silent get no position in the next attempt",
+                Wait::Ring { .. } => "a member that stalls it gets no position in the next attempt",
+                Wait::Votes(_) => {
+                    "more than half of the voters are enough; without them the next attempt begins"
+                }
+            },
+            Self::Unserved => "start a node that trained last, or wait for one",
+            Self::NotAdmitted => "members admit whoever has an invite of the organiser: --invite",
+            Self::Disk => "free some disk space",
+            Self::Finished => "Ctrl-C ends it now",
+        }
+    }
+
+    /// An epoch that goes well has these too, for a short time.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        match self {
+            Self::Run(wait) => match wait {
+                Wait::Joins(_)
+                | Wait::Behind
+                | Wait::Training(_)
+                | Wait::Roster { .. }
+                | Wait::LeftOut { direct: true }
+                | Wait::Accepts(_)
+                | Wait::Ring { .. }
+                | Wait::Votes(_)
+                | Wait::Update => true,
+                Wait::Founders { .. }
+                | Wait::Alone { .. }
+                | Wait::Voters { .. }
+                | Wait::PassedOver
+                | Wait::LeftOut { direct: false } => false,
+            },
+            Self::Finished => true,
+            Self::Unserved | Self::NotAdmitted | Self::Disk => false,
         }
     }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = |here| if here == 1 { "is" } else { "are" };
-        match *self {
-            Self::Founders { here, needed } => {
-                let needed = number_of(needed, "peer");
-                write!(f, "waiting: {here} of the {needed} that the run needs to begin {} here", verb(here))
+        match self {
+            Self::Run(wait) => sentence(wait, f),
+            Self::Unserved => f.write_str(
+                "waiting: this node follows a later state of the run, and no peer that is here hands it out",
+            ),
+            Self::NotAdmitted => f.write_str("waiting: no member of the run has admitted this node yet"),
+            Self::Disk => {
+                f.write_str("waiting: the disk does not take this node's votes, and it sends none that it has not kept")
             }
-            Self::GoesOnAlone => f.write_str(
-                "alone: no other peer of this run can be reached; what is trained now may be undone when one can",
-            ),
-            Self::Alone { voters, rule } => write!(
-                f,
-                "alone: no other peer of this run can be reached, and it takes {} of {} to go on",
-                quorum(rule, voters),
-                number_of(voters, "voter")
-            ),
-            Self::Voters { here, all, rule } => write!(
-                f,
-                "waiting: {here} of {} {} here, and it takes {} to go on",
-                number_of(all, "voter"),
-                verb(here),
-                quorum(rule, all)
-            ),
-            Self::PassedOver => f.write_str(
-                "waiting: the others have decided an epoch, and none of them hands out its update",
-            ),
+            Self::Finished => {
+                f.write_str("finished: the last epoch is reached, and peers that are behind may still fetch it")
+            }
         }
     }
+}
+
+fn sentence(wait: &Wait, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let verb = |here: usize| if here == 1 { "is" } else { "are" };
+    match wait {
+        Wait::Founders { here, needed } if here >= needed => {
+            write!(f, "waiting: {} {} here, and the run begins soon", number_of(*here, "peer"), verb(*here))
+        }
+        Wait::Founders { here, needed } => {
+            let needed = number_of(*needed, "peer");
+            write!(f, "waiting: {here} of the {needed} that the run needs to begin {} here", verb(*here))
+        }
+        Wait::Alone { goes_on: true, .. } => f.write_str(
+            "alone: no other peer of this run can be reached; what is trained now may be undone when one can",
+        ),
+        Wait::Alone { voters, rule, .. } => write!(
+            f,
+            "alone: no other peer of this run can be reached, and it takes {} of {} to go on",
+            quorum(*rule, *voters),
+            number_of(*voters, "voter")
+        ),
+        Wait::Voters { here, all, rule } => write!(
+            f,
+            "waiting: {here} of {} {} here, and it takes {} to go on",
+            number_of(*all, "voter"),
+            verb(*here),
+            quorum(*rule, *all)
+        ),
+        Wait::Behind => f.write_str("waiting: this node fetches a later state of the run"),
+        Wait::PassedOver => f.write_str(
+            "waiting: the others have decided an epoch, and none of them hands out its update",
+        ),
+        Wait::Joins(peers) => write!(f, "waiting: the peers that are here agree on who goes on{}", without(peers)),
+        Wait::Training(peers) => write!(f, "waiting: others still train{}", without(peers)),
+        Wait::Roster { owner: None, .. } => {
+            f.write_str("waiting: all are ready, and no ring has been proposed yet")
+        }
+        Wait::Roster { attempt, owner: Some(owner) } => {
+            let owner = PeerName::from(*owner);
+            write!(f, "waiting: attempt {attempt} of this epoch is the turn of {}", owner.short())
+        }
+        Wait::LeftOut { direct: false } => {
+            f.write_str("waiting: no other peer connects to this node directly, so rings pass it by")
+        }
+        Wait::LeftOut { direct: true } => f.write_str(
+            "waiting: the others average this epoch without this node's work, which counts in the next one",
+        ),
+        Wait::Accepts(peers) => write!(f, "waiting: not all have agreed to the ring{}", without(peers)),
+        Wait::Ring { slowest: None, .. } => f.write_str("waiting: the ring runs"),
+        Wait::Ring { slowest: Some((peer, rate)), needed } => write!(
+            f,
+            "waiting: the ring runs; it needs {}/s of each member, and {} sent {}/s in its last one",
+            bytes(*needed),
+            PeerName::from(*peer).short(),
+            bytes(*rate)
+        ),
+        Wait::Votes(peers) => write!(f, "waiting: not all have voted on the result{}", without(peers)),
+        Wait::Update => f.write_str("waiting: the epoch is decided, and its update is on its way"),
+    }
+}
+
+/// The first of the peers that are missing, by the ends of their names.
+fn without(peers: &BTreeSet<PeerId>) -> String {
+    let shown: Vec<String> =
+        peers.iter().take(SHOWN_MAX).map(|peer| PeerName::from(*peer).short().to_owned()).collect();
+    let more = peers.len().saturating_sub(SHOWN_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    if shown.is_empty() { more } else { format!(": {}{more} to come", shown.join(", ")) }
 }
 
 /// How many of so many voters form a quorum, in words.
@@ -127,63 +209,40 @@ fn quorum(rule: QuorumRule, voters: usize) -> String {
     }
 }
 
+const DIRECT: &str = "if this lasts, there is no direct connection to them: forward the port of --listen on the \
+    router, and give the router's address with --external";
+
+/// Names that a sentence has at most.
+const SHOWN_MAX: usize = 4;
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use intellect_protocol::base::id::{Digest, LogId};
-    use intellect_protocol::message::Head;
-
     use super::*;
-
-    const ME: PeerId = PeerId([1; 32]);
-
-    fn series() -> Series {
-        Series::after(&Head { epoch: 0, tokens: 0, state: Digest([0; 32]) })
-    }
-
-    fn table() -> PeerTable {
-        PeerTable::new(Duration::from_millis(500), Duration::from_secs(8))
-    }
-
-    #[test]
-    fn a_lone_node_lacks_founders_or_voters() {
-        let of = |voters: &[Voter], min, met| {
-            Reason::absent(
-                ME,
-                (series(), voters),
-                (min, QuorumRule::Available, met),
-                &table(),
-                Time::ZERO,
-            )
-        };
-        let missing = |voters: &[Voter], min| of(voters, min, false);
-        assert_eq!(missing(&[], 2), Some(Reason::Founders { here: 1, needed: 2 }));
-        assert_eq!(missing(&[], 1), None);
-        let voter = |peer| Voter { peer: PeerId([peer; 32]), log: LogId([peer; 16]) };
-        assert_eq!(missing(&[voter(1)], 1), None, "a run of one");
-        assert_eq!(missing(&[voter(1)], 2), Some(Reason::GoesOnAlone));
-        assert_eq!(of(&[voter(1)], 1, true), Some(Reason::GoesOnAlone), "it was a run of two");
-        let three = [voter(1), voter(2), voter(3)];
-        assert_eq!(
-            missing(&three, 2),
-            Some(Reason::Alone { voters: 3, rule: QuorumRule::Available })
-        );
-    }
 
     #[test]
     fn each_reason_is_a_sentence() {
-        let said = |reason: Reason| reason.to_string();
+        let said = |wait: Wait| Reason::Run(wait).to_string();
         let founders = "waiting: 1 of the 2 peers that the run needs to begin is here";
-        assert_eq!(said(Reason::Founders { here: 1, needed: 2 }), founders);
+        assert_eq!(said(Wait::Founders { here: 1, needed: 2 }), founders);
+        let (available, liars) = (QuorumRule::Available, QuorumRule::Byzantine);
         let voters = "waiting: 2 of 5 voters are here, and it takes more than half to go on";
-        assert_eq!(said(Reason::Voters { here: 2, all: 5, rule: QuorumRule::Majority }), voters);
-        assert!(
-            said(Reason::Alone { voters: 2, rule: QuorumRule::Available })
-                .contains("more than half of 2 voters")
-        );
-        let seven = said(Reason::Voters { here: 4, all: 7, rule: QuorumRule::Byzantine });
-        assert_eq!(seven, "waiting: 4 of 7 voters are here, and it takes 5 to go on");
-        assert!(!Reason::PassedOver.cure().contains("  "));
+        assert_eq!(said(Wait::Voters { here: 2, all: 5, rule: available }), voters);
+        let seven = "waiting: 4 of 7 voters are here, and it takes 5 to go on";
+        assert_eq!(said(Wait::Voters { here: 4, all: 7, rule: liars }), seven);
+        let alone = Wait::Alone { voters: 2, rule: available, goes_on: false };
+        assert!(said(alone).contains("more than half of 2 voters"));
+        assert!(!Reason::Run(Wait::PassedOver).cure().contains("  "));
+    }
+
+    #[test]
+    fn a_few_of_those_that_are_missing_are_named() {
+        let training = |count: u8| {
+            let peers = (0..count).map(|name| PeerId([name; 32])).collect();
+            Reason::Run(Wait::Training(peers)).to_string()
+        };
+        assert_eq!(training(1).matches(", ").count(), 0);
+        assert!(training(1).starts_with("waiting: others still train: "), "{}", training(1));
+        assert_eq!(training(4).matches(", ").count(), 3);
+        assert!(training(9).ends_with(" and 5 more to come"), "{}", training(9));
     }
 }

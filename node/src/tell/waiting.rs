@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use intellect_protocol::machine::wait::Wait;
+
 use super::reason::Reason;
 
 /// Other peers may need so long to be found, or to come back, before a report of their absence helps.
@@ -11,70 +13,118 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The same where no other peer at all is there: an address answers within a second or two.
 const ALONE: Duration = Duration::from_secs(2);
 
+/// How long something lasts that belongs to an epoch before people are told: programs are told sooner.
+const ORDINARY: Duration = Duration::from_secs(30);
+
 /// Time between two reports of the same reason.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Since when a node waits, and what it last reported, and when.
+/// Since when a node waits, and what was last reported of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiting {
-    since: Option<Instant>,
-    said: Option<(Instant, Reason)>,
+    /// The present reason by its name, whether it is ordinary, and since when.
+    now: Option<(&'static str, bool, Instant)>,
+    event: Option<(&'static str, Instant)>,
+    sentence: Option<(&'static str, Instant)>,
+}
+
+/// Whether a report is due, and of which kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) event: bool,
+    pub(crate) sentence: bool,
 }
 
 impl Waiting {
-    /// The reason to report now, if one is due.
-    pub(crate) fn note(&mut self, now: Instant, reason: Option<Reason>) -> Option<Reason> {
+    /// Which reports of this reason are due now.
+    pub(crate) fn note(&mut self, now: Instant, reason: Option<&Reason>) -> Due {
         let Some(reason) = reason else {
             *self = Self::default();
-            return None;
+            return Due::default();
         };
-        let since = *self.since.get_or_insert(now);
-        let alone = matches!(reason, Reason::GoesOnAlone | Reason::Alone { .. });
-        let patience = since + if alone { ALONE } else { PATIENCE };
-        let due = match self.said {
-            // A node that begins to go on alone is reported at once, though it was reported to wait.
-            Some((_, said)) if reason == Reason::GoesOnAlone && said != reason => patience,
-            Some((at, _)) => at + AGAIN,
-            None => patience,
+        let (name, ordinary) = (reason.name(), reason.is_ordinary());
+        // Other peers may go missing while a run stands still; what an epoch waits for is something new each time.
+        let goes_on = |before: &str, was: bool| before == name || !(was || ordinary);
+        let since = self.now.filter(|(before, was, _)| goes_on(before, *was));
+        let since = since.map_or(now, |(_, _, since)| since);
+        self.now = Some((name, ordinary, since));
+        let alone = matches!(reason, Reason::Run(Wait::Alone { .. }));
+        let soon = since + if alone { ALONE } else { PATIENCE };
+        let late = if ordinary { since + ORDINARY } else { soon };
+        // A node that begins to go on alone is reported at once, though it was reported to wait.
+        let again = |last: (&'static str, Instant)| match name {
+            "goes-on-alone" if last.0 != name => soon,
+            _ => last.1 + AGAIN,
         };
-        (now >= due).then(|| {
-            self.said = Some((now, reason));
-            reason
-        })
+        let event = match self.event {
+            Some(last) if last.0 == name => again(last),
+            _ => soon,
+        };
+        let due = Due {
+            event: now >= event,
+            sentence: now >= self.sentence.map_or(late, again).max(late),
+        };
+        if due.event {
+            self.event = Some((name, now));
+        }
+        if due.sentence {
+            self.sentence = Some((name, now));
+        }
+        due
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use intellect_protocol::message::QuorumRule;
 
     use super::*;
 
+    const NEITHER: Due = Due { event: false, sentence: false };
+    const BOTH: Due = Due { event: true, sentence: true };
+
     #[test]
     fn a_lone_node_says_so_sooner_and_once_more_when_it_goes_on() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
-        let [stuck, goes_on] =
-            [Reason::Alone { voters: 2, rule: QuorumRule::Available }, Reason::GoesOnAlone]
-                .map(Some);
-        assert_eq!(waiting.note(start, stuck), None);
-        assert_eq!(waiting.note(start + ALONE, stuck), stuck);
-        assert_eq!(waiting.note(start + PATIENCE, stuck), None);
-        assert_eq!(waiting.note(start + PATIENCE, goes_on), goes_on);
-        assert_eq!(waiting.note(start + AGAIN, goes_on), None);
-        assert_eq!(waiting.note(start + PATIENCE + AGAIN, goes_on), goes_on);
+        let [stuck, goes_on] = [false, true].map(|goes_on| {
+            Reason::Run(Wait::Alone { voters: 2, rule: QuorumRule::Available, goes_on })
+        });
+        let mut note = |after, reason| waiting.note(start + after, Some(reason));
+        assert_eq!(note(Duration::ZERO, &stuck), NEITHER);
+        assert_eq!(note(ALONE, &stuck), BOTH);
+        assert_eq!(note(PATIENCE, &stuck), NEITHER);
+        assert_eq!(note(PATIENCE, &goes_on), BOTH);
+        assert_eq!(note(AGAIN, &goes_on), NEITHER);
+        assert_eq!(note(PATIENCE + AGAIN, &goes_on), BOTH);
     }
 
     #[test]
     fn a_node_that_waits_says_so_soon_and_every_minute() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
-        let founders = Some(Reason::Founders { here: 1, needed: 2 });
-        assert_eq!(waiting.note(start, founders), None);
-        assert_eq!(waiting.note(start + PATIENCE, founders), founders);
-        assert_eq!(waiting.note(start + AGAIN, founders), None);
-        assert_eq!(waiting.note(start + PATIENCE + AGAIN, founders), founders);
-        assert_eq!(waiting.note(start + 2 * AGAIN, None), None);
-        let voters = Some(Reason::Voters { here: 2, all: 5, rule: QuorumRule::Available });
-        assert_eq!(waiting.note(start + 2 * AGAIN, voters), None, "it has only begun to wait");
-        assert_eq!(waiting.note(start + 2 * AGAIN + PATIENCE, voters), voters);
+        let founders = Reason::Run(Wait::Founders { here: 1, needed: 2 });
+        let voters = Reason::Run(Wait::Voters { here: 2, all: 5, rule: QuorumRule::Available });
+        let mut note = |after, reason| waiting.note(start + after, reason);
+        assert_eq!(note(Duration::ZERO, Some(&founders)), NEITHER);
+        assert_eq!(note(PATIENCE, Some(&founders)), BOTH);
+        assert_eq!(note(AGAIN, Some(&founders)), NEITHER);
+        assert_eq!(note(PATIENCE + AGAIN, Some(&founders)), BOTH);
+        assert_eq!(note(2 * AGAIN, None), NEITHER);
+        assert_eq!(note(2 * AGAIN, Some(&voters)), NEITHER, "it has only begun to wait");
+        assert_eq!(note(2 * AGAIN + PATIENCE, Some(&voters)), BOTH);
+    }
+
+    #[test]
+    fn what_belongs_to_an_epoch_is_an_event_soon_and_a_sentence_late() {
+        let (mut waiting, start) = (Waiting::default(), Instant::now());
+        let training = Reason::Run(Wait::Training(BTreeSet::new()));
+        let votes = Reason::Run(Wait::Votes(BTreeSet::new()));
+        let mut note = |after, reason| waiting.note(start + after, Some(reason));
+        assert_eq!(note(Duration::ZERO, &training), NEITHER);
+        assert_eq!(note(PATIENCE, &training), Due { event: true, sentence: false });
+        assert_eq!(note(2 * PATIENCE, &votes), NEITHER, "another thing begins anew");
+        assert_eq!(note(3 * PATIENCE, &votes), Due { event: true, sentence: false });
+        assert_eq!(note(2 * PATIENCE + ORDINARY, &votes), Due { event: false, sentence: true });
     }
 }

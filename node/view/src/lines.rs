@@ -37,24 +37,13 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
         return say(Mood::Bad, sentence.to_owned());
     }
     if let Some(waiting) = &picture.waiting {
-        let sentence = match waiting.reason.as_str() {
-            "founders" => "Waiting: too few peers are here for the run to begin.".to_owned(),
-            "voters" => "Waiting: too few of the voters are here to go on.".to_owned(),
-            "alone" => {
-                "Alone: no other peer of the run can be reached, and one is no majority.".to_owned()
-            }
-            "goes-on-alone" => {
-                "Alone: what is trained now may be undone when others can be reached.".to_owned()
-            }
-            "no-member" => "The run is silent.".to_owned(),
-            "members-differ" => "The members that were asked differ.".to_owned(),
-            "passed-over" => {
-                "Waiting: the others have decided an epoch, and none hands out its update."
-                    .to_owned()
-            }
-            other => format!("Waiting: {}.", other.replace('-', " ")),
+        let said = if waiting.text.as_str().is_empty() { &waiting.reason } else { &waiting.text };
+        let mood = if waiting.is_ordinary() { Mood::Good } else { Mood::Wait };
+        return Verdict {
+            mood,
+            sentence: capital(said.as_str()),
+            cure: Some(waiting.cure.to_string()),
         };
-        return Verdict { mood: Mood::Wait, sentence, cure: Some(waiting.cure.to_string()) };
     }
     match open.phase {
         Phase::Stopped => {
@@ -199,7 +188,7 @@ fn network(picture: &Picture) -> Vec<String> {
 /// What the node does, in a word or two.
 fn doing(picture: &Picture) -> String {
     let word = match picture.open.phase {
-        _ if picture.waiting.is_some() => "waiting",
+        _ if stands(picture) => "waiting",
         Phase::Unknown => "starting",
         Phase::Training => {
             let share = picture.training.map(|training| (100.0 * training.share).floor());
@@ -214,10 +203,22 @@ fn doing(picture: &Picture) -> String {
     word.to_owned()
 }
 
+/// Whether the node waits for something that is no part of an epoch.
+fn stands(picture: &Picture) -> bool {
+    picture.waiting.as_ref().is_some_and(|waiting| !waiting.is_ordinary())
+}
+
+/// A sentence of a message: it begins with a capital, and ends with a point.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(letters).chain(['.']).collect()
+}
+
 /// Milliseconds of the file until the next commit, as the last epochs let one expect.
 pub(crate) fn next_ms(picture: &Picture) -> Option<u64> {
     let runs = matches!(picture.open.phase, Phase::Training | Phase::Ready | Phase::Ring);
-    if !runs || picture.waiting.is_some() || picture.source.ended {
+    if !runs || stands(picture) || picture.source.ended {
         return None;
     }
     let expected = picture.head.t_ms.saturating_add(picture.pace.epoch_ms?);
@@ -280,17 +281,14 @@ mod tests {
 
     const START: &str =
         r#""event":"started","version":"0.1.0","device":"cpu","micro_batch":8,"parameters":9"#;
-    const WAIT: &str = r#""event":"waiting","reason":"goes-on-alone","cure":"Wait.""#;
+    const WAIT: &str = r#""event":"waiting","reason":"goes-on-alone","text":"alone: what is trained now may be undone","cure":"Wait""#;
 
     #[test]
     fn the_verdict_is_the_worst_that_holds() {
         let sentence = |lines: &[&str]| verdict(&picture(lines)).sentence;
         assert_eq!(sentence(&[]), "No event has been read yet.");
         assert_eq!(sentence(&[START]), "Training epoch 1.");
-        assert_eq!(
-            sentence(&[START, WAIT]),
-            "Alone: what is trained now may be undone when others can be reached."
-        );
+        assert_eq!(sentence(&[START, WAIT]), "Alone: what is trained now may be undone.");
         let diverged = r#""event":"diverged","who":"x","mine":"a","theirs":"b""#;
         assert_eq!(verdict(&picture(&[START, WAIT, diverged])).mood, Mood::Bad);
         let stopped = r#""event":"stopped","code":0"#;

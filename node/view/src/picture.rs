@@ -165,9 +165,24 @@ pub(crate) struct Peer {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Waiting {
     pub(crate) reason: Text,
+    #[serde(default)]
+    pub(crate) text: Text,
     pub(crate) cure: Text,
     pub(crate) t_ms: u64,
 }
+
+impl Waiting {
+    /// Whether an epoch that goes well waits so too, for a short time.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        ORDINARY.contains(&self.reason.as_str())
+    }
+}
+
+/// What belongs to an epoch, by the names of docs/FORMATS.md.
+const ORDINARY: [&str; 10] = [
+    "joins", "behind", "training", "roster", "left-out", "accepts", "ring", "votes", "update",
+    "finished",
+];
 
 /// A state or a file of data that comes in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -305,8 +320,9 @@ impl Picture {
             Event::Member(member) => self.member(member),
             Event::Ring(ring) => self.own_ring = Some(Ring::clone(ring)),
             Event::Path { step, error, .. } => self.node.path = Some((step.clone(), error.clone())),
-            Event::Waiting { reason, cure } => {
-                self.waiting = Some(Waiting { reason: reason.clone(), cure: cure.clone(), t_ms });
+            Event::Waiting { reason, text, cure } => {
+                let (reason, text, cure) = (reason.clone(), text.clone(), cure.clone());
+                self.waiting = Some(Waiting { reason, text, cure, t_ms });
             }
             Event::PeerFound { who, direct } => {
                 let peer = self.peer(who);

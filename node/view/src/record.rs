@@ -50,6 +50,8 @@ pub enum Event {
     },
     Waiting {
         reason: Text,
+        #[serde(default)]
+        text: Text,
         cure: Text,
     },
     Woke {

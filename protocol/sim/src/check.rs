@@ -256,6 +256,7 @@ impl Check {
             Message::Status(status) => self.votes.on_status(voter, status),
             Message::Roster(roster) => {
                 let digest = wire::roster_digest(&self.run, roster);
+                self.lineage.on_roster(roster)?;
                 self.votes.on_roster(&self.run, digest, roster)
             }
             Message::Accept(accept) => self.votes.on_accept(voter, accept),

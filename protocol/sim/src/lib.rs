@@ -64,11 +64,14 @@ pub enum Faults {
     /// Fewer than half of the peers of an open run lie, with up to 64
     /// strangers. Only safety is checked.
     Half,
+    /// Peers of an invited run are revoked, while others die and restart, and the network is
+    /// partitioned.
+    Invited,
 }
 
 impl Faults {
     /// Every class, in the order in which they are run.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Clean,
         Self::Lossy,
         Self::Churn,
@@ -79,6 +82,7 @@ impl Faults {
         Self::Evening,
         Self::Liars,
         Self::Half,
+        Self::Invited,
     ];
 }
 
@@ -95,6 +99,7 @@ impl fmt::Display for Faults {
             Self::Evening => "evening",
             Self::Liars => "liars",
             Self::Half => "half",
+            Self::Invited => "invited",
         })
     }
 }
@@ -102,7 +107,7 @@ impl fmt::Display for Faults {
 /// One simulated run, which repeats exactly.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Peers that start; at least 1. Churn and mixed faults add up to [`SPARE`] more.
+    /// Peers that start; at least 1. Churn, mixed and invited faults add up to [`SPARE`] more.
     pub peers: usize,
     /// The epoch that every live peer must reach in the end.
     pub epochs: u64,
@@ -206,7 +211,8 @@ impl Story {
         let stays = matches!(faults, Faults::Lossy | Faults::Blackhole | Faults::Partition);
         let strangers = strangers(faults, seed);
         let founders = if stays && seed % 4 == 3 { peers } else { 0 };
-        let spare = if matches!(faults, Faults::Churn | Faults::Mixed) { SPARE } else { 0 };
+        let starts = matches!(faults, Faults::Churn | Faults::Mixed | Faults::Invited);
+        let spare = if starts { SPARE } else { 0 };
         let quorum = match faults {
             Faults::Liars => QuorumRule::Byzantine,
             _ if founders > 0 => QuorumRule::Majority,
@@ -247,6 +253,10 @@ impl Story {
         if faults == Faults::Liars {
             world.invite_first(peers);
         }
+        if faults == Faults::Invited {
+            world.invite_each(peers + spare);
+            world.draw_revocations(seed, peers);
+        }
         if matches!(faults, Faults::Churn | Faults::Partition | Faults::Mixed) {
             world.draw_attestations(seed, faults != Faults::Partition);
         }
@@ -262,7 +272,7 @@ impl Story {
         }
         self.heal();
         let healed_ms = self.world.now_ms;
-        if self.world.running().len() < self.peers.min(PEERS_MIN) || self.has_no_voter() {
+        if self.world.honest().len() < self.peers.min(PEERS_MIN) || self.has_no_voter() {
             // Too few peers are left to go on.
             return Ok(());
         }
@@ -279,7 +289,8 @@ impl Story {
         self.world.report.progress_ms = self.world.now_ms - healed_ms;
         let now = self.greatest().map_or(0, |head| head.epoch);
         let last = self.epochs.max(now + 1);
-        self.reach(|_, head| head.epoch >= last, bound_ms * (last - now))?;
+        let ends = |world: &World, head: &Head| head.epoch >= last && world.are_revoked(head);
+        self.reach(ends, bound_ms * (last - now))?;
         self.note_state();
         Ok(())
     }
@@ -332,6 +343,7 @@ impl Story {
             self.world.step(until_ms.min(self.world.now_ms + 1_000))?;
             self.director.direct(&mut self.world);
             self.world.attest_when_due();
+            self.world.revoke_when_due();
         }
         Ok(())
     }
@@ -343,6 +355,7 @@ impl Story {
         for host in self.world.running() {
             self.world.resume(host);
         }
+        self.world.say_revocations();
     }
 
     /// L1 and L2, and L3 if peers lie: every live peer reaches such a head within
@@ -384,13 +397,13 @@ impl Story {
     }
 
     /// R12: whether no voter of the epoch after the greatest head runs any
-    /// more. The others wait for one.
+    /// more, unless it is revoked. The others wait for one.
     fn has_no_voter(&self) -> bool {
-        let (greatest, running) = (self.greatest(), self.world.running());
-        let mut there = running.iter().filter(|host| self.world.head(**host) == greatest);
+        let (greatest, here) = (self.greatest(), self.world.honest());
+        let mut there = here.iter().filter(|host| self.world.head(**host) == greatest);
         let waits = |host: &usize| {
             let voters = self.world.voters(*host);
-            !voters.is_empty() && voters.iter().all(|voter| !running.contains(voter))
+            !voters.is_empty() && voters.iter().all(|voter| !here.contains(voter))
         };
         greatest.is_some_and(|head| head.epoch > 0) && there.all(waits)
     }

@@ -13,6 +13,7 @@
 //! | partition | epochs with kept chunks, attempts from the second on, adopted Dones, Regroups, forks healed |
 //! | mixed | everything |
 //! | nat | attempts from the second on, heartbeats that name peers without a direct connection |
+//! | invited | what lossy must, revocations, and everything about disks |
 //! | liars | what lossy must, refusals, failed attempts, minted heads, liars without a position, left behind, found out |
 //!
 //! About disks: restarts with a log of votes and without one, crashes around a flush, epochs
@@ -84,6 +85,8 @@ pub enum Count {
     Forks,
     /// How often the organiser attested a state.
     Attestations,
+    /// How often the organiser revoked a peer.
+    Revocations,
     /// Tokens of unshared work that were lost with a lineage that was given up (R27).
     Forgone,
     /// Epochs that a peer caught up with by their updates.
@@ -230,7 +233,7 @@ impl fmt::Display for Report {
             f,
             "{} epochs, {} commits ({} by gossip), {} rosters of attempt 2 or more, {} duels, \
              {} adopted Dones, {} chunks kept (in {} epochs), {} without a position, {} Regroups, {} forks healed ({} \
-             tokens forgone), {} attestations, {} epochs replayed, {} checkpoints loaded, {} restarts with a log and {} \
+             tokens forgone), {} attestations, {} revocations, {} epochs replayed, {} checkpoints loaded, {} restarts with a log and {} \
              without, {} crashes around a flush, {} faults, \
              {} messages, {} KiB, {} virtual s, {} ms an epoch (median), progress within {} ms",
             self.epochs,
@@ -246,6 +249,7 @@ impl fmt::Display for Report {
             self.of(Count::Forks),
             self.of(Count::Forgone),
             self.of(Count::Attestations),
+            self.of(Count::Revocations),
             self.of(Count::Replayed),
             self.of(Count::Loaded),
             self.of(Count::Resumed),
@@ -381,6 +385,7 @@ impl Summary {
             ("lies found out", total.of(Count::Exposed)),
         ];
         let [attempts, duels, adopted, by_commit] = disturbed;
+        let revoked = ("revocations", total.of(Count::Revocations));
         let unlinked = ("peers without a connection", total.of(Count::Unlinked));
         let wanted: Vec<(&'static str, u64)> = match self.faults {
             Faults::Clean | Faults::Evening => each.to_vec(),
@@ -391,6 +396,7 @@ impl Summary {
             }
             Faults::Blackhole => [each.as_slice(), &[attempts, duels, by_commit, mended]].concat(),
             Faults::Partition => [each.as_slice(), &[attempts, adopted, mended], &parted].concat(),
+            Faults::Invited => [each.as_slice(), &disturbed, &restarted, &[revoked]].concat(),
             Faults::Liars | Faults::Half => [each.as_slice(), &disturbed, &lied].concat(),
             Faults::Mixed => [each.as_slice(), &disturbed, &[mended], &parted, &restarted].concat(),
         };

@@ -1,6 +1,6 @@
 //! The script of a simulated world: fates of messages, lies, crashes, and what people decide.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::disk::PlannedCrash;
@@ -46,6 +46,14 @@ pub(crate) struct Attesting {
     pub(crate) by_most: bool,
 }
 
+/// What the organiser of a run of invited peers has said of them, and whom it revokes when.
+#[derive(Debug, Default)]
+pub(crate) struct Revoking {
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) due: VecDeque<(u64, usize)>,
+    pub(crate) revoked: BTreeSet<usize>,
+}
+
 /// What a test or a class of faults has planned for this world.
 #[derive(Default)]
 pub(crate) struct Script {
@@ -63,6 +71,7 @@ pub(crate) struct Script {
     /// The head that a person has chosen for each host, for its next start.
     pub(crate) follow: BTreeMap<usize, Digest>,
     pub(crate) attesting: Attesting,
+    pub(crate) revoking: Revoking,
     /// Hosts that have crashed, until they are asked for.
     pub(crate) crashed: Vec<usize>,
 }

@@ -42,6 +42,7 @@ mod salvage;
 mod gate;
 mod known;
 mod admission;
+mod waits;
 mod standing;
 mod send;
 mod enter;
@@ -316,6 +317,7 @@ impl State {
                 || decide::conclude(open)
                 || recover::time_out(open)
                 || recover::follow_others(open)
+                || recover::begin_wait(open)
                 || acceptor::answer_query(open)
                 || proposer::finish_asking(open)
                 || proposer::ask(open)

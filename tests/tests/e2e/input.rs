@@ -47,7 +47,7 @@ fn wrong_flags_are_usage_errors_that_name_the_remedy() {
         (vec!["--bootstrap", &entry, "--threads", "-1"], vec!["--threads", "1 or more"]),
         (vec!["--bootstrap", &entry, "--rate", "-5"], vec!["--rate", "10M"]),
         (vec!["sim", "--seed", "-1"], vec!["--seed", "0 or more"]),
-        (vec!["sim", "--virtual", "--faults", "storm"], vec!["evening", "liars", "half"]),
+        (vec!["sim", "--virtual", "--faults", "storm"], vec!["evening", "half", "invited"]),
         (vec!["manifest", "new", "--out", "x", "--preset", "huge"], vec!["llama-10b"]),
         (vec!["manifest", "new", "--out", "x", "--from-hf", "absent"], vec!["absent: there is no"]),
     ] {

@@ -88,6 +88,7 @@ fn a_trained_model_answers_other_programs() {
     assert_likely_as_eval_says(&story, &data, &at);
     assert_refused(&at);
     assert_clients_may_go(&at);
+    assert_bounded(&at);
 
     let (status, chat) = post(
         &at,
@@ -239,6 +240,25 @@ fn assert_clients_may_go(at: &str) {
         stays.join().unwrap()
     });
     assert_eq!((stay.0, stay.1["choices"].as_array().map(Vec::len)), (200, Some(4)), "{}", stay.1);
+    assert_eq!(before, greedy(at));
+}
+
+/// Of a hundred clients who ask for much at once, some are told to come again. The others get all.
+fn assert_bounded(at: &str) {
+    let body = json!({ "prompt": vec!["abc"; 8], "n": 8, "max_tokens": 45, "temperature": 3 });
+    let (body, before) = (body.to_string(), greedy(at));
+    let head = head(at, COMPLETIONS, body.len());
+    let sent: Vec<_> = (0..100).map(|_| send(at, &head, &body)).collect();
+    let answers = sent.into_iter().map(received);
+    let (served, refused): (Vec<_>, Vec<_>) = answers.partition(|(status, _)| *status == 200);
+    assert!(served.len() >= 64 && !refused.is_empty(), "{} are served", served.len());
+    for (_, reply) in served {
+        let reply: Value = serde_json::from_str(&reply).unwrap();
+        assert_eq!(reply["choices"].as_array().map(Vec::len), Some(64));
+    }
+    for (status, reply) in refused {
+        assert!(status == 429 && reply.contains("send this one again"), "{status}: {reply}");
+    }
     assert_eq!(before, greedy(at));
 }
 

@@ -155,7 +155,7 @@ fn every() -> Vec<Event> {
         Event::Listening { addresses: vec![text()] },
         Event::Path { step: text(), who: Some(text()), address: Some(text()), error: Some(text()) },
         Event::Reachability { state: text(), addresses: vec![text()] },
-        Event::Waiting { reason: text(), cure: text() },
+        Event::Waiting { reason: text(), text: text(), cure: text() },
         Event::Woke { slept_ms: 3 },
         Event::PeerFound { who: who.clone(), direct: true },
         Event::PeerLost { who: who.clone(), cause: text() },

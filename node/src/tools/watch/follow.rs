@@ -96,8 +96,8 @@ impl Watch {
             return Err(WatchError::Nobody { run, why });
         }
         if !is_new {
-            let cure = "no member of the run answers: it has ended, or cannot be reached from here";
-            self.wait("no-member", cure.to_owned());
+            let cure = "it has ended, or cannot be reached from here";
+            self.wait("no-member", "no member of the run answers", cure);
         }
         Ok(())
     }
@@ -222,8 +222,7 @@ impl Watch {
         let (number, state) = match &self.tip {
             Some((epoch, Some(state))) => (epoch.number, *state),
             None if self.members.said.values().all(|said| said.head.epoch == 0) => {
-                let cure = "the run has not begun: it needs more peers";
-                return self.wait("founders", cure.to_owned());
+                return self.wait("founders", "the run has not begun", "it needs more peers");
             }
             Some((_, None)) | None => return,
         };
@@ -236,11 +235,9 @@ impl Watch {
         match self.members.contradicting(number, &state).first() {
             Some(other) if !self.apart.contains(other) => {
                 let other = PeerName::from(*other);
-                let cure = format!(
-                    "member {} names another state after epoch {number}; the next epoch proves one",
-                    other.short()
-                );
-                self.wait("members-differ", cure);
+                let other = other.short();
+                let text = format!("member {other} names another state after epoch {number}");
+                self.wait("members-differ", &text, "the next epoch proves one");
             }
             _ if self.waiting.is_some() => self.arrive(state),
             _ => {}
@@ -272,10 +269,12 @@ impl Watch {
         self.members.leave(peer, why);
     }
 
-    fn wait(&mut self, reason: &'static str, cure: String) {
+    fn wait(&mut self, reason: &'static str, text: &str, cure: &str) {
         if self.waiting.replace(reason) != Some(reason) {
-            self.console.say(&format!("waiting: {cure}"));
-            self.console.emit(None, Event::Waiting { reason: reason.to_owned(), cure });
+            let text = format!("waiting: {text}");
+            self.console.say(&format!("{text}; {cure}"));
+            let (reason, cure) = (reason.to_owned(), cure.to_owned());
+            self.console.emit(None, Event::Waiting { reason, text, cure });
         }
     }
 

@@ -9,7 +9,7 @@ use super::{Verdict, require};
 use crate::toy::{BLOCKS, CODEC, ELEMENTS, Frozen};
 use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::base::id::{Digest, PeerId};
-use intellect_protocol::message::{Head, Member, Notice, Rank, Ready, Receipt, Voter};
+use intellect_protocol::message::{Head, Member, Notice, Rank, Ready, Receipt, Roster, Voter};
 
 /// A start of a peer: its key and incarnation.
 type Start = (PeerId, u64);
@@ -56,6 +56,17 @@ impl History {
     /// The voters of the epoch after `parent`, by the receipt before it.
     pub(super) fn voters(&self, parent: &Digest) -> Vec<Voter> {
         self.nodes.get(parent).map(|node| node.voters.clone()).unwrap_or_default()
+    }
+
+    /// Whether a peer was revoked up to a state.
+    pub(super) fn has_revoked(&self, state: &Digest, peer: &PeerId) -> bool {
+        self.nodes.get(state).is_some_and(|node| !node.rights.votes(peer))
+    }
+
+    /// S9: a roster names nobody who was revoked before its epoch.
+    pub(super) fn on_roster(&self, roster: &Roster) -> Verdict {
+        let before = self.nodes.get(&roster.series.parent);
+        before.map_or(Ok(()), |node| node.rights.allow(&roster.members))
     }
 
     /// Whether some peer committed this state.

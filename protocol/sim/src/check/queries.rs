@@ -1,6 +1,6 @@
 //! What the simulated world asks of the recorded history.
 
-use intellect_protocol::base::id::Digest;
+use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::message::{Head, Notice, Rank, Voter};
 
 use super::Check;
@@ -39,5 +39,10 @@ impl Check {
     /// The number of series that decided two values, in which every common voter lies.
     pub(crate) fn split_count(&self) -> u64 {
         self.votes.split_count()
+    }
+
+    /// Whether a peer was revoked up to a state.
+    pub(crate) fn has_revoked(&self, state: &Digest, peer: &PeerId) -> bool {
+        self.lineage.has_revoked(state, peer)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Verdict, require};
 use intellect_protocol::base::id::PeerId;
-use intellect_protocol::message::{Clause, Notice, Receipt, Ticket};
+use intellect_protocol::message::{Clause, Member, Notice, Receipt, Ticket};
 
 /// The admissions after some epoch of a run of invited peers.
 #[derive(Clone, Debug, Default)]
@@ -28,13 +28,16 @@ impl Rights {
         }
         let members = || receipt.members.iter();
         let parts = receipt.parts.iter().flat_map(|part| &part.members);
-        for member in members() {
-            s9(&self.revoked, &member.peer)?;
-        }
+        self.allow(&receipt.members)?;
         for member in members().chain(parts).filter(|member| member.weight > 0) {
             s9(&after.revoked, &member.peer)?;
         }
         Ok(after)
+    }
+
+    /// S9: no peer that was revoked before is among these members.
+    pub(super) fn allow(&self, members: &[Member]) -> Verdict {
+        members.iter().try_for_each(|member| s9(&self.revoked, &member.peer))
     }
 
     /// Whether a peer votes in the next epoch.

@@ -110,6 +110,10 @@ impl Kind {
                 Self::Disturb(Trouble::Split { sides, nested, met }, length_ms)
             }
             Faults::Evening => Self::Evening,
+            Faults::Invited => match rng.below(2) {
+                0 => Self::draw(Faults::Churn, rng)?,
+                _ => Self::draw(Faults::Partition, rng)?,
+            },
             Faults::Liars | Faults::Half => match rng.below(4) {
                 0 => Self::Restart(Damage::None),
                 1 => Self::Crash(Damage::None),

@@ -10,6 +10,9 @@ use intellect_protocol::base::sign::Keypair;
 use intellect_protocol::message::{Body, Clause, Invite, Notice, Terms, Ticket};
 use std::sync::Arc;
 
+/// When drawn runs of invited peers begin, in Unix seconds.
+const UNIX: u64 = 1_000_000_000;
+
 /// The key of an organiser or an invite, by its name.
 #[must_use]
 pub fn key(name: u8) -> Keypair {
@@ -26,10 +29,20 @@ impl World {
     /// Makes the run one of invited peers, and gives the first hosts tickets.
     pub(crate) fn invite_first(&mut self, peers: usize) {
         const INVITE: u8 = 0xf0;
-        self.invite(1_000_000_000);
+        self.invite(UNIX);
         let uses = u32::try_from(peers).unwrap_or(u32::MAX);
         let invite = self.new_invite(INVITE, ORGANISER, |terms| terms.uses = uses);
         self.hand_all(&(0..peers).collect::<Vec<_>>(), INVITE, &invite);
+    }
+
+    /// The same, with an invite for each host: to revoke a peer closes the invite by which it came.
+    pub(crate) fn invite_each(&mut self, hosts: usize) {
+        self.invite(UNIX);
+        for host in 0..hosts {
+            let name = u8::try_from(host).map_or(0, |host| u8::MAX - host);
+            let invite = self.new_invite(name, ORGANISER, |_| {});
+            self.hand_all(&[host], name, &invite);
+        }
     }
 
     /// The next processes of a host believe in another organiser than all others do.

@@ -1,5 +1,7 @@
 //! What can be seen of a simulated world: which processes run, and where each of them stands.
 
+use intellect_protocol::machine::wait::Wait;
+
 use super::{Count, Head, PeerId, Phase, Rank, Report, World};
 
 impl World {
@@ -8,9 +10,10 @@ impl World {
         (0..self.hosts.len()).filter(|host| self.hosts[*host].process.is_some()).collect()
     }
 
-    /// Those of them that do not lie.
+    /// Those of them that do not lie and are not revoked.
     pub(crate) fn honest(&self) -> Vec<usize> {
-        self.running().into_iter().filter(|host| !self.is_liar(*host)).collect()
+        let counts = |host: &usize| !self.is_liar(*host) && !self.is_revoked(*host);
+        self.running().into_iter().filter(counts).collect()
     }
 
     /// The head of a host's process; `None` if no process runs.
@@ -26,6 +29,15 @@ impl World {
     /// The phase and attempt of a host's process in its open epoch.
     pub fn phase(&self, host: usize) -> Option<(Phase, u64)> {
         self.hosts[host].process.as_ref().map(|process| process.holdings.peer().phase())
+    }
+
+    /// What a host's process waits for; `None` if it trains, applies an update, or does not run.
+    pub fn wait(&self, host: usize) -> Option<Wait> {
+        let peer = self.hosts[host].process.as_ref()?.holdings.peer();
+        let wait = peer.wait(self.clock(host), true);
+        let is_busy = matches!(peer.phase().0, Phase::Train | Phase::Finished);
+        assert!(wait.is_some() || is_busy, "{} for no reason", self.describe(host));
+        wait
     }
 
     /// The peer that a host is, by its key.

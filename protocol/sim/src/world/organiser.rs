@@ -1,15 +1,17 @@
-//! The organiser of a drawn run: now and then it attests a state that some peer has. In classes
-//! where peers may lose all their data, most peers must have that state: a peer that starts without
-//! data would otherwise wait for it forever.
+//! The organiser of a drawn run: now and then it attests a state that some peer has, or revokes a
+//! peer. In classes where peers may lose all their data, most peers must have the attested state: a
+//! peer that starts without data would otherwise wait for it forever.
 
 use super::{Count, Head, Notice, Rng, World, wire};
-use crate::script::organiser;
+use crate::script::{ORGANISER, organiser};
 use intellect_protocol::base::id::Digest;
-use intellect_protocol::message::{Attestation, Body};
+use intellect_protocol::message::{Attestation, Body, Clause};
 
 /// When it attests, in milliseconds from the start of the run: while faults strike.
 const FIRST_MS: u64 = 5_000;
 const LAST_MS: u64 = 90_000;
+/// The most peers that it revokes in one seed.
+const REVOKED_MAX: u64 = 4;
 
 impl World {
     /// In one seed of three the organiser attests up to four states. No other draw depends on this.
@@ -66,5 +68,52 @@ impl World {
         let notice = Notice::after(self.run, last, body, &organiser());
         let rises = before.and_then(Notice::attests).is_none_or(|before| before.epoch < epoch);
         rises.then_some((host, notice))
+    }
+
+    /// The organiser revokes one to four of the first `peers` hosts.
+    pub(crate) fn draw_revocations(&mut self, seed: u64, peers: usize) {
+        let mut rng = Rng::new(seed ^ 0x7265_766f_6b65);
+        let count = 1 + rng.below(REVOKED_MAX);
+        let mut draw = || {
+            let host = usize::try_from(rng.below(peers as u64)).unwrap_or(0);
+            (FIRST_MS + rng.below(LAST_MS - FIRST_MS), host)
+        };
+        let mut due: Vec<(u64, usize)> = (0..count).map(|_| draw()).collect();
+        due.sort_unstable();
+        self.script.revoking.due = due.into();
+    }
+
+    /// Revokes a peer if that is due. The notice reaches one host that runs, maybe the revoked one.
+    pub(crate) fn revoke_when_due(&mut self) {
+        let now_ms = self.now_ms;
+        let due = self.script.revoking.due.pop_front_if(|(at_ms, _)| *at_ms <= now_ms);
+        let Some((_, host)) = due else { return };
+        let last = self.script.revoking.notices.last().map_or((0, Digest::ZERO), Notice::place);
+        let notice = self.update(last, ORGANISER, vec![Clause::RevokePeer(self.name(host))]);
+        let running = self.running();
+        if let Some(first) = self.rng.pick(&running).copied() {
+            self.bring_notice(first, &notice);
+        }
+        self.script.revoking.notices.push(notice);
+        self.script.revoking.revoked.insert(host);
+        self.report.count(Count::Revocations, 1);
+    }
+
+    /// The organiser says once more what it has said, to all: the first that heard it may be dead.
+    pub(crate) fn say_revocations(&mut self) {
+        for notice in self.script.revoking.notices.clone() {
+            self.running().into_iter().for_each(|host| self.bring_notice(host, &notice));
+        }
+    }
+
+    /// Whether the organiser has revoked the peer of this host.
+    pub(crate) fn is_revoked(&self, host: usize) -> bool {
+        self.script.revoking.revoked.contains(&host)
+    }
+
+    /// T5: whether all that the organiser has revoked is in force after this head.
+    pub(crate) fn are_revoked(&self, head: &Head) -> bool {
+        let revoked = &self.script.revoking.revoked;
+        revoked.iter().all(|host| self.check.has_revoked(&head.state, &self.name(*host)))
     }
 }

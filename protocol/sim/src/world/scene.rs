@@ -204,10 +204,12 @@ impl World {
         while !done(self) {
             self.moments.clear();
             if !self.step(end_ms)? {
-                return Ok(done(self));
+                break;
             }
         }
-        Ok(true)
+        // A peer that stands still has a reason.
+        (0..self.hosts.len()).for_each(|host| drop(self.wait(host)));
+        Ok(done(self))
     }
 
     /// Plays for `length_ms`, whatever happens.

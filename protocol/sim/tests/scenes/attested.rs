@@ -108,6 +108,7 @@ fn g11_where_there_is_an_attestation_nobody_founds() -> Played {
         world.play(60_000)?;
         assert_eq!(world.epoch(2) > 0, without.is_some(), "{:?}", world.head(2));
         if without.is_none() {
+            assert_eq!(world.wait(2), Some(Wait::Behind), "for a peer that has the state");
             world.start(&[0, 1]);
             reach(&mut world, &[0, 1, 2, 3], 5)?;
         }

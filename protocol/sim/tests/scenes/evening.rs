@@ -59,6 +59,8 @@ fn r29_whoever_said_goodbye_waits_for_those_who_went_on() -> Played {
         let before = world.epoch(gone);
         world.play(RETURN_MS - 5_000)?;
         assert_eq!(world.epoch(gone), before, "it trains, and decides nothing");
+        let waits = world.wait(gone);
+        assert!(matches!(waits, Some(Wait::Alone { voters: 2, goes_on: false, .. })), "{waits:?}");
         world.start(&[stays]);
         together(&mut world, &[gone, stays])?;
     }
@@ -103,6 +105,7 @@ fn r29_after_a_minute_it_goes_on_alone() -> Played {
     assert_eq!(world.epoch(a), before);
     world.play(20_000)?;
     assert!(world.epoch(a) > before + 1);
+    assert!(matches!(world.wait(a), Some(Wait::Alone { voters: 1, goes_on: true, .. })));
     Ok(())
 }
 

@@ -129,6 +129,7 @@ fn greater_head_that_nobody_serves() -> Played {
         [a, b].iter().any(|host| reported(world, *host, |e| matches!(e, Event::Behind { .. })))
     };
     assert!(world.until(END_MS, behind)?);
+    assert!([a, b].iter().any(|host| world.wait(*host) == Some(Wait::Behind)));
     world.pause(c);
     let epoch = world.epoch(a).max(world.epoch(b));
     reach(&mut world, &[a, b], epoch + 2)?;

@@ -27,6 +27,8 @@ fn four_of_seven_wait() -> Played {
     world.play(4 * GRACE_MS)?;
     assert!(all[..3].iter().all(|host| world.epoch(*host) == epoch));
     assert!(all[..3].iter().all(|host| regroups(&world, *host).is_empty()));
+    let (here, voters, rule) = (3, 5, QuorumRule::Byzantine);
+    assert_eq!(world.wait(all[0]), Some(Wait::Voters { here, all: voters, rule }));
     world.start(&all[3..4]);
     reach(&mut world, &all[..4], epoch + 2)
 }
@@ -49,6 +51,11 @@ fn a_vote_waits_until_a_quorum_is_prepared() -> Played {
     world.play(4_000)?;
     let waits = all.iter().all(|host| world.epoch(*host) == 2);
     assert!(waits && votes.get() == 0, "{} votes", votes.get());
+    let missing = |host: usize| match world.wait(host) {
+        Some(Wait::Votes(missing)) => missing.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(all.iter().map(|host| missing(*host)).collect::<Vec<_>>(), [3; 4]);
     world.let_through();
     reach(&mut world, &all, 4)
 }
@@ -77,5 +84,32 @@ fn a_voter_that_was_prepared_comes_back() -> Played {
     world.let_through();
     reach(&mut world, &all, 3)?;
     assert!(world.same(&all) || world.until(END_MS, |world| world.same(&all))?);
+    Ok(())
+}
+
+/// R37: the Accepts of attempt 1 do not reach one voter, so the ring of the others stands still.
+/// That voter comes to attempt 2 alone, and waits there until others come to it.
+#[test]
+fn a_hasty_voter_waits_for_the_others() -> Played {
+    let (mut world, all) = run(7)?;
+    let hasty = all[6];
+    let (alone, highest) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
+    let (is_alone, reached) = (alone.clone(), highest.clone());
+    world.direct(move |from, to, message| match message {
+        Message::Accept(accept) if accept.series.epoch == 2 && to == hasty && is_alone.get() => {
+            Fate::Drop
+        }
+        Message::Heartbeat(beat) if beat.series.epoch == 2 && beat.attempt > 1 => {
+            is_alone.set(is_alone.get() && from == hasty);
+            if is_alone.get() {
+                reached.set(beat.attempt.max(reached.get()));
+            }
+            Fate::Deliver
+        }
+        _ => Fate::Deliver,
+    });
+    reach(&mut world, &all, 3)?;
+    assert_eq!((alone.get(), highest.get()), (false, 2));
+    assert!(world.same(&all) && regroups(&world, all[0]).is_empty());
     Ok(())
 }

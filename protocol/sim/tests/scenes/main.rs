@@ -32,6 +32,7 @@ use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::base::rule::Rule;
 use intellect_protocol::consensus::sync::LINKS_KEPT;
 use intellect_protocol::machine::event::{Committed, Event, Reason};
+use intellect_protocol::machine::wait::Wait;
 use intellect_protocol::message::{Done, Message};
 use intellect_protocol_sim::check::Violation;
 use intellect_protocol_sim::network::Fate;

@@ -79,6 +79,10 @@ fn founding_waits_for_everyone_present() -> Played {
     world.play(5_000)?;
     assert!(refused.get() > 0, "nobody refused to found the run without one present");
     assert!((0..3).all(|host| world.epoch(host) == 0));
+    let waits = (0..3).all(|host| {
+        matches!(world.wait(host), Some(Wait::Founders { needed: 2, .. } | Wait::Joins(_)))
+    });
+    assert!(waits, "{:?}", (0..3).map(|host| world.wait(host)).collect::<Vec<_>>());
     world.let_through();
     // The members of the last Regroup found the run, and the one left out joins as a newcomer.
     let all = |world: &mut World| sorted(&world.voters(0)) == [0, 1, 2];

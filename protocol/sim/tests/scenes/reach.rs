@@ -147,6 +147,7 @@ fn passed_over() -> Played {
     world.play(6 * GRACE_MS)?;
     assert!(world.epoch(deaf) <= epoch + 1, "it goes on alone");
     assert!(regroups(&world, deaf).is_empty());
+    assert_eq!(world.wait(deaf), Some(Wait::PassedOver));
     world.let_through();
     let epoch = world.epoch(all[0]);
     reach(&mut world, &all, epoch + 2)?;

@@ -69,6 +69,7 @@ fn last_survivor_has_no_vote() -> Played {
     let epoch = world.epoch(x);
     world.play(4 * GRACE_MS)?;
     assert_eq!((world.epoch(x), regroups(&world, x)), (epoch, Vec::new()));
+    assert!(matches!(world.wait(x), Some(Wait::Alone { voters: 2, goes_on: false, .. })));
     world.start(&all[..1]);
     reach(&mut world, &[x, all[0]], epoch + 3)
 }
@@ -86,6 +87,11 @@ fn joined_a_regroup_that_never_opened() -> Played {
     assert!(world.until(END_MS, |_| joined.borrow().is_some())?);
     let p = joined.borrow().unwrap();
     let q = if p == c { d } else { c };
+    assert!(
+        matches!(world.wait(p), Some(Wait::Joins(_) | Wait::Voters { .. })),
+        "{:?}",
+        world.wait(p)
+    );
     world.kill(&[q]);
     world.resume(a);
     world.let_through();

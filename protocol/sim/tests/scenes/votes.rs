@@ -4,19 +4,25 @@ use intellect_protocol::message::{Message, Roster};
 
 use super::*;
 
-/// R3: the first roster is late, so the next peer in turn proposes as well. Only one of
-/// them can collect all Accepts.
+/// R3: the first roster is late, so the next peers in turn propose as well. None of them can
+/// collect all Accepts. Each peer has accepted one of the rosters in time, so all have a position
+/// at the next attempt (R37).
 #[test]
 fn two_proposers_one_attempt() -> Played {
-    let (mut world, all) = founded(3, 0, None)?;
-    world.direct(|_, _, message| match message {
-        Message::Roster(Roster { attempt: 1, .. }) => Fate::Delay(200),
-        _ => Fate::Deliver,
-    });
-    let duels = world.report.of(Count::Duels);
-    reach(&mut world, &all, 2)?;
-    assert!(world.report.of(Count::Duels) > duels, "one proposed alone");
-    assert!(world.same(&all) && commit(&world, all[0], 2).attempt >= 2);
+    for count in [3, 4, 6, 8] {
+        let (mut world, all) = founded(count, 0, None)?;
+        world.direct(|_, _, message| match message {
+            Message::Roster(Roster { attempt: 1, .. }) => Fate::Delay(200),
+            _ => Fate::Deliver,
+        });
+        let duels = world.report.of(Count::Duels);
+        reach(&mut world, &all, 2)?;
+        assert!(world.report.of(Count::Duels) > duels, "one proposed alone");
+        let second = commit(&world, all[0], 2);
+        let placed = all.iter().filter(|host| weight(&world, &second, **host) > Some(0));
+        assert_eq!(placed.count(), count, "{second:?}");
+        assert!(world.same(&all) && second.attempt >= 2);
+    }
     Ok(())
 }
 

@@ -37,7 +37,7 @@ pub(super) fn promise(open: &mut Epoch<'_>, attempt: u64) {
     let until = open.step.now + open.facts().ask_time() + open.facts().accept_time();
     if matches!(open.slot.series.stage, Stage::Idle { .. } | Stage::Recover { .. }) {
         let attempt = attempt.max(turns::ours(open.facts()));
-        open.slot.series.stage = Stage::Recover { attempt, until };
+        open.slot.series.stage = Stage::Recover { attempt, until: Some(until) };
     }
     open.slot.series.asking.take_if(|asking| asking.attempt < attempt);
 }

@@ -48,7 +48,7 @@ pub(super) fn resume(open: &mut Epoch<'_>) {
             None => Stage::Idle { patience: None },
         };
     } else if attempt > 0 {
-        let until = now + facts.ask_time() + facts.accept_time();
+        let until = Some(now + facts.ask_time() + facts.accept_time());
         open.slot.series.stage = Stage::Recover { attempt: attempt.saturating_add(1), until };
     }
 }

@@ -82,17 +82,24 @@ pub(super) fn measured(facts: Facts<'_>) -> Option<Duration> {
     median(&mut ready_voters(facts).map(since).collect::<Vec<_>>())
 }
 
-/// Whether every peer is Ready for which the first attempt waits (R36). Peers that were recently
-/// awaited without effect do not count (G5).
+/// Whether every peer is Ready for which the first attempt waits.
 pub(super) fn everyone_ready(facts: Facts<'_>) -> bool {
-    facts.step.table.live(facts.step.now).all(|(peer, seen)| {
+    unready(facts).next().is_none()
+}
+
+/// The peers for which the first attempt waits, since they are not Ready (R36). Peers that were
+/// recently awaited without effect do not count (G5).
+pub(super) fn unready<'a>(facts: Facts<'a>) -> impl Iterator<Item = PeerId> + 'a {
+    let live = facts.step.table.live(facts.step.now);
+    let is_awaited = move |peer: &PeerId, seen: &PeerRecord| {
         let beat = &seen.beat;
-        facts.slot.ready_of(peer, beat.incarnation).is_some()
-            || !beat.direct
-            || beat.phase == Phase::Behind
-            || !facts.peer_status_of(peer, seen).counts(Question::IsAwaited)
-            || (facts.keeps(Rule::G5) && is_not_awaited(facts, peer))
-    })
+        facts.slot.ready_of(peer, beat.incarnation).is_none()
+            && beat.direct
+            && beat.phase != Phase::Behind
+            && facts.peer_status_of(peer, seen).counts(Question::IsAwaited)
+            && !(facts.keeps(Rule::G5) && is_not_awaited(facts, peer))
+    };
+    live.filter(move |(peer, seen)| is_awaited(peer, seen)).map(|(peer, _)| *peer)
 }
 
 /// G5: whether a peer that is not Ready was recently awaited without effect. If it is a newcomer,

@@ -51,9 +51,9 @@ pub(super) fn propose_first(open: &mut Epoch<'_>) -> bool {
     propose(open, 1, Vec::new(), (adopt, Vec::new()))
 }
 
-/// R7: asks for `Status(k)` once we have come to an attempt k that is ours.
+/// R7: asks for `Status(k)` once we have come to an attempt k that is ours, and may begin (R37).
 pub(super) fn ask(open: &mut Epoch<'_>) -> bool {
-    let Stage::Recover { attempt, .. } = open.slot.series.stage else { return false };
+    let Stage::Recover { attempt, until: Some(_) } = open.slot.series.stage else { return false };
     let asks = open.slot.series.asking.is_none() && attempt >= open.bound().promised();
     if !asks || !turns::is_ours(open.facts(), attempt) || !recover::may_go_on(open.facts()) {
         return false;

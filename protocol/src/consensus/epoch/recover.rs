@@ -137,18 +137,31 @@ pub(super) fn recover(open: &mut Epoch<'_>, reason: Reason) {
     await_attempt(open, attempt);
 }
 
-/// R37: comes to an attempt, and waits for its roster; not where its owner seems dead.
+/// R37: comes to an attempt, whose roster is due once enough voters have come to it.
 pub(super) fn await_attempt(open: &mut Epoch<'_>, attempt: u64) {
-    let facts = open.facts();
-    let expected = turns::is_expected(facts, attempt);
-    let wait = if expected { facts.ask_time() + facts.accept_time() } else { Duration::ZERO };
-    open.slot.series.stage = Stage::Recover { attempt, until: open.step.now + wait };
+    open.slot.series.stage = Stage::Recover { attempt, until: None };
     open.slot.series.asking.take_if(|asking| asking.attempt < attempt);
     if attempt > ATTEMPTS_MAX && !open.slot.series.stuck_reported {
         open.slot.series.stuck_reported = true;
         let epoch = open.series().epoch;
         open.step.put(Output::Event(Event::Stuck { epoch, attempts: attempt }));
     }
+}
+
+/// R37: begins to wait for a roster. Where voters may lie, so many must have come to its attempt
+/// that all others will: a hasty voter would leave one attempt after another before they come to
+/// it. Nobody waits where the owner seems dead.
+pub(super) fn begin_wait(open: &mut Epoch<'_>) -> bool {
+    let Stage::Recover { attempt, until: None } = open.slot.series.stage else { return false };
+    let facts = open.facts();
+    let expected = turns::is_expected(facts, attempt);
+    if expected && facts.validator.quorum.prepares() && turns::common(facts) < attempt {
+        return false;
+    }
+    let wait = if expected { facts.ask_time() + facts.accept_time() } else { Duration::ZERO };
+    let until = Some(open.step.now + wait);
+    open.slot.series.stage = Stage::Recover { attempt, until };
+    true
 }
 
 /// R38: comes to the attempt of the others, once more of them have than may lie.
@@ -252,11 +265,15 @@ fn note_unanswered(open: &mut Epoch<'_>, owes: impl Fn(&Slot, &PeerId) -> bool) 
     }
 }
 
-/// R37: remembers the members whose Accept is missing, so that they delay no second roster.
+/// R37: remembers the members whose Accept is missing, so that they delay no second roster. Where
+/// two rosters crossed, a member that accepted the other one is bound by it, and not late.
 fn note_late(open: &mut Epoch<'_>, roster: Digest) {
-    let Some(ballot) = open.slot.ballots.get(&roster) else { return };
-    let Some(roster) = ballot.roster.clone() else { return };
-    let missing = roster.members.iter().filter(|m| !ballot.accepts.contains_key(&m.peer));
+    let Some(roster) = open.slot.roster(&roster).cloned() else { return };
+    let same = |r: &Arc<Roster>| (r.series, r.attempt) == (roster.series, roster.attempt);
+    let ballots = open.slot.ballots.values();
+    let ballots: Vec<_> = ballots.filter(|b| b.roster.as_ref().is_some_and(same)).collect();
+    let accepts = |m: &&Member| ballots.iter().any(|b| b.accepts.contains_key(&m.peer));
+    let missing = roster.members.iter().filter(|m| !accepts(m));
     let missing: Vec<Member> = missing.filter(|m| m.peer != open.me.peer).copied().collect();
     for Member { peer, weight, .. } in missing {
         if weight > 0 {

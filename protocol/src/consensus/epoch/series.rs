@@ -68,8 +68,9 @@ pub(super) enum Stage {
     Idle { patience: Option<Time> },
     /// An attempt is under way: its roster is accepted. `until` ends its present progress.
     Open { roster: Digest, progress: Progress, until: Time },
-    /// We have come to an attempt, and wait until `until` for its roster.
-    Recover { attempt: u64, until: Time },
+    /// We have come to an attempt, and wait until `until` for its roster; for other voters to come
+    /// to it, without a limit (R37).
+    Recover { attempt: u64, until: Option<Time> },
     /// Bound to a Regroup that has not opened.
     Joined { regroup: Digest, until: Time },
     /// A certificate is in hand, and the update may still be on its way.

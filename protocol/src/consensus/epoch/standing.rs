@@ -7,11 +7,13 @@ use crate::base::id::Digest;
 use crate::base::time::Time;
 use crate::machine::event::Progress;
 use crate::machine::step::Step;
+use crate::machine::wait::Wait;
 use crate::message::{Head, Link, Opening, Phase, Series, Ticket, Voter};
 
 use super::State;
 use super::founders;
 use super::series::Stage;
+use super::waits;
 
 impl State {
     /// The head that the open epoch follows on.
@@ -64,6 +66,11 @@ impl State {
     /// are heard, or once it has begun.
     pub(crate) fn expected_founding(&self, step: &Step<'_>) -> Option<(Time, usize)> {
         founders::expected(self.facts(step))
+    }
+
+    /// What the open epoch waits for; `met`: whether this peer has ever met another one.
+    pub(crate) fn wait(&self, step: &Step<'_>, met: bool) -> Option<Wait> {
+        waits::wait(self.facts(step), met)
     }
 
     /// Phase and attempt, for heartbeats and people.

@@ -111,9 +111,8 @@ fn due(facts: Facts<'_>, timer: Timer) -> Option<Time> {
 
 fn stage_due(series: &SeriesState) -> Option<Time> {
     match &series.stage {
-        Stage::Open { until, .. } | Stage::Recover { until, .. } | Stage::Joined { until, .. } => {
-            Some(*until)
-        }
+        Stage::Open { until, .. } | Stage::Joined { until, .. } => Some(*until),
+        Stage::Recover { until, .. } => *until,
         Stage::Idle { patience } => *patience,
         Stage::Decided(decided) => Some(decided.until),
         Stage::Applying(_) => None,

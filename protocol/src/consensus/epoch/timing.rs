@@ -80,14 +80,19 @@ impl<'a> Facts<'a> {
         self.ring_time_of(roster.ring().count(), rate)
     }
 
+    /// Bytes that each of so many members of a ring sends.
+    pub(super) fn ring_bytes(self, count: usize) -> u64 {
+        let n = u64::try_from(count.max(1)).unwrap_or(u64::MAX);
+        2 * (n - 1) * (self.config.update_bytes / n + 1)
+    }
+
     /// T_ring: three times what a ring needs at the slowest rate. It doubles with every other
     /// deadline.
     pub(super) fn ring_time_of(self, count: usize, rate: Option<u64>) -> Duration {
-        let n = u64::try_from(count.max(1)).unwrap_or(u64::MAX);
         let rate = rate.unwrap_or(RATE_UNKNOWN);
-        let bytes = 2 * (n - 1) * (self.config.update_bytes / n + 1);
-        let trips = self.usual_trip() * u32::try_from(n).unwrap_or(u32::MAX);
-        let once = Duration::from_millis(bytes.saturating_mul(1000) / rate) + trips;
+        let trips = self.usual_trip() * u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+        let once =
+            Duration::from_millis(self.ring_bytes(count).saturating_mul(1000) / rate) + trips;
         (3 * once).max(RING_MIN) * (1 << (self.slot.failures.min(DOUBLINGS_MAX) / 2))
     }
 

@@ -1,0 +1,101 @@
+//! What the open epoch waits for, and for whom.
+
+use std::collections::BTreeSet;
+
+use crate::base::id::{Digest, PeerId};
+use crate::machine::event::Progress;
+use crate::machine::wait::Wait;
+use crate::message::{Roster, Voter};
+
+use super::facts::Facts;
+use super::patience;
+use super::series::Stage;
+use super::turns;
+
+/// What the open epoch waits for. `None`: we train, or take the outer step. `met`: whether this peer
+/// has ever met another one. A peer that has not is a run of one, if the run needs no other, and
+/// misses nobody.
+pub(super) fn wait(facts: Facts<'_>, met: bool) -> Option<Wait> {
+    if facts.behind {
+        return Some(Wait::Behind);
+    }
+    let series = &facts.slot.series;
+    let owner = |attempt| Wait::Roster { attempt, owner: turns::owner(facts, attempt) };
+    let now = match &series.stage {
+        Stage::Decided(_) => return Some(Wait::Update),
+        Stage::Applying(_) => return None,
+        Stage::Idle { patience: Some(_) } => {
+            Some(Wait::LeftOut { direct: facts.reach.is_direct(facts.step) })
+        }
+        Stage::Idle { patience: None } => facts.slot.frozen.is_some().then(|| {
+            let training: BTreeSet<PeerId> = patience::unready(facts).collect();
+            let first = Wait::Roster { attempt: 1, owner: None };
+            if training.is_empty() { first } else { Wait::Training(training) }
+        }),
+        Stage::Open { roster, progress, .. } => in_attempt(facts, *roster, *progress),
+        Stage::Recover { attempt, .. } => Some(owner(*attempt)),
+        Stage::Joined { regroup, .. } => Some(Wait::Joins(not_joined(facts, regroup))),
+    };
+    // An attempt may end well without those that are gone, and a founding names those that lack.
+    let runs = matches!(series.stage, Stage::Open { .. });
+    let founds = facts.voters().is_empty() && matches!(series.stage, Stage::Joined { .. });
+    if runs || founds { now } else { absent(facts, met).or(now) }
+}
+
+/// The peers that are missing here, whatever the stage.
+fn absent(facts: Facts<'_>, met: bool) -> Option<Wait> {
+    let (table, now, voters) = (facts.step.table, facts.step.now, facts.voters());
+    let needed = facts.validator.peers_min;
+    if voters.is_empty() {
+        let here = table.live_in(facts.series(), now).count() + 1;
+        return Some(Wait::Founders { here, needed });
+    }
+    let rule = facts.validator.quorum;
+    let is_here = |voter: &Voter| voter.peer == facts.me.peer || facts.is_alive(&voter.peer);
+    // R29: after a goodbye others may have gone on, and are waited for.
+    let goes_on = rule.holds(voters, is_here) && !facts.said_goodbye();
+    if table.live(now).next().is_none() && (needed > 1 || met) {
+        return Some(Wait::Alone { voters: voters.len(), rule, goes_on });
+    }
+    let here = voters.iter().filter(|voter| is_here(voter)).count();
+    (!goes_on).then_some(Wait::Voters { here, all: voters.len(), rule })
+}
+
+fn in_attempt(facts: Facts<'_>, digest: Digest, progress: Progress) -> Option<Wait> {
+    let ballot = facts.slot.ballots.get(&digest)?;
+    let roster = ballot.roster.as_deref()?;
+    Some(match progress {
+        Progress::Accepted => {
+            let ring = roster.ring().map(|member| member.peer);
+            Wait::Accepts(ring.filter(|peer| !ballot.accepts.contains_key(peer)).collect())
+        }
+        Progress::Reduce => ring(facts, roster),
+        Progress::Finished => {
+            let prepares = facts.validator.quorum.prepares();
+            let prepares = prepares && !ballot.dones.contains_key(&facts.me.peer);
+            let has_voted = |peer: &PeerId| match prepares {
+                true => ballot.prepared.contains_key(peer),
+                false => ballot.dones.contains_key(peer),
+            };
+            let voters = facts.voters().iter().map(|voter| voter.peer);
+            Wait::Votes(voters.filter(|peer| !has_voted(peer)).collect())
+        }
+    })
+}
+
+fn ring(facts: Facts<'_>, roster: &Roster) -> Wait {
+    let rate = |peer: PeerId| Some((peer, facts.step.table.peers.get(&peer)?.beat.send_rate));
+    let rates = roster.ring().filter_map(|member| rate(member.peer));
+    let slowest = rates.filter(|(_, rate)| *rate > 0).min_by_key(|(_, rate)| *rate);
+    let length_ms = u64::try_from(facts.ring_time(roster).as_millis()).unwrap_or(u64::MAX);
+    let bytes = facts.ring_bytes(roster.ring().count());
+    Wait::Ring { slowest, needed: bytes.saturating_mul(1_000) / length_ms.max(1) }
+}
+
+fn not_joined(facts: Facts<'_>, regroup: &Digest) -> BTreeSet<PeerId> {
+    let Some(known) = facts.slot.series.gathering.known.get(regroup) else {
+        return BTreeSet::new();
+    };
+    let members = known.regroup.iter().flat_map(|regroup| &regroup.members);
+    members.map(|member| member.peer).filter(|peer| !known.joins.contains_key(peer)).collect()
+}

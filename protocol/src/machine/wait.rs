@@ -1,0 +1,70 @@
+//! What a peer waits for. It is for people: no rule reads it.
+
+use std::collections::BTreeSet;
+
+use crate::base::id::PeerId;
+use crate::message::QuorumRule;
+
+/// Why the head of a peer does not move now, as far as the protocol knows. The caller knows more: a
+/// full disk, a router that lets nobody in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// R15: the run has not begun. It needs more peers, or those that are here begin soon.
+    Founders {
+        /// Peers that are here, this one included.
+        here: usize,
+        /// The peers that found the run, at least.
+        needed: usize,
+    },
+    /// No other peer of the run is here.
+    Alone {
+        /// How many voters the open epoch has.
+        voters: usize,
+        /// The rule by which voters form a quorum.
+        rule: QuorumRule,
+        /// Whether this peer is a quorum by itself, and so trains on.
+        goes_on: bool,
+    },
+    /// The voters of the open epoch that are here form no quorum.
+    Voters {
+        /// Voters that are here, this one included if it votes.
+        here: usize,
+        /// All voters of the open epoch.
+        all: usize,
+        /// The rule by which voters form a quorum.
+        rule: QuorumRule,
+    },
+    /// R24: a greater head is being fetched.
+    Behind,
+    /// R44: others have decided the open epoch, and none has served the decision yet.
+    PassedOver,
+    /// R9: a Regroup is joined, and these members have not joined it.
+    Joins(BTreeSet<PeerId>),
+    /// R36: the work of this peer is ready, and that of these peers is not.
+    Training(BTreeSet<PeerId>),
+    /// R38: the roster of this attempt has not come.
+    Roster {
+        /// The number of the attempt, from 1.
+        attempt: u64,
+        /// The voter that makes it; in the first attempt it is not known.
+        owner: Option<PeerId>,
+    },
+    /// R36: the rosters that were seen leave this peer out.
+    LeftOut {
+        /// R41: whether a ring can pass through this peer.
+        direct: bool,
+    },
+    /// R5: these members have a position in the ring and have not accepted the roster.
+    Accepts(BTreeSet<PeerId>),
+    /// R6: the ring runs, or its update is fetched from others.
+    Ring {
+        /// The member with a position that sent slowest in its last ring, and its bytes per second.
+        slowest: Option<(PeerId, u64)>,
+        /// Bytes per second that each member has to send to end in time.
+        needed: u64,
+    },
+    /// R5: these voters have not voted for the update, or do not say that they hold it.
+    Votes(BTreeSet<PeerId>),
+    /// R17: the epoch is decided, and its update is fetched, or others still need this vote.
+    Update,
+}
