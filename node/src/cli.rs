@@ -18,6 +18,7 @@ pub(crate) mod replay;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod tui;
+pub(crate) mod watch;
 pub(crate) mod report;
 mod number;
 mod path;
@@ -47,6 +48,7 @@ use report::ReportArgs;
 use serve::ServeArgs;
 use status::StatusArgs;
 use tui::TuiArgs;
+use watch::WatchArgs;
 
 /// Trains one language model together with everyone else who joins the run.
 ///
@@ -114,6 +116,8 @@ pub(crate) enum Verb {
     Receipts(ReceiptsCommand),
     /// Shows a run from the events that a node wrote: on a page, or in lines
     Replay(ReplayArgs),
+    /// Shows a run from outside, without training: on a page, in lines, and as files for any web host
+    Watch(WatchArgs),
     /// Says what the node of a folder does: 0 it is in the run, 1 no node runs, 3 it waits or is behind
     Status(StatusArgs),
     /// Shows the node of a folder on a screen in the terminal, such as one that runs as a service

@@ -270,7 +270,10 @@ pub(crate) fn parse_peer(flag: &'static str, text: &str) -> Result<PeerId, Local
 }
 
 /// The invite that was typed, or else the one in the variable, which simulated nodes ignore.
-fn given_invite(typed: Option<String>, simulated: bool) -> Result<Option<Code>, LocalError> {
+pub(crate) fn given_invite(
+    typed: Option<String>,
+    simulated: bool,
+) -> Result<Option<Code>, LocalError> {
     if let Some(text) = typed {
         return Ok(Some(code::read("--invite", &text)?));
     }
@@ -279,7 +282,10 @@ fn given_invite(typed: Option<String>, simulated: bool) -> Result<Option<Code>, 
 }
 
 /// Which run is meant: the typed one, or that of the invite.
-fn run_of(typed: Option<&str>, invite: Option<&Code>) -> Result<Option<RunPrefix>, LocalError> {
+pub(crate) fn run_of(
+    typed: Option<&str>,
+    invite: Option<&Code>,
+) -> Result<Option<RunPrefix>, LocalError> {
     let typed: Option<RunPrefix> = typed.map(str::parse).transpose()?;
     let invited = invite.map(Code::run);
     match (typed, invited) {

@@ -32,6 +32,7 @@ use intellect_protocol::base::time::Time;
 use intellect_protocol::history::checkpoint::Table;
 use intellect_protocol::holdings::{self, Buffer, Input, Name};
 use intellect_protocol::machine::table::PeerRecord;
+use intellect_protocol::message::Loss;
 use intellect_protocol::peer;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -387,7 +388,12 @@ impl Driver {
                 if wanted && epoch == self.holdings.peer().head().epoch + 1 {
                     self.readied = Some(Instant::now());
                     self.tell.ready(epoch, tokens, loss, norm);
-                    self.peer_input(peer::Input::Trained { tokens, norm });
+                    #[expect(
+                        clippy::cast_possible_truncation,
+                        reason = "six digits are enough for people"
+                    )]
+                    let named = Loss(loss as f32);
+                    self.peer_input(peer::Input::Trained { tokens, norm, loss: named });
                 }
             }
             Done::Nothing => {}

@@ -4,7 +4,7 @@
 //! number that is missing.
 
 mod admission;
-mod choose;
+pub(crate) mod choose;
 mod complete;
 pub(crate) mod data;
 mod error;

@@ -76,6 +76,7 @@ use tools::{
     status::StatusError,
     stored::{self, StoredError},
     tui::TuiError,
+    watch::WatchError,
 };
 
 /// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage. A process that was started by the
@@ -151,6 +152,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Spectrum(command) => tools::spectrum::run(&command, out)?,
         Verb::Receipts(command) => tools::receipts::run(&command, out)?,
         Verb::Replay(args) => tools::replay::run(&args, out)?,
+        Verb::Watch(args) => tools::watch::run(&args)?,
         Verb::Status(args) => code = tools::status::run(&args, out)?,
         Verb::Tui(args) => tools::tui::run(&args)?,
         Verb::Report(args) => tools::report::run(&args, out)?,
@@ -256,6 +258,9 @@ enum Error {
     /// `replay` has nothing to show, or no place for its page.
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    /// `watch` found no run, may not see it, or has no place to show it.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
     /// There is no node, or none that answers.
     #[error(transparent)]
     Status(#[from] StatusError),
@@ -323,6 +328,7 @@ impl Error {
             | Self::Receipts(
                 ReceiptsError::Usage(_) | ReceiptsError::Stored(StoredError::Usage(_)),
             )
+            | Self::Watch(WatchError::Usage(_))
             | Self::Doctor(DoctorError::Usage(_))
             | Self::Bench(BenchError::Usage(_))
             | Self::Sim(
@@ -347,6 +353,7 @@ impl Error {
             | Self::Data(_)
             | Self::Receipts(_)
             | Self::Replay(_)
+            | Self::Watch(_)
             | Self::Status(_)
             | Self::Tui(_)
             | Self::Page(_)

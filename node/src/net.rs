@@ -170,15 +170,26 @@ impl Handle {
         self.commands.send(command).await.map_err(|_| SendError::Stopped)
     }
 
-    /// Finds the peers of a run and connects to them without joining. Excludes [`Self::join`].
+    /// Finds peers of a run, about `most`, and connects to them without joining. Excludes [`Self::join`].
     ///
     /// # Errors
     /// [`SendError::Stopped`] only.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn seek(&self, run: RunId) -> Result<(), SendError> {
-        self.commands.send(Command::Seek { run }).await.map_err(|_| SendError::Stopped)
+    pub(crate) async fn seek(&self, run: RunId, most: usize) -> Result<(), SendError> {
+        self.commands.send(Command::Seek { run, most }).await.map_err(|_| SendError::Stopped)
+    }
+
+    /// The peers of the run that [`Self::seek`] has found and connected to.
+    ///
+    /// # Errors
+    /// [`SendError::Stopped`] only.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn sought(&self) -> Result<Vec<PeerId>, SendError> {
+        self.ask(|reply| Command::Sought { reply }, || SendError::Stopped).await
     }
 
     /// Joins a run: subscribes to its gossip, announces this node, finds others, and serves the manifest.

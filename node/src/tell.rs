@@ -2,7 +2,7 @@
 
 mod arrivals;
 mod asleep;
-mod connections;
+pub(crate) mod connections;
 mod disk;
 pub(crate) mod ending;
 mod epochs;
@@ -38,7 +38,7 @@ use crate::name::PeerName;
 use crate::store::{self, Start};
 use crate::worker::Snapshot;
 use arrivals::Here;
-use epochs::{contributors, our_part, regrouped};
+use epochs::{our_part, regrouped};
 use events::Sink;
 use forks::Forks;
 use later::Later;
@@ -46,6 +46,7 @@ use times::{Marks, Timing};
 use waiting::Waiting;
 use work::{Contributed, Trained};
 
+pub(crate) use epochs::contributors;
 pub(crate) use meter::{Meter, Progress};
 pub(crate) use reason::Reason;
 pub(crate) use times::Seat;

@@ -20,3 +20,4 @@ pub(crate) mod spectrum;
 pub(crate) mod status;
 pub(crate) mod stored;
 pub(crate) mod tui;
+pub(crate) mod watch;

@@ -23,7 +23,7 @@ use intellect_protocol::history::lineage::{Capacity, LocalPeer, Validator};
 use intellect_protocol::history::log::Recovered;
 use intellect_protocol::machine::event::Event;
 use intellect_protocol::message::wire::{self, GOSSIP_BYTES_MAX};
-use intellect_protocol::message::{Head, QuorumRule};
+use intellect_protocol::message::{Head, Loss, QuorumRule};
 use intellect_protocol::peer::{Config, Input, Output, State};
 use intellect_protocol::ring::codec::Codec;
 
@@ -114,7 +114,7 @@ impl World {
         let liked = [1.0, -1.0][who];
         let peer = &mut self.peers[who];
         peer.delta = peer.theta.map(|value| (value - liked) / 2.0);
-        let trained = Input::Trained { tokens: TOKENS[who], norm: 1.0 };
+        let trained = Input::Trained { tokens: TOKENS[who], norm: 1.0, loss: Loss::NONE };
         self.send(100, who, Due::News(trained));
     }
 

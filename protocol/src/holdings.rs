@@ -277,7 +277,7 @@ impl State {
 
     fn perform(&mut self, now: Time, item: Effect, out: &mut Vec<Output>) {
         let decision = match item {
-            Effect::Answer(ticket) => return out.push(Output::Serve(ticket, Location::Lineage)),
+            Effect::Answer(ticket) => return out.push(Output::Serve(ticket, Location::Now)),
             Effect::Decision(decision) => *decision,
         };
         match decision {
@@ -467,11 +467,11 @@ impl State {
         }
     }
 
-    /// Answers the request of a peer, or says at once that it cannot be answered. One for a chunk may
-    /// wait, since our ring may be about to finish it.
+    /// Answers a request, or says at once that it cannot be. One for a chunk may wait for our ring.
     fn on_asked(&mut self, now: Time, ticket: Inquiry, request: &Request, out: &mut Vec<Output>) {
+        let asked = Effect::Answer(ticket);
         let place = match *request {
-            Request::Ask(_) => return self.admit(now, Effect::Answer(ticket), out),
+            Request::Ask(_) | Request::Picture => return self.admit(now, asked, out),
             Request::Update { update, .. } => self.updates.location(&update),
             Request::Chunk { roster, chunk, .. } => {
                 let part = self.repairs.part(self.codec, (roster, chunk));

@@ -8,6 +8,7 @@ mod kept;
 mod proof;
 mod record;
 mod regroup;
+mod request;
 mod trust;
 pub mod seal;
 pub mod wire;
@@ -24,6 +25,9 @@ pub use record::{
     Voter, majority,
 };
 pub use regroup::{Absence, Regroup};
+pub use request::{
+    Answer, Ask, CHAIN_MAX, ChainLink, LINKS_MAX, PICTURE_BYTES_MAX, Picture, Request, Row,
+};
 pub use trust::{Admissions, Attestation, Body, Clause, Invite, Notice, Terms, Ticket};
 
 /// How far a peer is in its epoch. Only `Behind` affects decisions; the others are for people.
@@ -101,6 +105,23 @@ pub struct Ready {
     pub weight: u64,
     /// The norm of the delta, for people only.
     pub norm: f32,
+    /// The mean loss of the training behind it, for people only.
+    pub loss: Loss,
+}
+
+/// A training loss in nats per token, as a peer names it: for people only.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Loss(pub f32);
+
+impl Loss {
+    /// Stands for a loss that is not known.
+    pub const NONE: Self = Self(f32::NAN);
+
+    /// The number, if it can be a loss: anything else counts as absent.
+    #[must_use]
+    pub fn plausible(self) -> Option<f32> {
+        (0.0..=100.0).contains(&self.0).then_some(self.0)
+    }
 }
 
 /// Paxos' prepare: asks the voters what they voted for, before an attempt from the second on (R7).
@@ -381,106 +402,6 @@ impl Message {
     }
 }
 
-/// A question about lineages. An answer is believed by what it proves, not by its author.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Ask {
-    /// Asks for links from an epoch on, and for the Regroups of the open epoch.
-    Lineage {
-        /// The first epoch that is wanted.
-        from_epoch: u64,
-    },
-    /// Asks for the chain from an epoch on, to find where two lineages part.
-    Chain {
-        /// The first epoch that is wanted.
-        from_epoch: u64,
-    },
-}
-
-/// Everything that a peer can be asked for.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Request {
-    /// A question about lineages, which an [`Answer`] answers.
-    Ask(Ask),
-    /// Bytes of an update from `offset` on, also of the open epoch.
-    Update {
-        /// BLAKE3 of all bytes of the update.
-        update: Digest,
-        /// The first byte that is wanted.
-        offset: u64,
-    },
-    /// Bytes of a checkpoint's header and piece table from `offset` on.
-    Table {
-        /// The digest of the state that is stored.
-        state: Digest,
-        /// The first byte that is wanted.
-        offset: u64,
-    },
-    /// The bytes of one piece of a checkpoint.
-    Piece {
-        /// The digest of the state that is stored.
-        state: Digest,
-        /// The number of the piece, from 0.
-        index: u32,
-    },
-    /// Bytes of a finished chunk from `offset` on (R32).
-    Chunk {
-        /// The digest of the roster whose ring computed it.
-        roster: Digest,
-        /// The number of the chunk in that ring.
-        chunk: u32,
-        /// The first byte that is wanted.
-        offset: u64,
-    },
-    /// Bytes of the run's tokenizer file from `offset` on.
-    File {
-        /// BLAKE3 of all bytes of the file.
-        file: Digest,
-        /// The first byte that is wanted.
-        offset: u64,
-    },
-    /// Bytes of the chaining values of a file of the run's data from `offset` on.
-    Tree {
-        /// BLAKE3 of all bytes of the file.
-        file: Digest,
-        /// The first byte that is wanted.
-        offset: u64,
-    },
-    /// One piece of a file of the run's data.
-    Data {
-        /// BLAKE3 of all bytes of the file.
-        file: Digest,
-        /// The number of the piece, from 0.
-        index: u32,
-    },
-}
-
-/// One epoch of a chain, which nobody has signed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ChainLink {
-    /// The number of the epoch, from 1.
-    pub epoch: u64,
-    /// The digest of the state after it.
-    pub state: Digest,
-    /// The digest of the epoch's receipt.
-    pub r: Digest,
-}
-
-/// The answer to an [`Ask`], believed by what it proves.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Answer {
-    /// At most [`LINKS_MAX`] links, oldest first.
-    Lineage {
-        /// The links, as many as fit one answer.
-        links: Vec<Link>,
-        /// The head of the peer that answers.
-        head: Head,
-        /// The Regroups of its open epoch, in order.
-        openings: Vec<Opening>,
-    },
-    /// At most [`CHAIN_MAX`] entries, oldest first.
-    Chain(Vec<ChainLink>),
-}
-
 /// Longest [`Heartbeat::unlinked`], in bytes: a bit for each member that a roster may have.
 pub const UNLINKED_BYTES_MAX: usize = MEMBERS_MAX.div_ceil(8);
 
@@ -489,9 +410,3 @@ pub const CHUNKS_MAX: usize = MEMBERS_MAX;
 
 /// Most peers that a roster names as holders of one kept chunk.
 pub const HOLDERS_MAX: usize = 3;
-
-/// Most links that one answer may have.
-pub const LINKS_MAX: usize = 64;
-
-/// Most chain entries in one answer, of 80 bytes each.
-pub const CHAIN_MAX: usize = 4_096;

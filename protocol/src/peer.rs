@@ -10,6 +10,7 @@
 //! of [`State::run`].
 
 mod interface;
+mod picture;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,7 +29,9 @@ use crate::machine::event::Event;
 use crate::machine::step::{Ahead, Decision, Step};
 use crate::machine::table::PeerTable;
 use crate::machine::wait::Wait;
-use crate::message::{Answer, Ask, Commit, Head, Heartbeat, Link, Message, Phase, Series, Voter};
+use crate::message::{
+    Answer, Ask, Commit, Head, Heartbeat, Link, Loss, Message, Phase, Series, Voter,
+};
 use crate::view;
 
 pub use crate::consensus::sync::UPDATES_KEPT;
@@ -53,6 +56,8 @@ pub struct State {
     /// Whether a live peer has a greater head that may be fetched.
     ahead: Ahead,
     send_rate: u64,
+    /// The loss of the last training, for people only.
+    loss: Loss,
     /// The epoch of the newest checkpoint on disk, which others may fetch.
     serves: u64,
     /// When each author was last answered with a `Commit`.
@@ -122,6 +127,7 @@ impl State {
             sync,
             queue: VecDeque::new(),
             send_rate: 0,
+            loss: Loss::NONE,
             serves: 0,
             count: 0,
             beat_at: now,
@@ -176,9 +182,10 @@ impl State {
                 self.serves = epoch;
                 return false;
             }
-            Input::Trained { tokens, norm } => {
+            Input::Trained { tokens, norm, loss } => {
+                self.loss = loss;
                 self.run(now, Next::Sync(sync::Input::Frozen), out);
-                Next::Epoch(epoch::Input::Trained { tokens, norm })
+                Next::Epoch(epoch::Input::Trained { tokens, norm, loss })
             }
             Input::RingFinished { roster, update, send_rate } => {
                 self.send_rate = send_rate;
@@ -386,6 +393,9 @@ impl State {
                 true
             }
             _ => {
+                if let Message::Ready(ready) = message.body() {
+                    self.see(now, view::Input::Ready(author, ready.loss), out);
+                }
                 self.reply_with_commit(now, &message, out);
                 self.run(now, Next::Epoch(epoch::Input::Message(message)), out);
                 true

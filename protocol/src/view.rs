@@ -18,7 +18,7 @@ use crate::base::id::PeerId;
 use crate::base::time::Time;
 use crate::machine::event::{Cause, Event};
 use crate::machine::table::{PeerRecord, PeerTable};
-use crate::message::{Heartbeat, Leaving, Phase, Ticket, UNLINKED_BYTES_MAX};
+use crate::message::{Heartbeat, Leaving, Loss, Phase, Ticket, UNLINKED_BYTES_MAX};
 
 /// Peers in the table: four times the members of a roster. More cost memory; fewer let keys of
 /// strangers displace newcomers.
@@ -44,6 +44,8 @@ pub enum Input<'a> {
     Heartbeat(PeerId, &'a Heartbeat),
     /// A farewell whose signature was verified.
     Leaving(PeerId, &'a Leaving),
+    /// The loss in a `Ready` whose signature was verified.
+    Ready(PeerId, Loss),
     /// The last direct connection to this peer closed.
     Unlinked(PeerId),
     /// A round trip to this peer was measured, in milliseconds.
@@ -108,6 +110,12 @@ impl State {
             Input::Leaving(author, leaving) => {
                 if let Some(seen) = self.table.peers.get_mut(&author) {
                     seen.left = seen.left.max(Some(leaving.incarnation));
+                }
+                author
+            }
+            Input::Ready(author, loss) => {
+                if let Some(seen) = self.table.peers.get_mut(&author) {
+                    seen.loss = loss;
                 }
                 author
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::holdings::{Buffer, Inquiry, Slice};
@@ -25,6 +26,8 @@ pub(super) struct Buffers {
     pub(super) shared: Arc<SharedData>,
     /// `None` while records are being written.
     pub(super) journal: Option<Journal>,
+    /// What was said of the run last, and when.
+    pub(super) picture: Option<(Instant, Vec<u8>)>,
     /// Whether the disk refused the last records and the last update, which is reported once.
     pub(super) refused_log: bool,
     pub(super) refused_update: bool,
@@ -44,6 +47,7 @@ impl Buffers {
             saved: saved.map(|saved| (saved.state, saved)).collect(),
             shared: Arc::new(shared),
             journal: Some(journal),
+            picture: None,
             refused_log: false,
             refused_update: false,
         }

@@ -1,7 +1,7 @@
 //! Requests of other peers: the holdings decide whether they are served, and from where.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::holdings::{Input, Inquiry, Location};
@@ -18,8 +18,12 @@ impl Driver {
             self.net.fault(from, "a request that cannot be decoded");
             return;
         };
-        self.finish.helps(Instant::now());
-        if !matches!(request, Request::Ask(_)) {
+        let asks = matches!(request, Request::Ask(_) | Request::Picture);
+        // A node that has ended does not stay for those that only look.
+        if !asks || self.holdings.peer().table().peers.contains_key(&from) {
+            self.finish.helps(Instant::now());
+        }
+        if !asks {
             let ticket = self.requests.add(request.clone(), reply);
             return self.input(Input::Asked(ticket, request));
         }
@@ -35,9 +39,8 @@ impl Driver {
     pub(super) fn serve(&mut self, ticket: Inquiry, location: &Location) {
         let Some((request, reply)) = self.requests.take(ticket) else { return };
         match (location, request) {
-            (Location::Lineage, Request::Ask(ask)) => {
-                self.answer(&ask, reply);
-            }
+            (Location::Now, Request::Ask(ask)) => self.answer(&ask, reply),
+            (Location::Now, Request::Picture) => reply.send_at_once(self.picture()),
             // The update is of the open epoch or a recent one, so a vote may wait for it.
             (
                 Location::Memory(part),
@@ -111,6 +114,21 @@ impl Driver {
         });
     }
 
+    /// What this node says of the run, made at most once in [`PICTURE_EVERY`], however many ask.
+    fn picture(&mut self) -> Vec<u8> {
+        let now = Instant::now();
+        let fresh = |at: Instant| now.saturating_duration_since(at) < PICTURE_EVERY;
+        match &self.buffers.picture {
+            Some((at, bytes)) if fresh(*at) => bytes.clone(),
+            _ => {
+                let picture = self.holdings.peer().picture(self.now());
+                let bytes = wire::answer(&Answer::Picture(picture));
+                self.buffers.picture = Some((now, bytes.clone()));
+                bytes
+            }
+        }
+    }
+
     fn read_for(&mut self, reply: Reply, read: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) {
         self.jobs.spawn_blocking(move || {
             if let Some(bytes) = read() {
@@ -120,3 +138,6 @@ impl Driver {
         });
     }
 }
+
+/// People see no faster than this.
+const PICTURE_EVERY: Duration = Duration::from_secs(1);

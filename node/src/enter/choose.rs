@@ -74,15 +74,29 @@ pub(crate) async fn manifest(
             Err(error) => return Err(error),
         }
     };
-    console.say(&format!(
-        "run {} \"{}\", signed by {}",
-        manifest.id,
-        manifest.run.name,
-        &manifest.run.organiser.hex()[..8]
-    ));
-    let (name, organiser) = (manifest.run.name.clone(), Hex::from(manifest.run.organiser));
-    console.emit(None, events::Event::Manifest { name, organiser, from });
+    report(&manifest, from, console);
     Ok((manifest, reached))
+}
+
+/// The manifest of the run that entry points offer, for a program that has no folder for one.
+pub(crate) async fn from_network(
+    net: &Net,
+    prefix: Option<&RunPrefix>,
+    console: &Console,
+) -> Result<Manifest, EnterError> {
+    let found = offered(net, prefix, Duration::ZERO, console).await?;
+    let (manifest, from) = pick(found, prefix)?;
+    report(&manifest, from, console);
+    Ok(manifest)
+}
+
+fn report(manifest: &Manifest, from: String, console: &Console) {
+    let Manifest { run, id, .. } = manifest;
+    let signed = &run.organiser.hex()[..8];
+    console.say(&format!("run {id} \"{}\", signed by {signed}", run.name));
+    let (name, organiser) = (run.name.clone(), Hex::from(run.organiser));
+    let parameters = manifest.work.model.parameter_count();
+    console.emit(None, events::Event::Manifest { name, organiser, from, parameters });
 }
 
 fn fits(prefix: Option<&RunPrefix>, run: &RunId) -> bool {

@@ -197,7 +197,13 @@ impl Actor {
                 return self.on_tick(now);
             }
             Command::Join { run, manifest } => return self.join(run, manifest, now),
-            Command::Seek { run } => return self.seek(run, now),
+            Command::Seek { run, most } => return self.seek(run, most, now),
+            Command::Sought { reply } => {
+                let found = self.members.peers.found().filter_map(name::from_libp2p).collect();
+                // Fails only where nobody waits any longer.
+                let _ = reply.send(Ok(found));
+                return;
+            }
             Command::SetAdmitRequest { request } => return self.set_admit_request(request, now),
             Command::Notices { peer, run, reply } => {
                 let peer = name::to_libp2p(peer);
@@ -396,7 +402,9 @@ impl Actor {
                     })),
                 ..
             }) => {
-                for peer in providers {
+                let most = self.run.as_ref().map_or(usize::MAX, |run| run.most);
+                let room = most.saturating_sub(self.members.peers.found().count());
+                for peer in providers.into_iter().take(room) {
                     self.members.peers.want(peer, now);
                 }
                 // Kademlia knows their addresses while the query runs.

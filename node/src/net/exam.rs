@@ -320,7 +320,7 @@ impl Exam {
         for file in files {
             let known = self.findings.manifests.contains(&file);
             if !known && let Some(run) = (self.run_of)(&file) {
-                let key = Run::sought(run, Instant::now()).key;
+                let key = Run::sought(run, MEMBERS_MAX, Instant::now()).key;
                 self.swarm.behaviour_mut().discovery.kademlia.get_providers(key);
                 self.findings.manifests.push(file);
             }

@@ -19,7 +19,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::access::allow_list::AllowList;
 use super::address::Address;
 use super::enter::{Offer, OfferError, Offerers, Wanted};
-use super::interface::{ByteStream, Event, GossipToken, Response, StreamError, Topic, Verdict};
+use super::interface::{
+    ByteStream, Event, GossipToken, Response, SendError, StreamError, Topic, Verdict,
+};
 use super::limits::rate::{Inflow, RateLimiter};
 
 /// Where the answer to a command goes. It may be sent although nobody waits any longer.
@@ -32,7 +34,9 @@ pub(super) enum Command {
     /// See [`super::Handle::join`].
     Join { run: RunId, manifest: manifest::File },
     /// See [`super::Handle::seek`].
-    Seek { run: RunId },
+    Seek { run: RunId, most: usize },
+    /// See [`super::Handle::sought`].
+    Sought { reply: Responder<Vec<Peer>, SendError> },
     /// See [`super::Handle::set_admit_request`].
     SetAdmitRequest { request: Vec<u8> },
     /// See [`super::Handle::notices`].

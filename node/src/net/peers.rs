@@ -262,6 +262,12 @@ impl Peers {
         self.get(peer).is_some_and(|peer| !peer.connections.is_empty())
     }
 
+    /// The peers of the run that messages reach.
+    pub(super) fn found(&self) -> impl Iterator<Item = &PeerId> {
+        let found = |(_, peer): &(&PeerId, &Peer)| peer.wanted && peer.used().is_some();
+        self.table.iter().filter(found).map(|(peer, _)| peer)
+    }
+
     /// All connected peers, each with its best connection.
     pub(super) fn connected_ones(&self) -> impl Iterator<Item = (PeerId, ConnectionId)> {
         self.table.iter().filter_map(|(peer, entry)| {

@@ -24,6 +24,8 @@ pub(super) struct Run {
     find_at: Instant,
     provide_at: Option<Instant>,
     sought: bool,
+    /// The peers that are looked for while fewer are connected.
+    pub(super) most: usize,
 }
 
 impl Run {
@@ -31,12 +33,21 @@ impl Run {
         let mut key = b"intellect-node 1 find".to_vec();
         key.extend_from_slice(id.as_bytes());
         let key = RecordKey::new(blake3::hash(&key).as_bytes());
-        Self { id, key, manifest, joined: now, find_at: now, provide_at: Some(now), sought: false }
+        Self {
+            id,
+            key,
+            manifest,
+            joined: now,
+            find_at: now,
+            provide_at: Some(now),
+            sought: false,
+            most: usize::MAX,
+        }
     }
 
     /// A run whose peers this node looks for without joining.
-    pub(super) fn sought(id: RunId, now: Instant) -> Self {
-        Self { provide_at: None, sought: true, ..Self::new(id, Arc::default(), now) }
+    pub(super) fn sought(id: RunId, most: usize, now: Instant) -> Self {
+        Self { provide_at: None, sought: true, most, ..Self::new(id, Arc::default(), now) }
     }
 
     /// The id and manifest that this node serves, if it has joined.

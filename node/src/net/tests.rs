@@ -46,12 +46,19 @@ pub(crate) fn played(
 ) -> (Handle, Arc<std::sync::Mutex<Vec<PeerId>>>) {
     let (commands, mut inbox) = mpsc::channel(COMMANDS);
     let blamed = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let named = Arc::clone(&blamed);
+    let (named, found) = (Arc::clone(&blamed), members.to_vec());
     tokio::spawn(async move {
         while let Some(call) = inbox.recv().await {
             match call {
                 Command::Fetch { peer, request, reply } => drop(reply.send(answer(peer, &request))),
-                Command::Fault { peer, .. } => named.lock().unwrap().push(peer),
+                Command::Sought { reply } => {
+                    let left = |peer: &PeerId| named.lock().unwrap().contains(peer);
+                    let found = found.iter().filter(|peer| !left(peer)).copied().collect();
+                    drop(reply.send(Ok(found)));
+                }
+                Command::Fault { peer, .. } | Command::Drop { peer, .. } => {
+                    named.lock().unwrap().push(peer);
+                }
                 _ => {}
             }
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::machine::event::Cause;
 use intellect_protocol::machine::table::PeerTable;
-use intellect_protocol::message::{Phase, Receipt};
+use intellect_protocol::message::{Phase, Receipt, Row};
 use intellect_protocol::peer;
 
 use super::{Console, events};
@@ -49,17 +49,7 @@ impl Console {
             Link::Direct => "direct".to_owned(),
             Link::Relayed => "relayed".to_owned(),
         });
-        let beat = &seen.beat;
-        let event = events::Event::Member {
-            who: peer.into(),
-            head: beat.head.epoch,
-            phase: phase(beat.phase).to_owned(),
-            ready: beat.ready,
-            rtt_ms: (seen.rtt_ms > 0).then_some(seen.rtt_ms),
-            send_rate: (beat.send_rate > 0).then_some(beat.send_rate),
-            link,
-        };
-        self.emit(None, event);
+        self.emit(None, said(&seen.row(peer), link));
     }
 
     /// A step towards a connection, and its outcome.
@@ -127,6 +117,20 @@ impl Console {
         let who = PeerName::from(who);
         self.say(&format!("lost peer {}: {cause}{meanwhile}", who.short()));
         self.emit(None, events::Event::PeerLost { who, cause: cause.to_owned() });
+    }
+}
+
+/// What is said of a peer, and the way to it if there is one.
+pub(crate) fn said(row: &Row, link: Option<String>) -> events::Event {
+    events::Event::Member {
+        who: row.peer.into(),
+        head: row.epoch,
+        phase: phase(row.phase).to_owned(),
+        ready: row.ready,
+        rtt_ms: (row.rtt_ms > 0).then_some(row.rtt_ms),
+        send_rate: (row.send_rate > 0).then_some(row.send_rate),
+        link,
+        loss: row.loss.plausible().map(f64::from),
     }
 }
 

@@ -1,6 +1,9 @@
 //! Sentences towards the end of a node, and of a run.
 
+use std::sync::PoisonError;
+
 use intellect_protocol::message::Head;
+use intellect_view::picture::Source;
 
 use super::Console;
 use crate::config;
@@ -16,6 +19,13 @@ pub(crate) struct HeldOut {
 }
 
 impl Console {
+    /// Nothing more is reported, though the run may go on.
+    pub(crate) fn ended(&self) {
+        if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
+            stage.note(Source { ended: true, ..Source::default() });
+        }
+    }
+
     pub(crate) fn lingering(&self, epoch: u64, behind: usize) {
         let peers = number_of(behind, "peer");
         self.say(&format!(

@@ -7,7 +7,7 @@ use crate::figures::number_of;
 
 /// The members of the roster that formed a receipt, then the peers of which only kept chunks count; each with the
 /// weight that counts.
-pub(super) fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
+pub(crate) fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
     let mut rest = receipt.contributors();
     let members = receipt.members.iter().map(|member| {
         let weight = rest.remove(&(member.peer, member.incarnation)).unwrap_or(0);

@@ -119,6 +119,8 @@ pub(crate) enum Event {
         send_rate: Option<u64>,
         /// `direct` or `relayed`; `null` where there is no connection and gossip brings its messages.
         link: Option<String>,
+        /// The loss that it named with its last work, in nats per token: nobody can check it.
+        loss: Option<f64>,
     },
     /// Peers that have no part in the run were heard, more of them than are reported one by one.
     Strangers {
@@ -133,6 +135,8 @@ pub(crate) enum Event {
         organiser: Hex,
         /// Where it came from: a peer or an address.
         from: String,
+        /// Number of the model's parameters.
+        parameters: u64,
     },
     /// A state is being fetched from other peers.
     Sync {

@@ -349,4 +349,4 @@ fn open(path: &Path) -> Result<File, ReceiptsError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,7 +1,7 @@
 // The page: draws /status as it streams in, and /history when an epoch is new. Every name here may be a
 // stranger's, so text goes in by textContent alone.
 
-import { $, Chart, make, short } from "/chart.js";
+import { $, Chart, make, short } from "./chart.js";
 
 const drawn = (tag, attributes, text) => {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -40,6 +40,8 @@ const TRAFFIC = [
 ];
 const STRIP = 50;
 
+// A folder of files has what was seen last; a server answers with what is seen now.
+const still = "still" in document.documentElement.dataset;
 let state = null, past = null, recent = null, wanted = [null, null];
 let at = 0, asked = -1, busy = false;
 
@@ -100,7 +102,8 @@ async function load() {
     const head = state.head.epoch;
     const [from, to] = wanted;
     const range = from === null ? "" : `&from=${from}&to=${to}`;
-    const get = async (query) => (await fetch(`/history?${query}`)).json();
+    const get = async (query) => still ? part(await (await fetch("history.json")).json(), new URLSearchParams(query))
+      : (await fetch(`history?${query}`)).json();
     [past, recent] = await Promise.all([
       get(`points=1500${range}`), get(`points=${STRIP}&from=${Math.max(0, head - STRIP + 1)}`),
     ]);
@@ -108,6 +111,14 @@ async function load() {
     charts();
   } catch { /* The next picture asks again. */ }
   busy = false;
+}
+
+/** The rows of a history between two epochs. */
+function part(all, query) {
+  const from = Number(query.get("from") ?? 0), to = Number(query.get("to") ?? Infinity);
+  const keep = (column) => column.filter((_, i) => all.epoch[i] >= from && all.epoch[i] <= to);
+  const columns = Object.entries(all.columns).map(([name, column]) => [name, keep(column)]);
+  return { ...all, epoch: keep(all.epoch), t_ms: keep(all.t_ms), tokens: keep(all.tokens), columns: Object.fromEntries(columns) };
 }
 
 /** Shows the part between two values of the axis, or all. */
@@ -220,7 +231,7 @@ function members() {
     const link = [peer.link, peer.rtt_ms !== null && `${whole(peer.rtt_ms)} ms`].filter(Boolean).join(", ");
     row.append(make("td", last6(name), { title: name }), make("td", doing), share,
       make("td", whole(peer.epochs)), make("td", peer.last_epoch ? whole(peer.last_epoch) : "–"),
-      make("td", link || "–"), make("td", peer.send_rate ? `${bytes(peer.send_rate)}/s` : "–"));
+      make("td", link || "–"), make("td", peer.send_rate ? `${bytes(peer.send_rate)}/s` : "–"), make("td", peer.loss?.toFixed(3) ?? "–"));
     return row;
   }));
   $("members-note").textContent = `${rows.length} seen since the file began`;
@@ -246,7 +257,7 @@ function show(text) {
   $("model").textContent = [
     run.parameters && `${whole(run.parameters)} parameters`, node.peer && `seen by ${last6(node.peer)}`, node.device,
   ].filter(Boolean).join(" · ");
-  $("source").textContent = source.live ? "live" : source.ended ? "end of the file"
+  $("source").textContent = still ? `as of ${new Date(state.now_ms).toLocaleString()}` : source.live ? "live" : source.ended ? "end of the file"
     : source.speed ? `replay, ${short(source.speed)} times as fast` : "reading";
   $("line").textContent = `intellect-node --bootstrap ADDRESS${run.id ? ` --run ${run.id.slice(0, 8)}` : ""}`;
   $("needs").textContent = `ADDRESS is in the line that the run's organiser hands out; events do not name it.${
@@ -264,7 +275,11 @@ $("copy").addEventListener("click", async () => {
   }
 });
 setInterval(() => { if (state) verdict(); }, 1000);
-fetch("/status").then((answer) => answer.text()).then(show).catch(() => {});
-const stream = new EventSource("/events");
-stream.addEventListener("picture", (event) => show(event.data));
-stream.addEventListener("error", () => { $("source").textContent = "no connection"; });
+const look = () => fetch(still ? "status.json" : "status").then((answer) => answer.text()).then(show).catch(() => {});
+look();
+if (still) setInterval(look, 10_000);
+else {
+  const stream = new EventSource("events");
+  stream.addEventListener("picture", (event) => show(event.data));
+  stream.addEventListener("error", () => { $("source").textContent = "no connection"; });
+}

@@ -50,7 +50,7 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
             say(Mood::Ended, format!("This node has stopped at epoch {}.", head.epoch))
         }
         _ if picture.source.ended => {
-            say(Mood::Ended, format!("The file ends here, at epoch {}.", head.epoch))
+            say(Mood::Ended, format!("The events end here, at epoch {}.", head.epoch))
         }
         Phase::Unknown if picture.now_ms == 0 => {
             say(Mood::Wait, "No event has been read yet.".to_owned())
@@ -93,13 +93,12 @@ pub(crate) fn text(picture: &Picture) -> String {
         picture.peers.iter().filter(|(name, peer)| peer.here == Some(true) && Some(*name) != own);
     for (at, (name, peer)) in here.enumerate() {
         if at == 0 {
-            text +=
-                "\npeer    phase       epoch   round trip      sends  link      tokens counted\n";
+            text += "\npeer    phase       epoch   round trip      sends  link      tokens counted    loss\n";
         }
         let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "–".to_owned());
         let word = |text: &Option<Text>| or_dash(text.as_ref().map(Text::to_string));
         text += &format!(
-            "{:<7} {:<10} {:>6} {:>12} {:>10}  {:<8} {:>15}\n",
+            "{:<7} {:<10} {:>6} {:>12} {:>10}  {:<8} {:>15} {:>7}\n",
             name.short(),
             word(&peer.phase),
             or_dash(peer.head.map(|head| head.to_string())),
@@ -107,6 +106,7 @@ pub(crate) fn text(picture: &Picture) -> String {
             or_dash(peer.send_rate.map(|rate| format!("{}B/s", short(rate as f64)))),
             word(&peer.link),
             short(peer.tokens as f64),
+            or_dash(peer.loss.map(|loss| format!("{loss:.3}"))),
         );
     }
     text
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_running_node_says_how_far_it_is_and_who_is_here() {
-        let member = r#""event":"member","who":"12D3KooWabcdef","head":0,"phase":"train","ready":0,"rtt_ms":12,"send_rate":1500,"link":"direct""#;
+        let member = r#""event":"member","who":"12D3KooWabcdef","head":0,"phase":"train","ready":0,"rtt_ms":12,"send_rate":1500,"link":"direct","loss":2.5"#;
         let ring = r#""event":"ring","roster":"ab","position":2,"of":4,"to":"12D3KooWabcdef","took_ms":500,"sent_bytes":1000,"received_bytes":2000"#;
         let mut picture = picture(&[START, member, ring]);
         let training =
@@ -311,7 +311,8 @@ mod tests {
                 "network  1 other here · ring 2 of 4 → abcdef, 2.0 kB/s up, 4.0 kB/s down",
             ]
         );
-        let row = "abcdef  train           0        12 ms   1.5 kB/s  direct                 0\n";
+        let row =
+            "abcdef  train           0        12 ms   1.5 kB/s  direct                 0   2.500\n";
         let text = text(&picture);
         assert!(text.starts_with("Training epoch 1.\nepoch 0") && text.ends_with(row), "{text}");
     }

@@ -202,10 +202,14 @@ impl Shown {
     }
 
     fn status(&self) -> serde_json::Result<String> {
-        let picture = &*self.picture();
-        let (verdict, next_ms) = (lines::verdict(picture), lines::next_ms(picture));
-        serde_json::to_string(&Status { format: 1, verdict, next_ms, picture })
+        status_of(&self.picture())
     }
+}
+
+/// The picture as `/status` answers it.
+pub(crate) fn status_of(picture: &Picture) -> serde_json::Result<String> {
+    let (verdict, next_ms) = (lines::verdict(picture), lines::next_ms(picture));
+    serde_json::to_string(&Status { format: 1, verdict, next_ms, picture })
 }
 
 async fn status(State(shown): State<Shown>) -> Response {
@@ -325,13 +329,14 @@ impl Allowance {
     }
 }
 
-const ASSETS: [(&str, &str, &str); 4] = [
+/// The files of the page: path, kind and text.
+pub(crate) const ASSETS: [(&str, &str, &str); 4] = [
     ("/", "text/html; charset=utf-8", include_str!("../assets/page.html")),
     ("/page.js", "text/javascript; charset=utf-8", include_str!("../assets/page.js")),
     ("/chart.js", "text/javascript; charset=utf-8", include_str!("../assets/chart.js")),
     ("/page.css", "text/css; charset=utf-8", include_str!("../assets/page.css")),
 ];
-const ETAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "-1\"");
+const ETAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "-2\"");
 const HEADERS: [(HeaderName, &str); 4] = [
     (
         header::CONTENT_SECURITY_POLICY,

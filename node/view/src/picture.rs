@@ -146,7 +146,7 @@ pub(crate) struct Peer {
     pub(crate) epochs: u64,
     pub(crate) tokens: u64,
     pub(crate) last_epoch: u64,
-    /// The last loss that it wrote itself, where its file is read too.
+    /// The last loss that it wrote itself, where its file is read too; else the one that it names to others.
     pub(crate) loss: Option<f64>,
     /// The phase of its newest heartbeat.
     pub(crate) phase: Option<Text>,
@@ -333,7 +333,8 @@ impl Picture {
                 (peer.here, peer.cause) = (Some(false), Some(cause.clone()));
                 (peer.phase, peer.link, peer.rtt_ms) = (None, None, None);
             }
-            Event::Manifest { name, organiser } => {
+            Event::Manifest { name, organiser, parameters } => {
+                self.run.parameters = parameters.or(self.run.parameters);
                 self.run.name = Some(name.clone());
                 self.run.organiser = Some(organiser.clone());
             }
@@ -349,7 +350,7 @@ impl Picture {
                     Fetch { from_epoch: None, to_epoch: None, have_bytes, want_bytes, rate };
                 self.fetch = (have_bytes < want_bytes).then_some(fetch);
             }
-            Event::CaughtUp {} => self.begin(epoch.unwrap_or_default().saturating_add(1), t_ms),
+            Event::CaughtUp {} => self.catch_up(epoch.unwrap_or_default(), t_ms),
             Event::Ready { .. } => {
                 self.open.epoch = epoch.unwrap_or(self.open.epoch);
                 self.open.marks.ready_ms = Some(t_ms);
@@ -452,6 +453,13 @@ impl Picture {
         (peer.phase, peer.head) = (Some(member.phase.clone()), Some(member.head));
         (peer.ready, peer.rtt_ms) = (Some(member.ready), member.rtt_ms);
         (peer.send_rate, peer.link) = (member.send_rate, member.link.clone());
+        peer.loss = member.loss.or(peer.loss);
+    }
+
+    fn catch_up(&mut self, epoch: u64, t_ms: u64) {
+        // Earlier epochs were not taken when they were decided.
+        self.pace = Pace::default();
+        self.begin(epoch.saturating_add(1), t_ms);
     }
 
     fn begin(&mut self, epoch: u64, t_ms: u64) {

@@ -72,6 +72,8 @@ pub enum Event {
     Manifest {
         name: Text,
         organiser: Text,
+        /// A file of an older program has none.
+        parameters: Option<u64>,
     },
     Sync {
         from_epoch: u64,
@@ -194,6 +196,8 @@ pub struct Member {
     pub rtt_ms: Option<u64>,
     pub send_rate: Option<u64>,
     pub link: Option<Text>,
+    /// A file of an older program has none.
+    pub loss: Option<f64>,
 }
 
 /// A ring that has computed its update, as this node saw it.

@@ -172,7 +172,9 @@ impl State {
             Input::Tick => {}
             Input::Heard(peer) => self.on_heard(step, peer),
             Input::Message(message) => self.on_message(step, &message),
-            Input::Trained { tokens, norm } => enter::freeze(&mut self.open(step), tokens, norm),
+            Input::Trained { tokens, norm, loss } => {
+                enter::freeze(&mut self.open(step), tokens, norm, loss);
+            }
             Input::RingFinished { roster, update } => self.slot.end_ring(roster, update),
             Input::RingStopped { roster, lost, hops } => {
                 recover::on_ring_stopped(&mut self.open(step), roster, Halt { lost, hops });

@@ -88,8 +88,8 @@ pub enum Location {
     File,
     /// On disk, in a file of the run's data.
     Data,
-    /// Our lineage, as it is now ([`peer::State::answer`]).
-    Lineage,
+    /// Our lineage, or what we say of the run, as it is now ([`peer::State::answer`], [`peer::State::picture`]).
+    Now,
 }
 
 /// The number that the caller has given to a request of another peer.

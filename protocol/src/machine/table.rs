@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::base::id::PeerId;
 use crate::base::time::Time;
-use crate::message::{Heartbeat, Series, Voter};
+use crate::message::{Heartbeat, Loss, Row, Series, Voter};
 
 /// What is known of one other peer.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub struct PeerRecord {
     pub left: Option<u64>,
     /// Smoothed round trip in milliseconds; 0 while none is measured.
     pub rtt_ms: u32,
+    /// The loss that it named with its last `Ready`, for people only.
+    pub loss: Loss,
 }
 
 /// The most series that are remembered of one peer beyond its own: those that it has just left. A
@@ -54,6 +56,7 @@ impl PeerRecord {
             named_before: Vec::new(),
             left: None,
             rtt_ms: 0,
+            loss: Loss::NONE,
         }
     }
 
@@ -86,6 +89,14 @@ impl PeerRecord {
             return Some(self.named_at);
         }
         self.named_before.iter().find(|(named, _)| *named == series).map(|(_, at)| *at)
+    }
+
+    /// What it says of itself, and the round trip to it.
+    #[must_use]
+    pub fn row(&self, peer: PeerId) -> Row {
+        let Heartbeat { head, phase, ready, send_rate, .. } = self.beat;
+        let (loss, rtt_ms) = (self.loss, self.rtt_ms);
+        Row { peer, epoch: head.epoch, phase, ready, loss, rtt_ms, send_rate }
     }
 
     /// Whether it said `Leaving` and was not heard with a higher incarnation since.

@@ -9,7 +9,7 @@ use crate::consensus::epoch::{self, Durability};
 use crate::consensus::sync;
 use crate::history::lineage::{LocalPeer, Validator};
 use crate::history::log::Recovered;
-use crate::message::{Answer, Finished, Head, Message, Notice};
+use crate::message::{Answer, Finished, Head, Loss, Message, Notice};
 
 /// What a peer must know before it starts. All but `me`, the key and what is recovered must be
 /// equal for every peer of a run.
@@ -57,6 +57,8 @@ pub enum Input {
         tokens: u64,
         /// Norm of the delta, for people only.
         norm: f32,
+        /// Mean loss of the training behind it, for people only.
+        loss: Loss,
     },
     /// The ring of a roster computed the whole update, and its bytes are on disk and flushed.
     RingFinished {

@@ -63,7 +63,7 @@ fn envelopes() -> Vec<Vec<u8>> {
 fn links() -> Vec<Vec<u8>> {
     let links = examples::answers().into_iter().filter_map(|(_, answer)| match answer {
         Answer::Lineage { links, .. } => Some(links),
-        Answer::Chain(_) => None,
+        Answer::Chain(_) | Answer::Picture(_) => None,
     });
     links.flatten().map(|link| wire::canonical(&link)).collect()
 }

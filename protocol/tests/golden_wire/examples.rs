@@ -7,9 +7,9 @@ use intellect_protocol::message::seal::Seal;
 use intellect_protocol::message::{
     Absence, Accept, Admissions, Answer, Ask, Attestation, Body, Certificate, ChainLink, Clause,
     Commit, Done, Finished, Ground, Head, Heard, Heartbeat, Invite, Join, Keep, Kept, Leaving,
-    Link, Member, Message, Notice, Opened, Opening, Phase, Prepared, Query, Ranked, Ready, Receipt,
-    Refusal, Refuse, Regroup, Report, Request, Roster, Series, Stalled, Status, Terms, Ticket,
-    Voted, Voter,
+    Link, Loss, Member, Message, Notice, Opened, Opening, Phase, Picture, Prepared, Query, Ranked,
+    Ready, Receipt, Refusal, Refuse, Regroup, Report, Request, Roster, Row, Series, Stalled,
+    Status, Terms, Ticket, Voted, Voter,
 };
 
 const TOKENS: u64 = 70_000;
@@ -248,7 +248,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             let Message::Heartbeat(beat) = heartbeat(Phase::Train, None) else { unreachable!() };
             Message::Heartbeat(Heartbeat { closed: true, unlinked: vec![0xa5, 0x03], ..beat })
         }),
-        ("ready", Message::Ready(Ready { series, incarnation: 1, weight: 300, norm: 1.5 })),
+        ("ready", ready()),
         ("query", Message::Query(Query { series, attempt: 2, lost: vec![peer(0xb)] })),
         ("status, nothing", status(None, false)),
         ("status, voted", status(Some(ranked()), true)),
@@ -306,6 +306,11 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     .collect()
 }
 
+fn ready() -> Message {
+    let (norm, loss) = (1.5, Loss(2.5));
+    Message::Ready(Ready { series: series(), incarnation: 1, weight: 300, norm, loss })
+}
+
 /// The messages that prove votes and rings.
 fn proofs() -> [(&'static str, Message); 3] {
     let (series, roster, update) = (series(), digest(0x70), digest(0xd0));
@@ -329,7 +334,14 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
         ("file", Request::File { file: digest(0x72), offset }),
         ("tree", Request::Tree { file: digest(0x73), offset }),
         ("data", Request::Data { file: digest(0x73), index: 300 }),
+        ("picture", Request::Picture),
     ]
+}
+
+fn picture() -> Picture {
+    let (peer, phase, loss, send_rate) = (peer(0xa), Phase::Reduce, Loss(2.5), 1 << 20);
+    let row = Row { peer, epoch: 4, phase, ready: 300, loss, rtt_ms: 40, send_rate };
+    Picture { head: head(), rows: vec![row] }
 }
 
 pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
@@ -338,5 +350,6 @@ pub(crate) fn answers() -> Vec<(&'static str, Answer)> {
     vec![
         ("lineage", Answer::Lineage { links, head: head(), openings }),
         ("chain", Answer::Chain(vec![chain])),
+        ("picture", Answer::Picture(picture())),
     ]
 }

@@ -56,9 +56,9 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "ready",
-        "01 05 e4*32 00 01 fb 2c 01 00 00 c0 3f",
-        "bdfdd9bb03a7b79478eb065ab5f31d2e401f282e7d52084739448ceff4755720 \
-         4ccf5e1c9f7c8174d051c6a7a39e4b36ef10d12cbf7d717338297a973be6a805",
+        "01 05 e4*32 00 01 fb 2c 01 00 00 c0 3f 00 00 20 40",
+        "31fe1f8f967262675d0970cc85dd02bbb36a5d5eeb967ee51a7fc79fe6b11b94 \
+         41afdf66d39a4257431ac47f8c641631a519f5272790fd6a02ea1f7944c92400",
     ),
     (
         "query",
@@ -329,6 +329,7 @@ pub(crate) const REQUESTS: &[(&str, &str)] = &[
     ("file", "05 72*32 fc 00 00 10 00"),
     ("tree", "06 73*32 fc 00 00 10 00"),
     ("data", "07 73*32 fb 2c 01"),
+    ("picture", "08"),
 ];
 
 pub(crate) const ANSWERS: &[(&str, &str)] = &[
@@ -341,4 +342,5 @@ pub(crate) const ANSWERS: &[(&str, &str)] = &[
          51*64 00",
     ),
     ("chain", "01 01 04 e4*32 72*32"),
+    ("picture", "02 04 fc 70 11 01 00 e4*32 01 0a*32 04 04 fb 2c 01 00 00 20 40 28 fc 00 00 10 00"),
 ];

@@ -23,7 +23,7 @@ use intellect_protocol::{
         base58,
         id::{PeerId, RunId},
     },
-    message::{Heartbeat, Member, Message, Ready, Roster, wire},
+    message::{Heartbeat, Loss, Member, Message, Ready, Roster, wire},
 };
 use serde_json::Value;
 
@@ -337,7 +337,13 @@ fn who_lies_about_the_epoch_is_dropped_and_named() {
         }),
         ("bad ready: the weight is 0, or more than an epoch can hold", |_, (_, beat), _| {
             let (series, incarnation) = (beat.series, 1);
-            Some(Message::Ready(Ready { series, incarnation, weight: u64::MAX, norm: 1.0 }))
+            Some(Message::Ready(Ready {
+                series,
+                incarnation,
+                weight: u64::MAX,
+                norm: 1.0,
+                loss: Loss::NONE,
+            }))
         }),
     ];
     for (index, (words, lie)) in cases.into_iter().enumerate() {

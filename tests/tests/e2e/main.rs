@@ -39,6 +39,7 @@ mod silent;
 mod sleep;
 mod train;
 mod twins;
+mod watch;
 
 use e2e::{Programs, Story};
 

@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use crate::story;
 
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Where the node says that its page is.
-fn page(node: &mut Process) -> String {
+pub(super) fn page(node: &mut Process) -> String {
     node.wait_until_it_said("page: http://", PATIENCE).unwrap();
     let said = node.said();
     let url = said.split_once("page: http://").unwrap().1;
@@ -26,7 +26,7 @@ fn page(node: &mut Process) -> String {
 }
 
 /// The status and the body of an answer.
-fn get(at: &str, path: &str) -> (String, String) {
+pub(super) fn get(at: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n").unwrap();
@@ -37,7 +37,7 @@ fn get(at: &str, path: &str) -> (String, String) {
 }
 
 /// Asks until `accepts` is true of the answer.
-fn until<T>(mut ask: impl FnMut() -> T, accepts: impl Fn(&T) -> bool) -> T {
+pub(super) fn until<T>(mut ask: impl FnMut() -> T, accepts: impl Fn(&T) -> bool) -> T {
     let start = Instant::now();
     loop {
         let answer = ask();

@@ -147,12 +147,13 @@ pub(super) fn wire(files: &[File]) -> Vec<String> {
 /// What a label of PROTOCOL.md begins with.
 const LABELS: [char; 7] = ['R', 'G', 'T', 'S', 'L', 'D', 'N'];
 /// The files that fix the bytes of a message.
-const WIRE: [&str; 7] = [
+const WIRE: [&str; 8] = [
     "protocol/src/message.rs",
     "protocol/src/message/kept.rs",
     "protocol/src/message/proof.rs",
     "protocol/src/message/record.rs",
     "protocol/src/message/regroup.rs",
+    "protocol/src/message/request.rs",
     "protocol/src/message/trust.rs",
     "protocol/src/message/wire.rs",
 ];

@@ -25,9 +25,9 @@ impl Actor {
     }
 
     /// Looks for the peers of a run without becoming one.
-    pub(super) fn seek(&mut self, id: RunId, now: Instant) {
+    pub(super) fn seek(&mut self, id: RunId, most: usize, now: Instant) {
         if self.run.is_none() {
-            let run = self.run.insert(Run::sought(id, now));
+            let run = self.run.insert(Run::sought(id, most, now));
             self.swarm.find(run, now);
         }
     }

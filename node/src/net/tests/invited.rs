@@ -159,7 +159,7 @@ async fn a_program_that_does_not_join_finds_the_members_and_sends_them_a_request
     let entry = entry(121, "/ip4/127.0.0.1/tcp/0").await;
     let mut one = member(1, std::slice::from_ref(&entry.address), &[]).await;
     let mut tool = Node::new(2, std::slice::from_ref(&entry.address));
-    tool.net.handle.seek(RUN).await.unwrap();
+    tool.net.handle.seek(RUN, 8).await.unwrap();
     tool.net.handle.set_admit_request(&Visit::Ask).await.unwrap();
     one.until_owned("a request", |event| match event {
         Event::AdmitRequest { request, reply, .. } if *request == Visit::Ask => {

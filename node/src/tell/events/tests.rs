@@ -127,11 +127,17 @@ fn without_a_file_events_go_nowhere() {
     sink.emit(None, Event::Leaving).unwrap();
 }
 
+fn member(who: PeerName) -> Event {
+    let (phase, link) = ("train".to_owned(), Some("direct".to_owned()));
+    let (rtt_ms, send_rate, loss) = (Some(7), Some(8), Some(1.5));
+    Event::Member { who, head: 5, phase, ready: 6, rtt_ms, send_rate, link, loss }
+}
+
 /// One event of each kind, with every optional key set: a new variant makes `kind` incomplete.
 fn every() -> Vec<Event> {
     let (who, text, hex) = (peer(3), || "text".to_owned(), || Hex::from(Digest([0xab; 32])));
     let names = || vec![peer(1), peer(2)];
-    let (rate, some) = (8.5, Some(1.5));
+    let (rate, some, parameters) = (8.5, Some(1.5), 9);
     let (have_bytes, want_bytes, from_epoch, to_epoch) = (7, 70, 1, 2);
     let mut committed = committed();
     if let Event::Committed { forkable_since, times, .. } = &mut committed {
@@ -142,7 +148,7 @@ fn every() -> Vec<Event> {
             version: text(),
             device: text(),
             micro_batch: 8,
-            parameters: 9,
+            parameters,
             incarnation: 1,
             log: text(),
         },
@@ -153,17 +159,9 @@ fn every() -> Vec<Event> {
         Event::Woke { slept_ms: 3 },
         Event::PeerFound { who: who.clone(), direct: true },
         Event::PeerLost { who: who.clone(), cause: text() },
-        Event::Member {
-            who: who.clone(),
-            head: 5,
-            phase: text(),
-            ready: 6,
-            rtt_ms: Some(7),
-            send_rate: Some(8),
-            link: Some(text()),
-        },
+        member(who.clone()),
         Event::Strangers { count: 2 },
-        Event::Manifest { name: text(), organiser: hex(), from: text() },
+        Event::Manifest { name: text(), organiser: hex(), from: text(), parameters },
         Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, donors: names(), rate },
         Event::Data { file: hex(), have_bytes, want_bytes, donors: names(), rate },
         Event::CaughtUp { state: hex() },

@@ -61,7 +61,7 @@ impl Visitor {
         let start = Instant::now();
         let patience = SEEK_PATIENCE.min(patience / 2);
         // The network lives as long as this visitor.
-        let _ = self.net.handle.seek(self.run).await;
+        let _ = self.net.handle.seek(self.run, usize::MAX).await;
         self.say(&Visit::Ask).await;
         let (mut entries, mut why) = (Vec::new(), None);
         match timeout(patience, self.net.handle.entry_notices(self.run)).await {

@@ -34,7 +34,7 @@ fn organiser() -> Keypair {
 }
 
 /// A manifest whose founders are the three voters.
-fn manifest(level: Level) -> Manifest {
+pub(crate) fn manifest(level: Level) -> Manifest {
     let mut run = Run::new(organiser().peer(), 7);
     run.members.quorum = Quorum::Majority;
     run.members.founders =
@@ -80,7 +80,7 @@ fn epoch(
 }
 
 /// Four epochs: the third peer works in 1 and 2, is not in 3, and only votes in 4.
-fn lineage(manifest: &Manifest, trust: Option<Admissions>) -> Vec<(Head, Link)> {
+pub(crate) fn lineage(manifest: &Manifest, trust: Option<Admissions>) -> Vec<(Head, Link)> {
     let mut head = Head { epoch: 0, tokens: 0, state: Digest([5; 32]) };
     let weights = [[100, 200, 300], [100, 100, 150], [70, 80, u64::MAX], [60, 60, 0]];
     let mut trust = trust;

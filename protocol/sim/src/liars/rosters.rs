@@ -1,7 +1,7 @@
 //! What liars do with rosters: refuse, ignore, duplicate and bias them.
 
 use intellect_protocol::message::wire;
-use intellect_protocol::message::{Accept, Member, Message, Ready, Refusal, Refuse, Roster};
+use intellect_protocol::message::{Accept, Loss, Member, Message, Ready, Refusal, Refuse, Roster};
 
 use super::{Cue, Voice};
 
@@ -109,7 +109,7 @@ pub(super) fn weigh_twice(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
     for (n, stand) in stands.iter().enumerate() {
         let weight = if n % 2 == 0 { 100 } else { 200 };
-        let ready = Ready { series: stand.series, incarnation, weight, norm: 1.0 };
+        let ready = Ready { series: stand.series, incarnation, weight, norm: 1.0, loss: Loss(2.0) };
         voice.send(stand.voter.peer, Message::Ready(ready));
     }
 }

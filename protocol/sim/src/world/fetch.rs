@@ -366,7 +366,7 @@ impl World {
             Location::Update(name) => self.hosts[donor].disk.update(&name.digest)?.to_vec(),
             Location::Newest => of(&process.toy.anchor),
             Location::Checkpoint(state) => of(process.states.get(state)?),
-            Location::Lineage | Location::File | Location::Data => return None,
+            Location::Now | Location::File | Location::Data => return None,
         };
         let begin = usize::try_from(offset).ok()?;
         let end = begin.checked_add(usize::try_from(length).ok()?)?;

@@ -10,7 +10,7 @@ use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::consensus::epoch::Apply;
 use intellect_protocol::history::log::Record;
 use intellect_protocol::holdings::{Buffer, Disk, Input, Name, Origin};
-use intellect_protocol::message::Head;
+use intellect_protocol::message::{Head, Loss};
 use intellect_protocol::peer;
 
 /// Least tokens of one epoch's training; the rest is drawn.
@@ -72,7 +72,7 @@ impl World {
             let verdict = self.check.froze(&process.judged, &head, &frozen);
             self.judge(verdict);
             let tokens = frozen.weight();
-            self.feed_peer(host, peer::Input::Trained { tokens, norm: 1.0 });
+            self.feed_peer(host, peer::Input::Trained { tokens, norm: 1.0, loss: Loss(2.0) });
         }
     }
 

@@ -8,7 +8,7 @@ use crate::base::id::{Digest, PeerId};
 use crate::machine::event::Progress;
 use crate::machine::output::Output;
 use crate::message::wire;
-use crate::message::{Message, Ready, Roster, Voted};
+use crate::message::{Loss, Message, Ready, Roster, Voted};
 
 use super::ballot::{Ballot, RingState, Vote};
 use super::facts::Facts;
@@ -79,9 +79,9 @@ fn resumed_ballots(facts: Facts<'_>) -> Vec<(Digest, Ballot)> {
     bound.rosters().map(ballot).collect()
 }
 
-pub(super) fn freeze(open: &mut Epoch<'_>, tokens: u64, norm: f32) {
+pub(super) fn freeze(open: &mut Epoch<'_>, tokens: u64, norm: f32, loss: Loss) {
     let weight = tokens.min(open.process.weight_max);
-    open.slot.frozen = Some(Frozen { weight, norm, at: open.step.now });
+    open.slot.frozen = Some(Frozen { weight, norm, loss, at: open.step.now });
     open.step.put_all(send::ready(open.facts()));
 }
 

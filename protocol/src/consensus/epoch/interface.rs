@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::id::{Digest, PeerId};
 use crate::base::sign::Verified;
 use crate::machine::step::{Ahead, Lead};
-use crate::message::{Finished, Message, Ticket};
+use crate::message::{Finished, Loss, Message, Ticket};
 
 /// What the machine must know. It is derived from the manifest, but for `credentials`, which are
 /// ours.
@@ -46,6 +46,8 @@ pub(crate) enum Input {
         tokens: u64,
         /// Norm of the delta, for people only.
         norm: f32,
+        /// Mean loss of the training behind it, for people only.
+        loss: Loss,
     },
     /// The ring of a roster computed the whole update, which is flushed.
     RingFinished {

@@ -12,6 +12,7 @@ use crate::message::{
 
 use super::facts::Facts;
 use super::series::Stage;
+use super::slot::Frozen;
 
 /// Proves to a peer a vote that is proven to us.
 pub(super) fn prove(facts: Facts<'_>, to: PeerId, vote: &Ranked) -> Option<Output> {
@@ -56,7 +57,8 @@ pub(super) fn refusal(facts: Facts<'_>, to: PeerId, what: Digest, reason: Refusa
 /// Our Ready, once a delta is frozen.
 fn ready_message(facts: Facts<'_>) -> Option<Arc<Verified<Message>>> {
     let (frozen, series, incarnation) = (facts.slot.frozen?, facts.series(), facts.me.incarnation);
-    let ready = Ready { series, incarnation, weight: frozen.weight, norm: frozen.norm };
+    let Frozen { weight, norm, loss, .. } = frozen;
+    let ready = Ready { series, incarnation, weight, norm, loss };
     Some(facts.validator.seal(Message::Ready(ready)))
 }
 

@@ -11,7 +11,8 @@ use crate::machine::event::{Event, Reason};
 use crate::machine::output::Output;
 use crate::machine::step::Step;
 use crate::message::{
-    CHUNKS_MAX, Finished, Head, Heard, Opening, QuorumRule, Receipt, Roster, Series, Voted, Voter,
+    CHUNKS_MAX, Finished, Head, Heard, Loss, Opening, QuorumRule, Receipt, Roster, Series, Voted,
+    Voter,
 };
 
 use super::ballot::{Ballot, RingState};
@@ -58,6 +59,7 @@ pub(super) struct Slot {
 pub(super) struct Frozen {
     pub(super) weight: u64,
     pub(super) norm: f32,
+    pub(super) loss: Loss,
     pub(super) at: Time,
 }
 

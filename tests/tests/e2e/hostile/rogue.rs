@@ -23,7 +23,7 @@ use intellect_protocol::{
         lineage::{Capacity, LocalPeer, Validator},
         log::Recovered,
     },
-    message::{Message, QuorumRule, wire},
+    message::{Loss, Message, QuorumRule, wire},
     peer::{Config, Input, Output, State},
     ring::{
         Cut, Half,
@@ -110,7 +110,7 @@ impl Rogue {
             rings: Vec::new(),
             poisoned: 0,
         };
-        rogue.take_part(Input::Trained { tokens: WEIGHT, norm: 1.0 });
+        rogue.take_part(Input::Trained { tokens: WEIGHT, norm: 1.0, loss: Loss::NONE });
         rogue
     }
 

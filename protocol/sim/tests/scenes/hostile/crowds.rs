@@ -30,6 +30,7 @@ fn answers_with_nothing(world: &mut World, x: usize) -> Played {
                 head.state = Digest([7; 32]);
             }
             Answer::Chain(chain) => chain.clear(),
+            Answer::Picture(_) => {}
         }
     });
     Ok(())

@@ -1,6 +1,6 @@
 //! Strangers that are Ready: what a key without a vote may cost the voters.
 
-use intellect_protocol::message::{Accept, Leaving, Ready};
+use intellect_protocol::message::{Accept, Leaving, Loss, Ready};
 
 use super::*;
 
@@ -180,8 +180,8 @@ fn two_weights_of_one_guest() -> Played {
             liar.ready = weight;
             let Some(series) = world.series(half[0]) else { continue };
             if series.epoch > said {
-                let (incarnation, norm) = (liar.incarnation, 1.0);
-                let ready = Ready { series, incarnation, weight, norm };
+                let (incarnation, norm, loss) = (liar.incarnation, 1.0, Loss::NONE);
+                let ready = Ready { series, incarnation, weight, norm, loss };
                 world.say_as(half, liar.name, &Message::Ready(ready));
             }
             if world.now_ms >= liar.beat_ms {

@@ -1,0 +1,252 @@
+//! `watch`: a look at a run from outside, without training and without being in its gossip.
+//!
+//! A watcher has a key of its own for each start, sends no heartbeat, and is in no roster. It asks at most
+//! [`ASKED_MAX`] members every [`EVERY`]. What it learns it reports as a node would: as events, which the page, the
+//! lines and a replay show. Epochs, members, weights and tokens are proved ([`lineage`]). Phases, losses, round trips,
+//! and the state after the last epoch are what members say ([`members`]).
+
+mod follow;
+mod lineage;
+mod members;
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use intellect_protocol::{
+    access::{
+        admit::{Denied, Level, code::Code},
+        handshake::{Outcome, Visit},
+    },
+    base::id::{PeerId, RunId},
+};
+use intellect_view::{folder::Folder, stage::Seen};
+use tokio::{sync::watch, task::JoinSet, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use self::follow::Watch;
+use crate::{
+    cli::watch::WatchArgs,
+    config::{self, LocalError, RunPrefix, Voice},
+    enter::{EnterError, choose},
+    identity::Identity,
+    manifest::Manifest,
+    net::{self, Net, NetError, address::Address},
+    os::{self, PathError, cannot},
+    page::{Page, PageError},
+    tell::{Console, events::Sink},
+};
+
+/// Why a run is not shown, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WatchError {
+    /// The command line makes no sense.
+    #[error(transparent)]
+    Usage(#[from] LocalError),
+    #[error(transparent)]
+    Page(#[from] PageError),
+    /// The folder of `--to` cannot be written.
+    #[error(transparent)]
+    Folder(#[from] PathError),
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// Nobody offers the run that is meant.
+    #[error(transparent)]
+    Run(#[from] EnterError),
+    /// Nobody may look at the run without an invite.
+    #[error(
+        "run {0} takes invited peers only, and shows itself to nobody else: ask its organiser for an invite, and give \
+         it with --invite; looking does not use it up"
+    )]
+    Invited(RunId),
+    /// The invite lets nobody look.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// The invite is for one key, which this command does not have.
+    #[error(
+        "this invite admits one peer by its name, and a watcher has a key of its own: ask the organiser for an invite \
+         that names no peer"
+    )]
+    Named,
+    /// Members were looked for, and none has answered.
+    #[error(
+        "no member of run {run} has answered{}: it has ended or has not begun, or its members cannot be reached from here",
+        why.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
+    )]
+    Nobody {
+        run: RunId,
+        /// The refusal of a member, if one refused.
+        why: Option<String>,
+    },
+    /// The system refused threads, signals or random numbers.
+    #[error("cannot start")]
+    Start(#[source] io::Error),
+}
+
+/// Which run is looked at, and by which way.
+#[derive(Clone)]
+struct Target {
+    bootstrap: Vec<Address>,
+    prefix: Option<RunPrefix>,
+    invite: Option<Code>,
+}
+
+/// Shows a run until Ctrl-C, or until none of its members was found.
+pub(crate) fn run(args: &WatchArgs) -> Result<(), WatchError> {
+    let invite = config::given_invite(args.invite.clone(), false)?;
+    let target = Target {
+        bootstrap: config::addresses("bootstrap", &args.bootstrap, net::address::parse_entry)?,
+        prefix: config::run_of(args.run.as_deref(), invite.as_ref())?,
+        invite,
+    };
+    let page = Page::open(&args.page)?;
+    let folder = args.to.as_ref().map(|to| Folder::open(to).map_err(cannot("write to", to)));
+    let folder = folder.transpose()?.map(Arc::new);
+    let runtime = os::runtime().map_err(WatchError::Start)?;
+    let result = runtime.block_on(show(target, page, folder, args.crowd.get()));
+    // Nobody waits for what still runs.
+    runtime.shutdown_background();
+    result
+}
+
+async fn show(
+    target: Target,
+    page: Option<Page>,
+    folder: Option<Arc<Folder>>,
+    crowd: usize,
+) -> Result<(), WatchError> {
+    let mut interrupts = os::Interrupts::new().map_err(WatchError::Start)?;
+    let key = key()?;
+    let path = folder.as_ref().map(|folder| folder.events());
+    let sink = Sink::open(path.as_deref(), key.peer().into());
+    let sink = sink.map_err(cannot("write to", path.as_deref().unwrap_or(&PathBuf::new())))?;
+    let (console, seen) = Console::shown(sink, Voice::Sentences, PathBuf::new());
+    let mut tasks = JoinSet::new();
+    if let Some(page) = page {
+        console.say(&page.sentence());
+        tasks.spawn(page.serve(seen.clone()));
+    }
+    tasks.spawn(publish(console.clone(), seen.clone()));
+    if let Some(folder) = folder.clone() {
+        tasks.spawn(write(folder, console.clone(), seen.clone()));
+    }
+    for _ in 1..crowd {
+        let (target, key) = (target.clone(), self::key()?);
+        let console =
+            Console::new(Sink::new(None, key.peer().into()), Voice::Quiet, PathBuf::new());
+        tasks.spawn(async move {
+            if let Err(error) = follow(target, &key, console).await {
+                tracing::warn!(%error, "one of the crowd has ended");
+            }
+        });
+    }
+    let ended = tokio::select! {
+        ended = follow(target, &key, console.clone()) => ended,
+        () = interrupts.next() => Ok(()),
+    };
+    console.ended();
+    console.publish(&seen);
+    console.take_lines_away();
+    if let Some(Err(error)) = folder.map(|folder| folder.write(&seen)) {
+        tracing::warn!(%error, "the folder is not written");
+    }
+    ended
+}
+
+fn key() -> Result<Identity, WatchError> {
+    Identity::random().map_err(WatchError::Start)
+}
+
+/// Lets the page and the lines see what was reported.
+async fn publish(console: Console, seen: Seen) {
+    loop {
+        console.publish(&seen);
+        sleep(PUBLISH_EVERY).await;
+    }
+}
+
+/// Writes the folder. A refusal is said once.
+async fn write(folder: Arc<Folder>, console: Console, seen: Seen) {
+    let mut refused = false;
+    loop {
+        let written = tokio::task::block_in_place(|| folder.write(&seen));
+        if let (Err(error), false) = (&written, refused) {
+            console.say(&format!("the folder of --to is not written: {error}; it is tried again"));
+        }
+        refused = written.is_err();
+        sleep(WRITE_EVERY).await;
+    }
+}
+
+/// Finds the run and its members, and reports what they prove and say, until an error.
+async fn follow(target: Target, key: &Identity, mut console: Console) -> Result<(), WatchError> {
+    let config = net::Config {
+        key_seed: key.seed,
+        listen: Vec::new(),
+        external: Vec::new(),
+        bootstrap: target.bootstrap,
+        contacts: Vec::new(),
+        rate: 0,
+        line: None,
+    };
+    let stop = CancellationToken::new();
+    let _stop = stop.clone().drop_guard();
+    let net = net::start(config, stop)?;
+    let manifest = choose::from_network(&net, target.prefix.as_ref(), &console).await?;
+    console.set_run(manifest.id);
+    let visit = visit(&manifest, target.invite.as_ref(), &key.peer())?;
+    // The network lives as long as this.
+    let _ = net.handle.seek(manifest.id, CONNECTED_MAX).await;
+    if let Some(visit) = visit {
+        let _ = net.handle.set_admit_request(&visit).await;
+    }
+    let (handle, refused) = (net.handle.clone(), watch::Sender::default());
+    let watch = Watch::new(handle, manifest, key.peer(), refused.subscribe(), console);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(drain(net, refused));
+    watch.run().await
+}
+
+/// What lets a watcher ask the members of this run; nothing in an open run.
+fn visit(
+    manifest: &Manifest,
+    invite: Option<&Code>,
+    me: &PeerId,
+) -> Result<Option<Visit>, WatchError> {
+    match (manifest.run.trust.level, invite) {
+        (Level::Open, _) => Ok(None),
+        (Level::Invited, None) => Err(WatchError::Invited(manifest.id)),
+        (Level::Invited, Some(code)) => match code.ticket(me) {
+            Ok(ticket) => Ok(Some(Visit::Enter(Some(ticket)))),
+            Err(Denied::AnotherPeer { .. }) => Err(WatchError::Named),
+            Err(denied) => Err(denied.into()),
+        },
+    }
+}
+
+/// Takes what the network reports, of which only refusals matter here.
+async fn drain(mut net: Net, refused: watch::Sender<Option<String>>) {
+    loop {
+        tokio::select! {
+            Some(stream) = net.rings.recv() => drop(stream),
+            event = net.events.recv() => match event {
+                Some(net::Event::AdmitReply { reply, .. }) => match reply.outcome {
+                    Outcome::Welcome => _ = refused.send_replace(None),
+                    Outcome::Refused(why) => _ = refused.send_replace(Some(why)),
+                },
+                Some(_) => {}
+                None => return,
+            },
+        }
+    }
+}
+
+/// Members that are asked: two can lie, and two others contradict them.
+const ASKED_MAX: usize = 4;
+/// Members that a watcher is connected with: some more, in place of those that go.
+const CONNECTED_MAX: usize = 2 * ASKED_MAX;
+/// How often each of them is asked.
+const EVERY: Duration = Duration::from_secs(2);
+const PUBLISH_EVERY: Duration = Duration::from_millis(250);
+const WRITE_EVERY: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

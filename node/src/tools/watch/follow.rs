@@ -1,0 +1,301 @@
+//! What a watcher does every few seconds: it asks, proves, compares and reports.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use intellect_protocol::base::id::{Digest, PeerId};
+use tokio::{sync::watch, time::sleep};
+
+use super::{
+    EVERY, WatchError,
+    lineage::{Decided, Disproof, Proven},
+    members::Asked,
+};
+use crate::{
+    figures::{count, number_of},
+    manifest::Manifest,
+    name::{Hex, PeerName},
+    net,
+    tell::{self, Console, events::Event},
+};
+
+/// A watcher that has found its run.
+pub(super) struct Watch {
+    manifest: Manifest,
+    console: Console,
+    members: Asked,
+    proven: Proven,
+    /// The last epoch that is proved, and the state after it as far as it is known.
+    tip: Option<(Decided, Option<Digest>)>,
+    /// The members that follow another lineage.
+    apart: BTreeSet<PeerId>,
+    /// What a member said when it refused this watcher.
+    refused: watch::Receiver<Option<String>>,
+    began: Instant,
+    /// Whether all that is decided was proved at least once.
+    caught_up: bool,
+    /// The reason that was last reported why nothing goes on.
+    waiting: Option<&'static str>,
+}
+
+impl Watch {
+    pub(super) fn new(
+        net: net::Handle,
+        manifest: Manifest,
+        me: PeerId,
+        refused: watch::Receiver<Option<String>>,
+        console: Console,
+    ) -> Self {
+        Self {
+            members: Asked::new(net, me),
+            proven: Proven::new(&manifest),
+            manifest,
+            console,
+            tip: None,
+            apart: BTreeSet::new(),
+            refused,
+            began: Instant::now(),
+            caught_up: false,
+            waiting: None,
+        }
+    }
+
+    /// Follows the run until no member was found at all.
+    pub(super) async fn run(mut self) -> Result<(), WatchError> {
+        loop {
+            let pause = self.turn().await?;
+            sleep(pause).await;
+        }
+    }
+
+    /// Asks once. Returns when to ask again.
+    pub(super) async fn turn(&mut self) -> Result<Duration, WatchError> {
+        for peer in self.members.ask().await {
+            self.leave(peer, NONSENSE);
+        }
+        let mut pause = EVERY;
+        if self.members.said.is_empty() {
+            self.nobody()?;
+            pause = EVERY / 4;
+        } else if self.prove().await {
+            pause = EVERY / 8;
+        } else {
+            self.compare();
+        }
+        self.report_members();
+        Ok(pause)
+    }
+
+    /// No member answers: at the beginning a reason to end, later one to wait.
+    fn nobody(&mut self) -> Result<(), WatchError> {
+        let is_new = self.tip.is_none() && self.waiting.is_none();
+        if is_new && self.began.elapsed() >= SEEK_PATIENCE {
+            let (run, why) = (self.manifest.id, self.refused.borrow().clone());
+            return Err(WatchError::Nobody { run, why });
+        }
+        if !is_new {
+            let cure = "it has ended, or cannot be reached from here";
+            self.wait("no-member", "no member of the run answers", cure);
+        }
+        Ok(())
+    }
+
+    /// Proves what the furthest member has more than is proved. Returns whether there may be more.
+    async fn prove(&mut self) -> bool {
+        let reached = self.proven.reached();
+        let Some((peer, head)) = self.members.furthest(&self.apart) else { return false };
+        let known = self.tip.as_ref().is_none_or(|(_, state)| state.is_some());
+        if head.epoch == reached && known {
+            return false;
+        }
+        let from_epoch = reached.min(head.epoch).max(1);
+        let (links, said) = match self.members.lineage(peer, from_epoch).await {
+            Some(Some(answer)) => answer,
+            Some(None) => {
+                self.leave(peer, NONSENSE);
+                return true;
+            }
+            None => return false,
+        };
+        for link in links {
+            match self.proven.take(link) {
+                Ok(Some(epoch)) => self.proved(epoch),
+                Ok(None) => {}
+                Err(Disproof::Other) => {
+                    self.part(peer);
+                    return false;
+                }
+                Err(why) => {
+                    self.leave(peer, &why.to_string());
+                    return true;
+                }
+            }
+        }
+        let now = self.proven.reached();
+        if now == reached && head.epoch > reached {
+            let why = format!(
+                "it says that it is at epoch {}, and proves none after epoch {reached}",
+                head.epoch
+            );
+            self.leave(peer, &why);
+            return true;
+        }
+        if said.epoch == now {
+            self.arrive(said.state);
+        }
+        said.epoch > now
+    }
+
+    /// An epoch is proved, and with it the state after the one before.
+    fn proved(&mut self, next: Decided) {
+        if let Some((epoch, state)) = self.tip.take() {
+            for liar in self.members.contradicting(epoch.number, &next.parent) {
+                let why = format!(
+                    "it named another state after epoch {} than the votes of the next epoch",
+                    epoch.number
+                );
+                self.leave(liar, &why);
+            }
+            if state != Some(next.parent) {
+                self.committed(&epoch, next.parent);
+            }
+        }
+        self.tip = Some((next, None));
+    }
+
+    /// Everything that is decided is proved; the last state is said.
+    fn arrive(&mut self, said: Digest) {
+        let Some((epoch, state)) = &mut self.tip else { return };
+        if state.is_none() {
+            *state = Some(said);
+            let epoch = epoch.clone();
+            self.committed(&epoch, said);
+        }
+        let has_waited = self.waiting.take().is_some();
+        if !self.caught_up || has_waited {
+            let epoch = self.proven.reached();
+            self.console.emit(Some(epoch), Event::CaughtUp { state: Hex::from(said) });
+            self.console.say(&format!(
+                "watching: epochs 1 to {epoch} are proved, and {} asked",
+                asked(self.members.said.len())
+            ));
+            self.caught_up = true;
+        }
+    }
+
+    fn committed(&mut self, epoch: &Decided, state: Digest) {
+        let members = tell::contributors(&epoch.receipt);
+        // What members say now is of the last epochs.
+        let loss = if self.caught_up { self.members.loss(&epoch.receipt) } else { None };
+        if self.caught_up {
+            let ring = members.iter().filter(|(_, weight)| *weight > 0).count();
+            let loss = loss.map_or_else(String::new, |loss| format!(", loss {loss:.3}"));
+            self.console.say(&format!(
+                "epoch {}: ring of {ring}{loss}, {} tokens, state {state}",
+                epoch.number,
+                count(epoch.tokens)
+            ));
+        } else {
+            self.console.say_over(&format!("proving: epoch {}", epoch.number));
+        }
+        let event = Event::Committed {
+            attempt: epoch.attempt,
+            members: members.iter().map(|(peer, _)| (*peer).into()).collect(),
+            weights: members.iter().map(|(_, weight)| *weight).collect(),
+            state: state.into(),
+            update: epoch.receipt.update.into(),
+            tokens: epoch.tokens,
+            loss,
+            sync_ms: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            forkable_since: None,
+            times: tell::events::Times::default(),
+        };
+        self.console.emit(Some(epoch.number), event);
+    }
+
+    /// Nothing is to be proved: compares what members say of the last state.
+    fn compare(&mut self) {
+        let (number, state) = match &self.tip {
+            Some((epoch, Some(state))) => (epoch.number, *state),
+            None if self.members.said.values().all(|said| said.head.epoch == 0) => {
+                return self.wait("founders", "the run has not begun", "it needs more peers");
+            }
+            Some((_, None)) | None => return,
+        };
+        self.apart.retain(|peer| {
+            self.members.said.get(peer).is_some_and(|said| said.head.state != state)
+        });
+        if 2 * self.apart.len() > self.members.said.len() {
+            return self.begin_again();
+        }
+        match self.members.contradicting(number, &state).first() {
+            Some(other) if !self.apart.contains(other) => {
+                let other = PeerName::from(*other);
+                let other = other.short();
+                let text = format!("member {other} names another state after epoch {number}");
+                self.wait("members-differ", &text, "the next epoch proves one");
+            }
+            _ if self.waiting.is_some() => self.arrive(state),
+            _ => {}
+        }
+    }
+
+    /// A member follows another lineage, which is said once.
+    fn part(&mut self, peer: PeerId) {
+        self.apart.insert(peer);
+        let who = PeerName::from(peer);
+        self.console
+            .say(&format!("members differ: {} follows another lineage of this run", who.short()));
+    }
+
+    /// Most members follow another lineage than the one that was proved.
+    fn begin_again(&mut self) {
+        self.console
+            .say("most members follow another lineage of this run: it is proved from epoch 1 on");
+        self.proven = Proven::new(&self.manifest);
+        (self.tip, self.caught_up) = (None, false);
+        self.apart.clear();
+    }
+
+    /// A member has lied, or is broken.
+    fn leave(&mut self, peer: PeerId, why: &str) {
+        let who = PeerName::from(peer);
+        self.console.say(&format!("member {} is asked no more: {why}", who.short()));
+        self.console.emit(None, Event::Fault { who, why: why.to_owned() });
+        self.members.leave(peer, why);
+    }
+
+    fn wait(&mut self, reason: &'static str, text: &str, cure: &str) {
+        if self.waiting.replace(reason) != Some(reason) {
+            let text = format!("waiting: {text}");
+            self.console.say(&format!("{text}; {cure}"));
+            let (reason, cure) = (reason.to_owned(), cure.to_owned());
+            self.console.emit(None, Event::Waiting { reason, text, cure });
+        }
+    }
+
+    /// Reports what members say of some peers.
+    fn report_members(&mut self) {
+        let (rows, gone) = self.members.report(Instant::now());
+        for who in gone {
+            self.console
+                .emit(None, Event::PeerLost { who: who.into(), cause: "silent".to_owned() });
+        }
+        for row in rows {
+            self.console.emit(None, tell::connections::said(&row, None));
+        }
+    }
+}
+
+fn asked(members: usize) -> String {
+    let verb = if members == 1 { "is" } else { "are" };
+    format!("{} {verb}", number_of(members, "member"))
+}
+
+const NONSENSE: &str = "its answer makes no sense";
+/// How long members are looked for at the beginning.
+const SEEK_PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,168 @@
+//! The members that are asked, and what they say: of themselves, and of those that they hear. Nothing here is proved.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use intellect_protocol::{
+    base::id::{Digest, PeerId},
+    message::{
+        Answer, Ask, Head, Link, MEMBERS_MAX, PICTURE_BYTES_MAX, Picture, Receipt, Request, Row,
+        wire,
+    },
+};
+use tokio::time::timeout;
+
+use super::ASKED_MAX;
+use crate::net;
+
+/// The members that answer, and how others were reported.
+pub(super) struct Asked {
+    net: net::Handle,
+    /// By the distance from this key the members are chosen, so that not all watchers ask the same ones.
+    me: PeerId,
+    pub(super) said: BTreeMap<PeerId, Picture>,
+    /// Members whose last answer did not come: others are asked before them.
+    late: BTreeSet<PeerId>,
+    /// When the row of each peer was reported last.
+    shown: BTreeMap<PeerId, Instant>,
+}
+
+impl Asked {
+    pub(super) fn new(net: net::Handle, me: PeerId) -> Self {
+        let (said, late, shown) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { net, me, said, late, shown }
+    }
+
+    /// Asks members what they say of themselves and of others, those first that have answered before. Returns those
+    /// whose answer makes no sense.
+    pub(super) async fn ask(&mut self) -> Vec<PeerId> {
+        let mut near = self.net.sought().await.unwrap_or_default();
+        self.late.retain(|peer| near.contains(peer));
+        let is_new = |peer: &PeerId| !self.said.contains_key(peer);
+        near.sort_by_key(|peer| (self.late.contains(peer), is_new(peer), self.distance(peer)));
+        near.truncate(ASKED_MAX);
+        let answers = join_all(near.into_iter().map(|peer| {
+            let net = self.net.clone();
+            async move { (peer, ask(&net, peer, &Request::Picture, PICTURE_BYTES_MAX).await) }
+        }));
+        let (mut said, mut wrong) = (BTreeMap::new(), Vec::new());
+        for (peer, answer) in answers.await {
+            match answer {
+                Some(Some(Answer::Picture(picture))) if picture.rows.len() <= MEMBERS_MAX => {
+                    said.insert(peer, picture);
+                }
+                Some(_) => wrong.push(peer),
+                None => _ = self.late.insert(peer),
+            }
+        }
+        self.said = said;
+        wrong
+    }
+
+    fn distance(&self, peer: &PeerId) -> [u8; 32] {
+        std::array::from_fn(|at| peer.0[at] ^ self.me.0[at])
+    }
+
+    /// The member with the latest head, without those of another lineage, and one that was late only if all were.
+    pub(super) fn furthest(&self, apart: &BTreeSet<PeerId>) -> Option<(PeerId, Head)> {
+        let all = self.said.iter().filter(|(peer, _)| !apart.contains(peer));
+        let last = all.max_by_key(|(peer, said)| (!self.late.contains(*peer), said.head.epoch));
+        last.map(|(peer, said)| (*peer, said.head))
+    }
+
+    /// Asks a member for its links from an epoch on, and for its head; an inner `None` where its answer makes no sense.
+    pub(super) async fn lineage(
+        &mut self,
+        of: PeerId,
+        from_epoch: u64,
+    ) -> Option<Option<(Vec<Link>, Head)>> {
+        let request = Request::Ask(Ask::Lineage { from_epoch });
+        let answer = ask(&self.net, of, &request, wire::DIRECT_BYTES_MAX).await;
+        if answer.is_some() {
+            self.late.remove(&of);
+        } else {
+            self.late.insert(of);
+        }
+        Some(match answer? {
+            Some(Answer::Lineage { links, head, openings: _ }) => Some((links, head)),
+            Some(Answer::Chain(_) | Answer::Picture(_)) | None => None,
+        })
+    }
+
+    /// Asks a member no more for a while.
+    pub(super) fn leave(&mut self, peer: PeerId, why: &str) {
+        self.said.remove(&peer);
+        self.net.drop_peer(peer, why);
+    }
+
+    /// Members that say that the state after an epoch is another one than this.
+    pub(super) fn contradicting(&self, epoch: u64, state: &Digest) -> Vec<PeerId> {
+        let other =
+            |(_, said): &(&PeerId, &Picture)| said.head.epoch == epoch && said.head.state != *state;
+        self.said.iter().filter(other).map(|(peer, _)| *peer).collect()
+    }
+
+    /// What is said of each peer: by itself if it was asked, else by others.
+    pub(super) fn rows(&self) -> BTreeMap<PeerId, Row> {
+        let all = || {
+            self.said.iter().flat_map(|(peer, said)| said.rows.iter().map(move |row| (peer, row)))
+        };
+        let own = all().filter(|(peer, row)| row.peer == **peer);
+        let mut rows: BTreeMap<PeerId, Row> = own.map(|(peer, row)| (*peer, *row)).collect();
+        for (_, row) in all() {
+            if rows.len() < MEMBERS_MAX {
+                rows.entry(row.peer).or_insert(*row);
+            }
+        }
+        rows
+    }
+
+    /// The mean of what the peers of a receipt say their loss was, by their weights.
+    #[expect(clippy::cast_precision_loss, reason = "a number for people")]
+    pub(super) fn loss(&self, receipt: &Receipt) -> Option<f64> {
+        let rows = self.rows();
+        let (mut sum, mut tokens) = (0.0, 0.0);
+        for member in receipt.members.iter().filter(|member| member.weight > 0) {
+            if let Some(loss) = rows.get(&member.peer).and_then(|row| row.loss.plausible()) {
+                sum += f64::from(loss) * member.weight as f64;
+                tokens += member.weight as f64;
+            }
+        }
+        (tokens > 0.0).then(|| sum / tokens)
+    }
+
+    /// The rows to report now, and the peers that nobody names any more.
+    pub(super) fn report(&mut self, now: Instant) -> (Vec<Row>, Vec<PeerId>) {
+        let rows = self.rows();
+        let gone: Vec<_> =
+            self.shown.keys().filter(|peer| !rows.contains_key(peer)).copied().collect();
+        self.shown.retain(|peer, _| rows.contains_key(peer));
+        let rested = |at: &Instant| now.saturating_duration_since(*at) >= ROW_EVERY;
+        let mut due: Vec<Row> = rows.into_values().collect();
+        due.retain(|row| self.shown.get(&row.peer).is_none_or(rested));
+        due.sort_by_key(|row| self.shown.get(&row.peer).copied());
+        due.truncate(ROWS_AT_ONCE);
+        self.shown.extend(due.iter().map(|row| (row.peer, now)));
+        (due, gone)
+    }
+}
+
+/// The answer to a question; an inner `None` where it makes no sense.
+async fn ask(
+    net: &net::Handle,
+    peer: PeerId,
+    request: &Request,
+    bytes_max: usize,
+) -> Option<Option<Answer>> {
+    let answer = timeout(PATIENCE, net.fetch(peer, wire::request(request))).await.ok()?.ok()?;
+    Some((answer.len() <= bytes_max).then(|| wire::open_answer(&answer)).flatten())
+}
+
+/// How long a member may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the row of one peer is reported, and how many in a turn: as often as a node does.
+const ROW_EVERY: Duration = Duration::from_secs(10);
+const ROWS_AT_ONCE: usize = 4;

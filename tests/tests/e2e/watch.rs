@@ -1,0 +1,145 @@
+//! A run is looked at from outside: by a program that trains nothing and is in no roster.
+
+use std::{fs, time::Duration};
+
+use e2e::{Process, Story};
+use serde_json::Value;
+
+use crate::{
+    see::{PATIENCE, get, page, until},
+    story,
+};
+
+/// Two nodes that train, and their bootstrap with its address.
+fn run(story: &Story, settings: &[&str]) -> ([Process; 3], String) {
+    let settings = [&["members.min_peers=2"], settings].concat();
+    let manifest = story.manifest("run.toml", &settings).unwrap();
+    let (bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let start = |name| story.start_node(name, &entry, &["--quiet"]).unwrap();
+    ([start("one"), start("two"), bootstrap], entry)
+}
+
+fn seen(at: &str) -> Value {
+    serde_json::from_str(&get(at, "/status").1).unwrap()
+}
+
+#[test]
+fn a_run_is_watched_by_a_program_that_nobody_counts() {
+    let story = story();
+    let ([mut one, two, _bootstrap], entry) = run(&story, &[]);
+    one.wait_for_commit(2, PATIENCE).unwrap();
+    let folder = story.text("public");
+    let line = ["watch", "--bootstrap", &entry, "--page", "127.0.0.1:0", "--to", &folder];
+    let mut watch = story.start_command("watch", &line).unwrap();
+    let at = page(&mut watch);
+    let status = until(|| seen(&at), |seen| seen["head"]["epoch"].as_u64() >= Some(4));
+
+    // What is shown is what the nodes say themselves.
+    let epoch = status["head"]["epoch"].as_u64().unwrap();
+    let commit = one.wait_for_commit(epoch, PATIENCE).unwrap();
+    for key in ["state", "tokens", "attempt"] {
+        assert_eq!(status["head"][key], commit[key], "{key}");
+    }
+    assert_eq!(status["ring"].as_array().unwrap().len(), 2);
+    assert_eq!((&status["run"]["id"], &status["run"]["name"]), (&commit["run"], &"demo".into()));
+    let peer = commit["peer"].as_str().unwrap();
+    let row = until(|| seen(&at)["peers"][peer].clone(), |row| row["loss"].is_number());
+    assert_eq!(row["here"], true);
+    let said = one.wait_for(PATIENCE, |event| event["event"] == "ready").unwrap();
+    assert!((row["loss"].as_f64().unwrap() - said["loss"].as_f64().unwrap()).abs() < 2.0);
+    until(|| seen(&at), |seen| seen["head"]["loss"].is_number());
+
+    // No node has ever heard of the watcher.
+    let watcher = status["node"]["peer"].as_str().unwrap();
+    one.wait_for_commit(epoch + 2, PATIENCE).unwrap();
+    for event in one.events().unwrap().iter().chain(&two.events().unwrap()) {
+        assert!(!event.to_string().contains(watcher), "{event}");
+        if event["event"] == "committed" {
+            assert_eq!(event["members"].as_array().unwrap().len(), 2, "{event}");
+        }
+    }
+
+    // The folder is the page, and its events are those of the run.
+    watch.interrupt().unwrap();
+    watch.wait(PATIENCE).unwrap().expect_success().unwrap();
+    let read = |name: &str| fs::read_to_string(story.path("public").join(name)).unwrap();
+    let last: Value = serde_json::from_str(&read("status.json")).unwrap();
+    assert_eq!((&last["format"], &last["source"]["ended"]), (&1.into(), &true.into()));
+    assert!(last["head"]["epoch"].as_u64() >= Some(epoch));
+    let past: Value = serde_json::from_str(&read("history.json")).unwrap();
+    assert_eq!(past["epoch"][0], 1);
+    for name in ["index.html", "page.js", "chart.js", "page.css"] {
+        assert!(!read(name).is_empty(), "{name}");
+    }
+    assert!(!read("events.jsonl").contains("127.0.0.1"));
+    let events = story.text("public/events.jsonl");
+    let replay = story.node(&["replay", &events, "--speed", "0"]).unwrap();
+    let replay = replay.expect_success().unwrap();
+    assert!(replay.out.contains("2 in the last ring"), "{}", replay.out);
+}
+
+/// A run of invited peers shows itself to the holder of an invite, and admits nobody by that.
+#[test]
+fn an_invite_opens_a_run_to_a_watcher_and_stays_unused() {
+    let story = story();
+    let organiser = crate::invited::organise(&story);
+    let (_bootstrap, entry) = story.start_bootstrap(&[story.path("run.toml")]).unwrap();
+    let code = crate::invited::invite(&story, &organiser, "3");
+    let start = |name| story.start_node(name, &entry, &["--invite", &code]).unwrap();
+    let (mut one, _two) = (start("one"), start("two"));
+    one.wait_for_commit(2, PATIENCE).unwrap();
+
+    let closed = story.node(&["watch", "--bootstrap", &entry]).unwrap();
+    closed.expect_failure(1, &["takes invited peers only", "--invite"]).unwrap();
+    let line = ["watch", "--bootstrap", &entry, "--invite", &code, "--page", "127.0.0.1:0"];
+    let mut watch = story.start_command("watch", &line).unwrap();
+    let at = page(&mut watch);
+    until(|| seen(&at), |seen| seen["head"]["epoch"].as_u64() >= Some(3));
+    let epoch = seen(&at)["head"]["epoch"].as_u64().unwrap();
+    let commit = one.wait_for_commit(epoch + 1, PATIENCE).unwrap();
+    assert_eq!(commit["members"].as_array().unwrap().len(), 2, "{commit}");
+    let admitted = one.events().unwrap().into_iter().filter(|event| event["event"] == "admitted");
+    assert_eq!(admitted.count(), 2);
+}
+
+#[test]
+fn a_run_that_cannot_be_watched_is_a_sentence() {
+    let story = story();
+    let nobody = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let watch = |more: &[&str]| {
+        let line = [&["watch"], more].concat();
+        story.node_within(&line, 2 * PATIENCE).unwrap()
+    };
+    watch(&[]).expect_failure(2, &["--bootstrap"]).unwrap();
+    watch(&["--bootstrap", "here"]).expect_failure(2, &["--bootstrap"]).unwrap();
+    watch(&["--bootstrap", nobody]).expect_failure(1, &["no bootstrap could be reached"]).unwrap();
+    fs::write(story.path("file"), "").unwrap();
+    let file = story.text("file");
+    watch(&["--bootstrap", nobody, "--to", &file]).expect_failure(1, &["cannot write to"]).unwrap();
+    let manifest = story.manifest("run.toml", &[]).unwrap();
+    let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
+    let other = watch(&["--bootstrap", &entry, "--run", "0123456789abcdef"]);
+    other.expect_failure(1, &["no run that is offered begins with"]).unwrap();
+    let empty = watch(&["--bootstrap", &entry]);
+    empty.expect_failure(1, &["no member of run", "has answered"]).unwrap();
+}
+
+/// A run whose members have gone is waited for.
+#[test]
+fn a_run_that_stops_is_said_to_have_stopped() {
+    let story = story();
+    let ([mut one, mut two, _bootstrap], entry) = run(&story, &[]);
+    one.wait_for_commit(2, PATIENCE).unwrap();
+    let mut watch = story.start_command("watch", &["watch", "--bootstrap", &entry]).unwrap();
+    watch.wait_until_it_said("watching: epochs 1 to", PATIENCE).unwrap();
+    one.kill().unwrap();
+    two.kill().unwrap();
+    watch
+        .wait_until_it_said(
+            "waiting: no member of the run answers",
+            PATIENCE + Duration::from_secs(30),
+        )
+        .unwrap();
+    watch.interrupt().unwrap();
+    watch.wait(PATIENCE).unwrap().expect_success().unwrap();
+}
