@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use crate::{
-    picture::{Phase, Picture},
+    picture::{Phase, Picture, Waiting},
     record::Text,
 };
 
@@ -38,7 +38,7 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
     }
     if let Some(waiting) = &picture.waiting {
         let said = if waiting.text.as_str().is_empty() { &waiting.reason } else { &waiting.text };
-        let mood = if waiting.is_ordinary() { Mood::Good } else { Mood::Wait };
+        let mood = if is_ordinary(waiting) { Mood::Good } else { Mood::Wait };
         return Verdict {
             mood,
             sentence: capital(said.as_str()),
@@ -203,9 +203,20 @@ fn doing(picture: &Picture) -> String {
     word.to_owned()
 }
 
+/// Whether an epoch that goes well waits so too, for a short time.
+fn is_ordinary(waiting: &Waiting) -> bool {
+    ORDINARY.contains(&waiting.reason.as_str())
+}
+
+/// What belongs to an epoch, by the names of docs/FORMATS.md.
+const ORDINARY: [&str; 10] = [
+    "joins", "behind", "training", "roster", "left-out", "accepts", "ring", "votes", "update",
+    "finished",
+];
+
 /// Whether the node waits for something that is no part of an epoch.
 fn stands(picture: &Picture) -> bool {
-    picture.waiting.as_ref().is_some_and(|waiting| !waiting.is_ordinary())
+    picture.waiting.as_ref().is_some_and(|waiting| !is_ordinary(waiting))
 }
 
 /// A sentence of a message: it begins with a capital, and ends with a point.

@@ -171,19 +171,6 @@ pub(crate) struct Waiting {
     pub(crate) t_ms: u64,
 }
 
-impl Waiting {
-    /// Whether an epoch that goes well waits so too, for a short time.
-    pub(crate) fn is_ordinary(&self) -> bool {
-        ORDINARY.contains(&self.reason.as_str())
-    }
-}
-
-/// What belongs to an epoch, by the names of docs/FORMATS.md.
-const ORDINARY: [&str; 10] = [
-    "joins", "behind", "training", "roster", "left-out", "accepts", "ring", "votes", "update",
-    "finished",
-];
-
 /// A state or a file of data that comes in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Fetch {

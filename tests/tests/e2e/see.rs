@@ -60,7 +60,9 @@ fn a_node_that_trains_is_seen_on_its_page_and_by_status() {
     // Alone it waits, and its exit code says so.
     let folder = story.text("one/data");
     let status = || story.node(&["status", "--data-dir", &folder]).unwrap();
-    let waits = until(status, |done| done.out.contains("Waiting: too few peers are here"));
+    let waits = until(status, |done| {
+        done.out.contains("Waiting: 1 of the 2 peers that the run needs to begin is here.")
+    });
     assert_eq!(waits.code, Some(3), "{}{}", waits.out, waits.err);
     let socket = fs::metadata(story.path("one/data/status.sock")).unwrap();
     assert_eq!(socket.permissions().mode() & 0o777, 0o600);

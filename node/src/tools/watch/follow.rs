@@ -97,7 +97,7 @@ impl Watch {
         }
         if !is_new {
             let cure = "it has ended, or cannot be reached from here";
-            self.wait("no-member", "no member of the run answers", cure);
+            self.wait("no-member", "waiting: no member of the run answers", cure);
         }
         Ok(())
     }
@@ -222,7 +222,11 @@ impl Watch {
         let (number, state) = match &self.tip {
             Some((epoch, Some(state))) => (epoch.number, *state),
             None if self.members.said.values().all(|said| said.head.epoch == 0) => {
-                return self.wait("founders", "the run has not begun", "it needs more peers");
+                return self.wait(
+                    "founders",
+                    "waiting: the run has not begun",
+                    "it needs more peers",
+                );
             }
             Some((_, None)) | None => return,
         };
@@ -236,7 +240,8 @@ impl Watch {
             Some(other) if !self.apart.contains(other) => {
                 let other = PeerName::from(*other);
                 let other = other.short();
-                let text = format!("member {other} names another state after epoch {number}");
+                let text =
+                    format!("waiting: member {other} names another state after epoch {number}");
                 self.wait("members-differ", &text, "the next epoch proves one");
             }
             _ if self.waiting.is_some() => self.arrive(state),
@@ -271,9 +276,8 @@ impl Watch {
 
     fn wait(&mut self, reason: &'static str, text: &str, cure: &str) {
         if self.waiting.replace(reason) != Some(reason) {
-            let text = format!("waiting: {text}");
             self.console.say(&format!("{text}; {cure}"));
-            let (reason, cure) = (reason.to_owned(), cure.to_owned());
+            let (reason, text, cure) = (reason.to_owned(), text.to_owned(), cure.to_owned());
             self.console.emit(None, Event::Waiting { reason, text, cure });
         }
     }

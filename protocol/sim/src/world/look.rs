@@ -12,7 +12,8 @@ impl World {
 
     /// Those of them that do not lie and are not revoked.
     pub(crate) fn honest(&self) -> Vec<usize> {
-        let counts = |host: &usize| !self.is_liar(*host) && !self.is_revoked(*host);
+        let counts =
+            |host: &usize| !self.is_liar(*host) && !self.script.revoking.revoked.contains(host);
         self.running().into_iter().filter(counts).collect()
     }
 

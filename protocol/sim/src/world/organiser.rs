@@ -3,7 +3,7 @@
 //! peer that starts without data would otherwise wait for it forever.
 
 use super::{Count, Head, Notice, Rng, World, wire};
-use crate::script::{ORGANISER, organiser};
+use crate::script::organiser;
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::{Attestation, Body, Clause};
 
@@ -89,7 +89,8 @@ impl World {
         let due = self.script.revoking.due.pop_front_if(|(at_ms, _)| *at_ms <= now_ms);
         let Some((_, host)) = due else { return };
         let last = self.script.revoking.notices.last().map_or((0, Digest::ZERO), Notice::place);
-        let notice = self.update(last, ORGANISER, vec![Clause::RevokePeer(self.name(host))]);
+        let clauses = vec![Clause::RevokePeer(self.hosts[host].name)];
+        let notice = Notice::after(self.run, last, Body::Membership(clauses), &organiser());
         let running = self.running();
         if let Some(first) = self.rng.pick(&running).copied() {
             self.bring_notice(first, &notice);
@@ -102,18 +103,15 @@ impl World {
     /// The organiser says once more what it has said, to all: the first that heard it may be dead.
     pub(crate) fn say_revocations(&mut self) {
         for notice in self.script.revoking.notices.clone() {
-            self.running().into_iter().for_each(|host| self.bring_notice(host, &notice));
+            for host in self.running() {
+                self.bring_notice(host, &notice);
+            }
         }
-    }
-
-    /// Whether the organiser has revoked the peer of this host.
-    pub(crate) fn is_revoked(&self, host: usize) -> bool {
-        self.script.revoking.revoked.contains(&host)
     }
 
     /// T5: whether all that the organiser has revoked is in force after this head.
     pub(crate) fn are_revoked(&self, head: &Head) -> bool {
         let revoked = &self.script.revoking.revoked;
-        revoked.iter().all(|host| self.check.has_revoked(&head.state, &self.name(*host)))
+        revoked.iter().all(|host| self.check.has_revoked(&head.state, &self.hosts[*host].name))
     }
 }
