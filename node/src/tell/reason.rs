@@ -75,12 +75,12 @@ impl Reason {
                     "forward the port of --listen on the router, and name the router's address with --external"
                 }
                 Wait::LeftOut { direct: true } => {
-                    "nothing has to be done; a faster device, or a smaller train.micro_batch, avoids it"
+                    "nothing has to be done; a faster device avoids it"
                 }
                 Wait::Accepts(_) => "those that stay silent get no position in the next attempt",
                 Wait::Ring { .. } => "a member that stalls it gets no position in the next attempt",
                 Wait::Votes(_) => {
-                    "more than half of the voters are enough; without them the next attempt begins"
+                    "a quorum of the voters is enough; if it does not come, the next attempt begins"
                 }
             },
             Self::Unserved => "start a node that trained last, or wait for one",

@@ -36,7 +36,10 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
         let sentence = "Equal receipts have given different states: software or memory is broken.";
         return say(Mood::Bad, sentence.to_owned());
     }
-    if let Some(waiting) = &picture.waiting {
+    // How much of a later state has come says more than that it is fetched.
+    let says =
+        |waiting: &&Waiting| open.phase != Phase::Fetching || waiting.reason.as_str() != "behind";
+    if let Some(waiting) = picture.waiting.as_ref().filter(says) {
         let said = if waiting.text.as_str().is_empty() { &waiting.reason } else { &waiting.text };
         let mood = if is_ordinary(waiting) { Mood::Good } else { Mood::Wait };
         return Verdict {
@@ -209,10 +212,8 @@ fn is_ordinary(waiting: &Waiting) -> bool {
 }
 
 /// What belongs to an epoch, by the names of docs/FORMATS.md.
-const ORDINARY: [&str; 10] = [
-    "joins", "behind", "training", "roster", "left-out", "accepts", "ring", "votes", "update",
-    "finished",
-];
+const ORDINARY: [&str; 9] =
+    ["joins", "training", "roster", "left-out", "accepts", "ring", "votes", "update", "finished"];
 
 /// Whether the node waits for something that is no part of an epoch.
 fn stands(picture: &Picture) -> bool {
@@ -300,6 +301,13 @@ mod tests {
         assert_eq!(sentence(&[]), "No event has been read yet.");
         assert_eq!(sentence(&[START]), "Training epoch 1.");
         assert_eq!(sentence(&[START, WAIT]), "Alone: what is trained now may be undone.");
+        let behind = r#""event":"waiting","reason":"behind","text":"waiting: this node fetches","cure":"Wait""#;
+        assert_eq!(verdict(&picture(&[START, behind])).mood, Mood::Wait);
+        let sync = r#""event":"sync","from_epoch":0,"to_epoch":9,"have_bytes":43,"want_bytes":100,"donors":[],"rate":1.0"#;
+        assert_eq!(sentence(&[START, sync, behind]), "Fetching the state of the run: 43 %.");
+        let ring =
+            r#""event":"waiting","reason":"ring","text":"waiting: the ring runs","cure":"Wait""#;
+        assert_eq!(verdict(&picture(&[START, ring])).mood, Mood::Good);
         let diverged = r#""event":"diverged","who":"x","mine":"a","theirs":"b""#;
         assert_eq!(verdict(&picture(&[START, WAIT, diverged])).mood, Mood::Bad);
         let stopped = r#""event":"stopped","code":0"#;

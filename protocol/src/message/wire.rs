@@ -20,7 +20,7 @@ use crate::base::sign::{Keypair, Signature, Verified, verify};
 use crate::message::{Answer, Message, Opening, Ranked, Receipt, Regroup, Request, Roster, Voted};
 
 /// The major version of the protocol, first byte of every envelope.
-pub const VERSION: u8 = 7;
+pub const VERSION: u8 = 8;
 
 /// Longest gossiped envelope, in bytes.
 pub const GOSSIP_BYTES_MAX: usize = 64 << 10;

@@ -243,6 +243,8 @@ fn a_node_whose_votes_cannot_be_written_is_silent_until_they_can() {
     run.nodes[2].limit_files(Some(length)).unwrap();
     let told = run.nodes[2].wait_for(PATIENCE, |event| event["event"] == "disk").unwrap();
     assert!(told["error"].as_str().unwrap().contains("votes.log"), "{told}");
+    let waits = |event: &Value| event["event"] == "waiting" && event["reason"] == "disk";
+    run.nodes[2].wait_for(PATIENCE, waits).unwrap();
     // The others go on without its vote, and it follows them by their updates.
     let after = run.head(0) + 3;
     run.nodes[0].wait_for_commit(after, PATIENCE).unwrap();

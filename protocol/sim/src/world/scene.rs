@@ -191,6 +191,11 @@ impl World {
         self.hosts[host].disk.full = false;
     }
 
+    /// Lets so many peers found the run; before a process starts.
+    pub fn needs(&mut self, peers: usize) {
+        self.setup.peers_min = peers;
+    }
+
     /// Plays until `done`, for at most `limit_ms`. Returns whether `done` became true.
     ///
     /// # Errors

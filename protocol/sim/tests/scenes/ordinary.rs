@@ -90,6 +90,22 @@ fn founding_waits_for_everyone_present() -> Played {
     reach(&mut world, &[0, 1, 2], 3)
 }
 
+/// A peer that has never met another one is a run of one, if the run needs no other: it misses nobody.
+#[test]
+fn a_run_of_one_waits_for_nobody() -> Played {
+    let mut world = scene(1, 0, None);
+    world.needs(1);
+    world.start(&[0]);
+    reach(&mut world, &[0], 1)?;
+    for _ in 0..20 {
+        world.play(100)?;
+        let waits = world.wait(0);
+        assert!(!matches!(waits, Some(Wait::Alone { .. } | Wait::Voters { .. })), "{waits:?}");
+    }
+    assert!(world.epoch(0) > 3);
+    Ok(())
+}
+
 /// A newcomer contributes to a ring before it votes.
 #[test]
 fn late_joiner_next_epoch() -> Played {

@@ -103,7 +103,7 @@ pub(super) fn on_refuse(open: &mut Epoch<'_>, from: PeerId, refuse: &Refuse) {
         if !open.slot.ballot(&me, refuse.what).early.insert(from) {
             return;
         }
-        outlast(open, refuse.what, Duration::from_millis(left_ms.into()));
+        outlast(open, &roster, refuse.what, Duration::from_millis(left_ms.into()));
     }
     let how = match refuse.reason {
         Refusal::Lacks(voter) if roster.member(&voter).is_none() && open.names_voter(&voter) => {
@@ -123,14 +123,14 @@ pub(super) fn on_refuse(open: &mut Epoch<'_>, from: PeerId, refuse: &Refuse) {
     }
 }
 
-/// Waits with our roster until the patience of others is over, if they are more than may lie. Peers
-/// remember differently whom an epoch has awaited in vain (G5), so one proposes before the others
-/// accept; alone it would use up attempts that they come to later.
-fn outlast(open: &mut Epoch<'_>, digest: Digest, left: Duration) {
+/// Waits with our roster until the patience of other voters is over, if they are more than may lie.
+/// Peers remember differently whom an epoch has awaited in vain (G5), so one proposes before the
+/// others accept; alone it would use up attempts that they come to later.
+fn outlast(open: &mut Epoch<'_>, roster: &Roster, digest: Digest, left: Duration) {
     let facts = open.facts();
     let Some(ballot) = facts.slot.ballots.get(&digest) else { return };
-    let Some(roster) = ballot.roster.as_deref() else { return };
-    if ballot.early.len() <= facts.validator.quorum.liars(facts.voters().len()) {
+    let voters = ballot.early.iter().filter(|peer| facts.names_voter(peer)).count();
+    if voters <= facts.validator.quorum.liars(facts.voters().len()) {
         return;
     }
     let end = facts.step.now + left.min(patience::most(facts)) + facts.accept_time_of(roster);
