@@ -17,9 +17,10 @@
 use std::marker::PhantomData;
 
 use gemm::Parallelism;
+use pulp::Simd;
 use rayon::prelude::*;
 
-use super::lanes::{dot_lanes, simd};
+use super::lanes::{BLOCK, dot_lanes, fma, simd, sum_block};
 
 /// A read-only window of `rows` × `cols` elements.
 #[derive(Clone, Copy)]
@@ -273,11 +274,63 @@ fn stride(elements: usize) -> isize {
     elements as isize
 }
 
-/// y = W·x or y += W·x for a single row x, as in generation: a dot product with each row of W,
-/// which is read once, in the order of memory. // `y [O], x [I]`, w [O, I]
-pub(super) fn product_of_row(y: &mut [f32], write: Write, x: &[f32], w: &[f32]) {
-    let tasks = y.par_chunks_mut(OUTPUTS).zip(w.par_chunks(OUTPUTS * x.len()));
-    tasks.for_each(|(y, w)| dots(x, w, write, y));
+/// y = x·Wᵀ or y += x·Wᵀ for at most [`FEW`] rows x, as in generation. W is read once, in the order
+/// of memory, and a row of y has the same bits whatever the other rows are. // y [N, O], x [N, I],
+/// w [O, I]
+pub(super) fn product_of_few(y: MatMut<'_>, write: Write, x: &[f32], w: &[f32]) {
+    let inputs = x.len() / y.rows;
+    let (mut windows, mut rest) = (Vec::with_capacity(y.cols.div_ceil(OUTPUTS)), y);
+    while rest.cols > 0 {
+        let count = rest.cols.min(OUTPUTS);
+        let (window, right) = rest.split_cols(count);
+        windows.push(window);
+        rest = right;
+    }
+    let tasks = windows.into_par_iter().zip(w.par_chunks(OUTPUTS * inputs));
+    tasks.for_each(|(y, w)| few(y, write, x, w));
+}
+
+simd! {
+    /// The product for some rows of W. Each meets four rows of x at a time, so that it is loaded
+    /// once for them; where fewer are left, the last is repeated.
+    fn few<S>(y: MatMut<'_>, write: Write, x: &[f32], w: &[f32]) {
+        let (inputs, mut y) = (w.len() / y.cols, y);
+        for (output, w) in w.chunks_exact(inputs).enumerate() {
+            for first in (0..y.rows).step_by(4) {
+                let last = y.rows - 1;
+                let x = [0, 1, 2, 3].map(|at| &x[(first + at).min(last) * inputs..][..inputs]);
+                for (row, dot) in (first..y.rows).zip(dots_of_four::<S>(x, w)) {
+                    let y = &mut y.row_mut(row)[output];
+                    *y = if write == Write::Add { *y + dot } else { dot };
+                }
+            }
+        }
+    }
+}
+
+/// The dot products of four rows with one, each in [`BLOCK`] sums. The sums of a row have a name,
+/// since the compiler does not keep an array of them in registers. // `[I]` each
+#[inline(always)]
+fn dots_of_four<S: Simd>(rows: [&[f32]; 4], w: &[f32]) -> [f32; 4] {
+    let (blocks, rest) = w.as_chunks::<BLOCK>();
+    let [a, b, c, d] = rows.map(|row| &row.as_chunks::<BLOCK>().0[..blocks.len()]);
+    let [mut p, mut q, mut r, mut s] = [[0.0; BLOCK]; 4];
+    for (at, w) in blocks.iter().enumerate() {
+        let [a, b, c, d] = [&a[at], &b[at], &c[at], &d[at]];
+        for i in 0..BLOCK {
+            p[i] = fma::<S>(a[i], w[i], p[i]);
+            q[i] = fma::<S>(b[i], w[i], q[i]);
+            r[i] = fma::<S>(c[i], w[i], r[i]);
+            s[i] = fma::<S>(d[i], w[i], s[i]);
+        }
+    }
+    let mut dots = [sum_block(&p), sum_block(&q), sum_block(&r), sum_block(&s)];
+    for (at, w) in (w.len() - rest.len()..).zip(rest) {
+        for (dot, row) in dots.iter_mut().zip(rows) {
+            *dot = fma::<S>(row[at], *w, *dot);
+        }
+    }
+    dots
 }
 
 simd! {
@@ -295,6 +348,9 @@ const SLAB: usize = 512;
 
 /// Elements of a destination up to which `gemm` 0.19 may sum across lanes.
 const SMALL: usize = 256;
+
+/// Rows of x up to which [`product_of_few`] is faster than `gemm`, which packs W: 1.5 times with 8.
+pub(super) const FEW: usize = 8;
 
 /// Outputs per task, whose rows of W take a few hundred kilobytes.
 const OUTPUTS: usize = 64;
@@ -336,6 +392,46 @@ mod tests {
                 assert_eq!(found, [expected(i, j), expected(i, j) + 0.5, 0.5], "{m} {n} {k}");
             }
         }
+    }
+
+    /// With fewer inputs than a block, with some blocks and a rest, and over the end of a task.
+    #[test]
+    fn products_of_few_rows_are_sums_of_products() {
+        for (inputs, outputs) in [(3, 1), (37, 5), (64, OUTPUTS + 3)] {
+            let (x, w) = (numbers(FEW * inputs), numbers(outputs * inputs));
+            let product = |rows: usize| {
+                let mut y = vec![0.5; rows * outputs];
+                for write in [Write::Replace, Write::Add] {
+                    let y = MatMut::new(&mut y, rows, outputs);
+                    product_of_few(y, write, &x[..rows * inputs], &w);
+                }
+                y
+            };
+            let expected = x.chunks(inputs).flat_map(|x| {
+                w.chunks(inputs)
+                    .map(move |w| 2.0 * x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>())
+            });
+            let expected: Vec<f32> = expected.collect();
+            for rows in 1..=FEW {
+                assert_eq!(product(rows), expected[..rows * outputs], "{rows} {inputs} {outputs}");
+            }
+        }
+    }
+
+    /// A text that a seed gives does not depend on who else asks at the same time.
+    #[test]
+    fn a_row_has_the_same_bits_in_any_company() {
+        let (inputs, outputs) = (203, 7);
+        let numbers = |count: usize| (0..count).map(|i| (i as f32).sin()).collect::<Vec<_>>();
+        let (x, w) = (numbers(FEW * inputs), numbers(outputs * inputs));
+        let product = |x: &[f32]| {
+            let mut y = vec![0.0; x.len() / inputs * outputs];
+            let rows = MatMut::new(&mut y, x.len() / inputs, outputs);
+            product_of_few(rows, Write::Replace, x, &w);
+            y
+        };
+        let alone: Vec<f32> = x.chunks(inputs).flat_map(product).collect();
+        assert_eq!(product(&x), alone);
     }
 
     #[test]

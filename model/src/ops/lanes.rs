@@ -125,11 +125,23 @@ fn fold(lanes: &[f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
     for i in 0..BLOCK {
         sums[i] = f(f(lanes[i], lanes[i + 16]), f(lanes[i + 32], lanes[i + 48]));
     }
+    fold_block(&sums, f)
+}
+
+/// Combines the lanes of one block, as [`fold`] does.
+#[inline(always)]
+fn fold_block(sums: &[f32; BLOCK], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut four = [0.0; 4];
     for i in 0..4 {
         four[i] = f(f(sums[i], sums[i + 4]), f(sums[i + 8], sums[i + 12]));
     }
     f(f(four[0], four[1]), f(four[2], four[3]))
+}
+
+/// Σ xᵢ of one block, added in the order of [`fold`].
+#[inline(always)]
+pub(super) fn sum_block(x: &[f32; BLOCK]) -> f32 {
+    fold_block(x, |a, b| a + b)
 }
 
 /// Σ aᵢ·bᵢ.

@@ -9,7 +9,7 @@ use burn_tensor::Tensor;
 use super::buf::{floats, make};
 #[cfg(feature = "cube")]
 use super::cube::{self, GpuBackend, OnGpu};
-use super::gemm::{Mat, MatMut, Threads, Write, product, product_of_row};
+use super::gemm::{FEW, Mat, MatMut, Threads, Write, product, product_of_few};
 use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::{clock, rows};
 
@@ -121,11 +121,12 @@ impl Operator<3> for ProjectAdd {
 /// y = x·Wᵀ or y += x·Wᵀ. // x [N, I], w [O, I], y [N, O]
 fn project(y: &mut [f32], write: Write, x: &FlexTensor, w: &FlexTensor) {
     let _timer = clock::start("product");
-    if x.shape()[0] == 1 {
-        return product_of_row(y, write, floats(x), floats(w));
-    }
     let (rows, outputs) = (x.shape()[0], w.shape()[0]);
-    product(MatMut::new(y, rows, outputs), write, matrix(x), matrix(w).t(), Threads::Pool);
+    let y = MatMut::new(y, rows, outputs);
+    if (1..=FEW).contains(&rows) {
+        return product_of_few(y, write, floats(x), floats(w));
+    }
+    product(y, write, matrix(x), matrix(w).t(), Threads::Pool);
 }
 
 /// a·b as a new tensor, on all threads.
