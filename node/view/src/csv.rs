@@ -10,7 +10,8 @@ use crate::{
     replay::{Player, ReplayError},
 };
 
-/// The columns of a table of events.
+/// The columns of a table of events: the names of the keys, in the order in which they were first
+/// seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sheet(Vec<String>);
 
@@ -45,10 +46,14 @@ impl Sheet {
     }
 }
 
+/// The keys of a line; none if it is no JSON object. Events are not parsed further, so a key that
+/// this program does not know is a column too.
 fn object(line: &str) -> Map<String, Value> {
     serde_json::from_str(line).unwrap_or_default()
 }
 
+/// A value as a cell: quoted as RFC 4180 does it, with an apostrophe before what a spreadsheet
+/// would take for a formula. `null` is an empty cell.
 fn cell(value: &Value) -> String {
     let text = match value {
         Value::Null => return String::new(),
@@ -56,7 +61,7 @@ fn cell(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(_) | Value::Object(_) => value.to_string(),
     };
-    // A cell of JSON may be longer than a text, but is as harmless.
+    // Each word is cleaned and cut as a text is. A list in JSON without spaces is one word.
     let text: String = text.split_inclusive(' ').map(|word| Text::new(word).to_string()).collect();
     let mark = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
     if mark.is_empty() && !text.contains([',', '"', '\n', ' ']) {
@@ -67,7 +72,8 @@ fn cell(value: &Value) -> String {
 
 /// The columns that every event has, if it has them, in front.
 const FIRST: [&str; 5] = ["t_ms", "event", "epoch", "peer", "run"];
-/// All events together have about 90 keys.
+/// Columns that a table has at most. All events together have about 90 keys; a hostile file could
+/// have any number.
 pub const COLUMNS_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! The page as a folder of files, which any web host can serve, also long after the run.
 //!
-//! Each file is written under another name and renamed, so that a reader finds a whole one. Addresses of peers are
-//! left out, since anybody may read the files.
+//! Each file is written under another name and renamed, so that a reader finds a whole one.
+//! Addresses of peers are left out, since anybody may read the files. The page itself is the same
+//! as that of the web server; the attribute `data-still` tells its script to read `status.json` and
+//! `history.json` instead of asking.
 
 use std::{
     fs, io,
@@ -32,13 +34,14 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The file for the lines of events.
+    /// The path for the lines of events. The caller writes them; this module does not.
     #[must_use]
     pub fn events(&self) -> PathBuf {
         self.0.join("events.jsonl")
     }
 
-    /// Writes what the page would show now.
+    /// Writes what the page would show now: `status.json`, then `history.json`. A reader may see
+    /// the two from different moments, never a part of one.
     ///
     /// # Errors
     /// If a file cannot be written; then the one before stays.
@@ -49,6 +52,8 @@ impl Folder {
         self.replace("history.json", &serde_json::to_string(&past)?)
     }
 
+    /// Puts a file in the place of an earlier one at once. It is not flushed to the disk, so a
+    /// power cut may leave an older or an empty file.
     fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         let part = self.0.join(format!(".{name}.part"));
         fs::write(&part, text)?;

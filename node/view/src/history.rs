@@ -1,5 +1,10 @@
-//! The past of a run in columns: one row for an epoch, until there are [`ROWS_MAX`]; then every two rows
-//! become one that keeps the least, the greatest and the last of both. Memory is bounded by that.
+//! The past of a run in columns: one row for an epoch, until there are [`ROWS_MAX`]; then every two
+//! rows become one that keeps the least, the greatest and the last of both. Memory is bounded by
+//! that.
+//!
+//! The least and the greatest are kept, and not a mean, so that a spike of one epoch stays visible
+//! in a long chart. A row stands for a power of two of epochs, and only the last one may stand for
+//! fewer.
 
 use std::{borrow::Cow, collections::VecDeque};
 
@@ -13,23 +18,30 @@ use crate::{
 /// The columns of the past, and what happened when.
 #[derive(Clone, Debug, Default)]
 pub struct History {
+    /// Rows by rising epoch. An epoch that was caught up with has none.
     rows: Vec<Row>,
     /// How many epochs a whole row stands for: a power of two.
     merged: u64,
+    /// Moments worth a line in a chart, the oldest first, at most `MARKS_MAX`.
     marks: VecDeque<Mark>,
 }
 
-/// One epoch, or several that were merged.
+/// One epoch, or several that were merged. `epoch`, `t_ms` and `tokens` are those of the last one.
 #[derive(Clone, Copy, Debug)]
 struct Row {
+    /// How many epochs were merged into it.
     epochs: u64,
     epoch: u64,
+    /// Unix milliseconds of the commit.
     t_ms: u64,
+    /// Committed tokens of the run so far.
     tokens: u64,
+    /// One cell for each name of `COLUMNS`, in that order.
     cells: [Cell; COLUMNS.len()],
 }
 
-/// A number over the epochs of a row; not a number where no epoch has one.
+/// A number over the epochs of a row; not a number where no epoch has one. `f32` halves the memory,
+/// and no chart shows more digits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cell {
     min: f32,
@@ -43,7 +55,9 @@ struct Mark {
     epoch: u64,
     tokens: u64,
     t_ms: u64,
+    /// `join`, `loss` or `fork`. Here `loss` means the loss of a peer.
     kind: Cow<'static, str>,
+    /// What the chart says beside the line.
     text: String,
 }
 
@@ -53,12 +67,16 @@ pub(crate) struct Columns {
     pub(crate) epoch: Vec<u64>,
     pub(crate) t_ms: Vec<u64>,
     pub(crate) tokens: Vec<u64>,
+    /// A column `name` is the last number of each row. If rows were merged, `name_min` and
+    /// `name_max` stand beside it. A column without any number is absent.
     columns: serde_json::Map<String, serde_json::Value>,
     marks: Vec<Mark>,
 }
 
 impl History {
-    /// Adds what a record says, after `picture` has taken it.
+    /// Adds what a record says, after `picture` has taken it: a commit copies its row from the
+    /// picture's head. A held-out loss goes into the row of its epoch; without such a row it is
+    /// dropped.
     pub fn take(&mut self, record: &Record, picture: &Picture) {
         let own = picture.node.peer.as_ref() == Some(&record.peer);
         match &record.event {
@@ -88,6 +106,8 @@ impl History {
         }
     }
 
+    /// Adds the row of the epoch that `picture` has just committed. It joins the last row until
+    /// that one is whole.
     fn commit(&mut self, picture: &Picture) {
         let head = &picture.head;
         // A lineage that is taken back is not shown beside the one that counts.
@@ -124,7 +144,9 @@ impl History {
         }
     }
 
-    /// The epochs `from..=to` in at most `points` rows.
+    /// The epochs `from..=to` in at most `points` rows, of which 1 to [`POINTS_MAX`] are allowed.
+    /// Rows are merged further for the answer, and the stored ones stay. All marks are in every
+    /// answer.
     pub(crate) fn columns(&self, from: u64, to: u64, points: usize) -> Columns {
         let (begin, end) = (
             self.rows.partition_point(|row| row.epoch < from),
@@ -181,6 +203,7 @@ impl From<Columns> for History {
 }
 
 impl Row {
+    /// Takes a later row into this one. Epoch, time and tokens are the later one's.
     fn join(&mut self, later: &Self) {
         let earlier = self.cells;
         *self = Self { epochs: self.epochs + later.epochs, ..*later };
@@ -193,13 +216,14 @@ impl Row {
 impl Cell {
     const NONE: Self = Self { min: f32::NAN, max: f32::NAN, last: f32::NAN };
 
-    /// Both in order. `min` and `max` take the number where the other one is none.
+    /// Both in order. `f32::min` and `f32::max` take the number where the other one is none.
     fn and(self, later: Self) -> Self {
         let last = if later.last.is_nan() { self.last } else { later.last };
         Self { min: self.min.min(later.min), max: self.max.max(later.max), last }
     }
 }
 
+/// A cell of one epoch, in which least, greatest and last are the same.
 fn cell(number: Option<f64>) -> Cell {
     let number = number.map_or(f32::NAN, |number| number as f32);
     Cell { min: number, max: number, last: number }
@@ -235,10 +259,12 @@ const COLUMNS: [&str; 14] = [
     "held_out",
     "floor",
 ];
+/// Columns of numbers that come after their row: by `Evaluated`, not with the commit.
 const HELD_OUT: usize = 12;
 const FLOOR: usize = 13;
 /// Epochs that are kept without merging any.
 pub(crate) const ROWS_MAX: usize = 16_384;
+/// Marks that are kept, the newest ones.
 const MARKS_MAX: usize = 512;
 /// The most rows that one answer has.
 pub(crate) const POINTS_MAX: usize = 4_000;

@@ -1,6 +1,8 @@
 //! A picture in words: the verdict, and three lines for a terminal.
 //!
-//! Both are pure. They say what the events say and no more: where a number is unknown its part is left out.
+//! Both are pure. They say what the events say and no more: where a number is unknown its part is
+//! left out. The page, the screen and `/text` all take their sentence from `verdict`, so they never
+//! disagree about how a run is.
 
 use serde::Serialize;
 
@@ -12,9 +14,11 @@ use crate::{
 /// What is the matter, in one sentence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Verdict {
+    /// How much it should worry a person, which chooses the colour.
     pub(crate) mood: Mood,
+    /// A whole sentence, with a capital and a full stop.
     pub(crate) sentence: String,
-    /// What a person can do, where there is something.
+    /// What a person can do, where there is something; without its full stop.
     pub(crate) cure: Option<String>,
 }
 
@@ -22,13 +26,20 @@ pub(crate) struct Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mood {
+    /// The epoch goes on, or waits as each epoch does.
     Good,
+    /// The node does not get on yet; mostly it passes without help.
     Wait,
+    /// A state differs where it must not. It does not pass by itself.
     Bad,
+    /// The node has stopped, or the file has no more events.
     Ended,
 }
 
 /// The verdict on a picture: the worst that holds, else what the node does.
+///
+/// The order is a rank. Different states come first, since all other numbers are worth nothing
+/// then. A wait comes before the phase, since the node names its cause itself.
 pub(crate) fn verdict(picture: &Picture) -> Verdict {
     let (open, head) = (&picture.open, &picture.head);
     let say = |mood, sentence: String| Verdict { mood, sentence, cure: None };
@@ -77,7 +88,8 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
     }
 }
 
-/// Three lines of at most `columns` characters.
+/// Three lines of at most `columns` characters: where the run is, how fast it is, and the network.
+/// A longer line ends with an ellipsis. Characters are counted, not their widths.
 pub fn lines(picture: &Picture, columns: usize) -> [String; 3] {
     let line = |name: &str, parts: Vec<String>| {
         fitting(format!("{name}{}", parts.join(" · ")).trim_end(), columns)
@@ -85,7 +97,8 @@ pub fn lines(picture: &Picture, columns: usize) -> [String; 3] {
     [line("", run(picture)), line("pace     ", pace(picture)), line("network  ", network(picture))]
 }
 
-/// The verdict, the lines and a table of peers, for people without a browser.
+/// The verdict, the lines and a table of peers, for people without a browser. The table has the
+/// other peers that are here, by their ids.
 pub(crate) fn text(picture: &Picture) -> String {
     let Verdict { sentence, cure, .. } = verdict(picture);
     let cure = cure.map_or_else(String::new, |cure| format!(" {cure}."));
@@ -115,7 +128,8 @@ pub(crate) fn text(picture: &Picture) -> String {
     text
 }
 
-/// Where the run is, and its loss.
+/// Where the run is, and its loss: that of the last steps while the node trains, else that of the
+/// last commit.
 fn run(picture: &Picture) -> Vec<String> {
     let head = &picture.head;
     let loss = picture.training.and_then(|training| training.loss).or(head.loss);
@@ -145,7 +159,8 @@ fn pace(picture: &Picture) -> Vec<String> {
     parts.into_iter().flatten().collect()
 }
 
-/// The peers that are here, and the way to them.
+/// The peers that are here, and the way to them. The rates of a ring are means over all of its
+/// time, waits included.
 fn network(picture: &Picture) -> Vec<String> {
     let (head, own) = (&picture.head, picture.own_ring.as_ref());
     let here = picture.peers.iter().filter(|(name, peer)| {
@@ -206,12 +221,14 @@ fn doing(picture: &Picture) -> String {
     word.to_owned()
 }
 
-/// Whether an epoch that goes well waits so too, for a short time.
+/// Whether an epoch that goes well waits so too, for a short time. Such a wait is no trouble, and
+/// is shown as the phase it belongs to.
 fn is_ordinary(waiting: &Waiting) -> bool {
     ORDINARY.contains(&waiting.reason.as_str())
 }
 
-/// What belongs to an epoch, by the names of docs/FORMATS.md.
+/// What belongs to an epoch, by the names of docs/FORMATS.md. A reason that is not here makes the
+/// verdict a `Wait`.
 const ORDINARY: [&str; 9] =
     ["joins", "training", "roster", "left-out", "accepts", "ring", "votes", "update", "finished"];
 
@@ -227,7 +244,9 @@ fn capital(text: &str) -> String {
     first.into_iter().flatten().chain(letters).chain(['.']).collect()
 }
 
-/// Milliseconds of the file until the next commit, as the last epochs let one expect.
+/// Milliseconds of the file until the next commit, as the last epochs let one expect: one median
+/// epoch after the last commit. `None` while the node does not get on, before the pace is known,
+/// and once the commit is overdue.
 pub(crate) fn next_ms(picture: &Picture) -> Option<u64> {
     let runs = matches!(picture.open.phase, Phase::Training | Phase::Ready | Phase::Ring);
     if !runs || stands(picture) || picture.source.ended {
@@ -237,7 +256,7 @@ pub(crate) fn next_ms(picture: &Picture) -> Option<u64> {
     expected.checked_sub(picture.now_ms)
 }
 
-/// Cuts a text at a number of characters.
+/// Cuts a text at a number of characters; the last one that stays becomes an ellipsis.
 fn fitting(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();
@@ -249,7 +268,8 @@ fn fitting(text: &str, columns: usize) -> String {
     cut
 }
 
-/// A number in the unit that leaves one to three digits before the point: 691 k, 1.4 M.
+/// A number in the unit that leaves one to three digits before the point: 691 k, 1.4 M. The bounds
+/// are where rounding would give a fourth digit, or a second one beside a decimal.
 pub(crate) fn short(number: f64) -> String {
     let mut value = number;
     for unit in ["", "k", "M", "G"] {
@@ -262,6 +282,8 @@ pub(crate) fn short(number: f64) -> String {
     format!("{value:.1} T")
 }
 
+/// A length of time in one unit, cut and not rounded: seconds up to two minutes, minutes up to two
+/// hours, then hours.
 pub(crate) fn span(ms: u64) -> String {
     match ms / 1_000 {
         seconds @ 0..=119 => format!("{seconds} s"),
@@ -270,6 +292,7 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
+/// A share in per cent from 0 to 100; 0 of nothing.
 fn percent(part: u64, whole: u64) -> u64 {
     part.saturating_mul(100).checked_div(whole).unwrap_or_default().min(100)
 }

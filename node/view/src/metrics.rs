@@ -1,10 +1,15 @@
 //! The picture as Prometheus reads it: text format 0.0.4, from one table.
+//!
+//! Every name begins with `intellect_` and every sample has the label `run`. Units are those that
+//! Prometheus asks for: seconds and bytes, never milliseconds. Counters are counted from the
+//! picture, so they begin at 0 with the node and fall when it starts again, as Prometheus expects.
 
 use std::fmt::Write as _;
 
 use crate::{picture::Picture, record::Text};
 
-/// All metrics of a picture, in the table's order.
+/// All metrics of a picture, in the table's order. A metric whose number is unknown is left out
+/// with its heading: a 0 would be a measurement.
 pub(crate) fn text(picture: &Picture) -> String {
     let mut out = String::new();
     let run = picture.run.id.as_ref().map_or("", |run| run.as_str().get(..8).unwrap_or_default());
@@ -25,9 +30,13 @@ pub(crate) fn text(picture: &Picture) -> String {
     out
 }
 
+/// The samples of a metric: pairs of label and value, and the number.
 type Samples = Vec<(Vec<(&'static str, String)>, f64)>;
+/// Name without prefix, help, kind and how to read it off the picture.
 type Metric = (&'static str, &'static str, &'static str, fn(&Picture) -> Samples);
 
+/// A metric's labels must come from a small set. Peers are bounded by the picture's own table,
+/// phases of `aborted_attempts_total` too.
 const METRICS: &[Metric] = &[
     ("epoch", "Last committed epoch.", "gauge", |p| one(p.head.epoch as f64)),
     ("tokens", "Committed tokens of the run.", "gauge", |p| one(p.head.tokens as f64)),
@@ -115,10 +124,12 @@ const METRICS: &[Metric] = &[
     }),
 ];
 
+/// One sample without further labels.
 fn one(value: f64) -> Samples {
     vec![(Vec::new(), value)]
 }
 
+/// One sample, or none where the number is unknown.
 fn some(value: Option<f64>) -> Samples {
     value.map(|value| (Vec::new(), value)).into_iter().collect()
 }

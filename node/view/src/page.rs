@@ -1,8 +1,13 @@
 //! The page of a run: a read-only web server over what is [`Seen`].
 //!
-//! It is bounded everywhere: connections, requests of one, time for a header, clients that stream, rows of
-//! an answer. `Host` must be this machine, so that no other page in a browser can read it through a name
-//! of its own (DNS rebinding). Everything is in the program: nothing is fetched from elsewhere.
+//! It is bounded everywhere: connections, requests of one, time for a header, clients that stream,
+//! rows of an answer. `Host` must be this machine, so that no other page in a browser can read it
+//! through a name of its own (DNS rebinding). Everything is in the program: nothing is fetched from
+//! elsewhere.
+//!
+//! There is no password. On a loopback address only programs of this machine reach it. On another
+//! address everybody who reaches the port reads it, and gets a picture without addresses of peers.
+//! No route changes anything.
 
 use std::{
     convert::Infallible,
@@ -51,8 +56,9 @@ use crate::{
 /// Where the page is, and the names by which browsers may ask for it.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// Nothing for a socket of this machine, which the system guards.
+    /// The address of the listener. `None` for a Unix socket, which the system guards by its mode.
     bound: Option<SocketAddr>,
+    /// Further host names in lower case, without ports (`--page-host`).
     names: Arc<[String]>,
 }
 
@@ -63,12 +69,17 @@ impl Access {
         Self { bound: Some(bound), names }
     }
 
-    /// Whether other machines can reach the page.
+    /// Whether other machines can reach the page, so that addresses have to be left out.
     pub fn is_public(&self) -> bool {
         self.bound.is_some_and(|bound| !bound.ip().is_loopback())
     }
 
-    /// Whether a `Host` names this machine. An address of a network card cannot be rebound by a name.
+    /// Whether a `Host` names this machine, whatever port it names.
+    ///
+    /// An address of a network card cannot be rebound by a name: an attacker's page may make its
+    /// own name point at 127.0.0.1, but the browser still sends that name as `Host`. So literal
+    /// addresses are safe, and names have to be listed. A listener on all addresses accepts any
+    /// literal one.
     pub fn admits(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
@@ -85,11 +96,12 @@ impl Access {
     }
 }
 
-/// Everything that a request needs.
+/// Everything that a request needs. It is cloned for each, which clones handles only.
 #[derive(Clone)]
 struct Shown {
     seen: Seen,
     access: Access,
+    /// One permit for each reader that may stream.
     streams: Arc<Semaphore>,
 }
 
@@ -104,7 +116,8 @@ pub async fn serve_local(listener: UnixListener, seen: Seen) {
     serve_each(listener, router(seen, access)).await;
 }
 
-/// Where the system has no room for one more connection, `accept` waits until others have ended.
+/// Accepts while there are permits. Where the system has no room for one more connection, `accept`
+/// waits until others have ended. Dropping the task drops all connections, for the set owns them.
 async fn serve_each<L: Listener>(mut listener: L, router: Router) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
@@ -116,6 +129,8 @@ async fn serve_each<L: Listener>(mut listener: L, router: Router) {
     }
 }
 
+/// Answers the requests of one connection, with an allowance of its own. A client that sends no
+/// whole header in `HEADER_TIMEOUT` is dropped and gives its permit back.
 async fn connection<S>(stream: S, router: Router, place: OwnedSemaphorePermit)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -158,6 +173,9 @@ async fn guard(State(shown): State<Shown>, request: Request, next: Next) -> Resp
     response
 }
 
+/// Why a request is refused, if it is: another `Host`, another page's `Origin`, or too many in a
+/// second. A `GET` of another site without `Origin` gets an answer that the browser does not let
+/// that site read.
 fn refusal(access: &Access, request: &Request) -> Option<(StatusCode, &'static str)> {
     let value = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
     let host = value(header::HOST).or_else(|| request.uri().host());
@@ -174,6 +192,8 @@ fn refusal(access: &Access, request: &Request) -> Option<(StatusCode, &'static s
     spent.then_some((StatusCode::TOO_MANY_REQUESTS, "too many requests in a second"))
 }
 
+/// A file of the page. A browser asks each time and mostly hears that it has it: after an update of
+/// the program no old script meets a new `/status`.
 fn asset(headers: &HeaderMap, kind: &'static str, body: &'static str) -> Response {
     let known = headers.get(header::IF_NONE_MATCH).is_some_and(|tag| tag == ETAG);
     let head =
@@ -188,14 +208,17 @@ fn asset(headers: &HeaderMap, kind: &'static str, body: &'static str) -> Respons
 /// The picture with what is derived from it, as `/status` and `/events` say it.
 #[derive(Serialize)]
 struct Status<'a> {
+    /// The version of these keys, for programs that read them.
     format: u8,
     verdict: Verdict,
+    /// Milliseconds until the next commit is expected.
     next_ms: Option<u64>,
     #[serde(flatten)]
     picture: &'a Picture,
 }
 
 impl Shown {
+    /// The newest picture, without addresses if other machines may ask.
     fn picture(&self) -> Arc<Picture> {
         let picture = Arc::clone(&self.seen.picture.borrow());
         if self.access.is_public() { Arc::new(picture.without_addresses()) } else { picture }
@@ -206,7 +229,7 @@ impl Shown {
     }
 }
 
-/// The picture as `/status` answers it.
+/// The picture as `/status` answers it, in JSON.
 pub(crate) fn status_of(picture: &Picture) -> serde_json::Result<String> {
     let (verdict, next_ms) = (lines::verdict(picture), lines::next_ms(picture));
     serde_json::to_string(&Status { format: 1, verdict, next_ms, picture })
@@ -224,6 +247,8 @@ async fn text(State(shown): State<Shown>) -> Response {
     lines::text(&shown.picture()).into_response()
 }
 
+/// The past of the epochs `from` to `to` in at most `points` rows. A key that is absent or no
+/// number has its default: all epochs, and `POINTS` rows.
 async fn history(State(shown): State<Shown>, uri: Uri) -> Response {
     let part = |name: &str| -> Option<u64> {
         let pairs =
@@ -241,7 +266,8 @@ async fn measures(State(shown): State<Shown>) -> Response {
     ([(header::CONTENT_TYPE, kind)], metrics::text(&shown.picture())).into_response()
 }
 
-/// A live run is well while events come; a stored file is what it is.
+/// For a supervisor: 200 while a live run gives signs of life, 503 once it does not. A stored file
+/// is always well.
 async fn health(State(shown): State<Shown>) -> Response {
     let picture = Arc::clone(&shown.seen.picture.borrow());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -267,6 +293,11 @@ async fn events(State(shown): State<Shown>) -> Response {
     Sse::new(follow(shown, place)).keep_alive(alive).into_response()
 }
 
+/// The stream of one reader: a picture at most every `PICTURE_EVERY`, and each line at once.
+///
+/// It holds a permit until the reader goes. When the writer has ended, the stream stays open with
+/// the last picture, since [`Seen`] holds a sender of lines itself. A public page passes over lines
+/// with addresses.
 fn follow(
     shown: Shown,
     place: OwnedSemaphorePermit,
@@ -306,9 +337,11 @@ fn follow(
     })
 }
 
-/// The requests that one connection has left in this second.
+/// The requests that one connection has left in this second. A script that asks in a loop is
+/// refused before an answer is made.
 #[derive(Clone, Debug)]
 struct Allowance {
+    /// When the connection began; seconds are counted from here.
     began: Instant,
     /// The second that is counted, and how many requests it had: 16 bits for each.
     spent: Arc<AtomicU32>,
@@ -319,6 +352,7 @@ impl Allowance {
         Self { began: Instant::now(), spent: Arc::default() }
     }
 
+    /// Counts one request, and says whether it is within `REQUESTS_PER_SECOND`.
     fn take(&self) -> bool {
         let second = (self.began.elapsed().as_secs() as u32 & 0xffff) << 16;
         let spent = self.spent.load(Ordering::Relaxed);
@@ -347,15 +381,22 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::REFERRER_POLICY, "no-referrer"),
     (header::VARY, "origin"),
 ];
+/// Connections that are open at a time, over all clients.
 const CONNECTIONS_MAX: usize = 128;
+/// Readers that stream at a time: the picture is written as JSON for each, up to twice a second.
 const STREAMS_MAX: usize = 32;
 const REQUESTS_PER_SECOND: u32 = 64;
+/// A whole header has to come within this time.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Silence after which a comment is sent, so that proxies keep a stream open.
 const ALIVE: Duration = Duration::from_secs(15);
+/// The least time between two pictures of one stream.
 const PICTURE_EVERY: Duration = Duration::from_millis(500);
-/// A live node that is well writes an event of an epoch more often than this.
+/// The silence that is taken for trouble where only events are known: a live node that is well
+/// writes an event of an epoch more often than this.
 const SILENCE_MAX: Duration = Duration::from_secs(180);
-/// A step of a large model may take as long.
+/// The least patience with a running node, however short its run's grace is: a step of a large
+/// model may take as long.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
 /// Rows of an answer that names no number.
 const POINTS: usize = 1_000;

@@ -1,8 +1,10 @@
-//! The picture of a run: a pure fold of records, and what every reader shows.
+//! The picture of a run: a pure fold of records, and what every reader shows. It reads no clock:
+//! its time is that of the newest record. As the answer of `/status` it is read back by
+//! [`Mirror`](crate::stage::Mirror), so names of fields are a format.
 //!
-//! The node is the writer of the first record that says `started`, `committed` or `ready`. Records of
-//! other writers, which a file of a simulation has, add only the held-out loss and the states that other
-//! peers committed. Every collection has a bound, so a picture stays small however long the file is.
+//! The node is the writer of the first record that says `started`, `committed` or `ready`. Of other
+//! writers only the held-out loss, the states and the losses are taken. Every collection has a
+//! bound.
 
 mod agreement;
 pub mod gauge;
@@ -28,7 +30,7 @@ use times::{Marks, Times};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Picture {
     pub(crate) source: Source,
-    /// Unix milliseconds of the newest record.
+    /// Unix milliseconds of the newest record or sample; they never go back.
     pub(crate) now_ms: u64,
     pub(crate) run: Run,
     pub(crate) node: Node,
@@ -36,7 +38,7 @@ pub struct Picture {
     pub(crate) open: Open,
     /// The last ring that decided, in its order.
     pub(crate) ring: Vec<Seat>,
-    /// The last ring of this node: its own two edges.
+    /// The last ring of this node that gave an update: its own two edges.
     pub(crate) own_ring: Option<Ring>,
     pub(crate) peers: BTreeMap<Text, Peer>,
     pub(crate) pace: Pace,
@@ -63,7 +65,7 @@ pub struct Source {
     pub ended: bool,
 }
 
-/// The settings that the events name.
+/// The settings that the events name. Each is `None` until one has said it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) id: Option<Text>,
@@ -86,7 +88,7 @@ pub(crate) struct Node {
     pub(crate) reachability: Option<Text>,
 }
 
-/// The last epoch that this node committed.
+/// The last epoch that this node committed in this file: 0 until the first, even if it caught up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Head {
     pub(crate) epoch: u64,
@@ -102,7 +104,7 @@ pub(crate) struct Head {
     pub(crate) times: Times,
 }
 
-/// The epoch that is under way at this node.
+/// The epoch that is under way at this node. Without an accepted roster `attempt` is 0.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Open {
     pub(crate) epoch: u64,
@@ -114,7 +116,7 @@ pub(crate) struct Open {
     marks: Marks,
 }
 
-/// What the node does, as far as its events say.
+/// What the node does, as far as its events say. Time alone never changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Phase {
@@ -129,14 +131,14 @@ pub(crate) enum Phase {
     Stopped,
 }
 
-/// A position in a ring and its weight.
+/// A position in a ring and its weight: the tokens that the member's delta was trained on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Seat {
     pub(crate) peer: Text,
     pub(crate) tokens: u64,
 }
 
-/// What this node has seen of a peer.
+/// What this node has seen of a peer. `epochs` and `tokens` are those in which it had a position.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Peer {
     /// Whether it counts as present; unknown if only receipts name it.
@@ -161,7 +163,7 @@ pub(crate) struct Peer {
     pub(crate) link: Option<Text>,
 }
 
-/// Why the node does not get on, in its own words.
+/// Why the node does not get on, in its own words; `reason` is a word of docs/FORMATS.md.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Waiting {
     pub(crate) reason: Text,
@@ -171,7 +173,7 @@ pub(crate) struct Waiting {
     pub(crate) t_ms: u64,
 }
 
-/// A state or a file of data that comes in.
+/// A state that comes in, or without epochs a file of data. The rate is bytes a second.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Fetch {
     pub(crate) from_epoch: Option<u64>,
@@ -181,7 +183,7 @@ pub(crate) struct Fetch {
     pub(crate) rate: Option<f64>,
 }
 
-/// What was measured on held-out data, in nats per token.
+/// What was measured on held-out data, in nats per token. Only a synthetic source has a floor.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct HeldOut {
     pub(crate) epoch: u64,
@@ -190,9 +192,10 @@ pub(crate) struct HeldOut {
     pub(crate) excess: Option<f64>,
 }
 
-/// How often things happened since the file began.
+/// How often things happened since the file began; the counters of `/metrics`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Counts {
+    /// Epochs that were committed live, those without this node's delta included.
     pub(crate) commits: u64,
     pub(crate) left_out: u64,
     pub(crate) forks: u64,
@@ -207,7 +210,7 @@ pub(crate) struct Counts {
     pub(crate) aborted: BTreeMap<Text, u64>,
 }
 
-/// Something that a person may want to read.
+/// Something that a person may want to read; `notice` has the kinds and the sentences.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Notice {
     pub(crate) t_ms: u64,
@@ -217,7 +220,7 @@ pub(crate) struct Notice {
 }
 
 impl Picture {
-    /// Adds one record to the picture.
+    /// Adds one record to the picture. Records of one writer come in the order of its file.
     pub fn take(&mut self, record: &Record) {
         let acts = matches!(
             record.event,
@@ -241,12 +244,12 @@ impl Picture {
         }
     }
 
-    /// Says which of several writers the node is.
+    /// Says which of several writers the node is, before the first record.
     pub(crate) fn seen_by(&mut self, peer: Text) {
         self.node.peer = Some(peer);
     }
 
-    /// Notes what a running node measures between two records.
+    /// Notes what a running node measures between two records; steps count only while it trains.
     pub fn measure(&mut self, gauge: Gauge) {
         self.now_ms = self.now_ms.max(gauge.t_ms);
         self.life = Some(gauge.life);
@@ -260,7 +263,7 @@ impl Picture {
         self.source = source;
     }
 
-    /// The picture without addresses, for readers on other machines.
+    /// The picture without addresses, for readers on other machines. A notice that names one stays.
     pub(crate) fn without_addresses(&self) -> Self {
         let mut picture = self.clone();
         picture.node.addresses.clear();
@@ -272,6 +275,7 @@ impl Picture {
         picture
     }
 
+    /// A record of another peer changes neither the phase nor the counts.
     fn take_of_another(&mut self, record: &Record) {
         let epoch = record.epoch.unwrap_or_default();
         match &record.event {
@@ -449,12 +453,14 @@ impl Picture {
         self.begin(epoch.saturating_add(1), t_ms);
     }
 
+    /// Opens an epoch, and forgets what belonged to the one before.
     fn begin(&mut self, epoch: u64, t_ms: u64) {
         (self.waiting, self.fetch, self.training) = (None, None, None);
         self.open = Open { epoch, phase: Phase::Training, since_ms: t_ms, ..Open::default() };
         self.open.marks.began_ms = Some(t_ms);
     }
 
+    /// Enters a phase; in the same phase the time of its beginning stays.
     fn phase(&mut self, phase: Phase, t_ms: u64) {
         if self.open.phase != phase {
             (self.open.phase, self.open.since_ms) = (phase, t_ms);

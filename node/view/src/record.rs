@@ -9,19 +9,29 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// One event, with what every line has.
+/// One event, with the keys that every line has.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Record {
+    /// The object's own keys, told apart by the key `event`.
     #[serde(flatten)]
     pub event: Event,
+    /// Unix milliseconds by the writer's clock. Clocks of several writers need not agree.
     pub t_ms: u64,
+    /// The id of the peer that wrote the line.
     pub peer: Text,
+    /// The id of the run in hexadecimal digits; `null` in a file until a run is chosen.
     pub run: Option<Text>,
+    /// The epoch that the event is about; many events have none.
     pub epoch: Option<u64>,
 }
 
 impl Record {
-    /// Reads a line; nothing if it is cut, foreign or damaged.
+    /// Reads a line; `None` if it is cut, foreign or damaged.
+    ///
+    /// An unknown event is [`Event::Other`], and an unknown key is skipped. A known event that
+    /// lacks a key which is not optional here, or has another type in it, is no record. So a key
+    /// that a newer node adds to an event has to be an `Option` here, or older files cannot be read
+    /// any more.
     pub fn parse(line: &[u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()
     }
@@ -40,27 +50,39 @@ pub enum Event {
     Listening {
         addresses: List<Text>,
     },
+    /// One step of the way between this node and others.
     Path {
+        /// What was done, such as `punched` or `reserved`.
         step: Text,
+        /// The peer at the other end of the step, if there is one.
         who: Option<Text>,
+        /// What went wrong; `None` if the step succeeded.
         error: Option<Text>,
     },
     Reachability {
         state: Text,
     },
+    /// The node does not get on, for the reason that it names.
     Waiting {
+        /// A word of the table in docs/FORMATS.md. Readers compare it, and show it only where
+        /// `text` is empty.
         reason: Text,
+        /// The reason as a sentence without a full stop. Files of older programs have none.
         #[serde(default)]
         text: Text,
+        /// What a person can do about it, or why nothing has to be done.
         cure: Text,
     },
     Woke {
         slept_ms: u64,
     },
+    /// Another peer counts as present.
     PeerFound {
         who: Text,
+        /// Whether the connection to it is direct, and not through a relay.
         direct: bool,
     },
+    /// A peer counts as absent, after a `PeerFound`.
     PeerLost {
         who: Text,
         cause: Text,
@@ -75,27 +97,36 @@ pub enum Event {
         /// A file of an older program has none.
         parameters: Option<u64>,
     },
+    /// A later state is being fetched. The bytes are those of the fetch so far, and of all of it.
     Sync {
         from_epoch: u64,
         to_epoch: u64,
         have_bytes: u64,
         want_bytes: u64,
+        /// Bytes a second; `None` where the rate is no finite number.
         rate: Option<f64>,
     },
+    /// A file of training data is being fetched. It ends with `have_bytes` equal to `want_bytes`.
     Data {
         have_bytes: u64,
         want_bytes: u64,
+        /// Bytes a second; `None` where the rate is no finite number.
         rate: Option<f64>,
     },
     CaughtUp {},
+    /// This node's delta is frozen: its work of the epoch.
     Ready {
+        /// The weight of the delta in the average: the tokens it was trained on.
         tokens: u64,
+        /// The mean training loss over them, in nats per token.
         loss: Option<f64>,
     },
+    /// An attempt's roster is accepted.
     Roster {
         attempt: u64,
         members: List<Text>,
     },
+    /// The voters of a new series, and the voters of the old one that are not among them.
     Regroup {
         number: u64,
         members: List<Text>,
@@ -103,9 +134,12 @@ pub enum Event {
     },
     Ring(Box<Ring>),
     Committed(Box<Commit>),
+    /// A simulation has measured a state on held-out data, in nats per token.
     Evaluated {
         loss: Option<f64>,
+        /// The entropy of a synthetic source: no model has a smaller loss. Real data has none.
         floor: Option<f64>,
+        /// The mean divergence of the model from a synthetic source.
         excess: Option<f64>,
     },
     Aborted {
@@ -113,15 +147,21 @@ pub enum Event {
         phase: Text,
         reason: Text,
     },
+    /// The epoch was committed without this node's delta.
     LeftOut {
+        /// The tokens of the work that this node keeps for its next delta.
         carried_tokens: u64,
     },
     Diverged {
         who: Text,
     },
+    /// Two lineages of the run met.
     Fork {
+        /// The first epoch in which they differ.
         first_epoch: u64,
+        /// How many epochs this node takes back.
         undone: u64,
+        /// Whether a person has to decide which lineage this node follows.
         held: bool,
     },
     ForkExcluded {
@@ -158,6 +198,7 @@ pub enum Event {
         who: Text,
     },
     Leaving {},
+    /// The last line of a file; `code` is the exit status of the process.
     Stopped {
         code: i64,
     },
@@ -166,19 +207,31 @@ pub enum Event {
     Other,
 }
 
-/// An epoch that is decided and applied.
+/// An epoch that is decided and applied. It is written for a left-out node too, after its
+/// `left-out`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Commit {
+    /// The attempt that decided, counted from 1.
     pub attempt: u64,
+    /// The members whose work the receipt counts.
     pub members: List<Text>,
+    /// The tokens that each member contributed, in the order of `members`.
     pub weights: List<u64>,
+    /// The digest of the state after the epoch: parameters and outer momentum.
     pub state: Text,
+    /// Committed tokens of the run since its genesis.
     pub tokens: u64,
+    /// This node's own training loss in nats per token, over what it contributed.
     pub loss: Option<f64>,
+    /// From this node's Ready to its commit, in milliseconds.
     pub sync_ms: u64,
+    /// Bulk bytes of this epoch, without control messages.
     pub sent_bytes: u64,
     pub received_bytes: u64,
+    /// The epoch since which another lineage may exist; `None` if none can.
     pub forkable_since: Option<u64>,
+    /// The five parts of the epoch follow one another, in milliseconds. All are `None` if this node
+    /// was not Ready.
     pub train_ms: Option<u64>,
     pub wait_ready_ms: Option<u64>,
     pub ring_ms: Option<u64>,
@@ -186,38 +239,57 @@ pub struct Commit {
     pub apply_ms: Option<u64>,
 }
 
-/// Where another peer is, and the way to it.
+/// Where another peer is, as its newest heartbeat says, and the way to it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Member {
     pub who: Text,
+    /// The epoch that it committed last.
     pub head: u64,
+    /// What it does, in a word such as `train` or `reduce`.
     pub phase: Text,
+    /// The weight of its frozen work in tokens; 0 while nothing is frozen.
     pub ready: u64,
+    /// The smoothed round trip; `None` until one is measured.
     pub rtt_ms: Option<u64>,
+    /// Bytes a second that it sent in its last ring; `None` before its first.
     pub send_rate: Option<u64>,
+    /// `direct` or `relayed`; `None` if only gossip brings its messages.
     pub link: Option<Text>,
-    /// A file of an older program has none.
+    /// The training loss that it claims, in nats per token. Nobody can check it. A file of an older
+    /// program has none.
     pub loss: Option<f64>,
 }
 
 /// A ring that has computed its update, as this node saw it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ring {
+    /// This node's position, counted from 1.
     pub position: u64,
+    /// How many members of the ring have a position.
     pub of: u64,
+    /// The member to which this node sent; itself in a ring of one.
     pub to: Text,
+    /// From the first byte to the update, in milliseconds.
     pub took_ms: u64,
+    /// Bytes to the successor, and from the predecessor.
     pub sent_bytes: u64,
     pub received_bytes: u64,
 }
 
 /// A text of a stranger: at most [`TEXT_BYTES`], without control characters and marks of direction.
+///
+/// Names and reasons in events come from other peers. An escape sequence could move the cursor of a
+/// terminal, and a mark of direction could show a name in another order than its bytes (["Trojan
+/// Source"](https://arxiv.org/abs/2111.00169), Boucher and Anderson 2021). Every string of a record
+/// is of this type, so no view has to remember it. HTML is not escaped here: the page sets texts,
+/// never markup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Text(String);
 
 impl Text {
-    /// The text with what could harm a terminal or a page replaced, and the rest cut off.
+    /// The text with what could harm a terminal or a page replaced by U+FFFD, and the rest cut off
+    /// at a character.
     pub fn new(text: &str) -> Self {
         let mut kept = String::new();
         for c in text.chars() {
@@ -268,6 +340,9 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 /// The first [`LIST_MAX`] entries of a list.
+///
+/// The others are read and dropped, since a JSON array has to be parsed to its end. So a hostile
+/// line costs time in proportion to its own bytes, but no memory.
 #[derive(Clone, Debug, Default)]
 pub struct List<T>(pub Vec<T>);
 

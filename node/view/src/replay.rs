@@ -1,8 +1,12 @@
 //! Events files played back: their records in the order of time, at a speed, into a [`Stage`].
 //!
-//! A file is read line by line, so its size does not matter. A line that is cut, foreign or longer than
-//! [`LINE_BYTES`] is skipped and counted. A file that still grows is followed: a line without an end is read
-//! again once it has one.
+//! A file is read line by line, so its size does not matter. A line that is cut, foreign or longer
+//! than [`LINE_BYTES`] is skipped and counted. A file that still grows is followed: a line without
+//! an end is read again once it has one.
+//!
+//! [`Player::open`] checks that files are events files, and [`Player::play`] runs on a thread of
+//! its own, for it sleeps. Several files, as of a simulation, are merged by their times; within one
+//! file the order of lines stays, even where its clock went back.
 
 use std::{
     fs::File,
@@ -17,7 +21,8 @@ use crate::{picture::Source, record::Record, stage::Stage};
 /// How fast files are played, and to which end.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
-    /// Seconds of the file in a second; 0 is all at once.
+    /// Seconds of the file in a second; 0 is all at once. It is not used with `follow`: what is in
+    /// a growing file is taken at once.
     pub times: f64,
     /// Whether to wait for more at the end of the files.
     pub follow: bool,
@@ -26,7 +31,7 @@ pub struct Speed {
 /// What was in the files so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Lines that are records of events.
+    /// Lines that are events, known to this program or not.
     pub events: u64,
     /// Lines that are no events, or too long.
     pub skipped: u64,
@@ -44,9 +49,10 @@ pub enum ReplayError {
         /// What the system said about it.
         cause: io::Error,
     },
-    /// No line of a file is an event.
+    /// No line of a file is an event, or none of its first thousand: another kind of file was
+    /// named.
     Foreign(PathBuf),
-    /// There is nothing in a file that does not grow.
+    /// There is nothing in a file that does not grow. With `follow` it may still come.
     Empty(PathBuf),
 }
 
@@ -73,10 +79,13 @@ pub struct Player {
 struct Tape {
     path: PathBuf,
     reader: BufReader<File>,
+    /// The bytes of a line whose end has not come yet, at most [`LINE_BYTES`].
     line: Vec<u8>,
     /// Whether the rest of a line that is too long is being passed over.
     passing: bool,
+    /// The next record with its line; `None` at the end of what is in the file now.
     next: Option<(Record, String)>,
+    /// What was in this file. `cut` is not counted here, but from what is left in `line`.
     tally: Tally,
 }
 
@@ -101,7 +110,11 @@ impl Player {
         Ok(Self { tapes })
     }
 
-    /// Plays until the files end, or `stop` is dropped.
+    /// Plays until the files end, or `stop` is dropped, and says what was read.
+    ///
+    /// The waits of the file are kept, divided by the speed and at most `GAP_MS` long each. Due
+    /// times are added up from the first record, so the time that folding takes does not slow a
+    /// replay down. Readers see a picture every `PUBLISH_EVERY`, and before each wait.
     ///
     /// # Errors
     /// If a file cannot be read any more.
@@ -154,7 +167,7 @@ impl Player {
         }
     }
 
-    /// The line of the next event, in the order of time; nothing at the end of all files.
+    /// The line of the next event, in the order of time; `None` at the end of all files.
     ///
     /// # Errors
     /// If a file cannot be read any more.
@@ -162,7 +175,8 @@ impl Player {
         Ok(self.next()?.map(|(_, line)| line))
     }
 
-    /// The earliest record of all files that comes next.
+    /// The earliest record of all files that comes next. Of equal times the file that was named
+    /// first comes first.
     fn next(&mut self) -> Result<Option<(Record, String)>, ReplayError> {
         for tape in &mut self.tapes {
             tape.fill()?;
@@ -190,7 +204,9 @@ impl Tape {
         Ok(Self { path, reader, line: Vec::new(), passing: false, next: None, tally })
     }
 
-    /// Reads on until there is a record, or the file has no more.
+    /// Reads on until there is a record, or the file has no more. A file that begins with
+    /// [`FOREIGN_LINES`] lines without an event is given up, so that a large file of another kind
+    /// is not read through.
     fn fill(&mut self) -> Result<(), ReplayError> {
         while self.next.is_none() {
             if !self.read_line().map_err(|cause| read(&self.path, cause))? {
@@ -215,7 +231,8 @@ impl Tape {
         Ok(())
     }
 
-    /// Whether a whole line is there. A part of one stays for the next call.
+    /// Whether a whole line is there, in `self.line`. A part of one stays for the next call. The
+    /// rest of a line that is too long is passed over without being kept.
     fn read_line(&mut self) -> io::Result<bool> {
         loop {
             let read = self.reader.fill_buf()?;
@@ -251,9 +268,10 @@ pub const LINE_BYTES: usize = 256 << 10;
 /// Lines without an event at the beginning of a file after which it is no events file.
 const FOREIGN_LINES: u64 = 1_000;
 const READ_BYTES: usize = 128 << 10;
-/// The longest pause in a file that is played as it was.
+/// The longest pause in a file that is played as it was: a night of silence is not replayed.
 const GAP_MS: u64 = 10_000;
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
+/// How often a growing file is looked at. Polling works on every file system, unlike notifications.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! `report.html`: one file with the plots of a simulation, or of several over one another.
 //!
-//! All that it shows is in `report.json` of each folder. Scripts, style and data stand in the file itself, so it opens
-//! from a disk without any network. Every text goes in as data: a `<` is written `\u003c`, so none can end the script.
+//! All that it shows is in `report.json` of each folder. Scripts, style and data stand in the file
+//! itself, so it opens from a disk without any network. Every text goes in as data: a `<` is
+//! written `\u003c`, so none can end the script.
+//!
+//! The keys that are read here are those of docs/FORMATS.md. A report may come from another person,
+//! so its size and its texts are bounded as those of events are.
 
 mod columns;
 mod mean;
@@ -24,6 +28,7 @@ use mean::Mean;
 /// What `report.json` of one simulation says, as far as it is shown.
 #[derive(Debug)]
 pub struct Report {
+    /// Where it was read; the last part is the run's name on the page.
     folder: PathBuf,
     setup: Conditions,
     origin: Provenance,
@@ -34,12 +39,17 @@ pub struct Report {
 #[derive(Debug, Deserialize)]
 struct Conditions {
     run: Text,
+    /// The seed of the simulation. Runs that differ in it alone are repetitions.
     seed: u64,
     peers: u64,
+    /// Compute threads of each process.
     threads: u64,
+    /// How the processes were joined, in words.
     links: Text,
     parameters: u64,
+    /// The manifest as an object of tables.
     manifest: Value,
+    /// The rules of chaos as a list; `null` without chaos.
     chaos_rules: Value,
 }
 
@@ -48,21 +58,28 @@ struct Conditions {
 struct Provenance {
     version: Text,
     date: Text,
+    /// What was typed, word by word.
     command: List<Text>,
     machine: Machine,
+    /// The length of the simulation in seconds.
     wall_s: f64,
 }
 
 /// What came out of the simulation.
 #[derive(Debug, Deserialize)]
 struct Results {
+    /// The judgement. If it is false, `reasons` say why.
     succeeded: bool,
     reasons: List<Text>,
+    /// The digest of the last parameters.
     weights: Option<Text>,
     held_out: HeldOut,
     entropies: Entropies,
+    /// The start in Unix milliseconds; all times of the page are seconds since then.
     started_ms: u64,
+    /// What scenario and chaos did, which the page marks in its charts.
     done: Vec<Step>,
+    /// The epochs of the lineage that the run kept.
     table: Vec<Row>,
 }
 
@@ -80,6 +97,7 @@ struct HeldOut {
     after: Option<Evaluation>,
 }
 
+/// A loss in nats per token, its standard error, and the tokens it was measured on.
 #[derive(Debug, Deserialize)]
 struct Evaluation {
     loss: f64,
@@ -87,31 +105,38 @@ struct Evaluation {
     tokens: u64,
 }
 
-/// What guesses without a model cost, in nats per token.
+/// What guesses without a model cost, in nats per token: lines for comparison in the chart of
+/// losses.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Entropies {
+    /// The entropy of a guess that looks at no token before.
     unigram: Option<f64>,
+    /// The entropy of a guess that looks at one token before.
     bigram: Option<f64>,
+    /// The entropy of the source, which no model goes below; only a synthetic one has it.
     floor: Option<f64>,
 }
 
 /// Something that scenario or chaos did.
 #[derive(Debug, Deserialize)]
 struct Step {
+    /// When it was done, in Unix milliseconds.
     t_ms: u64,
+    /// What was done, as a sentence for people.
     what: Text,
 }
 
-/// Why there is no report to show.
+/// Why there is no report to show. Each names the folder, so that of several the right one is
+/// mended.
 #[derive(Debug)]
 pub enum ReportError {
     /// There is no `report.json` in a folder, or it cannot be read.
     Read(PathBuf, io::Error),
-    /// The file is no report of this program, or of an older one.
+    /// The file is no report of this program, or of an older one that lacks a key.
     Foreign(PathBuf, serde_json::Error),
     /// The file is longer than [`REPORT_BYTES`].
     Long(PathBuf),
-    /// A run is named twice, by its seed.
+    /// Two reports have the same seed. Their mean would count one run twice.
     Twice(PathBuf),
     /// Two folders hold different runs: the setting that differs.
     Different {
@@ -124,26 +149,32 @@ pub enum ReportError {
     },
 }
 
-/// One run, as the script of the page reads it.
+/// One run, as the script of the page reads it: `assets/report.js` has the same names.
 #[derive(Serialize)]
 struct Shown<'a> {
     name: String,
+    /// Rows of the table above the charts: what, and its value. Empty values are left out.
     facts: Vec<(&'static str, String)>,
     columns: Curves,
     entropies: Entropies,
+    /// Moments at which something was done to the run.
     marks: Vec<Mark<'a>>,
 }
 
+/// A line across the charts, so many seconds after the start.
 #[derive(Serialize)]
 struct Mark<'a> {
     t_s: f64,
     text: &'a Text,
 }
 
+/// Everything that the script gets, as one JSON object.
 #[derive(Serialize)]
 struct Page<'a> {
     runs: Vec<Shown<'a>>,
+    /// The mean over runs; `None` for one run.
     mean: Option<Mean>,
+    /// The manifest of the first run, which stands for all.
     settings: Vec<(String, String)>,
 }
 
@@ -172,6 +203,7 @@ impl Report {
         parts().map_err(|cause| ReportError::Foreign(folder.to_owned(), cause))
     }
 
+    /// What a reader has to know to repeat the run, and how it ended.
     fn facts(&self) -> Vec<(&'static str, String)> {
         let Self { setup, origin, results, .. } = self;
         let state = results.table.last().and_then(|row| row.state.as_ref());
@@ -212,6 +244,7 @@ impl Report {
         facts
     }
 
+    /// The run as the page gets it, with times in seconds since the start.
     fn shown(&self) -> Shown<'_> {
         let results = &self.results;
         let marks = results.done.iter().map(|step| Mark {
@@ -229,10 +262,14 @@ impl Report {
     }
 }
 
-/// The page of one run, or of several runs of equal settings with their mean and its standard error.
+/// The page of one run, or of several runs of equal settings with their mean and its standard
+/// error.
+///
+/// Manifests are compared, but for what follows from the seed. Numbers of peers, links, chaos and
+/// machines are not: they stand among the facts, where a reader sees them.
 ///
 /// # Errors
-/// If two reports differ in more than seed, keys and date.
+/// If two reports have one seed, or manifests that differ in another setting.
 pub fn html(reports: &[Report]) -> Result<String, ReportError> {
     if let Some((first, others)) = reports.split_first() {
         let mut seeds = BTreeSet::from([first.setup.seed]);

@@ -15,9 +15,13 @@ use crate::{
 /// The writing end: one for each run that is shown.
 #[derive(Debug)]
 pub struct Stage {
+    /// The picture with everything that was taken. Readers see the copy in `shown`.
     picture: Picture,
+    /// The past, which is written at once and not published.
     past: Past,
+    /// The newest published picture. A watch keeps one value, so a slow reader delays nobody.
     shown: watch::Sender<Arc<Picture>>,
+    /// Raw lines for readers that stream them, at most `LINES_MAX` behind.
     lines: broadcast::Sender<Arc<str>>,
 }
 
@@ -31,18 +35,23 @@ pub struct Seen {
 }
 
 /// The past of a run, which the fold writes and a page reads.
+///
+/// It is behind a lock, since a copy of up to [`ROWS_MAX`](crate::history::ROWS_MAX) rows for each
+/// picture would cost more. A poisoned lock is used on: the rows are whole after every change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Past(Arc<Mutex<History>>);
 
 impl Past {
-    /// The past, locked: for a row's worth of work only.
+    /// The past, locked. The writer of events waits for it, so it is held for one answer and across
+    /// no await.
     pub(crate) fn lock(&self) -> MutexGuard<'_, History> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Stage {
-    /// An empty picture of this source, and what shows it.
+    /// An empty picture of this source, and what shows it. No reader sees a record before the first
+    /// [`Self::publish`].
     pub fn new(source: Source) -> (Self, Seen) {
         let mut picture = Picture::default();
         picture.note(source);
@@ -58,7 +67,8 @@ impl Stage {
         self.picture.seen_by(peer);
     }
 
-    /// Takes a record and the line that it was read from.
+    /// Takes a record and the line that it was read from. It clones no picture, so that a long file
+    /// is read fast.
     pub fn take(&mut self, record: &Record, line: &str) {
         self.picture.take(record);
         self.past.lock().take(record, &self.picture);
@@ -73,18 +83,19 @@ impl Stage {
         self.picture.measure(gauge);
     }
 
-    /// Lets readers see what was taken.
+    /// Lets readers see what was taken. It clones the picture: callers publish a few times a
+    /// second, not for each record.
     pub fn publish(&mut self) {
         self.shown.send_replace(Arc::new(self.picture.clone()));
     }
 
-    /// Notes that a file has ended, or grows again.
+    /// Notes that a file has ended, or grows again. Readers see it with the next [`Self::publish`].
     pub fn note(&mut self, source: Source) {
         self.picture.note(source);
     }
 }
 
-/// What another process shows of a run, shown again in this one.
+/// What another process shows of a run, shown again in this one, as the command `tui` does.
 #[derive(Debug)]
 pub struct Mirror {
     shown: watch::Sender<Arc<Picture>>,

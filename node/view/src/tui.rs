@@ -1,7 +1,12 @@
-//! A screen for a terminal: the picture drawn anew as it changes, until a key or the caller ends it.
+//! A screen for a terminal: the picture drawn anew as it changes, until a key or the caller ends
+//! it.
 //!
-//! It draws on the alternate screen in raw mode, where Ctrl-C is a key like others. However it ends, by a key, an error, a
-//! panic of any thread or the caller, the terminal is as it was before. It only reads, so a slow terminal delays nobody.
+//! It draws on the alternate screen in raw mode, where Ctrl-C is a key like others. However it
+//! ends, by a key, an error, a panic of any thread or the caller, the terminal is as it was before.
+//! It only reads, so a slow terminal delays nobody.
+//!
+//! [`run`] is the loop, on a thread of its own; `draw` is pure, and `said` is the list of sentences
+//! that a program with a screen cannot print.
 
 mod draw;
 pub mod said;
@@ -28,12 +33,14 @@ use crate::stage::Seen;
 use draw::{Axis, View};
 use said::Said;
 
-/// Why this terminal cannot have a screen, as the end of a sentence; nothing if it can.
+/// Why this terminal cannot have a screen, as the end of a sentence; `None` if it can. Callers ask
+/// before [`run`], and print lines instead.
 pub fn unfit() -> Option<&'static str> {
     let terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     why_unfit(terminal, env::var_os("TERM").as_deref().and_then(|term| term.to_str()))
 }
 
+/// The same for given facts: whether both input and output are a terminal, and `TERM`.
 fn why_unfit(terminal: bool, term: Option<&str>) -> Option<&'static str> {
     match term {
         _ if !terminal => Some("input and output are no terminal"),
@@ -53,8 +60,11 @@ pub enum Ended {
     Panicked,
 }
 
-/// Draws until q, Esc or Ctrl-C is pressed, or the sender of `stop` is dropped. `note` stands at the foot. What is `said`
-/// is listed in place of the events.
+/// Draws until q, Esc or Ctrl-C is pressed, or the sender of `stop` is dropped. `note` stands at
+/// the foot. What is `said` is listed in place of the events.
+///
+/// It looks for keys and for a newer picture every `DRAW_EVERY`, and blocks its thread meanwhile.
+/// One screen at a time may run in a process.
 ///
 /// # Errors
 /// If the terminal cannot be written to or read from; it is restored before.
@@ -104,7 +114,8 @@ pub fn run(
     Ok(Ended::Panicked)
 }
 
-/// Gives back what can be given back of a terminal that takes nothing more: it shows what is typed again.
+/// Gives back what can be given back of a terminal that takes nothing more: it shows what is typed
+/// again. For a screen whose thread hangs in a write.
 pub fn give_up() {
     // There is nothing else that could be tried.
     let _ = disable_raw_mode();
@@ -113,12 +124,16 @@ pub fn give_up() {
 /// What a key or a resize asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
+    /// The screen is to end; it was asked for.
     End,
+    /// The loss is drawn against something else.
     NextAxis,
+    /// Everything is to be drawn anew.
     Draw,
     Nothing,
 }
 
+/// What an event of the terminal asks for. Releases and repetitions of keys ask for nothing.
 fn wish(event: &Event) -> Wish {
     let key = match event {
         Event::Key(key) if key.kind == KeyEventKind::Press => key,
@@ -167,6 +182,7 @@ static PANICKED: AtomicBool = AtomicBool::new(false);
 static DRAWING: Mutex<()> = Mutex::new(());
 /// A panic waits so long for a drawing to end.
 const DRAWING_MAX: Duration = Duration::from_millis(500);
+/// The longest wait for a key, after which the picture is looked at again.
 const DRAW_EVERY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

@@ -1,4 +1,9 @@
 //! Whether peers that committed the same epochs have the same states.
+//!
+//! Equal receipts give equal states, bit for bit. A file of a simulation has the commits of all
+//! peers, so a reader can check that without trusting any node. Only epochs are compared here:
+//! while two lineages exist, their states count as different too. Writers run at different speeds,
+//! so a state of an epoch that this node has not reached waits in `pending`.
 
 use std::collections::VecDeque;
 
@@ -7,20 +12,24 @@ use serde::{Deserialize, Serialize};
 use super::shorten;
 use crate::record::Text;
 
-/// Whether equal epochs have equal states.
+/// How many states were compared, and how many differed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Agreement {
     /// States of other writers that were compared with this node's.
     pub(crate) compared: u64,
     /// States that differed, and those that the node itself called diverged.
     pub(crate) differing: u64,
+    /// This node's newest states with their epochs, at most `STATES_MAX`. A peer that is further
+    /// behind is not compared.
     #[serde(skip)]
     states: VecDeque<(u64, Text)>,
+    /// States of epochs that this node has not committed yet, at most `PENDING_MAX`.
     #[serde(skip)]
     pending: VecDeque<(u64, Text)>,
 }
 
 impl Agreement {
+    /// Notes this node's own state after an epoch, and compares what has waited for it.
     pub(super) fn note_own(&mut self, epoch: u64, state: &Text) {
         self.states.push_back((epoch, state.clone()));
         shorten(&mut self.states, STATES_MAX);
@@ -29,7 +38,8 @@ impl Agreement {
         }
     }
 
-    /// Compares a state of another writer, at once or when this node has reached its epoch.
+    /// Compares a state of another writer, at once or when this node has reached its epoch. A state
+    /// of an epoch that is not kept any more is passed over.
     pub(super) fn note_other(&mut self, epoch: u64, state: &Text) {
         if let Some((_, mine)) = self.states.iter().rev().find(|(own, _)| *own == epoch) {
             self.compared += 1;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One sample of a running node.
+/// One sample of a running node, taken between two events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gauge {
     /// Unix milliseconds at which it was taken.

@@ -2,7 +2,11 @@
 
 use crate::record::Event;
 
-/// What a person should read of an event; most events are numbers.
+/// The kind of a notice and its sentence, without a full stop. Most events are numbers and have
+/// none.
+///
+/// Every event is named in the match, so that a new one is a compile error here until somebody has
+/// decided whether people read it.
 pub(super) fn notice(event: &Event) -> Option<(&'static str, String)> {
     Some(match event {
         Event::Started { version, device, .. } => {
@@ -76,6 +80,10 @@ pub(super) fn notice(event: &Event) -> Option<(&'static str, String)> {
 }
 
 /// Whether a text has an address in it, which is nobody's business on another machine.
+///
+/// It finds multiaddresses (`/ip4/`, `/ip6/`, `/dns`), and bare IPv4 and IPv6 addresses with or
+/// without a port. Host names without such a mark are not found. A version of four numbers counts
+/// as an address: a false alarm hides one notice, and a miss would publish where a person lives.
 pub(crate) fn names_an_address(text: &str) -> bool {
     let bare = text.split(|c: char| !(c.is_ascii_hexdigit() || c == '.' || c == ':' || c == '['));
     let is_ip = |word: &str| {

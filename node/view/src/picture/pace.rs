@@ -1,4 +1,7 @@
-//! How fast a run goes, over the last epochs.
+//! How fast a run goes, over the last epochs: tokens a second, and the usual length of an epoch.
+//!
+//! It counts what the whole run committed, not what this node trained. A mirror shows the two
+//! results; the commits behind them stay with the node.
 
 use std::collections::VecDeque;
 
@@ -9,16 +12,23 @@ use super::shorten;
 /// How fast the run goes, over the last epochs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Pace {
+    /// Committed tokens a second between the oldest and the newest commit that are kept. `None`
+    /// before the second commit.
     pub(crate) tokens_per_s: Option<f64>,
-    /// The median time from a commit to the next.
+    /// The median time from a commit to the next, in milliseconds. A mean would let one long stop
+    /// spoil the forecast of the next commit.
     pub(crate) epoch_ms: Option<u64>,
+    /// The time in Unix milliseconds and the run's tokens of each commit, the oldest first.
     #[serde(skip)]
     commits: VecDeque<(u64, u64)>,
 }
 
 impl Pace {
+    /// Notes a commit at `t_ms`, after which the run has `tokens`. It must be called once per
+    /// epoch.
     pub(super) fn note(&mut self, t_ms: u64, tokens: u64) {
-        // After an undone lineage or a long stop the run has another pace.
+        // Tokens fall if a lineage is undone, and time falls if a clock was set back. No pace
+        // crosses that.
         if self.commits.back().is_some_and(|(t, n)| *t > t_ms || *n > tokens) {
             self.commits.clear();
         }

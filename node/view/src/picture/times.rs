@@ -1,4 +1,8 @@
 //! Where the time of an epoch goes: as the node measured it, else by the times of its events.
+//!
+//! The parts follow one another: train, wait, retry, ring, vote, apply. A node that was Ready says
+//! their lengths itself. Of a node that was not, and of older files, only the events tell, which
+//! separate neither the votes nor the application from the ring.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +11,16 @@ use crate::record::Commit;
 /// When the events of an open epoch came, in Unix milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Marks {
+    /// The commit before, or a start.
     pub(crate) began_ms: Option<u64>,
+    /// This node's own Ready; `None` if the epoch goes on without it.
     pub(crate) ready_ms: Option<u64>,
     /// The first roster, and the last one.
     pub(crate) roster_ms: Option<(u64, u64)>,
 }
 
 /// Where the time of an epoch went, in milliseconds; only what the events of this node tell apart.
+/// A part is `None` where one of its two ends was not seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Times {
     /// From the commit before to its own Ready.

@@ -1,4 +1,7 @@
 //! The table of a report in columns, as charts want them.
+//!
+//! The report has a row for each epoch with a list of peers in it; a chart has one array for x and
+//! one for y. Sums over epochs are made here, so that the script only draws.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,20 +11,33 @@ use crate::record::Text;
 #[derive(Debug, Deserialize)]
 pub(super) struct Row {
     epoch: u64,
+    /// Seconds from the start of the simulation to the first commit.
     t_s: Option<f64>,
+    /// The attempt that decided, from 1.
     attempt: u64,
+    /// Tokens of this epoch alone, not those so far.
     tokens: u64,
+    /// The mean of the members' training losses, in nats per token.
     train_loss: Option<f64>,
+    /// `None` in an epoch whose state was not measured.
     held_out_loss: Option<f64>,
+    /// The standard error of the held-out loss.
     held_out_error: Option<f64>,
+    /// The mean divergence from a synthetic source, in nats per token.
     excess: Option<f64>,
+    /// The longest time of a peer from its Ready to its commit.
     sync_ms: u64,
+    /// The state's digest after the epoch.
     pub(super) state: Option<Text>,
+    /// An entry for each peer of the simulation, by its number.
     peers: Vec<PeerRow>,
 }
 
+/// What one peer did in the epoch. All is `None` for a peer that neither had a position nor
+/// committed.
 #[derive(Debug, Deserialize)]
 struct PeerRow {
+    /// The tokens of its work that the receipt counts.
     weight: Option<u64>,
     train_loss: Option<f64>,
     sent_bytes: Option<u64>,
@@ -41,16 +57,20 @@ pub(super) struct Curves {
     train_min: Vec<Option<f64>>,
     train_max: Vec<Option<f64>>,
     pub(super) held_out: Vec<Option<f64>>,
+    /// The standard error of the held-out loss.
     pub(super) error: Vec<Option<f64>>,
     excess: Vec<Option<f64>>,
+    /// Seconds from Ready to commit of the slowest peer.
     pub(super) sync_s: Vec<f64>,
     attempt: Vec<u64>,
+    /// How many peers had a weight in the epoch.
     members: Vec<u64>,
-    /// For each peer its tokens in each epoch.
+    /// For each peer its tokens in each epoch; `None` where it had no weight.
     weights: Vec<Vec<Option<u64>>>,
 }
 
 impl Curves {
+    /// Turns the table over. Each column has one entry for each row, also where numbers are absent.
     pub(super) fn of(table: &[Row]) -> Self {
         let mut columns = Self::default();
         let (mut tokens, mut sent) = (0_u64, 0_u64);

@@ -1,4 +1,8 @@
-//! The mean of several runs at each epoch, and its standard error: SE² = Σ (xᵢ − x̄)² / (n (n − 1)) over n runs.
+//! The mean of several runs at each epoch, and its standard error: SE² = Σ (xᵢ − x̄)² / (n (n − 1))
+//! over n runs.
+//!
+//! Runs of different seeds are independent samples, so the error says how far the mean may be from
+//! that of all seeds. Runs are compared by epoch and not by time, since machines differ in speed.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +10,25 @@ use serde::Serialize;
 
 use super::columns::Curves;
 
-/// The mean of runs. An epoch is in it if every run has it.
+/// The mean of runs. An epoch is in it if every run has it, so the mean is over the same runs
+/// everywhere.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Mean {
     epoch: Vec<u64>,
+    /// Mean seconds since the start, mean committed tokens and mean bytes sent: the possible x
+    /// axes.
     t_s: Vec<Option<f64>>,
     tokens: Vec<Option<f64>>,
     sent_bytes: Vec<Option<f64>>,
+    /// Losses in nats per token, of training and held-out.
     pub(super) train: Series,
     pub(super) held_out: Series,
+    /// Seconds from Ready to the commit.
     sync_s: Series,
 }
 
-/// A number in each epoch. It is absent where a run lacks it, and its error with fewer than two runs.
+/// A number in each epoch. It is absent where a run lacks it, and its error with fewer than two
+/// runs.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Series {
     pub(super) mean: Vec<Option<f64>>,
@@ -26,6 +36,7 @@ pub(super) struct Series {
 }
 
 impl Mean {
+    /// The mean over these runs. A run has each epoch once.
     pub(super) fn of<'a>(runs: impl Iterator<Item = &'a Curves>) -> Self {
         let runs: Vec<&Curves> = runs.collect();
         let mut places: BTreeMap<u64, Vec<(&Curves, usize)>> = BTreeMap::new();
@@ -53,6 +64,7 @@ impl Mean {
 }
 
 impl Series {
+    /// Adds an epoch: the values of all runs, or nothing if one lacks the number.
     fn push(&mut self, values: Option<Vec<f64>>) {
         let values = values.unwrap_or_default();
         let mean = mean_of(&values);
@@ -61,10 +73,12 @@ impl Series {
     }
 }
 
+/// The mean x̄ of some values; `None` of nothing.
 fn mean_of(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// The standard error SE of the mean, by the formula above; `None` for one value.
 fn error_of(values: &[f64], mean: f64) -> Option<f64> {
     let n = values.len() as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

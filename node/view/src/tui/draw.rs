@@ -1,4 +1,7 @@
 //! What stands where on the screen: a pure function of the picture, its past and the size.
+//!
+//! A wide terminal has the loss over the events on the left, and the peers on the right. A narrow
+//! one has the three one below another, and a small one has sentences alone.
 
 use ratatui::{
     Frame,
@@ -24,18 +27,24 @@ use super::said::{Kind, Said};
 /// Everything that the screen shows.
 pub(super) struct View<'a> {
     pub(super) picture: &'a Picture,
+    /// The past in about two rows for each column of the terminal.
     pub(super) past: &'a Columns,
+    /// What the loss is drawn against.
     pub(super) axis: Axis,
+    /// What the caller wants to stand at the foot.
     pub(super) note: &'a str,
-    /// What the program says, if it has no other place for it.
+    /// What the program says, if it has no other place for it. It stands in place of the events.
     pub(super) said: Option<&'a Said>,
 }
 
 /// What the loss is drawn against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Axis {
+    /// Committed tokens of the run.
     Tokens,
+    /// Time since the first row that is drawn.
     Time,
+    /// Epochs of the run, by their number.
     Epochs,
 }
 
@@ -56,6 +65,7 @@ impl Axis {
         }
     }
 
+    /// The x of each row of the past.
     fn values(self, past: &Columns) -> &[u64] {
         match self {
             Self::Tokens => &past.tokens,
@@ -64,7 +74,7 @@ impl Axis {
         }
     }
 
-    /// A value beside the axis. Time is that since the first row.
+    /// A value beside the axis. Time is that since `first`.
     fn said(self, value: f64, first: f64) -> String {
         match self {
             Self::Tokens | Self::Epochs => short(value),
@@ -100,6 +110,7 @@ impl View<'_> {
         self.news(frame, news);
     }
 
+    /// The verdict and the lines, for a terminal that has no room for panes.
     fn small(&self, frame: &mut Frame<'_>, area: Rect) {
         let verdict = lines::verdict(self.picture);
         let mut all = vec![Line::styled(verdict.sentence, mood(verdict.mood))];
@@ -108,6 +119,7 @@ impl View<'_> {
         frame.render_widget(Paragraph::new(all), area);
     }
 
+    /// The run, the verdict with its cure, and the three lines.
     fn head(&self, frame: &mut Frame<'_>, area: Rect) {
         let run = &self.picture.run;
         let name = run.name.as_ref().map_or("intellect", Text::as_str);
@@ -131,6 +143,8 @@ impl View<'_> {
         Paragraph::new(Line::from(vec![Span::styled(keys, faint()), Span::raw(self.note)]))
     }
 
+    /// The chart of losses over all that is known. Training is the node's own loss, held-out that
+    /// of a simulation.
     fn loss(&self, frame: &mut Frame<'_>, area: Rect) {
         let title = format!(" loss, nats per token, against {} ", self.axis.word());
         let block = Block::new().borders(Borders::TOP).title(title).border_style(faint());
@@ -171,6 +185,8 @@ impl View<'_> {
         frame.render_widget(chart, area);
     }
 
+    /// The table of peers, by their tokens. At most as many as there is room for, and the title
+    /// says of how many. A bar is a share of the most tokens that a peer has.
     fn peers(&self, frame: &mut Frame<'_>, area: Rect) {
         let mut peers: Vec<(&Text, &Peer)> = self.picture.peers.iter().collect();
         peers.sort_by_key(|(name, peer)| (std::cmp::Reverse(peer.tokens), *name));
@@ -209,6 +225,7 @@ impl View<'_> {
         frame.render_widget(Table::new(rows, widths).header(head).block(block), area);
     }
 
+    /// The events, or what the program says.
     fn news(&self, frame: &mut Frame<'_>, area: Rect) {
         let room = usize::from(area.height.saturating_sub(1));
         let (title, text) = match self.said {
@@ -220,6 +237,7 @@ impl View<'_> {
         frame.render_widget(text.block(block), area);
     }
 
+    /// The newest events first, as many as there are rows.
     fn notices(&self, room: usize) -> Vec<Line<'_>> {
         let newest = self.picture.notices.iter().rev().take(room);
         let line = newest.map(|notice| {
@@ -239,7 +257,7 @@ impl View<'_> {
     }
 }
 
-/// The newest sentences, of which a long one takes several rows.
+/// The newest sentences first. A long one takes several rows, so the oldest may be below the edge.
 fn sentences(said: &Said, room: usize) -> Vec<Line<'static>> {
     let line = said.newest_first(room).into_iter().map(|sentence| {
         let color = match sentence.kind {
@@ -254,6 +272,7 @@ fn sentences(said: &Said, room: usize) -> Vec<Line<'static>> {
     line.collect()
 }
 
+/// The colour of a verdict: green, yellow, red or grey.
 fn mood(mood: Mood) -> Style {
     Style::new().fg(match mood {
         Mood::Good => Color::Green,
@@ -263,6 +282,7 @@ fn mood(mood: Mood) -> Style {
     })
 }
 
+/// The colour of what is always there.
 fn faint() -> Style {
     Style::new().fg(Color::DarkGray)
 }
@@ -273,7 +293,7 @@ fn clock(t_ms: u64) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
 }
 
-/// Below this size the lines stand alone.
+/// Below this size the lines stand alone: a chart needs room for its labels.
 const COLUMNS_MIN: u16 = 60;
 const ROWS_MIN: u16 = 16;
 /// From this width on peers stand beside the loss.

@@ -1,4 +1,8 @@
-//! The sentences of a program whose terminal shows a screen: the newest ones, which the screen lists.
+//! The sentences of a program whose terminal shows a screen: the newest ones, which the screen
+//! lists.
+//!
+//! Without it they would be written into the screen. Writers push from any thread, the screen reads
+//! when it draws, and after the screen the last ones are printed to the terminal.
 
 use std::{
     collections::VecDeque,
@@ -8,14 +12,16 @@ use std::{
 
 use crate::{picture::shorten, record::Text};
 
-/// The newest [`SAID_MAX`] sentences, for one writer or several and the screen.
+/// The newest [`SAID_MAX`] sentences, for one writer or several and the screen. Clones share one
+/// list.
 #[derive(Clone, Debug, Default)]
 pub struct Said(Arc<Mutex<List>>);
 
 #[derive(Debug, Default)]
 struct List {
+    /// The sentences that are kept, the oldest first.
     newest: VecDeque<Sentence>,
-    /// How many sentences have come in all.
+    /// How many sentences have come in all, by which the screen sees that it has to draw.
     count: u64,
 }
 
@@ -37,7 +43,8 @@ pub enum Kind {
 }
 
 impl Said {
-    /// Adds a sentence, of which colours and what could move a cursor are taken away.
+    /// Adds a sentence, of which colours and what could move a cursor are taken away. Its time is
+    /// that of this call.
     pub fn push(&self, kind: Kind, sentence: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let t_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
@@ -48,27 +55,32 @@ impl Said {
         list.count += 1;
     }
 
-    /// The last sentences, the oldest of them first, for the terminal that the screen has left.
+    /// The last sentences, at most `most`, the oldest of them first. They are for the terminal that
+    /// the screen has left.
     pub fn last(&self, most: usize) -> Vec<String> {
         let list = self.lock();
         let from = list.newest.len().saturating_sub(most);
         list.newest.range(from..).map(|sentence| sentence.text.to_string()).collect()
     }
 
+    /// At most `most` sentences, the newest first.
     pub(super) fn newest_first(&self, most: usize) -> Vec<Sentence> {
         self.lock().newest.iter().rev().take(most).cloned().collect()
     }
 
+    /// How many sentences have come so far, those that were dropped included.
     pub(super) fn count(&self) -> u64 {
         self.lock().count
     }
 
+    /// The list, also after a writer has panicked: a sentence is there or not.
     fn lock(&self) -> MutexGuard<'_, List> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The text on one line, without the marks of colours (`ESC [ … m`).
+/// The text on one line, without the marks of colours (`ESC [ … m`). Other escape sequences lose
+/// their ESC, and the rest of them is shown as text.
 fn plain(text: &str) -> String {
     let mut parts = text.split('\x1b');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -83,7 +95,7 @@ fn plain(text: &str) -> String {
     plain.replace('\n', "; ")
 }
 
-/// So many sentences are kept, more than a terminal has rows.
+/// Sentences that are kept: more than a terminal has rows.
 const SAID_MAX: usize = 200;
 
 #[cfg(test)]
