@@ -1,7 +1,8 @@
 //! How long the neighbours in a ring may be silent.
 //!
-//! T_quiet = clamp(8 × median frame gap + 4·rtt, 0.5 s, 2 s). A neighbour that sends or takes nothing for this
-//! time is lost, and so is one whose stream ended and was not replaced within 2·rtt.
+//! The predecessor may send nothing for T_quiet = clamp(8 × median frame gap + 4·rtt, 0.5 s, 2 s), the successor may take
+//! nothing for 2 s, and both for 5 s before the first item. Then the ring ends, and the neighbour counts as quiet. It
+//! counts as lost only if its stream ended, after max(2·rtt, 0.1 s).
 
 use std::time::Duration;
 
