@@ -49,7 +49,7 @@ pub struct Room {
 
 /// The bytes of a [`Room`] that one frame occupies, freed when this is dropped.
 #[derive(Debug, Default)]
-pub struct Place(Option<OwnedSemaphorePermit>);
+pub struct Reservation(Option<OwnedSemaphorePermit>);
 
 impl Room {
     /// Room for `bytes` bytes of long frames. A frame must end within `patience` of its first byte.
@@ -71,7 +71,7 @@ impl Room {
         &self,
         stream: &mut R,
         limit: u32,
-    ) -> Result<Option<(Vec<u8>, Place)>, FrameError> {
+    ) -> Result<Option<(Vec<u8>, Reservation)>, FrameError> {
         let mut first = [0];
         if stream.read(&mut first).await? == 0 {
             return Ok(None);
@@ -85,7 +85,7 @@ impl Room {
         first: u8,
         stream: &mut R,
         limit: u32,
-    ) -> Result<(Vec<u8>, Place), FrameError> {
+    ) -> Result<(Vec<u8>, Reservation), FrameError> {
         let mut rest = [0; 3];
         stream.read_exact(&mut rest).await.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => FrameError::Truncated,
@@ -96,13 +96,13 @@ impl Room {
         if declared > limit {
             return Err(FrameError::TooLong { declared, limit });
         }
-        let (mut body, mut place, mut left) = (Vec::new(), Place::default(), declared);
+        let (mut body, mut reserved, mut left) = (Vec::new(), Reservation::default(), declared);
         while left > 0 {
             let part = left.min(PART_BYTES);
             // Room is reserved part by part: a long frame that only announces itself occupies
             // little.
             if declared > PART_BYTES {
-                self.grow(&mut place, part).await;
+                self.grow(&mut reserved, part).await;
             }
             AsyncReadExt::take(&mut *stream, part.into()).read_to_end(&mut body).await?;
             left -= part;
@@ -110,13 +110,13 @@ impl Room {
                 return Err(FrameError::Truncated);
             }
         }
-        Ok((body, place))
+        Ok((body, reserved))
     }
 
-    async fn grow(&self, place: &mut Place, bytes: u32) {
+    async fn grow(&self, reserved: &mut Reservation, bytes: u32) {
         // The semaphore is never closed.
         let Ok(more) = Arc::clone(&self.free).acquire_many_owned(bytes).await else { return };
-        match &mut place.0 {
+        match &mut reserved.0 {
             Some(permit) => permit.merge(more),
             empty => *empty = Some(more),
         }
@@ -238,13 +238,13 @@ mod tests {
         };
         let read = async |length: usize| {
             let read = room.read(&mut Cursor::new(frame(length)), 1 << 20).await;
-            read.map(|read| read.map(|(body, place)| (body.len(), place)))
+            read.map(|read| read.map(|(body, reserved)| (body.len(), reserved)))
         };
-        let (length, place) = read(1 << 20).await.unwrap().unwrap();
+        let (length, reserved) = read(1 << 20).await.unwrap().unwrap();
         assert_eq!((length, room.free.available_permits()), (1 << 20, 0));
         assert!(matches!(read(9_000).await, Err(FrameError::Late)));
         assert_eq!(read(8_192).await.unwrap().unwrap().0, 8_192);
-        drop(place);
+        drop(reserved);
         assert_eq!(read(9_000).await.unwrap().unwrap().0, 9_000);
         assert!(room.read(&mut Cursor::new(Vec::new()), 9).await.unwrap().is_none());
         let cut = room.read(&mut Cursor::new(&frame(20_000)[..9_000]), 1 << 20).await;

@@ -79,8 +79,8 @@ impl<O: Send + 'static> Transport for Bounded<O> {
     ) -> Poll<TransportEvent<Self::ListenerUpgrade, io::Error>> {
         Pin::new(&mut self.inner).poll(context).map(|event| match event {
             TransportEvent::Incoming { listener_id, upgrade, local_addr, send_back_addr } => {
-                let (place, given_up) = Place::take(&self.handshakes, &send_back_addr);
-                let upgrade = shake(upgrade, place, given_up, TIMEOUT).boxed();
+                let (slot, given_up) = Slot::take(&self.handshakes, &send_back_addr);
+                let upgrade = shake(upgrade, slot, given_up, TIMEOUT).boxed();
                 TransportEvent::Incoming { listener_id, upgrade, local_addr, send_back_addr }
             }
             event => event,
@@ -91,7 +91,7 @@ impl<O: Send + 'static> Transport for Bounded<O> {
 /// Completes the handshake, unless it is late or has to give way.
 async fn shake<O>(
     upgrade: impl Future<Output = io::Result<O>>,
-    _place: Place,
+    _slot: Slot,
     given_up: AbortRegistration,
     patience: Duration,
 ) -> io::Result<O> {
@@ -139,12 +139,12 @@ impl Handshakes {
 }
 
 /// A handshake's entry in [`Handshakes`], removed when this is dropped.
-struct Place {
+struct Slot {
     number: u64,
     among: Arc<Mutex<Handshakes>>,
 }
 
-impl Place {
+impl Slot {
     fn take(among: &Arc<Mutex<Handshakes>>, remote: &Multiaddr) -> (Self, AbortRegistration) {
         let network = crowding::network(remote);
         let begun = among.lock().unwrap_or_else(PoisonError::into_inner).begin(network);
@@ -152,7 +152,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.among.lock().unwrap_or_else(PoisonError::into_inner).open.remove(&self.number);
     }
@@ -174,10 +174,10 @@ mod tests {
 
     use super::*;
 
-    type Taken = (Place, AbortRegistration);
+    type Taken = (Slot, AbortRegistration);
 
     fn take(among: &Arc<Mutex<Handshakes>>, from: &str) -> Taken {
-        Place::take(among, &from.parse().unwrap())
+        Slot::take(among, &from.parse().unwrap())
     }
 
     fn gave_way((_, given_up): &Taken) -> bool {
@@ -229,12 +229,12 @@ mod tests {
     async fn a_handshake_ends_late_or_when_it_has_to_give_way() {
         let among = Arc::default();
         let silent = std::future::pending::<io::Result<()>>;
-        let (place, given_up) = take(&among, "/memory/1");
-        let error = shake(silent(), place, given_up, Duration::ZERO).await.unwrap_err();
+        let (slot, given_up) = take(&among, "/memory/1");
+        let error = shake(silent(), slot, given_up, Duration::ZERO).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        let (place, given_up) = take(&among, "/memory/1");
-        let number = place.number;
-        let mut shaking = Box::pin(shake(silent(), place, given_up, TIMEOUT));
+        let (slot, given_up) = take(&among, "/memory/1");
+        let number = slot.number;
+        let mut shaking = Box::pin(shake(silent(), slot, given_up, TIMEOUT));
         assert!(shaking.as_mut().now_or_never().is_none());
         among.lock().unwrap().give_up(number);
         let error = shaking.await.unwrap_err();

@@ -266,9 +266,9 @@ impl Driver {
 
     fn on_net(&mut self, event: net::Event) {
         match event {
-            net::Event::Message { from, via, bytes, place } => {
+            net::Event::Message { from, via, bytes, reserved } => {
                 self.on_message(from, via, &bytes);
-                drop(place);
+                drop(reserved);
             }
             net::Event::Fetch { from, request, reply } => self.on_request(from, &request, reply),
             net::Event::Disconnected { peer, cause } => {

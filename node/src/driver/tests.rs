@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use clap::Parser as _;
-use intellect_bootstrap::frame::Place;
+use intellect_bootstrap::frame::Reservation;
 use intellect_model::config::Work;
 use intellect_model::data::Dataset;
 use intellect_protocol::base::id::{Digest, LogId};
@@ -153,8 +153,8 @@ async fn a_peer_that_sends_without_pause_does_not_stop_the_clock() {
     let (flood, events) = mpsc::channel(256);
     let pouring = tokio::spawn(async move {
         loop {
-            let (via, bytes, place) = (net::Via::Direct, bytes.clone(), Place::default());
-            let message = net::Event::Message { from, via, bytes, place };
+            let (via, bytes, reserved) = (net::Via::Direct, bytes.clone(), Reservation::default());
+            let message = net::Event::Message { from, via, bytes, reserved };
             if flood.send(message).await.is_err() {
                 return;
             }

@@ -93,14 +93,14 @@ pub(super) async fn receive(
     let Some(from) = name::from_libp2p(&peer) else { return };
     loop {
         let (event, until) = match room.read(&mut stream, MESSAGE_BYTES_MAX).await {
-            Ok(Some((bytes, place))) => {
+            Ok(Some((bytes, reserved))) => {
                 let (fair, until) = {
                     let mut quota = quota.lock().unwrap_or_else(PoisonError::into_inner);
                     quota.charge(bytes.len(), Instant::now())
                 };
                 if fair {
                     let via = Via::Direct;
-                    (TaskEvent::Emit(Event::Message { from, via, bytes, place }), until)
+                    (TaskEvent::Emit(Event::Message { from, via, bytes, reserved }), until)
                 } else {
                     let why = format!("more than {MESSAGES_PER_SECOND} messages a second");
                     (TaskEvent::Fault { peer, why, severity: Severity::Minor }, until)

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 use intellect_bootstrap::{
     address::{self, Scope},
-    frame::Place,
+    frame::Reservation,
     streams::OpenError,
     transport::{BuildError, ListenError},
 };
@@ -153,7 +153,7 @@ pub(crate) enum Event {
         via: Via,
         bytes: Vec<u8>,
         /// The part of the memory for frames that it takes, until this is dropped.
-        place: Place,
+        reserved: Reservation,
     },
     /// A request, at most [`REQUEST_BYTES_MAX`] long.
     Fetch {

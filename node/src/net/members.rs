@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use intellect_bootstrap::{discovery::IDENTIFY, frame::Place, transport::root_cause};
+use intellect_bootstrap::{discovery::IDENTIFY, frame::Reservation, transport::root_cause};
 use intellect_protocol::{base::id::PeerId as Name, message::wire};
 use libp2p::{
     Multiaddr, PeerId,
@@ -177,9 +177,9 @@ impl Members {
                 self.bad_gossip(token, Verdict::Ignore, why, now)
             }
             Ruling::Read => {
-                // Gossip has bounded its length, so it takes no place in the memory for frames.
-                let (via, place) = (Via::Gossip(token), Place::default());
-                vec![Output::Emit(Event::Message { from, via, bytes, place })]
+                // Gossip has bounded its length, so it takes nothing of the memory for frames.
+                let (via, reserved) = (Via::Gossip(token), Reservation::default());
+                vec![Output::Emit(Event::Message { from, via, bytes, reserved })]
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::figures::number_of;
 
 /// What a chain has of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Entry {
     /// The digest of the epoch's receipt.
     pub(super) r: Digest,
     /// The digest of the state after it.
@@ -59,26 +59,26 @@ impl Chain {
             return Ok(Err(Broken::Foreign));
         };
         let body = length - HEAD_BYTES as u64;
-        if body == 0 || !body.is_multiple_of(PLACE_BYTES as u64) {
+        if body == 0 || !body.is_multiple_of(ENTRY_BYTES as u64) {
             return Ok(Err(Broken::Cut));
         }
-        let (run, epochs) = (RunId(*run), body / PLACE_BYTES as u64);
+        let (run, epochs) = (RunId(*run), body / ENTRY_BYTES as u64);
         Ok(Ok(Self { path: path.to_owned(), file, run, epochs }))
     }
 
-    /// The place of an epoch; `None` before the first and behind the last one.
-    pub(super) fn at(&self, epoch: u64) -> io::Result<Option<Place>> {
+    /// The entry of an epoch; `None` before the first and behind the last one.
+    pub(super) fn at(&self, epoch: u64) -> io::Result<Option<Entry>> {
         let Some(index) = epoch.checked_sub(1).filter(|index| *index < self.epochs) else {
             return Ok(None);
         };
-        let mut bytes = [0; PLACE_BYTES];
-        self.file.read_exact_at(&mut bytes, HEAD_BYTES as u64 + index * PLACE_BYTES as u64)?;
+        let mut bytes = [0; ENTRY_BYTES];
+        self.file.read_exact_at(&mut bytes, HEAD_BYTES as u64 + index * ENTRY_BYTES as u64)?;
         let (mut r, mut state, mut tokens) = ([0; 32], [0; 32], [0; 8]);
         r.copy_from_slice(&bytes[..32]);
         state.copy_from_slice(&bytes[32..64]);
         tokens.copy_from_slice(&bytes[64..]);
         let (r, state, tokens) = (Digest(r), Digest(state), u64::from_le_bytes(tokens));
-        Ok(Some(Place { r, state, tokens }))
+        Ok(Some(Entry { r, state, tokens }))
     }
 
     /// Its length as a person reads it.
@@ -102,11 +102,11 @@ pub(super) fn write(to: &mut impl Write, run: &RunId, lineage: &[(Head, Link)]) 
         to.write_all(head.state.as_bytes())?;
         to.write_all(&head.tokens.to_le_bytes())?;
     }
-    Ok((HEAD_BYTES + lineage.len() * PLACE_BYTES) as u64)
+    Ok((HEAD_BYTES + lineage.len() * ENTRY_BYTES) as u64)
 }
 
 /// Seven letters and the version of the format.
 const MAGIC: [u8; 8] = *b"irchain\x01";
 const HEAD_BYTES: usize = MAGIC.len() + 32;
 /// Bytes of an epoch: two digests and a number.
-const PLACE_BYTES: usize = 32 + 32 + 8;
+const ENTRY_BYTES: usize = 32 + 32 + 8;

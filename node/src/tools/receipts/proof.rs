@@ -121,10 +121,10 @@ impl<'a> Proof<'a> {
             return Err(Wrong::Empty);
         }
         if let (Some((number, attested)), Some(chain)) = (self.deeds.attested, self.chain)
-            && let Some(place) = chain.at(attested.epoch)?
+            && let Some(entry) = chain.at(attested.epoch)?
         {
             let epoch = attested.epoch;
-            self.deeds.is_anchored = attested.names(&place.r, &place.state);
+            self.deeds.is_anchored = attested.names(&entry.r, &entry.state);
             if !self.deeds.is_anchored {
                 return Err(Wrong::OtherAttested { number, epoch });
             }
@@ -215,13 +215,13 @@ impl<'a> Proof<'a> {
 fn stands(chain: &Chain, receipt: &Receipt, r: &Digest) -> Result<(), Wrong> {
     let (epoch, parent) = (receipt.series.epoch, receipt.series.parent);
     let path = || chain.to_string();
-    let Some(place) = chain.at(epoch)? else {
+    let Some(entry) = chain.at(epoch)? else {
         return Err(Wrong::Beyond { epoch, chain: path(), last: chain.epochs });
     };
     let before = chain.at(epoch.saturating_sub(1))?;
     let tokens = before.map_or(0, |before| before.tokens).checked_add(receipt.tokens());
     let follows = before.is_none_or(|before| before.state == parent);
-    if place.r == *r && follows && tokens == Some(place.tokens) {
+    if entry.r == *r && follows && tokens == Some(entry.tokens) {
         return Ok(());
     }
     Err(Wrong::OtherChain { epoch, chain: path() })

@@ -61,21 +61,21 @@ pub(super) struct ApiState {
 
 /// Serves until `stop`; then requests that have begun get a while to end.
 pub(super) async fn serve(mut listener: TcpListener, api: ApiState, stop: CancellationToken) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let router = router(api);
     let mut connections = JoinSet::new();
     loop {
         let next = async {
-            let place = Arc::clone(&places).acquire_owned().await.ok()?;
+            let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
             let (stream, _) = Listener::accept(&mut listener).await;
-            Some((stream, place))
+            Some((stream, permit))
         };
         let next = tokio::select! {
             () = stop.cancelled() => None,
             next = next => next,
         };
-        let Some((stream, place)) = next else { break };
-        connections.spawn(connection(stream, router.clone(), place, stop.clone()));
+        let Some((stream, permit)) = next else { break };
+        connections.spawn(connection(stream, router.clone(), permit, stop.clone()));
         while connections.try_join_next().is_some() {}
     }
     drop(listener);
@@ -87,7 +87,7 @@ pub(super) async fn serve(mut listener: TcpListener, api: ApiState, stop: Cancel
 async fn connection(
     stream: TcpStream,
     router: Router,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
     stop: CancellationToken,
 ) {
     // A token is a small packet, and should not wait for the next one.
@@ -108,7 +108,7 @@ async fn connection(
             let _ = serving.await;
         }
     }
-    drop(place);
+    drop(permit);
 }
 
 fn router(api: ApiState) -> Router {
