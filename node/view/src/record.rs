@@ -5,15 +5,16 @@
 
 #![allow(missing_docs, reason = "docs/FORMATS.md says what each key means")]
 
-use std::fmt;
+mod tagged;
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// One event, with the keys that every line has.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Record {
     /// The object's own keys, told apart by the key `event`.
-    #[serde(flatten)]
     pub event: Event,
     /// Unix milliseconds by the writer's clock. Clocks of several writers need not agree.
     pub t_ms: u64,
@@ -33,13 +34,26 @@ impl Record {
     /// that a newer node adds to an event has to be an `Option` here, or older files cannot be read
     /// any more.
     pub fn parse(line: &[u8]) -> Option<Self> {
-        serde_json::from_slice(line).ok()
+        let Head { event, t_ms, peer, run, epoch } = serde_json::from_slice(line).ok()?;
+        let event = Event::deserialize(tagged::Body { event: &event, line }).ok()?;
+        Some(Self { event, t_ms, peer, run, epoch })
     }
+}
+
+/// The keys of every line.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    event: Cow<'a, str>,
+    t_ms: u64,
+    peer: Text,
+    run: Option<Text>,
+    epoch: Option<u64>,
 }
 
 /// What happened. Only events and keys that something shows are here.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum Event {
     Started {
         version: Text,
@@ -283,14 +297,17 @@ pub struct Ring {
 /// Source"](https://arxiv.org/abs/2111.00169), Boucher and Anderson 2021). Every string of a record
 /// is of this type, so no view has to remember it. HTML is not escaped here: the page sets texts,
 /// never markup.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
-pub struct Text(String);
+/// A copy of it shares the bytes: a picture of 200 peers is copied a few times a second.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Text(Arc<str>);
 
 impl Text {
     /// The text with what could harm a terminal or a page replaced by U+FFFD, and the rest cut off
     /// at a character.
     pub fn new(text: &str) -> Self {
+        if text.len() <= TEXT_BYTES && text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+            return Self(text.into());
+        }
         let mut kept = String::new();
         for c in text.chars() {
             let turns = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -301,8 +318,7 @@ impl Text {
             }
             kept.push(c);
         }
-        kept.shrink_to_fit();
-        Self(kept)
+        Self(kept.into())
     }
 
     /// The text, which may be shown anywhere.
@@ -320,6 +336,12 @@ impl Text {
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 
