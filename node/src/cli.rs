@@ -469,6 +469,15 @@ pub(crate) enum BenchCommand {
         #[arg(long)]
         json: bool,
     },
+    /// What it costs a node to show its run: one event, and one copy of the picture for readers
+    View {
+        /// Members of the run, all of them in each ring
+        #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=256))]
+        members: u16,
+        /// One JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// The name of the program, by which it is a node and all the commands.

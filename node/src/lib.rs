@@ -165,6 +165,9 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Bench(cli::BenchCommand::Tokenizer { tokenizer, data, json }) => {
             bench::tokenizer::run(tokenizer.as_deref(), data.as_deref(), json, out)?;
         }
+        Verb::Bench(cli::BenchCommand::View { members, json }) => {
+            bench::view::run(members.into(), json, out)?;
+        }
         Verb::Bootstrap(args) => {
             os::die_with_parent();
             bootstrap::run(&args, out)?;

@@ -7,6 +7,7 @@ pub(crate) mod codec;
 pub(crate) mod device;
 pub(crate) mod tokenizer;
 pub(crate) mod train;
+pub(crate) mod view;
 
 use std::{
     io,
