@@ -6,6 +6,9 @@
 //! tensors in canonical order, owned by the trainer or evaluator; for one pass the list becomes a
 //! typed model. So the declared order of parameters is the only one, and training, which has a
 //! second list that burn tracks, needs no second model.
+//!
+//! Start with `family.rs`, which has both, then read `eagle.rs`: it is the shortest family.
+//! `rwkv.rs` is what the recurrent families share, and `past.rs` how a text is read on.
 
 pub mod eagle;
 mod family;
@@ -130,18 +133,20 @@ macro_rules! families {
 with_families!(families);
 
 impl Arch {
+    /// The parameters of this architecture, made anew for each call.
     fn declare(&self) -> Declared {
         (self.model().family.facts().declare)(self.model())
     }
 
-    /// Every parameter under its public name, in canonical order.
+    /// Every parameter under its public name, in canonical order. Checkpoints, genesis and exports
+    /// follow this order.
     #[must_use]
     pub fn specs(&self) -> Vec<Spec> {
         self.declare().specs
     }
 
     /// The shapes of the tensors that hold the parameters: the same numbers in the same order, but
-    /// some neighbours packed into one tensor.
+    /// some neighbours packed into one tensor, so that one product serves for all of them.
     #[must_use]
     pub fn shapes(&self) -> Vec<Vec<usize>> {
         self.declare().shapes
@@ -167,7 +172,8 @@ impl Arch {
         shapes.iter().map(&mut group_of).collect()
     }
 
-    /// Floating-point operations that training costs per token.
+    /// Floating-point operations that training costs per token, forward and backward. A multiply
+    /// and an add count as two.
     #[must_use]
     pub fn flops_per_token(&self) -> u64 {
         (self.model().family.facts().flops_per_token)(self.model(), &self.declare())
@@ -180,7 +186,8 @@ impl Arch {
         (self.model().family.facts().held_per_token)(self.model()) as u64
     }
 
-    /// The most tokens of a text that a state can hold; `None` where there is no limit.
+    /// The most tokens of a text that a state can hold; `None` where there is no limit. A Llama's
+    /// is its context, since it has no angles for later positions.
     #[must_use]
     pub fn reach(&self) -> Option<usize> {
         (self.model().family.facts().reach)(self.model())
@@ -206,7 +213,7 @@ impl Family {
 }
 
 impl Model {
-    /// The number of parameters of the whole model.
+    /// The number of parameters of the whole model, as its declarations sum up.
     #[must_use]
     pub fn parameter_count(&self) -> u64 {
         specs(self).iter().map(|spec| spec.len() as u64).sum()
@@ -214,7 +221,8 @@ impl Model {
 }
 
 impl Work {
-    /// Bytes of the agreed state, parameters and outer momentum, which a joining peer downloads.
+    /// Bytes of the agreed state, parameters and outer momentum in f32, which a joining peer
+    /// downloads.
     #[must_use]
     pub fn state_bytes(&self) -> u64 {
         8 * self.model.parameter_count()

@@ -121,6 +121,8 @@ pub fn release(device: Device) -> Result<(), TrainError> {
     on!(device, place => release_on(&place))
 }
 
+/// Three steps on the device: the first compiles kernels, the second has to give the same bits, and
+/// the third does so in memory that was full of NaN.
 fn check_on<A: TrainBackend>(place: &Place<A>, family: Family) -> Result<Checked, TrainError> {
     let work = check::work(family);
     let expected = check::step(&work, check::cpu())?;
@@ -168,6 +170,7 @@ impl Subject {
         8 * (params::count(&self.inputs()) + 2 * outputs) as u64
     }
 
+    /// The shapes of the inputs, in the order in which the operator takes them.
     fn inputs(&self) -> Vec<Vec<usize>> {
         match *self {
             Self::Product { rows, ins, outs } => vec![vec![rows, ins], vec![outs, ins]],
@@ -181,6 +184,7 @@ impl Subject {
         }
     }
 
+    /// The shape of the one output that is measured.
     fn output(&self) -> Vec<usize> {
         match *self {
             Self::Product { rows, outs, .. } => vec![rows, outs],
@@ -201,6 +205,7 @@ impl Subject {
         values
     }
 
+    /// Runs the operator, with gradients tracked or without.
     fn run<A: FusedOps>(&self, inputs: &[FloatTensor<A>]) -> FloatTensor<A> {
         let input = |at: usize| inputs[at].clone();
         match *self {
@@ -221,10 +226,12 @@ impl Subject {
 struct Loaded<A: TrainBackend> {
     subject: Subject,
     inputs: Tensors<A>,
+    /// One tensor, the gradient that the backward pass begins with.
     dy: Tensors<A>,
 }
 
 impl<A: TrainBackend> Loaded<A> {
+    /// Copies both to the device, which is not part of what is timed.
     fn new(
         subject: Subject,
         values: &[f32],
@@ -254,6 +261,7 @@ impl<A: TrainBackend> Loaded<A> {
     }
 }
 
+/// All values on the host.
 fn read<A: TrainBackend>(
     place: &Place<A>,
     tensors: Tensors<A>,
@@ -265,6 +273,7 @@ fn read<A: TrainBackend>(
     place.over(|| tensors.into_iter().map(read).collect())
 }
 
+/// Times calls from their launch until the device has finished, without the copy to the host.
 fn measure_on<A: TrainBackend>(
     place: &Place<A>,
     subject: Subject,
@@ -293,6 +302,8 @@ fn measure_on<A: TrainBackend>(
     Ok(Measured { first, median: times[times.len() / 2], repeats: times.len(), same, error })
 }
 
+/// The largest error of an output or gradient. A product in f64 would take too long as a whole, so
+/// only some of its numbers are computed again.
 fn error(
     subject: Subject,
     values: &[f32],

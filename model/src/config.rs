@@ -2,12 +2,14 @@
 //! values.
 //!
 //! A manifest is written by a person and believed by every peer, so it is parsed once, here, into a
-//! type that cannot be wrong: each field has its bounds, a field that does not apply is refused, and
-//! so is an unknown one. The same values become one byte string ([`Work::canonical`]) that the
-//! protocol hashes into the run's id without reading it.
+//! type that cannot be wrong: each field has its bounds, a field that does not apply is refused,
+//! and so is an unknown one. The same values become one byte string ([`Work::canonical`]) that the
+//! protocol hashes into the run's id without reading it. So no field may be a matter of one peer
+//! alone: micro-batch and device are options of the node.
 //!
 //! It also says what the work costs: tokens per step, parameters, memory. It does not know the rest
-//! of the manifest, files or devices.
+//! of the manifest, files or devices. Each table is declared by `table!`,
+//! one line for each key.
 
 mod canonical;
 mod data;
@@ -98,7 +100,7 @@ impl Work {
     }
 
     /// The byte string that is hashed into the run's id: the tables one after another, each key in
-    /// the order of its table.
+    /// the order of its table. A key more, or another order, gives all runs other ids.
     #[must_use]
     pub fn canonical(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -121,6 +123,8 @@ impl Work {
         self.train.batch as u64 * self.model.context as u64
     }
 
+    /// What `manifest new` proposes for this source: a small Llama, wider for a file than for the
+    /// synthetic source.
     fn proposed(source: Source) -> Self {
         let (width, ffn, batch) = match source {
             Source::Synthetic { .. } => (64, 176, 8),

@@ -11,7 +11,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// A device as a person names it: `auto`, `cpu`, `cuda`, `cuda:0`, `gpu`, `gpu:0`.
+/// A device as a person names it: `auto`, `cpu`, `cuda`, `cuda:0`, `gpu`, `gpu:0`. A name is only a
+/// wish until [`Device::resolve`] has found it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
     /// The first GPU where this build and this machine have one, else the CPU.
@@ -19,7 +20,7 @@ pub enum Device {
     Auto,
     /// All threads of the global rayon pool.
     Cpu,
-    /// The NVIDIA GPU of this number, through CUDA.
+    /// The NVIDIA GPU of this number, through CUDA. Numbers are the driver's, from 0.
     Cuda(usize),
     /// The GPU of this number, of any vendor, through Vulkan or Metal; without a number the first
     /// that is not emulated by software.
@@ -119,6 +120,10 @@ pub enum DeviceError {
 impl FromStr for Device {
     type Err = DeviceError;
 
+    /// Reads a name; no device is asked for it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unknown`]
     fn from_str(given: &str) -> Result<Self, DeviceError> {
         let unknown = || DeviceError::Unknown { given: given.to_owned() };
         let number = |index: &str| index.parse().map_err(|_| unknown());
@@ -193,6 +198,7 @@ impl Device {
     }
 }
 
+/// The first GPU of NVIDIA, where this build has CUDA.
 #[cfg(feature = "cuda")]
 fn first_nvidia() -> Option<Device> {
     (nvidia::count() > 0).then_some(Device::Cuda(0))
@@ -203,6 +209,7 @@ fn first_nvidia() -> Option<Device> {
     None
 }
 
+/// Whether the GPU can be used, or why not.
 #[cfg(feature = "cuda")]
 fn check_nvidia(number: usize) -> Result<(), DeviceError> {
     nvidia::check(number)
@@ -225,6 +232,7 @@ fn first_gpu() -> Option<Device> {
     None
 }
 
+/// The GPU of this number, or without one the first that is not emulated.
 #[cfg(feature = "wgpu")]
 fn by_number(index: Option<usize>) -> Result<Device, DeviceError> {
     let (asked, all) = (Device::Gpu(index), adapters::all());

@@ -27,12 +27,12 @@ use rayon::prelude::*;
 use crate::data::draw::{Draw, UNIT};
 use crate::optim::Group;
 
-/// One parameter as its architecture declares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// Unique in the model; keys the random stream.
+    /// Unique in the model; keys the random stream, so another name gives other weights.
     pub name: String,
-    /// Size of each dimension, in row-major order.
+    /// Size of each dimension, in row-major order. A matrix is [out, in], if its family does not
+    /// say otherwise.
     pub shape: Vec<usize>,
     /// Where its first numbers come from.
     pub init: Init,
@@ -103,6 +103,7 @@ impl Spec {
 }
 
 impl Curve {
+    /// The element of index i, which counts from 0 through all of the tensor.
     fn at(&self, i: usize) -> f64 {
         let power = libm::pow(i as f64 / self.over, self.exponent);
         let turn = ((i + 1) % 3) as f64 - 1.0;
@@ -110,7 +111,8 @@ impl Curve {
     }
 }
 
-/// All parameters of a model, concatenated in the order of `specs`.
+/// All parameters of a model, concatenated in the order of `specs`. Threads divide parameters among
+/// them; the stream of each is read in order.
 #[must_use]
 pub fn weights(seed: u64, specs: &[Spec]) -> Vec<f32> {
     let mut all = vec![0.0; specs.iter().map(Spec::len).sum()];
@@ -121,6 +123,7 @@ pub fn weights(seed: u64, specs: &[Spec]) -> Vec<f32> {
     all
 }
 
+/// Draws one parameter into its slice, and rounds each number to f32 once.
 fn fill(seed: u64, spec: &Spec, slice: &mut [f32]) {
     let mut stream = stream(seed, &spec.name);
     let mut put = |numbers: &mut dyn Iterator<Item = f64>| {
@@ -164,6 +167,8 @@ fn normals(stream: &mut Draw) -> impl Iterator<Item = f64> {
     std::iter::repeat_with(pair).flatten()
 }
 
+/// Keeps these streams apart from all others of the program. It is part of every run's genesis:
+/// another text would give other weights.
 const CONTEXT: &str = "intellect-node 1 genesis";
 
 #[cfg(test)]

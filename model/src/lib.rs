@@ -60,15 +60,16 @@ pub use self::device::{Device, DeviceError, DeviceFacts};
 use self::train::check;
 use self::train::{Learner, Model, Place, Session, TrainError, Trainer};
 
-/// Threads that compute on the CPU: all cores, or as many as `RAYON_NUM_THREADS` says.
+/// Threads that compute on the CPU: all cores, or as many as `RAYON_NUM_THREADS` says. The first
+/// call starts them.
 #[must_use]
 pub fn threads() -> usize {
     rayon::current_num_threads()
 }
 
-/// Sets the number of threads that compute in this process. They are started by the caller's
-/// thread, and so have its priority. Only the first call, before anything is computed, has an
-/// effect.
+/// Sets the number of threads that compute in this process; 0 leaves the choice to rayon. They are
+/// started by the caller's thread, and so have its priority. Only the first call, before anything
+/// is computed, has an effect.
 pub fn use_threads(threads: usize) {
     // An error means that the pool exists already, as in a second call.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
@@ -86,6 +87,9 @@ type Gpu = Autodiff<burn_wgpu::Wgpu<f32, i32>>;
 /// A model that learns from `source`. Its weights are zero until some are loaded. `micro_batch` is
 /// the number of sequences in memory at once, the whole batch by default. A GPU is checked first,
 /// which takes a second or two.
+///
+/// A smaller micro-batch needs less memory for activations and gives the same step up to rounding:
+/// gradients of the parts are added.
 ///
 /// # Errors
 /// If the device cannot be used, or computes something else than the CPU, or `micro_batch` is 0.
@@ -110,7 +114,8 @@ pub fn trainer(
     }
 }
 
-/// A model to evaluate or to sample from. Its weights are zero until some are loaded.
+/// A model to evaluate or to sample from. Its weights are zero until some are loaded. It keeps no
+/// gradients and no moments, so it needs a part of a trainer's memory.
 ///
 /// # Errors
 /// If the device cannot be used, or computes something else than the CPU.
@@ -130,7 +135,8 @@ pub fn model(work: &config::Work, device: Device) -> Result<Box<dyn Model>, Trai
     }
 }
 
-/// A device of one of the backends in this build.
+/// A device of one of the backends in this build. It exists only between [`place`] and the choice
+/// of a backend's type.
 enum Placed {
     Cpu(Place<Cpu>),
     #[cfg(feature = "cuda")]
@@ -139,6 +145,8 @@ enum Placed {
     Gpu(Place<Gpu>),
 }
 
+/// Resolves a name to a device that is there. Names of backends that this build lacks are refused
+/// by [`Device::resolve`], so the last arm is the CPU.
 fn place(device: Device) -> Result<Placed, DeviceError> {
     let name = device.resolve()?;
     Ok(match name {

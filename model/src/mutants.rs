@@ -3,12 +3,15 @@
 
 /// Makes changes, the same ones in each run.
 pub(crate) struct Mutants {
+    /// The state of xorshift, never 0.
     state: u64,
-    /// Letters with a meaning in the files that are changed.
+    /// Letters with a meaning in the files that are changed, since random bytes rarely reach behind
+    /// the first check.
     pieces: &'static [u8],
 }
 
 impl Mutants {
+    /// Always the same seed, so that a failure can be repeated.
     pub(crate) fn new(pieces: &'static [u8]) -> Self {
         Self { state: 0x9e37_79b9_7f4a_7c15, pieces }
     }

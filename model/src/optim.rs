@@ -27,25 +27,27 @@ use crate::params::{self, ParamsError};
 #[derive(Debug)]
 pub struct Optimizer<B: FusedOps> {
     train: Train,
+    /// How each parameter is treated, in canonical order.
     groups: Vec<Group>,
     /// m and v of each parameter; empty before the first step.
     moments: Vec<[FloatTensor<B>; 2]>,
+    /// t, the steps since the moments were zero; a refused step does not count.
     steps: u64,
 }
 
-/// How the optimiser treats one parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// Factor of the learning rate; 1 is the common rate.
+    /// Factor of the learning rate; 1 is the common rate. It also scales the weight decay, which is
+    /// multiplied by the rate.
     pub lr_factor: f64,
     /// Whether the weight decay λ applies.
     pub decays: bool,
 }
 
-/// Why a step was not taken. Parameters and moments are as before.
 #[derive(Debug, Error)]
 pub enum OptimError {
-    /// The training has diverged: the learning rate is too high, or a batch is abnormal.
+    /// The training has diverged: the learning rate is too high, or a batch is abnormal. The caller
+    /// may go on from other weights, but the same step would fail again.
     #[error("the gradient is not finite (norm {norm}) in step {step} of this process")]
     NotFinite {
         /// √Σ g² over all parameters, before clipping.
@@ -91,7 +93,10 @@ impl<B: FusedOps> Optimizer<B> {
     /// the gradients before clipping.
     ///
     /// # Errors
-    /// Any of [`OptimError`].
+    /// Any of [`OptimError`]; nothing has changed then.
+    ///
+    /// # Panics
+    /// If there is not one gradient and one group for each parameter.
     pub fn step(
         &mut self,
         parameters: &mut Vec<FloatTensor<B>>,
@@ -122,7 +127,8 @@ impl<B: FusedOps> Optimizer<B> {
     }
 }
 
-/// The constants of step `step`, counted from 1, for gradients of this norm.
+/// The constants of step `step`, counted from 1, for gradients of this norm. Powers are taken in
+/// f64: in f32 1 − β₂ᵗ would lose digits in the first steps.
 fn update(train: &Train, norm: f64, learning_rate: f64, step: u64) -> AdamW {
     let clips = train.clip > 0.0 && norm > train.clip;
     let scale = if clips { train.clip / norm } else { 1.0 };
@@ -139,7 +145,7 @@ fn update(train: &Train, norm: f64, learning_rate: f64, step: u64) -> AdamW {
     }
 }
 
-/// √Σ g², with a single read from the device.
+/// √Σ g², with a single read from the device: each read would wait for all that was begun.
 fn global_norm<B: FusedOps>(gradients: &[FloatTensor<B>]) -> Result<f64, ParamsError> {
     let sums = gradients.iter().flat_map(|gradient| B::untracked(SquareSum, [gradient.clone()]));
     let sums = params::read::<B>(B::float_cat(sums.collect(), 0))?;
@@ -147,6 +153,7 @@ fn global_norm<B: FusedOps>(gradients: &[FloatTensor<B>]) -> Result<f64, ParamsE
     Ok(sums.iter().map(|&sum| f64::from(sum)).sum::<f64>().sqrt())
 }
 
+/// m and v before the first step, in the parameter's shape and on its device.
 fn zero_moments<B: FusedOps>(parameter: &FloatTensor<B>) -> [FloatTensor<B>; 2] {
     let device: Device<B> = B::float_device(parameter);
     let zeros = || B::float_zeros(parameter.shape(), &device, parameter.dtype().into());

@@ -7,7 +7,7 @@ use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Backend, ExecutionError, TensorData, read_sync};
 use thiserror::Error;
 
-/// Why parameters could not be moved.
+/// Why parameters could not be moved. Nothing of it is cured by trying again.
 #[derive(Debug, Error)]
 pub enum ParamsError {
     /// The slice does not have one number per parameter: the caller's mistake, or the state of
@@ -33,7 +33,8 @@ pub fn count(shapes: &[Vec<usize>]) -> usize {
     shapes.iter().map(|shape| shape.iter().product::<usize>()).sum()
 }
 
-/// Creates tensors of these shapes from consecutive values of `theta`.
+/// Creates tensors of these shapes from consecutive values of `theta`. Each tensor copies its
+/// values, so for a moment they are in memory twice.
 ///
 /// # Errors
 /// [`ParamsError::Length`]
@@ -73,7 +74,7 @@ pub fn download<B: Backend>(
     expect_length(found, at)
 }
 
-/// A tensor's values on the host.
+/// A tensor's values on the host. It waits until the device has computed them.
 pub(crate) fn read<B: Backend>(tensor: FloatTensor<B>) -> Result<TensorData, ParamsError> {
     read_sync(B::float_into_data(tensor)).map_err(ParamsError::Device)
 }

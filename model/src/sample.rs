@@ -27,7 +27,7 @@ pub struct Sampling {
     pub top_p: f64,
     /// Selects the draws: the same seed gives the same text.
     pub seed: u64,
-    /// The number of tokens to draw, unless the text ends before.
+    /// The number of tokens to draw, unless the text ends before. With 0 nothing is read.
     pub tokens: usize,
     /// What ends the text before that.
     pub ending: Ending,
@@ -84,7 +84,8 @@ pub enum SampleError {
 /// ends.
 ///
 /// # Errors
-/// An empty prompt, a wrong temperature, a model that fails or has diverged.
+/// An empty prompt, a wrong temperature or share of the nucleus, a model that fails or has
+/// diverged. Tokens that were passed on stay valid.
 pub fn sample(
     model: &dyn Model,
     work: &Work,
@@ -121,16 +122,17 @@ pub fn sample(
     Ok(sampled)
 }
 
-/// Draws the tokens of one text: a pure function of the seed, the number of the text and its scores.
 pub struct TokenSampler {
     sampling: Sampling,
+    /// The stream of random numbers, one for each token.
     draw: Draw,
     /// Tokens that there are. A vocabulary may have more rows; the excess is never drawn.
     known: usize,
 }
 
 impl TokenSampler {
-    /// Of the texts that have one seed and one prompt, each has a number; that of a single one is 0.
+    /// A sampler for text number `text`. Texts that have one seed and one prompt differ by their
+    /// numbers; that of a single one is 0. `known` is how many tokens there are.
     ///
     /// # Errors
     /// A wrong temperature or share of the nucleus.
@@ -187,6 +189,7 @@ fn pick(scores: &[f64], sampling: Sampling, unit: f64) -> Option<usize> {
     Some(order[first_above(unit * sums[nucleus])])
 }
 
+/// Keeps these draws apart from all others that a seed makes.
 const CONTEXT: &str = "intellect-node 1 sample";
 
 #[cfg(test)]

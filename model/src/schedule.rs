@@ -51,7 +51,7 @@ pub fn after(train: &Train, tokens: u64) -> Option<Train> {
     Some(Train { warmup_tokens: 0, warmup_start: 0.0, stable_tokens: left?, ..train.clone() })
 }
 
-/// f(t)
+/// f(t), the share of the peak at `tokens` committed tokens.
 fn wsd(train: &Train, tokens: u64) -> f64 {
     let (start, warmup) = (train.warmup_start, train.warmup_tokens);
     if tokens < warmup {
@@ -65,12 +65,12 @@ fn wsd(train: &Train, tokens: u64) -> f64 {
     end + (1.0 - end) * fall(train.decay, (over as f64 / train.decay_tokens as f64).min(1.0))
 }
 
-/// n/k
+/// n/k, and 1 from step k on; a ramp of 0 has no effect.
 fn join(ramp: u64, steps: u64) -> f64 {
     if steps < ramp { steps as f64 / ramp as f64 } else { 1.0 }
 }
 
-/// g(x), for x from 0 to 1.
+/// g(x), for x from 0 to 1: from 1 down to 0.
 fn fall(curve: Decay, x: f64) -> f64 {
     match curve {
         Decay::OneMinusSqrt => 1.0 - x.sqrt(),

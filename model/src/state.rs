@@ -17,10 +17,11 @@ use crate::outer::Outer;
 /// Bytes of every piece but the last of θ and the last of v.
 pub const PIECE_BYTES: usize = 1 << 20;
 
-/// The agreed parameters and the outer momentum; both have one number per parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
+    /// θ, in canonical order. // one number per parameter
     theta: Vec<f32>,
+    /// v, in the same order; zeros before the first outer step.
     momentum: Vec<f32>,
 }
 
@@ -105,7 +106,7 @@ impl State {
         2 * parameters.div_ceil(PIECE_NUMBERS)
     }
 
-    /// One piece as bytes.
+    /// One piece as bytes, as it is stored, hashed and sent.
     ///
     /// # Errors
     /// If there is no such piece, or a number in it is not finite.
@@ -116,7 +117,8 @@ impl State {
         Ok(numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
     }
 
-    /// Overwrites one piece with `bytes`.
+    /// Overwrites one piece with `bytes`. The caller has compared their digest: here only length
+    /// and numbers are checked.
     ///
     /// # Errors
     /// If there is no such piece, it has another length, or a number in it is not finite.
@@ -145,6 +147,7 @@ impl State {
     }
 }
 
+/// Refuses the first number that is infinite or NaN.
 fn check_finite(index: usize, mut numbers: impl Iterator<Item = f32>) -> Result<(), PieceError> {
     match numbers.position(|number| !number.is_finite()) {
         Some(element) => Err(PieceError::NotFinite { index, element }),
@@ -153,6 +156,7 @@ fn check_finite(index: usize, mut numbers: impl Iterator<Item = f32>) -> Result<
 }
 
 const NUMBER_BYTES: usize = size_of::<f32>();
+/// Numbers of a whole piece, 262,144 of them.
 const PIECE_NUMBERS: usize = PIECE_BYTES / NUMBER_BYTES;
 
 #[cfg(test)]

@@ -6,6 +6,11 @@
 //!
 //! In sources of documents, one token, `bos`, begins each. A decoder holds back bytes that are not
 //! yet a complete character of UTF-8.
+//!
+//! Every peer of a run must make the same tokens, so a tokenizer is opened by the digest of its
+//! file ([`Tokenizer::of_documents`]). A special token that a text spells is encoded as text, as
+//! far as the file allows it. [`Tokenizer::append_marked`] takes it for the token, as a template
+//! for chats needs.
 
 mod decoder;
 mod file;
@@ -25,9 +30,9 @@ use crate::config::{self, Scheme, Source, Vocabulary};
 use hugging_face::HuggingFace;
 use rwkv::Trie;
 
-/// The tokenizer of a run. Clones share the large tables.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
+    /// How it encodes, with its tables.
     kind: Kind,
     /// One more than the greatest token id.
     tokens: usize,
@@ -269,6 +274,7 @@ impl Tokenizer {
         (Some(id) != self.bos).then_some(id)
     }
 
+    /// The symbol that a letter shows.
     fn symbol(&self, letter: char) -> Result<u32, EncodeError> {
         let letters = || letters().take(self.tokens);
         let symbol = letters().position(|known| known == letter).map(|symbol| symbol as u32);
@@ -279,11 +285,16 @@ impl Tokenizer {
     }
 }
 
+/// How text becomes tokens, by the source and the scheme.
 #[derive(Clone, Debug)]
 enum Kind {
+    /// One token for each of a few letters.
     Symbols,
+    /// One token for each byte of the text.
     Bytes,
+    /// The longest entry of a vocabulary at each place.
     Rwkv(Arc<Trie>),
+    /// Whatever its file says.
     HuggingFace(Arc<HuggingFace>),
 }
 

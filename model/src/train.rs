@@ -44,16 +44,16 @@ use reading::Reading;
 
 /// A model on a device, whose backend this trait hides.
 pub trait Model: Send {
-    /// Replaces the weights, in canonical order.
+    /// Replaces the weights, in canonical order. A trainer's moments stay.
     ///
     /// # Errors
-    /// [`TrainError::Params`]
+    /// [`TrainError::Params`] if `theta` has another length; [`TrainError::Lost`]
     fn load(&mut self, theta: &[f32]) -> Result<(), TrainError>;
 
-    /// Copies the weights out, in canonical order.
+    /// Copies the weights out, in canonical order. On a GPU it waits for all that was begun.
     ///
     /// # Errors
-    /// [`TrainError::Params`]
+    /// [`TrainError::Params`] if `theta` has another length; [`TrainError::Lost`]
     fn store(&self, theta: &mut [f32]) -> Result<(), TrainError>;
 
     /// Scores of the token after each of `tokens`, which are `sequences` rows of equal length, at
@@ -125,16 +125,18 @@ pub trait Trainer: Send {
     /// Takes inner step number `step` of a stream. `tokens` is the position in the schedule before
     /// the step: the tokens that the run has committed plus those that this peer has trained since.
     ///
+    /// With the same weights, moments, device and micro-batch, the same arguments give the same
+    /// bits, so a step can be replayed.
+    ///
     /// # Errors
-    /// Any of [`TrainError`]; the weights are as before, but after [`TrainError::Lost`] all further
-    /// calls fail.
+    /// Any of [`TrainError`]. After [`TrainError::Lost`] the weights and moments are not to be used
+    /// any more; after all others they are as before.
     fn step(&mut self, stream: &Stream, step: u64, tokens: u64) -> Result<Step, TrainError>;
 }
 
-/// What an inner step measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// Tokens in the batch of the step.
+    /// Tokens in the batch of the step: batch × context, whatever the micro-batch.
     pub tokens: u64,
     /// Mean loss over the batch before the step, nats per token, with the z-loss.
     pub loss: f64,
@@ -144,10 +146,12 @@ pub struct Step {
     pub learning_rate: f64,
 }
 
-/// Why a call to a model or trainer failed.
+/// Why a call to a model or trainer failed. What the caller gave is wrong in `MicroBatch` and
+/// `Tokens`, its files in `Data`, the machine in `Device` and `Lost`. In `Optim` the training has
+/// diverged.
 #[derive(Debug, Error)]
 pub enum TrainError {
-    /// The device cannot be used, or computes wrong numbers.
+    /// The device cannot be used, or computes wrong numbers. Another device has to be chosen.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The device failed while it computed, so the contents of its memory cannot be trusted.
@@ -155,6 +159,8 @@ pub enum TrainError {
         "{device} failed ({what}), and nothing that it computed since is used. If it lacks memory, \
          choose a smaller --micro-batch, else --device cpu"
     )]
+    /// The device failed while it computed, so the contents of its memory cannot be trusted. The
+    /// caller goes on from weights that it stored before.
     Lost {
         /// The device as it is named in `--device`.
         device: crate::Device,
@@ -189,7 +195,7 @@ pub enum TrainError {
     /// The weights could not be copied to or from the device.
     #[error(transparent)]
     Params(#[from] ParamsError),
-    /// The optimiser refused the step.
+    /// The optimiser refused the step, since the gradient is not finite.
     #[error(transparent)]
     Optim(#[from] OptimError),
 }
@@ -212,14 +218,16 @@ pub(crate) type Tensors<A> = Vec<FloatTensor<Inner<A>>>;
 #[derive(Clone)]
 pub(crate) struct Place<A: TrainBackend> {
     pub(crate) device: Device<A>,
+    /// Its name for people, as in `--device`.
     name: crate::Device,
+    /// Notes failures; shared by all clones, so that one failure stops all.
     watch: Arc<Watch>,
 }
 
 type Device<A> = burn_backend::tensor::Device<A>;
 
 impl<A: TrainBackend> Place<A> {
-    /// Only GPUs are watched for failures.
+    /// A device under its name. Only GPUs are watched for failures.
     pub(crate) fn new(device: Device<A>, name: crate::Device) -> Self {
         let watch = if name.is_gpu() { Watch::new() } else { Watch::idle() };
         Self { device, name, watch: Arc::new(watch) }
@@ -237,19 +245,19 @@ impl<A: TrainBackend> Place<A> {
     }
 }
 
-/// A model on a device, with its weights.
 pub(crate) struct Session<A: TrainBackend> {
     arch: Arch,
     work: Work,
     place: Place<A>,
+    /// The weights, as they are now.
     parameters: Tensors<A>,
 }
 
-/// A session with its optimiser and data.
 pub(crate) struct Learner<A: TrainBackend> {
     session: Session<A>,
     optimizer: Optimizer<Inner<A>>,
     source: Arc<Dataset>,
+    /// Sequences that are computed at a time, 1 to the whole batch.
     micro_batch: usize,
 }
 
@@ -281,6 +289,8 @@ impl<A: TrainBackend> Session<A> {
         Ok((value, leaves.iter().map(gradient).collect()))
     }
 
+    /// The loss of a batch under these parameters: tracked ones in training, plain ones in a
+    /// measurement.
     fn loss_of<B: FusedOps + Backend<Device = Device<A>>>(
         &self,
         parameters: &[FloatTensor<B>],
@@ -309,6 +319,8 @@ impl<A: TrainBackend> Session<A> {
         Ok(B::int_from_data(data, &self.place.device))
     }
 
+    /// Refuses what would read beyond the embedding or the positions: on a GPU no kernel would
+    /// notice.
     fn check(&self, tokens: &[i32], sequences: usize) -> Result<(), TrainError> {
         let (context, vocab) = (self.work.model.context, self.work.model.vocab);
         let whole = sequences > 0 && tokens.len().is_multiple_of(sequences);
@@ -320,6 +332,7 @@ impl<A: TrainBackend> Session<A> {
         Ok(())
     }
 
+    /// The error of tokens that do not fit, with the bounds that they had to keep.
     fn misfit(&self, tokens: usize, sequences: usize) -> TrainError {
         let (context, vocab) = (self.work.model.context, self.work.model.vocab);
         TrainError::Tokens { tokens, sequences, context, vocab }
@@ -400,7 +413,8 @@ impl<A: TrainBackend> Learner<A> {
         Ok(Self { session, optimizer: Optimizer::new(&work.train, groups), source, micro_batch })
     }
 
-    /// Loss and gradients of a whole batch.
+    /// Loss and gradients of a whole batch: parts of `micro_batch` rows, each weighted by its share
+    /// and added in their order.
     fn accumulate(&self, stream: &Stream, step: u64) -> Result<(f64, Tensors<A>), TrainError> {
         let batch = self.session.work.train.batch;
         let part = |rows: Range<usize>| {

@@ -24,17 +24,17 @@ use crate::ops::{FusedOps, Project, ShiftMix, Weighs};
 /// An Eagle with its weights, for one pass.
 pub type Eagle<B> = Rwkv<B, TimeMix<B>>;
 
-/// The weights of time mixing in one block.
+/// The weights of time mixing in one block, in the order in which they are declared.
 #[derive(Clone, Debug)]
 pub struct TimeMix<B: FusedOps> {
     norm: Norm<B>,
-    /// The mixes of r, k, v, g; `[D]` each
+    /// The mixes of r, k, v, g: the weight of the present in each channel. // `[D]` each
     mu: [FloatTensor<B>; 4],
-    /// `[D]`
+    /// w, from which each channel's decay exp(−exp w) follows. // `[D]`
     decay: FloatTensor<B>,
-    /// `[D]`
+    /// u, the weight of the present token beside the state. // `[D]`
     bonus: FloatTensor<B>,
-    /// The projections of r, k, v, g; [D, D] each
+    /// The projections of r, k, v, g. // [D, D] each
     projections: [FloatTensor<B>; 4],
     output: TimeOutput<B>,
 }
@@ -51,7 +51,8 @@ pub(super) const FACTS: Facts = Facts {
     read: rwkv::read,
 };
 
-/// The parameters of an Eagle, under their names in RWKV-LM.
+/// The parameters of an Eagle, under their names in RWKV-LM. Mixes start as powers of the channel's
+/// share of the width, see `rwkv.rs`.
 fn declare(m: &config::Model) -> Declared {
     let time_mix = |d: &mut Declare, att: &str, depth: Depth| {
         for (name, power, more) in

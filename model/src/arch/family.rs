@@ -1,4 +1,8 @@
 //! What defines a family of architectures: the facts about it, and its model.
+//!
+//! Facts are functions of the sizes alone and need no backend. A [`Pass`] is generic over it. The
+//! two are apart because most callers, such as genesis, exports and estimates of memory, have no
+//! device.
 
 use std::fmt::Debug;
 use std::sync::OnceLock;
@@ -14,10 +18,12 @@ use crate::ops::{Documents, FusedOps, Rope};
 
 /// What other modules need to know about a family, apart from its model.
 pub(crate) struct Facts {
+    /// Its parameters, and the tensors that hold them.
     pub(super) declare: fn(&config::Model) -> Declared,
     /// Floating-point operations that one token costs in training, forward and backward.
     pub(super) flops_per_token: fn(&config::Model, &Declared) -> u64,
-    /// Numbers in memory for each token at the peak of a training step.
+    /// Numbers in memory for each token at the peak of a training step; an estimate that
+    /// `train/memory.rs` compares with measurements.
     pub(super) held_per_token: fn(&config::Model) -> usize,
     /// The most tokens that a state can hold; `None` where there is no limit.
     pub(super) reach: fn(&config::Model) -> Option<usize>,
@@ -34,9 +40,11 @@ pub(crate) struct Facts {
     pub(crate) read: fn(&mut Conversion<'_>),
 }
 
-/// A model with its weights, for one pass.
+/// A model with its weights, for one pass. It is made for each call: it clones tensors, which share
+/// their memory.
 pub trait Pass<B: FusedOps>: Sized {
-    /// What the model keeps of the preceding text, so that it need not be read again.
+    /// What the model keeps of the preceding text, so that it need not be read again. A clone
+    /// continues the same text in another way.
     type State: Clone + Debug;
 
     /// Assembles the model from these tensors, in the order in which its family declares them.
@@ -87,6 +95,7 @@ pub trait Pass<B: FusedOps>: Sized {
 /// An architecture with its sizes.
 #[derive(Clone, Debug)]
 pub struct Arch {
+    /// The sizes, with zero for those that the family does not have.
     model: config::Model,
     /// Computed at the first pass: it may be large, and counting parameters does not need it.
     rope: OnceLock<Rope>,
@@ -123,7 +132,7 @@ impl Arch {
     }
 }
 
-/// How a list of tokens is divided into rows.
+/// How a list of tokens is divided into rows, which follow one another.
 #[derive(Clone, Debug)]
 pub struct Rows {
     /// B, the number of rows in the list.
@@ -135,7 +144,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// `sequences` rows that consist of one document each.
+    /// `sequences` rows of `length` tokens that consist of one document each.
     #[must_use]
     pub fn whole(sequences: usize, length: usize) -> Self {
         Self { sequences, length, documents: Documents::whole(sequences * length) }

@@ -27,32 +27,34 @@ use crate::ops::{DataMix, FusedOps, Project, ShiftMix, TanhProject, Weighs};
 /// A Finch with its weights, for one pass.
 pub type Finch<B> = Rwkv<B, DynamicTimeMix<B>>;
 
-/// The data-dependent token shift: M mixes of each row and the one before it.
 #[derive(Clone, Debug)]
 pub(super) struct Mixes<B: FusedOps> {
-    /// `[D]`
+    /// The mix of the input of the low-rank features. // `[D]`
     pub(super) mu_x: FloatTensor<B>,
-    /// [M, D]
+    /// A row for each mix, to which the low-rank map adds. // [M, D]
     pub(super) mu: FloatTensor<B>,
+    /// The map from h to the features of all mixes, and out of them. // ranks M·R
     pub(super) features: LowRank<B>,
 }
 
-/// The weights of time mixing in one block.
+/// The weights of time mixing in one block, in the order in which they are declared.
 #[derive(Clone, Debug)]
 pub struct DynamicTimeMix<B: FusedOps> {
     norm: Norm<B>,
     mixes: Mixes<B>,
-    /// `[D]`
+    /// The part of w that is the same for every token. // `[D]`
     decay: FloatTensor<B>,
-    /// `[D]`
+    /// u, the weight of the present token beside the state. // `[D]`
     bonus: FloatTensor<B>,
+    /// The part of w that depends on the token.
     decay_map: LowRank<B>,
-    /// The projections of k, v, r, g; [D, D] each
+    /// The projections of k, v, r, g. // [D, D] each
     projections: [FloatTensor<B>; 4],
     output: TimeOutput<B>,
 }
 
 impl<B: FusedOps> Mixes<B> {
+    /// Takes the next tensors, in the order of `declare_mixes`.
     pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
         Self { mu_x: next(), mu: next(), features: LowRank::take(next) }
     }

@@ -59,32 +59,35 @@ pub struct State<B: FusedOps> {
 #[derive(Clone, Debug)]
 pub struct GoldFinch<B: FusedOps> {
     model: config::Model,
-    /// [V, D]
+    /// A row for each token. // [V, D]
     embedding: FloatTensor<B>,
     first_norm: Norm<B>,
+    /// Finch-C2 blocks, from the lowest.
     below: Vec<(Recur<B>, ChannelMix<B>)>,
+    /// GOLD blocks, from the lowest; together with those below they are L.
     above: Vec<(Gold<B>, ChannelMix<B>)>,
-    /// [C, D]
+    /// Wa, which makes c of x. // [C, D]
     compress: FloatTensor<B>,
-    /// [D, D + C]
+    /// Wb, which makes K of x0 and c. // [D, D + C]
     decompress: FloatTensor<B>,
     last_norm: Norm<B>,
-    /// [V, D]
+    /// A row of scores for each token. // [V, D]
     head: FloatTensor<B>,
 }
 
-/// Time mixing of a Finch-C2 block.
+/// Time mixing of a Finch-C2 block, in the order in which its tensors are declared.
 #[derive(Clone, Debug)]
 struct Recur<B: FusedOps> {
     norm: Norm<B>,
     mixes: Mixes<B>,
-    /// `[D]`
+    /// The part of w that is the same for every token. // `[D]`
     decay: FloatTensor<B>,
-    /// `[D]`
+    /// A parameter of the reference without an effect. // `[D]`
     unused_bonus: FloatTensor<B>,
     decay_map: LowRank<B>,
+    /// What is added to Wv·h_v2.
     second_value: LowRank<B>,
-    /// The projections of r, k, v; [D, D] each
+    /// The projections of r, k, v. // [D, D] each
     projections: [FloatTensor<B>; 3],
     output: TimeOutput<B>,
 }
@@ -115,7 +118,8 @@ pub(super) const FACTS: Facts = Facts {
     read: rwkv::read,
 };
 
-/// The parameters of a GoldFinch, under their names in the reference.
+/// The parameters of a GoldFinch, under their names in the reference: Finch-C2 blocks, GOLD blocks,
+/// the two maps of the cache, and the ends.
 fn declare(m: &config::Model) -> Declared {
     let time_mix = |d: &mut Declare, att: &str, depth: Depth| {
         if depth.layer < m.layers - m.gold_layers {
@@ -132,6 +136,7 @@ fn declare(m: &config::Model) -> Declared {
     declare::model(m, time_mix, "time_maa", |d, b| d.past(b, 0.0), cache)
 }
 
+/// Time mixing of a Finch-C2 block, in the order of [`Recur`].
 fn declare_recur(m: &config::Model, d: &mut Declare, att: &str, depth: Depth) {
     let Depth { a, b, .. } = depth;
     let mixes = [
@@ -150,6 +155,7 @@ fn declare_recur(m: &config::Model, d: &mut Declare, att: &str, depth: Depth) {
     }
 }
 
+/// Time mixing of a GOLD block, in the order of [`Gold`].
 fn declare_attend(m: &config::Model, d: &mut Declare, att: &str, Depth { a, b, .. }: Depth) {
     d.shift(format!("{att}.time_maa_x"), d.past(b, 0.0));
     d.shifts(att, [("q", d.past(0.5 * b, 0.0))]);
@@ -187,7 +193,7 @@ fn held_per_token(m: &config::Model) -> usize {
 }
 
 impl<B: FusedOps> State<B> {
-    /// B, the number of texts that are read
+    /// B, the number of texts that are read.
     fn sequences(&self) -> usize {
         self.blocks[0].time.shape().dims::<2>()[0]
     }
@@ -306,13 +312,14 @@ impl<B: FusedOps> GoldFinch<B> {
         self.keys_of(self.embed(tokens), compressed)
     }
 
-    /// x0 [N, D], compressed [N, C], result [N, D]
+    /// K of x0 and c. // x0 [N, D], compressed [N, C], result [N, D]
     fn keys_of(&self, x0: FloatTensor<B>, compressed: FloatTensor<B>) -> FloatTensor<B> {
         let both = B::float_cat(vec![x0, compressed], 1); // [N, D + C]
         self.unit(B::run(Project, [both, self.decompress.clone()]))
     }
 
-    /// K and E of tokens in the cache.
+    /// K and E of tokens in the cache, and of the token before them: zeros before the first of a
+    /// text.
     fn shared(&self, rows: CacheRows<B>, sequences: usize) -> Shared<B> {
         let CacheRows { tokens, compressed, is_led } = rows;
         let x0 = self.embed(tokens);
@@ -355,7 +362,7 @@ impl<B: FusedOps> Recur<B> {
         Self { norm, mixes, decay, unused_bonus, decay_map, second_value, projections, output }
     }
 
-    /// x [N, D]
+    /// x plus the output of time mixing; advances the state. // x [N, D]
     fn forward(
         &self,
         x: FloatTensor<B>,

@@ -34,9 +34,10 @@ use crate::ops::{
 };
 use crate::optim::Group;
 
-/// What a Llama keeps of a text: the keys and values of every token.
+/// What a Llama keeps of a text: the keys and values of every token, up to its context.
 #[derive(Clone, Debug)]
 pub struct State<B: FusedOps> {
+    /// B, the texts that are read together.
     sequences: usize,
     /// The number of tokens read in each sequence.
     length: usize,
@@ -49,7 +50,7 @@ pub struct State<B: FusedOps> {
 struct Cache<B: FusedOps> {
     /// Rotated by their positions, with room for more. // [B, ≥ T, G·K]
     keys: FloatTensor<B>,
-    /// [B, ≥ T, G·K]
+    /// The values of the same tokens. // [B, ≥ T, G·K]
     values: FloatTensor<B>,
 }
 
@@ -57,25 +58,27 @@ struct Cache<B: FusedOps> {
 #[derive(Clone, Debug)]
 pub struct Llama<B: FusedOps> {
     model: config::Model,
+    /// The angles of all positions.
     rope: Rope,
-    /// [V, D]
+    /// A row for each token. // [V, D]
     embedding: FloatTensor<B>,
     blocks: Vec<Block<B>>,
-    /// `[D]`
+    /// The gain of the last norm. // `[D]`
     norm: FloatTensor<B>,
-    /// [V, D]
+    /// A row of scores for each token. // [V, D]
     head: FloatTensor<B>,
 }
 
+/// The weights of one block, in the order in which they are declared.
 #[derive(Clone, Debug)]
 struct Block<B: FusedOps> {
-    /// `[D]`
+    /// g1, the gain before attention. // `[D]`
     attention_norm: FloatTensor<B>,
-    /// [(H + 2G)·K, D]: queries, keys, values
+    /// Wqkv: rows of queries, keys and values. // [(H + 2G)·K, D]
     qkv: FloatTensor<B>,
     /// [D, H·K]
     out: FloatTensor<B>,
-    /// `[D]`
+    /// g2, the gain before the MLP. // `[D]`
     mlp_norm: FloatTensor<B>,
     /// [2F, D]: gate, up
     gate_up: FloatTensor<B>,

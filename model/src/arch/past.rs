@@ -1,4 +1,7 @@
 //! How a text is read on: which of its tokens get scores, and how the past is kept.
+//!
+//! The head may be the largest matrix of a model, so a prompt is read without scores but for its
+//! last token.
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
@@ -13,7 +16,7 @@ pub enum Scored {
     Nothing,
     /// Only the last one, as for a prompt.
     Last,
-    /// Those from this place on, counted from 0.
+    /// Those from this place on, counted from 0 among the tokens that are read now.
     From(usize),
     /// Every one of them, as for a text that is judged.
     All,
@@ -31,7 +34,7 @@ impl Scored {
         }
     }
 
-    /// The last `count` of `length` tokens.
+    /// The last `count` of `length` tokens; all of them if there are fewer.
     pub(crate) fn last(count: usize, length: usize) -> Self {
         Self::From(length.saturating_sub(count))
     }
@@ -51,10 +54,10 @@ impl Scored {
 /// How a state keeps a past that grows with the text, as GoldFinch's does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// The format of the numbers that are kept.
+    /// The format of the numbers that are kept; sums are in f32 either way.
     pub precision: Precision,
     /// The most bytes of keys and values that are kept besides the cache, so that they are not
-    /// computed from it again for every token.
+    /// computed from it again for every token. With 0 all are computed again.
     pub expanded_bytes: u64,
 }
 

@@ -29,12 +29,13 @@ use crate::ops::{
 #[derive(Clone, Debug)]
 pub struct Rwkv<B: FusedOps, T> {
     model: config::Model,
-    /// [V, D]
+    /// A row for each token. // [V, D]
     embedding: FloatTensor<B>,
     first_norm: Norm<B>,
+    /// Time and channel mixing of each block, from the lowest.
     blocks: Vec<(T, ChannelMix<B>)>,
     last_norm: Norm<B>,
-    /// [V, D]
+    /// A row of scores for each token. // [V, D]
     head: FloatTensor<B>,
 }
 
@@ -43,7 +44,8 @@ pub trait TimeMixing<B: FusedOps> {
     /// Whether the weights of token shifts weigh the present or the past.
     const WEIGHS: Weighs;
 
-    /// Takes the next of the model's tensors.
+    /// Takes the next of the model's tensors, as many as it has, in the order in which they are
+    /// declared.
     fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self;
 
     /// Returns x plus the output of time mixing; advances the state. // x [N, D]
@@ -222,6 +224,7 @@ pub(super) fn held_states(model: &config::Model) -> usize {
     model.width * model.head_size() / STATE_TOKENS
 }
 
+/// A tensor of zeros in f32.
 pub(super) fn zeros<B: FusedOps>(shape: &[usize], device: &Device<B>) -> FloatTensor<B> {
     B::float_zeros(shape.to_vec().into(), device, burn_backend::FloatDType::F32)
 }
@@ -239,13 +242,14 @@ pub(super) fn step<B: FusedOps>(before: &mut FloatTensor<B>, x: &FloatTensor<B>)
 /// A norm over all channels, with a weight and a bias.
 #[derive(Clone, Debug)]
 pub(super) struct Norm<B: FusedOps> {
-    /// `[D]`
+    /// The gain of each channel. // `[D]`
     weight: FloatTensor<B>,
-    /// `[D]`
+    /// What is added to each channel. // `[D]`
     bias: FloatTensor<B>,
 }
 
 impl<B: FusedOps> Norm<B> {
+    /// Takes the next two tensors.
     pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
         Self { weight: next(), bias: next() }
     }
@@ -267,19 +271,20 @@ impl<B: FusedOps> Norm<B> {
     }
 }
 
-/// x + sigmoid(h_r·Wrᵀ)∘(max(h_k·Wkᵀ, 0)²·Wvᵀ), h_r and h_k shifted norms of x.
+/// x + sigmoid(h_r·Wrᵀ)∘(max(h_k·Wkᵀ, 0)²·Wvᵀ), h_r and h_k shifted norms of x. It is the recurrent
+/// families' MLP.
 #[derive(Clone, Debug)]
 pub(super) struct ChannelMix<B: FusedOps> {
     norm: Norm<B>,
-    /// `[D]`
+    /// The mix of h_k. // `[D]`
     mu_k: FloatTensor<B>,
-    /// `[D]`
+    /// The mix of h_r. // `[D]`
     mu_r: FloatTensor<B>,
-    /// [F, D]
+    /// Wk, into the hidden channels. // [F, D]
     key: FloatTensor<B>,
-    /// [D, D]
+    /// Wr, of the gate. // [D, D]
     receptance: FloatTensor<B>,
-    /// [D, F]
+    /// Wv, out of the hidden channels. // [D, F]
     value: FloatTensor<B>,
 }
 
@@ -289,7 +294,7 @@ impl<B: FusedOps> ChannelMix<B> {
         Self { norm, mu_k: next(), mu_r: next(), key: next(), receptance: next(), value: next() }
     }
 
-    /// x [N, D]
+    /// x plus the output; `before` is the last normed row, and is advanced. // x [N, D]
     pub(super) fn forward(
         &self,
         x: FloatTensor<B>,
@@ -310,9 +315,9 @@ impl<B: FusedOps> ChannelMix<B> {
 /// A low-rank map: base + tanh(x·W₁)·W₂.
 #[derive(Clone, Debug)]
 pub(super) struct LowRank<B: FusedOps> {
-    /// [D, R]
+    /// W₁, into the low rank. // [D, R]
     pub(super) inwards: FloatTensor<B>,
-    /// [R, D]
+    /// W₂, out of the low rank. // [R, D]
     pub(super) outwards: FloatTensor<B>,
 }
 
@@ -321,7 +326,7 @@ impl<B: FusedOps> LowRank<B> {
         Self { inwards: next(), outwards: next() }
     }
 
-    /// x [N, D], base `[D]` or [N, D]
+    /// base + tanh(x·W₁)·W₂. // x [N, D], base `[D]` or [N, D]
     pub(super) fn add(&self, x: FloatTensor<B>, base: FloatTensor<B>) -> FloatTensor<B> {
         let features = B::run(TanhProject, [x, self.inwards.clone()]);
         B::run(Expand, [features, self.outwards.clone(), base])
@@ -331,8 +336,9 @@ impl<B: FusedOps> LowRank<B> {
 /// The norm of time mixing's output, and the matrix that writes it to the residual stream.
 #[derive(Clone, Debug)]
 pub(super) struct TimeOutput<B: FusedOps> {
+    /// The norm of what the recurrence or the attention gives.
     pub(super) norm: Norm<B>,
-    /// [D, D]
+    /// Wo, to the residual stream; zero at genesis. // [D, D]
     matrix: FloatTensor<B>,
 }
 

@@ -1,4 +1,7 @@
 //! The bytes of a table, as they are hashed into a run's id.
+//!
+//! They are defined here and not by a serialiser, whose next version might write others. Floats are
+//! hashed by their bits, so 0.1 and 0.10 are one run.
 
 use intellect_table::{Field, Keys};
 

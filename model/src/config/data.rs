@@ -1,4 +1,11 @@
 //! `[data]`: where tokens come from.
+//!
+//! A manifest has flat keys, of which each kind of source has its own; `Written` is that form.
+//! [`Data`] is the checked one, in which a source has only its own settings. Files are named by
+//! digest and length, never by path: a node finds or fetches them by these.
+//!
+//! The organiser writes `held_out` for all: a peer that trained on what others measure with would
+//! make their loss too good.
 
 use intellect_table::{Error, Fields, Keys, List, Named, Table, table};
 
@@ -137,6 +144,10 @@ impl Data {
         Some((all as f64 * (1.0 - self.held_out)) as u64)
     }
 
+    /// Reads the table of a manifest.
+    ///
+    /// # Errors
+    /// The first key that is missing, unknown or out of its bounds, or that does not fit another.
     pub(super) fn parse(manifest: &toml::Table) -> Result<Self, Error> {
         let fields = Fields::of::<Written>(manifest)?;
         let kind = fields.entry::<Written>("source")?.choose(Kind::NAMES)?;
@@ -282,7 +293,8 @@ impl Scheme {
     }
 }
 
-/// The kind of a source, by its name in a manifest.
+/// The kind of a source, by its name in a manifest and its number in the hash, which is never
+/// reused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Synthetic,
@@ -301,6 +313,7 @@ impl Named for Kind {
 }
 
 impl Kind {
+    /// Whether this kind has the key.
     fn has(self, key: &str) -> bool {
         owners(key).is_none_or(|kinds| kinds.contains(&self))
     }
@@ -351,7 +364,9 @@ fn owners(key: &str) -> Option<&'static [Kind]> {
 /// What one token stands for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Form {
+    /// A symbol of the synthetic source.
     Symbols,
+    /// What a tokenizer of documents makes.
     Of(Scheme),
 }
 
@@ -365,6 +380,7 @@ impl Named for Form {
 }
 
 impl Form {
+    /// The tokenizer of documents; that of bytes for symbols, which have none.
     fn scheme(self) -> Scheme {
         match self {
             Self::Symbols => Scheme::Bytes,

@@ -1,4 +1,8 @@
 //! What an organiser says about a run's files: their names, and where they can be fetched.
+//!
+//! They are for convenience and prove nothing: a file from any place is taken if its digest is
+//! right. But names come to a shell, to a file system and into an address, so their letters are
+//! bounded here.
 
 use std::path::PathBuf;
 
@@ -31,6 +35,9 @@ impl Hints {
     }
 
     /// Checks the two keys of a manifest for so many files.
+    ///
+    /// # Errors
+    /// If there is not one name for each file, or an address of several files that is no folder.
     pub(super) fn read(
         names: Option<Vec<String>>,
         url: Option<String>,
@@ -97,17 +104,19 @@ fn escaped(name: &str) -> String {
 }
 
 /// Whether a shell takes this name for one file of the folder at hand, as it is or in quotation
-/// marks.
+/// marks. So it has no '/', and begins neither with '-' nor with '.'.
 fn is_name(name: &str) -> bool {
     let begins = name.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
     begins && name.chars().count() <= NAME_LETTERS_MAX + 1 && name.chars().all(fits_name)
 }
 
+/// Whether a name may have this letter.
 fn fits_name(letter: char) -> bool {
     letter.is_alphanumeric() || "._-+ ".contains(letter)
 }
 
 /// Whether this is an https address whose part before the path is a host, with or without a port.
+/// It has no user name, and nothing that ends a quotation in a shell.
 fn is_url(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_graphic() && !b"\"'`\\<>#".contains(&byte);
     let Some(rest) = text.strip_prefix("https://") else { return false };
@@ -129,5 +138,7 @@ pub(super) const URL: Pattern = Pattern {
     form: "an address like https://example.org/corpus.tokens, of https and at most 500 bytes",
     fits: is_url,
 };
+/// Letters of a name; [`Hints::of`] may put one more in front.
 const NAME_LETTERS_MAX: usize = 100;
+/// The longest address, in bytes.
 const URL_BYTES_MAX: usize = 500;

@@ -1,6 +1,16 @@
 //! `[model]`: an architecture and its sizes.
 //!
-//! Families share most keys; the list of them says which others each has.
+//! Families share most keys; the list of them says which others each has. What costs what:
+//!
+//! - `layers`, `width` and `ffn` are the model: parameters grow with layers × width², and so do the
+//!   bytes that peers exchange in each epoch.
+//! - `context` costs activations, and in a family with attention time that grows with its square. A
+//!   Llama has no positions beyond it.
+//! - `vocab` may be above the tokens of the data. The rows in excess are trained on nothing but the
+//!   softmax, and never drawn.
+//! - `kv_heads` below `heads` saves a share of a Llama's weights, and of its cache when it
+//!   generates.
+//! - A rank or `compression` that is too narrow cannot be widened later: a run's sizes are its id.
 
 use intellect_table::{Error, Keys, Named, Table, table};
 
@@ -74,12 +84,14 @@ table! {
 }
 
 impl Table for Model {
+    /// The families that have a key, in words; `None` if all have it.
     fn only(key: &str) -> Option<String> {
         let mut families = Family::ALL.into_iter().filter(|family| family.keys().contains(&key));
         let first = format!("family = \"{}\"", families.next()?.name());
         Some(families.fold(first, |all, family| format!("{all} or \"{}\"", family.name())))
     }
 
+    /// Whether this model's family has the key.
     fn applies(&self, key: &str) -> bool {
         self.family.has(key)
     }

@@ -1,4 +1,18 @@
 //! `[train]`: the inner optimisation.
+//!
+//! `optim.rs` has the equations of these keys and `schedule.rs` those of the rate. What their ends
+//! mean:
+//!
+//! - `batch`: a peer that lacks memory cuts it, and the step stays the same up to rounding.
+//! - `lr`: too high, the loss rises, and at last a gradient is not finite and its step refused.
+//! - `beta1`, `beta2`: a moment is a mean over about 1/(1 − β) steps, and 0 keeps nothing of the
+//!   steps before.
+//! - `eps`: far above the root of the second moment, steps shrink with the gradient instead of
+//!   keeping their length.
+//! - `clip`: 0 lets the gradient of one abnormal batch enter the moments at any size.
+//! - `warmup_tokens`: 0 begins at the peak. `warmup_start` then has no effect.
+//! - `decay_tokens`: 0 stays at the peak, whatever `stable_tokens` and `lr_final` say.
+//! - `join_ramp_steps`: 0 gives a peer whose moments are cold the full rate at once.
 
 use intellect_table::{Error, Named, Table, table};
 
@@ -54,6 +68,7 @@ impl Named for Decay {
 }
 
 impl Table for Train {
+    /// Checks that the rate does not rise in the decay.
     fn check(&self) -> Result<(), Error> {
         if self.lr_final > self.lr {
             return Err(Error::outside("train.lr_final", self.lr_final, &(0.0..=self.lr)));

@@ -1,6 +1,6 @@
 //! The tokenizer that a token file was made with, by its form and its file.
 
-/// The tokenizer that a token file was made with.
+/// The tokenizer that a token file was made with. Two files fit together if all of it is equal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Vocabulary {
     /// The form of the tokenizer's file, if it has one.
@@ -9,7 +9,7 @@ pub struct Vocabulary {
     pub digest: [u8; 32],
     /// How many different tokens it has, 2–2^20: one more than the greatest.
     pub tokens: usize,
-    /// The token that begins each document.
+    /// The token that begins each document; below `tokens`.
     pub bos: u32,
 }
 

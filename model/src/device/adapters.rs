@@ -42,6 +42,7 @@ pub(crate) fn facts(number: usize) -> DeviceFacts {
     facts.unwrap_or_default()
 }
 
+/// All devices that the system's API lists, in its order, with the instance that they belong to.
 fn found() -> (wgpu::Instance, Vec<wgpu::Adapter>) {
     let backends = AutoGraphicsApi::backend().into();
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {

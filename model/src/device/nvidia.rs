@@ -17,7 +17,8 @@ pub(crate) fn count() -> usize {
     count.map_or(0, |count| usize::try_from(count).unwrap_or(0))
 }
 
-/// Checks that the GPU of this number can be used.
+/// Checks that the GPU of this number can be used: driver and compiler are there, and the driver is
+/// not older than the compiler, whose programs it could not load.
 pub(crate) fn check(number: usize) -> Result<(), DeviceError> {
     let asked = Device::Cuda(number);
     match count() {
@@ -76,6 +77,7 @@ pub(crate) fn facts(number: usize) -> DeviceFacts {
 /// A major and a minor version number.
 type Version = (i32, i32);
 
+/// The CUDA version that the driver supports at most.
 fn driver_version() -> Result<Version, String> {
     let mut version = 0;
     #[expect(unsafe_code, reason = "the driver writes one number to the pointer")]
@@ -84,6 +86,7 @@ fn driver_version() -> Result<Version, String> {
     Ok((version / 1000, version % 1000 / 10))
 }
 
+/// The version of NVRTC, the compiler of kernels.
 fn compiler_version() -> Result<Version, String> {
     let (mut major, mut minor) = (0, 0);
     #[expect(unsafe_code, reason = "NVRTC writes two numbers to the pointers")]

@@ -15,6 +15,7 @@ use std::sync::{Mutex, Once, OnceLock, PoisonError};
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 /// The message of the first failure in the current step.
 static FIRST: Mutex<Option<String>> = Mutex::new(None);
+/// A panic hook belongs to the process, so it is set once.
 static HOOK: Once = Once::new();
 
 thread_local! {
@@ -50,6 +51,7 @@ fn is_of_a_device(thread: &str) -> bool {
     thread.starts_with("DSU-") || thread.starts_with("DSD-")
 }
 
+/// What a panic says, in short.
 fn text(info: &PanicHookInfo<'_>) -> String {
     in_short(info.payload_as_str().unwrap_or(NO_WORDS))
 }
@@ -63,6 +65,7 @@ fn in_short(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// For a panic whose payload is no text.
 const NO_WORDS: &str = "a panic without words";
 
 /// Watches one device. After the first failure all further work fails.
@@ -70,6 +73,7 @@ const NO_WORDS: &str = "a panic without words";
 pub(crate) struct Watch {
     /// Set for the CPU, whose kernels are ours: a panic there is our bug and ends the program.
     idle: bool,
+    /// The first failure; from then on the answer to every call.
     failed: OnceLock<String>,
 }
 
@@ -79,6 +83,7 @@ impl Watch {
         Self { idle: true, failed: OnceLock::new() }
     }
 
+    /// A watch for a GPU. The first one sets the hook for panics of the whole process.
     pub(crate) fn new() -> Self {
         install();
         Self::default()
@@ -116,6 +121,7 @@ impl Watch {
     }
 }
 
+/// What a caught panic says, in short.
 fn said(panicked: &(dyn std::any::Any + Send)) -> String {
     let text = panicked.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panicked.downcast_ref::<&str>().copied());

@@ -18,7 +18,8 @@ use rayon::prelude::*;
 
 use crate::ops::lanes::simd;
 
-/// The elements of a [rows, columns] matrix, row by row.
+/// The elements of a [rows, columns] matrix, row by row. It takes as many normal numbers as it has
+/// elements.
 pub(super) fn matrix(
     normals: impl Iterator<Item = f64>,
     rows: usize,
@@ -32,6 +33,8 @@ pub(super) fn matrix(
     (0..rows * columns).map(move |i| vectors[i / columns * row + i % columns * column])
 }
 
+/// Makes vectors of this length orthonormal in their order. There are at most as many as they are
+/// long.
 fn orthonormalise(vectors: &mut [f64], length: usize) {
     let mut rest = vectors;
     while !rest.is_empty() {
@@ -49,7 +52,8 @@ fn orthonormalise(vectors: &mut [f64], length: usize) {
     }
 }
 
-/// Subtracts from `vectors` their projection onto the orthonormal `basis`.
+/// Subtracts from `vectors` their projection onto the orthonormal `basis`. All products are taken
+/// before anything is subtracted.
 fn project_out(vectors: &mut [f64], basis: &[f64], length: usize) {
     let stretches = || (0..length).step_by(STRETCH).map(|at| at..length.min(at + STRETCH));
     let count = basis.len() / length;
@@ -70,6 +74,7 @@ fn project_out(vectors: &mut [f64], basis: &[f64], length: usize) {
     }
 }
 
+/// Multiplies each element by the factor.
 fn scale(vector: &mut [f64], factor: f64) {
     for x in vector {
         *x *= factor;
@@ -77,7 +82,7 @@ fn scale(vector: &mut [f64], factor: f64) {
 }
 
 simd! {
-    /// Σ aᵢ·bᵢ
+    /// Σ aᵢ·bᵢ in 32 partial sums. Nothing is fused: multiply and add round apart.
     fn dot<S>(a: &[f64], b: &[f64]) -> f64 {
         let mut lanes = [0.0; LANES];
         let (a_blocks, a_rest) = a.as_chunks::<LANES>();

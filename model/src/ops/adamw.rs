@@ -17,7 +17,7 @@ use super::lanes::{dot_lanes, fma, simd};
 use super::operator::{FusedOps, Untracked, primitive, tensor};
 use super::reduce;
 
-/// Σ x². // `y [1]`
+/// Σ x², a part of the square of the gradient's norm, by which gradients are clipped. // `y [1]`
 #[derive(Clone, Copy, Debug)]
 pub struct SquareSum;
 
@@ -27,7 +27,8 @@ impl Untracked<1, 1> for SquareSum {
         [primitive(reduce::sum(x.clone() * x))]
     }
 
-    /// The result does not depend on the number of threads.
+    /// Chunks are summed in f32, and the chunks in f64, in their order. So the result does not
+    /// depend on the number of threads.
     fn forward(&self, [x]: [FlexTensor; 1]) -> [FlexTensor; 1] {
         let _timer = clock::start("gradient norm");
         let chunks = floats(&x).par_chunks(ELEMENTS);
@@ -37,22 +38,24 @@ impl Untracked<1, 1> for SquareSum {
 }
 
 /// One update of a parameter p by its gradient g and its moments m, v; returns the new p, m, v.
-/// // all of the parameter's shape
+///
+/// The caller computes what is the same for all parameters of a step. `weight_decay` and
+/// `learning_rate` may differ between parameters. // all of the parameter's shape
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// η, the learning rate of this step.
+    /// η, the learning rate of this step for this parameter.
     pub learning_rate: f32,
     /// β₁, the decay of the first moment.
     pub beta1: f32,
     /// β₂, the decay of the second moment.
     pub beta2: f32,
-    /// ε, which is added to √v̂.
+    /// ε, which is added to √v̂, so that a parameter whose gradient is always zero stays as it is.
     pub eps: f32,
     /// λ; the parameter shrinks by a share of η·λ.
     pub weight_decay: f32,
-    /// 1 − β₁ᵗ, the bias of the first moment.
+    /// 1 − β₁ᵗ, the bias of the first moment at the t-th step; it must not be 0.
     pub correction1: f32,
-    /// 1 − β₂ᵗ, the bias of the second moment.
+    /// 1 − β₂ᵗ, the bias of the second moment; it must not be 0.
     pub correction2: f32,
     /// The factor of the gradient, below 1 where its norm is clipped.
     pub gradient_scale: f32,
@@ -71,6 +74,7 @@ impl Untracked<4, 3> for AdamW {
         [p, m, v].map(|x| B::float_reshape(primitive(x), shape.clone()))
     }
 
+    /// Overwrites p, m and v where they have no other owner.
     fn forward(&self, [mut p, g, mut m, mut v]: [FlexTensor; 4]) -> [FlexTensor; 3] {
         let _timer = clock::start("adamw");
         let [ps, ms, vs] = [&mut p, &mut m, &mut v].map(|x| floats_mut(x).par_chunks_mut(ELEMENTS));
@@ -97,6 +101,8 @@ simd! {
         dot_lanes::<S>(x, x)
     }
 
+    /// One task's part of the update. Divisions by the corrections are multiplications here, so the
+    /// last bits differ from the plain form's.
     fn adamw<S>(p: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], step: AdamW) {
         let keep = 1.0 - step.learning_rate * step.weight_decay;
         let rate = step.learning_rate / step.correction1;
@@ -110,7 +116,7 @@ simd! {
     }
 }
 
-/// Elements that one task updates.
+/// Elements that one task updates. Of four slices they take 512 KiB.
 const ELEMENTS: usize = 1 << 15;
 
 #[cfg(test)]

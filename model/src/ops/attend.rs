@@ -1,4 +1,7 @@
 //! A cache of keys and values that grows with a text, and attention of the newest tokens to it.
+//!
+//! It serves generation, so it has no gradient. [`AttendBlock`](super::AttendBlock) is for caches
+//! whose keys are computed when they are read.
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
@@ -25,6 +28,7 @@ pub struct Append {
 }
 
 impl Untracked<2, 1> for Append {
+    /// A new cache of exactly the tokens that it holds.
     fn plain<B: FusedOps>(&self, [cache, new]: [FloatTensor<B>; 2]) -> [FloatTensor<B>; 1] {
         let held = tensor::<B, 3>(cache).narrow(1, 0, self.length);
         [primitive(Tensor::cat(vec![held, tensor(new)], 1))]
@@ -63,6 +67,7 @@ pub struct Attend {
 }
 
 impl Untracked<3, 1> for Attend {
+    /// The softmax over all T scores of each query, with later tokens hidden.
     fn plain<B: FusedOps>(&self, [q, k, v]: [FloatTensor<B>; 3]) -> [FloatTensor<B>; 1] {
         let Heads { sequences, tokens, query, kv, size } = self.heads;
         let q = tensor::<B, 2>(q);
@@ -82,6 +87,7 @@ impl Untracked<3, 1> for Attend {
     }
 
     /// A task processes several heads of one query, so that it reads keys in the order of memory.
+    /// It takes as many as leave each thread a task.
     fn forward(&self, inputs: [FlexTensor; 3]) -> [FlexTensor; 1] {
         let _timer = clock::start("attention");
         let heads @ Heads { sequences, tokens, query, kv, size } = self.heads;
@@ -111,7 +117,7 @@ impl Untracked<3, 1> for Attend {
     }
 }
 
-/// y += c·x
+/// y += c·x, for slices of equal length.
 #[inline(always)]
 pub(super) fn add_scaled<S: Simd>(c: f32, x: &[f32], y: &mut [f32]) {
     for i in 0..y.len() {
@@ -139,7 +145,8 @@ impl Query<'_> {
 }
 
 simd! {
-    /// o = softmax(scale·k·q)·v of each head. // k, v [T, G·K], scores [h, T], `o [h·K]`
+    /// o = softmax(scale·k·q)·v of each head. Keys are read once for all heads of the task. // k, v
+    /// [T, G·K], scores [h, T], `o [h·K]`
     fn attend_row<S>(query: Query<'_>, kv: [&[f32]; 2], scores: &mut [f32], o: &mut [f32]) {
         let Heads { kv: kv_heads, size, .. } = query.heads;
         let step = kv_heads * size;

@@ -44,7 +44,8 @@ pub struct AttendBlock {
 }
 
 impl AttendBlock {
-    /// m, l and o before the first block. // q [B·S, H·K]
+    /// m, l and o before the first block: nothing seen, so no weight and no mixture. // q [B·S,
+    /// H·K]
     pub fn begin<B: FusedOps>(q: &FloatTensor<B>, heads: usize) -> [FloatTensor<B>; 3] {
         let [rows, width] = q.shape().dims();
         let device = B::float_device(q);
@@ -53,7 +54,7 @@ impl AttendBlock {
         [lowest, zeros(heads), zeros(width)]
     }
 
-    /// y after the last block. // [B·S, H·K]
+    /// y = o/l after the last block. // [B·S, H·K]
     pub fn end<B: FusedOps>([_, l, o]: [FloatTensor<B>; 3]) -> FloatTensor<B> {
         let (l, o) = (tensor::<B, 2>(l), tensor::<B, 2>(o));
         let ([rows, heads], [_, width]) = (l.dims(), o.dims());
@@ -61,7 +62,7 @@ impl AttendBlock {
         primitive(mixed.reshape([rows, width]))
     }
 
-    /// How many keys of the block query number `row` sees.
+    /// How many keys of the block query number `row` sees: those up to its own position.
     fn seen(&self, row: usize) -> usize {
         (self.query + row + 1).saturating_sub(self.key).min(self.heads.tokens)
     }
@@ -122,6 +123,9 @@ impl Untracked<6, 3> for AttendBlock {
 }
 
 impl AttendBlock {
+    /// One head of one sequence. Keys and values of the block are copied side by side first, in
+    /// f32. From [`FEW`] queries on the scores and the mixture are matrix products; below, each is
+    /// a loop over keys.
     fn attend(&self, task: Running<'_>, q: &[f32], kv: [Entries<'_>; 2], scratch: &mut Scratch) {
         let Running { sequence, head, mut m, mut l, mut o } = task;
         let Scratch { keys, values, scores } = scratch;
@@ -171,7 +175,7 @@ impl AttendBlock {
 struct Running<'a> {
     sequence: usize,
     head: usize,
-    /// [S, 1], [S, 1], [S, K]
+    /// The columns of this head in m, l and o. // [S, 1], [S, 1], [S, K]
     m: MatMut<'a>,
     l: MatMut<'a>,
     o: MatMut<'a>,
@@ -179,15 +183,16 @@ struct Running<'a> {
 
 /// The memory of a thread: keys and values of one head, and the scores of its queries.
 struct Scratch {
-    /// [n, K]
+    /// Keys of one head. // [n, K]
     keys: Vec<f32>,
-    /// [n, K]
+    /// Values of one head. // [n, K]
     values: Vec<f32>,
-    /// [S, n]
+    /// Scores, then weights. // [S, n]
     scores: Vec<f32>,
 }
 
 impl Scratch {
+    /// Memory for `new` queries and a block of `tokens` keys of width `size`.
     fn new(new: usize, tokens: usize, size: usize) -> Self {
         let [keys, values] = [(); 2].map(|()| vec![0.0; tokens * size]);
         Self { keys, values, scores: vec![0.0; new * tokens] }
@@ -202,6 +207,7 @@ enum Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
+    /// Reads the format of the tensor; any other one than bf16 has to be f32.
     fn of(tensor: &'a FlexTensor) -> Self {
         tensor.as_slice::<bf16>().map_or_else(|| Self::Full(floats(tensor)), Self::Half)
     }

@@ -74,7 +74,7 @@ impl Heads {
         self.query / self.kv
     }
 
-    /// 1/√K
+    /// 1/√K, the factor of all scores.
     pub(super) fn scale(&self) -> f32 {
         1.0 / (self.size as f32).sqrt()
     }
@@ -207,6 +207,7 @@ impl Operator<1> for Attention {
 }
 
 impl Attention {
+    /// The inputs as slices; nothing is copied.
     fn inputs<'a>(&'a self, qkv: &'a FlexTensor) -> Inputs<'a> {
         Inputs { qkv: floats(qkv), starts: &self.documents.starts.numbers, heads: self.heads }
     }
@@ -218,9 +219,10 @@ const BLOCK: usize = 64;
 /// One number for each query of a block, such as its score with one key.
 type Row = [f32; BLOCK];
 
+/// What the kernels on slices read.
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
-    /// [B·T, (H + 2G)·K]
+    /// The packed rows. // [B·T, (H + 2G)·K]
     qkv: &'a [f32],
     /// The start of each position's document. // [B·T]
     starts: &'a [u32],
@@ -306,6 +308,7 @@ fn forward(inputs: Inputs<'_>, o: &mut [f32], lse: &mut [f32]) {
     );
 }
 
+/// One key-value head with its query heads, block by block. `s` is scratch for T rows of scores.
 fn forward_head(packed: Packed<'_>, o: MatMut<'_>, lse: &mut [f32], s: &mut [Row]) {
     let heads @ Heads { tokens, size, .. } = packed.heads;
     let members = o.into_cols(size).into_iter().zip(lse.chunks_mut(tokens)).enumerate();
@@ -373,6 +376,7 @@ fn backward(inputs: Inputs<'_>, [o, lse, d_o]: [&[f32]; 3], dqkv: &mut [f32]) {
     );
 }
 
+/// The gradients of one task; `s` and `dp` are scratch for T rows each.
 fn backward_head(task: Task<'_>, s: &mut [Row], dp: &mut [Row]) {
     let Task { packed, o, d_o, lse, dq, mut dk, mut dv } = task;
     let heads @ Heads { tokens, size, query, .. } = packed.heads;

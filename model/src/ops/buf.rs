@@ -24,7 +24,7 @@ pub(super) fn contiguous(tensor: FlexTensor) -> FlexTensor {
     if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
 }
 
-/// The elements of a contiguous tensor.
+/// The elements of a contiguous tensor, in the order of its dimensions, the last one fastest.
 pub(super) fn floats(tensor: &FlexTensor) -> &[f32] {
     #[expect(
         clippy::expect_used,
@@ -33,7 +33,8 @@ pub(super) fn floats(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice::<f32>().expect("a contiguous f32 tensor")
 }
 
-/// The elements for writing. Copies the buffer first if it has another owner.
+/// The elements for writing. Copies the buffer first if it has another owner, or is part of a
+/// larger one.
 pub(super) fn floats_mut(tensor: &mut FlexTensor) -> &mut [f32] {
     // `storage_mut` returns the whole buffer and ignores the offset of a view.
     let whole = tensor.storage::<f32>().len() == tensor.layout().num_elements();
@@ -47,6 +48,8 @@ pub(super) fn floats_mut(tensor: &mut FlexTensor) -> &mut [f32] {
 
 /// A new contiguous tensor whose elements `fill` writes. It must write all of them, since they
 /// contain the data of a former tensor.
+///
+/// An operator that fills the tensor later passes an empty closure and calls [`floats_mut`].
 pub(super) fn make(shape: impl Into<Shape>, fill: impl FnOnce(&mut [f32])) -> FlexTensor {
     let shape = shape.into();
     let count = shape.num_elements();
@@ -60,7 +63,8 @@ pub(super) fn make(shape: impl Into<Shape>, fill: impl FnOnce(&mut [f32])) -> Fl
     tensor
 }
 
-/// Returns the memory of idle buffers to the system.
+/// Returns the memory of idle buffers to the system. Buffers in use come back to the pool when they
+/// are dropped.
 pub(super) fn release() {
     let idle = std::mem::take(&mut *POOL.lock().unwrap_or_else(PoisonError::into_inner));
     drop(idle);
@@ -79,7 +83,8 @@ static POOL: Mutex<BTreeMap<usize, Vec<Box<[Line]>>>> = Mutex::new(BTreeMap::new
 /// mmap threshold is 128 KiB).
 const POOLED_MIN: usize = 1 << 14;
 
-/// The memory of one tensor, which returns to the pool when the last reference is dropped.
+/// The memory of one tensor, which returns to the pool when the last reference is dropped. Its
+/// length is fixed, so it fits only requests of the same number of cache lines.
 struct Pooled(Box<[Line]>);
 
 impl Pooled {
@@ -112,6 +117,7 @@ impl AllocationController for Pooled {
         align_of::<Line>()
     }
 
+    /// Other memory than burn's own: burn may neither grow it nor take it over.
     fn property(&self) -> AllocationProperty {
         AllocationProperty::Other
     }

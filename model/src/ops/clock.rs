@@ -19,6 +19,7 @@ pub struct KernelTime {
 }
 
 thread_local! {
+    /// A few dozen kinds, so a search by name is fast enough.
     static PARTS: RefCell<Vec<KernelTime>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -29,14 +30,15 @@ pub fn take() -> Vec<KernelTime> {
     PARTS.take()
 }
 
-/// Measures a kernel until it is dropped, and adds the time to its kind.
+/// Measures a kernel until it is dropped, and adds the time to its kind. A timer inside another one
+/// is counted in both.
 #[must_use]
 pub(super) struct Timer {
     name: &'static str,
     start: Instant,
 }
 
-/// Starts the clock of one kernel.
+/// Starts the clock of one kernel. Equal names are one kind, from whichever operator.
 pub(super) fn start(name: &'static str) -> Timer {
     Timer { name, start: Instant::now() }
 }

@@ -44,7 +44,8 @@ pub(super) type OnGpu<B, const N: usize> = (FloatTensor<B>, Back<B, N>);
 pub(super) type OnGpuOfMany<B, const N: usize, const M: usize> =
     ([FloatTensor<B>; M], BackOfMany<B, N, M>);
 
-/// An uninitialised tensor of this shape on the device of `like`. Rows are not padded.
+/// An uninitialised tensor of this shape on the device of `like`. Rows are not padded. A kernel has
+/// to write every element.
 pub(super) fn empty<R: CubeRuntime>(
     like: &CubeTensor<R>,
     shape: impl Into<Shape>,
@@ -53,7 +54,8 @@ pub(super) fn empty<R: CubeRuntime>(
     empty_device_contiguous_dtype(client, device, shape.into(), DType::F32)
 }
 
-/// The tensor itself if it is contiguous, else a contiguous copy.
+/// The tensor itself if it is contiguous, else a contiguous copy. Kernels index as if there were no
+/// strides.
 pub(super) fn contiguous<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     into_contiguous(x)
 }
@@ -71,7 +73,8 @@ macro_rules! launch {
 }
 pub(super) use launch;
 
-/// One unit for each of `count` numbers, for kernels whose excess units do nothing.
+/// One unit for each of `count` numbers, for kernels whose excess units do nothing. A cube has 256
+/// units.
 pub(super) fn units<R: CubeRuntime>(like: &CubeTensor<R>, count: usize) -> (CubeCount, CubeDim) {
     let client: &ComputeClient<R> = &like.client;
     let dim = CubeDim::new_1d(256);
@@ -92,7 +95,7 @@ pub(super) fn parts<B: GpuBackend, const M: usize>(x: FloatTensor<B>) -> [FloatT
     })
 }
 
-/// 1/(1 + e⁻ˣ)
+/// σ(x) = 1/(1 + e⁻ˣ), for use inside kernels.
 #[cube]
 pub(super) fn sigmoid(x: f32) -> f32 {
     1.0f32 / (1.0f32 + (0.0f32 - x).exp())
@@ -114,7 +117,7 @@ pub(super) fn arg<R: CubeRuntime>(x: &CubeTensor<R>) -> TensorArg<R> {
     x.clone().into_tensor_arg()
 }
 
-/// Swaps the last two dimensions.
+/// Swaps the last two dimensions of a tensor, as a view: no element moves.
 pub(super) fn turned<B: GpuBackend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let rank = x.shape().num_dims();
     B::float_swap_dims(x, rank - 2, rank - 1)
@@ -122,6 +125,9 @@ pub(super) fn turned<B: GpuBackend>(x: FloatTensor<B>) -> FloatTensor<B> {
 
 /// a·b by 32-bit multiply-adds. The strategy is fixed, because cubek's own choice is TF32 where a
 /// GPU has it. // a [.., N, I], b [.., I, O], the same leading dimensions; y [.., N, O]
+///
+/// # Panics
+/// If neither strategy has a kernel for these shapes.
 pub(super) fn product<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -> CubeTensor<R> {
     let mut shape = a.shape();
     let last = shape.num_dims() - 1;

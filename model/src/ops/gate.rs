@@ -1,4 +1,10 @@
 //! Gates and other elementwise maps of the RWKV families and GoldFinch.
+//!
+//! ```text
+//! relu²    y = max(x, 0)²                 dx = dy∘2√y
+//! gate     y = z + σ(r)∘x                 dx = dy∘σ(r),  dr = dx∘x∘(1 − σ(r)),  dz = dy
+//! decayed  y = k∘(1 − exp(−exp w))        dk = dy∘(1 − e),  dw = dy∘k∘exp(w)∘e,  e = exp(−exp w)
+//! ```
 
 #[cfg(feature = "cube")]
 mod cube;
@@ -17,7 +23,8 @@ use super::lanes::{exp, fma, sigmoid};
 use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::rows::elementwise;
 
-/// y = max(x, 0)². // any shape
+/// y = max(x, 0)², the activation of RWKV's channel mix (So et al. 2021, arXiv 2109.08668). // [N,
+/// F]
 #[derive(Clone, Copy, Debug)]
 pub struct ReluSquare;
 
@@ -27,7 +34,7 @@ impl Operator<1> for ReluSquare {
         primitive(x.clone() * x)
     }
 
-    /// y, which the following product saves as well; x is not needed any more
+    /// y, which the following product saves as well; x is not needed any more.
     type Saved = FlexTensor;
 
     fn forward(&self, [mut y]: [FlexTensor; 1]) -> (FlexTensor, Self::Saved) {
@@ -36,7 +43,7 @@ impl Operator<1> for ReluSquare {
         (y.clone(), y)
     }
 
-    /// dx = dy∘2√y
+    /// dx = dy∘2√y: where x was negative y is 0, and so is the gradient.
     fn backward(&self, y: Self::Saved, mut d: FlexTensor) -> [FlexTensor; 1] {
         let _timer = clock::start("gate back");
         relu_square_grad(floats(&y), floats_mut(&mut d));
@@ -58,7 +65,7 @@ impl Operator<3> for GatedAdd {
         primitive(tensor::<B, 2>(residual) + activation::sigmoid(tensor::<B, 2>(r)) * tensor(x))
     }
 
-    /// r, x
+    /// r and x; the residual's gradient is dy itself.
     type Saved = [FlexTensor; 2];
 
     fn forward(&self, [r, x, residual]: [FlexTensor; 3]) -> (FlexTensor, Self::Saved) {
@@ -93,7 +100,7 @@ impl Operator<2> for DecayedKeys {
         primitive(tensor::<B, 2>(k) * (factor.neg() + 1.0))
     }
 
-    /// k, w
+    /// k and w, from which the factor is computed again.
     type Saved = [FlexTensor; 2];
 
     fn forward(&self, [k, w]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {
@@ -118,30 +125,35 @@ impl Operator<2> for DecayedKeys {
 }
 
 elementwise! {
+    /// x becomes max(x, 0)², in place.
     fn relu_square(; x) |i| {
         let positive = if x[i] > 0.0 { x[i] } else { 0.0 };
         x[i] = positive * positive;
     }
 
+    /// d becomes d∘2√y, in place.
     fn relu_square_grad(y; d) |i| {
         d[i] *= 2.0 * y[i].sqrt();
     }
 
+    /// y = residual + σ(r)∘x.
     fn gated_add<S>(r, x, residual; y) |i| {
         y[i] = fma::<S>(sigmoid::<S>(r[i]), x[i], residual[i]);
     }
 
+    /// dx = dy∘σ(r) and dr = dx∘x∘(1 − σ(r)).
     fn gated_add_grad<S>(r, x, dy; dr, dx) |i| {
         let s = sigmoid::<S>(r[i]);
         dx[i] = dy[i] * s;
         dr[i] = dx[i] * x[i] * (1.0 - s);
     }
 
+    /// y = k∘(1 − exp(−exp w)).
     fn decayed<S>(k, w; y) |i| {
         y[i] = k[i] * (1.0 - exp::<S>(-exp::<S>(w[i])));
     }
 
-    /// d(1 − exp(−eʷ))/dw = eʷ·exp(−eʷ)
+    /// dk and dw, by d(1 − exp(−eʷ))/dw = eʷ·exp(−eʷ).
     fn decayed_grad<S>(k, w, dy; dk, dw) |i| {
         let rate = exp::<S>(w[i]);
         let factor = exp::<S>(-rate);

@@ -64,6 +64,7 @@ impl Judged {
     }
 }
 
+/// Judges one row; the logarithm is taken in f64, as in the loss.
 fn judge_row(x: &mut [f32], target: usize) -> Judged {
     let score = f64::from(x[target]);
     let is_likeliest = first_max(x) == target;

@@ -112,7 +112,7 @@ pub(super) fn tanh<S: Simd>(x: f32) -> f32 {
     if x.abs() < 0.625 { near } else { far }
 }
 
-/// 1/(1 + e⁻ˣ).
+/// σ(x) = 1/(1 + e⁻ˣ), 0 and 1 at the ends of f32.
 #[inline(always)]
 pub(super) fn sigmoid<S: Simd>(x: f32) -> f32 {
     1.0 / (1.0 + exp::<S>(-x))
@@ -144,7 +144,8 @@ pub(super) fn sum_block(x: &[f32; BLOCK]) -> f32 {
     fold_block(x, |a, b| a + b)
 }
 
-/// Σ aᵢ·bᵢ.
+/// Σ aᵢ·bᵢ in [`LANES`] sums. The order is fixed by the length alone, so the bits are the same on
+/// every processor that fuses multiply and add.
 #[inline(always)]
 pub(super) fn dot_lanes<S: Simd>(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -161,7 +162,7 @@ pub(super) fn dot_lanes<S: Simd>(a: &[f32], b: &[f32]) -> f32 {
     fold(&lanes, |a, b| a + b)
 }
 
-/// Σ xᵢ.
+/// Σ xᵢ in [`LANES`] sums, in the order of [`fold`].
 #[inline(always)]
 pub(super) fn sum_lanes(x: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -194,7 +195,8 @@ pub(super) fn max_lanes(x: &[f32]) -> f32 {
     fold(&lanes, larger)
 }
 
-/// Replaces x by exp(scale·x − shift), and returns the sum.
+/// Replaces x by exp(scale·x − shift), and returns the sum. With shift = scale·max x, as a softmax
+/// passes it, no exponent is above zero.
 #[inline(always)]
 pub(super) fn exp_lanes<S: Simd>(x: &mut [f32], scale: f32, shift: f32) -> f32 {
     let mut lanes = [0.0; LANES];

@@ -4,6 +4,9 @@
 //! y = mean(lse(x) − x[target]) + weight·mean z²        lse(x) = ln Σ exp x
 //! dx = (softmax(x) − onehot(target))/N + weight·d(mean z²)/dx
 //! ```
+//!
+//! Positions are summed in f64. N is the number of positions of this call: a micro-batch, whose
+//! mean the trainer weighs.
 
 use std::sync::Arc;
 
@@ -87,6 +90,7 @@ impl Operator<1> for CrossEntropy {
         (make([1], |y| y.fill(loss)), logits)
     }
 
+    /// The saved gradient, times that of the loss, which is 1 where nothing scales the loss.
     fn backward(&self, mut dx: Self::Saved, dy: FlexTensor) -> [FlexTensor; 1] {
         let factor = floats(&dy)[0];
         if factor != 1.0 {
@@ -97,8 +101,11 @@ impl Operator<1> for CrossEntropy {
     }
 }
 
-/// The loss of one position. Its logits are replaced by their gradient, times `scale`, which is one
-/// over the number of positions.
+/// The loss of one position in nats. Its logits are replaced by their gradient, times `scale`,
+/// which is one over the number of positions.
+///
+/// # Panics
+/// If the target is not below the length of x.
 fn position_loss(x: &mut [f32], target: i32, scale: f32, z_loss: ZLoss) -> f64 {
     let target = target as usize;
     assert!(target < x.len(), "target {target} is beyond a vocabulary of {}", x.len());
@@ -122,7 +129,7 @@ fn position_loss(x: &mut [f32], target: i32, scale: f32, z_loss: ZLoss) -> f64 {
     loss
 }
 
-/// The index of the first largest element.
+/// The index of the first largest element; 0 if all are NaN.
 pub(super) fn first_max(x: &[f32]) -> usize {
     let mut best = 0;
     for (i, value) in x.iter().enumerate() {
@@ -147,6 +154,7 @@ simd! {
         (max, sum)
     }
 
+    /// Multiplies each element by the factor.
     fn scale_assign<S>(x: &mut [f32], factor: f32) {
         for x in x {
             *x *= factor;

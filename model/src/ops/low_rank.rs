@@ -1,6 +1,7 @@
 //! Low-rank maps, base + tanh(x·W₁)·W₂, as two operators: into the low rank and out of it.
 //!
-//! Their matrices are [in, out], as in RWKV-LM.
+//! Their matrices are [in, out], as in RWKV-LM, the other way round than those of a projection. The
+//! map is cut in two because Finch uses one set of features for several maps out of the low rank.
 
 #[cfg(feature = "cube")]
 mod cube;
@@ -30,7 +31,7 @@ impl Operator<2> for TanhProject {
         primitive(matmul::<B, 2>(tensor(x), tensor(w)).tanh())
     }
 
-    /// x, w, y
+    /// x, w, y; the derivative of tanh is 1 − y², so the sum before it is not kept.
     type Saved = [FlexTensor; 3];
 
     fn forward(&self, [x, w]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {
@@ -55,8 +56,8 @@ impl Operator<2> for TanhProject {
     }
 }
 
-/// y = base + a·W, the map out of a low rank; a base of one row is added to every row.
-/// // `a [N, I], w [I, O], base [O] or [N, O], y [N, O]`
+/// y = base + a·W, the map out of a low rank; a base of one row is added to every row. // `a [N,
+/// I], w [I, O], base [O] or [N, O], y [N, O]`
 #[derive(Clone, Copy, Debug)]
 pub struct Expand;
 
@@ -69,7 +70,7 @@ impl Operator<3> for Expand {
         primitive(matmul(tensor(a), tensor(w)) + base)
     }
 
-    /// a, w, and the number of dimensions of the base
+    /// a, w, and the number of dimensions of the base, which says how its gradient is summed.
     type Saved = ([FlexTensor; 2], usize);
 
     fn forward(&self, [a, w, base]: [FlexTensor; 3]) -> (FlexTensor, Self::Saved) {
@@ -102,18 +103,19 @@ impl Operator<3> for Expand {
     }
 }
 
-/// Gradients of x and W in y = x·W.
+/// Gradients of x and W in y = x·W: dy·Wᵀ and xᵀ·dy. // x [N, I], w [I, O], dy [N, O]
 fn multiply_grad(x: &FlexTensor, w: &FlexTensor, dy: &FlexTensor) -> [FlexTensor; 2] {
     let _timer = clock::start("low rank back");
     [multiply(matrix(dy), matrix(w).t()), multiply(matrix(x).t(), matrix(dy))]
 }
 
 elementwise! {
+    /// y becomes tanh(y), in place.
     fn tanh_all<S>(; y) |i| {
         y[i] = tanh::<S>(y[i]);
     }
 
-    /// d becomes d∘(1 − y²).
+    /// d becomes d∘(1 − y²), the gradient of the sum before the tanh.
     fn tanh_grad<S>(y; d) |i| {
         d[i] *= fma::<S>(-y[i], y[i], 1.0);
     }

@@ -46,6 +46,7 @@ pub struct DataMix {
 }
 
 impl DataMix {
+    /// The inputs as slices; nothing is copied.
     fn inputs<'a>(&self, [x, a, w, mu, before]: [&'a FlexTensor; 5]) -> Inputs<'a> {
         let [a, w, mu] = [a, w, mu].map(floats);
         Inputs { rows: Shifted::new(x, before), a, w, mu, mix: *self }
@@ -68,7 +69,7 @@ impl<const M: usize> MultiOutput<5, M> for DataMix {
         })
     }
 
-    /// x, a, w, mu, before
+    /// The five inputs x, a, w, μ and the row before.
     type Saved = [FlexTensor; 5];
 
     fn forward(&self, inputs: [FlexTensor; 5]) -> ([FlexTensor; M], Self::Saved) {
@@ -102,20 +103,20 @@ const ROWS: usize = 128;
 /// The most partial sums over rows that are in memory at once.
 const GROUPS: usize = 16;
 
-/// The rows to mix, and what their weights are computed from.
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
     rows: Shifted<'a>,
     /// Low-rank features [B·T, A·R] of all A pieces.
     a: &'a [f32],
-    /// [A·R, D]
+    /// The map out of the low rank, of all A pieces. // [A·R, D]
     w: &'a [f32],
-    /// [M, D]
+    /// A row for each of the M pieces. // [M, D]
     mu: &'a [f32],
     mix: DataMix,
 }
 
 impl<'a> Inputs<'a> {
+    /// B·T, the rows of all sequences.
     fn count(self) -> usize {
         self.rows.x.len() / self.rows.width
     }
@@ -143,6 +144,7 @@ impl<'a> Inputs<'a> {
         Mat::new(&self.w[self.first_feature(c) * width..], self.mix.rank, width)
     }
 
+    /// μ_c, counted from the first of the M pieces. // D
     fn mu_of(self, c: usize) -> &'a [f32] {
         &self.mu[c * self.rows.width..][..self.rows.width]
     }

@@ -1,7 +1,8 @@
 //! Numbers in 16 bits, for what is kept of a long text: bf16, the upper half of an f32.
 //!
-//! Only the memory is halved. Every operator computes in f32, and [`AttendBlock`](super::AttendBlock)
-//! reads both formats.
+//! Only the memory is halved. Every operator computes in f32, and
+//! [`AttendBlock`](super::AttendBlock) reads both formats. bf16 has the exponents of f32 and 8 bits
+//! of precision.
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Bytes, DType, FloatDType, TensorMetadata, bf16};
@@ -16,6 +17,7 @@ use super::operator::{FusedOps, Untracked};
 pub struct Narrow;
 
 impl Untracked<1, 1> for Narrow {
+    /// Casts on the device, or returns x where the device has no bf16.
     fn plain<B: FusedOps>(&self, [x]: [FloatTensor<B>; 1]) -> [FloatTensor<B>; 1] {
         if B::supports_dtype(&B::float_device(&x), DType::BF16) {
             return [B::float_cast(x, FloatDType::BF16)];
@@ -37,7 +39,7 @@ impl Untracked<1, 1> for Narrow {
     }
 }
 
-/// The same numbers in f32, which is exact.
+/// The same numbers in f32, which is exact. A tensor that is f32 already is returned as it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Widen;
 
@@ -59,7 +61,7 @@ impl Untracked<1, 1> for Widen {
     }
 }
 
-/// Converts as many numbers as there are.
+/// Converts as many numbers as both slices have.
 #[inline]
 pub(super) fn widen(halves: &[bf16], numbers: &mut [f32]) {
     for (number, half) in numbers.iter_mut().zip(halves) {
@@ -67,7 +69,7 @@ pub(super) fn widen(halves: &[bf16], numbers: &mut [f32]) {
     }
 }
 
-/// Numbers that one task converts.
+/// Numbers that one task converts: 64 KiB in f32.
 const CHUNK: usize = 1 << 14;
 
 #[cfg(test)]

@@ -29,7 +29,10 @@ pub(super) type BackOfMany<B, const N: usize, const M: usize> =
 /// A tensor whose gradient is tracked.
 pub(super) type Variable<B> = FloatTensor<Autodiff<B>>;
 
-/// Runs an operator on the inputs' tensors, and adds its node to the graph.
+/// Runs an operator on the inputs' tensors, and adds its node to the graph. Without a tracked input
+/// no node is added.
+///
+/// `compute_bound` tells burn's checkpointing to keep the output instead of computing it again.
 pub(super) fn track<B: Backend, const N: usize>(
     inputs: [Variable<B>; N],
     forward: impl FnOnce([FloatTensor<B>; N]) -> (FloatTensor<B>, Back<B, N>),
@@ -43,6 +46,10 @@ pub(super) fn track<B: Backend, const N: usize>(
 }
 
 /// The same for an operator with several outputs.
+///
+/// Each output is a node behind the whole one. In the backward pass burn visits a node after all
+/// nodes that use it. So every output that has a gradient has left it in `gradients` before the
+/// whole's closure takes them.
 pub(super) fn track_many<B: Backend, const N: usize, const M: usize>(
     inputs: [Variable<B>; N],
     forward: impl FnOnce([FloatTensor<B>; N]) -> ([FloatTensor<B>; M], BackOfMany<B, N, M>),
@@ -75,12 +82,15 @@ pub(super) fn track_many<B: Backend, const N: usize, const M: usize>(
     })
 }
 
+/// The one type of node; the operator is in its state.
 #[derive(Debug)]
 struct Node<B, const N: usize>(PhantomData<fn() -> B>);
 
 impl<B: Backend, const N: usize> Backward<B, N> for Node<B, N> {
     type State = Once<B, N>;
 
+    /// Takes the gradient of this node and adds those of its inputs to theirs. An input that is not
+    /// tracked has no parent, and its gradient is dropped. A second call does nothing.
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = gradients.consume::<B>(&ops.node);
         let Some(back) = ops.state.take() else { return };
@@ -117,6 +127,8 @@ impl<B: Backend, const N: usize> Debug for Once<B, N> {
     }
 }
 
+/// Locks although a thread may have panicked: the value is replaced as a whole, never changed in
+/// part.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -42,7 +42,7 @@ impl Operator<2> for RmsNorm {
         primitive(x / (mean + self.eps).sqrt() * w.unsqueeze())
     }
 
-    /// x, w, r of each row
+    /// x, w, and r of each row: N numbers, so that no mean square is computed again.
     type Saved = [FlexTensor; 3];
 
     fn forward(&self, [x, w]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {
@@ -57,6 +57,7 @@ impl Operator<2> for RmsNorm {
         (y, [x, w, r])
     }
 
+    /// Sums for dw are made by chunk of rows, and added in the order of the chunks.
     fn backward(&self, [x, w, r]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 2] {
         let _timer = clock::start("norm back");
         let width = w.shape()[0];
@@ -90,7 +91,7 @@ impl Operator<2> for RmsNorm {
 /// y = (x − mean x)/√(var x + eps) ∘ w + b, over each row. // `x, y [N, D]; w, b [D]`
 #[derive(Clone, Copy, Debug)]
 pub struct LayerNorm {
-    /// Added to the variance.
+    /// Added to the variance, so that a constant row gives b and not a division by zero.
     pub eps: f32,
 }
 
@@ -101,7 +102,8 @@ impl Operator<3> for LayerNorm {
         primitive(normed * w.unsqueeze() + b.unsqueeze())
     }
 
-    /// x, w, b
+    /// x, w, b; mean and deviation are computed again, which costs one pass over a row in the
+    /// cache.
     type Saved = [FlexTensor; 3];
 
     fn forward(&self, [x, w, b]: [FlexTensor; 3]) -> (FlexTensor, Self::Saved) {
@@ -145,13 +147,11 @@ impl Operator<3> for LayerNorm {
     }
 }
 
-/// y = norm(x)∘silu(g), with the norm over each of `heads` groups of channels, and one affine map
-/// for all channels. // `x, g, y [N, D]; w, b [D]`
 #[derive(Clone, Copy, Debug)]
 pub struct NormGate {
     /// H, the number of groups of channels.
     pub heads: usize,
-    /// Added to the variance.
+    /// Added to the variance, so that a constant group gives b∘silu(g).
     pub eps: f32,
 }
 
@@ -165,7 +165,7 @@ impl Operator<4> for NormGate {
         primitive((normed * w.unsqueeze() + b.unsqueeze()) * silu(tensor::<B, 2>(g)))
     }
 
-    /// x, g, w, b
+    /// x, g, w, b; the normed values are computed again.
     type Saved = [FlexTensor; 4];
 
     fn forward(&self, [x, g, w, b]: [FlexTensor; 4]) -> (FlexTensor, Self::Saved) {
@@ -215,7 +215,7 @@ impl Operator<4> for NormGate {
     }
 }
 
-/// x̂ over the last dimension.
+/// x̂ over the last dimension, by the variance that divides by the number of elements.
 fn normalize<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f32) -> Tensor<B, D> {
     let x = x.clone() - reduce::mean_dim(x, D - 1);
     let variance = reduce::mean_dim(x.clone() * x.clone(), D - 1);
@@ -231,13 +231,17 @@ fn halves(sums: &[f32]) -> [FlexTensor; 2] {
 /// An affine map of each row, and the size of the groups over which rows are normed.
 #[derive(Clone, Copy)]
 struct Norm<'a> {
+    /// The factor of each channel. // `[D]`
     w: &'a [f32],
+    /// What is added to each channel. // `[D]`
     b: &'a [f32],
+    /// Channels that are normed together: D, or D/H by head.
     group: usize,
     eps: f32,
 }
 
 impl<'a> Norm<'a> {
+    /// w and b for all channels, and groups of D/`heads` of them.
     fn new(w: &'a FlexTensor, b: &'a FlexTensor, heads: usize, eps: f32) -> Self {
         Self { w: floats(w), b: floats(b), group: w.shape()[0] / heads, eps }
     }
@@ -256,6 +260,8 @@ struct Stats {
 }
 
 impl Stats {
+    /// Takes the mean first and sums squares of differences: the mean of squares less the square of
+    /// the mean would cancel. `centred` is overwritten with x − mean.
     #[inline(always)]
     fn of<S: Simd>(x: &[f32], eps: f32, centred: &mut [f32]) -> Self {
         let count = x.len() as f32;
@@ -269,6 +275,7 @@ impl Stats {
 }
 
 simd! {
+    /// y, and r of each row into `rstd`.
     fn rms_norm_rows<S>(x: &[f32], w: &[f32], eps: f32, y: &mut [f32], rstd: &mut [f32]) {
         let width = w.len();
         for ((x, y), r) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(rstd) {
@@ -298,6 +305,7 @@ simd! {
         }
     }
 
+    /// y = x̂∘w + b, group by group.
     fn norm_rows<S>(x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
         let Norm { w, b, group, eps } = norm;
         let width = w.len();
@@ -344,12 +352,12 @@ simd! {
         }
     }
 
-    /// y *= silu(g)
+    /// y becomes y∘silu(g), in place.
     fn silu_rows<S>(g: &[f32], y: &mut [f32]) {
         each!(<S>(g; y) |i| { y[i] *= g[i] * sigmoid::<S>(g[i]) });
     }
 
-    /// dg = dy∘n∘silu'(g), then n ← dy∘silu(g)
+    /// dg = dy∘n∘silu'(g), and then n becomes dy∘silu(g), the gradient of the norm's output.
     fn silu_grad_rows<S>(g: &[f32], dy: &[f32], n: &mut [f32], dg: &mut [f32]) {
         each!(<S>(g, dy; n, dg) |i| {
             let s = sigmoid::<S>(g[i]);

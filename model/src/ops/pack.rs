@@ -1,4 +1,7 @@
 //! Packs three matrices into the rows that attention reads.
+//!
+//! Llama has one projection for queries, keys and values, whose output is packed already. GoldFinch
+//! makes the three by separate maps, and packs them, so that both use one attention.
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
@@ -10,7 +13,7 @@ use super::buf::{floats, floats_mut, make};
 use super::clock;
 use super::operator::{FusedOps, Operator, primitive, tensor};
 
-/// y = [a | b | c]. // [N, D] each; y [N, 3D]
+/// y = [a | b | c], with the columns side by side. // [N, D] each; y [N, 3D]
 #[derive(Clone, Copy, Debug)]
 pub struct Pack;
 
@@ -19,6 +22,7 @@ impl Operator<3> for Pack {
         primitive(Tensor::cat(parts.map(tensor::<B, 2>).into(), 1))
     }
 
+    /// Nothing: the gradient is only cut into three.
     type Saved = ();
 
     fn forward(&self, parts: [FlexTensor; 3]) -> (FlexTensor, ()) {

@@ -1,4 +1,11 @@
 //! Projections: y = x·Wᵀ, alone or added to another tensor.
+//!
+//! Weights are [out, in], as Hugging Face stores them, so a row of W and a row of x are both
+//! contiguous.
+//!
+//! ```text
+//! y = x·Wᵀ,   dx = dy·W,   dW = dyᵀ·x
+//! ```
 
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
@@ -23,7 +30,7 @@ impl Operator<2> for Multiply {
         B::float_matmul(a, b)
     }
 
-    /// a, b
+    /// The two factors: each gradient is a product with the other.
     type Saved = [FlexTensor; 2];
 
     fn forward(&self, [a, b]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {
@@ -75,7 +82,7 @@ impl Operator<2> for Project {
         Some((y, Box::new(back)))
     }
 
-    /// x, w
+    /// x and w, without copies.
     type Saved = [FlexTensor; 2];
 
     fn forward(&self, [x, w]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {
@@ -83,6 +90,7 @@ impl Operator<2> for Project {
         (y, [x, w])
     }
 
+    /// Two products, which are timed apart: their shapes differ, and so does their speed.
     fn backward(&self, [x, w]: Self::Saved, dy: FlexTensor) -> [FlexTensor; 2] {
         let timer = clock::start("product dx");
         let dx = multiply(matrix(&dy), matrix(&w));
@@ -92,7 +100,8 @@ impl Operator<2> for Project {
     }
 }
 
-/// y = r + x·Wᵀ. // x [N, I], w [O, I], r, y [N, O]
+/// y = r + x·Wᵀ, where r is the residual stream. One operator saves a tensor for the product alone.
+/// // x [N, I], w [O, I], r, y [N, O]
 #[derive(Clone, Copy, Debug)]
 pub struct ProjectAdd;
 
@@ -101,7 +110,7 @@ impl Operator<3> for ProjectAdd {
         primitive(tensor::<B, 2>(r) + tensor(B::run(Project, [x, w])))
     }
 
-    /// x, w
+    /// x and w; r needs none, since its gradient is dy.
     type Saved = [FlexTensor; 2];
 
     fn forward(&self, [x, w, r]: [FlexTensor; 3]) -> (FlexTensor, Self::Saved) {
@@ -118,7 +127,8 @@ impl Operator<3> for ProjectAdd {
     }
 }
 
-/// y = x·Wᵀ or y += x·Wᵀ. // x [N, I], w [O, I], y [N, O]
+/// y = x·Wᵀ or y += x·Wᵀ. Up to [`FEW`] rows, as in generation, W is read in place; more rows pay
+/// for `gemm`'s packing. // x [N, I], w [O, I], y [N, O]
 fn project(y: &mut [f32], write: Write, x: &FlexTensor, w: &FlexTensor) {
     let _timer = clock::start("product");
     let (rows, outputs) = (x.shape()[0], w.shape()[0]);

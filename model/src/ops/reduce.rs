@@ -16,15 +16,18 @@ fn contiguous<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     x.reshape([shape.num_elements()]).reshape(shape)
 }
 
+/// The sum over one dimension, which stays with length 1.
 pub(super) fn sum_dim<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D> {
     contiguous(x).sum_dim(dim)
 }
 
+/// The mean over one dimension, which stays with length 1.
 pub(super) fn mean_dim<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D> {
     contiguous(x).mean_dim(dim)
 }
 
-/// The sum of all elements, in a fixed order, which burn's own does not guarantee on a GPU.
+/// The sum of all elements, in a fixed order, which burn's own does not guarantee on a GPU: first
+/// over rows of a power of two of elements, at most 4,096, then over these sums.
 pub(super) fn sum<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, 1> {
     let count = x.shape().num_elements();
     let columns = (1_usize << count.trailing_zeros().min(12)).max(1);
@@ -41,18 +44,22 @@ pub(super) fn mean<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, 1> 
     sum(x) / count as f32
 }
 
+/// The largest element along one dimension, which stays with length 1.
 pub(super) fn max_dim<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D> {
     contiguous(x).max_dim(dim)
 }
 
+/// The index of the largest element along one dimension, which stays with length 1.
 pub(super) fn argmax<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D, Int> {
     contiguous(x).argmax(dim)
 }
 
+/// exp(x)/Σ exp(x) along one dimension; −∞ becomes 0.
 pub(super) fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D> {
     activation::softmax(contiguous(x), dim)
 }
 
+/// x − ln Σ exp(x) along one dimension.
 pub(super) fn log_softmax<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D> {
     activation::log_softmax(contiguous(x), dim)
 }

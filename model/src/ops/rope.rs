@@ -1,5 +1,9 @@
 //! Rotary positions: query and key heads are rotated by the angles of their positions (Su et al.
-//! 2021).
+//! 2021, arXiv 2104.09864).
+//!
+//! The product of a rotated query and a rotated key depends on the difference of their positions
+//! only. The gradient is rotated back by the same angles, for a rotation's inverse is its
+//! transpose.
 
 use std::sync::Arc;
 
@@ -45,6 +49,7 @@ impl Operator<1> for Rotate {
         primitive(Tensor::cat(vec![turned, values], 1))
     }
 
+    /// Nothing: angles alone decide, and they are in the operator.
     type Saved = ();
 
     /// Overwrites its input, which is a fresh projection.
@@ -61,7 +66,8 @@ impl Operator<1> for Rotate {
 }
 
 impl Rotate {
-    /// Rotates forward if `sign` is 1, back if it is −1. // x [B·T, (H + 2G)·K]
+    /// Rotates forward if `sign` is 1, back if it is −1. Value heads, behind the keys, stay. // x
+    /// [B·T, (H + 2G)·K]
     fn turn(&self, x: &mut [f32], sign: f32) {
         let _timer = clock::start("rotate");
         let Self { heads, rope } = self;
@@ -73,22 +79,23 @@ impl Rotate {
     }
 }
 
-/// Cosines and sines of the rotary embedding: angle t·θ^(−2i/K) for position t and pair i < K/2.
-/// // [T, K/2]
+/// Cosines and sines of the rotary embedding: angle t·θ^(−2i/K) for position t and pair i < K/2. A
+/// clone shares the table. // [T, K/2]
 ///
 /// A pair is (i, i + K/2), the "half" layout of Hugging Face weights.
 #[derive(Clone, Debug)]
 pub struct Rope {
     cos: Arc<[f32]>,
     sin: Arc<[f32]>,
-    /// K/2
+    /// K/2, the pairs of a head.
     half: usize,
     /// Position of the first row that is rotated.
     first: usize,
 }
 
 impl Rope {
-    /// The table for `tokens` positions and heads of width `size`, an even number.
+    /// The table for `tokens` positions and heads of width `size`, an even number. Powers and
+    /// angles come from `libm`, so that the table has the same bits on every machine.
     pub fn new(tokens: usize, size: usize, theta: f64, scaling: Option<RopeScaling>) -> Self {
         let half = size / 2;
         let inverse = |i: usize| {
@@ -101,12 +108,13 @@ impl Rope {
         Self { cos: cos.into(), sin: sin.into(), half, first: 0 }
     }
 
-    /// The same table for rows that begin at position `first`.
+    /// The same table for rows that begin at position `first`, as when a text is continued.
     pub fn starting_at(&self, first: usize) -> Self {
         Self { first, ..self.clone() }
     }
 
-    /// Cosines and sines of the first `tokens` rows. // [T, K/2] each
+    /// Cosines and sines of the first `tokens` rows. It panics if they reach beyond the table. //
+    /// [T, K/2] each
     fn angles(&self, tokens: usize) -> [&[f32]; 2] {
         let rows = self.first * self.half..(self.first + tokens) * self.half;
         [&self.cos[rows.clone()], &self.sin[rows]]
@@ -115,7 +123,7 @@ impl Rope {
 
 /// How Llama 3.1 and its successors extend a model to a longer context: frequencies with less than
 /// one turn over the original context are divided by a factor, those with more than four turns
-/// stay.
+/// stay, and those between are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RopeScaling {
     /// The divisor of slow frequencies, 1 to 1,000.

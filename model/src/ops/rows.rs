@@ -9,10 +9,11 @@ use rayon::prelude::*;
 use super::clock;
 use super::lanes::{each, simd};
 
-/// Rows that one task processes.
+/// Rows that one task processes. The number of tasks, and so every sum over tasks, depends on it:
+/// another number gives other bits.
 pub(super) const ROWS: usize = 64;
 
-/// Elements that one task processes, where rows do not matter.
+/// Elements that one task processes, where rows do not matter: 64 KiB of each slice.
 pub(super) const ELEMENTS: usize = 1 << 14;
 
 /// Turns a body for element `i` into a function of whole slices of equal length, inputs before the
@@ -52,13 +53,13 @@ simd! {
     }
 }
 
-/// y = x, on all threads.
+/// y = x, on all threads. The slices have equal length.
 pub(super) fn copy(y: &mut [f32], x: &[f32]) {
     let _timer = clock::start("residual");
     y.par_chunks_mut(ELEMENTS).zip(x.par_chunks(ELEMENTS)).for_each(|(y, x)| y.copy_from_slice(x));
 }
 
-/// Sets every row of y to `row`.
+/// Sets every row of y to `row`, on all threads.
 pub(super) fn repeat(y: &mut [f32], row: &[f32]) {
     y.par_chunks_mut(ROWS * row.len()).for_each(|y| {
         for y in y.chunks_exact_mut(row.len()) {
@@ -67,7 +68,8 @@ pub(super) fn repeat(y: &mut [f32], row: &[f32]) {
     });
 }
 
-/// y = Σ of the rows of x. // x [N, D], y `[D]`
+/// y = Σ of the rows of x: chunks of rows on all threads, then the chunks in their order. // x [N,
+/// D], y `[D]`
 pub(super) fn sum_rows(x: &[f32], y: &mut [f32]) {
     let partial = x.par_chunks(ROWS * y.len()).map(|x| {
         let mut sum = vec![0.0; y.len()];
@@ -77,7 +79,7 @@ pub(super) fn sum_rows(x: &[f32], y: &mut [f32]) {
     add_up(&partial.collect::<Vec<_>>(), y);
 }
 
-/// sum = Σ of the parts, in their order.
+/// sum = Σ of the parts, in their order. Each part has one or more rows of the sum's length.
 pub(super) fn add_up(parts: &[Vec<f32>], sum: &mut [f32]) {
     sum.fill(0.0);
     for part in parts {

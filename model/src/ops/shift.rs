@@ -56,7 +56,7 @@ impl Operator<3> for ShiftMix {
         primitive(x.clone() + back(&x, before) * past.unsqueeze())
     }
 
-    /// x, mu, before
+    /// x, μ, before; the gradient of μ needs the differences of rows again.
     type Saved = [FlexTensor; 3];
 
     fn forward(&self, [x, mu, before]: [FlexTensor; 3]) -> (FlexTensor, Self::Saved) {
@@ -99,7 +99,8 @@ impl Operator<3> for ShiftMix {
     }
 }
 
-/// prev(x) − x. // [B·T, D]
+/// prev(x) − x, in plain tensors: each sequence is moved down by one row. // x [B·T, D], before [B,
+/// D]
 pub(super) fn back<B: Backend>(x: &Tensor<B, 2>, before: FloatTensor<B>) -> Tensor<B, 2> {
     let before = tensor::<B, 2>(before);
     let ([rows, width], [sequences, _]) = (x.dims(), before.dims());
@@ -109,7 +110,7 @@ pub(super) fn back<B: Backend>(x: &Tensor<B, 2>, before: FloatTensor<B>) -> Tens
     all.narrow(1, 0, tokens).reshape([rows, width]) - x.clone()
 }
 
-/// The weight of the previous row as a·μ + b.
+/// The weight of the previous row as a·μ + b, so that one kernel serves both forms.
 #[derive(Clone, Copy)]
 struct Affine {
     a: f32,
@@ -128,10 +129,11 @@ impl From<Weighs> for Affine {
 /// The rows of all sequences, and the row before each sequence.
 #[derive(Clone, Copy)]
 pub(super) struct Shifted<'a> {
-    /// [B·T, D]
+    /// All rows, sequence after sequence. // [B·T, D]
     pub(super) x: &'a [f32],
-    /// [B, D]
+    /// The row before the first of each. // [B, D]
     pub(super) before: &'a [f32],
+    /// D, the channels of a row.
     pub(super) width: usize,
 }
 
@@ -140,11 +142,12 @@ impl<'a> Shifted<'a> {
         Self { x: floats(x), before: floats(before), width: x.shape()[1] }
     }
 
-    /// T
+    /// T, the tokens of each sequence.
     pub(super) fn tokens(self) -> usize {
         self.x.len() / self.before.len()
     }
 
+    /// A row, counted over all sequences.
     pub(super) fn row(self, index: usize) -> &'a [f32] {
         &self.x[index * self.width..][..self.width]
     }
@@ -160,6 +163,7 @@ impl<'a> Shifted<'a> {
 }
 
 simd! {
+    /// y for the rows from `start` on, as many as `y` has.
     fn shift_rows<S>(rows: Shifted<'_>, mu: &[f32], weight: Affine, start: usize, y: &mut [f32]) {
         for (i, y) in y.chunks_exact_mut(rows.width).enumerate() {
             let (x, prev) = (rows.row(start + i), rows.prev(start + i));
@@ -170,7 +174,8 @@ simd! {
         }
     }
 
-    /// Overwrites `dx`, and adds to `dmu`.
+    /// Gradients for the rows from `start` on, as many as `dx` has: a row gets its own part, and
+    /// that of the next row of its sequence. Overwrites `dx`, and adds to `dmu`.
     fn shift_grad_rows<S>(
         dy: &[f32], rows: Shifted<'_>, mu: &[f32], weight: Affine, start: usize, dx: &mut [f32],
         dmu: &mut [f32],

@@ -1,4 +1,9 @@
 //! SwiGLU: y = silu(gate)∘up, silu(g) = g·s, s = 1/(1 + e⁻ᵍ) (Shazeer 2020, arXiv 2002.05202).
+//!
+//! ```text
+//! silu'(g) = s + g·s·(1 − s)
+//! dgate = dy∘up∘silu'(gate),   dup = dy∘silu(gate)
+//! ```
 
 #[cfg(feature = "cube")]
 mod cube;
@@ -29,7 +34,7 @@ impl Operator<1> for SwiGlu {
         primitive(silu(gate) * gate_up.narrow(1, width, width))
     }
 
-    /// gate_up
+    /// gate_up, as its projection made it.
     type Saved = FlexTensor;
 
     fn forward(&self, [gate_up]: [FlexTensor; 1]) -> (FlexTensor, Self::Saved) {
@@ -62,7 +67,7 @@ impl Operator<1> for SwiGlu {
 }
 
 simd! {
-    /// y = silu(g)∘u
+    /// y = silu(g)∘u, row by row. // gate_up [N, 2F], y [N, F]
     fn swiglu_rows<S>(gate_up: &[f32], width: usize, y: &mut [f32]) {
         for (x, y) in gate_up.chunks_exact(2 * width).zip(y.chunks_exact_mut(width)) {
             let (g, u) = x.split_at(width);
@@ -70,7 +75,7 @@ simd! {
         }
     }
 
-    /// silu'(g) = s + g·s·(1 − s)
+    /// The gradients of gate and up, side by side as the inputs are. // dx [N, 2F]
     fn swiglu_grad_rows<S>(gate_up: &[f32], dy: &[f32], width: usize, dx: &mut [f32]) {
         let rows = gate_up.chunks_exact(2 * width).zip(dy.chunks_exact(width));
         for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(2 * width)) {

@@ -113,10 +113,13 @@ const SPAN: usize = 8;
 /// The sizes of all tensors in one pass.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
+    /// B, each with a state of its own.
     sequences: usize,
+    /// T, the tokens of each sequence.
     tokens: usize,
+    /// H, which do not depend on each other.
     heads: usize,
-    /// K
+    /// K, the width of a head: its state is K × K.
     size: usize,
 }
 
@@ -126,6 +129,7 @@ impl Shape {
         Self { sequences, tokens: r.shape()[0] / sequences, heads, size }
     }
 
+    /// D = H·K, the channels of a row.
     fn width(self) -> usize {
         self.heads * self.size
     }
@@ -141,7 +145,8 @@ impl Shape {
     }
 }
 
-/// r, k, v [B·T, D], w [B·T, D] or `[D]`, u `[D]`, state [B, H, K, K].
+/// The inputs as slices. A `w` of D numbers is a decay that is the same for every token. // r, k, v
+/// [B·T, D], w [B·T, D] or `[D]`, u `[D]`, state [B, H, K, K]
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
     r: &'a [f32],
@@ -169,6 +174,7 @@ struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
+    /// All heads of all sequences, in the order of the states in memory.
     fn all(inputs: Inputs<'a>, shape: Shape) -> impl Iterator<Item = Self> {
         (0..shape.sequences).flat_map(move |sequence| {
             (0..shape.heads).map(move |head| Self { inputs, shape, sequence, head })
@@ -183,10 +189,12 @@ impl<'a> Head<'a> {
         load(rows, count, &matrix[first..], size, width);
     }
 
+    /// This head's part of a vector of all channels. // D to K
     fn channels<'b>(&self, vector: &'b [f32]) -> &'b [f32] {
         &vector[self.head * self.shape.size..][..self.shape.size]
     }
 
+    /// This head's u, padded to whole registers.
     fn bonus(&self) -> PaddedMatrix {
         let mut u = PaddedMatrix::zeros(1, self.shape.size);
         u.write(0, self.channels(self.inputs.u));
@@ -250,14 +258,15 @@ fn forward(inputs: Inputs<'_>, shape: Shape, [y, kept, last]: [&mut [f32]; 3]) {
 
 /// The outputs of the backward pass for one head.
 struct HeadGradients<'a> {
+    /// The columns of this head in dr, dk and dv. // [T, K] each
     r: MatMut<'a>,
     k: MatMut<'a>,
     v: MatMut<'a>,
     /// [T, K]; for a constant decay, one row that is summed over sequences
     w: MatMut<'a>,
-    /// `[K]`, summed over sequences
+    /// du of one sequence, to be summed over sequences. // `[K]`
     u: &'a mut [f32],
-    /// [K, K]
+    /// The gradient of the state before the first token. // [K, K]
     state: &'a mut [f32],
 }
 
@@ -302,14 +311,16 @@ fn backward(
 /// The memory of one thread's backward pass.
 struct Back {
     chunk: Chunk,
-    /// Sᵀ, and its value after each span.
+    /// Sᵀ, the state with keys as lanes.
     state: PaddedMatrix,
+    /// Its value after each span, from which p is computed.
     after: [PaddedMatrix; CHUNK / SPAN],
     /// S_{t−1}·g_t, G_t·v_t, nothing, k_t·G_t; then dr, dk, dw, dv
     out: [PaddedMatrix; 4],
 }
 
 impl Back {
+    /// Memory for heads of K = `size` channels.
     fn new(size: usize) -> Self {
         let rows = || PaddedMatrix::zeros(CHUNK, size);
         let out = [rows(), rows(), rows(), rows()];
@@ -318,6 +329,8 @@ impl Back {
         Self { chunk: Chunk::new(size), state: state(), after, out }
     }
 
+    /// The gradients of one head. Chunks go from the last to the first. In each, S runs forward
+    /// from the state that was kept, and then G backward, in both orientations.
     fn head(&mut self, head: Head<'_>, g: &[f32], kept: &[f32], mut gradients: HeadGradients<'_>) {
         let Self { chunk, state, after, out } = self;
         let size = head.shape.size;

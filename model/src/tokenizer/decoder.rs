@@ -11,6 +11,7 @@ use super::{Kind, Tokenizer, letters};
 /// Converts a stream of tokens to text, token by token.
 #[derive(Debug)]
 pub struct Decoder {
+    /// What made the tokens, with its tables.
     tokenizer: Tokenizer,
     /// Bytes that may begin a character.
     pending: Vec<u8>,
@@ -21,6 +22,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
+    /// A decoder before the first token.
     pub(super) fn new(tokenizer: Tokenizer) -> Self {
         Self { tokenizer, pending: Vec::new(), window: Vec::new(), shown: 0 }
     }

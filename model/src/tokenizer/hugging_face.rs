@@ -14,13 +14,15 @@ use tokenizers::Tokenizer;
 use super::file::FileError;
 use super::unknown::{EncodeError, Unknown};
 
-/// A tokenizer as its file defines it.
 #[derive(Debug)]
 pub(super) struct HuggingFace {
+    /// The library's tokenizer, without truncation and padding.
     inner: Tokenizer,
+    /// One more than the greatest id.
     tokens: usize,
     /// The tokens of a line break as a whole text; empty if it has none.
     line_break: Vec<u32>,
+    /// What becomes of a character that the file has no token for.
     unknown: Unknown,
     /// The special tokens, the longest first.
     marks: Vec<(String, u32)>,
@@ -34,6 +36,7 @@ struct Outline {
     model: Model,
 }
 
+/// The two keys by which a file names that token: by its text, or by its id.
 #[derive(Deserialize)]
 struct Model {
     unk_token: Option<String>,
@@ -91,6 +94,7 @@ impl HuggingFace {
         })
     }
 
+    /// What becomes of a character without a token.
     pub(super) fn unknown(&self) -> Unknown {
         self.unknown
     }

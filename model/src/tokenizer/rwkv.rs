@@ -107,6 +107,8 @@ impl Trie {
         self.ends.len()
     }
 
+    /// Appends the ids of a text, the longest entry at each place. Every byte is an entry, so it
+    /// ends.
     pub(super) fn encode(&self, text: &[u8], ids: &mut Vec<u32>) {
         let mut rest = text;
         while let Some(first) = rest.first() {
@@ -154,6 +156,7 @@ impl Trie {
     }
 }
 
+/// A line of the file: an id, and the bytes that it stands for.
 struct Entry {
     id: u32,
     bytes: Vec<u8>,
@@ -176,6 +179,7 @@ fn by_id(sorted: &[Entry]) -> Result<(Vec<u8>, Vec<u32>), FileError> {
     Ok((bytes, ends))
 }
 
+/// The index of a pair of bytes in `second`.
 fn place(first: u8, second: u8) -> usize {
     usize::from(first) << 8 | usize::from(second)
 }

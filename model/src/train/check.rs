@@ -22,14 +22,16 @@ use crate::genesis;
 use crate::optim::Optimizer;
 use crate::params;
 
-/// The largest error, as a share of the largest value. Gradients that nearly cancel differ by a
-/// thousandth in f32; a fault shows in the first digits.
+/// The largest error of logits, loss and gradients, as a share of the largest value. Gradients that
+/// nearly cancel differ by a thousandth in f32; a fault shows in the first digits.
 const BOUND: f32 = 0.01;
 /// The largest mean error of an update, as a share of the learning rate. Adam divides a gradient by
 /// its size, so tiny gradients of uncertain sign cause full steps.
 const MOVED: f32 = 0.1;
+/// The learning rate of the one step.
 const LEARNING_RATE: f64 = 1e-3;
 const SEED: u64 = 1;
+/// The width of the noise on each weight.
 const NOISE: f32 = 0.1;
 
 /// The devices and families that were checked in this process.
@@ -70,13 +72,16 @@ pub(crate) fn work(family: Family) -> Work {
     work
 }
 
-/// The results of one step.
+/// The results of one step: everything that a fault of a kernel could change.
 #[derive(Clone, Debug)]
 pub(crate) struct Computed {
+    /// Scores before the step. // [B·T, V]
     logits: Vec<f32>,
+    /// The loss of the batch, in nats per token.
     loss: f64,
     /// In canonical order, like the weights.
     gradient: Vec<f32>,
+    /// The weights after the update.
     weights: Vec<f32>,
 }
 
@@ -104,7 +109,8 @@ pub(crate) struct Farthest {
     pub(crate) what: String,
 }
 
-/// One step of the small model with Adam's update, always on the same weights and data.
+/// One step of the small model with Adam's update, always on the same weights and data. So two
+/// calls on one device have to give the same bits.
 pub(crate) fn step<A: TrainBackend>(work: &Work, place: Place<A>) -> Result<Computed, TrainError> {
     let source = Dataset::open(work, SEED, &[])?;
     let stream = Stream { seed: [SEED as u8; 32], committed: 0 };
@@ -165,6 +171,8 @@ pub(crate) fn farthest(work: &Work, expected: &Computed, found: &Computed) -> Fa
     said.fold(none, |most, x| if is_more(x.of_bound, most.of_bound) { x } else { most })
 }
 
+/// Whether x is larger, where NaN counts as the largest: a comparison with NaN would be false, and
+/// hide it.
 fn is_more(x: f32, most: f32) -> bool {
     x > most || (x.is_nan() && !most.is_nan())
 }

@@ -22,7 +22,8 @@ pub trait ReaderGroup {
     /// Begins a text that goes on from where another one is now; `None` if there is no such text.
     fn fork(&mut self, text: usize) -> Option<usize>;
 
-    /// Ends a text, and forgets its state.
+    /// Ends a text, and forgets its state. Its number is not given again; an unknown one is
+    /// ignored.
     fn end(&mut self, text: usize);
 
     /// Continues a text by `tokens`. Returns the scores of the token after each of them that is `scored`.
@@ -33,23 +34,26 @@ pub trait ReaderGroup {
     fn read(&mut self, text: usize, tokens: &[i32], scored: Scored)
     -> Result<Vec<f32>, TrainError>;
 
-    /// Reads one token of each of these texts, and scores the token after it. A text may be named
-    /// once. // `[V]` each
+    /// Reads one token of each of these texts, and scores the token after it, in the order of
+    /// `next`. A text may be named once. // `[V]` each
     ///
     /// # Errors
     /// The same as those of [`read`](Self::read).
     fn step(&mut self, next: &[(usize, i32)]) -> Result<Vec<Vec<f32>>, TrainError>;
 }
 
-/// A [`ReaderGroup`] of a session's model.
+/// A [`ReaderGroup`] of a session's model. It has no bound on the number of texts.
 pub(super) struct Grouped<'a, A: TrainBackend> {
     session: &'a Session<A>,
+    /// The texts that have begun and not ended, by their numbers.
     texts: BTreeMap<usize, GroupedText<A>>,
     /// The number of the next text.
     next: usize,
+    /// How each text keeps what it has read.
     keep: Keep,
 }
 
+/// One text: what the family keeps of it, for one sequence.
 struct GroupedText<A: TrainBackend> {
     state: State<Inner<A>>,
     /// How many tokens the state holds.
@@ -61,6 +65,7 @@ impl<'a, A: TrainBackend> Grouped<'a, A> {
         Self { session, texts: BTreeMap::new(), next: 0, keep }
     }
 
+    /// Gives a text the next number.
     fn add(&mut self, text: GroupedText<A>) -> usize {
         let number = self.next;
         self.next += 1;

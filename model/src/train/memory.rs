@@ -1,13 +1,15 @@
 //! Estimates the memory of training, and from it how many sequences fit at a time.
+//!
+//! The estimates count numbers of 4 bytes; an architecture says how many it keeps for each token.
 
 use crate::arch::Arch;
 use crate::config::Work;
 
 /// Estimates the bytes that training occupies with `micro_batch` sequences at a time. They are the
-/// weights, the gradients, two Adam moments and the activations of each token. A batch that is cut
-/// adds the sum of gradients, and a second gradient of the embedding while it is summed. For seven
-/// shapes of a Llama with 0.1 to 38 M parameters the estimate is 0.93 to 1.02 of the measured
-/// memory (CPU, 2026-11).
+/// weights, the gradients, two Adam moments and the activations of each token. The embedding counts
+/// once more, for its gradient while that is summed; a batch that is cut adds the sum of all
+/// gradients. For seven shapes of a Llama with 0.1 to 38 M parameters the estimate is 0.93 to 1.02
+/// of the measured memory (CPU, 2026-11).
 #[must_use]
 pub fn held_bytes(work: &Work, micro_batch: usize) -> u64 {
     of_parameters(work, micro_batch).saturating_add(of_tokens(work, micro_batch)).saturating_mul(4)
@@ -32,7 +34,8 @@ pub fn fits_gpu(work: &Work, micro_batch: usize, free: u64) -> bool {
     held_on_gpu(work, micro_batch) <= free && scores <= free / 16 && scores < 1 << 32
 }
 
-/// Numbers in memory independent of the sequences of a step.
+/// Numbers in memory independent of the sequences of a step: weights, gradients and two moments are
+/// 4 copies, and sums of gradients a fifth.
 fn of_parameters(work: &Work, micro_batch: usize) -> u64 {
     let model = &work.model;
     let copies = if micro_batch < work.train.batch { 5 } else { 4 };
@@ -40,7 +43,7 @@ fn of_parameters(work: &Work, micro_batch: usize) -> u64 {
     model.parameter_count().saturating_mul(copies).saturating_add(embedding)
 }
 
-/// Numbers in memory for the tokens of a step.
+/// Numbers in memory for the tokens of a step, as the architecture counts them.
 fn of_tokens(work: &Work, micro_batch: usize) -> u64 {
     tokens(work, micro_batch).saturating_mul(Arch::new(&work.model).held_per_token())
 }
@@ -50,7 +53,8 @@ fn tokens(work: &Work, micro_batch: usize) -> u64 {
     (micro_batch.min(work.train.batch) as u64).saturating_mul(work.model.context as u64)
 }
 
-/// The batch, halved until `fits` accepts it; `None` if not even one sequence fits.
+/// The batch, halved (rounded up) until `fits` accepts it; `None` if not even one sequence fits.
+/// Halves keep the parts of a batch equal where it is a power of two.
 pub fn micro_batch(work: &Work, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let halves = std::iter::successors(Some(work.train.batch), |size| match size {
         1 => None,

@@ -14,9 +14,10 @@ use crate::params::{self, ParamsError};
 /// A [`Reader`] of a session's model.
 pub(super) struct Reading<'a, A: TrainBackend> {
     session: &'a Session<A>,
+    /// What the family keeps of the text, for one sequence.
     state: State<Inner<A>>,
     keep: Keep,
-    /// The tokens in the state, for families whose state is limited.
+    /// The tokens in the state, for families whose state is limited; else it stays empty.
     kept: Vec<i32>,
     /// The number of tokens that are not in the state any more.
     forgotten: usize,

@@ -15,6 +15,7 @@ use crate::ops::{FusedOps, Widen};
 /// What a GoldFinch keeps of each token.
 #[derive(Clone, Debug)]
 pub struct Cache<B: FusedOps> {
+    /// The format, and the bound on keys and values.
     keep: Keep,
     /// The number of blocks with attention.
     layers: usize,
@@ -27,9 +28,9 @@ pub struct Cache<B: FusedOps> {
 /// Up to [`BLOCK`] tokens of each sequence.
 #[derive(Clone, Debug)]
 struct CacheBlock<B: FusedOps> {
-    /// [B, n]
+    /// The tokens themselves, for their x0. // [B, n]
     tokens: IntTensor<B>,
-    /// [B, n, C]: the c of each
+    /// The c of each. // [B, n, C]
     compressed: FloatTensor<B>,
     /// Keys and values for each block with attention, as far as they are kept; the last cache block
     /// may have grown since. // [B, m, D] each, m ≤ n
@@ -41,14 +42,14 @@ struct CacheBlock<B: FusedOps> {
 pub(super) struct CacheRows<B: FusedOps> {
     /// One token for each row. // `[B·n]`
     pub(super) tokens: IntTensor<B>,
-    /// [B·n, C]
+    /// The c of each row, in f32. // [B·n, C]
     pub(super) compressed: FloatTensor<B>,
     /// Whether the first token of each sequence only precedes those whose keys are needed.
     pub(super) is_led: bool,
 }
 
 impl<B: FusedOps> CacheBlock<B> {
-    /// n, the tokens of each sequence
+    /// n, the tokens of each sequence that are in the block.
     fn length(&self) -> usize {
         self.tokens.shape().dims::<2>()[1]
     }
@@ -123,8 +124,8 @@ impl<B: FusedOps> Cache<B> {
         }
     }
 
-    /// Keys and values of cache block `at` for block `layer` with attention. `expand` makes those of
-    /// the rows that it is given. // [B·n, D] each
+    /// Keys and values of cache block `at` for block `layer` with attention. `expand` makes those
+    /// of the rows that it is given: of a block that has grown only the new ones. // [B·n, D] each
     pub(super) fn expanded(
         &mut self,
         layer: usize,
@@ -195,6 +196,7 @@ fn part<B: FusedOps>(x: &FloatTensor<B>, first: usize, end: usize) -> FloatTenso
     B::float_slice(x.clone(), &part)
 }
 
+/// The numbers in f32, whatever the format in which they were kept.
 fn widen<B: FusedOps>(x: FloatTensor<B>) -> FloatTensor<B> {
     let [x] = B::untracked(Widen, [x]);
     x

@@ -15,19 +15,22 @@ use crate::ops::{
     TanhProject, Weighs,
 };
 
-/// Time mixing of a GOLD block.
+/// Time mixing of a GOLD block, in the order in which its tensors are declared.
 #[derive(Clone, Debug)]
 pub(super) struct Gold<B: FusedOps> {
     norm: Norm<B>,
     /// The mixes of the base of q, of q, of k, of v and of the base of k and v; bases `[D]`, others
     /// [1, D]
     mu: [FloatTensor<B>; 5],
+    /// The features of the mix of q, which depend on x.
     query_mix: LowRank<B>,
     /// One map in two pieces, for k and v.
     cache_mix: LowRank<B>,
+    /// Added to the mixed K, which gives k before its norm.
     key_map: LowRank<B>,
+    /// The same of the mixed E, for v.
     value_map: LowRank<B>,
-    /// [D, D]
+    /// Wq, of the mixed x. // [D, D]
     query: FloatTensor<B>,
     query_norm: Norm<B>,
     key_norm: Norm<B>,
@@ -114,7 +117,7 @@ impl<B: FusedOps> Gold<B> {
         self.output.write(self.output.norm.apply(mixed), x)
     }
 
-    /// [B·T, D]
+    /// q of x; the token shift goes on from the state. // x, result [B·T, D]
     fn queries(&self, x: FloatTensor<B>, rank: usize, state: &mut BlockState<B>) -> FloatTensor<B> {
         let [mu_x, mu_q, ..] = self.mu.clone();
         let h = self.norm.apply(x);

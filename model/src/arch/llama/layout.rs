@@ -58,6 +58,7 @@ fn move_rows(rows: &mut [f32], width: usize, to: Pairs) {
 }
 
 /// The row of interleaved queries or keys, with heads of `size` rows, that is the given row here.
+/// Both count through all heads.
 pub(crate) fn interleaved_row(row: usize, size: usize) -> usize {
     let (head, row) = (row / size * size, row % size);
     head + 2 * (row % (size / 2)) + row / (size / 2)

@@ -1,5 +1,8 @@
 //! The parameters that Eagle, Finch and GoldFinch declare, under their names in RWKV-LM, with the
 //! initial values of `super`'s formulas.
+//!
+//! A [`Declare`] collects them in canonical order. RWKV-LM's shapes stand in the specs, as exports
+//! need them; the shapes of our tensors may be flat or packed.
 
 use super::super::family::Declared;
 use crate::config;
@@ -38,18 +41,20 @@ pub(in crate::arch) fn model(
 pub(in crate::arch) struct Declare {
     specs: Vec<Spec>,
     shapes: Vec<Vec<usize>>,
+    /// D, the length of most vectors.
     width: usize,
 }
 
 /// The numbers on which the initial values of a block depend.
 #[derive(Clone, Copy)]
 pub(in crate::arch) struct Depth {
+    /// l, counted from 0 at the lowest block.
     pub(in crate::arch) layer: usize,
-    /// a = l/(L − 1)
+    /// a = l/(L − 1), from 0 to 1; 0 of a single block
     pub(in crate::arch) a: f64,
-    /// b = 1 − l/L
+    /// b = 1 − l/L, from 1 down to 1/L
     pub(in crate::arch) b: f64,
-    /// (l + 1)/L
+    /// (l + 1)/L, from which the gain of the output's norm follows
     share: f64,
 }
 
@@ -82,6 +87,7 @@ impl Declare {
         self.add(format!("{name}.weight"), shape.to_vec(), init, Group::DECAYED);
     }
 
+    /// Declares a projection [out, in] that starts orthogonal, with this gain.
     pub(in crate::arch) fn orthogonal(&mut self, name: &str, shape: [usize; 2], gain: f64) {
         self.matrix(name, shape, Init::Orthogonal { gain });
     }
@@ -152,6 +158,8 @@ impl Declare {
         Curve { offset: 1.0 - more, scale: -1.0, ..self.present(exponent, 0.0) }
     }
 
+    /// Declares channel mixing: its norm, two shifts, and three projections, two of which start at
+    /// zero.
     fn channel_mix(&mut self, depth: Depth, mu: &str, curve: Curve, ffn: usize) {
         let (width, block) = (self.width, format!("blocks.{}", depth.layer));
         self.norm(&format!("{block}.ln2"), 1.0);

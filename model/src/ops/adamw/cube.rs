@@ -32,6 +32,8 @@ pub(super) fn adamw<B: GpuBackend>(
     [p, m, v]
 }
 
+/// One element of p, m and v. Factors that are the same for all are computed by the caller: `keep`
+/// = 1 − η·λ, `rate` = η/(1 − β₁ᵗ), `root` = 1/√(1 − β₂ᵗ).
 #[cube(launch_unchecked)]
 fn update(
     p: &mut Tensor<f32>,

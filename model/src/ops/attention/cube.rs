@@ -1,4 +1,7 @@
 //! Attention on GPUs: no T×T in memory, one launch forward and two back.
+//!
+//! This file chooses tiles and launches. `tile.rs` has what the kernels share, `forward.rs` and
+//! `backward.rs` the kernels. All tiles here use plain multiply-adds in f32 (`mma: false`).
 
 mod backward;
 mod forward;
@@ -33,8 +36,11 @@ pub(super) fn attention<B: GpuBackend>(op: &Attention, qkv: FloatTensor<B>) -> O
 /// The tile of each kernel.
 #[derive(Clone, Copy, Debug)]
 struct Tiles {
+    /// A cube owns queries, and passes over keys.
     forward: Tile,
+    /// The same for the gradient of queries.
     of_queries: Tile,
+    /// A cube owns keys, and passes over queries.
     of_keys: Tile,
 }
 
@@ -45,7 +51,8 @@ const UNITS: u32 = 256;
 const SHARED: usize = 48 << 10;
 
 impl Tiles {
-    /// The largest tiles that the device has memory for.
+    /// The largest tiles that the device has memory for; `None` if not even the smallest fits.
+    /// `size` is K.
     fn of<R: CubeRuntime>(client: &ComputeClient<R>, size: usize) -> Option<Self> {
         let hardware = &client.properties().hardware;
         let shared = hardware.max_shared_memory_size.min(SHARED);
@@ -59,6 +66,8 @@ impl Tiles {
             let tiles = sizes.map(|(own, other)| Tile { size, vector: 1, own, other, mma: false });
             tiles.into_iter().find(|tile| {
                 let Tile { own, other, .. } = *tile;
+                // Rows of matrices, then what `spill` and `quads` take, then three numbers for each
+                // other row.
                 let floats =
                     (own * matrices + other * 2) * (size + 1) + own * (other + 3) + 3 * other;
                 4 * floats <= shared && tile.units() <= units
@@ -75,6 +84,7 @@ fn cubes(shape: Heads, tile: Tile, heads: usize) -> (CubeCount, CubeDim) {
     (count, CubeDim::new_1d(tile.units()))
 }
 
+/// The starts as a kernel's argument. // [B·T]
 fn starts_arg<R: CubeRuntime>(starts: &Handle, heads: Heads) -> TensorArg<R> {
     #[expect(unsafe_code, reason = "the handle holds one start for each position")]
     unsafe {
@@ -86,6 +96,7 @@ fn starts_arg<R: CubeRuntime>(starts: &Handle, heads: Heads) -> TensorArg<R> {
     }
 }
 
+/// Launches the kernel for y and lse. // lse [B, H, T]
 fn forward<R: CubeRuntime>(
     heads: Heads,
     tile: Tile,
@@ -108,7 +119,8 @@ fn forward<R: CubeRuntime>(
     );
 }
 
-/// dqkv
+/// dqkv, by two kernels one after the other: the first leaves D = ⟨dy, y⟩ for the second. // delta
+/// [B, H, T]
 fn backward<R: CubeRuntime>(
     heads: Heads,
     tiles: Tiles,

@@ -5,7 +5,8 @@ use cubecl::prelude::*;
 
 use super::{GpuBackend, arg, contiguous, count, launch, units};
 
-/// Adds a tensor to each sum, in place where no other tensor shares the memory of the sum.
+/// Adds a tensor to each sum, in place where no other tensor shares the memory of the sum. The last
+/// one to three pairs are added by burn.
 pub(in super::super) fn add_all<B: GpuBackend>(
     sums: Vec<FloatTensor<B>>,
     more: Vec<FloatTensor<B>>,
@@ -25,6 +26,7 @@ pub(in super::super) fn add_all<B: GpuBackend>(
     sums
 }
 
+/// to += from, where the unit has an element. Both have the same length.
 #[cube]
 fn add(to: &mut Tensor<f32>, from: &Tensor<f32>) {
     if ABSOLUTE_POS < to.len() {
@@ -32,6 +34,7 @@ fn add(to: &mut Tensor<f32>, from: &Tensor<f32>) {
     }
 }
 
+/// Four sums in one launch. It has as many units as the largest tensor has elements.
 #[cube(launch_unchecked)]
 fn add_four(
     a: &mut Tensor<f32>,

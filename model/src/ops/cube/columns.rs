@@ -1,4 +1,8 @@
 //! Sums over rows on GPUs.
+//!
+//! Each column is summed by one cube alone, in an order that depends only on the number of rows.
+//! Atomic additions would be shorter to write, but their order, and so the bits, could differ each
+//! time.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
@@ -9,7 +13,7 @@ use super::{arg, empty, launch};
 /// The number of columns that a cube sums.
 const COLUMNS: usize = 32;
 
-/// The number of rows that a cube adds in parallel.
+/// The number of rows that a cube adds in parallel. Lane l takes rows l, l + 8, l + 16 and so on.
 const LANES: usize = 8;
 
 /// The number of rows that are summed before the sum is added to the total: rounding errors then
@@ -27,6 +31,9 @@ pub(in super::super) fn sum_rows<R: CubeRuntime>(x: &CubeTensor<R>) -> CubeTenso
     y
 }
 
+/// The sums of 32 columns of one matrix: each lane sums its rows in runs, and the first lane adds
+/// the lanes up. Columns beyond the width repeat the last one and are not stored. // cubes (⌈D/32⌉,
+/// M)
 #[cube(launch_unchecked)]
 fn sums(x: &Tensor<f32>, y: &mut Tensor<f32>, rows: usize, width: usize) {
     let (lane, matrix) = (UNIT_POS_Y as usize, CUBE_POS_Y as usize);

@@ -1,4 +1,5 @@
-//! Gates on GPUs: one launch forward and one backward.
+//! Gates on GPUs: one launch forward and one backward. `gate.rs` has the equations; a unit computes
+//! one element.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
@@ -8,6 +9,7 @@ use super::super::cube::{
     GpuBackend, OnGpu, arg, contiguous, count, empty, exp_of, launch, sigmoid, units,
 };
 
+/// y = max(x, 0)². Only y is kept for the backward pass, as on the CPU.
 pub(super) fn relu_square<B: GpuBackend>([x]: [FloatTensor<B>; 1]) -> OnGpu<B, 1> {
     let (x, y) = (contiguous(x.clone()), empty(&x, x.shape()));
     launch!(squares, x, units(&x, count(&x)), arg(&x), arg(&y));
@@ -20,6 +22,7 @@ pub(super) fn relu_square<B: GpuBackend>([x]: [FloatTensor<B>; 1]) -> OnGpu<B, 1
     (y, Box::new(back))
 }
 
+/// y = residual + σ(r)∘x; the residual's gradient is dy itself.
 pub(super) fn gated_add<B: GpuBackend>(inputs: [FloatTensor<B>; 3]) -> OnGpu<B, 3> {
     let [r, x, residual] = inputs.map(contiguous);
     let y = empty(&x, x.shape());
@@ -34,6 +37,7 @@ pub(super) fn gated_add<B: GpuBackend>(inputs: [FloatTensor<B>; 3]) -> OnGpu<B, 
     (y, Box::new(back))
 }
 
+/// y = k∘(1 − exp(−exp w)), with k and w kept for the backward pass.
 pub(super) fn decayed_keys<B: GpuBackend>(inputs: [FloatTensor<B>; 2]) -> OnGpu<B, 2> {
     let [k, w] = inputs.map(contiguous);
     let y = empty(&k, k.shape());
@@ -48,6 +52,7 @@ pub(super) fn decayed_keys<B: GpuBackend>(inputs: [FloatTensor<B>; 2]) -> OnGpu<
     (y, Box::new(back))
 }
 
+/// One element of max(x, 0)².
 #[cube(launch_unchecked)]
 fn squares(x: &Tensor<f32>, y: &mut Tensor<f32>) {
     let i = ABSOLUTE_POS;
@@ -57,6 +62,7 @@ fn squares(x: &Tensor<f32>, y: &mut Tensor<f32>) {
     }
 }
 
+/// One element of dx = dy∘2√y.
 #[cube(launch_unchecked)]
 fn squares_back(y: &Tensor<f32>, dy: &Tensor<f32>, dx: &mut Tensor<f32>) {
     let i = ABSOLUTE_POS;
@@ -65,6 +71,7 @@ fn squares_back(y: &Tensor<f32>, dy: &Tensor<f32>, dx: &mut Tensor<f32>) {
     }
 }
 
+/// One element of residual + σ(r)∘x.
 #[cube(launch_unchecked)]
 fn gate(r: &Tensor<f32>, x: &Tensor<f32>, residual: &Tensor<f32>, y: &mut Tensor<f32>) {
     let i = ABSOLUTE_POS;
@@ -73,6 +80,7 @@ fn gate(r: &Tensor<f32>, x: &Tensor<f32>, residual: &Tensor<f32>, y: &mut Tensor
     }
 }
 
+/// One element of dr and of dx.
 #[cube(launch_unchecked)]
 fn gate_back(
     r: &Tensor<f32>,
@@ -90,6 +98,7 @@ fn gate_back(
     }
 }
 
+/// One element of k∘(1 − exp(−exp w)); see `exp_of` for the outer exponential.
 #[cube(launch_unchecked)]
 fn decay(k: &Tensor<f32>, w: &Tensor<f32>, y: &mut Tensor<f32>) {
     let i = ABSOLUTE_POS;
@@ -98,6 +107,7 @@ fn decay(k: &Tensor<f32>, w: &Tensor<f32>, y: &mut Tensor<f32>) {
     }
 }
 
+/// One element of dk and of dw.
 #[cube(launch_unchecked)]
 fn decay_back(
     k: &Tensor<f32>,

@@ -8,6 +8,7 @@ use super::super::cube::{
     GpuBackend, OnGpu, arg, contiguous, count, empty, launch, product, sum_rows, turned, units,
 };
 
+/// y = tanh(x·W) and its backward pass, which keeps y.
 pub(super) fn tanh_project<B: GpuBackend>([x, w]: [FloatTensor<B>; 2]) -> OnGpu<B, 2> {
     let z = product(x.clone(), w.clone());
     let y = empty(&z, z.shape());
@@ -21,6 +22,7 @@ pub(super) fn tanh_project<B: GpuBackend>([x, w]: [FloatTensor<B>; 2]) -> OnGpu<
     (y, Box::new(back))
 }
 
+/// y = base + a·W and its backward pass. A base of one row gets the sum of dy over rows.
 pub(super) fn expand<B: GpuBackend>([a, w, base]: [FloatTensor<B>; 3]) -> OnGpu<B, 3> {
     let z = product(a.clone(), w.clone());
     let (base, y) = (contiguous(base), empty(&z, z.shape()));
@@ -51,6 +53,7 @@ fn squash(x: &Tensor<f32>, y: &mut Tensor<f32>) {
     }
 }
 
+/// One element of dz = dy∘(1 − y²).
 #[cube(launch_unchecked)]
 fn squash_back(y: &Tensor<f32>, dy: &Tensor<f32>, dx: &mut Tensor<f32>) {
     let i = ABSOLUTE_POS;

@@ -14,6 +14,7 @@ use super::super::cube::{
 use super::super::shift::previous;
 use super::DataMix;
 
+/// The M mixes and their backward pass; see [`DataMix`] for the inputs.
 pub(super) fn data_mix<B: GpuBackend, const M: usize>(
     mix: DataMix,
     inputs: [FloatTensor<B>; 5],
@@ -99,6 +100,8 @@ fn whole<R: CubeRuntime>(
     y
 }
 
+/// Reorders features from [N, A·R] to [M, N, R], since a product of many matrices needs each by
+/// itself.
 #[cube(launch_unchecked)]
 fn split(a: &Tensor<f32>, y: &mut Tensor<f32>, rows: usize, rank: usize, all: usize, first: usize) {
     let i = ABSOLUTE_POS;
@@ -108,6 +111,7 @@ fn split(a: &Tensor<f32>, y: &mut Tensor<f32>, rows: usize, rank: usize, all: us
     }
 }
 
+/// The other way, with zeros in the columns of pieces that are not among the M.
 #[cube(launch_unchecked)]
 fn join(
     part: &Tensor<f32>,
@@ -130,7 +134,7 @@ fn join(
     }
 }
 
-/// // weights, ys [M, N, D]
+/// The mixes of one element by all pieces. // weights, ys [M, N, D]
 #[cube(launch_unchecked)]
 fn forward(
     x: &Tensor<f32>,
@@ -152,7 +156,8 @@ fn forward(
     }
 }
 
-/// // weights, dms [M, N, D], dys [N, D] each
+/// The gradients of one element: that of x from its own token and from the next, which reads it as
+/// its previous one. // weights, dms [M, N, D], dys [N, D] each
 #[cube(launch_unchecked)]
 fn backward(
     x: &Tensor<f32>,

@@ -1,5 +1,8 @@
 //! Norms on GPUs: one launch forward and two backward. A cube normalises one row, or one head of a
 //! row.
+//!
+//! The second launch of the backward pass sums dw and db over rows. Mean and 1/√(var + eps) of each
+//! group are kept from the forward pass.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
@@ -88,13 +91,14 @@ fn cubes<R: CubeRuntime>(
 }
 
 impl NormKernel {
-    /// The number of units in a cube, a power of two.
+    /// The number of units in a cube, a power of two from 8 to 256, as the tree in `total` needs.
     fn units(&self) -> usize {
         self.group.next_power_of_two().clamp(8, 256)
     }
 }
 
-/// The sum over the units of a cube.
+/// The sum over the units of a cube, the same number for each. A tree of additions, whose order
+/// depends only on the number of units.
 #[cube]
 fn total(x: f32, shared: &mut SharedMemory<f32>, #[comptime] units: usize) -> f32 {
     let unit = UNIT_POS as usize;
@@ -112,6 +116,8 @@ fn total(x: f32, shared: &mut SharedMemory<f32>, #[comptime] units: usize) -> f3
     shared[0]
 }
 
+/// y, and mean and scale of each group. The variance is summed from differences to the mean, as on
+/// the CPU. // x, g, y [N, D], w, b D, stats [groups, 2]; a cube for each group
 #[cube(launch_unchecked)]
 fn forward(
     x: &Tensor<f32>,
@@ -166,7 +172,8 @@ fn forward(
     }
 }
 
-/// Writes dx, and dw and db of each row into `terms`. // terms [2, N, D]
+/// Writes dx, and dw and db of each row into `terms`. Each unit reads only elements of `terms` that
+/// it wrote itself. // terms [2, N, D]
 #[cube(launch_unchecked)]
 fn backward(
     x: &Tensor<f32>,

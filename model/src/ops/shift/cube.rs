@@ -9,6 +9,7 @@ use super::super::cube::{
 };
 use super::Weighs;
 
+/// y and its backward pass. The second launch backward sums dμ over rows.
 pub(super) fn shift_mix<B: GpuBackend>(weighs: Weighs, inputs: [FloatTensor<B>; 3]) -> OnGpu<B, 3> {
     let [x, mu, before] = inputs.map(contiguous);
     let [rows, width] = [0, 1].map(|at| x.shape()[at]);
@@ -41,7 +42,8 @@ pub(super) fn shift_mix<B: GpuBackend>(weighs: Weighs, inputs: [FloatTensor<B>; 
     (y, Box::new(back))
 }
 
-/// The same channel of the previous token. // x [B·T, D], before [B, D]
+/// The same channel of the previous token: of the row before in the sequence, or of `before` for a
+/// first token. // x [B·T, D], before [B, D]
 #[cube]
 pub(in super::super) fn previous(
     x: &Tensor<f32>,
@@ -58,6 +60,7 @@ pub(in super::super) fn previous(
     found
 }
 
+/// y = x + (prev(x) − x)∘p, where p is μ, or 1 − μ if `present`. A unit computes one element.
 #[cube(launch_unchecked)]
 fn forward(
     x: &Tensor<f32>,
@@ -78,7 +81,7 @@ fn forward(
     }
 }
 
-/// Writes dx, and dμ of each row into `slopes`.
+/// Writes dx, and dμ of each row into `slopes`. The first row of a sequence also gives `dbefore`.
 #[cube(launch_unchecked)]
 fn backward(
     x: &Tensor<f32>,

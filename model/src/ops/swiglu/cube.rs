@@ -1,4 +1,4 @@
-//! SwiGLU on GPUs: one launch forward and one backward.
+//! SwiGLU on GPUs: one launch forward and one backward. `swiglu.rs` has the equations.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
@@ -8,6 +8,7 @@ use super::super::cube::{
     GpuBackend, OnGpu, arg, contiguous, count, empty, launch, sigmoid, units,
 };
 
+/// y and its backward pass, which keeps x. // x [N, 2F], y [N, F]
 pub(super) fn swiglu<B: GpuBackend>([x]: [FloatTensor<B>; 1]) -> OnGpu<B, 1> {
     let x = contiguous(x);
     let [rows, width] = [x.shape()[0], x.shape()[1] / 2];
@@ -21,6 +22,7 @@ pub(super) fn swiglu<B: GpuBackend>([x]: [FloatTensor<B>; 1]) -> OnGpu<B, 1> {
     (y, Box::new(back))
 }
 
+/// One element of y. A row of x has the gate in its first F columns and up in the others.
 #[cube(launch_unchecked)]
 fn forward(x: &Tensor<f32>, y: &mut Tensor<f32>, width: usize) {
     let i = ABSOLUTE_POS;
@@ -30,6 +32,7 @@ fn forward(x: &Tensor<f32>, y: &mut Tensor<f32>, width: usize) {
     }
 }
 
+/// One element of dgate and the element of dup beside it.
 #[cube(launch_unchecked)]
 fn backward(x: &Tensor<f32>, dy: &Tensor<f32>, dx: &mut Tensor<f32>, width: usize) {
     let i = ABSOLUTE_POS;

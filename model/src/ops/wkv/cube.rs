@@ -1,4 +1,6 @@
 //! The recurrence on GPUs: one launch forward and two backward, time and memory linear in T.
+//!
+//! This file has the sizes and the launches; `kernels.rs` has the kernels.
 
 mod kernels;
 
@@ -12,7 +14,7 @@ use self::kernels::Cut;
 use super::super::cube::{GpuBackend, OnGpuOfMany, arg, contiguous, empty, launch, sum_rows};
 use super::SPAN;
 
-/// The number of tokens between kept states.
+/// The number of tokens between kept states. A kept state takes K numbers per channel.
 const CHUNK: usize = 64;
 
 /// y, the last state, and the backward pass; `None` where the kernels do not support the head size.
@@ -39,6 +41,7 @@ pub(super) fn wkv<B: GpuBackend>(inputs: [FloatTensor<B>; 6]) -> Option<OnGpuOfM
     Some(([y, last], Box::new(back)))
 }
 
+/// The sizes of one pass: B, T, H, and how a head is cut.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     sequences: usize,
@@ -48,6 +51,8 @@ struct Shape {
 }
 
 impl Shape {
+    /// The sizes, or `None` if K is not a multiple of 8. A cube has the largest number of units
+    /// among 32, 24, 16 and 8 that divides K.
     fn of<R: CubeRuntime>([r, _, _, w, _, state]: &[CubeTensor<R>; 6]) -> Option<Self> {
         let [sequences, heads, size] = [0, 1, 2].map(|i| state.shape()[i]);
         let units = [32, 24, 16, 8].into_iter().find(|units| size.is_multiple_of(*units))?;
@@ -56,6 +61,7 @@ impl Shape {
         Some(Self { sequences, tokens: r.shape()[0] / sequences, heads, cut })
     }
 
+    /// D = H·K, the channels of a row.
     fn width(self) -> usize {
         self.heads * self.cut.size
     }
@@ -65,6 +71,7 @@ impl Shape {
         self.sequences * self.width() * self.cut.size
     }
 
+    /// A cube for each part of each head of each sequence.
     fn cubes(self) -> (CubeCount, CubeDim) {
         let Cut { size, units, .. } = self.cut;
         let count =
@@ -73,6 +80,7 @@ impl Shape {
     }
 }
 
+/// Launches the forward pass. // kept [B, H, chunks, K, K]
 fn forward<R: CubeRuntime>(
     shape: Shape,
     [r, k, v, w, u, state]: &[CubeTensor<R>; 6],

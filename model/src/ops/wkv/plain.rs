@@ -1,5 +1,16 @@
 //! The recurrence in plain burn tensors, in chunks: matrix products inside chunks, and one step per
 //! chunk that carries the state.
+//!
+//! It defines the operator for tests, and runs on GPUs where the kernels do not support the head
+//! size. With Λ the log decays summed from one token to another, a token i of a chunk reads of an
+//! earlier token j
+//!
+//! ```text
+//! Σ_c r_ic·k_jc·exp(Λ_c(j+1 … i−1))·v_j
+//! ```
+//!
+//! as a product of matrices: the exponential is split into a factor for r and one for k. That is
+//! safe only if neither exponent is large, so sums start anew in each block of [`BLOCK`] tokens.
 
 use crate::ops::project::matmul;
 use burn_backend::tensor::FloatTensor;
@@ -43,6 +54,7 @@ struct Decays<B: Backend> {
 }
 
 impl<B: FusedOps> Decays<B> {
+    /// The sums of the log decays `log`. // log [G, M, L, K]
     fn new(log: Tensor<B, 4>) -> Self {
         let device = log.device();
         let [chunks, blocks, tokens, size] = log.dims();

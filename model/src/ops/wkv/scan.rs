@@ -18,12 +18,14 @@ pub(super) struct Lanes(pub(super) [f32; BLOCK]);
 
 /// A matrix whose rows are whole registers, padded with zeros. A state has as many rows as lanes.
 pub(super) struct PaddedMatrix {
+    /// The elements, row by row, in registers of [`BLOCK`].
     pub(super) lanes: Vec<Lanes>,
     /// The number of registers per row.
     pub(super) blocks: usize,
 }
 
 impl PaddedMatrix {
+    /// `rows` rows of `size` elements each, all zero.
     pub(super) fn zeros(rows: usize, size: usize) -> Self {
         let blocks = size.div_ceil(BLOCK);
         Self { lanes: vec![Lanes([0.0; BLOCK]); rows * blocks], blocks }
@@ -34,6 +36,7 @@ impl PaddedMatrix {
         Self::zeros(count * size.next_multiple_of(BLOCK), size)
     }
 
+    /// A row of whole registers, its padding included.
     pub(super) fn row(&self, index: usize) -> &[Lanes] {
         &self.lanes[index * self.blocks..][..self.blocks]
     }
@@ -56,6 +59,7 @@ impl PaddedMatrix {
         }
     }
 
+    /// Copies the row `index` without its padding.
     pub(super) fn read(&self, index: usize, values: &mut [f32]) {
         let (whole, rest) = values.as_chunks_mut();
         let row = self.row(index);
@@ -74,6 +78,7 @@ impl PaddedMatrix {
         }
     }
 
+    /// Writes the transpose of a state from its K×K elements, so that its lanes are keys.
     pub(super) fn write_transposed(&mut self, state: &[f32], size: usize) {
         for (i, row) in state.chunks_exact(size).enumerate() {
             for (j, &value) in row.iter().enumerate() {
@@ -82,6 +87,7 @@ impl PaddedMatrix {
         }
     }
 
+    /// Copies a state's K×K elements without padding.
     pub(super) fn read_state(&self, state: &mut [f32], size: usize) {
         for (i, row) in state.chunks_exact_mut(size).enumerate() {
             self.read(i, row);
@@ -89,21 +95,25 @@ impl PaddedMatrix {
     }
 }
 
-/// The tokens of one chunk of one head.
+/// The tokens of one chunk of one head. A last chunk may have fewer tokens than rows; the rows
+/// behind them are of an earlier chunk and are not used.
 pub(super) struct Chunk {
+    /// The tokens that are here, at most [`CHUNK`].
     pub(super) tokens: usize,
+    /// Receptance, keys and values, a row for each token.
     pub(super) r: PaddedMatrix,
     pub(super) k: PaddedMatrix,
     pub(super) v: PaddedMatrix,
-    /// w, then d = exp(−exp w)
+    /// w as it is loaded, then d = exp(−exp w) in its place.
     pub(super) decay: PaddedMatrix,
-    /// d ln d/dw
+    /// d ln d/dw = −exp w, or 0 where the state is lost.
     pub(super) slope: PaddedMatrix,
-    /// dL/dy
+    /// dL/dy, only in the backward pass.
     pub(super) g: PaddedMatrix,
 }
 
 impl Chunk {
+    /// Memory for [`CHUNK`] tokens of a head of K = `size` channels.
     pub(super) fn new(size: usize) -> Self {
         let rows = || PaddedMatrix::zeros(CHUNK, size);
         let (r, k, v, decay, slope, g) = (rows(), rows(), rows(), rows(), rows(), rows());
@@ -125,18 +135,24 @@ pub(super) fn add_rows(sum: &mut [Lanes], x: &PaddedMatrix, count: usize) {
 /// The direction in which a scan goes through the tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
+    /// From the first token to the last.
     Forth,
+    /// From the last token to the first.
     Back,
 }
 
 /// The tokens of a [`scan`]: out_t = read_t·S, then S decays and rows_tᵀ·lanes_t is added.
 #[derive(Clone, Copy)]
 pub(super) struct Scan<'a> {
+    /// What the state is multiplied by from the left.
     pub(super) read: &'a PaddedMatrix,
+    /// The factor of what is added that runs along the state's rows.
     pub(super) rows: &'a PaddedMatrix,
+    /// The factor of what is added that runs along its lanes.
     pub(super) lanes: &'a PaddedMatrix,
     /// The decays, which belong to keys.
     pub(super) decay: &'a PaddedMatrix,
+    /// Which dimension of the state has the decays.
     pub(super) orientation: Orientation,
 }
 
@@ -202,6 +218,7 @@ fn sum_tile<S: Simd, const W: usize>(a: &[Lanes], b: &[Lanes], tile: usize, sum:
     store_tile(sum, tile, sums);
 }
 
+/// The registers of a row that belong to a tile, by value, so that they stay in registers.
 #[inline(always)]
 fn tile_of<const W: usize>(row: &[Lanes], tile: usize) -> [[f32; BLOCK]; W] {
     let row = &row[tile * W..][..W];
@@ -213,6 +230,7 @@ fn tile_of<const W: usize>(row: &[Lanes], tile: usize) -> [[f32; BLOCK]; W] {
     values
 }
 
+/// Writes the registers of a tile back into a row.
 #[inline(always)]
 fn store_tile<const W: usize>(row: &mut [Lanes], tile: usize, values: [[f32; BLOCK]; W]) {
     for (b, values) in values.into_iter().enumerate() {
@@ -220,7 +238,7 @@ fn store_tile<const W: usize>(row: &mut [Lanes], tile: usize, values: [[f32; BLO
     }
 }
 
-/// ⟨a∘b, c⟩
+/// ⟨a∘b, c⟩ in the order of [`across`].
 #[inline(always)]
 fn dot3<S: Simd>(a: &[Lanes], b: &[Lanes], c: &[Lanes]) -> f32 {
     let mut sums = [0.0; BLOCK];
@@ -233,7 +251,7 @@ fn dot3<S: Simd>(a: &[Lanes], b: &[Lanes], c: &[Lanes]) -> f32 {
     across(sums)
 }
 
-/// ⟨a, b⟩
+/// ⟨a, b⟩ in the order of [`across`].
 #[inline(always)]
 fn dot<S: Simd>(a: &[Lanes], b: &[Lanes]) -> f32 {
     let mut sums = [0.0; BLOCK];
@@ -269,7 +287,7 @@ fn add_product<S: Simd>(y: &mut [Lanes], c: f32, a: &[Lanes], b: &[Lanes]) {
     }
 }
 
-/// y += c·x
+/// y += c·x; see [`add_product`].
 #[inline(always)]
 fn add_scaled<S: Simd>(y: &mut [Lanes], c: f32, x: &[Lanes]) {
     for j in 0..y.len() {
@@ -300,10 +318,10 @@ fn step_back<S: Simd>(p: &mut [Lanes], dw: &mut [Lanes], of: OfToken<'_>) {
 #[derive(Clone, Copy)]
 struct OfToken<'a> {
     k: &'a [Lanes],
-    /// G_t·v_t
+    /// G_t·v_t, as `of_keys` left it in the output for k.
     of_k: &'a [Lanes],
     r: &'a [Lanes],
-    /// S_{t−1}·g_t
+    /// S_{t−1}·g_t, as `states` left it in the output for r.
     of_r: &'a [Lanes],
     slope: &'a [Lanes],
 }
@@ -347,6 +365,8 @@ simd! {
         }
     }
 
+    /// Scans `tokens` in the given order: out_t = read_t·S, then the state takes its next value. In
+    /// the order `Back` the next value is that of the token before.
     pub(super) fn scan<S>(
         scan: Scan<'_>, tokens: Range<usize>, order: Order, state: &mut PaddedMatrix, out: &mut PaddedMatrix,
     ) {
@@ -391,7 +411,7 @@ simd! {
         }
     }
 
-    /// y_t += ⟨r_t∘u, k_t⟩·v_t
+    /// y_t += ⟨r_t∘u, k_t⟩·v_t, what the present token adds to its own output.
     pub(super) fn add_bonus<S>(chunk: &Chunk, u: &[Lanes], y: &mut PaddedMatrix) {
         for t in 0..chunk.tokens {
             let weight = dot3::<S>(chunk.r.row(t), u, chunk.k.row(t));

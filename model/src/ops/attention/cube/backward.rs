@@ -1,5 +1,8 @@
 //! Attention backward: dq by tiles of queries, dk and dv by tiles of keys, each element written
 //! once, without atomics.
+//!
+//! Both kernels compute the weights P again from q, k and the kept log Σ exp. One kernel could do
+//! with one P, but would add to dq from many cubes, in an order that is not fixed.
 
 use cubecl::prelude::*;
 
@@ -70,6 +73,7 @@ pub(super) fn backward_queries<E: Float, N: Size>(
         }
     }
 
+    // dS = scale·P∘(dP − D) of each tile of keys, and dq += dS·K.
     let mut dq = filled(comptime!(tile.size / 2), 0.0f32);
     let mut key = usize::cast_from(starts[before + first]) / tile.other * tile.other;
     while key < end {
@@ -153,6 +157,7 @@ pub(super) fn backward_keys<E: Float, N: Size>(
         // Starts never decrease: once the document of a tile's first query starts after these
         // keys, so do those of all later queries.
         let mut seen = true;
+        // P and dS of each tile of queries, with keys as rows: dv += P·dy and dk += dS·q.
         while seen {
             let count = min(tokens - query, tile.other);
             sync_cube();

@@ -1,4 +1,8 @@
 //! Attention forward: a cube owns a tile of queries of one head.
+//!
+//! It passes over the keys that they see, and keeps for each query the largest score, the sum of
+//! the weights and the mixture so far, in registers: the online softmax of `attend_block.rs`. A
+//! unit holds two rows, `row` and `row + 8`, and in each a quarter of the columns.
 
 use cubecl::prelude::*;
 
@@ -41,6 +45,7 @@ pub(super) fn forward<E: Float, N: Size>(
     let begins = two::<u32>(starts, before, row, tokens);
     // Keys from here to `first` are seen by all queries of the tile.
     let last_start = usize::cast_from(starts[before + end - 1]);
+    // Each unit's part: mixtures, largest scores, and its own share of the sums.
     let mut o = filled(comptime!(tile.size / 2), 0.0f32);
     let mut most = filled(2usize, HIDDEN.runtime());
     let mut sums = filled(2usize, 0.0f32);
@@ -65,6 +70,7 @@ pub(super) fn forward<E: Float, N: Size>(
                 new = max(new, max(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
             }
             new = quad(new, &mut quads, true, tile);
+            // The factor that makes the earlier sums relative to the new maximum.
             let kept = ((most[half] - new) * scale).exp();
             most[half] = new;
             // A row that has seen no key yet keeps a sum of zero.

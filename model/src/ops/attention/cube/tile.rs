@@ -10,22 +10,23 @@
 use cubecl::cmma::{MatrixIdent, MmaDefinition};
 use cubecl::prelude::*;
 
-/// How a kernel divides its work.
+/// How a kernel divides its work. It is a constant of the kernel: each tile is compiled by itself.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct Tile {
-    /// K, a multiple of 16
+    /// K, a multiple of 8; of 16 with `mma`.
     pub(super) size: usize,
-    /// Elements loaded at once as one vector: 1, or 8 with `mma`
+    /// Elements loaded at once as one vector: 1, or 8 with `mma`.
     pub(super) vector: usize,
-    /// Rows that a cube owns, 16 per 32 units
+    /// Rows that a cube owns, 16 per 32 units.
     pub(super) own: usize,
-    /// Rows of the other kind that are processed at a time, a multiple of 16
+    /// Rows of the other kind that are processed at a time, a multiple of 8; of 16 with `mma`.
     pub(super) other: usize,
-    /// Use tensor cores: E is bf16 or f16, and planes have 32 units
+    /// Use tensor cores: E is bf16 or f16, and planes have 32 units.
     pub(super) mma: bool,
 }
 
 impl Tile {
+    /// The units of a cube: two for each row that it owns.
     pub(super) fn units(&self) -> u32 {
         self.own as u32 * 2
     }
@@ -47,6 +48,7 @@ impl Tile {
         if self.mma { 1 } else { self.own * (self.other + 1) }
     }
 
+    /// The numbers of scratch memory that `quad` needs: one for each unit without tensor cores.
     pub(super) fn quads(&self) -> usize {
         if self.mma { 1 } else { self.own * 2 }
     }
@@ -80,6 +82,7 @@ pub(super) fn load_rows<E: Float, N: Size>(
     }
 }
 
+/// `count` registers with the same number.
 #[cube]
 pub(super) fn filled(#[comptime] count: usize, value: f32) -> Array<f32> {
     let mut x = Array::<f32>::new(count);
@@ -105,7 +108,7 @@ pub(super) fn two<T: Numeric>(of: &Tensor<T>, at: usize, row: usize, rows: usize
 }
 
 /// Adds the product of the 16×16 blocks a and b to two 16×8 blocks of accumulators, number `j` and
-/// the next.
+/// the next. The instruction adds 16×8 at a time.
 #[cube]
 pub(super) fn mma_two<E: Float>(
     a: &Array<Vector<E, Const<2>>>,
@@ -137,7 +140,8 @@ pub(super) fn mma_two<E: Float>(
     }
 }
 
-/// acc [16, rows] += A·Bᵀ: 16 rows of `a` from `row` on, `rows` rows of `b`.
+/// acc [16, rows] += A·Bᵀ: 16 rows of `a` from `row` on, `rows` rows of `b`. Each unit adds to its
+/// own accumulators, so no sum is shared.
 #[cube]
 pub(super) fn product_nt<E: Float, N: Size>(
     a: &SharedMemory<Vector<E, N>>,
@@ -192,6 +196,9 @@ pub(super) fn product_nt<E: Float, N: Size>(
 
 /// acc [16, K] += P·B: P [16, other] in the registers of the group that owns rows from `row` on,
 /// `other` rows of `b`.
+///
+/// A unit needs all numbers of its rows of P, of which three other units hold most. Tensor cores
+/// take them from the registers; otherwise they go through `spill`.
 #[cube]
 pub(super) fn product_nn<E: Float, N: Size>(
     p: &Array<f32>,
@@ -256,7 +263,8 @@ pub(super) fn product_nn<E: Float, N: Size>(
     }
 }
 
-/// The maximum or the sum over the four units that share a row.
+/// The maximum (`most`) or the sum over the four units that share a row; all four get it. Without
+/// tensor cores all units of the cube have to call it together, since it waits for them.
 #[cube]
 pub(super) fn quad(
     value: f32,

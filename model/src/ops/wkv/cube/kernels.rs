@@ -16,19 +16,20 @@ use super::super::super::cube::exp_of;
 /// The sizes for which a kernel is compiled.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// K, a multiple of 4
+    /// K, a multiple of 8.
     pub(super) size: usize,
-    /// Columns or rows of a state per cube, one for each unit: a divisor of K and a multiple of 8
+    /// Columns or rows of a state per cube, one for each unit: a divisor of K and a multiple of 8.
     pub(super) units: usize,
-    /// Tokens between kept states, a multiple of `span`
+    /// Tokens between kept states, a multiple of `span`.
     pub(super) chunk: usize,
-    /// Tokens that are loaded at once and over which p is carried
+    /// Tokens that are loaded at once and over which p is carried.
     pub(super) span: usize,
-    /// Whether the decay depends on the token
+    /// Whether the decay depends on the token.
     pub(super) by_token: bool,
 }
 
 impl Cut {
+    /// Vectors of four in a head.
     fn vectors(&self) -> usize {
         self.size / 4
     }
@@ -40,12 +41,15 @@ impl Cut {
     }
 }
 
+/// Four channels, which are loaded at once.
 type Four = Vector<f32, Const<4>>;
 
-/// The largest w that is used: exp of a larger one would only overflow.
+/// The largest w that is used. exp(−exp w) is 0 in f32 long before it, and exp of a far larger w
+/// would be infinite.
 const LARGEST: f32 = 10.0;
 
-/// A log decay below this leaves no trace of the state in f32.
+/// A log decay below this leaves no trace of the state in f32, so its slope counts as 0; as on the
+/// CPU.
 const LOST: f32 = -17.0;
 
 /// Loads `count` tokens of one head, beginning with `token`. // to [span, K/4 + 1]
@@ -67,7 +71,8 @@ fn load<E: Float>(
     }
 }
 
-/// Loads the decays of `count` tokens, computed from w.
+/// Loads the decays of `count` tokens, computed from w. A constant w has one row, which all tokens
+/// read. // to [span, K/4 + 1]
 #[cube]
 fn load_decays(
     w: &Tensor<Four>,
@@ -98,6 +103,7 @@ fn load_decays(
     }
 }
 
+/// An array of `count` zeros in registers.
 #[cube]
 fn zeros(#[comptime] count: usize) -> Array<f32> {
     let mut x = Array::<f32>::new(count);
@@ -136,7 +142,7 @@ fn step_column(
     (sums[0] + sums[1]) + (sums[2] + sums[3])
 }
 
-/// The same for a unit that owns a row.
+/// The same for a unit that owns a row, which has one decay.
 #[cube]
 fn step_row(
     s: &mut Array<f32>,
@@ -163,7 +169,8 @@ fn step_row(
     (sums[0] + sums[1]) + (sums[2] + sums[3])
 }
 
-/// ⟨r∘u, k⟩ of each token; waits until all loads are done.
+/// ⟨r∘u, k⟩ of each token, the weight of its own value; waits until all loads are done, and until
+/// the weights are there.
 #[cube]
 fn weigh(
     r: &SharedMemory<Four>,
@@ -248,7 +255,8 @@ pub(super) fn forward<E: Float>(
     }
 }
 
-/// dv. // cubes (H, B, K/units)
+/// dv, from the last token to the first: G by columns takes the part of S, with r and k exchanged.
+/// // cubes (H, B, K/units)
 #[cube(launch, launch_unchecked)]
 pub(super) fn backward_values<E: Float>(
     r: &Tensor<Vector<E, Const<4>>>,
@@ -366,6 +374,7 @@ pub(super) fn backward_keys<E: Float>(
             load::<E>(v, &mut vs, before + start, count, cut);
             load::<E>(g, &mut gs, before + start, count, cut);
             products(&vs, &gs, &mut weights, count, cut);
+            // p of this unit's key after the span, from G and from S, which the first pass left.
             let mut p = 0.0f32;
             #[unroll]
             for i in 0..cut.size {
@@ -400,7 +409,7 @@ pub(super) fn backward_keys<E: Float>(
     }
 }
 
-/// d and d ln d/dw of this unit's channel.
+/// d and d ln d/dw of this unit's channel; `at` is the element of its token.
 #[cube]
 fn decay_of(w: &Tensor<f32>, at: usize, channel: usize, #[comptime] cut: Cut) -> (f32, f32) {
     let mut from = channel;
@@ -411,7 +420,7 @@ fn decay_of(w: &Tensor<f32>, at: usize, channel: usize, #[comptime] cut: Cut) ->
     (exp_of(log), select(log < LOST, 0.0f32, log))
 }
 
-/// ⟨a, b⟩ of each token; waits until all loads are done.
+/// ⟨a, b⟩ of each token; waits until all loads are done, and until the products are there.
 #[cube]
 fn products(
     a: &SharedMemory<Four>,
