@@ -45,7 +45,9 @@ use tokens::{Requirements, Tokens};
 /// An open source of tokens, whose files were checked.
 #[derive(Debug)]
 pub struct Dataset {
+    /// The source, with its open files.
     kind: Kind,
+    /// T, the tokens of each row that it returns.
     context: usize,
 }
 
@@ -106,7 +108,8 @@ impl Dataset {
         Ok(Self { kind, context })
     }
 
-    /// Returns the given rows of one step of a stream.
+    /// Returns the given rows of one step of a stream. The rows of a step may be asked for in any
+    /// parts, and are the same.
     ///
     /// # Errors
     /// If the file can no longer be read.
@@ -211,6 +214,7 @@ impl Dataset {
 }
 
 impl Batch {
+    /// A batch without rows, of this context.
     fn empty(context: usize) -> Self {
         Self { context, ..Self::default() }
     }
@@ -243,6 +247,7 @@ impl Batch {
     }
 }
 
+/// The kinds of sources; all but the first have files.
 #[derive(Debug)]
 enum Kind {
     Synthetic(Markov),

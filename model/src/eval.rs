@@ -191,11 +191,14 @@ fn held_out(
     (0..rows).step_by(batch).map(move |start| source.held_out(start..rows.min(start + batch), rows))
 }
 
+/// What was measured so far, row by row.
 #[derive(Default)]
 struct Sums {
     /// Surprise and tokens of each row.
     rows: Vec<(f64, usize)>,
+    /// Σ of KL(source ‖ model) over the contexts whose truth is known.
     divergence: f64,
+    /// How many contexts these are.
     known: usize,
 }
 

@@ -27,6 +27,7 @@ use rayon::prelude::*;
 use crate::data::draw::{Draw, UNIT};
 use crate::optim::Group;
 
+/// One parameter as its architecture declares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// Unique in the model; keys the random stream, so another name gives other weights.

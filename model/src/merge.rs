@@ -123,7 +123,7 @@ impl Method {
     }
 }
 
-/// What a method does with a base model.
+/// What a method does with a base model, which decides what a recipe must name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BaseRole {
     /// The formula has none: a base that is named is one of the models.
@@ -134,7 +134,8 @@ pub(crate) enum BaseRole {
     Needed,
 }
 
-/// Why a merge was not made; no folder has been left behind.
+/// Why a merge was not made; no folder has been left behind, but for what
+/// [`MergeError::Unfinished`] names.
 #[derive(Debug, Error)]
 pub enum MergeError {
     /// The recipe is wrong. Its author must change it.

@@ -35,6 +35,7 @@ pub struct Optimizer<B: FusedOps> {
     steps: u64,
 }
 
+/// How the optimiser treats one parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
     /// Factor of the learning rate; 1 is the common rate. It also scales the weight decay, which is
@@ -44,6 +45,7 @@ pub struct Group {
     pub decays: bool,
 }
 
+/// Why a step was not taken. Parameters and moments are as before.
 #[derive(Debug, Error)]
 pub enum OptimError {
     /// The training has diverged: the learning rate is too high, or a batch is abnormal. The caller

@@ -122,6 +122,7 @@ pub fn sample(
     Ok(sampled)
 }
 
+/// Draws the tokens of one text: a pure function of the seed, the number of the text and its scores.
 pub struct TokenSampler {
     sampling: Sampling,
     /// The stream of random numbers, one for each token.

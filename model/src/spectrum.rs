@@ -79,7 +79,8 @@ pub enum SpectrumError {
     },
 }
 
-/// Computes the spectrum of a matrix. None if some of its numbers are infinite or NaN.
+/// Computes the spectrum of a matrix. `None` if some of its numbers are infinite or NaN. It costs
+/// the square of the smaller side times the larger one, and the cube of the smaller.
 ///
 /// # Errors
 /// If the numbers cannot be read.
@@ -100,7 +101,8 @@ pub fn spectrum(
     Ok(Some(judge(values, rows, columns)))
 }
 
-/// The product of the matrix with its transpose, over its longer side.
+/// The product of the matrix with its transpose, over its longer side. // [s, s], s the shorter
+/// side
 fn gram(numbers: &dyn Numbers, rows: usize, columns: usize) -> Result<Mat<f64>, ImportError> {
     let side = rows.min(columns);
     let mut gram = Mat::zeros(side, side);
@@ -144,7 +146,7 @@ fn judge(values: Vec<f64>, rows: usize, columns: usize) -> Spectrum {
     Spectrum { values, sigma, edge, snr }
 }
 
-/// The quantile of values in descending order, with a straight line between neighbours.
+/// The quantile of values in descending order, with a straight line between neighbours; 0 of none.
 fn quantile(values: &[f64], share: f64) -> f64 {
     let Some(last) = values.len().checked_sub(1) else { return 0.0 };
     let place = (1.0 - share) * last as f64;
@@ -213,7 +215,8 @@ pub fn scan(
 }
 
 /// What to train: the head and the embedding, and of each type the `percent` of matrices with the
-/// highest ratios. The modules are in the order of [`modules`].
+/// highest ratios, rounded down. The modules are in the order of [`modules`]. The first two are
+/// regular expressions, the others names.
 #[must_use]
 pub fn select(modules: &[Module], percent: usize) -> Vec<String> {
     let rwkv = modules.first().is_some_and(|module| module.name.starts_with("blocks."));

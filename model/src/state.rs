@@ -17,6 +17,7 @@ use crate::outer::Outer;
 /// Bytes of every piece but the last of θ and the last of v.
 pub const PIECE_BYTES: usize = 1 << 20;
 
+/// The agreed parameters and the outer momentum; both have one number per parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     /// θ, in canonical order. // one number per parameter

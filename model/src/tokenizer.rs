@@ -30,6 +30,7 @@ use crate::config::{self, Scheme, Source, Vocabulary};
 use hugging_face::HuggingFace;
 use rwkv::Trie;
 
+/// The tokenizer of a run. Clones share the large tables.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     /// How it encodes, with its tables.

@@ -134,6 +134,7 @@ pub trait Trainer: Send {
     fn step(&mut self, stream: &Stream, step: u64, tokens: u64) -> Result<Step, TrainError>;
 }
 
+/// What an inner step measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// Tokens in the batch of the step: batch × context, whatever the micro-batch.
@@ -245,6 +246,7 @@ impl<A: TrainBackend> Place<A> {
     }
 }
 
+/// A model on a device, with its weights.
 pub(crate) struct Session<A: TrainBackend> {
     arch: Arch,
     work: Work,
@@ -253,6 +255,7 @@ pub(crate) struct Session<A: TrainBackend> {
     parameters: Tensors<A>,
 }
 
+/// A session with its optimiser and data.
 pub(crate) struct Learner<A: TrainBackend> {
     session: Session<A>,
     optimizer: Optimizer<Inner<A>>,

@@ -27,6 +27,7 @@ use crate::ops::{DataMix, FusedOps, Project, ShiftMix, TanhProject, Weighs};
 /// A Finch with its weights, for one pass.
 pub type Finch<B> = Rwkv<B, DynamicTimeMix<B>>;
 
+/// The data-dependent token shift: M mixes of each row and the one before it.
 #[derive(Clone, Debug)]
 pub(super) struct Mixes<B: FusedOps> {
     /// The mix of the input of the low-rank features. // `[D]`

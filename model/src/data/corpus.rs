@@ -32,10 +32,14 @@ pub struct Reads<'a> {
 /// An open text or token file, ready to be read.
 #[derive(Debug)]
 pub struct Corpus {
+    /// Where its tokens are, and how they are read.
     kind: Kind,
+    /// The number of its tokens, at least 2.
     count: u64,
     entropies: Entropies,
+    /// The token that begins a document, at which rows are cut.
     bos: Option<i32>,
+    /// The bytes of the file, if it is a text.
     text_bytes: Option<u64>,
 }
 
@@ -160,6 +164,7 @@ impl Corpus {
         })
     }
 
+    /// Opens a token file, which must have been made by the model's own tokenizer.
     fn of_tokens(path: &Path, reads: Reads<'_>) -> Result<Self, CorpusError> {
         let file = tokens::scan(path)?;
         let header = *file.header();
@@ -180,6 +185,7 @@ impl Corpus {
         })
     }
 
+    /// Makes tokens of a text, in memory.
     fn of_text(path: &Path, reads: Reads<'_>) -> Result<Self, CorpusError> {
         match Format::of(path) {
             Ok(Format::JsonLines | Format::Parquet) => {

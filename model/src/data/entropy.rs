@@ -22,7 +22,8 @@ pub struct Entropies {
     pub floor: Option<f64>,
 }
 
-/// Entropy of the symbol after a context.
+/// Entropy of the symbol after a context; `counts` has a row of `symbols` numbers for each context.
+/// 0 without any count.
 pub(super) fn of_the_next(counts: &[u64], symbols: usize) -> f64 {
     let all: u64 = counts.iter().sum();
     let surprise = |row: &[u64]| {

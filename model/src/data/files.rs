@@ -14,6 +14,7 @@ use crate::config::{Fingerprint, Hints};
 /// A file that was named, directly or through its folder.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Candidate {
+    /// Where it is, as it was named or found in its folder.
     pub(super) path: PathBuf,
     /// Length of the file in bytes.
     pub(super) bytes: u64,

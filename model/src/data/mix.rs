@@ -29,8 +29,11 @@ use crate::config::{Component, Hints};
 #[derive(Debug)]
 pub(super) struct Mix {
     files: Vec<Tokens>,
+    /// The weights before `anneal_from`.
     stable: Shares,
+    /// The weights from `anneal_from` on.
     anneal: Shares,
+    /// Committed tokens with which an epoch begins by the second weights.
     anneal_from: u64,
 }
 
@@ -87,6 +90,7 @@ impl Mix {
         })
     }
 
+    /// The file of this number, in the order of the manifest.
     pub(super) fn file(&self, number: usize) -> Option<&Steady> {
         self.files.get(number).map(Tokens::file)
     }
@@ -140,6 +144,7 @@ impl Shares {
         Self(weights.scan(0.0, add).collect())
     }
 
+    /// Σ of all weights, which is above 0.
     fn total(&self) -> f64 {
         self.0.last().copied().unwrap_or_default()
     }

@@ -11,6 +11,7 @@ use super::error::DataError;
 /// The length of a file and of its training part, in bytes or tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
+    /// Length of the whole file, in the unit of its rows.
     whole: u64,
     /// Length of the part before the held-out end.
     training: u64,
@@ -19,6 +20,9 @@ pub(super) struct Split {
 impl Split {
     /// Holds out a share of the file `path`, which has `whole` units of this name. A row takes
     /// `context` + 1 units.
+    ///
+    /// # Errors
+    /// [`DataError::TooSmall`] if a part that is not empty by choice has no room for a row.
     pub(super) fn new(
         path: &Path,
         whole: u64,

@@ -19,9 +19,11 @@ pub(super) struct Steady {
     /// Its cursor serves one pass from begin to end, to check the file; afterwards use
     /// [`Steady::read`].
     pub(super) file: fs::File,
+    /// The path by which it was opened, for messages.
     pub(super) path: PathBuf,
     /// Length in bytes when the file was opened.
     pub(super) bytes: u64,
+    /// The time of its last write when it was opened.
     modified: SystemTime,
 }
 
@@ -36,7 +38,11 @@ impl Steady {
         Ok(open().map_err(ReadError::unreadable(path))?)
     }
 
-    /// Fills `buffer` with the bytes at `at`.
+    /// Fills `buffer` with the bytes at `at`, and compares length and time afterwards, so that no
+    /// changed byte is taken.
+    ///
+    /// # Errors
+    /// [`DataError::Changed`], or what the system says.
     pub(super) fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), DataError> {
         let unreadable = ReadError::unreadable(&self.path);
         let read = self.file.read_exact_at(buffer, at);

@@ -26,7 +26,9 @@ use super::entropy::{self, Entropies};
 /// The source, represented by its table of counts.
 #[derive(Debug)]
 pub(super) struct Markov {
+    /// The run's seed, from which the held-out stream follows too.
     seed: u64,
+    /// S, the size of the alphabet.
     symbols: usize,
     /// k, the number of symbols on which the next one depends.
     order: usize,
@@ -37,6 +39,7 @@ pub(super) struct Markov {
 }
 
 impl Markov {
+    /// Draws the word and counts its strings. `config` has bounded the table.
     pub(super) fn new(seed: u64, symbols: usize, order: usize) -> Self {
         let contexts = symbols.pow(u32::try_from(order).unwrap_or(u32::MAX));
         let word = word(seed, symbols, order, contexts * VISITS);
@@ -112,6 +115,7 @@ impl Markov {
         }
     }
 
+    /// N(c, ·), the counts of each symbol after a context.
     fn row(&self, context: usize) -> &[u32] {
         &self.counts[context * self.symbols..(context + 1) * self.symbols]
     }
@@ -121,6 +125,7 @@ impl Markov {
         self.ends.last().copied().unwrap_or_default()
     }
 
+    /// The symbols of a context, the oldest first.
     fn digits(&self, mut context: usize) -> Vec<i32> {
         let mut digits = vec![0; self.order];
         for digit in digits.iter_mut().rev() {
@@ -182,7 +187,9 @@ const HABITS: usize = 3;
 const SHARES: u64 = 16;
 const SHARE_OF_LAST: u64 = 2;
 const SHARE_OF_ALL: u64 = 9;
+/// Keeps the draws of the word apart from all others of a seed.
 const WORD: &str = "intellect-node 1 synthetic word";
+/// Keeps the held-out stream apart from those of peers.
 const HELD_OUT: &str = "intellect-node 1 synthetic held-out";
 
 #[cfg(test)]

@@ -20,9 +20,11 @@ use crate::config::{Fingerprint, Vocabulary};
 /// An open text whose digest was checked.
 #[derive(Debug)]
 pub(super) struct Text {
+    /// The file, which must not change.
     file: Steady,
     /// The training part and the held-out part.
     pub(super) split: Split,
+    /// What losses on it are compared with, of the whole file.
     pub(super) entropies: Entropies,
 }
 
@@ -85,6 +87,7 @@ impl Text {
         Ok(Self { file, split, entropies })
     }
 
+    /// The file itself, for reading its bytes.
     pub(super) fn file(&self) -> &Steady {
         &self.file
     }

@@ -2,7 +2,8 @@
 //!
 //! Files are read one after the other, Parquet twice and all others once. A few megabytes of
 //! documents at a time are tokenized on all cores, and are written in the order in which they were
-//! read, so the same files give the same bytes on every machine.
+//! read, so the same files give the same bytes on every machine. [`Run`] receives what the readers
+//! of `documents` find, and gives it to the [`Writer`] of the token file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -161,10 +162,14 @@ pub fn tokenize(
     run.finish()
 }
 
+/// One job while it runs, from the first file to the last.
 struct Run<'a> {
     tokenizer: &'a Tokenizer,
+    /// The token that begins a document, which no text makes.
     bos: u32,
+    /// Whether what is wrong is left out or ends the job.
     damage: Damage,
+    /// The token file, which has its name only at the end.
     writer: Writer,
     /// The file of documents that is being read.
     path: &'a Path,
@@ -176,14 +181,20 @@ struct Run<'a> {
     bytes: usize,
     /// Bytes of text and tokens that were written.
     done: u64,
+    /// Hears how many bytes are done.
     progress: &'a mut dyn FnMut(u64),
+    /// What has been left out so far.
     left_out: LeftOut,
 }
 
+/// What a report says about losses.
 #[derive(Default)]
 struct LeftOut {
+    /// Documents without a character.
     empty: u64,
+    /// Records that are no documents.
     skipped: u64,
+    /// The first few of the skipped records.
     examples: Vec<Record>,
     /// The number of unknown tokens in the output.
     unknown: u64,
@@ -256,6 +267,7 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Ends the token file, unless nothing is in it or too much was lost.
     fn finish(self) -> Result<Report, TokenizeError> {
         let lost = self.left_out.lost(self.tokenizer);
         let LeftOut { empty, skipped, examples, .. } = self.left_out;
@@ -274,6 +286,7 @@ impl Run<'_> {
 }
 
 impl LeftOut {
+    /// Counts a character of the texts.
     fn count(&mut self, letter: char) {
         *self.letters.entry(letter).or_default() += 1;
     }

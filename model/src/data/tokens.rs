@@ -26,10 +26,13 @@ use header::{HEADER_BYTES, Header, HeaderError};
 /// An open token file whose digest was checked.
 #[derive(Debug)]
 pub(super) struct Tokens {
+    /// The file, which must not change.
     file: Steady,
+    /// What its first bytes say about it.
     header: Header,
     /// The training part and the held-out part.
     pub(super) split: Split,
+    /// What losses on it are compared with, of the whole file.
     pub(super) entropies: Entropies,
 }
 
@@ -103,15 +106,18 @@ pub fn begin(path: &Path, most: usize) -> Result<Vec<i32>, DataError> {
 pub(super) struct Scanned {
     file: Steady,
     header: Header,
+    /// Its digest and length, by which a manifest names it.
     pub(super) fingerprint: Fingerprint,
     entropies: Entropies,
 }
 
 impl Scanned {
+    /// What the file says about itself.
     pub(super) fn header(&self) -> &Header {
         &self.header
     }
 
+    /// What losses on it are compared with.
     pub(super) fn entropies(&self) -> Entropies {
         self.entropies
     }
@@ -148,6 +154,7 @@ impl Tokens {
         scanned.accept(required)
     }
 
+    /// The file itself, for reading its bytes.
     pub(super) fn file(&self) -> &Steady {
         &self.file
     }
@@ -214,18 +221,24 @@ pub(super) fn scan(path: &Path) -> Result<Scanned, DataError> {
 
 /// The frequency of each token, and of each pair if that table is small.
 pub(super) struct Counts {
+    /// How many different tokens there are.
     tokens: usize,
+    /// The frequency of each token. // one for each
     singles: Vec<u64>,
+    /// That of each pair, at index first · tokens + second; empty if there are too many.
     pairs: Vec<u64>,
+    /// The token before, in the order of the file.
     last: Option<usize>,
 }
 
 impl Counts {
+    /// Counters of zero for so many different tokens.
     pub(super) fn new(tokens: usize) -> Self {
         let pairs = if tokens <= PAIRS_TOKENS_MAX { tokens * tokens } else { 0 };
         Self { tokens, singles: vec![0; tokens], pairs: vec![0; pairs], last: None }
     }
 
+    /// Counts the next token, which is below their number.
     pub(super) fn add(&mut self, token: usize) {
         self.singles[token] += 1;
         let pair = self.last.replace(token).map(|last| last * self.tokens + token);
@@ -234,6 +247,7 @@ impl Counts {
         }
     }
 
+    /// The entropies of what was counted, in nats per token.
     pub(super) fn entropies(&self) -> Entropies {
         let bigram = || entropy::of_the_next(&self.pairs, self.tokens);
         Entropies {

@@ -36,6 +36,7 @@ pub struct Task {
     pub name: String,
     /// How many solved items stand before each.
     pub shots: usize,
+    /// The items, in the order of the file, at most so many as were asked for.
     items: Vec<Item>,
     /// What stands before every item, once.
     description: String,
@@ -214,6 +215,7 @@ impl Task {
         Self::assemble(name, pool, wishes.shots.unwrap_or(0), kit, wishes)
     }
 
+    /// Makes a task of its TOML file; the files that it names are in `folder`.
     fn of(written: &TaskFile, folder: &Path, wishes: Wishes) -> Result<Self, TaskError> {
         let templates = Templates::new();
         let read = |file: &Path| -> Result<Apart, TaskError> {
@@ -288,12 +290,15 @@ impl Task {
 
 /// The documents of a task, and the items that they are.
 struct Pool {
+    /// The documents, with their lines.
     docs: Docs,
+    /// What they became, in the same order.
     items: Vec<Item>,
     /// Those that are solved, if they are in a file of their own.
     apart: Option<Apart>,
 }
 
+/// The same of documents in a file of their own.
 struct Apart {
     docs: Docs,
     items: Vec<Item>,
@@ -302,8 +307,11 @@ struct Apart {
 /// What stands around solved items.
 #[derive(Clone, Copy)]
 struct Kit<'a> {
+    /// What stands before every item, once.
     description: &'a str,
+    /// What stands behind each solved item.
     between: &'a str,
+    /// Which documents are solved in front.
     sampler: Sampler,
 }
 

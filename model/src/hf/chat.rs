@@ -19,9 +19,11 @@ use crate::eval::task::template::{FUEL, method, one_line};
 /// A template for chats that compiles.
 #[derive(Debug)]
 pub struct ChatTemplate {
+    /// The functions and bounds with which it runs.
     environment: Environment<'static>,
+    /// The template itself, which is compiled for each text.
     source: String,
-    /// The text of the token that ends an answer.
+    /// The text of the token that ends an answer; empty if none is named.
     eos: String,
 }
 
@@ -80,6 +82,7 @@ impl ChatTemplate {
     }
 }
 
+/// Jinja as transformers sets it up, with fuel for one text.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -104,7 +107,7 @@ fn template(found: &Value) -> Option<&str> {
     }
 }
 
-/// The text of a file; `None` if there is no such file.
+/// The text of a file; `None` if it cannot be opened, as where there is none.
 fn read(path: &Path) -> Result<Option<String>, String> {
     let Ok(file) = File::open(path) else { return Ok(None) };
     let mut text = String::new();

@@ -58,12 +58,14 @@ pub fn generation(work: &Work) -> Value {
 /// The model that a `config.json` describes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Described {
+    /// The architecture and its sizes, within the bounds of a manifest.
     pub(super) model: Model,
     /// Whether the head has no tensor of its own, but is the embedding.
     pub(super) tied: bool,
 }
 
-/// Reads a `config.json`.
+/// Reads a `config.json`. A key that would change results and is not implemented here is refused;
+/// others are passed over.
 ///
 /// # Errors
 /// All problems of the file.

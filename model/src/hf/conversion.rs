@@ -1,9 +1,12 @@
 //! The conversion of a `config.json`, key by key, and the problems that it finds.
+//!
+//! Each key that is wrong is noted and passed over, so that a person sees all of them at once. The
+//! result is a table `[model]`, which is parsed with the bounds of a manifest.
 
 use serde_json::Value;
 use thiserror::Error;
 
-/// A problem of a `config.json`.
+/// A problem of a `config.json`; its text says what would be right.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Problem {
     /// A required key is missing or has the wrong type.
@@ -33,16 +36,21 @@ pub enum Problem {
 
 /// The state of converting a `config.json` to the table `[model]` of a manifest.
 pub(crate) struct Conversion<'a> {
+    /// The configuration that is read.
     pub(crate) config: &'a Value,
+    /// The keys of `[model]` so far.
     pub(super) table: toml::Table,
+    /// What was wrong with keys so far.
     pub(super) problems: Vec<Problem>,
 }
 
 impl Conversion<'_> {
+    /// Sets a key of the table `[model]`.
     pub(crate) fn put(&mut self, key: &str, value: impl Into<toml::Value>) {
         self.table.insert(key.to_owned(), value.into());
     }
 
+    /// Notes that a key is missing, or of another type than `expected`.
     pub(crate) fn wrong(&mut self, key: &'static str, expected: &'static str) {
         self.problems.push(Problem::Key { key, found: self.config[key].clone(), expected });
     }

@@ -196,8 +196,11 @@ impl Export<'_> {
 /// A tensor that is converted to bytes only when it is written.
 #[derive(Clone, Copy, Debug)]
 struct Tensor<'a> {
+    /// The sizes of its dimensions.
     shape: &'a [usize],
+    /// Its slice of the parameters.
     values: &'a [f32],
+    /// The format in which it is written.
     precision: Precision,
 }
 
@@ -243,6 +246,7 @@ pub(crate) fn shard_name(index: usize, count: usize) -> String {
     }
 }
 
+/// JSON as a file, with a line break at its end.
 fn text(value: &Value) -> Cow<'static, [u8]> {
     Cow::Owned(format!("{value:#}\n").into_bytes())
 }

@@ -65,6 +65,7 @@ pub fn read(path: &Path) -> Result<Imported, ImportError> {
 
 /// A model whose sizes are known, and where its tensors are.
 struct Found {
+    /// The sizes, and whether the head is the embedding.
     described: Described,
     /// Its tensors, where they were opened to learn the sizes, and how they are named.
     released: Option<(Input, Vec<TensorProblem>, Words)>,
@@ -120,9 +121,12 @@ fn only_pth(folder: &Path) -> Result<Option<PathBuf>, ImportError> {
 /// A model whose names and shapes were checked, and whose numbers are still on disk.
 #[derive(Debug)]
 pub struct StoredModel {
+    /// The architecture and its sizes.
     model: Model,
     untied: bool,
+    /// Where it was found, for messages.
     path: PathBuf,
+    /// The open files of its tensors.
     input: Input,
     /// The parameters in canonical order.
     parts: Vec<ModelPart>,
@@ -134,9 +138,11 @@ pub struct StoredModel {
 /// One parameter, and its tensor if there is a right one.
 #[derive(Debug)]
 struct ModelPart {
+    /// The parameter, as its architecture declares it.
     spec: Spec,
     /// The name of its tensor here.
     name: String,
+    /// Its tensor, or why there is no right one.
     tensor: Result<Tensor, TensorProblem>,
     /// Where runs of numbers begin and end in the tensor, in canonical order.
     runs: Runs,

@@ -4,7 +4,8 @@
 //! `config.json` is read here: tensors are found by their names, of any architecture.
 //!
 //! Numbers may be f32, bf16 or f16, which convert to f32 exactly. Tensors of other numbers are kept
-//! apart, for whoever needs one of them to refuse it.
+//! apart: a caller that needs one of them refuses it. Reading does not move a cursor (`pread`), so
+//! several tensors of one file can be read in turns.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,12 +50,15 @@ impl Numbers for &[f32] {
 /// A model whose files are open.
 #[derive(Debug)]
 pub struct Input {
+    /// The open files, which a tensor names by index.
     files: Vec<Store>,
+    /// The tensors of numbers that are read here, by name.
     tensors: BTreeMap<String, Tensor>,
     /// The tensors that are made of something else: of what, and in which file.
     odd: BTreeMap<String, (Dtype, usize)>,
 }
 
+/// A file of tensors, open for reading.
 #[derive(Debug)]
 struct Store {
     path: PathBuf,
@@ -99,11 +103,15 @@ impl Store {
 pub struct Tensor {
     /// The size of each dimension; the last one is that of a row.
     pub shape: Vec<usize>,
+    /// What its numbers are in the file.
     format: Format,
+    /// The index of the file that has it.
     file: usize,
+    /// Where it begins, behind the header.
     offset: u64,
 }
 
+/// The numbers of a tensor, little endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     F32,
@@ -112,6 +120,7 @@ enum Format {
 }
 
 impl Format {
+    /// The format of a type of safetensors; `None` if it is not read here.
     fn of(dtype: Dtype) -> Option<Self> {
         match dtype {
             Dtype::F32 => Some(Self::F32),
@@ -121,6 +130,7 @@ impl Format {
         }
     }
 
+    /// Bytes that one number takes.
     fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -128,6 +138,7 @@ impl Format {
         }
     }
 
+    /// Converts the numbers, each exactly.
     #[inline(always)]
     fn decode(self, bytes: &[u8], into: &mut [f32]) {
         match self {
@@ -190,7 +201,11 @@ impl Input {
         Ok((input, twice))
     }
 
-    /// Adds a tensor of the file that is opened, `path`.
+    /// Adds a tensor of the file that is opened, `path`. It replaces one of the same name in an
+    /// earlier file.
+    ///
+    /// # Errors
+    /// If its place does not have the size of its shape.
     fn add(&mut self, name: String, info: &TensorInfo, path: &Path) -> Result<(), ImportError> {
         let file = self.files.len();
         let Some(format) = Format::of(info.dtype) else {
@@ -297,8 +312,11 @@ impl Input {
 #[derive(Debug)]
 pub struct Stored<'a> {
     store: &'a Store,
+    /// Where its first number is in the file.
     begin: u64,
+    /// How many numbers the tensor has.
     count: usize,
+    /// What its numbers are in the file.
     format: Format,
     /// What was read last, so that its memory serves again.
     bytes: RefCell<Vec<u8>>,
@@ -341,11 +359,13 @@ pub(super) fn file_names(folder: &Path) -> Result<BTreeSet<String>, ImportError>
     places.iter().map(name).collect()
 }
 
-/// Whether this is the name of a file in the same folder, without any path.
+/// Whether this is the name of a file in the same folder, without any path: an index must not lead
+/// elsewhere.
 fn is_plain_name(file: &str) -> bool {
     Path::new(file).file_name().is_some_and(|name| name == file)
 }
 
+/// Reads a file of JSON as a whole.
 pub(crate) fn read_json(path: &Path) -> Result<Value, ImportError> {
     let text = fs::read(path);
     let text = text.map_err(|source| ImportError::Io { path: path.to_owned(), source })?;

@@ -64,8 +64,11 @@ pub enum PthError {
 /// A tensor in a `.pth` file, and where its numbers are.
 #[derive(Debug)]
 pub(crate) struct PthTensor {
+    /// Its name, a key of the state dict.
     pub(crate) name: String,
+    /// What its numbers are: f32, bf16 or f16.
     pub(crate) dtype: Dtype,
+    /// The sizes of its dimensions.
     pub(crate) shape: Vec<usize>,
     /// Offset of its first number in the file.
     pub(crate) offset: u64,

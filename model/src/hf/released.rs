@@ -52,6 +52,7 @@ impl Words {
     }
 }
 
+/// The name of a parameter in the files for transformers, by its public one.
 fn transformers_name(public: &str) -> String {
     if public.starts_with("head.") {
         return public.to_owned();
@@ -92,6 +93,9 @@ fn wide(shape: &[usize]) -> Vec<usize> {
 }
 
 /// The model that these tensors are, by their names and shapes, and how they are named.
+///
+/// # Errors
+/// If they are of another generation, or a tensor that tells a size is missing or of another shape.
 pub(crate) fn sizes(input: &Input) -> Result<(Model, Words), ReleasedError> {
     let words = Words::of(input);
     let family = generation(input, words)?;

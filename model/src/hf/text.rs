@@ -26,6 +26,7 @@ pub struct Texts {
 /// The part of a `config.json` that concerns tokens.
 #[derive(Default, Deserialize)]
 struct Outline {
+    /// The token that begins a document; a list or a text is not taken.
     #[serde(default)]
     bos_token_id: Option<u32>,
 }

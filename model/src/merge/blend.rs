@@ -6,15 +6,18 @@
 //! - slerp (Shoemake 1985): with θ the angle of M₀ and M₁, (sin((1−t)θ)M₀ + sin(tθ)M₁) / sin θ, and
 //!   on the straight line where |cos θ| > 0.9995. nuslerp: t = a₁/(a₀+a₁), with a base on dᵢ.
 //! - task arithmetic (Ilharco et al. 2023): B + λ Σ aᵢdᵢ.
-//! - ties (Yadav et al. 2023): of each dᵢ the ⌊pᵢn⌋ largest entries stay. Each entry elects the sign
-//!   of Σ aᵢdᵢ; the others drop out, and the rest is divided by the sum of its weights.
-//! - dare (Yu et al. 2024): each entry stays with probability pᵢ. What stays is scaled to the sum of
-//!   magnitudes that all had, as mergekit does it, not by 1/pᵢ.
+//! - ties (Yadav et al. 2023): of each dᵢ the ⌊pᵢn⌋ largest entries stay. Each entry elects the
+//!   sign of Σ aᵢdᵢ; the others drop out, and the rest is divided by the sum of its weights.
+//! - dare (Yu et al. 2024): each entry stays with probability pᵢ. What stays is scaled to the sum
+//!   of magnitudes that all had, as mergekit does it, not by 1/pᵢ.
 //! - breadcrumbs (Davari and Belilovsky 2024): the ⌊γn⌋ largest drop out, the next ⌊pᵢn⌋ stay.
-//! - model stock (Jang et al. 2024): c the mean cosine between the N task vectors,
-//!   t = Nc / (1 + (N−1)c): t mean(Mᵢ) + (1−t)B.
+//! - model stock (Jang et al. 2024): c the mean cosine between the N task vectors, t = Nc / (1 +
+//!   (N−1)c): t mean(Mᵢ) + (1−t)B.
 //!
 //! Where entries are equally large, the first of them are the larger ones.
+//!
+//! `affine.rs` has the formulas with one factor for each input, and `task.rs` those that drop
+//! entries. Both read their inputs through [`Streams`], a block of each at a time.
 
 mod affine;
 mod task;
@@ -84,7 +87,8 @@ impl Choice {
 /// Decides which entries stay where chance does.
 pub trait Masks {
     /// Marks the entries of task vector `model` from `at` on that stay with all bits, the others
-    /// with none. The same question has the same answer.
+    /// with none. The same question has the same answer, for a formula may pass over its inputs
+    /// twice.
     fn mark(&self, model: usize, density: f64, at: usize, marks: &mut [u32]);
 }
 
@@ -161,9 +165,12 @@ pub fn blend(merge: &TensorMerge<'_>, out: &mut Sink<'_>) -> Result<Vec<NotFinit
 
 /// The inputs of a merge, the base first if there is one, a block at a time.
 struct Streams<'a> {
+    /// All of the same number of numbers.
     inputs: Vec<&'a dyn Numbers>,
     base: Base,
+    /// One for each input, filled anew for each place.
     blocks: Vec<Vec<f32>>,
+    /// The instruction set that is there.
     arch: pulp::Arch,
 }
 
@@ -175,6 +182,10 @@ enum Base {
 }
 
 impl<'a> Streams<'a> {
+    /// Opens the inputs of one tensor.
+    ///
+    /// # Panics
+    /// If they differ in length.
     fn of(merge: &TensorMerge<'a>) -> Self {
         let models = merge.models.iter().map(|operand| operand.numbers);
         let inputs: Vec<_> = merge.base.into_iter().chain(models).collect();
@@ -185,6 +196,7 @@ impl<'a> Streams<'a> {
         Self { inputs, base, blocks, arch: pulp::Arch::new() }
     }
 
+    /// n, the numbers of the tensor.
     fn count(&self) -> usize {
         self.inputs[0].count()
     }
@@ -216,7 +228,7 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Adds what is not finite in these blocks.
+    /// Adds what is not finite in these blocks, which begin at `at`.
     fn examine(base: Base, at: usize, blocks: &[Vec<f32>], found: &mut Vec<NotFinite>) {
         for (index, block) in blocks.iter().enumerate() {
             let bad = block.iter().fold(false, |bad, number| bad | !number.is_finite());

@@ -1,14 +1,18 @@
 //! The layers of a model, as the names of its tensors tell them.
+//!
+//! No configuration is read: of whatever architecture a model is, a number behind `layers`,
+//! `blocks` or `h` is that of a layer.
 
 use std::ops::Range;
 
 use crate::hf::input::Input;
 
-/// The name of a tensor of a layer.
+/// The name of a tensor of a layer, such as `model.layers.3.mlp.up_proj.weight`.
 pub(crate) struct Layer<'a> {
     name: &'a str,
     /// Where the number is in the name.
     digits: Range<usize>,
+    /// The number of the layer, from 0.
     pub(crate) index: usize,
 }
 

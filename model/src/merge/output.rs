@@ -1,7 +1,7 @@
 //! A folder of a model that is written in pieces, and appears only when it is complete.
 //!
 //! The files of tensors have their full length from the start, and blocks of zeros are left as
-//! holes.
+//! holes. [`Staged`] owns the folder, and [`TensorWriter`] its tensors.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -19,19 +19,24 @@ use crate::hf::export::shard_name;
 use crate::hf::input::read_json;
 use crate::hf::{CONFIG, INDEX, Precision};
 
-/// A folder under another name, until it is complete. If it is dropped before, it is removed.
+/// A folder under another name, `OUT.part`, until it is complete. If it is dropped before, it is
+/// removed.
 #[derive(Debug)]
 pub struct Staged {
+    /// Where the files are written.
     folder: PathBuf,
+    /// The name that it has in the end.
     out: PathBuf,
+    /// Whether it has that name, so that nothing is to be removed.
     complete: bool,
 }
 
 impl Staged {
-    /// Creates the folder beside `out`, which must not exist, or be empty.
+    /// Creates the folder beside `out`, which must not exist, or be empty. It has to be beside it,
+    /// since a folder cannot be renamed into another file system.
     ///
     /// # Errors
-    /// If `out` has files, or the system refuses.
+    /// If `out` has files, another merge has begun there, or the system refuses.
     pub fn begin(out: &Path) -> Result<Self, MergeError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -101,17 +106,23 @@ impl Drop for Staged {
 
 /// The tensors of a folder, which are written one behind the other.
 pub(super) struct TensorWriter {
+    /// The format of all numbers that are written.
     precision: Precision,
+    /// The files of tensors, in their order.
     shards: Vec<Shard>,
     /// The index of the current shard, and where its next byte goes.
     at: (usize, u64),
+    /// Memory for the encoded numbers of one call.
     bytes: Vec<u8>,
 }
 
+/// One file of tensors, which is open.
 struct Shard {
     path: PathBuf,
     file: File,
+    /// Where its tensors begin, behind the header.
     begin: u64,
+    /// The length of the file in bytes.
     end: u64,
 }
 
@@ -123,6 +134,7 @@ pub(super) struct Named {
 }
 
 impl Named {
+    /// Bytes of the tensor in this format.
     fn bytes(&self, precision: Precision) -> u64 {
         (self.shape.iter().product::<usize>() * precision.bytes()) as u64
     }
@@ -166,7 +178,8 @@ impl TensorWriter {
         Ok(Self { precision, shards, at: (0, begin), bytes: Vec::new() })
     }
 
-    /// Writes the next numbers, which are all of one tensor.
+    /// Writes the next numbers, which are all of one tensor. Calls follow the order of the tensors
+    /// that [`Self::create`] was given.
     pub(super) fn write(&mut self, numbers: &[f32]) -> Result<(), MergeError> {
         let (mut index, mut at) = self.at;
         while at == self.shards[index].end && index + 1 < self.shards.len() {
@@ -184,7 +197,7 @@ impl TensorWriter {
         written.map_err(|source| MergeError::Write { path: shard.path.clone(), source })
     }
 
-    /// Writes through to the disk: a folder that has its name is complete even after a power cut.
+    /// Writes the files of tensors through to the disk, before the folder gets its name.
     pub(super) fn sync(&self) -> Result<(), MergeError> {
         for Shard { path, file, .. } in &self.shards {
             file.sync_all().map_err(|source| MergeError::Write { path: path.clone(), source })?;
@@ -233,7 +246,7 @@ impl Shard {
     }
 }
 
-/// Encodes finite numbers; bf16 rounds to nearest, ties to even.
+/// Encodes finite numbers, little endian; bf16 rounds to nearest, ties to even.
 fn encode(precision: Precision, numbers: &[f32], bytes: &mut Vec<u8>) {
     bytes.resize(numbers.len() * precision.bytes(), 0);
     match precision {

@@ -18,7 +18,7 @@ use crate::hf::Precision;
 use crate::hf::input::{Input, Tensor};
 use planner::Planner;
 
-/// What is wrong with the models of a merge, as a list of lines.
+/// What is wrong with the models of a merge, as a list of lines. There is at least one.
 #[derive(Debug)]
 pub struct MergeProblems(Vec<MergeProblem>);
 
@@ -77,23 +77,30 @@ enum MergeProblem {
     Overflow { name: String, precision: Precision },
 }
 
-/// A merge whose tensors fit together.
+/// A merge whose tensors fit together. Nothing was written for it yet.
 pub struct Plan<'a> {
     recipe: &'a Recipe,
+    /// The tensors of the result, in the order in which they are written.
     targets: Vec<Target<'a>>,
+    /// The number of layers of the result.
     layers: usize,
 }
 
 /// A tensor of the result, and what it is made of.
 struct Target<'a> {
+    /// Its name and shape in the result.
     named: Named,
+    /// The tensor of the base, if the formula begins at one.
     base: Option<Part<'a>>,
+    /// The tensors of the other models, in the order of the recipe.
     models: Vec<Part<'a>>,
+    /// What the recipe says for this tensor, at its depth.
     settings: Settings,
 }
 
 /// A tensor of a model, and its factors.
 struct Part<'a> {
+    /// The model, as the recipe names it.
     model: &'a str,
     input: &'a Input,
     tensor: &'a Tensor,
@@ -147,8 +154,8 @@ impl<'a> Plan<'a> {
         self.targets.len()
     }
 
-    /// Merges all tensors into files of a staged folder. `seed` is that of the methods with chance.
-    /// `report` hears after each tensor how many of [`Self::tensors`] are done.
+    /// Merges one tensor. Its problems are added to the list, and the merge goes on, so that a
+    /// person sees all at once.
     ///
     /// # Errors
     /// If a file cannot be read or written, or numbers are not finite.

@@ -1,7 +1,8 @@
 //! A merge as its author writes it: the part of mergekit's YAML that is carried out here.
 //!
 //! A recipe comes from elsewhere, so it is bounded in every way, and a key that would have no
-//! effect is refused by its name: whoever wrote it expects an effect.
+//! effect is refused by its name: its author expects an effect. Parameters stand at three levels,
+//! the merge, a slice and a model, of which the nearest to the model counts ([`Recipe::value`]).
 
 pub(crate) mod setting;
 
@@ -33,7 +34,9 @@ pub struct Recipe {
 /// Layers of the result that are made of equally many layers of each source.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Slice {
+    /// The models, each with its layers; at least one.
     pub(crate) sources: Vec<SliceSource>,
+    /// Parameters of this slice alone.
     pub(crate) parameters: Parameters,
 }
 
@@ -44,6 +47,7 @@ pub(crate) struct SliceSource {
     pub(crate) model: String,
     /// Its layers; none stands for all of them.
     pub(crate) layers: Option<Range<usize>>,
+    /// Parameters of this model in this slice.
     pub(crate) parameters: Parameters,
 }
 
@@ -132,7 +136,8 @@ impl Recipe {
         names
     }
 
-    /// The value of a parameter: the one that is nearest to the model wins.
+    /// The value of a parameter for the tensor `name` at depth `t`: the one that is nearest to the
+    /// model wins. `None` if none is set, and the method has no default.
     pub(crate) fn value(
         &self,
         key: Key,
@@ -147,7 +152,7 @@ impl Recipe {
         found.next().or_else(|| key.default(self.method))
     }
 
-    /// Checks the number of models, and the base.
+    /// Checks the number of models, and the base: what the method needs of both.
     fn check(&self) -> Result<(), RecipeError> {
         let wrong = |place: String, why: String| Err(RecipeError::At { place, why });
         let (method, base) = (self.method.name(), self.base.as_deref());
@@ -211,7 +216,9 @@ impl Recipe {
 /// Whether sources are whole models, or layers of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
+    /// Whole models, under `models`.
     Models,
+    /// Some layers of each, under `slices`.
     Slices,
 }
 
@@ -226,10 +233,12 @@ enum Level {
 
 /// Reads the parts of a recipe that depend on its method.
 struct Reader {
+    /// The method, which decides on the parameters that there are.
     method: Method,
 }
 
 impl Reader {
+    /// Reads one entry of `slices`, whose sources have equally many layers.
     fn slice(&self, slice: &Node<'_>) -> Result<Slice, RecipeError> {
         slice.only(&["sources", "parameters"])?;
         let sources = slice.list("sources", MODELS_MAX)?.ok_or_else(|| {
@@ -245,6 +254,7 @@ impl Reader {
         Ok(Slice { sources, parameters: self.parameters(slice, Level::All)? })
     }
 
+    /// Reads the models of a merge or a slice, none twice.
     fn sources(&self, list: Vec<Node<'_>>, form: Form) -> Result<Vec<SliceSource>, RecipeError> {
         let read = |source: &Node<'_>| {
             let (keys, most) =
@@ -272,6 +282,7 @@ impl Reader {
         Ok(sources)
     }
 
+    /// Reads `parameters`, and refuses those that this method or level does not have.
     fn parameters(&self, node: &Node<'_>, level: Level) -> Result<Parameters, RecipeError> {
         let Some(table) = node.table("parameters")? else { return Ok(Parameters::new()) };
         let mut known = Key::of(self.method).to_vec();
@@ -293,15 +304,22 @@ impl Reader {
 
 /// A table of the recipe, and the keys that lead to it.
 struct Node<'a> {
+    /// The keys that lead here, for messages; empty at the top.
     place: String,
+    /// The keys of the table with their values.
     map: &'a Map<String, Value>,
 }
 
 impl<'a> Node<'a> {
+    /// The recipe itself, which has to be a table.
     fn top(value: &'a Value) -> Result<Self, RecipeError> {
         Self::of(String::new(), value)
     }
 
+    /// Reads a value that has to be a table.
+    ///
+    /// # Errors
+    /// If it is anything else.
     fn of(place: String, value: &'a Value) -> Result<Self, RecipeError> {
         match value {
             Value::Object(map) => Ok(Self { place, map }),
@@ -315,11 +333,13 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The place of a key of this table, cut where the key is long.
     fn path(&self, key: &str) -> String {
         let key: String = key.chars().take(40).collect();
         if self.place.is_empty() { key } else { format!("{}.{key}", self.place) }
     }
 
+    /// An error about a key of this table.
     fn wrong(&self, key: &str, why: &str) -> RecipeError {
         RecipeError::At { place: self.path(key), why: why.to_owned() }
     }
@@ -340,6 +360,7 @@ impl<'a> Node<'a> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
+    /// The text of a key, which is not empty; `None` without the key.
     fn text(&self, key: &str) -> Result<Option<&'a str>, RecipeError> {
         let text = |value: &'a Value| {
             let text =
@@ -351,6 +372,7 @@ impl<'a> Node<'a> {
         self.value(key).map(text).transpose()
     }
 
+    /// Refuses a key with another text than this one, which has no effect.
     fn expect(&self, key: &str, allowed: &str, why: &str) -> Result<(), RecipeError> {
         match self.text(key)? {
             Some(found) if found != allowed => Err(self.wrong(key, why)),
@@ -358,10 +380,12 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The table of a key; `None` without the key.
     fn table(&self, key: &str) -> Result<Option<Self>, RecipeError> {
         self.value(key).map(|value| Self::of(self.path(key), value)).transpose()
     }
 
+    /// The tables that a key lists, 1 to `most`; `None` without the key.
     fn list(&self, key: &str, most: usize) -> Result<Option<Vec<Self>>, RecipeError> {
         let Some(value) = self.value(key) else { return Ok(None) };
         let list = value.as_array().filter(|list| (1..=most).contains(&list.len()));
@@ -390,6 +414,7 @@ impl<'a> Node<'a> {
     }
 }
 
+/// Reads `merge_method`, which has no default.
 fn method(top: &Node<'_>) -> Result<Method, RecipeError> {
     let names = || Method::ALL.map(Method::name).join(", ");
     let name = top.text("merge_method")?.ok_or_else(|| {
@@ -402,6 +427,7 @@ fn method(top: &Node<'_>) -> Result<Method, RecipeError> {
     })
 }
 
+/// Reads `dtype`; float32 without it, which loses nothing.
 fn precision(top: &Node<'_>) -> Result<Precision, RecipeError> {
     match top.text("dtype")? {
         None => Ok(Precision::F32),
@@ -419,9 +445,11 @@ const TOP: [&str; 7] =
 pub const TEXT_BYTES_MAX: usize = 256 << 10;
 /// The longest name of a model.
 const NAME_BYTES_MAX: usize = 4096;
+/// The most models of a merge or slice.
 const MODELS_MAX: usize = 64;
 /// The most slices of a recipe.
 const SLICES_MAX: usize = 1024;
+/// The greatest end of a `layer_range`.
 const LAYERS_MAX: usize = 4096;
 
 #[cfg(test)]

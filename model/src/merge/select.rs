@@ -4,6 +4,9 @@
 //! them, a second pass the lower 18 of those entries that share them with the k-th largest: then
 //! its magnitude is known, and how many entries of just this magnitude are among the k. These are
 //! the ones that come first, since models in 16 bits have many equal entries.
+//!
+//! Counters are 32 bits, so a stream has fewer than 2³² entries. They take at most 1 MiB, however
+//! long it is.
 
 /// The magnitude of a number as an integer of the same order.
 pub(super) fn magnitude(number: f32) -> u32 {
@@ -16,10 +19,12 @@ pub(super) struct Coarse {
 }
 
 impl Coarse {
+    /// Counters of zero, one for each value of the upper bits.
     pub(super) fn new() -> Self {
         Self { counts: vec![0; 1 << COARSE_BITS] }
     }
 
+    /// Counts the next entries of the stream.
     pub(super) fn add(&mut self, entries: &[f32]) {
         for entry in entries {
             self.counts[(magnitude(*entry) >> FINE_BITS) as usize] += 1;
@@ -36,12 +41,15 @@ impl Coarse {
 
 /// Counts the entries of one upper half by the lower bits: the second pass.
 pub(super) struct Fine {
+    /// The upper bits of the k-th largest.
     bucket: u32,
+    /// Its rank among the entries with these upper bits.
     k: usize,
     counts: Vec<u32>,
 }
 
 impl Fine {
+    /// Counts the next entries of the stream, which is the same as in the first pass.
     pub(super) fn add(&mut self, entries: &[f32]) {
         for entry in entries {
             let magnitude = magnitude(*entry);
@@ -51,6 +59,7 @@ impl Fine {
         }
     }
 
+    /// The border, once all entries have been counted.
     pub(super) fn threshold(&self) -> Threshold {
         let (low, above) = descend(&self.counts, self.k);
         let bits = self.bucket << FINE_BITS | low as u32;
@@ -112,6 +121,7 @@ impl Threshold {
     }
 }
 
+/// Upper and lower bits together are the 31 of a magnitude.
 const COARSE_BITS: u32 = 13;
 const FINE_BITS: u32 = 18;
 const FINE_MASK: u32 = (1 << FINE_BITS) - 1;

@@ -103,6 +103,7 @@ const ROWS: usize = 128;
 /// The most partial sums over rows that are in memory at once.
 const GROUPS: usize = 16;
 
+/// The rows to mix, and what their weights are computed from.
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
     rows: Shifted<'a>,

@@ -147,6 +147,8 @@ impl Operator<3> for LayerNorm {
     }
 }
 
+/// y = norm(x)∘silu(g), with the norm over each of `heads` groups of channels, and one affine map
+/// for all channels. // `x, g, y [N, D]; w, b [D]`
 #[derive(Clone, Copy, Debug)]
 pub struct NormGate {
     /// H, the number of groups of channels.

@@ -14,6 +14,7 @@ use tokenizers::Tokenizer;
 use super::file::FileError;
 use super::unknown::{EncodeError, Unknown};
 
+/// A tokenizer as its file defines it.
 #[derive(Debug)]
 pub(super) struct HuggingFace {
     /// The library's tokenizer, without truncation and padding.

@@ -43,7 +43,8 @@ pub(super) fn read<S: Sink>(path: &Path, field: &str, sink: &mut S) -> Result<()
     }
 }
 
-/// The document of a line, or why there is none.
+/// The document of a line, or why there is none. The reason is for a person, without the line's
+/// number.
 fn document(line: &[u8], field: &str) -> Result<String, String> {
     let mut json = serde_json::Deserializer::from_slice(line);
     let found = json.deserialize_map(Object { field }).and_then(|found| json.end().map(|()| found));
@@ -62,6 +63,7 @@ fn document(line: &[u8], field: &str) -> Result<String, String> {
 
 /// An object of which one field is kept: the last one of its name.
 struct Object<'a> {
+    /// The name of the field with the document.
     field: &'a str,
 }
 
@@ -87,7 +89,9 @@ impl<'de> Visitor<'de> for Object<'_> {
 
 /// The value of a field: text is kept, everything else is skipped.
 enum FieldValue {
+    /// A text, which is the document.
     Text(String),
+    /// Anything else, of which nothing is kept.
     Other,
 }
 
@@ -97,6 +101,7 @@ impl<'de> Deserialize<'de> for FieldValue {
     }
 }
 
+/// Reads a value of any kind to its end, and keeps it only if it is text.
 struct AnyValue;
 
 impl<'de> Visitor<'de> for AnyValue {

@@ -41,6 +41,8 @@ pub(super) fn read<S: Sink>(path: &Path, column: &str, sink: &mut S) -> Result<(
     rows
 }
 
+/// Passes the cells of the column, row by row through all groups of rows. A group that has fewer
+/// rows than it says is damage.
 fn rows<S: Sink>(file: fs::File, path: &Path, column: &str, sink: &mut S) -> Result<(), S::Error> {
     let damaged =
         |why: ParquetError| ReadError::NoParquet { path: path.to_owned(), why: why.to_string() };
@@ -110,6 +112,7 @@ fn is_text(column: &ColumnDescriptor) -> bool {
     column.physical_type() == Type::BYTE_ARRAY && column.max_rep_level() == 0
 }
 
+/// What a cell is: a document, or a record that is none.
 fn document(path: &Path, row: u64, column: &str, value: Option<&ByteArray>) -> Found {
     let damaged = |why: String, bytes: &[u8]| {
         Found::Damaged(Record::new(path, format!("row {row}"), why, bytes))

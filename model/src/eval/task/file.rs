@@ -121,6 +121,9 @@ impl Docs {
     }
 
     /// Makes something of each document.
+    ///
+    /// # Errors
+    /// The first one of which nothing can be made, with its line.
     pub(super) fn each<T>(
         &self,
         make: impl Fn(&Json) -> Result<T, ItemError>,
@@ -166,10 +169,12 @@ pub(super) fn text(path: &Path) -> Result<String, DocsError> {
     })
 }
 
+/// Opens a file, with its path in the error.
 fn open(path: &Path) -> Result<File, DocsError> {
     File::open(path).map_err(unreadable(path))
 }
 
+/// The error of a file that the system does not read.
 fn unreadable(path: &Path) -> impl Fn(io::Error) -> DocsError {
     move |cause| DocsError::Unreadable { path: path.to_owned(), cause }
 }

@@ -87,7 +87,7 @@ pub enum ItemError {
     NoAnswer,
 }
 
-/// The three forms of an item in JSON.
+/// The three forms of an item in JSON: context and choices, context and continuation, or text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
@@ -195,6 +195,7 @@ impl Item {
         }
     }
 
+    /// An item with choices. A `label` is the number of the right one, or its text.
     fn choice(
         context: String,
         delimiter: String,
@@ -217,6 +218,7 @@ impl Item {
         Ok(Self::Choice { context, delimiter, gold: gold.transpose()?, choices })
     }
 
+    /// An item whose continuation is judged, if there is any.
     fn continuation(context: String, continuation: String) -> Result<Self, ItemError> {
         if continuation.is_empty() {
             return Err(ItemError::Empty { what: "the continuation" });
@@ -224,6 +226,7 @@ impl Item {
         Ok(Self::Continuation { context, continuation })
     }
 
+    /// An item whose text is judged, if there is any.
     fn text(text: String) -> Result<Self, ItemError> {
         if text.is_empty() {
             return Err(ItemError::Empty { what: "the text" });

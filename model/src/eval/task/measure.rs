@@ -94,10 +94,13 @@ pub enum MeasureError {
 
 /// Asks one model the items of tasks.
 pub struct Examiner<'a> {
+    /// The model that is asked, with its weights.
     model: &'a dyn Model,
+    /// How text becomes the model's tokens.
     tokenizer: &'a Tokenizer,
     /// The most tokens that the model can read, where its family has positions.
     reach: Option<usize>,
+    /// How much one pass over a long text may take.
     room: Room,
     /// The context that was read last.
     last: Vec<i32>,
@@ -105,21 +108,28 @@ pub struct Examiner<'a> {
     base: Option<Base<'a>>,
 }
 
+/// A beginning of contexts, and a reader behind it, which is forked for each.
 struct Base<'a> {
+    /// The tokens that all of them begin with.
     tokens: Vec<i32>,
+    /// A reader that has read these tokens.
     reader: Box<dyn Reader + 'a>,
 }
 
 /// A context and what is judged behind it, in tokens.
 struct Pair {
+    /// The context, with the token that begins a document in front, where there is one.
     context: Vec<i32>,
+    /// What is judged behind it; at least one token.
     judged: Vec<i32>,
 }
 
 /// How likely a continuation is.
 #[derive(Clone, Copy)]
 struct Sum {
+    /// Σ ln q of its tokens, in nats.
     log_likelihood: f64,
+    /// Whether each of them is the likeliest.
     is_greedy: bool,
 }
 
@@ -283,6 +293,10 @@ impl<'a> Examiner<'a> {
 }
 
 impl Sum {
+    /// Sums up tokens that follow one another.
+    ///
+    /// # Errors
+    /// [`MeasureError::NotFinite`]
     fn of(judged: &[Judged]) -> Result<Self, MeasureError> {
         let log_likelihood: f64 = judged.iter().map(|one| one.log_probability).sum();
         let is_greedy = judged.iter().all(|one| one.is_likeliest);
@@ -294,6 +308,7 @@ impl Sum {
     }
 }
 
+/// The error of a text without a token to judge.
 fn no_tokens(text: &str) -> MeasureError {
     MeasureError::NoTokens { what: text.chars().take(EXCERPT_CHARS).collect() }
 }

@@ -74,14 +74,18 @@ pub fn metrics(outcomes: &[&Outcome]) -> Vec<Metric> {
 /// How choices of different length are compared.
 #[derive(Clone, Copy)]
 enum Norm {
+    /// As they are: longer choices are less likely.
     Whole,
+    /// By their likelihood per character.
     Characters,
 }
 
 /// A term of the two sums of a ratio.
 #[derive(Clone, Copy)]
 struct Pair {
+    /// What is summed above the line.
     x: f64,
+    /// What is summed below the line; 1 of a mean.
     y: f64,
 }
 
@@ -95,6 +99,7 @@ fn ratio(name: &'static str, pairs: &[Pair]) -> Option<Metric> {
 }
 
 impl Metric {
+    /// exp of the value, and its error by the slope there.
     fn exp(self) -> Self {
         let value = self.value.exp();
         Self { value, error: self.error.map(|error| value * error), ..self }

@@ -14,9 +14,11 @@ use super::PthError;
 
 /// An archive whose directory was read.
 pub(super) struct Archive {
+    /// The file, of which members are read later.
     file: File,
     /// Where the directory begins, and all members have ended.
     end: u64,
+    /// How many entries it says that it has.
     members: BTreeMap<String, Member>,
 }
 
@@ -25,18 +27,24 @@ pub(super) struct Archive {
 struct Member {
     /// Offset of its header in the archive.
     header: u64,
+    /// Its length, stored as it is.
     bytes: u64,
 }
 
-/// Where the directory is, and how many members it has.
+/// Where the directory is, and how many members it has. None of it has been checked.
 struct Directory {
+    /// Where it begins in the file.
     begin: u64,
     bytes: u64,
+    /// How many entries it says that it has.
     members: u64,
 }
 
 impl Archive {
     /// Reads the directory of `file`.
+    ///
+    /// # Errors
+    /// If there is none, it contradicts the file, or a member is compressed or encrypted.
     pub(super) fn open(file: File) -> Result<Self, PthError> {
         let length = file.metadata()?.len();
         let directory = Directory::find(&file, length)?;
@@ -59,6 +67,7 @@ impl Archive {
         Ok(Self { file, end: begin, members })
     }
 
+    /// The names of all members, sorted.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.members.keys().map(String::as_str)
     }
@@ -94,6 +103,7 @@ impl Archive {
         read(&self.file, place.start, bytes).map(Some)
     }
 
+    /// The file itself, of which places were found.
     pub(super) fn into_file(self) -> File {
         self.file
     }
@@ -121,6 +131,7 @@ impl Directory {
         }
     }
 
+    /// Reads the record at the end of an archive below 4 GiB.
     fn small(record: &[u8]) -> Option<Self> {
         let members = short(record, 10)?;
         let (bytes, begin) = (word(record, 12)?, word(record, 16)?);
@@ -207,18 +218,22 @@ fn read(file: &File, at: u64, bytes: u64) -> Result<Vec<u8>, PthError> {
     Ok(found)
 }
 
+/// A u16 in little endian, if it is there.
 fn short(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|chunk| u64::from(u16::from_le_bytes(*chunk)))
 }
 
+/// A u32 in little endian, if it is there.
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|chunk| u64::from(u32::from_le_bytes(*chunk)))
 }
 
+/// A u64 in little endian, if it is there.
 fn long(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
 }
 
+/// The file ends before what its records name.
 const CUT: PthError = PthError::Damaged("its directory is cut off");
 const OUTSIDE: PthError = PthError::Damaged("a member lies outside of the file");
 /// Bytes of the record at the end, without the comment.

@@ -1,11 +1,13 @@
 //! Reads a pickle that makes a dict of tensors, and nothing else.
 //!
-//! A pickle is a program for a machine with a stack, and Python runs whatever it names. Here nothing
-//! is run: the machine knows the few instructions that such a dict takes, a name stands for one of a
-//! closed list, and what it would call is done by this file. Everything else is refused by name.
+//! A pickle is a program for a machine with a stack, and Python runs whatever it names. Here
+//! nothing is run: the machine knows the few instructions that such a dict takes, a name stands for
+//! one of a closed list, and what it would call is done by this file. Everything else is refused by
+//! name. Instructions are those of protocol 2, as `pickletools` describes them.
 //!
-//! Lists, dicts and texts are kept beside the stack, and values refer to them by number. So no value
-//! holds another one, however deep the file nests them, and memory is bounded by the file's length.
+//! Lists, dicts and texts are kept beside the stack, and values refer to them by number. So no
+//! value holds another one, however deep the file nests them, and memory is bounded by the file's
+//! length.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +20,13 @@ use super::PthError;
 pub(super) struct PickledTensor {
     /// The name of the member, behind `data/`.
     pub(super) key: String,
+    /// What the numbers are: f32, bf16 or f16.
     pub(super) dtype: Dtype,
     /// How many numbers the member has.
     pub(super) held: u64,
     /// Index of the tensor's first number in the member.
     pub(super) first: u64,
+    /// The sizes of its dimensions, none of them 0.
     pub(super) shape: Vec<usize>,
     /// Whether the numbers stand in the order of the shape, without gaps.
     pub(super) in_order: bool,
@@ -31,37 +35,55 @@ pub(super) struct PickledTensor {
 /// A value on the stack; the numbers are places in lists of the machine.
 #[derive(Clone, Copy, Debug)]
 enum Pickled {
+    /// The value None, as in place of something optional.
     Nothing,
+    /// True or False, on which nothing here depends.
     Truth,
     Number(i64),
+    /// A text, as a name of a tensor.
     Text(usize),
+    /// A tuple, as the arguments of a call.
     Tuple(usize),
+    /// A dict, be it an ordered one or not.
     Dict(usize),
+    /// A name of Python, which is never called as such.
     Name(Global),
+    /// The numbers of one or several tensors.
     Storage(usize),
+    /// A tensor, a part of a storage.
     Tensor(usize),
 }
 
 /// What of Python and PyTorch a pickle may name.
 #[derive(Clone, Copy, Debug)]
 enum Global {
+    /// A dict that remembers the order of its keys.
     OrderedDict,
+    /// The function by which a pickle makes a tensor.
     RebuildTensor,
     /// Numbers of this type, in a member of their own.
     Storage(Dtype),
 }
 
+/// The numbers of one or several tensors.
 struct Storage<'a> {
+    /// The name of its member, behind `data/`.
     key: &'a str,
+    /// What the numbers are: f32, bf16 or f16.
     dtype: Dtype,
+    /// How many it has, as the pickle says.
     held: u64,
 }
 
 /// The machine: what is left of the program, its stack, and what values refer to.
 struct Machine<'a> {
+    /// The part of the program that is left.
     rest: &'a [u8],
+    /// The values, the newest last.
     stack: Vec<Pickled>,
+    /// Heights of the stack at which a list of values began.
     marks: Vec<usize>,
+    /// Values under the numbers that the program gave them.
     memo: BTreeMap<u32, Pickled>,
     texts: Vec<&'a str>,
     tuples: Vec<Vec<Pickled>>,
@@ -182,23 +204,27 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Takes that many bytes of the program.
     fn take(&mut self, bytes: usize) -> Result<&'a [u8], PthError> {
         let (taken, rest) = self.rest.split_at_checked(bytes).ok_or(SHORT)?;
         self.rest = rest;
         Ok(taken)
     }
 
+    /// The same as an array, whose length is known.
     fn array<const N: usize>(&mut self) -> Result<[u8; N], PthError> {
         let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(SHORT)?;
         self.rest = rest;
         Ok(*taken)
     }
 
+    /// Puts a value on the stack, which has a bound.
     fn push(&mut self, value: Pickled) -> Result<(), PthError> {
         self.stack.push(value);
         within(self.stack.len())
     }
 
+    /// Takes the value on top, but none from under a mark.
     fn pop(&mut self) -> Result<Pickled, PthError> {
         // What lies under a mark belongs to whom the mark does not.
         if self.marks.last().is_some_and(|mark| *mark >= self.stack.len()) {
@@ -225,6 +251,7 @@ impl<'a> Machine<'a> {
         self.push(Pickled::Number(i64::from_le_bytes(word)))
     }
 
+    /// Takes a text with its length before it.
     fn text(&mut self) -> Result<(), PthError> {
         let length = u32::from_le_bytes(self.array()?);
         let bytes = self.take(usize::try_from(length).map_err(|_| SHORT)?)?;
@@ -264,6 +291,7 @@ impl<'a> Machine<'a> {
         self.push(Pickled::Tuple(self.tuples.len() - 1))
     }
 
+    /// Makes an empty dict, and pushes it.
     fn dict(&mut self) -> Result<(), PthError> {
         self.dicts.push(Vec::new());
         self.push(Pickled::Dict(self.dicts.len() - 1))
@@ -337,7 +365,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A tensor of (storage, first number, sizes, strides, needs a gradient, hooks, perhaps a dict).
+    /// A tensor of (storage, first number, sizes, strides, needs a gradient, hooks, perhaps a
+    /// dict). It lies inside its storage, and has at least one number.
     fn tensor(&self, tuple: usize) -> Result<PickledTensor, PthError> {
         let foreign = || PthError::Foreign("a tensor of another form".to_owned());
         let arguments = &self.tuples[tuple][..];

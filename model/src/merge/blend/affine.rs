@@ -1,4 +1,7 @@
 //! Formulas that are a sum of their inputs with factors that all numbers share, or all of a row.
+//!
+//! The factors of slerp, nuslerp and model stock follow from angles, and these from the products of
+//! all pairs of vectors, which a pass of their own sums up in f64.
 
 use super::{NotFinite, Sink, Streams, TensorMerge};
 use crate::merge::{MergeError, Method};
@@ -45,7 +48,7 @@ fn runs(
     })
 }
 
-/// The factors of the inputs, for each group of `group` numbers.
+/// The factors of the inputs, for each group of `group` numbers. A base is the first input.
 fn factors(
     merge: &TensorMerge<'_>,
     streams: &mut Streams<'_>,
@@ -97,10 +100,12 @@ fn factors(
     })
 }
 
-/// From where vectors are taken: from zero they are the inputs, from the base the task vectors.
+/// From where vectors are taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
+    /// From zero: the inputs as they are.
     Zero,
+    /// From the base: the task vectors.
     Base,
 }
 
@@ -139,6 +144,7 @@ fn pair(a: usize, b: usize) -> usize {
     b * (b + 1) / 2 + a
 }
 
+/// Σ aᵢ·bᵢ in f64, in eight sums.
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     let mut lanes = [0.0; 8];
     let (a, a_rest) = a.as_chunks::<8>();
@@ -158,12 +164,12 @@ fn cosine(products: &[f64], least: f64) -> f64 {
     products[1] / (length(products[0]) * length(products[2]))
 }
 
-/// Shoemake (1985); almost parallel vectors are on a straight line.
+/// Shoemake (1985); almost parallel vectors are on a straight line, for sin θ is the divisor.
 fn slerp(t: f64, cosine: f64) -> Vec<f64> {
     if cosine.abs() > 0.9995 { vec![1.0 - t, t] } else { arc(t, cosine.acos()).to_vec() }
 }
 
-/// The same, straight only where the sine vanishes.
+/// The same for the products of two vectors, straight only where the sine vanishes.
 fn nuslerp(t: f64, products: &[f64]) -> [f64; 2] {
     let length = |square: f64| square.sqrt().max(1e-7);
     let cosine = products[1] / (length(products[0]) * length(products[2]));
@@ -171,11 +177,12 @@ fn nuslerp(t: f64, products: &[f64]) -> [f64; 2] {
     if angle.sin().abs() < 1e-8 { [1.0 - t, t] } else { arc(t, angle) }
 }
 
+/// The factors of two vectors at t on the arc between them.
 fn arc(t: f64, angle: f64) -> [f64; 2] {
     [((1.0 - t) * angle).sin() / angle.sin(), (t * angle).sin() / angle.sin()]
 }
 
-/// Jang et al. (2024), eq. of t for N models.
+/// Jang et al. (2024), eq. of t for N models: the factor of the base, then that of each model.
 fn stock(models: usize, products: &[f64]) -> Vec<f64> {
     let length = |i| products[pair(i, i)].sqrt();
     let pairs = (0..models).flat_map(|j| (0..j).map(move |i| (i, j)));

@@ -1,4 +1,7 @@
 //! Formulas that add task vectors to the base, after some of their entries were dropped.
+//!
+//! Passes over the inputs, of which each formula has those that it needs: two for the borders of
+//! the largest entries, one for sums of magnitudes, and the last one for the result.
 
 use super::{Masks, NotFinite, Operand, Settings, Sink, Streams, TensorMerge};
 use crate::merge::select::{Coarse, Fine, Threshold};
@@ -41,8 +44,11 @@ pub(super) fn blend(
 /// Memory for the sums of one block.
 #[derive(Default)]
 struct Sum {
+    /// Σ of all weighted deltas, whose sign is elected.
     all: Vec<f32>,
+    /// Σ of those that have the elected sign.
     agreed: Vec<f32>,
+    /// Σ of the weights of those that agree.
     divisor: Vec<f32>,
 }
 
@@ -84,6 +90,7 @@ impl Sum {
     }
 }
 
+/// `count` zeros, in memory that is there.
 fn reset(numbers: &mut Vec<f32>, count: usize) {
     numbers.clear();
     numbers.resize(count, 0.0);
@@ -91,9 +98,11 @@ fn reset(numbers: &mut Vec<f32>, count: usize) {
 
 /// What stays of one task vector.
 struct Filter {
+    /// Which entries of the vector stay.
     kept: Kept,
     /// What stays is multiplied by this.
     factor: f32,
+    /// Memory for the marks of one block.
     marks: Vec<u32>,
 }
 
@@ -116,11 +125,13 @@ struct Border {
 }
 
 impl Filter {
+    /// A filter that scales nothing.
     fn new(kept: Kept) -> Self {
         Self { kept, factor: 1.0, marks: Vec::new() }
     }
 
-    /// Drops entries of the block that begins at `at`.
+    /// Sets the entries of the block that begins at `at` to zero that do not stay. Blocks come in
+    /// the order of the tensor.
     #[inline(always)]
     fn apply(&mut self, masks: &dyn Masks, at: usize, delta: &mut [f32]) {
         let marks = &mut self.marks;
@@ -230,7 +241,7 @@ fn thresholds(
     Ok(fine.iter().map(|[outer, inner]| [found(outer), found(inner)]).collect())
 }
 
-/// Finds the factors that keep the sums of magnitudes.
+/// Finds the factors that keep the sums of magnitudes; 1 where nothing, or all, is left.
 fn rescale(
     masks: &dyn Masks,
     filters: &mut [Filter],

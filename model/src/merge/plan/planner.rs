@@ -1,4 +1,7 @@
 //! Finds the tensors of a plan: those before all layers, those of each slice, and those behind.
+//!
+//! The depth of a tensor is 0 before the layers, 1 behind them, and rises from 0 to 1 within each
+//! slice. A gradient of a recipe is read at that depth.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +14,38 @@ use crate::merge::output::Named;
 use crate::merge::recipe::setting::Key;
 use crate::merge::recipe::{Recipe, Slice, SliceSource};
 
+/// What a plan is made from, and what has been found so far.
 pub(super) struct Planner<'a> {
+    /// The merge that was asked for.
     pub(super) recipe: &'a Recipe,
+    /// Every model that the recipe names, by that name.
     pub(super) inputs: &'a BTreeMap<String, Input>,
+    /// All that is wrong so far; planning goes on after each.
     pub(super) problems: Vec<MergeProblem>,
+    /// The tensors of the result so far.
     pub(super) targets: Vec<Target<'a>>,
 }
 
 /// A model that takes part in a slice.
 #[derive(Clone, Copy)]
 struct Side<'a> {
+    /// The model, as the recipe names it.
     model: &'a str,
     input: &'a Input,
     /// The layer that becomes the first one of the slice.
     first: usize,
     /// The parameters; none if only the base's place says that this model takes part.
     source: Option<&'a SliceSource>,
+    /// Whether the formula begins at this model.
     role: Role,
 }
 
+/// What a model is in a formula.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
+    /// The formula begins there, and its weights are not asked for.
     Base,
+    /// One of the models with factors.
     Merged,
 }
 
@@ -54,7 +67,8 @@ impl<'a> Planner<'a> {
         layers
     }
 
-    /// The models of a slice; the first one has the tensors that all must have.
+    /// The models of a slice; the first one has the tensors that all must have. It is the base,
+    /// where the formula has one.
     fn sides(&self, slice: &'a Slice) -> Vec<Side<'a>> {
         let has_base = self.recipe.method.base() != BaseRole::Member;
         let base = if has_base { self.recipe.base.as_deref() } else { None };
@@ -127,7 +141,8 @@ impl<'a> Planner<'a> {
         count
     }
 
-    /// Plans the tensor `name` of the tensors `names` of each side.
+    /// Plans the tensor `name` of the tensors `names` of each side. The first side says which shape
+    /// all must have.
     fn target(
         &mut self,
         slice: &'a Slice,
@@ -221,6 +236,8 @@ impl<'a> Planner<'a> {
         })
     }
 
+    /// What the recipe says for a tensor of this name at this depth; keys that its method lacks
+    /// have no effect.
     fn settings(&mut self, slice: &Slice, name: &str, depth: f64) -> Settings {
         let mut settings = Settings {
             lambda: 1.0,
@@ -297,6 +314,7 @@ enum Place {
 }
 
 impl Place {
+    /// Where a tensor is used, by its name: embeddings before the layers, all others behind.
     fn of(name: &str) -> Self {
         let embeds = name
             .split('.')
@@ -304,6 +322,7 @@ impl Place {
         if embeds { Self::Before } else { Self::Behind }
     }
 
+    /// The depth at which gradients of the recipe are read.
     fn depth(self) -> f64 {
         match self {
             Self::Before => 0.0,

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::super::Method;
 
+/// A parameter that a recipe may set. Which of them there are depends on the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     /// a, the factor of a model or its task vector.
@@ -48,6 +49,7 @@ impl Key {
         }
     }
 
+    /// The parameters that a method has.
     pub(crate) fn of(method: Method) -> &'static [Self] {
         const SPARSE: [Key; 7] = [
             Key::Weight,
@@ -70,7 +72,7 @@ impl Key {
         }
     }
 
-    /// The value without a setting; none where a recipe has to say it.
+    /// The value without a setting; `None` where a recipe has to say it.
     pub(crate) fn default(self, method: Method) -> Option<f64> {
         match self {
             Self::Weight | Self::T => None,
@@ -98,6 +100,7 @@ impl Key {
         }
     }
 
+    /// What values the parameter may have.
     fn kind(self) -> Kind {
         match self {
             Self::Weight | Self::Lambda | Self::Scale => Kind::Number { most: FACTOR_MAX },
@@ -129,10 +132,12 @@ pub(crate) enum Setting {
     Conditions(Vec<Condition>),
 }
 
+/// An entry of a list of conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition {
     /// The text that the names of these tensors contain; none for all.
     pub(crate) filter: Option<String>,
+    /// A number or a gradient, for the tensors that it is for.
     pub(crate) value: Setting,
 }
 
@@ -176,6 +181,7 @@ impl Setting {
     }
 }
 
+/// Reads a list of numbers, which a switch cannot be.
 fn gradient(key: Key, list: &[Value]) -> Result<Setting, String> {
     match key.kind() {
         Kind::Switch => Err("true or false is expected, not a list of numbers".to_owned()),
@@ -211,6 +217,7 @@ fn condition(key: Key, entry: &Value) -> Result<Condition, String> {
     Ok(Condition { filter, value })
 }
 
+/// Reads one number, or a boolean for a switch.
 fn plain(key: Key, value: &Value) -> Result<f64, String> {
     let within = |most: f64, least: f64, expected: String| match value.as_f64() {
         Some(number) if (least..=most).contains(&number) => Ok(number),
