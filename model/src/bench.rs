@@ -35,12 +35,12 @@ pub struct Checked {
     pub same_in_used_memory: bool,
 }
 
-/// An operator at a size.
+/// An operator at a size: what [`measure`] runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// y = x·Wᵀ. // x [rows, ins], W [outs, ins], y [rows, outs]
     Product {
-        /// N, the number of inputs.
+        /// N, the number of inputs that share W.
         rows: usize,
         /// Width of each input, the columns of W.
         ins: usize,
@@ -51,13 +51,13 @@ pub enum Subject {
     Attention(Heads),
     /// The recurrence, with a decay for each token.
     Wkv {
-        /// B, the number of sequences.
+        /// B, sequences with a state of their own.
         sequences: usize,
         /// T, the tokens of each sequence.
         tokens: usize,
-        /// H, the number of heads.
+        /// H, heads with a state of their own.
         heads: usize,
-        /// K, the width of each head.
+        /// K, the width of each head: a state is K × K.
         size: usize,
     },
 }
@@ -261,7 +261,7 @@ impl<A: TrainBackend> Loaded<A> {
     }
 }
 
-/// All values on the host.
+/// All values on the host, in the order of the tensors.
 fn read<A: TrainBackend>(
     place: &Place<A>,
     tensors: Tensors<A>,

@@ -85,7 +85,7 @@ pub enum DeviceError {
          or that software by its number"
     )]
     Software {
-        /// The emulated devices.
+        /// The emulated devices, with their numbers.
         found: String,
     },
     /// No GPU has the requested number.
@@ -93,7 +93,7 @@ pub enum DeviceError {
     NoSuch {
         /// The device that was requested.
         asked: Device,
-        /// The devices that exist.
+        /// The devices that exist, with their numbers.
         found: String,
     },
     /// The device exists but cannot be initialised.
@@ -101,7 +101,7 @@ pub enum DeviceError {
     Refuses {
         /// The device that was requested.
         asked: Device,
-        /// The error of its driver.
+        /// The error of its driver, in its words.
         what: String,
     },
     /// The device computes other results than the CPU.

@@ -46,7 +46,7 @@ pub struct Spec {
 pub enum Init {
     /// Every element is this number.
     Constant(f64),
-    /// Normal numbers of mean 0.
+    /// Normal numbers of mean 0, not truncated.
     Normal {
         /// Standard deviation, above 0.
         std: f64,

@@ -44,7 +44,7 @@ pub enum PieceError {
         index: usize,
         /// Bytes that the piece must have.
         expected: usize,
-        /// Bytes that the caller gave.
+        /// Bytes that the caller gave instead.
         found: usize,
     },
     /// The run has diverged, or the source of the piece lies.

@@ -295,7 +295,7 @@ enum Kind {
     Bytes,
     /// The longest entry of a vocabulary at each place.
     Rwkv(Arc<Trie>),
-    /// Whatever its file says.
+    /// What a `tokenizer.json` says, read and applied by the library.
     HuggingFace(Arc<HuggingFace>),
 }
 

@@ -185,7 +185,7 @@ pub enum TrainError {
         tokens: usize,
         /// The number of rows that they make up.
         sequences: usize,
-        /// The most tokens of a row.
+        /// The most tokens of a row: the model's context.
         context: usize,
         /// The number of symbols; every token is below it.
         vocab: usize,

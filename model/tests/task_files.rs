@@ -49,7 +49,7 @@ const LINES: [&str; 4] = [
 /// Bytes that mean something in one of the formats, or in none.
 const MARKS: &[u8] = b"{}[]()\"'%#|.,:*~\\\n\0\xff09";
 
-/// A document for templates.
+/// A document with the fields that the templates of `TEMPLATES` read.
 fn doc() -> Value {
     json!({
         "question": " Why is it so? ", "sol": "as it was", "key": "B",

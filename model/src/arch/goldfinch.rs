@@ -48,7 +48,7 @@ pub struct State<B: FusedOps> {
     /// The state of every block; attention blocks have shifts only, behind the last token that they
     /// have read.
     pub blocks: Vec<BlockState<B>>,
-    /// What is kept of each token.
+    /// What is kept of each token, for all attention blocks.
     pub cache: Cache<B>,
     /// x of the last tokens, if the attention blocks have not read them: as many as the scores of
     /// the next token need. // [B, n, D], n ≤ 2·L_g
@@ -85,7 +85,7 @@ struct Recur<B: FusedOps> {
     /// A parameter of the reference without an effect. // `[D]`
     unused_bonus: FloatTensor<B>,
     decay_map: LowRank<B>,
-    /// What is added to Wv·h_v2.
+    /// The part of v₂ that is added to Wv·h_v2.
     second_value: LowRank<B>,
     /// The projections of r, k, v. // [D, D] each
     projections: [FloatTensor<B>; 3],

@@ -224,7 +224,7 @@ pub(super) fn held_states(model: &config::Model) -> usize {
     model.width * model.head_size() / STATE_TOKENS
 }
 
-/// A tensor of zeros in f32.
+/// A tensor of zeros in f32 on a device.
 pub(super) fn zeros<B: FusedOps>(shape: &[usize], device: &Device<B>) -> FloatTensor<B> {
     B::float_zeros(shape.to_vec().into(), device, burn_backend::FloatDType::F32)
 }
@@ -249,12 +249,12 @@ pub(super) struct Norm<B: FusedOps> {
 }
 
 impl<B: FusedOps> Norm<B> {
-    /// Takes the next two tensors.
+    /// Takes the next two tensors: weight and bias.
     pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
         Self { weight: next(), bias: next() }
     }
 
-    /// Norms each row. // x [N, D]
+    /// Norms each row over all its channels. // x [N, D]
     pub(super) fn apply(&self, x: FloatTensor<B>) -> FloatTensor<B> {
         B::run(LayerNorm { eps: EPS }, [x, self.weight.clone(), self.bias.clone()])
     }
@@ -276,13 +276,13 @@ impl<B: FusedOps> Norm<B> {
 #[derive(Clone, Debug)]
 pub(super) struct ChannelMix<B: FusedOps> {
     norm: Norm<B>,
-    /// The mix of h_k. // `[D]`
+    /// The mix of h_k, of the hidden channels. // `[D]`
     mu_k: FloatTensor<B>,
-    /// The mix of h_r. // `[D]`
+    /// The mix of h_r, of the gate. // `[D]`
     mu_r: FloatTensor<B>,
     /// Wk, into the hidden channels. // [F, D]
     key: FloatTensor<B>,
-    /// Wr, of the gate. // [D, D]
+    /// Wr, which makes the gate. // [D, D]
     receptance: FloatTensor<B>,
     /// Wv, out of the hidden channels. // [D, F]
     value: FloatTensor<B>,

@@ -86,7 +86,7 @@ pub enum Source {
 /// Identifies a file of the run: a file with this digest and length is the same file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Fingerprint {
-    /// BLAKE3 of the whole file.
+    /// BLAKE3 of the whole file, whatever its format.
     pub digest: [u8; 32],
     /// The length of the file in bytes, 1–2^53.
     pub bytes: u64,
@@ -249,7 +249,7 @@ impl Written {
             return Err(Error::outside("data.bos", bos, &first));
         }
         let digest = digest_of(&self.tokenizer_digest);
-        // A `bos` is below 2^20.
+        // The cast is exact, since a `bos` is below 2^20.
         Ok(Vocabulary { scheme, digest, tokens, bos: bos as u32 })
     }
 
@@ -286,7 +286,7 @@ impl Source {
 }
 
 impl Scheme {
-    /// Its name in a manifest.
+    /// Its name in a manifest, as `data.tokenizer`.
     #[must_use]
     pub fn name(self) -> &'static str {
         Form::Of(self).entry().0
@@ -361,7 +361,7 @@ fn owners(key: &str) -> Option<&'static [Kind]> {
     }
 }
 
-/// What one token stands for.
+/// What one token stands for, as `data.tokenizer` says it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Form {
     /// A symbol of the synthetic source.

@@ -128,7 +128,7 @@ fn is_url(text: &str) -> bool {
         && host.starts_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '[')
 }
 
-/// The form of a file's name.
+/// The form of a file's name in `data.names`.
 pub(super) const NAME: Pattern = Pattern {
     form: "a file's name of letters, digits, '.', '_', '-', '+' and spaces",
     fits: is_name,

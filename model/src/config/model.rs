@@ -33,7 +33,7 @@ pub(crate) use with_families;
 
 macro_rules! family {
     ($($name:ident = $number:literal, $module:ident, [$($key:ident),*];)*) => {
-        /// An architecture.
+        /// An architecture, without its sizes.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub enum Family {
             $(#[doc = concat!("`model/src/arch/", stringify!($module), ".rs`.")] $name,)*
@@ -128,7 +128,7 @@ impl Model {
     /// A model without sizes, from which a literal takes those that do not apply: zero.
     pub const NONE: Self = <Self as Keys>::NONE;
 
-    /// K, channels of one head.
+    /// K, channels of one head; an even number.
     #[must_use]
     pub fn head_size(&self) -> usize {
         self.width / self.heads
@@ -171,5 +171,5 @@ impl std::str::FromStr for Family {
     }
 }
 
-/// Far above any rank in use.
+/// The largest rank, far above any in use.
 const RANK_MAX: usize = 4096;

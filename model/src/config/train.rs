@@ -42,11 +42,11 @@ table! {
 pub enum Decay {
     /// 1 − √x (Hägele et al. 2024, arXiv 2405.18392; INTELLECT-1).
     OneMinusSqrt,
-    /// 1 − x.
+    /// 1 − x: the same step down for each token.
     Linear,
     /// (1 + cos πx)/2 (Loshchilov & Hutter 2017, arXiv 1608.03983; Eagle and Finch).
     Cosine,
-    /// cos(πx/2) (GoldFinch).
+    /// cos(πx/2), steepest at the end (GoldFinch).
     QuarterCosine,
 }
 

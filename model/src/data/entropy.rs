@@ -45,7 +45,7 @@ pub(super) fn of_symbols(pairs: &[u64], symbols: usize) -> f64 {
     of_the_next(&counts, symbols)
 }
 
-/// N(c, s) · ln(N(c)/N(c, s)).
+/// One term, N(c, s) · ln(N(c)/N(c, s)).
 fn log_share(count: u64, total: f64) -> f64 {
     count as f64 * (total / count as f64).ln()
 }

@@ -107,7 +107,7 @@ pub enum DataError {
         path: PathBuf,
         /// Index of the token in the file, counted from 0.
         at: u64,
-        /// The number at this index.
+        /// The number that stands at this index.
         token: u32,
         /// How many different tokens its tokenizer has.
         tokens: usize,
@@ -137,7 +137,7 @@ pub enum DataError {
     NotOfMix {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// How many files the run has.
+        /// How many files the run mixes.
         count: usize,
         /// Length of the file in bytes.
         bytes: u64,
@@ -149,7 +149,7 @@ pub enum DataError {
         lacking.len()
     )]
     MissingOfMix {
-        /// How many files the run has.
+        /// How many files the run mixes.
         count: usize,
         /// Digests and lengths of the missing files.
         lacking: Vec<Fingerprint>,

@@ -102,7 +102,7 @@ simd! {
         sum
     }
 
-    /// a ← a − s·b
+    /// a ← a − s·b, without fusing the two.
     fn subtract<S>(a: &mut [f64], s: f64, b: &[f64]) {
         for (a, b) in a.iter_mut().zip(b) {
             *a -= s * b;

@@ -12,19 +12,19 @@ pub enum Problem {
     /// A required key is missing or has the wrong type.
     #[error("{key} is {found}: it must be {expected}")]
     Key {
-        /// The key in `config.json`.
+        /// The key, as it is in `config.json`.
         key: &'static str,
         /// The value of the key, `null` if it is missing.
         found: Value,
-        /// The type that is required.
+        /// What the value should be, in words.
         expected: &'static str,
     },
     /// A feature that is not implemented here; without it the model would compute other results.
     #[error("{key} is {found}: only {supported} is supported")]
     Unsupported {
-        /// The key in `config.json`.
+        /// The key, as it is in `config.json`.
         key: &'static str,
-        /// The value of the key.
+        /// The value of the key, which is not supported.
         found: Value,
         /// The values that are supported.
         supported: String,
@@ -72,7 +72,7 @@ impl Conversion<'_> {
         }
     }
 
-    /// Refuses the value of a key.
+    /// Refuses the value of a key, as one that would change results.
     pub(crate) fn refuse(&mut self, key: &'static str, supported: String) {
         self.problems.push(Problem::Unsupported {
             key,

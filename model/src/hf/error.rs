@@ -17,7 +17,7 @@ pub enum ImportError {
     /// The operating system refuses to read a file or folder.
     #[error("cannot read {}", path.display())]
     Io {
-        /// Path of the file or folder.
+        /// Path of the file or folder, as it was named.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -33,7 +33,7 @@ pub enum ImportError {
     /// The configuration is wrong, incomplete, or of a model that is not implemented here.
     #[error("{} cannot be used:{}", path.display(), lines(problems))]
     Config {
-        /// Path of the configuration.
+        /// Path of the configuration that was read.
         path: PathBuf,
         /// All problems of the configuration.
         problems: Vec<Problem>,
@@ -44,7 +44,7 @@ pub enum ImportError {
     /// The index does not name a file of its own folder.
     #[error("{} does not name the file in its folder that holds {tensor}", path.display())]
     Index {
-        /// Path of the index.
+        /// Path of the index that was read.
         path: PathBuf,
         /// Name of the tensor without a valid file.
         tensor: String,
@@ -118,7 +118,7 @@ pub enum ReleasedError {
     Bounds(intellect_table::Error),
 }
 
-/// A problem of one tensor.
+/// A problem of one tensor, in one line.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum TensorProblem {
     /// No file has a tensor that the model needs.
@@ -150,7 +150,7 @@ pub enum TensorProblem {
     /// A tensor has another shape than the model needs.
     #[error("wrong shape: {name} is {found:?} instead of {expected:?}")]
     Shape {
-        /// Name of the parameter.
+        /// Name of the parameter in this folder.
         name: String,
         /// The shape that it has in the folder.
         found: Vec<usize>,
@@ -168,7 +168,7 @@ pub enum TensorProblem {
     /// Some numbers of a tensor are infinite or NaN.
     #[error("not finite: {name}, {count} of its numbers, the first at {first}")]
     NotFinite {
-        /// Name of the parameter.
+        /// Name of the parameter in this folder.
         name: String,
         /// How many of its numbers are not finite.
         count: usize,

@@ -31,7 +31,7 @@ pub struct Export<'a> {
     pub shard_bytes: u64,
 }
 
-/// The result of an export.
+/// The result of an export, for a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Names of the written files, those of tensors first.
@@ -69,7 +69,7 @@ pub enum ExportError {
     /// The operating system refuses to create or write a file or folder.
     #[error("cannot write {}", path.display())]
     Io {
-        /// Path of the file or folder.
+        /// Path of the file or folder that is refused.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,

@@ -96,7 +96,7 @@ fn flat<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
 }
 
 simd! {
-    /// Σ xᵢ².
+    /// Σ xᵢ² of one task's elements, in f32.
     fn square_sum<S>(x: &[f32]) -> f32 {
         dot_lanes::<S>(x, x)
     }

@@ -183,11 +183,11 @@ struct Running<'a> {
 
 /// The memory of a thread: keys and values of one head, and the scores of its queries.
 struct Scratch {
-    /// Keys of one head. // [n, K]
+    /// Keys of one head, side by side. // [n, K]
     keys: Vec<f32>,
-    /// Values of one head. // [n, K]
+    /// Values of one head, side by side. // [n, K]
     values: Vec<f32>,
-    /// Scores, then weights. // [S, n]
+    /// Scores, then weights, of each query. // [S, n]
     scores: Vec<f32>,
 }
 

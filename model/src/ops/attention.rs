@@ -51,7 +51,7 @@ use super::reduce;
 /// wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    /// B, the number of sequences.
+    /// B, sequences that do not see one another.
     pub sequences: usize,
     /// T, the tokens of each sequence.
     pub tokens: usize,
@@ -59,7 +59,7 @@ pub struct Heads {
     pub query: usize,
     /// G, the number of key-value heads; query head j reads ⌊j·G/H⌋.
     pub kv: usize,
-    /// K, the width of each head.
+    /// K, the width of each head, of queries, keys and values.
     pub size: usize,
 }
 

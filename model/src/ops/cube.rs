@@ -40,7 +40,7 @@ impl<R: CubeRuntime, I: IntElement, T: BoolElement> GpuBackend for CubeBackend<R
 /// The output of kernels with N inputs, and their backward pass.
 pub(super) type OnGpu<B, const N: usize> = (FloatTensor<B>, Back<B, N>);
 
-/// The same for M outputs.
+/// The same for kernels with M outputs.
 pub(super) type OnGpuOfMany<B, const N: usize, const M: usize> =
     ([FloatTensor<B>; M], BackOfMany<B, N, M>);
 

@@ -131,7 +131,7 @@ elementwise! {
         x[i] = positive * positive;
     }
 
-    /// d becomes d∘2√y, in place.
+    /// d becomes d∘2√y, in place; y is the output.
     fn relu_square_grad(y; d) |i| {
         d[i] *= 2.0 * y[i].sqrt();
     }

@@ -89,7 +89,7 @@ impl<'a> Mat<'a> {
         [self.rows, self.cols]
     }
 
-    /// Columns `start..end`.
+    /// The window of columns `start..end`.
     fn cols(self, start: usize, end: usize) -> Self {
         assert!(start <= end && end <= self.cols, "columns out of range");
         let first = self.start.wrapping_add(start * self.col_stride);
@@ -171,7 +171,7 @@ impl<'a> MatMut<'a> {
         }
     }
 
-    /// Sets all elements to zero.
+    /// Sets all elements of the window to zero.
     pub(super) fn zero(mut self) {
         (0..self.rows).for_each(|row| self.row_mut(row).fill(0.0));
     }

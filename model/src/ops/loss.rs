@@ -37,7 +37,7 @@ pub enum ZForm {
 pub struct ZLoss {
     /// The factor of the mean; 0 turns the z-loss off.
     pub weight: f32,
-    /// The definition of z.
+    /// How z is made from the logits of a position.
     pub form: ZForm,
 }
 

@@ -139,7 +139,7 @@ impl<'a> Inputs<'a> {
         Mat::strided(first, count, self.mix.rank, step * all)
     }
 
-    /// w_c. // [R, D]
+    /// w_c, the map out of piece c's features. // [R, D]
     fn w_of(self, c: usize) -> Mat<'a> {
         let width = self.rows.width;
         Mat::new(&self.w[self.first_feature(c) * width..], self.mix.rank, width)

@@ -82,7 +82,7 @@ impl Operator<2> for Project {
         Some((y, Box::new(back)))
     }
 
-    /// x and w, without copies.
+    /// x and w: references, no copies.
     type Saved = [FlexTensor; 2];
 
     fn forward(&self, [x, w]: [FlexTensor; 2]) -> (FlexTensor, Self::Saved) {

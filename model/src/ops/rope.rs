@@ -87,7 +87,7 @@ impl Rotate {
 pub struct Rope {
     cos: Arc<[f32]>,
     sin: Arc<[f32]>,
-    /// K/2, the pairs of a head.
+    /// K/2, the pairs of channels of a head.
     half: usize,
     /// Position of the first row that is rotated.
     first: usize,

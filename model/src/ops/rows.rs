@@ -44,7 +44,7 @@ macro_rules! elementwise {
 pub(super) use elementwise;
 
 simd! {
-    /// Adds the rows of x to y.
+    /// Adds each row of x to y; a row has the length of y.
     fn add_rows<S>(x: &[f32], y: &mut [f32]) {
         let width = y.len();
         for x in x.chunks_exact(width) {

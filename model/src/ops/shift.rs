@@ -42,7 +42,7 @@ pub enum Weighs {
 /// // `x, y [B·T, D]; mu [D]; before [B, D]`
 #[derive(Clone, Copy, Debug)]
 pub struct ShiftMix {
-    /// The token that μ weighs.
+    /// The token that μ weighs; the other one has 1 − μ.
     pub weighs: Weighs,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Shifted<'a> {
     pub(super) x: &'a [f32],
     /// The row before the first of each. // [B, D]
     pub(super) before: &'a [f32],
-    /// D, the channels of a row.
+    /// D, the number of channels of a row.
     pub(super) width: usize,
 }
 

@@ -41,7 +41,7 @@ pub enum OpenError {
     /// The tokenizer needs a file, but none was given.
     #[error("the tokenizer is a file with BLAKE3 {digest}: name it with --tokenizer FILE")]
     NoFile {
-        /// Digest of the file in hex.
+        /// Digest of the file that is needed, in hex.
         digest: String,
     },
     /// The folder of a model has no tokenizer.
@@ -61,7 +61,7 @@ pub enum OpenError {
     AnotherFile {
         /// The file, by the path that was given.
         path: PathBuf,
-        /// Digest of this file in hex.
+        /// Digest of the file that was given, in hex.
         found: String,
         /// Digest of the run's file in hex.
         digest: String,

@@ -45,7 +45,7 @@ struct Model {
 }
 
 impl HuggingFace {
-    /// Reads a `tokenizer.json`.
+    /// Reads a `tokenizer.json` as the library does.
     ///
     /// # Errors
     /// If it does not parse, or has no tokens or too many.
@@ -135,7 +135,7 @@ impl HuggingFace {
         first.or_else(|| USUAL.iter().find_map(|name| self.id(name)))
     }
 
-    /// Appends the ids of `text`.
+    /// Appends the ids of `text`, without any special token.
     ///
     /// # Errors
     /// If the model has neither a token for some part of the text nor an unknown token.

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use super::file::FileError;
 
-/// A vocabulary as a trie.
+/// A vocabulary as a trie of byte strings.
 #[derive(Debug)]
 pub(super) struct Trie {
     /// The entry of each single byte. `[256]`
@@ -39,7 +39,7 @@ pub(super) struct Trie {
 }
 
 impl Trie {
-    /// Reads a vocabulary file.
+    /// Reads a vocabulary file, line by line.
     ///
     /// # Errors
     /// If a line has another format, an id or a string occurs twice, or a byte has no entry.

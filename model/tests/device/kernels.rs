@@ -18,7 +18,7 @@ pub(crate) fn random(count: usize, size: f32, seed: u64) -> Vec<f32> {
     (0..count).map(|_| (next() * 2.0 - 1.0) * size).collect()
 }
 
-/// An input and its shape.
+/// An input of an operator: its values in row-major order, and its shape.
 type Input<'a> = (&'a [f32], Vec<usize>);
 
 /// The output of an operator, and the gradient of each input when the output has the gradient `dy`.

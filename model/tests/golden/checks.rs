@@ -23,7 +23,7 @@ use crate::llama;
 use crate::rwkv;
 use crate::vectors::{Tensor, Vectors, number};
 
-/// The hand-written operators.
+/// The hand-written operators, each with its own backward pass.
 type Fused = Autodiff<Flex>;
 /// The operators written with burn tensors and differentiated by burn.
 type Plain = Autodiff<Flex, BalancedCheckpointing>;
@@ -83,7 +83,7 @@ pub(crate) struct Subject<'a> {
 pub(crate) struct Pass {
     pub(crate) logits: Vec<f32>,
     pub(crate) loss: f32,
-    /// In canonical order.
+    /// The gradients of all parameters, one after another in canonical order.
     pub(crate) gradient: Vec<f32>,
 }
 
@@ -302,7 +302,7 @@ pub(crate) fn values<B: FusedOps>(tensors: &[FloatTensor<B>]) -> Result<Vec<f32>
 pub(crate) fn difference(found: &[f32], expected: &[f32]) -> Result<f64> {
     ensure!(found.len() == expected.len(), "{} values, not {}", found.len(), expected.len());
     let differences = found.iter().zip(expected).map(|(a, b)| f64::from((a - b).abs()));
-    // `max` would drop a NaN.
+    // A NaN becomes the result and so fails the check; `max` would drop it.
     Ok(differences.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most }))
 }
 

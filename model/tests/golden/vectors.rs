@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
-/// The content of a file.
+/// A file of vectors, read whole: its metadata, and its f32 and int64 tensors by name.
 pub(crate) struct Vectors {
     path: PathBuf,
     metadata: BTreeMap<String, String>,
@@ -98,7 +98,7 @@ pub(crate) fn number(config: &Value, key: &str) -> Result<f64> {
     config[key].as_f64().with_context(|| format!("the config has no number {key}"))
 }
 
-/// A size of a configuration.
+/// A size of a configuration; 0 and sizes from 2^31 on are errors.
 pub(crate) fn size(config: &Value, key: &str) -> Result<usize> {
     let size = config[key].as_u64().with_context(|| format!("the config has no size {key}"))?;
     ensure!(size > 0 && size < 1 << 31, "the config's {key} is {size}");

@@ -13,7 +13,7 @@ use super::read::{File, rust};
 const ROWS: [(&str, [usize; 3]); 6] = [
     ("protocol", [0, 0, 0]),
     ("protocol/sim", [0, 0, 0]),
-    ("model", [0, 88, 0]),
+    ("model", [0, 0, 0]),
     ("bootstrap", [0, 0, 0]),
     ("node", [0, 2, 0]),
     ("tests", [0, 0, 0]),

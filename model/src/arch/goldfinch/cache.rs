@@ -30,7 +30,7 @@ pub struct Cache<B: FusedOps> {
 struct CacheBlock<B: FusedOps> {
     /// The tokens themselves, for their x0. // [B, n]
     tokens: IntTensor<B>,
-    /// The c of each. // [B, n, C]
+    /// The c of each, in the format that is kept. // [B, n, C]
     compressed: FloatTensor<B>,
     /// Keys and values for each block with attention, as far as they are kept; the last cache block
     /// may have grown since. // [B, m, D] each, m ≤ n

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::sink::{Found, Fragment, ReadError, Sink, open};
 use crate::data::chunks;
 
-/// Passes the text to `sink`.
+/// Passes the text to `sink`, part by part, as one document.
 ///
 /// # Errors
 /// If the file cannot be read or is not UTF-8, or the error of `sink`.

@@ -33,7 +33,7 @@ pub(super) fn attention<B: GpuBackend>(op: &Attention, qkv: FloatTensor<B>) -> O
     Some((output, Box::new(back)))
 }
 
-/// The tile of each kernel.
+/// The tile of each kernel, for one width of heads.
 #[derive(Clone, Copy, Debug)]
 struct Tiles {
     /// A cube owns queries, and passes over keys.

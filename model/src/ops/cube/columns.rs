@@ -1,4 +1,4 @@
-//! Sums over rows on GPUs.
+//! Sums over rows on GPUs: those of biases, gains and mixes.
 //!
 //! Each column is summed by one cube alone, in an order that depends only on the number of rows.
 //! Atomic additions would be shorter to write, but their order, and so the bits, could differ each

@@ -52,7 +52,7 @@ pub(super) fn decayed_keys<B: GpuBackend>(inputs: [FloatTensor<B>; 2]) -> OnGpu<
     (y, Box::new(back))
 }
 
-/// One element of max(x, 0)².
+/// One element of y = max(x, 0)².
 #[cube(launch_unchecked)]
 fn squares(x: &Tensor<f32>, y: &mut Tensor<f32>) {
     let i = ABSOLUTE_POS;

@@ -15,7 +15,7 @@ use super::super::cube::{
     GpuBackend, OnGpu, arg, contiguous, empty, launch, parts, sigmoid, sum_rows,
 };
 
-/// The form of a norm.
+/// The form of a norm, a constant of its kernels.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct NormKernel {
     /// The number of channels that are normalised together.

@@ -30,7 +30,7 @@ pub(super) fn wkv<B: GpuBackend>(inputs: [FloatTensor<B>; 6]) -> Option<OnGpuOfM
         let none = || B::float_zeros(r.shape(), &B::float_device(r), FloatDType::F32);
         let dy = contiguous(dy.unwrap_or_else(none));
         let [dr, dk, dv, dw, du, dstate] = backward(shape, &inputs, &kept, &dy);
-        // One row per sequence.
+        // All sequences share the input, and the kernel writes one row for each of them.
         let sum = |x: FloatTensor<B>, like: &FloatTensor<B>| {
             let x = B::float_reshape(x, [1, shape.sequences, shape.width()].into());
             B::float_reshape(sum_rows(&x), like.shape())

@@ -156,7 +156,7 @@ pub(super) struct Scan<'a> {
     pub(super) orientation: Orientation,
 }
 
-/// The layout of a state.
+/// The layout of a state: which dimension is along a register.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Orientation {
     /// Rows are keys and lanes are values.

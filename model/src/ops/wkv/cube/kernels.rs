@@ -16,7 +16,7 @@ use super::super::super::cube::exp_of;
 /// The sizes for which a kernel is compiled.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// K, a multiple of 8.
+    /// K, the width of a head, a multiple of 8.
     pub(super) size: usize,
     /// Columns or rows of a state per cube, one for each unit: a divisor of K and a multiple of 8.
     pub(super) units: usize,
@@ -29,7 +29,7 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// Vectors of four in a head.
+    /// Vectors of four numbers in a row of a head.
     fn vectors(&self) -> usize {
         self.size / 4
     }
