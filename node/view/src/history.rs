@@ -31,6 +31,7 @@ pub struct History {
 struct Row {
     /// How many epochs were merged into it.
     epochs: u64,
+    /// The epoch of the row, or the last one that was merged into it.
     epoch: u64,
     /// Unix milliseconds of the commit.
     t_ms: u64,
@@ -44,16 +45,22 @@ struct Row {
 /// and no chart shows more digits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cell {
+    /// The least number of the epochs; NaN where there is none.
     min: f32,
+    /// The greatest number, which keeps a spike visible.
     max: f32,
+    /// The number of the last epoch that has one.
     last: f32,
 }
 
 /// Something at a moment of the run, for a line across a chart.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Mark {
+    /// The epoch that this node had committed last.
     epoch: u64,
+    /// Committed tokens of the run after that epoch.
     tokens: u64,
+    /// Unix milliseconds, by the clock of the writer.
     t_ms: u64,
     /// `join`, `loss` or `fork`. Here `loss` means the loss of a peer.
     kind: Cow<'static, str>,
@@ -64,12 +71,16 @@ struct Mark {
 /// What `/history` answers: one array for a column, all equally long.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Columns {
+    /// The epoch of each row; of a merged row the last one.
     pub(crate) epoch: Vec<u64>,
+    /// Unix milliseconds of the commit of that epoch.
     pub(crate) t_ms: Vec<u64>,
+    /// Committed tokens of the run after that epoch.
     pub(crate) tokens: Vec<u64>,
     /// A column `name` is the last number of each row. If rows were merged, `name_min` and
     /// `name_max` stand beside it. A column without any number is absent.
     columns: serde_json::Map<String, serde_json::Value>,
+    /// All marks that are kept, also those of epochs outside of the question.
     marks: Vec<Mark>,
 }
 
@@ -214,6 +225,7 @@ impl Row {
 }
 
 impl Cell {
+    /// A cell of epochs that lack the number.
     const NONE: Self = Self { min: f32::NAN, max: f32::NAN, last: f32::NAN };
 
     /// Both in order. `f32::min` and `f32::max` take the number where the other one is none.
@@ -259,8 +271,10 @@ const COLUMNS: [&str; 14] = [
     "held_out",
     "floor",
 ];
-/// Columns of numbers that come after their row: by `Evaluated`, not with the commit.
+/// The place in `COLUMNS` of the held-out loss. It comes after its row, by `Evaluated` and not with
+/// the commit.
 const HELD_OUT: usize = 12;
+/// The place of the entropy of the source, which comes with the held-out loss.
 const FLOOR: usize = 13;
 /// Epochs that are kept without merging any.
 pub(crate) const ROWS_MAX: usize = 16_384;

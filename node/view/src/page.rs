@@ -348,6 +348,7 @@ struct Allowance {
 }
 
 impl Allowance {
+    /// A full allowance, for a connection that begins now.
     fn new() -> Self {
         Self { began: Instant::now(), spent: Arc::default() }
     }
@@ -370,7 +371,10 @@ pub(crate) const ASSETS: [(&str, &str, &str); 4] = [
     ("/chart.js", "text/javascript; charset=utf-8", include_str!("../assets/chart.js")),
     ("/page.css", "text/css; charset=utf-8", include_str!("../assets/page.css")),
 ];
+/// The version of the files: a browser keeps what it has until this changes.
 const ETAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "-2\"");
+/// Headers of every answer: the page loads nothing from elsewhere, stands in no frame, and sends no
+/// address on.
 const HEADERS: [(HeaderName, &str); 4] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -385,6 +389,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
 const CONNECTIONS_MAX: usize = 128;
 /// Readers that stream at a time: the picture is written as JSON for each, up to twice a second.
 const STREAMS_MAX: usize = 32;
+/// Requests that a connection may make in one second; a further one is answered with 429.
 const REQUESTS_PER_SECOND: u32 = 64;
 /// A whole header has to come within this time.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);

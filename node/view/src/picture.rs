@@ -263,7 +263,7 @@ impl Picture {
         self.source = source;
     }
 
-    /// The picture without addresses, for readers on other machines. A notice that names one stays.
+    /// The picture for other machines, without addresses. A notice that names one loses its text.
     pub(crate) fn without_addresses(&self) -> Self {
         let mut picture = self.clone();
         picture.node.addresses.clear();

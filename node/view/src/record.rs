@@ -55,13 +55,22 @@ struct Head<'a> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
+    /// The node has its manifest and device, and begins to take part. `epoch` is there if it goes
+    /// on from a state on its disk.
     Started {
+        /// The version of the program, as `--version` prints it.
         version: Text,
+        /// The device that trains, in the form of `--device`.
         device: Text,
+        /// Sequences that the model takes at a time.
         micro_batch: u64,
+        /// The number of the model's parameters.
         parameters: u64,
     },
+    /// Others can dial this node at these addresses. A page that other machines can reach leaves
+    /// them out.
     Listening {
+        /// Each with its real port, and the peer at its end.
         addresses: List<Text>,
     },
     /// One step of the way between this node and others.
@@ -73,7 +82,9 @@ pub enum Event {
         /// What went wrong; `None` if the step succeeded.
         error: Option<Text>,
     },
+    /// What is known of whether others can dial this node has changed.
     Reachability {
+        /// `local`, `unknown`, `open`, `relayed` or `closed`.
         state: Text,
     },
     /// The node does not get on, for the reason that it names.
@@ -87,7 +98,9 @@ pub enum Event {
         /// What a person can do about it, or why nothing has to be done.
         cure: Text,
     },
+    /// The process did not run for more than 2 s: it was stopped, or the machine slept.
     Woke {
+        /// The length of the pause in milliseconds.
         slept_ms: u64,
     },
     /// Another peer counts as present.
@@ -99,23 +112,35 @@ pub enum Event {
     /// A peer counts as absent, after a `PeerFound`.
     PeerLost {
         who: Text,
+        /// `silent`, `left` or `closed`.
         cause: Text,
     },
+    /// What another peer says of itself: at most once in 10 s for each peer that was found, and
+    /// twice a second in all.
     Member(Box<Member>),
+    /// Keys that have no part in the run were heard, more of them than are named one by one.
     Strangers {
+        /// How many came within a minute.
         count: u64,
     },
+    /// The settings of the run are verified.
     Manifest {
+        /// The name of the run, as the organiser chose it.
         name: Text,
+        /// The key that signed the manifest, in 64 hex digits.
         organiser: Text,
-        /// A file of an older program has none.
+        /// The number of the model's parameters. A file of an older program has none.
         parameters: Option<u64>,
     },
     /// A later state is being fetched. The bytes are those of the fetch so far, and of all of it.
     Sync {
+        /// The epoch of the node's own state.
         from_epoch: u64,
+        /// The epoch of the state that is fetched.
         to_epoch: u64,
+        /// Bytes that were fetched and verified so far.
         have_bytes: u64,
+        /// The size of the whole state.
         want_bytes: u64,
         /// Bytes a second; `None` where the rate is no finite number.
         rate: Option<f64>,
@@ -127,6 +152,7 @@ pub enum Event {
         /// Bytes a second; `None` where the rate is no finite number.
         rate: Option<f64>,
     },
+    /// The fetched state is complete and verified, and now the node's own.
     CaughtUp {},
     /// This node's delta is frozen: its work of the epoch.
     Ready {
@@ -137,16 +163,21 @@ pub enum Event {
     },
     /// An attempt's roster is accepted.
     Roster {
+        /// The attempt within the epoch, counted from 1.
         attempt: u64,
+        /// The members of the roster, in the order of the ring.
         members: List<Text>,
     },
     /// The voters of a new series, and the voters of the old one that are not among them.
     Regroup {
+        /// Its number among the Regroups of the series that is left, counted from 1.
         number: u64,
         members: List<Text>,
         absent: List<Text>,
     },
+    /// The numbers of a ring that gave this node its update.
     Ring(Box<Ring>),
+    /// An epoch is decided and applied. An epoch that the node catches up with has no such line.
     Committed(Box<Commit>),
     /// A simulation has measured a state on held-out data, in nats per token.
     Evaluated {
@@ -156,9 +187,13 @@ pub enum Event {
         /// The mean divergence of the model from a synthetic source.
         excess: Option<f64>,
     },
+    /// An attempt ended without a decision; the next one may follow in the same epoch.
     Aborted {
+        /// The attempt within the epoch, counted from 1.
         attempt: u64,
+        /// The phase in which it ended.
         phase: Text,
+        /// Why it ended, in words of the node.
         reason: Text,
     },
     /// The epoch was committed without this node's delta.
@@ -166,7 +201,9 @@ pub enum Event {
         /// The tokens of the work that this node keeps for its next delta.
         carried_tokens: u64,
     },
+    /// Equal receipts gave another state: software or memory is broken.
     Diverged {
+        /// The peer whose state differs.
         who: Text,
     },
     /// Two lineages of the run met.
@@ -178,42 +215,64 @@ pub enum Event {
         /// Whether a person has to decide which lineage this node follows.
         held: bool,
     },
+    /// No second lineage is possible any more: no majority of voters is unseen.
     ForkExcluded {
+        /// The epoch since which a fork was possible.
         first_epoch: u64,
     },
+    /// The organiser attests the state after `epoch`; a lineage without it is not followed.
     Attested {
+        /// The number of the notice that attests it.
         number: u64,
     },
+    /// A run of invited peers has let in another one.
     Admitted {
+        /// The peer, which takes part from the receipt of `epoch` on.
         who: Text,
     },
+    /// The organiser has removed a peer by a notice.
     Revoked {
+        /// The peer, which has no part from the receipt of `epoch` on.
         who: Text,
     },
+    /// A peer did what no honest peer does, and is dropped.
     Fault {
         who: Text,
+        /// What the peer did, in words.
         why: Text,
     },
+    /// A file could not be read or written.
     Disk {
+        /// What went wrong, in words of the node.
         error: Text,
     },
+    /// The epoch has had more attempts than any healthy epoch has.
     Stuck {
+        /// How many attempts the epoch has had.
         attempts: u64,
     },
+    /// A peer speaks another major version, which is not its fault.
     Incompatible {
         who: Text,
+        /// The version that the peer speaks.
         version: Text,
     },
+    /// A peer came to a run of invited peers, and is not let in.
     Refused {
         who: Text,
+        /// The reason as a sentence, as the refused peer learns it too.
         why: Text,
     },
+    /// Two programs run with copies of one key.
     DuplicateIdentity {
+        /// The peer whose key it is. If that is the writer itself, it ends with an error.
         who: Text,
     },
+    /// This node says goodbye to the others.
     Leaving {},
-    /// The last line of a file; `code` is the exit status of the process.
+    /// The last line: the process ends.
     Stopped {
+        /// The exit status of the process.
         code: i64,
     },
     /// An event that nothing here shows, or of a newer program.
@@ -241,21 +300,27 @@ pub struct Commit {
     pub sync_ms: u64,
     /// Bulk bytes of this epoch, without control messages.
     pub sent_bytes: u64,
+    /// Bulk bytes of this epoch that came in.
     pub received_bytes: u64,
     /// The epoch since which another lineage may exist; `None` if none can.
     pub forkable_since: Option<u64>,
-    /// The five parts of the epoch follow one another, in milliseconds. All are `None` if this node
-    /// was not Ready.
+    /// From the state before to this node's Ready. Like the next four, which follow one another, it
+    /// is `None` if the node was not Ready.
     pub train_ms: Option<u64>,
+    /// From Ready to the first roster that the node accepted.
     pub wait_ready_ms: Option<u64>,
+    /// From that roster to the update, with attempts that failed.
     pub ring_ms: Option<u64>,
+    /// From the update to its certificate.
     pub vote_ms: Option<u64>,
+    /// From the certificate to the new state.
     pub apply_ms: Option<u64>,
 }
 
 /// Where another peer is, as its newest heartbeat says, and the way to it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Member {
+    /// The peer that speaks of itself.
     pub who: Text,
     /// The epoch that it committed last.
     pub head: u64,
@@ -285,8 +350,9 @@ pub struct Ring {
     pub to: Text,
     /// From the first byte to the update, in milliseconds.
     pub took_ms: u64,
-    /// Bytes to the successor, and from the predecessor.
+    /// Bulk bytes that went to the successor.
     pub sent_bytes: u64,
+    /// Bulk bytes that came from the predecessor.
     pub received_bytes: u64,
 }
 

@@ -259,6 +259,7 @@ impl Tape {
     }
 }
 
+/// The error of a file that cannot be read.
 fn read(path: &Path, cause: io::Error) -> ReplayError {
     ReplayError::Read { path: path.to_owned(), cause }
 }
@@ -267,9 +268,11 @@ fn read(path: &Path, cause: io::Error) -> ReplayError {
 pub const LINE_BYTES: usize = 256 << 10;
 /// Lines without an event at the beginning of a file after which it is no events file.
 const FOREIGN_LINES: u64 = 1_000;
+/// How much of a file is read at a time; a longer line takes several reads.
 const READ_BYTES: usize = 128 << 10;
 /// The longest pause in a file that is played as it was: a night of silence is not replayed.
 const GAP_MS: u64 = 10_000;
+/// The time between two pictures that readers get while records follow without a wait.
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
 /// How often a growing file is looked at. Polling works on every file system, unlike notifications.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);

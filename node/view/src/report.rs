@@ -86,14 +86,18 @@ struct Results {
 /// The machine on which it ran.
 #[derive(Debug, Deserialize)]
 struct Machine {
+    /// The name of the processor's model.
     cpu: Text,
+    /// Cores that the simulation was allowed to use.
     cores: u64,
 }
 
 /// The held-out loss at both ends.
 #[derive(Debug, Deserialize)]
 struct HeldOut {
+    /// That of the weights that the run began with; `None` if it was not measured.
     before: Option<Evaluation>,
+    /// That of the weights that were committed last; `None` if it was not measured.
     after: Option<Evaluation>,
 }
 
@@ -312,6 +316,7 @@ pub fn html(reports: &[Report]) -> Result<String, ReportError> {
 
 /// The longest `report.json`: 10,000 epochs of 100 peers have about 150 MB.
 pub const REPORT_BYTES: u64 = 256 << 20;
+/// The page, with a mark for each part that `html` puts in.
 const TEMPLATE: &str = include_str!("../assets/report.html");
 const STYLE: &str = include_str!("../assets/page.css");
 const MORE: &str = include_str!("../assets/report.css");

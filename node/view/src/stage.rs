@@ -30,7 +30,9 @@ pub struct Stage {
 pub struct Seen {
     /// The newest picture that was published.
     pub picture: watch::Receiver<Arc<Picture>>,
+    /// The past, which is locked for one answer at a time.
     pub(crate) past: Past,
+    /// The sender of raw lines: a stream subscribes to it, and misses what came before.
     pub(crate) lines: broadcast::Sender<Arc<str>>,
 }
 

@@ -51,5 +51,9 @@ impl Agreement {
     }
 }
 
+/// Own states that are kept. A state of another writer that is older than all of them is not
+/// compared.
 const STATES_MAX: usize = 64;
+/// States of other writers that may wait for this node. Beyond it the oldest is dropped,
+/// uncompared.
 const PENDING_MAX: usize = 1_024;

@@ -39,29 +39,38 @@ pub(super) struct Row {
 struct PeerRow {
     /// The tokens of its work that the receipt counts.
     weight: Option<u64>,
+    /// Its training loss in nats per token.
     train_loss: Option<f64>,
+    /// Bulk bytes that it sent in the epoch.
     sent_bytes: Option<u64>,
 }
 
 /// One array for a column, all equally long. Losses are nats per token.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Curves {
+    /// The epoch of each row, in the order of the table.
     pub(super) epoch: Vec<u64>,
+    /// Seconds from the start of the simulation to the first commit of the epoch.
     pub(super) t_s: Vec<Option<f64>>,
     /// Committed tokens up to each epoch.
     pub(super) tokens: Vec<u64>,
     /// Bytes that all peers have sent up to each epoch.
     pub(super) sent_bytes: Vec<u64>,
+    /// The mean of the members' training losses.
     pub(super) train: Vec<Option<f64>>,
-    /// The least and the greatest training loss of a peer.
+    /// The least training loss of a peer.
     train_min: Vec<Option<f64>>,
+    /// The greatest training loss of a peer.
     train_max: Vec<Option<f64>>,
+    /// The held-out loss; `None` in an epoch whose state was not measured.
     pub(super) held_out: Vec<Option<f64>>,
     /// The standard error of the held-out loss.
     pub(super) error: Vec<Option<f64>>,
+    /// The mean divergence from a synthetic source.
     excess: Vec<Option<f64>>,
     /// Seconds from Ready to commit of the slowest peer.
     pub(super) sync_s: Vec<f64>,
+    /// The attempt that decided, from 1.
     attempt: Vec<u64>,
     /// How many peers had a weight in the epoch.
     members: Vec<u64>,

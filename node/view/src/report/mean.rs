@@ -14,14 +14,16 @@ use super::columns::Curves;
 /// everywhere.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Mean {
+    /// The epochs that every run has, rising.
     epoch: Vec<u64>,
     /// Mean seconds since the start, mean committed tokens and mean bytes sent: the possible x
     /// axes.
     t_s: Vec<Option<f64>>,
     tokens: Vec<Option<f64>>,
     sent_bytes: Vec<Option<f64>>,
-    /// Losses in nats per token, of training and held-out.
+    /// The mean training loss of the members, in nats per token.
     pub(super) train: Series,
+    /// The held-out loss in nats per token, where every run has measured it.
     pub(super) held_out: Series,
     /// Seconds from Ready to the commit.
     sync_s: Series,
@@ -31,7 +33,9 @@ pub(super) struct Mean {
 /// runs.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Series {
+    /// The mean over the runs, one entry for each epoch.
     pub(super) mean: Vec<Option<f64>>,
+    /// The standard error of each mean.
     pub(super) error: Vec<Option<f64>>,
 }
 

@@ -26,6 +26,7 @@ use super::said::{Kind, Said};
 
 /// Everything that the screen shows.
 pub(super) struct View<'a> {
+    /// The newest published picture.
     pub(super) picture: &'a Picture,
     /// The past in about two rows for each column of the terminal.
     pub(super) past: &'a Columns,
@@ -49,6 +50,7 @@ pub(super) enum Axis {
 }
 
 impl Axis {
+    /// The axis that the key `t` changes to.
     pub(super) fn next(self) -> Self {
         match self {
             Self::Tokens => Self::Time,
@@ -57,6 +59,7 @@ impl Axis {
         }
     }
 
+    /// The name of the axis, for the title and the foot.
     fn word(self) -> &'static str {
         match self {
             Self::Tokens => "tokens",
@@ -138,6 +141,7 @@ impl View<'_> {
         frame.render_widget(Paragraph::new(text), area);
     }
 
+    /// The foot: what the keys do, and the caller's note.
     fn keys(&self) -> Paragraph<'_> {
         let keys = format!("q ends · t loss against {} ", self.axis.next().word());
         Paragraph::new(Line::from(vec![Span::styled(keys, faint()), Span::raw(self.note)]))
@@ -293,8 +297,9 @@ fn clock(t_ms: u64) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
 }
 
-/// Below this size the lines stand alone: a chart needs room for its labels.
+/// Below this width or height the lines stand alone: a chart needs room for its labels.
 const COLUMNS_MIN: u16 = 60;
+/// The least height, counted in rows of the terminal.
 const ROWS_MIN: u16 = 16;
 /// From this width on peers stand beside the loss.
 const COLUMNS_WIDE: u16 = 110;

@@ -17,6 +17,7 @@ use crate::{picture::shorten, record::Text};
 #[derive(Clone, Debug, Default)]
 pub struct Said(Arc<Mutex<List>>);
 
+/// What all clones of a [`Said`] share.
 #[derive(Debug, Default)]
 struct List {
     /// The sentences that are kept, the oldest first.
@@ -28,8 +29,11 @@ struct List {
 /// A sentence and when it was said, in Unix milliseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Sentence {
+    /// When it was said, in Unix milliseconds.
     pub(super) t_ms: u64,
+    /// What the program meant by it, which gives the colour.
     pub(super) kind: Kind,
+    /// The sentence without colours and control characters.
     pub(super) text: Text,
 }
 
