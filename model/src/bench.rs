@@ -155,6 +155,7 @@ fn leave_dirt<A: TrainBackend>(place: &Place<A>) -> Result<(), TrainError> {
     Ok(())
 }
 
+/// Hands the memory that the device keeps for later tensors back to the driver.
 fn release_on<A: TrainBackend>(place: &Place<A>) -> Result<(), TrainError> {
     place.over(|| {
         A::memory_cleanup(&place.device);
@@ -224,7 +225,9 @@ impl Subject {
 
 /// The inputs of a subject on a device, and the gradient of its output.
 struct Loaded<A: TrainBackend> {
+    /// The operator at its size, whose passes are measured.
     subject: Subject,
+    /// The inputs of the operator, in its order.
     inputs: Tensors<A>,
     /// One tensor, the gradient that the backward pass begins with.
     dy: Tensors<A>,

@@ -250,9 +250,13 @@ impl Batch {
 /// The kinds of sources; all but the first have files.
 #[derive(Debug)]
 enum Kind {
+    /// The source itself, which draws each row anew.
     Synthetic(Markov),
+    /// A text, of which each byte is a token.
     Text(Text),
+    /// A token file, of which rows are read when they are drawn.
     Tokens(Tokens),
+    /// Several token files, of which each row is drawn from one.
     Mix(Mix),
 }
 

@@ -138,6 +138,7 @@ pub fn model(work: &config::Work, device: Device) -> Result<Box<dyn Model>, Trai
 /// A device of one of the backends in this build. It exists only between [`place`] and the choice
 /// of a backend's type.
 enum Placed {
+    /// The CPU, which every build has.
     Cpu(Place<Cpu>),
     #[cfg(feature = "cuda")]
     Cuda(Place<Cuda>),

@@ -26,6 +26,7 @@ use crate::params::{self, ParamsError};
 /// Adam's moments, and the settings of their updates.
 #[derive(Debug)]
 pub struct Optimizer<B: FusedOps> {
+    /// The settings, such as β₁, β₂, ε and the bound of the gradient's norm.
     train: Train,
     /// How each parameter is treated, in canonical order.
     groups: Vec<Group>,

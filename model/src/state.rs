@@ -156,6 +156,7 @@ fn check_finite(index: usize, mut numbers: impl Iterator<Item = f32>) -> Result<
     }
 }
 
+/// Bytes of a number in a piece.
 const NUMBER_BYTES: usize = size_of::<f32>();
 /// Numbers of a whole piece, 262,144 of them.
 const PIECE_NUMBERS: usize = PIECE_BYTES / NUMBER_BYTES;

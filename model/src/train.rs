@@ -218,6 +218,7 @@ pub(crate) type Tensors<A> = Vec<FloatTensor<Inner<A>>>;
 /// The device on which a session computes. Clones refer to the same device.
 #[derive(Clone)]
 pub(crate) struct Place<A: TrainBackend> {
+    /// The device, as burn's backend names it.
     pub(crate) device: Device<A>,
     /// Its name for people, as in `--device`.
     name: crate::Device,
@@ -248,8 +249,11 @@ impl<A: TrainBackend> Place<A> {
 
 /// A model on a device, with its weights.
 pub(crate) struct Session<A: TrainBackend> {
+    /// The architecture, which computes with the weights.
     arch: Arch,
+    /// The manifest's settings of model, training and data.
     work: Work,
+    /// The device that holds the weights.
     place: Place<A>,
     /// The weights, as they are now.
     parameters: Tensors<A>,
@@ -257,8 +261,11 @@ pub(crate) struct Session<A: TrainBackend> {
 
 /// A session with its optimiser and data.
 pub(crate) struct Learner<A: TrainBackend> {
+    /// The model on its device, which every step changes.
     session: Session<A>,
+    /// Adam's moments, which stay from epoch to epoch.
     optimizer: Optimizer<Inner<A>>,
+    /// Where the tokens of each step come from.
     source: Arc<Dataset>,
     /// Sequences that are computed at a time, 1 to the whole batch.
     micro_batch: usize,

@@ -27,6 +27,7 @@ pub type Eagle<B> = Rwkv<B, TimeMix<B>>;
 /// The weights of time mixing in one block, in the order in which they are declared.
 #[derive(Clone, Debug)]
 pub struct TimeMix<B: FusedOps> {
+    /// The norm of the residual stream, before the token shift.
     norm: Norm<B>,
     /// The mixes of r, k, v, g: the weight of the present in each channel. // `[D]` each
     mu: [FloatTensor<B>; 4],
@@ -36,9 +37,12 @@ pub struct TimeMix<B: FusedOps> {
     bonus: FloatTensor<B>,
     /// The projections of r, k, v, g. // [D, D] each
     projections: [FloatTensor<B>; 4],
+    /// What leads from the recurrence back to the residual stream, gated by g.
     output: TimeOutput<B>,
 }
 
+/// What [`Arch`](super::Arch) knows of the family. Its state does not grow with the text, so it reads
+/// texts of any length.
 pub(super) const FACTS: Facts = Facts {
     declare,
     flops_per_token: rwkv::flops_of_all,

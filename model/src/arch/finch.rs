@@ -41,7 +41,9 @@ pub(super) struct Mixes<B: FusedOps> {
 /// The weights of time mixing in one block, in the order in which they are declared.
 #[derive(Clone, Debug)]
 pub struct DynamicTimeMix<B: FusedOps> {
+    /// The norm of the residual stream, before the token shift.
     norm: Norm<B>,
+    /// The token shift, whose weights depend on the token.
     mixes: Mixes<B>,
     /// The part of w that is the same for every token. // `[D]`
     decay: FloatTensor<B>,
@@ -51,6 +53,7 @@ pub struct DynamicTimeMix<B: FusedOps> {
     decay_map: LowRank<B>,
     /// The projections of k, v, r, g. // [D, D] each
     projections: [FloatTensor<B>; 4],
+    /// What leads from the recurrence back to the residual stream, gated by g.
     output: TimeOutput<B>,
 }
 
@@ -76,6 +79,8 @@ impl<B: FusedOps> Mixes<B> {
     }
 }
 
+/// What [`Arch`](super::Arch) knows of the family. Its state does not grow with the text, so it reads
+/// texts of any length.
 pub(super) const FACTS: Facts = Facts {
     declare,
     flops_per_token: rwkv::flops_of_all,

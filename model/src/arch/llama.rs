@@ -57,11 +57,13 @@ struct Cache<B: FusedOps> {
 /// A Llama with its weights, for one pass.
 #[derive(Clone, Debug)]
 pub struct Llama<B: FusedOps> {
+    /// The sizes and settings, as the manifest has them.
     model: config::Model,
     /// The angles of all positions.
     rope: Rope,
     /// A row for each token. // [V, D]
     embedding: FloatTensor<B>,
+    /// The blocks, from the lowest.
     blocks: Vec<Block<B>>,
     /// The gain of the last norm. // `[D]`
     norm: FloatTensor<B>,
@@ -86,6 +88,8 @@ struct Block<B: FusedOps> {
     down: FloatTensor<B>,
 }
 
+/// What [`Arch`](super::Arch) knows of the family. It has angles for `context` positions and
+/// reaches no further.
 pub(super) const FACTS: Facts = Facts {
     declare: |m| Declared { specs: specs(m), shapes: shapes(m) },
     flops_per_token: |m, declared| flops_per_token(m, declared),
@@ -355,6 +359,7 @@ impl<B: FusedOps> Llama<B> {
         B::run(Project, [B::run(norm, [x, self.norm.clone()]), self.head.clone()])
     }
 
+    /// The sizes that attention needs, for a batch of this shape.
     fn heads(&self, sequences: usize, tokens: usize) -> Heads {
         let m = &self.model;
         Heads { sequences, tokens, query: m.heads, kv: m.kv_heads, size: m.head_size() }

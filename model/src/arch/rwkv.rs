@@ -28,12 +28,15 @@ use crate::ops::{
 /// Blocks of time and channel mixing between an embedding and a head.
 #[derive(Clone, Debug)]
 pub struct Rwkv<B: FusedOps, T> {
+    /// The sizes and settings, as the manifest has them.
     model: config::Model,
     /// A row for each token. // [V, D]
     embedding: FloatTensor<B>,
+    /// The norm of the embedding, before the first block.
     first_norm: Norm<B>,
     /// Time and channel mixing of each block, from the lowest.
     blocks: Vec<(T, ChannelMix<B>)>,
+    /// The norm of the last block's output, before the head.
     last_norm: Norm<B>,
     /// A row of scores for each token. // [V, D]
     head: FloatTensor<B>,
@@ -275,6 +278,7 @@ impl<B: FusedOps> Norm<B> {
 /// families' MLP.
 #[derive(Clone, Debug)]
 pub(super) struct ChannelMix<B: FusedOps> {
+    /// The norm of the residual stream, before the token shift.
     norm: Norm<B>,
     /// The mix of h_k, of the hidden channels. // `[D]`
     mu_k: FloatTensor<B>,
@@ -289,6 +293,7 @@ pub(super) struct ChannelMix<B: FusedOps> {
 }
 
 impl<B: FusedOps> ChannelMix<B> {
+    /// Takes the next tensors, in the order of the fields.
     pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
         let norm = Norm::take(next);
         Self { norm, mu_k: next(), mu_r: next(), key: next(), receptance: next(), value: next() }
@@ -322,6 +327,7 @@ pub(super) struct LowRank<B: FusedOps> {
 }
 
 impl<B: FusedOps> LowRank<B> {
+    /// Takes the next two tensors: W₁, then W₂.
     pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
         Self { inwards: next(), outwards: next() }
     }
@@ -343,6 +349,7 @@ pub(super) struct TimeOutput<B: FusedOps> {
 }
 
 impl<B: FusedOps> TimeOutput<B> {
+    /// Takes the next tensors: norm, then matrix.
     pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
         Self { norm: Norm::take(next), matrix: next() }
     }

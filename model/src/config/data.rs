@@ -297,9 +297,13 @@ impl Scheme {
 /// reused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
+    /// A seeded Markov source, which has no file.
     Synthetic,
+    /// One file of text, of which each byte is a token.
     Text,
+    /// One file of tokens, made by `data tokenize`.
     Tokens,
+    /// Several files of tokens, drawn from by weights.
     Mix,
 }
 

@@ -36,6 +36,7 @@ pub struct Corpus {
     kind: Kind,
     /// The number of its tokens, at least 2.
     count: u64,
+    /// What guesses without a model cost on this file.
     entropies: Entropies,
     /// The token that begins a document, at which rows are cut.
     bos: Option<i32>,
@@ -213,6 +214,7 @@ impl Corpus {
     }
 }
 
+/// How the tokens of a corpus are held.
 #[derive(Debug)]
 enum Kind {
     /// A token file, whose rows are read when they are needed.

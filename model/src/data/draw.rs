@@ -5,6 +5,7 @@
 
 /// An endless stream of uniform numbers.
 pub(crate) struct Draw {
+    /// The output of BLAKE3 in its mode of any length, which is the stream's bytes.
     stream: blake3::OutputReader,
 }
 
@@ -34,6 +35,7 @@ impl Draw {
         (self.word() >> 11) as f64 * UNIT
     }
 
+    /// The next 64 bits of the stream, little endian.
     fn word(&mut self) -> u64 {
         let mut word = [0; 8];
         self.stream.fill(&mut word);

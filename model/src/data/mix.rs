@@ -28,6 +28,7 @@ use crate::config::{Component, Hints};
 /// Open files, and the weights of both phases.
 #[derive(Debug)]
 pub(super) struct Mix {
+    /// The open files, in the order of the manifest.
     files: Vec<Tokens>,
     /// The weights before `anneal_from`.
     stable: Shares,

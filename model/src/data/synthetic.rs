@@ -185,7 +185,10 @@ const HABITS: usize = 3;
 /// A number below this is drawn for each symbol. Below the first bound the symbol follows the
 /// habits of the whole source, below the second those of the last symbol, else those of the last k.
 const SHARES: u64 = 16;
+/// The first bound: 2 of 16 symbols follow the habits of the whole source.
 const SHARE_OF_LAST: u64 = 2;
+/// The second bound: 7 of 16 symbols follow the habits of the last symbol, and the other 7 those of
+/// the last k.
 const SHARE_OF_ALL: u64 = 9;
 /// Keeps the draws of the word apart from all others of a seed.
 const WORD: &str = "intellect-node 1 synthetic word";

@@ -104,10 +104,13 @@ pub fn begin(path: &Path, most: usize) -> Result<Vec<i32>, DataError> {
 /// An intact token file, which need not be one of the run's.
 #[derive(Debug)]
 pub(super) struct Scanned {
+    /// The file, which is checked to be the same at every read.
     file: Steady,
+    /// What the file says about itself.
     header: Header,
     /// Its digest and length, by which a manifest names it.
     pub(super) fingerprint: Fingerprint,
+    /// What guesses without a model cost on its tokens.
     entropies: Entropies,
 }
 

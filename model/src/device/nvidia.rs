@@ -95,6 +95,7 @@ fn compiler_version() -> Result<Version, String> {
     Ok((major, minor))
 }
 
+/// A version as people write it, such as `12.8`.
 fn dotted((major, minor): Version) -> String {
     format!("{major}.{minor}")
 }

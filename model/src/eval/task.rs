@@ -300,7 +300,9 @@ struct Pool {
 
 /// The same of documents in a file of their own.
 struct Apart {
+    /// The documents that are solved in front of items.
     docs: Docs,
+    /// What they became, in the same order.
     items: Vec<Item>,
 }
 
@@ -339,6 +341,7 @@ fn blank_line() -> String {
 
 /// More than any task puts before an item.
 const SHOTS_MAX: usize = 1_000;
+/// What stands behind a solved item if the task says nothing else.
 const BLANK_LINE: &str = "\n\n";
 /// Keeps these draws apart from those of other uses.
 const CONTEXT: &str = "intellect-node 1 few-shot";

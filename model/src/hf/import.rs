@@ -123,6 +123,7 @@ fn only_pth(folder: &Path) -> Result<Option<PathBuf>, ImportError> {
 pub struct StoredModel {
     /// The architecture and its sizes.
     model: Model,
+    /// Whether the head was tied to the embedding, and is handed over as a copy.
     untied: bool,
     /// Where it was found, for messages.
     path: PathBuf,
@@ -130,8 +131,9 @@ pub struct StoredModel {
     input: Input,
     /// The parameters in canonical order.
     parts: Vec<ModelPart>,
-    /// What is wrong with the rest: tensors that several files have, and superfluous ones.
+    /// Tensors that several files have: it is not known which one is meant.
     twice: Vec<TensorProblem>,
+    /// Tensors that are no parameter of the architecture.
     extra: Vec<TensorProblem>,
 }
 
@@ -351,6 +353,7 @@ impl Dialect {
 
 /// Names of a Llama's first and last matrix.
 const EMBEDDING: &str = "model.embed_tokens.weight";
+/// The matrix that makes the scores. A folder lacks it if it is tied to the embedding.
 const HEAD: &str = "lm_head.weight";
 /// What transformers' classes for RWKV-4 to RWKV-7 call themselves in a `config.json`.
 const RELEASED: [&str; 4] = ["rwkv", "rwkv5", "rwkv6", "rwkv7"];

@@ -61,7 +61,9 @@ pub struct Input {
 /// A file of tensors, open for reading.
 #[derive(Debug)]
 struct Store {
+    /// The path of the file, for messages.
     path: PathBuf,
+    /// The open file, which is read at offsets.
     file: File,
     /// Offset of the tensors in the file.
     begin: u64,
@@ -114,8 +116,11 @@ pub struct Tensor {
 /// The numbers of a tensor, little endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
+    /// IEEE 754 binary32, four bytes each.
     F32,
+    /// The upper half of an f32, two bytes each.
     Bf16,
+    /// IEEE 754 binary16, two bytes each.
     F16,
 }
 
@@ -311,6 +316,7 @@ impl Input {
 /// The numbers of one tensor, on disk.
 #[derive(Debug)]
 pub struct Stored<'a> {
+    /// The file that has the tensor.
     store: &'a Store,
     /// Where its first number is in the file.
     begin: u64,

@@ -177,7 +177,9 @@ struct Streams<'a> {
 /// Whether the first input is the base.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Base {
+    /// The first input is the base, from which task vectors are taken.
     First,
+    /// There is no base: all inputs are models.
     None,
 }
 

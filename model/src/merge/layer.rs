@@ -9,6 +9,7 @@ use crate::hf::input::Input;
 
 /// The name of a tensor of a layer, such as `model.layers.3.mlp.up_proj.weight`.
 pub(crate) struct Layer<'a> {
+    /// The whole name, of which `digits` are a part.
     name: &'a str,
     /// Where the number is in the name.
     digits: Range<usize>,

@@ -118,7 +118,9 @@ pub(super) struct TensorWriter {
 
 /// One file of tensors, which is open.
 struct Shard {
+    /// The path of the file, for messages.
     path: PathBuf,
+    /// The file, which has its whole length from the start.
     file: File,
     /// Where its tensors begin, behind the header.
     begin: u64,
@@ -129,7 +131,9 @@ struct Shard {
 /// The name of a tensor to write, and its shape.
 #[derive(Clone)]
 pub(super) struct Named {
+    /// The name of the tensor in the result.
     pub(super) name: String,
+    /// Its shape, of which the last dimension is along a row.
     pub(super) shape: Vec<usize>,
 }
 

@@ -79,6 +79,7 @@ enum MergeProblem {
 
 /// A merge whose tensors fit together. Nothing was written for it yet.
 pub struct Plan<'a> {
+    /// The recipe, which says the method.
     recipe: &'a Recipe,
     /// The tensors of the result, in the order in which they are written.
     targets: Vec<Target<'a>>,
@@ -102,10 +103,15 @@ struct Target<'a> {
 struct Part<'a> {
     /// The model, as the recipe names it.
     model: &'a str,
+    /// The open files of this model.
     input: &'a Input,
+    /// Where the tensor is in them.
     tensor: &'a Tensor,
+    /// The factor of the model, or of a tensor that passes through.
     weight: f64,
+    /// The share of the entries that stays, from 0 to 1.
     density: f64,
+    /// The share of the largest entries that is left out, from 0 to 1.
     gamma: f64,
 }
 

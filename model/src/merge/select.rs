@@ -15,6 +15,7 @@ pub(super) fn magnitude(number: f32) -> u32 {
 
 /// Counts entries by the upper bits of their magnitude: the first pass.
 pub(super) struct Coarse {
+    /// Entries by their upper bits. // `[2^13]`
     counts: Vec<u32>,
 }
 
@@ -45,6 +46,7 @@ pub(super) struct Fine {
     bucket: u32,
     /// Its rank among the entries with these upper bits.
     k: usize,
+    /// Entries of the bucket by their lower bits. // `[2^18]`
     counts: Vec<u32>,
 }
 
@@ -123,7 +125,9 @@ impl Threshold {
 
 /// Upper and lower bits together are the 31 of a magnitude.
 const COARSE_BITS: u32 = 13;
+/// The number of lower bits, whose counters take a megabyte.
 const FINE_BITS: u32 = 18;
+/// The lower bits of a magnitude.
 const FINE_MASK: u32 = (1 << FINE_BITS) - 1;
 
 #[cfg(test)]

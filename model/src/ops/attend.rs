@@ -132,6 +132,7 @@ struct Query<'a> {
     q: &'a [f32],
     /// The number of its first head.
     head: usize,
+    /// The sizes of all heads, not of these alone.
     heads: Heads,
 }
 

@@ -173,11 +173,15 @@ impl AttendBlock {
 
 /// One head of a sequence, with views of what it has so far.
 struct Running<'a> {
+    /// The sequence, counted from 0 in the batch.
     sequence: usize,
+    /// The query head, counted from 0 in the sequence.
     head: usize,
-    /// The columns of this head in m, l and o. // [S, 1], [S, 1], [S, K]
+    /// The largest score so far, of each query. // [S, 1]
     m: MatMut<'a>,
+    /// The sum of the weights so far, relative to m. // [S, 1]
     l: MatMut<'a>,
+    /// The weighted sum of values so far, relative to m. // [S, K]
     o: MatMut<'a>,
 }
 
@@ -202,7 +206,9 @@ impl Scratch {
 /// The elements of keys or values in either format.
 #[derive(Clone, Copy)]
 enum Entries<'a> {
+    /// Elements that the cache keeps in f32.
     Full(&'a [f32]),
+    /// Elements that the cache keeps in bf16, and that are widened before use.
     Half(&'a [bf16]),
 }
 

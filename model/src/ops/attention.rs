@@ -109,6 +109,7 @@ impl Heads {
 /// matter, since rotary positions are relative.
 #[derive(Clone, Debug)]
 pub struct Documents {
+    /// Shared by all clones, so that a GPU gets them once.
     starts: Arc<Starts>,
 }
 

@@ -34,6 +34,7 @@ pub fn take() -> Vec<KernelTime> {
 /// is counted in both.
 #[must_use]
 pub(super) struct Timer {
+    /// The kind that the time is added to.
     name: &'static str,
     start: Instant,
 }

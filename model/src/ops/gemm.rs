@@ -25,35 +25,46 @@ use super::lanes::{BLOCK, dot_lanes, fma, simd, sum_block};
 /// A read-only window of `rows` × `cols` elements.
 #[derive(Clone, Copy)]
 pub(super) struct Mat<'a> {
+    /// Element (0, 0); element (i, j) is i·row_stride + j·col_stride behind it.
     start: *const f32,
     rows: usize,
     cols: usize,
+    /// Elements from a row to the next one.
     row_stride: usize,
+    /// Elements from a column to the next one: 1, but for a transpose.
     col_stride: usize,
+    /// The borrow of the slice, by which the pointer stays valid.
     life: PhantomData<&'a [f32]>,
 }
 
 /// A writable window of `rows` × `cols` elements, with columns adjacent in memory. No two live
 /// views share an element.
 pub(super) struct MatMut<'a> {
+    /// Element (0, 0); element (i, j) is i·row_stride + j behind it.
     start: *mut f32,
     rows: usize,
     cols: usize,
+    /// Elements from a row to the next one, at least `cols`.
     row_stride: usize,
+    /// The unique borrow of the slice. Views that were split off share it, by disjoint elements.
     life: PhantomData<&'a mut [f32]>,
 }
 
 /// Whether a product replaces its destination or is added to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Write {
+    /// C = A·B, whatever C held before.
     Replace,
+    /// C += A·B, where C holds a sum so far.
     Add,
 }
 
 /// Whether a product may use the thread pool, or is itself one task of many.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Threads {
+    /// Cuts the product into tasks for the pool.
     Pool,
+    /// Stays on this thread, since the others have tasks of their own.
     Here,
 }
 

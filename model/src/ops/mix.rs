@@ -106,6 +106,7 @@ const GROUPS: usize = 16;
 /// The rows to mix, and what their weights are computed from.
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
+    /// The rows x, and the row before each sequence.
     rows: Shifted<'a>,
     /// Low-rank features [B·T, A·R] of all A pieces.
     a: &'a [f32],
@@ -113,6 +114,7 @@ struct Inputs<'a> {
     w: &'a [f32],
     /// A row for each of the M pieces. // [M, D]
     mu: &'a [f32],
+    /// Which pieces are mixed, and their rank.
     mix: DataMix,
 }
 

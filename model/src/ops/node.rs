@@ -106,10 +106,12 @@ impl<B: Backend, const N: usize> Backward<B, N> for Node<B, N> {
 struct Once<B: Backend, const N: usize>(Arc<Mutex<Option<Back<B, N>>>>);
 
 impl<B: Backend, const N: usize> Once<B, N> {
+    /// Keeps a backward pass until it runs.
     fn new(back: Back<B, N>) -> Self {
         Self(Arc::new(Mutex::new(Some(back))))
     }
 
+    /// The backward pass, once: the tensors that it keeps are freed with it.
     fn take(&self) -> Option<Back<B, N>> {
         lock(&self.0).take()
     }

@@ -239,6 +239,7 @@ struct Norm<'a> {
     b: &'a [f32],
     /// Channels that are normed together: D, or D/H by head.
     group: usize,
+    /// Added to the variance, so that a constant group is no division by zero.
     eps: f32,
 }
 
@@ -257,7 +258,9 @@ impl<'a> Norm<'a> {
 /// Mean and 1/√(var + eps) of one group of channels.
 #[derive(Clone, Copy)]
 struct Stats {
+    /// The mean of the group's channels.
     mean: f32,
+    /// 1/√(var + eps), by which differences to the mean are multiplied.
     scale: f32,
 }
 

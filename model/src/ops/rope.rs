@@ -85,7 +85,9 @@ impl Rotate {
 /// A pair is (i, i + K/2), the "half" layout of Hugging Face weights.
 #[derive(Clone, Debug)]
 pub struct Rope {
+    /// Cosines of all positions. // [T, K/2]
     cos: Arc<[f32]>,
+    /// Sines of all positions. // [T, K/2]
     sin: Arc<[f32]>,
     /// K/2, the pairs of channels of a head.
     half: usize,

@@ -113,7 +113,9 @@ pub(super) fn back<B: Backend>(x: &Tensor<B, 2>, before: FloatTensor<B>) -> Tens
 /// The weight of the previous row as a·μ + b, so that one kernel serves both forms.
 #[derive(Clone, Copy)]
 struct Affine {
+    /// The factor of μ: −1 if μ weighs the present, else 1.
     a: f32,
+    /// The constant: 1 if μ weighs the present, else 0.
     b: f32,
 }
 
@@ -138,6 +140,7 @@ pub(super) struct Shifted<'a> {
 }
 
 impl<'a> Shifted<'a> {
+    /// The rows as slices; nothing is copied.
     pub(super) fn new(x: &'a FlexTensor, before: &'a FlexTensor) -> Self {
         Self { x: floats(x), before: floats(before), width: x.shape()[1] }
     }

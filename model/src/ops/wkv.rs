@@ -124,6 +124,7 @@ struct Shape {
 }
 
 impl Shape {
+    /// Reads B, H and K off the state, and T off r.
     fn of([r, .., state]: &[FlexTensor; 6]) -> Self {
         let [sequences, heads, size] = [0, 1, 2].map(|i| state.shape()[i]);
         Self { sequences, tokens: r.shape()[0] / sequences, heads, size }
@@ -149,15 +150,22 @@ impl Shape {
 /// [B·T, D], w [B·T, D] or `[D]`, u `[D]`, state [B, H, K, K]
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
+    /// Receptance, by which the state is read. // [B·T, D]
     r: &'a [f32],
+    /// Keys, one for each token. // [B·T, D]
     k: &'a [f32],
+    /// Values, one for each token. // [B·T, D]
     v: &'a [f32],
+    /// The logarithm of the decay's rate: d = exp(−exp w). // [B·T, D] or `[D]`
     w: &'a [f32],
+    /// The weight of the present token beside the state. // `[D]`
     u: &'a [f32],
+    /// The states before the first token. // [B, H, K, K]
     state: &'a [f32],
 }
 
 impl<'a> Inputs<'a> {
+    /// The inputs as slices; nothing is copied.
     fn of(inputs: &'a [FlexTensor; 6]) -> Self {
         let [r, k, v, w, u, state] = inputs.each_ref().map(floats);
         Self { r, k, v, w, u, state }
@@ -167,9 +175,13 @@ impl<'a> Inputs<'a> {
 /// One head of one sequence, the unit of a task.
 #[derive(Clone, Copy)]
 struct Head<'a> {
+    /// The inputs of all heads, of which this one reads its columns.
     inputs: Inputs<'a>,
+    /// The sizes of the whole pass.
     shape: Shape,
+    /// The sequence, counted from 0 in the batch.
     sequence: usize,
+    /// The head, counted from 0 in the sequence.
     head: usize,
 }
 
@@ -310,6 +322,7 @@ fn backward(
 
 /// The memory of one thread's backward pass.
 struct Back {
+    /// The inputs of the chunk that is worked on.
     chunk: Chunk,
     /// Sᵀ, the state with keys as lanes.
     state: PaddedMatrix,

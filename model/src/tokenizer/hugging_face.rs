@@ -34,13 +34,16 @@ pub(super) struct HuggingFace {
 /// The part of the file that names the token of unknown text.
 #[derive(Deserialize)]
 struct Outline {
+    /// The object `model` of the file, of which two keys are read.
     model: Model,
 }
 
 /// The two keys by which a file names that token: by its text, or by its id.
 #[derive(Deserialize)]
 struct Model {
+    /// The text of the token, as WordPiece, WordLevel and BPE have it.
     unk_token: Option<String>,
+    /// The id of the token, as Unigram has it.
     unk_id: Option<u32>,
 }
 

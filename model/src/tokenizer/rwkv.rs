@@ -158,7 +158,9 @@ impl Trie {
 
 /// A line of the file: an id, and the bytes that it stands for.
 struct Entry {
+    /// The id, from 1 to 1,048,575.
     id: u32,
+    /// The bytes that the literal between the first and the last space stands for.
     bytes: Vec<u8>,
 }
 

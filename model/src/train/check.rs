@@ -30,6 +30,7 @@ const BOUND: f32 = 0.01;
 const MOVED: f32 = 0.1;
 /// The learning rate of the one step.
 const LEARNING_RATE: f64 = 1e-3;
+/// The seed of the weights, the noise and the tokens.
 const SEED: u64 = 1;
 /// The width of the noise on each weight.
 const NOISE: f32 = 0.1;

@@ -44,6 +44,7 @@ pub trait ReaderGroup {
 
 /// A [`ReaderGroup`] of a session's model. It has no bound on the number of texts.
 pub(super) struct Grouped<'a, A: TrainBackend> {
+    /// The model that reads all texts.
     session: &'a Session<A>,
     /// The texts that have begun and not ended, by their numbers.
     texts: BTreeMap<usize, GroupedText<A>>,
@@ -55,12 +56,14 @@ pub(super) struct Grouped<'a, A: TrainBackend> {
 
 /// One text: what the family keeps of it, for one sequence.
 struct GroupedText<A: TrainBackend> {
+    /// What the family keeps of the tokens that were read.
     state: State<Inner<A>>,
     /// How many tokens the state holds.
     length: usize,
 }
 
 impl<'a, A: TrainBackend> Grouped<'a, A> {
+    /// A group that has no text yet.
     pub(super) fn new(session: &'a Session<A>, keep: Keep) -> Self {
         Self { session, texts: BTreeMap::new(), next: 0, keep }
     }

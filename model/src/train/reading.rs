@@ -16,6 +16,7 @@ pub(super) struct Reading<'a, A: TrainBackend> {
     session: &'a Session<A>,
     /// What the family keeps of the text, for one sequence.
     state: State<Inner<A>>,
+    /// How the state keeps what it has read.
     keep: Keep,
     /// The tokens in the state, for families whose state is limited; else it stays empty.
     kept: Vec<i32>,

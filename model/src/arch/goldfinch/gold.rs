@@ -18,6 +18,7 @@ use crate::ops::{
 /// Time mixing of a GOLD block, in the order in which its tensors are declared.
 #[derive(Clone, Debug)]
 pub(super) struct Gold<B: FusedOps> {
+    /// The norm of the residual stream, before the token shift.
     norm: Norm<B>,
     /// The mixes of the base of q, of q, of k, of v and of the base of k and v; bases `[D]`, others
     /// [1, D]
@@ -32,9 +33,13 @@ pub(super) struct Gold<B: FusedOps> {
     value_map: LowRank<B>,
     /// Wq, of the mixed x. // [D, D]
     query: FloatTensor<B>,
+    /// The norm of q, over all its channels.
     query_norm: Norm<B>,
+    /// The norm of k, over all its channels.
     key_norm: Norm<B>,
+    /// The norm of v, over all its channels.
     value_norm: Norm<B>,
+    /// What leads from attention back to the residual stream.
     output: TimeOutput<B>,
 }
 
@@ -47,6 +52,7 @@ pub(super) struct Shared<B: FusedOps> {
 }
 
 impl<B: FusedOps> Gold<B> {
+    /// Takes the next tensors, in the order of the fields.
     pub(super) fn take(next: &mut dyn FnMut() -> FloatTensor<B>) -> Self {
         // The fields are in the order of the tensors.
         Self {

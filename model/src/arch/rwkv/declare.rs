@@ -39,7 +39,9 @@ pub(in crate::arch) fn model(
 
 /// The parameters declared so far, in canonical order, and the tensors that hold them.
 pub(in crate::arch) struct Declare {
+    /// Name, shape and initial values of each parameter, as RWKV-LM has them.
     specs: Vec<Spec>,
+    /// The shape of each tensor, in the same order.
     shapes: Vec<Vec<usize>>,
     /// D, the length of most vectors.
     width: usize,
@@ -59,6 +61,7 @@ pub(in crate::arch) struct Depth {
 }
 
 impl Depth {
+    /// The depth of block `layer` among `layers`, of which there is at least one.
     pub(in crate::arch) fn new(layer: usize, layers: usize) -> Self {
         let (l, all) = (layer as f64, layers as f64);
         let a = if layers > 1 { l / (all - 1.0) } else { 0.0 };

@@ -33,6 +33,7 @@ pub(in crate::data) enum Found {
     Damaged(Record),
 }
 
+/// A part of a document, in the form in which its file has it.
 #[derive(Debug)]
 pub(in crate::data) enum Fragment {
     /// Text that is still to be tokenized.
@@ -184,6 +185,7 @@ impl ReadError {
     }
 }
 
+/// Opens a file for reading; the error names it.
 pub(in crate::data) fn open(path: &Path) -> Result<fs::File, ReadError> {
     fs::File::open(path).map_err(ReadError::unreadable(path))
 }

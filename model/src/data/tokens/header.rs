@@ -155,6 +155,7 @@ pub fn is_token_file(begin: &[u8]) -> bool {
     begin.starts_with(MAGIC)
 }
 
+/// The N bytes of the header from offset `at` on.
 fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut field = [0; N];
     field.copy_from_slice(&bytes[at..at + N]);
@@ -163,5 +164,7 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 /// The length of the header, which is the offset of the first token.
 pub const HEADER_BYTES: usize = 128;
+/// The first bytes of every token file.
 const MAGIC: &[u8] = b"itokens";
+/// The format that this program writes, and the only one that it reads.
 const VERSION: u8 = 1;

@@ -18,10 +18,15 @@ use crate::config::{Vocabulary, Width};
 /// A file that is being written. If it is dropped before [`Writer::finish`], nothing remains.
 #[derive(Debug)]
 pub struct Writer {
+    /// The temporary file, behind a buffer.
     out: BufWriter<fs::File>,
+    /// The name that the file gets at the end.
     path: PathBuf,
+    /// The name of the temporary file: `path` with the number of the process.
     part: PathBuf,
+    /// The header, whose counts grow with each token and are written at the end.
     header: Header,
+    /// Whether the file has its name; if not, dropping removes the temporary one.
     finished: bool,
 }
 
@@ -117,6 +122,7 @@ impl Writer {
         Ok(self.header)
     }
 
+    /// An error of the temporary file.
     fn error(&self, cause: io::Error) -> WriteError {
         WriteError::Io { path: self.part.clone(), cause }
     }

@@ -91,10 +91,15 @@ pub enum ItemError {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
+    /// What stands before the answer.
     context: Option<String>,
+    /// The answers of a multiple choice, of which one is right.
     choices: Option<Vec<String>>,
+    /// The index of the right answer, from 0.
     gold: Option<usize>,
+    /// The text whose probability behind the context is measured.
     continuation: Option<String>,
+    /// A whole text, whose probability is measured without a context.
     text: Option<String>,
 }
 

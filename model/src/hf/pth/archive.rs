@@ -35,6 +35,7 @@ struct Member {
 struct Directory {
     /// Where it begins in the file.
     begin: u64,
+    /// Its length, as the end of the file says it.
     bytes: u64,
     /// How many entries it says that it has.
     members: u64,
@@ -235,6 +236,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// The file ends before what its records name.
 const CUT: PthError = PthError::Damaged("its directory is cut off");
+/// The error of a member whose place is beyond the end of the file.
 const OUTSIDE: PthError = PthError::Damaged("a member lies outside of the file");
 /// Bytes of the record at the end, without the comment.
 const END: usize = 22;

@@ -39,6 +39,7 @@ enum Pickled {
     Nothing,
     /// True or False, on which nothing here depends.
     Truth,
+    /// A whole number, as a size or an offset.
     Number(i64),
     /// A text, as a name of a tensor.
     Text(usize),
@@ -85,10 +86,15 @@ struct Machine<'a> {
     marks: Vec<usize>,
     /// Values under the numbers that the program gave them.
     memo: BTreeMap<u32, Pickled>,
+    /// The texts so far, which are parts of the program and not copies.
     texts: Vec<&'a str>,
+    /// The tuples so far, each complete when it is made.
     tuples: Vec<Vec<Pickled>>,
+    /// The dicts so far: pairs of key and value in their order.
     dicts: Vec<Vec<(Pickled, Pickled)>>,
+    /// The storages that persistent ids have named so far.
     storages: Vec<Storage<'a>>,
+    /// The tensors that were rebuilt so far, as parts of storages.
     tensors: Vec<PickledTensor>,
 }
 
@@ -453,6 +459,7 @@ fn within(values: usize) -> Result<(), PthError> {
 
 /// The instruction behind which a pickle ends.
 const STOP: u8 = b'.';
+/// The error of a program that pops more than the stack has, or ends too early.
 const SHORT: PthError = PthError::Damaged("its pickle takes what is not there");
 const NO_TEXT: PthError = PthError::Damaged("a text in its pickle is cut off or not UTF-8");
 /// Far more than the longest name of a tensor.

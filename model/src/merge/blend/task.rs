@@ -120,7 +120,9 @@ enum Kept {
 
 /// A border, and how many entries on it the current pass has seen.
 struct Border {
+    /// The magnitude of the border, and how many entries on it are within.
     threshold: Threshold,
+    /// Entries on the border in the blocks so far, by which ties are cut in order.
     seen: usize,
 }
 

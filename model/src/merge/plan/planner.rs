@@ -31,6 +31,7 @@ pub(super) struct Planner<'a> {
 struct Side<'a> {
     /// The model, as the recipe names it.
     model: &'a str,
+    /// The open files of this model.
     input: &'a Input,
     /// The layer that becomes the first one of the slice.
     first: usize,

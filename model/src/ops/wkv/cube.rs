@@ -44,9 +44,13 @@ pub(super) fn wkv<B: GpuBackend>(inputs: [FloatTensor<B>; 6]) -> Option<OnGpuOfM
 /// The sizes of one pass: B, T, H, and how a head is cut.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
+    /// B, sequences with a state of their own.
     sequences: usize,
+    /// T, the tokens of each sequence.
     tokens: usize,
+    /// H, the heads of each sequence.
     heads: usize,
+    /// K, and how cubes and chunks divide the work.
     cut: Cut,
 }
 

@@ -41,6 +41,7 @@ impl PaddedMatrix {
         &self.lanes[index * self.blocks..][..self.blocks]
     }
 
+    /// The same row, to be written; its padding has to stay zero.
     pub(super) fn row_mut(&mut self, index: usize) -> &mut [Lanes] {
         &mut self.lanes[index * self.blocks..][..self.blocks]
     }
@@ -100,9 +101,11 @@ impl PaddedMatrix {
 pub(super) struct Chunk {
     /// The tokens that are here, at most [`CHUNK`].
     pub(super) tokens: usize,
-    /// Receptance, keys and values, a row for each token.
+    /// Receptance, a row for each token.
     pub(super) r: PaddedMatrix,
+    /// Keys, one row for each token.
     pub(super) k: PaddedMatrix,
+    /// Values, one row for each token.
     pub(super) v: PaddedMatrix,
     /// w as it is loaded, then d = exp(−exp w) in its place.
     pub(super) decay: PaddedMatrix,
@@ -323,6 +326,7 @@ struct OfToken<'a> {
     r: &'a [Lanes],
     /// S_{t−1}·g_t, as `states` left it in the output for r.
     of_r: &'a [Lanes],
+    /// d ln d/dw of the token, as [`Chunk::slope`] has it.
     slope: &'a [Lanes],
 }
 
