@@ -40,7 +40,7 @@ impl Record {
     }
 }
 
-/// The keys of every line.
+/// The keys that every line has. The event names the other ones.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow)]

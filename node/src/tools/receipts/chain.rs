@@ -18,7 +18,7 @@ use crate::figures::number_of;
 
 /// What a chain has of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct EpochEntry {
     /// The digest of the epoch's receipt.
     pub(super) r: Digest,
     /// The digest of the state after it.
@@ -67,7 +67,7 @@ impl Chain {
     }
 
     /// The entry of an epoch; `None` before the first and behind the last one.
-    pub(super) fn at(&self, epoch: u64) -> io::Result<Option<Entry>> {
+    pub(super) fn at(&self, epoch: u64) -> io::Result<Option<EpochEntry>> {
         let Some(index) = epoch.checked_sub(1).filter(|index| *index < self.epochs) else {
             return Ok(None);
         };
@@ -78,7 +78,7 @@ impl Chain {
         state.copy_from_slice(&bytes[32..64]);
         tokens.copy_from_slice(&bytes[64..]);
         let (r, state, tokens) = (Digest(r), Digest(state), u64::from_le_bytes(tokens));
-        Ok(Some(Entry { r, state, tokens }))
+        Ok(Some(EpochEntry { r, state, tokens }))
     }
 
     /// Its length as a person reads it.
