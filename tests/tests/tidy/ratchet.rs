@@ -30,7 +30,7 @@ const SPREAD: [(&str, &str, usize); 6] = [
 ];
 /// How many files are in circles through methods, in crates that have such circles.
 const IN_CIRCLES: [(&str, usize); 3] =
-    [("protocol/src/", 9), ("protocol/sim/src/", 11), ("node/src/", 15)];
+    [("protocol/src/", 7), ("protocol/sim/src/", 11), ("node/src/", 15)];
 
 /// A crate has as many lines of code as its row says, or up to 3 % fewer.
 pub(super) fn code_lines(files: &[File]) -> Vec<String> {
