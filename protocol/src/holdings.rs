@@ -319,16 +319,6 @@ impl State {
             peer::Output::Left => out.push(Output::Left),
         }
     }
-
-    fn open_epoch(&self) -> u64 {
-        self.peer.head().epoch + 1
-    }
-
-    /// Sorts living donors first: each dead one costs the time of a request.
-    fn living_first(&self, now: Time, mut donors: Vec<PeerId>) -> Vec<PeerId> {
-        donors.sort_by_key(|donor| !self.peer.table().alive(donor, now));
-        donors
-    }
 }
 
 impl State {

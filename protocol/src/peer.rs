@@ -108,15 +108,15 @@ impl State {
         let Recovered { lineage, marks, votes } = recovered;
         let votes = Votes::replay(&validator.run, &votes);
         let sync = sync::State::new(now, validator.clone(), me, sync, lineage, marks);
-        let (head, voters, median) = sync.tip();
-        let ledger = sync.ledger().cloned();
+        let (head, voters, median) = sync.lineage().tip();
+        let ledger = sync.lineage().ledger().cloned();
         let epoch = epoch::State::new(
             now,
             validator.clone(),
             me,
             epoch,
             (head, voters, ledger),
-            sync.notices(),
+            &sync.lineage().notices,
         );
         let step = &mut Step { now, table: &table, out: &mut Vec::new() };
         Self {
@@ -268,7 +268,7 @@ impl State {
     /// read, the caller must not answer.
     #[must_use]
     pub fn answer(&self, ask: &Ask) -> (Answer, Vec<(u64, Digest)>) {
-        self.sync.answer(ask, self.epoch.openings())
+        self.sync.lineage().answer(ask, self.epoch.openings())
     }
 
     /// The head that we last committed.
@@ -285,7 +285,7 @@ impl State {
 
     /// The members of the last receipt, and the voters of the open epoch.
     pub fn members(&self) -> impl Iterator<Item = PeerId> {
-        let last = self.sync.link(self.head().epoch);
+        let last = self.sync.lineage().link(self.head().epoch);
         let last = last.into_iter().flat_map(|link| link.receipt.members.iter().map(|m| m.peer));
         last.chain(self.epoch.voters().iter().map(|voter| voter.peer))
     }
@@ -299,7 +299,7 @@ impl State {
     /// The organiser's notices that are known.
     #[must_use]
     pub fn notices(&self) -> &Notices {
-        self.sync.notices()
+        &self.sync.lineage().notices
     }
 
     /// The ledger before the open epoch; `None` in open runs.
@@ -351,7 +351,7 @@ impl State {
     /// The proof of an epoch that was committed lately.
     #[must_use]
     pub fn link(&self, epoch: u64) -> Option<&Arc<Link>> {
-        self.sync.link(epoch)
+        self.sync.lineage().link(epoch)
     }
 
     /// Gives the view the peers for which to keep room, after each new head and each Regroup.
@@ -359,7 +359,7 @@ impl State {
         let series = self.epoch.series();
         if self.named_for.replace(series) != Some(series) {
             let voters = self.epoch.voters().iter().map(|voter| voter.peer);
-            self.view.set_named(self.sync.named().chain(voters).collect());
+            self.view.set_named(self.sync.lineage().named().chain(voters).collect());
         }
     }
 
@@ -417,7 +417,7 @@ impl State {
         let (true, Some(series)) = (asks, message.body().series()) else { return };
         let open =
             self.epoch.decided_for_good().filter(|link| link.receipt.series.is_beside(&series));
-        let past = self.sync.link(series.epoch).map(Arc::as_ref);
+        let past = self.sync.lineage().link(series.epoch).map(Arc::as_ref);
         let link = past.filter(|link| link.receipt.series.is_beside(&series)).or(open);
         let Some(link) = link.cloned() else { return };
         let author = message.author();
@@ -445,7 +445,8 @@ impl State {
         let (phase, attempt) = self.epoch.phase();
         let (head, series) = (self.epoch.head(), self.epoch.series());
         let ready = self.epoch.ready_weight();
-        let (notice, attested) = (self.sync.notices().last().0, self.sync.attested());
+        let lineage = self.sync.lineage();
+        let (notice, attested) = (lineage.notices.last().0, lineage.attested());
         let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         let (direct, unlinked) = (self.epoch.is_direct(step), self.epoch.unlinked(step));
         let (joined, closed) = (self.epoch.joined(), self.epoch.said_goodbye());

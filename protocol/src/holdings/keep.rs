@@ -221,4 +221,13 @@ impl State {
             out.push(Output::Lost { epoch: apply.epoch });
         }
     }
+    pub(super) fn open_epoch(&self) -> u64 {
+        self.peer.head().epoch + 1
+    }
+
+    /// Sorts living donors first: each dead one costs the time of a request.
+    pub(super) fn living_first(&self, now: Time, mut donors: Vec<PeerId>) -> Vec<PeerId> {
+        donors.sort_by_key(|donor| !self.peer.table().alive(donor, now));
+        donors
+    }
 }

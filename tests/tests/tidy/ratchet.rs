@@ -10,7 +10,7 @@ use super::read::{Count, File, rust};
 
 /// To set it, write the column `code` here that `cargo tidy` prints.
 pub(super) const CODE_LINES: [(&str, usize); 8] = [
-    ("protocol", 15_060),
+    ("protocol", 15_037),
     ("protocol/sim", 6_065),
     ("protocol/table", 488),
     ("model", 19_575), // tasks (0028), `merge` and `spectrum` (0027), the cache of a GoldFinch, `.pth`
@@ -20,8 +20,7 @@ pub(super) const CODE_LINES: [(&str, usize); 8] = [
     ("tests", 1_265), // the campaign `readers` (0031)
 ];
 /// Types whose inherent methods stand in more than `FILES_MAX` files, and in how many.
-const SPREAD: [(&str, &str, usize); 6] = [
-    ("protocol/src/", "consensus::sync::State", 7),
+const SPREAD: [(&str, &str, usize); 5] = [
     ("protocol/sim/src/", "world::World", 13),
     ("node/src/", "driver::Driver", 9),
     ("node/src/", "net::actor::Actor", 5),
@@ -29,8 +28,7 @@ const SPREAD: [(&str, &str, usize); 6] = [
     ("node/src/", "tell::Console", 8),
 ];
 /// How many files are in circles through methods, in crates that have such circles.
-const IN_CIRCLES: [(&str, usize); 3] =
-    [("protocol/src/", 9), ("protocol/sim/src/", 11), ("node/src/", 15)];
+const IN_CIRCLES: [(&str, usize); 2] = [("protocol/sim/src/", 11), ("node/src/", 15)];
 
 /// A crate has as many lines of code as its row says, or up to 3 % fewer.
 pub(super) fn code_lines(files: &[File]) -> Vec<String> {

@@ -1,12 +1,14 @@
 //! Which parts of a long lineage stay in memory, and what an answer says of it.
 
+use std::time::Duration;
+
 use super::*;
 use crate::access::admit::Level;
 use crate::base::id::{LogId, RunId};
 use crate::base::rule::Rules;
 use crate::base::sign::Keypair;
 use crate::history::lineage::Capacity;
-use crate::message::{Certificate, Member, QuorumRule, Roster};
+use crate::message::{Certificate, Member, QuorumRule, Roster, Series};
 
 const EPOCHS: u64 = 5 * LINKS_KEPT as u64;
 
@@ -34,7 +36,7 @@ fn lineage(genesis: Head) -> Vec<(Head, Link)> {
     (1..=EPOCHS).map(next).collect()
 }
 
-fn state() -> (State, Vec<(Head, Link)>) {
+fn state() -> (Lineage, Vec<(Head, Link)>) {
     let key = Keypair::from_seed(&[1; 32]);
     let me = LocalPeer { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 };
     let run = RunId([2; 32]);
@@ -59,8 +61,10 @@ fn state() -> (State, Vec<(Head, Link)>) {
         follow: None,
         notices: Vec::new(),
     };
-    let lineage = lineage(genesis(&config));
-    (State::new(Time::ZERO, validator, me, config, lineage.clone(), Vec::new()), lineage)
+    let mut state = Lineage::new(validator, me, config);
+    let lineage = lineage(state.head);
+    lineage.iter().for_each(|(head, link)| state.push(Arc::new(link.clone()), *head));
+    (state, lineage)
 }
 
 #[test]
