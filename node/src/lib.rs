@@ -79,8 +79,8 @@ use tools::{
     watch::WatchError,
 };
 
-/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage. A process that was started by the
-/// name `intellect-bootstrap`, through a link, is that program.
+/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage, 4 its key runs elsewhere. A
+/// process that was started by the name `intellect-bootstrap`, through a link, is that program.
 pub fn main() -> ExitCode {
     if is_bootstrap(env::args_os().next().as_deref()) {
         return bootstrap_main();
@@ -299,7 +299,7 @@ enum Error {
 }
 
 impl Error {
-    /// 1 for a failure, 2 for wrong usage, 130 for a simulation that Ctrl-C ended.
+    /// 1 for a failure, 2 for wrong usage, 4 for a node whose key runs elsewhere, 130 for a simulation that Ctrl-C ended.
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_)
@@ -342,6 +342,7 @@ impl Error {
             ) => 2,
             Self::Sim(SimError::Interrupted { .. }) => INTERRUPTED,
             Self::Serve(error) => error.exit_code(),
+            Self::Enter(error) => error.exit_code(),
             Self::Identity(_)
             | Self::Offline(_)
             | Self::Access(_)
@@ -363,7 +364,6 @@ impl Error {
             | Self::Doctor(_)
             | Self::Bench(_)
             | Self::Sim(_)
-            | Self::Enter(_)
             | Self::Events { .. }
             | Self::Output(_) => 1,
         }
