@@ -289,7 +289,7 @@ pub(crate) struct SimArgs {
     /// Start no processes: run the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
         "epochs", "data", "manifest", "genesis", "preset", "set", "scenario", "chaos", "links", "seed", "devices",
-        "rate", "page", "tui",
+        "rate",
     ])]
     pub(crate) in_virtual_time: bool,
     /// Seeds to try, half-open: the second number is not tried

@@ -334,6 +334,7 @@ impl Error {
                 | SimError::Genesis
                 | SimError::TooFew { .. }
                 | SimError::Seeds { .. }
+                | SimError::Unseen { .. }
                 | SimError::Faults { .. },
             ) => 2,
             Self::Sim(SimError::Interrupted { .. }) => INTERRUPTED,
