@@ -15,7 +15,7 @@ pub(super) const CODE_LINES: [(&str, usize); 8] = [
     ("protocol/table", 488),
     ("model", 19_575), // tasks (0028), `merge` and `spectrum` (0027), the cache of a GoldFinch, `.pth`
     ("bootstrap", 2_110),
-    ("node", 28_792), // `replay` (0023), `doctor`, `eval`, `--tui`, `merge`, `serve` (0030), `watch` (0031)
+    ("node", 28_797), // `replay` (0023), `doctor`, `eval`, `--tui`, `merge`, `serve` (0030), `watch` (0031)
     ("node/view", 2_940),
     ("tests", 1_140),
 ];
