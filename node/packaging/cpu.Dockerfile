@@ -8,9 +8,13 @@ FROM rust:1.95-bookworm AS build
 WORKDIR /source
 COPY . .
 RUN cargo build --locked --profile dist --bin intellect-node
+RUN cargo install --locked cargo-about --version 0.9.3 --features cli && \
+    cargo fetch --locked && cargo about generate --frozen --fail -m node/Cargo.toml -c node/packaging/about.toml \
+    -o target/third-party.txt node/packaging/about.hbs
 
 FROM debian:bookworm-slim
 COPY --from=build /source/target/dist/intellect-node /usr/local/bin/intellect-node
+COPY --from=build /source/target/third-party.txt /source/LICENSE-APACHE /source/LICENSE-MIT /usr/share/doc/intellect-node/
 RUN ln /usr/local/bin/intellect-node /usr/local/bin/intellect-bootstrap && \
     useradd --system --home-dir /data intellect && install -d -m 0700 -o intellect -g intellect /data
 USER intellect

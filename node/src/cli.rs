@@ -65,7 +65,7 @@ use watch::WatchArgs;
     args_conflicts_with_subcommands = true,
     verbatim_doc_comment,
     after_help = "Without a network: `intellect-node sim` trains with several real nodes on this \
-                  machine.\nExit codes: 0 done, 1 failed, 2 wrong usage."
+                  machine.\nExit codes: 0 done, 1 failed, 2 wrong usage, 4 another program runs with the key of this node."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -289,7 +289,7 @@ pub(crate) struct SimArgs {
     /// Start no processes: run the same protocol in virtual time, over many seeds
     #[arg(long = "virtual", conflicts_with_all = [
         "epochs", "data", "manifest", "genesis", "preset", "set", "scenario", "chaos", "links", "seed", "devices",
-        "rate", "page", "tui",
+        "rate",
     ])]
     pub(crate) in_virtual_time: bool,
     /// Seeds to try, half-open: the second number is not tried

@@ -87,7 +87,7 @@ async fn enter(
     let stop = CancellationToken::new();
     let result = join(local, home, &mut console, interrupts, &stop).await;
     stop.cancel();
-    console.stopped(u8::from(result.is_err()));
+    console.stopped(result.as_ref().map_or_else(EnterError::exit_code, |()| 0));
     drop(readers);
     console.take_lines_away();
     result

@@ -42,10 +42,9 @@ use std::{
     env,
     ffi::OsStr,
     io::{self, IsTerminal as _, Write as _},
+    panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::mpsc,
-    thread,
     time::Duration,
 };
 
@@ -79,20 +78,23 @@ use tools::{
     watch::WatchError,
 };
 
-/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage. A process that was started by the
-/// name `intellect-bootstrap`, through a link, is that program.
+/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage, 4 its key runs elsewhere. A
+/// process that was started by the name `intellect-bootstrap`, through a link, is that program.
 pub fn main() -> ExitCode {
     if is_bootstrap(env::args_os().next().as_deref()) {
         return bootstrap_main();
     }
-    ended(dispatch(typed::parse(), &mut io::stdout()))
+    carry_out(|| dispatch(typed::parse(), &mut io::stdout()))
 }
 
 /// Runs `intellect-bootstrap` with the arguments of this process; the exit codes are the same.
 pub fn bootstrap_main() -> ExitCode {
-    let args = BootstrapArgs::parse();
-    log_to_stderr(Some(&env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned())));
-    ended(bootstrap::run(&args, &mut io::stdout()).map(|()| 0).map_err(Error::from))
+    carry_out(|| {
+        let args = BootstrapArgs::parse();
+        log_to_stderr(Some(&env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned())));
+        bootstrap::run(&args, &mut io::stdout())?;
+        Ok(0)
+    })
 }
 
 /// Whether this is the name of the entry point, whatever folder comes before it.
@@ -100,36 +102,30 @@ fn is_bootstrap(started_as: Option<&OsStr>) -> bool {
     started_as.is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(cli::BOOTSTRAP)))
 }
 
-/// Prints the error, if there is one, and returns the exit code.
-fn ended(done: Result<u8, Error>) -> ExitCode {
+/// Runs a command, and prints its error if there is one. Returns the exit code. What a panic says has been printed when
+/// it comes here.
+fn carry_out(command: impl FnOnce() -> Result<u8, Error>) -> ExitCode {
+    tell::fault::report_panics();
+    let done = panic::catch_unwind(AssertUnwindSafe(command));
+    if done.is_err() {
+        tell::screen::live(Vec::new());
+    }
     let is_read = tell::screen::flush();
     match done {
-        Ok(code) => ExitCode::from(code),
-        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(error) => {
+        Err(_) => ExitCode::FAILURE,
+        Ok(Ok(code)) => ExitCode::from(code),
+        Ok(Err(error)) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
             let text = format!("error: {}\n", error.explain());
             // Standard error may be closed too; then nobody can read it.
             let print = move || drop(io::stderr().write_all(text.as_bytes()));
             if is_read {
                 print();
             } else {
-                print_within(print, LAST_PATIENCE);
+                tell::screen::within(LAST_PATIENCE, print);
             }
             ExitCode::from(error.exit_code())
         }
-    }
-}
-
-/// Prints in a thread of its own, since the terminal may be stopped, and waits for it so long.
-fn print_within(print: impl FnOnce() + Send + 'static, patience: Duration) {
-    let (done, printed) = mpsc::channel();
-    let print = move || {
-        print();
-        // Without a receiver the program has ended.
-        let _ = done.send(());
-    };
-    if thread::Builder::new().spawn(print).is_ok() {
-        let _ = printed.recv_timeout(patience);
     }
 }
 
@@ -302,7 +298,7 @@ enum Error {
 }
 
 impl Error {
-    /// 1 for a failure, 2 for wrong usage, 130 for a simulation that Ctrl-C ended.
+    /// 1 for a failure, 2 for wrong usage, 4 for a node whose key runs elsewhere, 130 for a simulation that Ctrl-C ended.
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_)
@@ -341,10 +337,12 @@ impl Error {
                 | SimError::Genesis
                 | SimError::TooFew { .. }
                 | SimError::Seeds { .. }
+                | SimError::Unseen { .. }
                 | SimError::Faults { .. },
             ) => 2,
             Self::Sim(SimError::Interrupted { .. }) => INTERRUPTED,
             Self::Serve(error) => error.exit_code(),
+            Self::Enter(error) => error.exit_code(),
             Self::Identity(_)
             | Self::Offline(_)
             | Self::Access(_)
@@ -366,7 +364,6 @@ impl Error {
             | Self::Doctor(_)
             | Self::Bench(_)
             | Self::Sim(_)
-            | Self::Enter(_)
             | Self::Events { .. }
             | Self::Output(_) => 1,
         }

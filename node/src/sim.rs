@@ -54,7 +54,11 @@ pub(crate) use error::SimError;
 
 /// Runs a simulation, with processes or in virtual time.
 pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
-    if args.in_virtual_time { swarm::run(args, out) } else { run_processes(args, out) }
+    if !args.in_virtual_time {
+        return run_processes(args, out);
+    }
+    let option = if args.tui { Some("--tui") } else { args.page.page.map(|_| "--page") };
+    option.map_or_else(|| swarm::run(args, out), |option| Err(SimError::Unseen { option }))
 }
 
 fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {

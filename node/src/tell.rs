@@ -7,6 +7,7 @@ mod disk;
 pub(crate) mod ending;
 mod epochs;
 pub(crate) mod events;
+pub(crate) mod fault;
 mod forks;
 mod later;
 mod membership;

@@ -39,7 +39,7 @@ impl Screen {
         let (stop, stopped) = mpsc::channel();
         let draw = move || {
             let run = || tui::run(seen, &stopped, frame.note, frame.said.as_ref());
-            // What a panic says is on the terminal by then.
+            // What a panic says has been said by then, and the terminal is whole.
             let ended = catch_unwind(AssertUnwindSafe(run));
             then(ended.unwrap_or(Ok(Ended::Panicked)));
         };

@@ -143,6 +143,13 @@ pub(crate) enum EnterError {
     Driver(#[from] DriverError),
 }
 
+impl EnterError {
+    /// The exit code of the program. A service that has ended because of a twin is not to be started again.
+    pub(crate) fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Driver(DriverError::Twin { .. })) { 4 } else { 1 }
+    }
+}
+
 /// A shortage of memory or disk, in units that people read.
 #[derive(Debug)]
 pub(crate) struct Shortage {

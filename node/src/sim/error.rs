@@ -88,6 +88,12 @@ pub(crate) enum SimError {
         "--faults {text}: choose clean, lossy, churn, blackhole, partition, mixed, nat, evening, liars, half or invited"
     )]
     Faults { text: String },
+    /// A page or a screen was asked for where no node trains.
+    #[error(
+        "{option} shows real nodes while they train, and --virtual has none: leave out one of the two; with --virtual \
+         --details prints all that is counted"
+    )]
+    Unseen { option: &'static str },
     /// Some virtual runs broke an invariant, or a class of faults did not show all that it should.
     #[error("{failed} of the classes failed; the lines above name the seeds")]
     Swarm { failed: usize },

@@ -45,8 +45,10 @@ pub(super) struct Shown<'a> {
     stop: Option<mpsc::Sender<()>>,
     /// It serves the page, if there is one.
     runtime: Option<Runtime>,
-    screen: Option<(Screen, Said)>,
-    /// What was printed while the screen had the terminal, and how much of it the screen lists.
+    screen: Option<Screen>,
+    /// The lines that the screen lists, while it has the terminal.
+    said: Option<Said>,
+    /// What was printed meanwhile, and how much of it is listed.
     kept: Vec<u8>,
     listed: usize,
 }
@@ -73,8 +75,7 @@ impl Outlook {
         seer: usize,
         out: &'a mut dyn Write,
     ) -> Result<Shown<'a>, SimError> {
-        let mut shown =
-            Shown { out, stop: None, runtime: None, screen: None, kept: Vec::new(), listed: 0 };
+        let mut shown = Shown::plain(out);
         if self.page.is_none() && !self.screen {
             return Ok(shown);
         }
@@ -95,8 +96,8 @@ impl Outlook {
                 }
             };
             let frame = Frame { note: "· the simulation ends then", said: Some(said.clone()) };
-            let screen = Screen::open(seen, frame, then).map_err(SimError::Show)?;
-            shown.screen = Some((screen, said));
+            shown.screen = Some(Screen::open(seen, frame, then).map_err(SimError::Show)?);
+            shown.said = Some(said);
         }
         Ok(shown)
     }
@@ -133,7 +134,13 @@ fn follow(plan: &Plan, seer: usize) -> Result<(mpsc::Sender<()>, Seen), SimError
     Ok((stop, seen))
 }
 
-impl Shown<'_> {
+impl<'a> Shown<'a> {
+    /// Neither a page nor a screen.
+    fn plain(out: &'a mut dyn Write) -> Self {
+        let (kept, listed) = (Vec::new(), 0);
+        Self { out, stop: None, runtime: None, screen: None, said: None, kept, listed }
+    }
+
     pub(super) fn has_page(&self) -> bool {
         self.runtime.is_some()
     }
@@ -141,6 +148,7 @@ impl Shown<'_> {
     /// Gives the terminal back, and prints there what was said meanwhile.
     pub(super) fn leave_screen(&mut self) -> io::Result<()> {
         drop(self.screen.take());
+        self.said = None;
         self.out.write_all(&std::mem::take(&mut self.kept))?;
         self.out.flush()
     }
@@ -148,7 +156,7 @@ impl Shown<'_> {
 
 impl Write for Shown<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some((_, said)) = &self.screen else { return self.out.write(bytes) };
+        let Some(said) = &self.said else { return self.out.write(bytes) };
         self.kept.extend_from_slice(bytes);
         while let Some(end) = self.kept[self.listed..].iter().position(|byte| *byte == b'\n') {
             let line = &self.kept[self.listed..self.listed + end];
@@ -159,7 +167,7 @@ impl Write for Shown<'_> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.screen.is_some() { Ok(()) } else { self.out.flush() }
+        if self.said.is_some() { Ok(()) } else { self.out.flush() }
     }
 }
 
@@ -171,5 +179,59 @@ impl Drop for Shown<'_> {
         }
         // An error has its own way to standard error, which must find the terminal whole.
         let _ = self.leave_screen();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_is_printed_under_a_screen_is_listed_by_lines_and_printed_when_it_has_gone() {
+        let (mut out, said) = (Vec::<u8>::new(), Said::default());
+        let mut shown = Shown::plain(&mut out);
+        shown.write_all(b"before\n").unwrap();
+        shown.said = Some(said.clone());
+        for part in ["epoch ", "1\nepoch 2", "\n", "the e"] {
+            shown.write_all(part.as_bytes()).unwrap();
+        }
+        assert_eq!(said.last(9), ["epoch 1", "epoch 2"]);
+        shown.leave_screen().unwrap();
+        shown.write_all(b"nd\n").unwrap();
+        drop(shown);
+        assert_eq!(String::from_utf8(out).unwrap(), "before\nepoch 1\nepoch 2\nthe end\n");
+        assert_eq!(said.last(9).len(), 2);
+    }
+
+    /// An error ends the simulation without `leave_screen`.
+    #[test]
+    fn nothing_that_was_printed_is_lost_by_an_error() {
+        let mut out = Vec::<u8>::new();
+        let mut shown = Shown::plain(&mut out);
+        shown.said = Some(Said::default());
+        shown.write_all(b"epoch 1\n").unwrap();
+        drop(shown);
+        assert_eq!(out, b"epoch 1\n");
+    }
+
+    #[test]
+    fn the_peer_that_is_shown_is_one_that_nothing_disturbs_or_that_lasts() {
+        let folder = tempfile::tempdir().unwrap();
+        let seen_by = |steps: &[(&str, usize)], peers| {
+            let step = |(what, peer): &(&str, usize)| {
+                format!("[[step]]\ndo = \"{what}\"\npeer = {peer}\nepoch = 3\n")
+            };
+            let path = folder.path().join("scenario.toml");
+            fs::write(&path, steps.iter().map(step).collect::<String>()).unwrap();
+            seer(&Scenario::load(&path, peers).unwrap(), peers)
+        };
+        assert_eq!(seen_by(&[], 3), 0);
+        assert_eq!(seen_by(&[("kill", 0)], 3), 1);
+        assert_eq!(seen_by(&[("kill", 0), ("stop", 1), ("continue", 1)], 3), 2);
+        assert_eq!(seen_by(&[("kill", 0), ("stop", 1), ("continue", 1)], 2), 1);
+        assert_eq!(seen_by(&[("start", 0), ("stop", 1), ("continue", 1)], 2), 1);
+        assert_eq!(seen_by(&[("start", 0), ("start", 1)], 2), 0, "there has to be one");
     }
 }

@@ -234,6 +234,21 @@ mod tests {
         assert!(!Reason::Run(Wait::PassedOver).cure().contains("  "));
     }
 
+    /// What only the node knows, and not the protocol.
+    #[test]
+    fn a_node_that_nobody_admits_or_serves_says_so_and_what_to_do() {
+        for (reason, name, part, cure) in [
+            (Reason::NotAdmitted, "not-admitted", "no member of the run has admitted", "--invite"),
+            (Reason::Unserved, "unserved", "no peer that is here hands it out", "start a node"),
+        ] {
+            let said = reason.to_string();
+            assert!(said.starts_with("waiting: ") && said.contains(part), "{said}");
+            assert!(reason.cure().contains(cure), "{}", reason.cure());
+            assert_eq!(reason.name(), name);
+            assert!(!reason.is_ordinary(), "{name} is no part of an epoch that goes well");
+        }
+    }
+
     #[test]
     fn a_few_of_those_that_are_missing_are_named() {
         let training = |count: u8| {

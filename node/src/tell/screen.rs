@@ -10,7 +10,8 @@ use std::env;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use intellect_view::tui::said::Said;
@@ -19,6 +20,8 @@ use crate::access::unix_seconds;
 use crate::figures;
 use crate::os;
 use printer::{Line, Printer, Terminal};
+
+pub(super) use printer::THREAD;
 
 /// Width assumed of a terminal that does not report its own.
 pub(super) const COLUMNS: usize = 80;
@@ -68,7 +71,7 @@ pub(super) fn say_over(sentence: &str) {
 }
 
 /// Shows these lines in place of those before. They must fit the terminal.
-pub(super) fn live(lines: Vec<String>) {
+pub(crate) fn live(lines: Vec<String>) {
     screen().beneath(|beneath| beneath.living = lines);
 }
 
@@ -90,6 +93,19 @@ pub(crate) fn show() {
 /// Waits until all of this is on the terminal, but not for long; whether it is.
 pub(crate) fn flush() -> bool {
     SCREEN.get().is_none_or(|screen| screen.flush(END_PATIENCE))
+}
+
+/// Does this in a thread of its own, since the terminal may be stopped, and waits for it so long.
+pub(crate) fn within(patience: Duration, print: impl FnOnce() + Send + 'static) {
+    let (done, printed) = mpsc::channel();
+    let print = move || {
+        print();
+        // Without a receiver the program has ended.
+        let _ = done.send(());
+    };
+    if thread::Builder::new().spawn(print).is_ok() {
+        let _ = printed.recv_timeout(patience);
+    }
 }
 
 /// Standard error for log lines, which come whole.

@@ -3,9 +3,9 @@
 //!
 //! The routers need root, `ip`, `nft` and `tc`; without them that story is skipped and says so.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
-use e2e::{Done, Story};
+use e2e::{Done, Process, Story};
 use serde_json::Value;
 
 use crate::home::lab::{ENTRY_V4, Kind, Lab, has_upnp, missing};
@@ -76,22 +76,9 @@ fn each_kind_of_router_is_named_right() {
     let story = story();
     let manifest = story.manifest("run.toml", &[]).unwrap();
     let mut lab = Lab::new().unwrap();
-    let entry = |lab: &Lab, space: &str, ip: &str| {
-        let (name, listen) = (lab.name(space), listen_at(ip));
-        let listen: Vec<&str> = listen.iter().map(String::as_str).collect();
-        let under = ["ip", "netns", "exec", &name];
-        story
-            .start_bootstrap_at(
-                &format!("boot-{space}"),
-                &under,
-                &listen,
-                std::slice::from_ref(&manifest),
-            )
-            .unwrap()
-    };
     lab.machine("second", 0, Kind::Public, &story.path("")).unwrap();
-    let (_one, first) = entry(&lab, "boot", ENTRY_V4);
-    let (_two, second) = entry(&lab, "second", "5.5.0.20");
+    let (_one, first) = entry_point(&story, &lab, &manifest, ("boot", ENTRY_V4));
+    let (_two, second) = entry_point(&story, &lab, &manifest, ("second", "5.5.0.20"));
     let entries = [first, second];
     // Of each: its words about the router, whether others can dial it, and the router's own word.
     let kinds = [
@@ -127,6 +114,52 @@ fn each_kind_of_router_is_named_right() {
     }
 }
 
-fn listen_at(ip: &str) -> [String; 2] {
-    [format!("/ip4/{ip}/tcp/4001"), format!("/ip4/{ip}/udp/4001/quic-v1")]
+/// A hole to a member behind a router can be punched from behind a router that keeps its port, and not from behind one
+/// that uses another port for each peer.
+#[test]
+fn a_hole_is_punched_to_a_member_where_both_routers_keep_their_ports() {
+    if let Some(why) = missing() {
+        println!("skipped: no home routers here: {why}");
+        return;
+    }
+    let story = story();
+    let manifest = story.manifest("run.toml", &["epoch.amount=1", "train.batch=1"]).unwrap();
+    let mut lab = Lab::new().unwrap();
+    let (_boot, entry) = entry_point(&story, &lab, &manifest, ("boot", ENTRY_V4));
+    lab.machine("member", 0, Kind::PortRestricted, &story.path("")).unwrap();
+    let space = lab.name("member");
+    let under = ["ip", "netns", "exec", &space];
+    let mut member = story.start_node_under("member", &under, &["--bootstrap", &entry]).unwrap();
+    let reserved = |event: &Value| event["step"] == "reserved" && event["error"].is_null();
+    member.wait_for(PATIENCE, reserved).unwrap();
+    for (index, (kind, verdict, count)) in
+        [(Kind::PortRestricted, "ok", 1), (Kind::Symmetric, "warning", 0)].into_iter().enumerate()
+    {
+        let machine = format!("h{index}");
+        lab.machine(&machine, 1 + index, kind, &story.path("")).unwrap();
+        let entries = std::slice::from_ref(&entry);
+        let mut report = examined(&story, &lab, &machine, entries);
+        // Where the machine is busy, the hole may come after the end.
+        for _ in 0..2 {
+            if found(&report, "punch").0 != verdict {
+                report = examined(&story, &lab, &machine, entries);
+            }
+        }
+        println!("{kind:?}: {report}");
+        let (said, words) = found(&report, "punch");
+        assert_eq!(said, verdict, "{kind:?}: {words}");
+        assert_eq!(words, format!("a hole is punched to {count} of 1 member behind routers"));
+    }
+    assert!(member.exit().unwrap().is_none());
+}
+
+/// An entry point on a machine of the lab, and the address that it hands out.
+fn entry_point(story: &Story, lab: &Lab, manifest: &Path, at: (&str, &str)) -> (Process, String) {
+    let (space, ip) = at;
+    let name = lab.name(space);
+    let listen = [format!("/ip4/{ip}/tcp/4001"), format!("/ip4/{ip}/udp/4001/quic-v1")];
+    let listen = listen.each_ref().map(String::as_str);
+    let under = ["ip", "netns", "exec", &name];
+    let (boot, manifests) = (format!("boot-{space}"), [manifest.to_owned()]);
+    story.start_bootstrap_at(&boot, &under, &listen, &manifests).unwrap()
 }

@@ -11,6 +11,7 @@ mod ready;
 mod rogue;
 mod stranger;
 mod uninvited;
+mod watched;
 
 use std::{
     collections::BTreeMap,

@@ -74,10 +74,11 @@ fn the_services_are_sound_and_hardened() {
     }
     let story = story();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../node/packaging");
-    for name in ["intellect-node", "intellect-bootstrap"] {
+    for (name, last) in [("intellect-node", "2 4"), ("intellect-bootstrap", "2")] {
         let text = fs::read_to_string(folder.join(format!("{name}.service"))).unwrap();
         let installed = format!("ExecStart=/usr/bin/{name} ");
-        assert!(text.contains(&installed) && text.contains("RestartPreventExitStatus=2"), "{name}");
+        let last = format!("RestartPreventExitStatus={last}\n");
+        assert!(text.contains(&installed) && text.contains(&last), "{name}");
         // The program that is to be started has to be there.
         let here = format!("ExecStart={} ", env!("CARGO_BIN_EXE_node"));
         let unit = story.text(&format!("{name}.service"));

@@ -163,8 +163,10 @@ fn a_screen_without_a_terminal_is_a_sentence() {
     tui(&story.text("nowhere")).expect_failure(1, &["is no folder"]).unwrap();
     let both = story.node(&["--bootstrap", entry, "--tui", "--quiet"]).unwrap();
     both.expect_failure(2, &["--tui", "--quiet"]).unwrap();
-    let virtually = story.node(&["sim", "--virtual", "--tui"]).unwrap();
-    virtually.expect_failure(2, &["--virtual", "--tui"]).unwrap();
+    for option in ["--tui", "--page"] {
+        let virtually = story.node(&["sim", "--virtual", option]).unwrap();
+        virtually.expect_failure(2, &[option, "leave out one of the two"]).unwrap();
+    }
 }
 
 /// The page of a simulation shows what its peers wrote and what it measured, and stays when it has ended.

@@ -40,8 +40,10 @@ fn a_copy_of_a_running_node_ends_the_original_with_an_error() {
     let event =
         original.wait_for(PATIENCE, |event| event["event"] == "duplicate-identity").unwrap();
     assert_eq!(event["who"], event["peer"]);
+    let last = original.wait_for(PATIENCE, |event| event["event"] == "stopped").unwrap();
+    assert_eq!(last["code"], 4);
     let done = original.wait(PATIENCE).unwrap();
-    done.expect_failure(1, &["another program runs with this node's key since", "UTC"]).unwrap();
+    done.expect_failure(4, &["another program runs with this node's key since", "UTC"]).unwrap();
     third.wait_for(PATIENCE, |event| event["event"] == "duplicate-identity").unwrap();
     assert!(copied.exit().unwrap().is_none() && third.exit().unwrap().is_none());
 }
@@ -68,7 +70,7 @@ fn one_key_on_two_machines_is_two_voters_and_ends_the_first_with_an_error() {
     assert_ne!(one["log"], two["log"]);
     first.wait_for(PATIENCE, |event| event["event"] == "duplicate-identity").unwrap();
     let done = first.wait(PATIENCE).unwrap();
-    done.expect_failure(1, &["another program runs with this node's key", "identity.key"]).unwrap();
+    done.expect_failure(4, &["another program runs with this node's key", "identity.key"]).unwrap();
     // It replays what was committed before it came, and goes on from there.
     second.wait_for(PATIENCE, |event| event["event"] == "committed").unwrap();
     assert!(second.exit().unwrap().is_none() && third.exit().unwrap().is_none());

@@ -92,7 +92,7 @@ impl Printer {
                 of_thread.write();
             }
         };
-        let has_thread = thread::Builder::new().name("terminal".into()).spawn(write).is_ok();
+        let has_thread = thread::Builder::new().name(THREAD.into()).spawn(write).is_ok();
         Self { shared, has_thread }
     }
 
@@ -261,6 +261,9 @@ impl Terminal {
         self.drawn.iter().map(|line| format!("{line}\n")).collect()
     }
 }
+
+/// The name of the thread that writes.
+pub(crate) const THREAD: &str = "terminal";
 
 /// So many sentences are printed again after a screen.
 const AGAIN: usize = 10;

@@ -11,7 +11,7 @@ use std::{
 
 use e2e::Process;
 use futures::{AsyncWriteExt as _, StreamExt as _};
-use intellect_bootstrap::{address, manifest, streams, transport};
+use intellect_bootstrap::{address, discovery, manifest, streams, transport};
 use intellect_protocol::{
     base::{
         id::RunId,
@@ -23,6 +23,7 @@ use libp2p::{
     Multiaddr, PeerId, Stream, StreamProtocol, Swarm,
     gossipsub::{self, IdentTopic, MessageAuthenticity, MessageId, ValidationMode},
     identify, identity,
+    kad::{self, RecordKey, store::MemoryStore},
     swarm::{ConnectionId, NetworkBehaviour, SwarmEvent},
 };
 use serde_json::Value;
@@ -84,6 +85,7 @@ pub(super) struct Heard {
 pub(super) struct Behaviour {
     identify: identify::Behaviour,
     gossip: gossipsub::Behaviour,
+    table: kad::Behaviour<MemoryStore>,
     streams: streams::Behaviour,
 }
 
@@ -133,6 +135,32 @@ impl Stranger {
         let Self { side, runtime, .. } = self;
         runtime.block_on(async { side.swarm.dial(address.clone()) }).unwrap();
         address::peer(&address).unwrap()
+    }
+
+    /// Lets an entry point name it to those who look for peers of the run.
+    pub(super) fn announce(&mut self, entry: &str) {
+        let address: Multiaddr = entry.parse().unwrap();
+        let host = address::peer(&address).unwrap();
+        let own = self.until("an address", |event| match event {
+            SwarmEvent::NewListenAddr { address, .. } => Some(address.clone()),
+            _ => None,
+        });
+        let key = [b"intellect-node 1 find".as_slice(), self.run.as_bytes()].concat();
+        let key = RecordKey::new(blake3::hash(&key).as_bytes());
+        let Self { side, runtime, .. } = self;
+        runtime.block_on(async {
+            side.swarm.add_external_address(own);
+            let table = &mut side.swarm.behaviour_mut().table;
+            table.add_address(&host, address);
+            table.start_providing(key).unwrap();
+        });
+        self.until("being noted", |event| match event {
+            SwarmEvent::Behaviour(BehaviourEvent::Table(kad::Event::OutboundQueryProgressed {
+                result,
+                ..
+            })) => matches!(result, kad::QueryResult::StartProviding(Ok(_))).then_some(()),
+            _ => None,
+        });
     }
 
     /// Opens as many streams for manifests as a bootstrap accepts, and says nothing on them.
@@ -307,15 +335,20 @@ impl Side {
         for topic in [&beat, &control] {
             gossip.subscribe(topic).unwrap();
         }
+        let me = key.public().to_peer_id();
         let behaviour = Behaviour {
             identify: identify::Behaviour::new(identify::Config::new(
                 version.to_owned(),
                 key.public(),
             )),
             gossip,
+            table: kad::Behaviour::with_config(
+                me,
+                MemoryStore::new(me),
+                kad::Config::new(discovery::KADEMLIA),
+            ),
             streams: streams::Behaviour::new(&[CONTROL, RING, FETCH]),
         };
-        let me = key.public().to_peer_id();
         let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
         swarm.listen_on("/ip4/127.0.0.1/tcp/0".parse().unwrap()).unwrap();
         let (heard, connections, unseen) = (Vec::new(), Vec::new(), VecDeque::new());
