@@ -101,8 +101,8 @@ pub fn spectrum(
     Ok(Some(judge(values, rows, columns)))
 }
 
-/// The product of the matrix with its transpose, over its longer side. // [s, s], s the shorter
-/// side
+/// The product of the matrix with its transpose, over its longer side.
+/// // [s, s], s the shorter side
 fn gram(numbers: &dyn Numbers, rows: usize, columns: usize) -> Result<Mat<f64>, ImportError> {
     let side = rows.min(columns);
     let mut gram = Mat::zeros(side, side);

@@ -146,8 +146,8 @@ impl Query<'_> {
 }
 
 simd! {
-    /// o = softmax(scale·k·q)·v of each head. Keys are read once for all heads of the task. // k, v
-    /// [T, G·K], scores [h, T], `o [h·K]`
+    /// o = softmax(scale·k·q)·v of each head. Keys are read once for all heads of the task.
+    /// // k, v [T, G·K], scores [h, T], `o [h·K]`
     fn attend_row<S>(query: Query<'_>, kv: [&[f32]; 2], scores: &mut [f32], o: &mut [f32]) {
         let Heads { kv: kv_heads, size, .. } = query.heads;
         let step = kv_heads * size;

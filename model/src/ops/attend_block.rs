@@ -44,8 +44,8 @@ pub struct AttendBlock {
 }
 
 impl AttendBlock {
-    /// m, l and o before the first block: nothing seen, so no weight and no mixture. // q [B·S,
-    /// H·K]
+    /// m, l and o before the first block: nothing seen, so no weight and no mixture.
+    /// // q [B·S, H·K]
     pub fn begin<B: FusedOps>(q: &FloatTensor<B>, heads: usize) -> [FloatTensor<B>; 3] {
         let [rows, width] = q.shape().dims();
         let device = B::float_device(q);

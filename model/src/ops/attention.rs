@@ -90,8 +90,8 @@ impl Heads {
         columns.reshape([self.sequences, self.tokens, count, self.size])
     }
 
-    /// Repeats each key-value head for every query head of its group. // x [B, T, G, K] → [B, H, T,
-    /// K]
+    /// Repeats each key-value head for every query head of its group.
+    /// // x [B, T, G, K] → [B, H, T, K]
     pub(super) fn shared<B: Backend>(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let Self { sequences, tokens, query, kv, size } = *self;
         let x = x.swap_dims(1, 2);

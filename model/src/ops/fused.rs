@@ -4,12 +4,11 @@
 //! |---|---|
 //! | `Flex` | the hand-written one, and what it saves is dropped |
 //! | `Autodiff<Flex>` | the hand-written one, as one node of the graph |
-//! | CubeCL, with gradients or without | our own kernels, if the operator has some for these sizes;
-//! else the plain one |
+//! | CubeCL, with gradients or without | our own kernels, else the plain one |
 //! | all others | the plain one |
 //!
-//! An [`Untracked`] operator under `Autodiff` is not overridden, so burn differentiates its plain
-//! form.
+//! An operator has no kernels of ours where its `on_gpu` answers `None`, as for some sizes. An
+//! [`Untracked`] operator under `Autodiff` is not overridden, so burn differentiates its plain form.
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::BalancedCheckpointing;

@@ -23,8 +23,8 @@ use super::lanes::{exp, fma, sigmoid};
 use super::operator::{FusedOps, Operator, primitive, tensor};
 use super::rows::elementwise;
 
-/// y = max(x, 0)², the activation of RWKV's channel mix (So et al. 2021, arXiv 2109.08668). // [N,
-/// F]
+/// y = max(x, 0)², the activation of RWKV's channel mix (So et al. 2021, arXiv 2109.08668).
+/// // [N, F]
 #[derive(Clone, Copy, Debug)]
 pub struct ReluSquare;
 

@@ -286,8 +286,8 @@ fn stride(elements: usize) -> isize {
 }
 
 /// y = x·Wᵀ or y += x·Wᵀ for at most [`FEW`] rows x, as in generation. W is read once, in the order
-/// of memory, and a row of y has the same bits whatever the other rows are. // y [N, O], x [N, I],
-/// w [O, I]
+/// of memory, and a row of y has the same bits whatever the other rows are.
+/// // y [N, O], x [N, I], w [O, I]
 pub(super) fn product_of_few(y: MatMut<'_>, write: Write, x: &[f32], w: &[f32]) {
     let inputs = x.len() / y.rows;
     let (mut windows, mut rest) = (Vec::with_capacity(y.cols.div_ceil(OUTPUTS)), y);

@@ -56,8 +56,8 @@ impl Operator<2> for TanhProject {
     }
 }
 
-/// y = base + a·W, the map out of a low rank; a base of one row is added to every row. // `a [N,
-/// I], w [I, O], base [O] or [N, O], y [N, O]`
+/// y = base + a·W, the map out of a low rank; a base of one row is added to every row.
+/// // `a [N, I], w [I, O], base [O] or [N, O], y [N, O]`
 #[derive(Clone, Copy, Debug)]
 pub struct Expand;
 

@@ -35,8 +35,8 @@ use super::rows::add_up;
 use super::shift::{Shifted, back};
 
 /// x + (prev(x) − x)∘(μ_c + a_c·w_c) for M consecutive pieces of A, each with R columns of a, R
-/// rows of w and a row of μ. Inputs: x, a, w, μ and the row before the first. // x, y [B·T, D]; a
-/// [B·T, A·R]; w [A·R, D]; mu [M, D]; before [B, D]
+/// rows of w and a row of μ. Inputs: x, a, w, μ and the row before the first.
+/// // x, y [B·T, D]; a [B·T, A·R]; w [A·R, D]; mu [M, D]; before [B, D]
 #[derive(Clone, Copy, Debug)]
 pub struct DataMix {
     /// The first of the M pieces among the A, counted from 0.

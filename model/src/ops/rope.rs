@@ -66,8 +66,8 @@ impl Operator<1> for Rotate {
 }
 
 impl Rotate {
-    /// Rotates forward if `sign` is 1, back if it is −1. Value heads, behind the keys, stay. // x
-    /// [B·T, (H + 2G)·K]
+    /// Rotates forward if `sign` is 1, back if it is −1. Value heads, behind the keys, stay.
+    /// // x [B·T, (H + 2G)·K]
     fn turn(&self, x: &mut [f32], sign: f32) {
         let _timer = clock::start("rotate");
         let Self { heads, rope } = self;
@@ -115,8 +115,8 @@ impl Rope {
         Self { first, ..self.clone() }
     }
 
-    /// Cosines and sines of the first `tokens` rows. It panics if they reach beyond the table. //
-    /// [T, K/2] each
+    /// Cosines and sines of the first `tokens` rows. It panics if they reach beyond the table.
+    /// // [T, K/2] each
     fn angles(&self, tokens: usize) -> [&[f32]; 2] {
         let rows = self.first * self.half..(self.first + tokens) * self.half;
         [&self.cos[rows.clone()], &self.sin[rows]]

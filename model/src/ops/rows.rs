@@ -68,8 +68,8 @@ pub(super) fn repeat(y: &mut [f32], row: &[f32]) {
     });
 }
 
-/// y = Σ of the rows of x: chunks of rows on all threads, then the chunks in their order. // x [N,
-/// D], y `[D]`
+/// y = Σ of the rows of x: chunks of rows on all threads, then the chunks in their order.
+/// // x [N, D], y `[D]`
 pub(super) fn sum_rows(x: &[f32], y: &mut [f32]) {
     let partial = x.par_chunks(ROWS * y.len()).map(|x| {
         let mut sum = vec![0.0; y.len()];

@@ -99,8 +99,8 @@ impl Operator<3> for ShiftMix {
     }
 }
 
-/// prev(x) − x, in plain tensors: each sequence is moved down by one row. // x [B·T, D], before [B,
-/// D]
+/// prev(x) − x, in plain tensors: each sequence is moved down by one row.
+/// // x [B·T, D], before [B, D]
 pub(super) fn back<B: Backend>(x: &Tensor<B, 2>, before: FloatTensor<B>) -> Tensor<B, 2> {
     let before = tensor::<B, 2>(before);
     let ([rows, width], [sequences, _]) = (x.dims(), before.dims());

@@ -146,8 +146,8 @@ impl Shape {
     }
 }
 
-/// The inputs as slices. A `w` of D numbers is a decay that is the same for every token. // r, k, v
-/// [B·T, D], w [B·T, D] or `[D]`, u `[D]`, state [B, H, K, K]
+/// The inputs as slices. A `w` of D numbers is a decay that is the same for every token.
+/// // r, k, v [B·T, D], w [B·T, D] or `[D]`, u `[D]`, state [B, H, K, K]
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
     /// Receptance, by which the state is read. // [B·T, D]

@@ -14,6 +14,7 @@ use serde_json::Value as Json;
 /// The environment in which templates run.
 #[derive(Debug)]
 pub struct Templates {
+    /// Without templates of its own: each is compiled when it is used.
     environment: Environment<'static>,
 }
 
@@ -24,7 +25,8 @@ impl Default for Templates {
 }
 
 impl Templates {
-    /// An environment without any template.
+    /// An environment without any template. A name that is not in the document is an error, nothing
+    /// is escaped, and every run has a budget of its own.
     #[must_use]
     pub fn new() -> Self {
         let mut environment = Environment::new();
@@ -74,7 +76,8 @@ impl Templates {
     }
 }
 
-/// The methods of Python's strings, lists and dictionaries, without those that format.
+/// The methods of Python's strings, lists and dictionaries, without `format`, whose width could
+/// make a text of any length. `index` of a list is added here.
 pub(crate) fn method(
     state: &mut State<'_, '_>,
     value: &Value,

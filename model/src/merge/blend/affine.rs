@@ -2,6 +2,11 @@
 //!
 //! The factors of slerp, nuslerp and model stock follow from angles, and these from the products of
 //! all pairs of vectors, which a pass of their own sums up in f64.
+//!
+//! ```text
+//! slerp, nuslerp   sin((1 − t)·θ)/sin θ·a + sin(t·θ)/sin θ·b,  θ the angle between a and b
+//! model stock      (1 − t)·base + t·mean,  t = N·c/(1 + (N − 1)·c),  c the mean cosine of a pair
+//! ```
 
 use super::{NotFinite, Sink, Streams, TensorMerge};
 use crate::merge::{MergeError, Method};
@@ -139,7 +144,7 @@ fn products(
     Ok(products)
 }
 
-/// The place of the product of vectors a ≤ b.
+/// The place of the product of vectors a ≤ b in the order of `products`.
 fn pair(a: usize, b: usize) -> usize {
     b * (b + 1) / 2 + a
 }
@@ -164,12 +169,14 @@ fn cosine(products: &[f64], least: f64) -> f64 {
     products[1] / (length(products[0]) * length(products[2]))
 }
 
-/// Shoemake (1985); almost parallel vectors are on a straight line, for sin θ is the divisor.
+/// Shoemake (1985); almost parallel vectors are on a straight line, for sin θ is the divisor. The
+/// factors are those of unit vectors, and are used for the vectors as they are.
 fn slerp(t: f64, cosine: f64) -> Vec<f64> {
     if cosine.abs() > 0.9995 { vec![1.0 - t, t] } else { arc(t, cosine.acos()).to_vec() }
 }
 
-/// The same for the products of two vectors, straight only where the sine vanishes.
+/// The same from the products of two vectors, straight only where the sine vanishes. A length below
+/// 1e-7 counts as 1e-7.
 fn nuslerp(t: f64, products: &[f64]) -> [f64; 2] {
     let length = |square: f64| square.sqrt().max(1e-7);
     let cosine = products[1] / (length(products[0]) * length(products[2]));

@@ -106,7 +106,8 @@ impl<'a> Planner<'a> {
         });
     }
 
-    /// Plans the layers of a slice, which are `begin` and following in the result.
+    /// Plans the layers of a slice, which are `begin` and following in the result, and returns how
+    /// many they are. A slice without ranges has all layers of its first side.
     fn slice(&mut self, slice: &'a Slice, begin: usize) -> usize {
         let sides = self.sides(slice);
         let mut count = layers(sides[0].input);

@@ -1,4 +1,4 @@
-//! The update on GPUs: one launch for a parameter.
+//! The update on GPUs: one launch for a parameter. [`optim`](crate::optim) has the equations.
 
 use burn_backend::tensor::FloatTensor;
 use cubecl::prelude::*;

@@ -119,8 +119,8 @@ fn forward<R: CubeRuntime>(
     );
 }
 
-/// dqkv, by two kernels one after the other: the first leaves D = ⟨dy, y⟩ for the second. // delta
-/// [B, H, T]
+/// dqkv, by two kernels one after the other: the first leaves D = ⟨dy, y⟩ for the second.
+/// // delta [B, H, T]
 fn backward<R: CubeRuntime>(
     heads: Heads,
     tiles: Tiles,

@@ -32,8 +32,8 @@ pub(in super::super) fn sum_rows<R: CubeRuntime>(x: &CubeTensor<R>) -> CubeTenso
 }
 
 /// The sums of 32 columns of one matrix: each lane sums its rows in runs, and the first lane adds
-/// the lanes up. Columns beyond the width repeat the last one and are not stored. // cubes (⌈D/32⌉,
-/// M)
+/// the lanes up. Columns beyond the width repeat the last one and are not stored.
+/// // cubes (⌈D/32⌉, M)
 #[cube(launch_unchecked)]
 fn sums(x: &Tensor<f32>, y: &mut Tensor<f32>, rows: usize, width: usize) {
     let (lane, matrix) = (UNIT_POS_Y as usize, CUBE_POS_Y as usize);

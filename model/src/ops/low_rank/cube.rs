@@ -1,4 +1,5 @@
 //! Maps of low rank on GPUs: matrix products, and one launch for the elementwise part.
+//! `low_rank.rs` has the operators.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
@@ -45,6 +46,7 @@ pub(super) fn expand<B: GpuBackend>([a, w, base]: [FloatTensor<B>; 3]) -> OnGpu<
 }
 
 // Not `tanh`: a kernel of that name would shadow the function of WGSL and CUDA.
+/// One element of y = tanh x.
 #[cube(launch_unchecked)]
 fn squash(x: &Tensor<f32>, y: &mut Tensor<f32>) {
     let i = ABSOLUTE_POS;

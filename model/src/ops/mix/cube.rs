@@ -1,5 +1,8 @@
 //! The data-dependent interpolation on GPUs: two launches and one product forward, four launches
-//! and three products backward, for any number of pieces.
+//! and three products backward, for any number of pieces. `mix.rs` has the equations.
+//!
+//! The M pieces are M matrices of one product. So features are cut out of the rows of `a` first,
+//! and their gradient is put back at the end.
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{FloatDType, TensorMetadata as _};
@@ -14,7 +17,8 @@ use super::super::cube::{
 use super::super::shift::previous;
 use super::DataMix;
 
-/// The M mixes and their backward pass; see [`DataMix`] for the inputs.
+/// The M mixes and their backward pass; see [`DataMix`] for the inputs. A mix that the loss does
+/// not use has no gradient, in place of which zeros are read.
 pub(super) fn data_mix<B: GpuBackend, const M: usize>(
     mix: DataMix,
     inputs: [FloatTensor<B>; 5],
@@ -134,7 +138,8 @@ fn join(
     }
 }
 
-/// The mixes of one element by all pieces. // weights, ys [M, N, D]
+/// The mixes of one element by all pieces: x + (prev(x) − x)∘(m_c + μ_c).
+/// // weights m, ys [M, N, D]
 #[cube(launch_unchecked)]
 fn forward(
     x: &Tensor<f32>,

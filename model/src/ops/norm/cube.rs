@@ -1,8 +1,11 @@
 //! Norms on GPUs: one launch forward and two backward. A cube normalises one row, or one head of a
-//! row.
+//! row. `norm.rs` has the equations.
 //!
 //! The second launch of the backward pass sums dw and db over rows. Mean and 1/√(var + eps) of each
 //! group are kept from the forward pass.
+//!
+//! A unit takes every n-th channel of its group, where n is the number of units. A sum is made in
+//! two steps: each unit adds its channels, and a tree adds the units.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;

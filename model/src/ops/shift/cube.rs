@@ -1,4 +1,7 @@
-//! Token shifts on GPUs: one launch forward and two backward.
+//! Token shifts on GPUs: one launch forward and two backward. `shift.rs` has the equations.
+//!
+//! A unit computes one element and writes it alone. Only dμ is a sum over rows, for which each
+//! row's part is kept until the second launch.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
@@ -9,7 +12,8 @@ use super::super::cube::{
 };
 use super::Weighs;
 
-/// y and its backward pass. The second launch backward sums dμ over rows.
+/// y and its backward pass, which keeps the inputs. The second launch backward sums dμ over rows.
+/// // x, y [B·T, D], mu `[D]`, before [B, D]
 pub(super) fn shift_mix<B: GpuBackend>(weighs: Weighs, inputs: [FloatTensor<B>; 3]) -> OnGpu<B, 3> {
     let [x, mu, before] = inputs.map(contiguous);
     let [rows, width] = [0, 1].map(|at| x.shape()[at]);
@@ -82,6 +86,8 @@ fn forward(
 }
 
 /// Writes dx, and dμ of each row into `slopes`. The first row of a sequence also gives `dbefore`.
+/// An element of x gets dy∘(1 − p) of its own row, and dy∘p of the next row unless the sequence
+/// ends with its own. // slopes [B·T, D]
 #[cube(launch_unchecked)]
 fn backward(
     x: &Tensor<f32>,

@@ -194,8 +194,8 @@ fn weigh(
     sync_cube();
 }
 
-/// y, the states before the chunks, the last state. // state, last [B, H, K, K], kept [B, H,
-/// chunks, K, K]; cubes (H, B, K/units)
+/// y, the states before the chunks, the last state.
+/// // state, last [B, H, K, K], kept [B, H, chunks, K, K]; cubes (H, B, K/units)
 #[cube(launch, launch_unchecked)]
 pub(super) fn forward<E: Float>(
     r: &Tensor<Vector<E, Const<4>>>,
