@@ -153,6 +153,7 @@ impl Work {
             weight_decay: 0.1,
             clip: 1.0,
             z_loss: 0.0,
+            // The tokens of 40 steps of one peer.
             warmup_tokens: 40 * (batch * model.context) as u64,
             warmup_start: 0.0,
             stable_tokens: TOKENS_MAX,

@@ -135,6 +135,7 @@ fn fill(seed: u64, spec: &Spec, slice: &mut [f32]) {
     match spec.init {
         Init::Constant(number) => slice.fill(number as f32),
         Init::Normal { std } => put(&mut normals(&mut stream).map(|z| std * z)),
+        // The next number takes the place of one beyond the cut, so that none piles up at the cut.
         Init::TruncatedNormal { std, cut } => {
             put(&mut normals(&mut stream).filter(|z| z.abs() <= cut).map(|z| std * z));
         }

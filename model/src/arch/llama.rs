@@ -227,6 +227,7 @@ fn read(config: &mut Conversion<'_>) {
     }
     read_scaling(config, "rope_scaling");
     read_scaling(config, "rope_parameters");
+    // Other values of these keys are another architecture, whose results would differ.
     config.expect("hidden_act", &["silu".into()]);
     config.expect("attention_bias", &[false.into()]);
     config.expect("mlp_bias", &[false.into()]);

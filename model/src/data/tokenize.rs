@@ -239,6 +239,7 @@ impl Sink for Run<'_> {
             Fragment::Tokens(tokens) => size_of_val(tokens.as_slice()),
         };
         self.waiting.push((begins, part));
+        // Many short parts take memory by their number, too.
         let used = self.bytes + self.waiting.len() * ENTRY_BYTES;
         if used < WAITING_BYTES { Ok(()) } else { self.write() }
     }

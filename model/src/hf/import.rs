@@ -266,6 +266,7 @@ impl ModelPart {
                 count += 1;
                 first = first.min(run.start + at);
             }
+            // Behind a bad number nothing is handed over any more, and the rest is only counted.
             if count == 0 {
                 take(&piece)?;
             }

@@ -190,6 +190,7 @@ impl<'a> Plan<'a> {
 }
 
 impl Target<'_> {
+    /// Merges the tensor block by block into `writer`, and adds to `problems` what is not finite.
     fn write(
         &self,
         recipe: &Recipe,

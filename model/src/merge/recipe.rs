@@ -170,6 +170,8 @@ impl Recipe {
             let has_base = slice.sources.iter().any(|source| Some(source.model.as_str()) == base);
             let ranged = slice.sources[0].layers.is_some();
             let role = self.method.base();
+            // A base that is no more than one of the models counts only if it is listed with a
+            // weight.
             if role == BaseRole::Member && base.is_some() && !has_base && !ranged {
                 return wrong(
                     "base_model".to_owned(),
@@ -178,6 +180,7 @@ impl Recipe {
                     ),
                 );
             }
+            // Slices take layers by number, so those of the base have to be named as well.
             if role != BaseRole::Member && base.is_some() && ranged && !has_base {
                 return wrong(
                     place(),
@@ -185,6 +188,8 @@ impl Recipe {
                         .to_owned(),
                 );
             }
+            // Where the formula begins at the base, the base is not one of the models that are
+            // merged.
             let merged = slice.sources.len() - usize::from(has_base && role != BaseRole::Member);
             let needed = match self.method {
                 Method::Slerp | Method::Passthrough => 1..=1,

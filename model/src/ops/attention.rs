@@ -319,6 +319,7 @@ fn forward_head(packed: Packed<'_>, o: MatMut<'_>, lse: &mut [f32], s: &mut [Row
             let (s, queries) = (&mut s[..end - first], end - start);
             let q = packed.query(member, start, end);
             let (k, v) = (packed.keys(block), packed.values(block));
+            // Keys are the rows, so that the softmax of each query is in a lane of its own.
             product(writable(s, queries), Write::Replace, k, q.t(), Threads::Here);
             block.hide(s);
             let statistics = softmax(s, heads.scale());
@@ -400,6 +401,7 @@ fn backward_head(task: Task<'_>, s: &mut [Row], dp: &mut [Row]) {
             let q = packed.query(member, start, end);
             let (k, v) = (packed.keys(block), packed.values(block));
 
+            // s and dP, with keys as rows; then P and dS, and from these dq, dv and dk.
             product(writable(s, queries), Write::Replace, k, q.t(), Threads::Here);
             product(writable(dp, queries), Write::Replace, v, g.t(), Threads::Here);
             let mut block_lse = [0.0; BLOCK];

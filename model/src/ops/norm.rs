@@ -197,6 +197,8 @@ impl Operator<4> for NormGate {
             let tasks = (dy, x, g, dx.par_chunks_mut(chunk), dg).into_par_iter();
             let partial = tasks.map(|(dy, x, g, dx, dg)| {
                 let mut normed = vec![0.0; x.len()];
+                // The gate stands behind the norm: its backward pass turns `normed` into the
+                // gradient of the norm's output.
                 norm_rows(x, norm, &mut normed);
                 silu_grad_rows(g, dy, &mut normed, dg);
                 let mut sums = vec![0.0; 2 * norm.w.len()];
@@ -325,7 +327,8 @@ simd! {
         }
     }
 
-    /// Overwrites `dx`, and adds to `sums`, which are dw and db.
+    /// dx = (dx̂ − mean dx̂ − x̂·mean(dx̂∘x̂))/σ, group by group. Overwrites `dx`, and adds to
+    /// `sums`, which are dw and db.
     fn norm_grad_rows<S>(
         dy: &[f32], x: &[f32], norm: Norm<'_>, dx: &mut [f32], sums: &mut [f32],
     ) {
@@ -347,6 +350,7 @@ simd! {
                     dx[i] = dy[i] * w[i];
                 });
                 each!((dy; db) |i| { db[i] += dy[i] });
+                // Here dx holds dx̂ = w∘dy.
                 let mean = sum_lanes(dx) / group as f32;
                 let slope = dot_lanes::<S>(dx, hat) / group as f32;
                 let scale = stats.scale;

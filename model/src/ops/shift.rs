@@ -82,6 +82,7 @@ impl Operator<3> for ShiftMix {
             });
             add_up(&partial.collect::<Vec<_>>(), floats_mut(&mut dmu));
         });
+        // The first row of each sequence has `before` as its previous row.
         let dbefore = make(before.shape(), |dbefore| {
             let firsts = dy.chunks(rows.tokens() * width);
             for (dbefore, dy) in dbefore.chunks_exact_mut(width).zip(firsts) {

@@ -359,15 +359,19 @@ impl Back {
             state.write_transposed(kept, size);
             let Chunk { r, k, v, decay, g, tokens, .. } = &*chunk;
             let spans = (0..*tokens).step_by(SPAN).map(|start| start..*tokens.min(&(start + SPAN)));
+            // S_{t−1}·g_t for dr, and the state behind each span.
             let states =
                 Scan { read: g, rows: v, lanes: k, decay, orientation: Orientation::LanesAreKeys };
             for (span, after) in spans.clone().zip(&mut *after) {
                 scan(states, span, Order::Forth, state, &mut out[0]);
                 after.lanes.copy_from_slice(&state.lanes);
             }
+            // k_t·G_t, the part of dv that comes from later tokens.
             let of_values =
                 Scan { read: k, rows: r, lanes: g, decay, orientation: Orientation::RowsAreKeys };
             scan(of_values, 0..*tokens, Order::Back, &mut forth, &mut out[3]);
+            // G_t·v_t for dk, span by span from the last. Each span begins with a p that is
+            // computed anew, so that errors do not grow over a chunk.
             let of_keys =
                 Scan { read: v, rows: g, lanes: r, decay, orientation: Orientation::LanesAreKeys };
             for (span, after) in spans.zip(&*after).rev() {

@@ -135,6 +135,7 @@ impl<A: TrainBackend> ReaderGroup for Grouped<'_, A> {
             return Ok(Vec::new());
         }
         let tokens: Vec<i32> = next.iter().map(|(_, token)| *token).collect();
+        // Each text gives its only reference away, so a text that is asked for twice is refused.
         let mut all: BTreeMap<usize, &mut GroupedText<A>> =
             self.texts.iter_mut().map(|(number, text)| (*number, text)).collect();
         let mut texts = Vec::with_capacity(next.len());

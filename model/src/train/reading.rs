@@ -78,6 +78,7 @@ impl<A: TrainBackend> Reader for Reading<'_, A> {
 
     fn judge(&mut self, tokens: &[i32], targets: &[i32]) -> Result<Vec<Judged>, TrainError> {
         let Session { arch, parameters, work, place } = self.session;
+        // A judgement loses no token, so it is refused where `read` would reset the state.
         let too_long = arch.reach().is_some_and(|reach| self.kept.len() + tokens.len() > reach);
         if too_long || tokens.len() != targets.len() {
             return Err(self.session.misfit(tokens.len(), 1));

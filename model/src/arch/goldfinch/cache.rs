@@ -133,6 +133,7 @@ impl<B: FusedOps> Cache<B> {
         expand: impl FnOnce(CacheRows<B>) -> [FloatTensor<B>; 2],
     ) -> [FloatTensor<B>; 2] {
         let length = self.blocks[at].length();
+        // What is kept is taken out here, and is put back below as long as all fits its bound.
         let kept = self.blocks[at].expanded[layer].take();
         if let Some(kept) = &kept {
             self.expanded_bytes -= bytes::<B>(kept);

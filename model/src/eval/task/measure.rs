@@ -183,6 +183,8 @@ impl<'a> Examiner<'a> {
         let mut truncated = false;
         let mut sums = Vec::with_capacity(pairs.len());
         let mut read: Option<(usize, Box<dyn Reader + '_>)> = None;
+        // The last token of the context is read with each continuation, since its scores judge the
+        // first token of that.
         if let Some(Pair { context, .. }) = pairs.first() {
             self.keep_common(&context[..context.len() - 1])?;
         }
@@ -190,6 +192,8 @@ impl<'a> Examiner<'a> {
             let cut = self.cut(context.len(), judged.len())?;
             truncated |= cut > 0;
             let last = context.len() - 1;
+            // A continuation of another length may leave another part of the context, which is read
+            // anew.
             let reader = match read.take() {
                 Some((same, reader)) if same == cut => reader,
                 _ => self.reader_behind(&context[cut..last])?,

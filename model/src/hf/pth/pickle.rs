@@ -116,7 +116,16 @@ pub(super) fn tensors(bytes: &[u8]) -> Result<Vec<(String, PickledTensor)>, PthE
 }
 
 impl<'a> Machine<'a> {
-    /// Takes one instruction; `false` behind the last one.
+    /// Takes one instruction; `false` behind the last one. By the names of `pickletools`:
+    ///
+    /// ```text
+    /// 0x80 PROTO      ( MARK         N NONE           0x88, 0x89 NEWTRUE, NEWFALSE
+    /// K BININT1       M BININT2      J BININT         0x8a LONG1
+    /// X BINUNICODE    c GLOBAL       ) EMPTY_TUPLE    0x85 to 0x87 TUPLE1 to TUPLE3
+    /// t TUPLE         } EMPTY_DICT   s SETITEM        u SETITEMS
+    /// q BINPUT        r LONG_BINPUT  h BINGET         j LONG_BINGET
+    /// Q BINPERSID     R REDUCE       b BUILD          . STOP
+    /// ```
     fn step(&mut self) -> Result<bool, PthError> {
         let [code] = self.array()?;
         match code {
@@ -411,6 +420,8 @@ impl<'a> Machine<'a> {
         }
         let Storage { key, dtype, held } = &self.storages[*storage];
         let first = u64::try_from(*first).map_err(|_| foreign())?;
+        // The file may say any sizes, so each product and sum is checked. `first` + `count` is the
+        // end of a tensor without gaps; others are not `in_order`.
         let count = sizes.iter().try_fold(1_u64, |all, size| all.checked_mul(*size));
         let end = count.and_then(|count| first.checked_add(count));
         if count == Some(0) || end.is_none_or(|end| end > *held) {

@@ -168,7 +168,8 @@ pub(super) enum Orientation {
     LanesAreKeys,
 }
 
-/// [`scan`] of one tile of W registers of lanes, which do not depend on the others.
+/// [`scan`] of one tile of W registers of lanes, which do not depend on the others. For each token,
+/// ⟨read, S⟩ goes to `out`, and then S becomes decay∘S + rows·lanes.
 #[inline(always)]
 fn scan_tile<S: Simd, const W: usize>(
     scan: Scan<'_>,

@@ -227,6 +227,7 @@ pub(super) fn forward<E: Float>(
     }
     let mut start = 0usize;
     while start < tokens {
+        // The backward pass begins each chunk with the state before it.
         if start % cut.chunk == 0 {
             let first = (head * tokens.div_ceil(cut.chunk) + start / cut.chunk)
                 * comptime!(cut.size * cut.size);
@@ -235,6 +236,7 @@ pub(super) fn forward<E: Float>(
                 kept[first + i * cut.size + unit] = s[i];
             }
         }
+        // The units of a cube share r, k and the decays of one span at a time.
         let count = min(tokens - start, cut.span);
         load::<E>(r, &mut rs, before + start, count, cut);
         load::<E>(k, &mut ks, before + start, count, cut);
@@ -289,6 +291,8 @@ pub(super) fn backward_values<E: Float>(
             let t = count - 1 - i;
             let at = (before + start + t) * row + channel;
             let gradient = f32::cast_from(g[at]);
+            // The step reads G before it adds r_t·g_t, so G_t has the gradients of later tokens
+            // alone.
             let of_state = step_column(&mut of, &ks, &rs, &ds, t, gradient, cut);
             dv[at] = E::cast_from(of_state + weights[t] * gradient);
         }
