@@ -277,6 +277,9 @@ fn read<A: TrainBackend>(
 }
 
 /// Times calls from their launch until the device has finished, without the copy to the host.
+///
+/// The first call compiles kernels and is timed apart. At least one more follows, and then others
+/// until there are `repeats` of them or `limit` is over. All have to give the bits of the first.
 fn measure_on<A: TrainBackend>(
     place: &Place<A>,
     subject: Subject,
@@ -328,6 +331,7 @@ fn error_of_product(
     [x, w, dy]: [&[f32]; 3],
     found: &[Vec<f32>],
 ) -> f32 {
+    // By index: y = x·Wᵀ, dx = dy·W, dw = dyᵀ·x.
     let exact = |which: usize, at: usize| {
         let sum = match which {
             0 => dot((x, at / outs * ins, 1), (w, at % outs * ins, 1), ins),

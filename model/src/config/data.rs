@@ -172,7 +172,8 @@ impl Data {
         Ok(Self { source, held_out: written.held_out, hints, share: written.share })
     }
 
-    /// The table as a manifest writes it.
+    /// The table as a manifest writes it. Keys of other sources keep `Written::NONE`, and do not
+    /// apply.
     pub(super) fn written(&self) -> Written {
         let (names, url) = self.hints.written();
         let (held_out, share) = (self.held_out, self.share);

@@ -192,6 +192,7 @@ impl Corpus {
             Ok(Format::JsonLines | Format::Parquet) => {
                 return Err(DataError::NotPlain(path.to_owned()).into());
             }
+            // A name whose ending says nothing is taken for that of a text.
             Ok(Format::Text | Format::Tokens(_)) | Err(ReadError::Format(_)) => {}
             Err(error) => return Err(DataError::from(error).into()),
         }

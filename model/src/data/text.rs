@@ -100,7 +100,8 @@ impl Text {
     }
 }
 
-/// Computes the fingerprint and the entropies of a file in one pass.
+/// Computes the fingerprint and the entropies of a file in one pass. Symbols are counted as the
+/// second ones of pairs, so all but the file's first byte.
 fn read_through(mut file: &File, path: &Path) -> Result<(Fingerprint, Entropies), DataError> {
     let mut hasher = blake3::Hasher::new();
     let mut pairs = vec![0_u64; 256 * 256];

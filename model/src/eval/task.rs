@@ -283,6 +283,7 @@ impl Task {
         };
         let chosen = chosen(kit.sampler, wishes.seed, needed, found);
         let solved = chosen.into_iter().map(shot).collect::<Result<_, TaskError>>()?;
+        // The limit is on what is asked: items are solved in front from the whole file.
         items.truncate(wishes.limit.unwrap_or(usize::MAX));
         Ok(Self { name, shots, items, description: kit.description.to_owned(), solved })
     }

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 pub fn describe(bos: Option<u32>) -> Value {
     let letters = byte_letters().zip(0..).map(|(letter, byte)| (letter.to_string(), json!(byte)));
     let vocabulary: Map<String, Value> = letters.collect();
+    // Nothing is split off, added or trimmed: a text is exactly its bytes.
     let bytes = json!({
         "type": "ByteLevel",
         "add_prefix_space": false,
@@ -30,6 +31,7 @@ pub fn describe(bos: Option<u32>) -> Value {
             "special": true,
         })
     };
+    // The token stands before a single text, and once before a pair.
     let begins = |id| {
         let [begin, text, second] = [
             json!({ "SpecialToken": { "id": BOS, "type_id": 0 } }),

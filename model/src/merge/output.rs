@@ -163,6 +163,7 @@ impl TensorWriter {
                 room = room.saturating_sub(bytes);
                 fits
             });
+            // A tensor that is larger than `shard_bytes` has a file of its own.
             let (group, later) = rest.split_at(fits.count().max(1));
             groups.push(group);
             rest = later;
@@ -193,6 +194,7 @@ impl TensorWriter {
         let shard = &self.shards[index];
         self.at = (index, at + (numbers.len() * self.precision.bytes()) as u64);
         assert!(self.at.1 <= shard.end, "no more numbers than the tensors have");
+        // The file has been made of zeros, so these are there already.
         if numbers.iter().all(|number| number.to_bits() == 0) {
             return Ok(());
         }

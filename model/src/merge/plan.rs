@@ -47,8 +47,10 @@ enum MergeProblem {
     )]
     Shape {
         name: String,
+        /// The model whose tensor differs from the others.
         model: String,
         found: Vec<usize>,
+        /// The model that says which shape all must have.
         reference: String,
         expected: Vec<usize>,
     },

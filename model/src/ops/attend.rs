@@ -94,6 +94,7 @@ impl Untracked<3, 1> for Attend {
         let [q, k, v] = inputs.each_ref().map(floats);
         let (rows, room) = (q.len() / (query * size), inputs[1].shape()[1]);
         let new = rows / sequences;
+        // Halves of the heads of a query, until each thread has a task or their number is odd.
         let mut together = query;
         while rows * query / together < rayon::current_num_threads() && together % 2 == 0 {
             together /= 2;

@@ -244,17 +244,22 @@ impl<'a> Inputs<'a> {
 /// One key-value head in the packed rows of one sequence, with its queries.
 #[derive(Clone, Copy)]
 struct Packed<'a> {
+    /// The rows of the sequence. // [T, (H + 2G)·K]
     rows: &'a [f32],
+    /// The start of each token's document. // `[T]`
     starts: &'a [u32],
     heads: Heads,
+    /// The key-value head, counted from 0.
     kv_head: usize,
 }
 
 /// Queries `start..end`, and the keys from `first` on, which at least one of them sees.
 #[derive(Clone, Copy)]
 struct Block<'a> {
+    /// The first key that one of the queries sees.
     first: usize,
     start: usize,
+    /// One behind the last query, and so behind the last key.
     end: usize,
     /// The start of each query's document.
     starts: &'a [u32],

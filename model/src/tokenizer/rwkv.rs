@@ -201,7 +201,8 @@ fn entry(line: &[u8]) -> Result<Entry, &'static str> {
     Ok(Entry { id, bytes })
 }
 
-/// The bytes of a literal of Python: text as UTF-8, or bytes.
+/// The bytes of a literal of Python: text as UTF-8, or bytes. So the escape `\xe9` is two bytes in
+/// a text, and one byte in bytes.
 fn literal_bytes(literal: &str) -> Option<Vec<u8>> {
     let (is_text, quoted) = match literal.strip_prefix('b') {
         Some(quoted) => (false, quoted),

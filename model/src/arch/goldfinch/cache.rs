@@ -156,6 +156,7 @@ impl<B: FusedOps> Cache<B> {
                 }
             }
         };
+        // Beyond the bound they are not kept, and are made again when they are next read.
         if self.expanded_bytes + bytes::<B>(&whole) <= self.keep.expanded_bytes {
             self.expanded_bytes += bytes::<B>(&whole);
             self.blocks[at].expanded[layer] = Some(whole.clone());

@@ -85,6 +85,8 @@ impl Archive {
         if !local.starts_with(b"PK\x03\x04") {
             return Err(PthError::Damaged("a member has no header"));
         }
+        // The lengths of the name and of the extra fields, which may differ from those in the
+        // directory.
         let lengths = [26, 28].map(|at| short(&local, at)).into_iter().sum::<Option<u64>>();
         let begin = lengths.and_then(|lengths| (header + LOCAL as u64).checked_add(lengths));
         let end = begin.and_then(|begin| begin.checked_add(bytes));
@@ -132,14 +134,16 @@ impl Directory {
         }
     }
 
-    /// Reads the record at the end of an archive below 4 GiB.
+    /// Reads the record at the end of an archive below 4 GiB: the number of entries at 10, the
+    /// length of the directory at 12, its place at 16.
     fn small(record: &[u8]) -> Option<Self> {
         let members = short(record, 10)?;
         let (bytes, begin) = (word(record, 12)?, word(record, 16)?);
         Some(Self { begin, bytes, members })
     }
 
-    /// Reads the record to which the locator leads. It lies before `end`.
+    /// Reads the record to which the locator leads, and which lies before `end`. The same numbers
+    /// are at 32, 40 and 48, and the locator has the record's place at 8.
     fn large(file: &File, end: u64, locator: &[u8]) -> Result<Self, PthError> {
         let at = long(locator, 8).ok_or(CUT)?;
         if at.checked_add(LARGE as u64).is_none_or(|last| last > end) {
@@ -158,6 +162,9 @@ impl Directory {
 }
 
 /// Takes the next entry of the directory.
+///
+/// It has flags at 8, the method at 10, the stored and the whole length at 20 and 24, the lengths
+/// of name, extra fields and comment at 28, 30 and 32, and the member's place at 42.
 fn entry(rest: &mut &[u8]) -> Result<(String, Member), PthError> {
     let entry = *rest;
     let lengths = [28, 30, 32].map(|at| short(entry, at).and_then(|n| usize::try_from(n).ok()));

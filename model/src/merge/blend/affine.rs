@@ -79,6 +79,7 @@ fn factors(
             of_angles(&|p| slerp(t, cosine(p, 1e-8)), &products)
         }
         Method::NuSlerp => {
+            // Weights whose sum vanishes say nothing, so both vectors count alike.
             let t = if sum.abs() < 1e-6 { 0.5 } else { weights[1] / sum };
             if merge.base.is_none() {
                 let products = products(streams, Origin::Zero, group)?;
@@ -132,6 +133,7 @@ fn products(
             }
         };
         for (run, group) in runs(at, vectors[0].len(), group) {
+            // The products of one group, in the order of `pair`.
             let mut place = products[group].iter_mut();
             for (index, b) in vectors.iter().enumerate() {
                 for (a, product) in vectors[..=index].iter().zip(&mut place) {

@@ -224,6 +224,7 @@ fn thresholds(
     if !wanted.iter().any(is_wanted) {
         return Ok(vec![[Threshold::NONE; 2]; wanted.len()]);
     }
+    // The first pass counts by the upper bits, which say in which bucket each border is.
     let mut coarse: Vec<_> = wanted.iter().map(|w| is_wanted(w).then(Coarse::new)).collect();
     streams.pass(|_, blocks| {
         Streams::subtract_base(blocks);
@@ -235,6 +236,7 @@ fn thresholds(
         (Some(coarse), Wanted::Borders(ranks)) => ranks.map(|k| (k > 0).then(|| coarse.refine(k))),
         (None, _) | (_, Wanted::Kept(_)) => [None, None],
     };
+    // The second pass counts by the lower bits, in the buckets of the borders alone.
     let mut fine: Vec<[Option<Fine>; 2]> = coarse.iter().zip(wanted).map(refine).collect();
     streams.pass(|_, blocks| {
         Streams::subtract_base(blocks);
@@ -265,6 +267,7 @@ fn rescale(
         Ok(())
     })?;
     for (filter, [all, stays]) in filters.iter_mut().zip(sums) {
+        // Where nothing was dropped the sums are equal but for rounding, and the factor stays 1.
         let complete = matches!(filter.kept, Kept::All);
         if !complete && all >= 1e-7 && stays >= 1e-7 {
             filter.factor = (all / stays) as f32;

@@ -129,6 +129,7 @@ impl<'a> Planner<'a> {
                 continue;
             };
             let index = layer.index - own.start;
+            // A slice of one layer is at the end of a gradient.
             let depth = if count > 1 { index as f64 / (count - 1) as f64 } else { 1.0 };
             let names: Vec<_> =
                 sides.iter().map(|side| layer.renamed(side.first + index)).collect();

@@ -193,7 +193,8 @@ fn gradient(key: Key, list: &[Value]) -> Result<Setting, String> {
     }
 }
 
-/// Reads `{filter, value}`, which may contain a gradient but no further condition.
+/// Reads `{filter, value}`, which may contain a gradient but no further condition. Without a
+/// filter, or with `*`, it holds for every tensor, so no entry behind it has an effect.
 fn condition(key: Key, entry: &Value) -> Result<Condition, String> {
     let Value::Object(entry) = entry else {
         return Err("numbers and conditions cannot be in one list".to_owned());

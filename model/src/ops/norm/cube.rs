@@ -135,6 +135,7 @@ fn forward(
     #[comptime] norm: NormKernel,
 ) {
     let (unit, units) = (UNIT_POS as usize, comptime!(norm.units()));
+    // Surplus cubes repeat the last group, and write the same numbers once more.
     let group = min(CUBE_POS, groups - 1);
     let (first, size) = (group * norm.group, f32::cast_from(norm.group));
     let mut shared = SharedMemory::<f32>::new(units);
@@ -176,7 +177,10 @@ fn forward(
 }
 
 /// Writes dx, and dw and db of each row into `terms`. Each unit reads only elements of `terms` that
-/// it wrote itself. // terms [2, N, D]
+/// it wrote itself.
+///
+/// dx = scale·(dx̂ − mean dx̂ − x̂·mean(dx̂∘x̂)), dx̂ = w∘dy; a norm that does not centre lacks the
+/// first mean. // terms [2, N, D]
 #[cube(launch_unchecked)]
 fn backward(
     x: &Tensor<f32>,

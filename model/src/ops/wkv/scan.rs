@@ -321,9 +321,11 @@ fn step_back<S: Simd>(p: &mut [Lanes], dw: &mut [Lanes], of: OfToken<'_>) {
 /// The inputs of [`step_back`] for one token.
 #[derive(Clone, Copy)]
 struct OfToken<'a> {
+    /// The row of keys, of which lanes are channels.
     k: &'a [Lanes],
     /// G_t·v_t, as `of_keys` left it in the output for k.
     of_k: &'a [Lanes],
+    /// The row of receptance, with the same lanes.
     r: &'a [Lanes],
     /// S_{t−1}·g_t, as `states` left it in the output for r.
     of_r: &'a [Lanes],

@@ -142,6 +142,9 @@ pub(super) fn mma_two<E: Float>(
 
 /// acc [16, rows] += A·Bᵀ: 16 rows of `a` from `row` on, `rows` rows of `b`. Each unit adds to its
 /// own accumulators, so no sum is shared.
+///
+/// With tensor cores or without, a unit has the same elements: of the rows lane/4 and lane/4 + 8
+/// the columns 8·j + 2·(lane mod 4) and those after them.
 #[cube]
 pub(super) fn product_nt<E: Float, N: Size>(
     a: &SharedMemory<Vector<E, N>>,

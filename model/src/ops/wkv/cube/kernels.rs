@@ -351,6 +351,7 @@ pub(super) fn backward_keys<E: Float>(
                 s[4 * i + e] = four[e];
             }
         }
+        // Forth: S_{t−1}·g_t, dr, and the state behind each span.
         for span in 0..spans {
             let start = first + span * cut.span;
             let count = min(tokens - start, cut.span);
@@ -371,6 +372,7 @@ pub(super) fn backward_keys<E: Float>(
             }
             sync_cube();
         }
+        // Back: G_t·v_t, dk, du and dw.
         for span_back in 0..spans {
             let span = spans - 1 - span_back;
             let start = first + span * cut.span;
