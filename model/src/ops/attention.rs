@@ -349,9 +349,11 @@ fn writable(scores: &mut [Row], queries: usize) -> MatMut<'_> {
 /// One task of the backward pass: a key-value head of a sequence, and views of its gradients.
 struct Task<'a> {
     packed: Packed<'a>,
-    /// Outputs, statistics and incoming gradients of the sequence.
+    /// The outputs of all heads of the sequence. // [T, H·K]
     o: &'a [f32],
+    /// The incoming gradients of these outputs. // [T, H·K]
     d_o: &'a [f32],
+    /// log Σ exp of the queries of this key-value head. // [H/G, T]
     lse: &'a [f32],
     /// [T, H/G·K], [T, K], [T, K]
     dq: MatMut<'a>,

@@ -1,12 +1,8 @@
 //! Formulas that are a sum of their inputs with factors that all numbers share, or all of a row.
 //!
 //! The factors of slerp, nuslerp and model stock follow from angles, and these from the products of
-//! all pairs of vectors, which a pass of their own sums up in f64.
-//!
-//! ```text
-//! slerp, nuslerp   sin((1 − t)·θ)/sin θ·a + sin(t·θ)/sin θ·b,  θ the angle between a and b
-//! model stock      (1 − t)·base + t·mean,  t = N·c/(1 + (N − 1)·c),  c the mean cosine of a pair
-//! ```
+//! all pairs of vectors, which a pass of their own sums up in f64. The parent module has the
+//! formulas.
 
 use super::{NotFinite, Sink, Streams, TensorMerge};
 use crate::merge::{MergeError, Method};

@@ -56,8 +56,7 @@ impl Sum {
     /// Adds the weighted deltas to the numbers of the base: base + λ·Σ δ, divided by the sum of the
     /// weights if the recipe normalises.
     ///
-    /// With an election, both sums are over the deltas that have the sign of Σ δ in their place
-    /// (TIES, Yadav et al. 2023).
+    /// With an election, both sums are over the deltas that have the sign of Σ δ in their place.
     fn add(&mut self, merge: &TensorMerge<'_>, deltas: &[Vec<f32>], base: &mut [f32]) {
         let Settings { lambda, normalize, .. } = merge.settings;
         let lambda = lambda as f32;
