@@ -90,7 +90,6 @@ pub fn sample(
     model: &dyn Model,
     work: &Work,
     prompt: &[i32],
-    /// The settings, which do not change within a text.
     sampling: Sampling,
     on_token: &mut dyn FnMut(i32) -> ControlFlow<()>,
 ) -> Result<Sampled, SampleError> {

@@ -114,7 +114,7 @@ fn beside_viewers(
     measure: impl Fn() -> Result<Cost>,
 ) -> Result<Cost> {
     let (stop, pictures) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let view = || -> Result<()> {
+    let view = &|| -> Result<()> {
         setpriority_process(None, 19)?;
         let mut stream = ask(page, "/events")?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
@@ -127,7 +127,7 @@ fn beside_viewers(
         Ok(())
     };
     thread::scope(|scope| {
-        let views: Vec<_> = (0..count).map(|_| scope.spawn(&view)).collect();
+        let views: Vec<_> = (0..count).map(|_| scope.spawn(view)).collect();
         let cost = measure();
         stop.store(true, Ordering::Relaxed);
         for view in views {
@@ -146,7 +146,7 @@ fn beside_connections(
     measure: impl Fn() -> Result<Cost>,
 ) -> Result<Cost> {
     let (stop, left) = (AtomicBool::new(false), AtomicUsize::new(count));
-    let connect = || -> Result<usize> {
+    let connect = &|| -> Result<usize> {
         setpriority_process(None, 19)?;
         let mut open = Vec::new();
         let take = |left: usize| left.checked_sub(1);
@@ -161,7 +161,7 @@ fn beside_connections(
         Ok(held)
     };
     let cost = thread::scope(|scope| {
-        let connections: Vec<_> = (0..64).map(|_| scope.spawn(&connect)).collect();
+        let connections: Vec<_> = (0..64).map(|_| scope.spawn(connect)).collect();
         let cost = measure();
         stop.store(true, Ordering::Relaxed);
         let mut held = 0;
