@@ -88,7 +88,7 @@ struct Block<B: FusedOps> {
     down: FloatTensor<B>,
 }
 
-/// What [`Arch`](super::Arch) knows of the family. It has angles for `context` positions and
+/// What [`Arch`] knows of the family. It has angles for `context` positions and
 /// reaches no further.
 pub(super) const FACTS: Facts = Facts {
     declare: |m| Declared { specs: specs(m), shapes: shapes(m) },
