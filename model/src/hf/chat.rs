@@ -6,7 +6,7 @@
 //! template may do is bounded by the same budget as that of a [task](crate::eval::task::template).
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use minijinja::syntax::SyntaxConfig;
@@ -107,9 +107,13 @@ fn template(found: &Value) -> Option<&str> {
     }
 }
 
-/// The text of a file; `None` if it cannot be opened, as where there is none.
+/// The text of a file; `None` if there is none.
 fn read(path: &Path) -> Result<Option<String>, String> {
-    let Ok(file) = File::open(path) else { return Ok(None) };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
     let mut text = String::new();
     let read = file.take(BYTES_MAX + 1).read_to_string(&mut text);
     read.map_err(|error| error.to_string())?;

@@ -4,7 +4,7 @@
 //! holes. [`Staged`] owns the folder, and [`TensorWriter`] its tensors.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -80,16 +80,25 @@ impl Staged {
     /// If the system refuses.
     pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), MergeError> {
         let path = self.folder.join(name);
-        fs::write(&path, bytes).map_err(|source| MergeError::Write { path, source })
+        let write = || {
+            let mut file = File::create(&path)?;
+            file.write_all(bytes)?;
+            file.sync_all()
+        };
+        write().map_err(|source| MergeError::Write { path, source })
     }
 
-    /// Gives the folder its name, as it is complete.
+    /// Gives the folder its name, as it is complete. All its files are on the disk before, so that
+    /// after a power cut the name stands for a whole folder or for none.
     ///
     /// # Errors
     /// If the system refuses.
     pub fn finish(mut self) -> Result<(), MergeError> {
-        fs::rename(&self.folder, &self.out)
-            .map_err(|source| MergeError::Write { path: self.out.clone(), source })?;
+        let rename = || {
+            File::open(&self.folder)?.sync_all()?;
+            fs::rename(&self.folder, &self.out)
+        };
+        rename().map_err(|source| MergeError::Write { path: self.out.clone(), source })?;
         self.complete = true;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What can be typed behind `replay`.
 
-use std::path::PathBuf;
+use std::{ops::RangeInclusive, path::PathBuf};
 
 use clap::Args;
 
@@ -33,6 +33,9 @@ pub(crate) struct ReplayArgs {
 }
 
 fn speed(text: &str) -> Result<f64, String> {
-    let speed = text.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed >= 0.0);
-    speed.ok_or_else(|| "a number from 0 up, such as 1, 60 or 0.5".to_owned())
+    let speed = text.parse().ok().filter(|speed| *speed == 0.0 || SPEEDS.contains(speed));
+    speed.ok_or_else(|| "0, or a number from 0.001 to 1000000, such as 1, 60 or 0.5".to_owned())
 }
+
+/// Slower than the first one nobody looks, and with the last one ten years take five minutes.
+const SPEEDS: RangeInclusive<f64> = 0.001..=1e6;

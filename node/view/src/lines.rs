@@ -152,7 +152,8 @@ fn pace(picture: &Picture) -> Vec<String> {
         here.map(|rate| format!("this machine {} tokens/s", short(rate))),
         next_ms(picture).map(|ms| format!("next epoch in {}", span(ms))),
         (left_out > 0).then(|| {
-            let all = left_out.saturating_add(picture.counts.commits);
+            // An epoch that leaves this peer out is committed too, and said a moment before.
+            let all = picture.counts.commits.max(left_out);
             format!("left out of {left_out} of {all} epochs")
         }),
     ];

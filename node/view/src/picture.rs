@@ -10,6 +10,7 @@ mod agreement;
 pub mod gauge;
 pub(crate) mod notice;
 mod pace;
+mod public;
 pub(crate) mod times;
 
 use std::{
@@ -263,19 +264,6 @@ impl Picture {
         self.source = source;
     }
 
-    /// The picture for other machines, without addresses. A notice that names one loses its text.
-    pub(crate) fn without_addresses(&self) -> Self {
-        let mut picture = self.clone();
-        picture.node.addresses.clear();
-        for notice in &mut picture.notices {
-            if notice::names_an_address(&notice.text) {
-                notice.text = "names an address, which only this machine sees".to_owned();
-            }
-        }
-        picture
-    }
-
-    /// A record of another peer changes neither the phase nor the counts.
     fn take_of_another(&mut self, record: &Record) {
         let epoch = record.epoch.unwrap_or_default();
         match &record.event {
@@ -286,7 +274,7 @@ impl Picture {
             }
             Event::Committed(commit) => {
                 self.peer(&record.peer).loss = commit.loss;
-                self.agreement.note_other(epoch, &commit.state);
+                self.agreement.note_other(epoch, commit);
             }
             _ => {}
         }
@@ -426,7 +414,7 @@ impl Picture {
             peer.tokens = peer.tokens.saturating_add(tokens);
             peer.last_epoch = epoch;
         }
-        self.agreement.note_own(epoch, &commit.state);
+        self.agreement.note_own(epoch, commit);
         self.counts.commits += 1;
         self.counts.sent_bytes = self.counts.sent_bytes.saturating_add(commit.sent_bytes);
         self.counts.received_bytes =

@@ -292,6 +292,8 @@ pub struct Commit {
     pub weights: List<u64>,
     /// The digest of the state after the epoch: parameters and outer momentum.
     pub state: Text,
+    /// The digest of the update that was applied.
+    pub update: Text,
     /// Committed tokens of the run since its genesis.
     pub tokens: u64,
     /// This node's own training loss in nats per token, over what it contributed.

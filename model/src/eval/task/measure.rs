@@ -74,6 +74,14 @@ pub enum MeasureError {
         /// The first characters of what is judged.
         what: String,
     },
+    /// The tokenizer makes nothing of a context, and knows no token that begins a document.
+    #[error(
+        "the tokenizer makes no token of the context {what:?}: name one that begins a document"
+    )]
+    NoContext {
+        /// The first characters of the context.
+        what: String,
+    },
     /// What is to be judged is too long for the model.
     #[error(
         "an answer has {tokens} tokens, and the model reads {context} at once: leave the item out"
@@ -284,7 +292,13 @@ impl<'a> Examiner<'a> {
         if judged.is_empty() {
             return Err(no_tokens(continuation));
         }
-        Ok(Pair { context: self.tokenizer.encode(kept)?, judged })
+        let context = self.tokenizer.encode(kept)?;
+        if context.is_empty() {
+            return Err(MeasureError::NoContext {
+                what: kept.chars().take(EXCERPT_CHARS).collect(),
+            });
+        }
+        Ok(Pair { context, judged })
     }
 
     /// The tokens of a text without the one that begins a document.

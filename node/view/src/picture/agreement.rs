@@ -1,16 +1,16 @@
 //! Whether peers that committed the same epochs have the same states.
 //!
 //! Equal receipts give equal states, bit for bit. A file of a simulation has the commits of all
-//! peers, so a reader can check that without trusting any node. Only epochs are compared here:
-//! while two lineages exist, their states count as different too. Writers run at different speeds,
-//! so a state of an epoch that this node has not reached waits in `pending`.
+//! peers, so a reader can check that without trusting any node. States after different updates are
+//! not compared, since two lineages have different states. Writers run at different speeds, so a
+//! state of an epoch that this node has not reached waits in `pending`.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
 use super::shorten;
-use crate::record::Text;
+use crate::record::{Commit, Text};
 
 /// How many states were compared, and how many differed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -22,32 +22,51 @@ pub(crate) struct Agreement {
     /// This node's newest states with their epochs, at most `STATES_MAX`. A peer that is further
     /// behind is not compared.
     #[serde(skip)]
-    states: VecDeque<(u64, Text)>,
+    states: VecDeque<(u64, Outcome)>,
     /// States of epochs that this node has not committed yet, at most `PENDING_MAX`.
     #[serde(skip)]
-    pending: VecDeque<(u64, Text)>,
+    pending: VecDeque<(u64, Outcome)>,
+}
+
+/// The digest of an update, and that of the state after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Outcome {
+    update: Text,
+    state: Text,
 }
 
 impl Agreement {
     /// Notes this node's own state after an epoch, and compares what has waited for it.
-    pub(super) fn note_own(&mut self, epoch: u64, state: &Text) {
-        self.states.push_back((epoch, state.clone()));
+    pub(super) fn note_own(&mut self, epoch: u64, commit: &Commit) {
+        self.states.push_back((epoch, Outcome::of(commit)));
         shorten(&mut self.states, STATES_MAX);
-        for (epoch, state) in std::mem::take(&mut self.pending) {
-            self.note_other(epoch, &state);
+        for (epoch, outcome) in std::mem::take(&mut self.pending) {
+            self.compare(epoch, outcome);
         }
     }
 
     /// Compares a state of another writer, at once or when this node has reached its epoch. A state
     /// of an epoch that is not kept any more is passed over.
-    pub(super) fn note_other(&mut self, epoch: u64, state: &Text) {
+    pub(super) fn note_other(&mut self, epoch: u64, commit: &Commit) {
+        self.compare(epoch, Outcome::of(commit));
+    }
+
+    fn compare(&mut self, epoch: u64, outcome: Outcome) {
         if let Some((_, mine)) = self.states.iter().rev().find(|(own, _)| *own == epoch) {
-            self.compared += 1;
-            self.differing += u64::from(mine != state);
+            if mine.update == outcome.update {
+                self.compared += 1;
+                self.differing += u64::from(mine.state != outcome.state);
+            }
         } else if self.states.back().is_none_or(|(own, _)| *own < epoch) {
-            self.pending.push_back((epoch, state.clone()));
+            self.pending.push_back((epoch, outcome));
             shorten(&mut self.pending, PENDING_MAX);
         }
+    }
+}
+
+impl Outcome {
+    fn of(commit: &Commit) -> Self {
+        Self { update: commit.update.clone(), state: commit.state.clone() }
     }
 }
 

@@ -68,6 +68,11 @@ fn another_writer_adds_its_state_and_nothing_else() {
     picture.take(&record(1_300, "me", 2, &committed(&two, "s2", 40)));
     picture.take(&record(1_310, "b", 2, &committed(&two, "other", 40)));
     assert_eq!((picture.agreement.compared, picture.agreement.differing), (2, 1));
+    // On another lineage another update has led to another state.
+    let fork = committed(&two, "s3", 60).replace(r#""u""#, r#""v""#);
+    picture.take(&record(1_320, "b", 3, &fork));
+    picture.take(&record(1_330, "me", 3, &committed(&two, "mine", 60)));
+    assert_eq!((picture.agreement.compared, picture.agreement.differing), (2, 1));
     picture.take(&record(
         1_400,
         "sim",
@@ -91,8 +96,13 @@ fn addresses_stay_on_this_machine() {
     picture.take(&record(1, "me", 0, STARTED));
     picture.take(&record(2, "me", 0, r#""event":"listening","addresses":["/ip4/1.2.3.4/tcp/1"]"#));
     picture.take(&record(3, "me", 0, r#""event":"fault","who":"x","why":"dialled 10.0.0.1:40""#));
+    picture.take(&record(4, "me", 0, r#""event":"path","step":"dialled","error":"10.0.0.2:40""#));
+    picture.take(&record(5, "me", 0, r#""event":"peer-lost","who":"x","cause":"10.0.0.3:40""#));
+    let waiting = r#""event":"waiting","reason":"alone","text":"10.0.0.4:1","cure":"10.0.0.5:1""#;
+    picture.take(&record(6, "me", 0, waiting));
     let shown = serde_json::to_string(&picture.without_addresses()).unwrap();
-    assert!(!shown.contains("1.2.3.4") && !shown.contains("10.0.0.1"), "{shown}");
+    assert!(!shown.contains("1.2.3.4") && !shown.contains("10.0.0."), "{shown}");
+    assert_eq!(shown.matches("names an address").count(), 5, "{shown}");
 }
 
 #[test]

@@ -1,0 +1,31 @@
+//! The picture as other machines may see it: without addresses.
+//!
+//! An address says where a person lives. A node names its own ones, and errors of connections name those of others.
+
+use super::{Picture, notice::names_an_address};
+use crate::record::Text;
+
+impl Picture {
+    /// The picture without addresses. A text that names one is replaced as a whole.
+    pub(crate) fn without_addresses(&self) -> Self {
+        let mut picture = self.clone();
+        picture.node.addresses.clear();
+        for notice in &mut picture.notices {
+            if names_an_address(&notice.text) {
+                notice.text = HIDDEN.to_owned();
+            }
+        }
+        let error = picture.node.path.iter_mut().filter_map(|(_, error)| error.as_mut());
+        let waiting =
+            picture.waiting.iter_mut().flat_map(|waiting| [&mut waiting.text, &mut waiting.cure]);
+        let causes = picture.peers.values_mut().filter_map(|peer| peer.cause.as_mut());
+        for text in error.chain(waiting).chain(causes) {
+            if names_an_address(text.as_str()) {
+                *text = Text::new(HIDDEN);
+            }
+        }
+        picture
+    }
+}
+
+const HIDDEN: &str = "names an address, which only this machine sees";
