@@ -155,6 +155,7 @@ impl Console {
             parameters: header.parameters,
             incarnation: start.incarnation,
             log: start.log.hex(),
+            tokens: header.tokens,
         };
         self.emit((header.epoch > 0).then_some(header.epoch), event);
     }
@@ -405,7 +406,7 @@ impl Console {
         self.epoch = head.epoch;
         self.timing.marks = Marks::new(Instant::now());
         self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
-        let event = events::Event::CaughtUp { state: head.state.into() };
+        let event = events::Event::CaughtUp { state: head.state.into(), tokens: head.tokens };
         self.emit(Some(head.epoch), event);
         self.awake(head.epoch);
     }

@@ -163,7 +163,7 @@ impl Observations {
                 entry.attempt = entry.attempt.max(attempt);
                 entry.losses.extend(loss);
             }
-            Event::CaughtUp { state } => {
+            Event::CaughtUp { state, .. } => {
                 peer.advance(epoch, &state);
                 // The peer did not commit it itself, but it must have the state that the others committed.
                 if let Some(entry) = self.epochs.get_mut(&epoch) {

@@ -53,6 +53,8 @@ pub(crate) enum Event {
         incarnation: u64,
         /// The log of votes that binds it, 32 hex digits; another one is another voter.
         log: String,
+        /// Committed tokens of the state that it goes on from; 0 at genesis.
+        tokens: u64,
     },
     /// Other peers can dial these addresses.
     Listening {
@@ -169,6 +171,8 @@ pub(crate) enum Event {
     CaughtUp {
         /// Digest of the state after `epoch`.
         state: Hex,
+        /// Committed tokens of that state.
+        tokens: u64,
     },
     /// This peer's delta and weight are frozen.
     Ready {

@@ -283,14 +283,13 @@ impl Picture {
     fn change(&mut self, record: &Record) {
         let (t_ms, epoch) = (record.t_ms, record.epoch);
         match &record.event {
-            Event::Started { version, device, micro_batch, parameters } => {
+            Event::Started { version, device, micro_batch, parameters, tokens } => {
                 self.node.version = Some(version.clone());
                 self.node.device = Some(device.clone());
                 self.node.micro_batch = Some(*micro_batch);
                 self.run.parameters = Some(*parameters);
-                let next = epoch.unwrap_or(self.head.epoch).saturating_add(1);
                 self.source.ended = false;
-                self.begin(next, t_ms);
+                self.resume(epoch.unwrap_or(self.head.epoch), *tokens, t_ms);
             }
             Event::Listening { addresses } => {
                 self.node.addresses = addresses.0.iter().take(ADDRESSES_MAX).cloned().collect();
@@ -329,7 +328,11 @@ impl Picture {
                     Fetch { from_epoch: None, to_epoch: None, have_bytes, want_bytes, rate };
                 self.fetch = (have_bytes < want_bytes).then_some(fetch);
             }
-            Event::CaughtUp {} => self.catch_up(epoch.unwrap_or_default(), t_ms),
+            Event::CaughtUp { tokens } => {
+                // Earlier epochs were not taken when they were decided.
+                self.pace = Pace::default();
+                self.resume(epoch.unwrap_or_default(), *tokens, t_ms);
+            }
             Event::Ready { .. } => {
                 self.open.epoch = epoch.unwrap_or(self.open.epoch);
                 self.open.marks.ready_ms = Some(t_ms);
@@ -436,9 +439,11 @@ impl Picture {
         peer.loss = member.loss.or(peer.loss);
     }
 
-    fn catch_up(&mut self, epoch: u64, t_ms: u64) {
-        // Earlier epochs were not taken when they were decided.
-        self.pace = Pace::default();
+    /// Goes on from a state that this file has not seen committed.
+    fn resume(&mut self, epoch: u64, tokens: Option<u64>, t_ms: u64) {
+        if epoch != self.head.epoch {
+            self.head = Head { epoch, tokens: tokens.unwrap_or_default(), t_ms, ..Head::default() };
+        }
         self.begin(epoch.saturating_add(1), t_ms);
     }
 

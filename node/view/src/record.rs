@@ -66,6 +66,8 @@ pub enum Event {
         micro_batch: u64,
         /// The number of the model's parameters.
         parameters: u64,
+        /// Committed tokens of the state that it goes on from. A file of an older program has none.
+        tokens: Option<u64>,
     },
     /// Others can dial this node at these addresses. A page that other machines can reach leaves
     /// them out.
@@ -153,7 +155,10 @@ pub enum Event {
         rate: Option<f64>,
     },
     /// The fetched state is complete and verified, and now the node's own.
-    CaughtUp {},
+    CaughtUp {
+        /// Committed tokens of that state. A file of an older program has none.
+        tokens: Option<u64>,
+    },
     /// This node's delta is frozen: its work of the epoch.
     Ready {
         /// The weight of the delta in the average: the tokens it was trained on.

@@ -95,7 +95,7 @@ fn different_states_of_one_epoch_fail_at_once() {
 #[test]
 fn a_state_that_was_fetched_must_be_the_one_that_was_committed() {
     let mut observations = good();
-    observations.record(1, record(1, 2, Event::CaughtUp { state: state(9) }));
+    observations.record(1, record(1, 2, Event::CaughtUp { state: state(9), tokens: 0 }));
     assert!(judge::disagreement(&observations, &Scenario::default()).is_some());
 }
 
@@ -268,7 +268,7 @@ fn a_lineage_that_was_given_up_has_a_number_of_its_own() {
         observations.record(1, committed(1, epoch, byte));
         observations.record(0, committed(0, epoch, byte + 10));
     }
-    observations.record(1, record(1, 4, Event::CaughtUp { state: state(24) }));
+    observations.record(1, record(1, 4, Event::CaughtUp { state: state(24), tokens: 0 }));
     for peer in 0..2 {
         observations.record(peer, committed(peer, 5, 5));
     }

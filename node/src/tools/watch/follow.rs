@@ -168,6 +168,7 @@ impl Watch {
     /// Everything that is decided is proved; the last state is said.
     fn arrive(&mut self, said: Digest) {
         let Some((epoch, state)) = &mut self.tip else { return };
+        let tokens = epoch.tokens;
         if state.is_none() {
             *state = Some(said);
             let epoch = epoch.clone();
@@ -176,7 +177,7 @@ impl Watch {
         let has_waited = self.waiting.take().is_some();
         if !self.caught_up || has_waited {
             let epoch = self.proven.reached();
-            self.console.emit(Some(epoch), Event::CaughtUp { state: Hex::from(said) });
+            self.console.emit(Some(epoch), Event::CaughtUp { state: Hex::from(said), tokens });
             self.console.say(&format!(
                 "watching: epochs 1 to {epoch} are proved, and {} asked",
                 asked(self.members.said.len())

@@ -24,7 +24,7 @@ pub(super) fn notice(event: &Event) -> Option<(&'static str, String)> {
             let error = error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
             ("info", format!("path {step}{who}{error}"))
         }
-        Event::CaughtUp {} => ("start", "caught up with the run".to_owned()),
+        Event::CaughtUp { .. } => ("start", "caught up with the run".to_owned()),
         Event::Regroup { number, members, absent } => (
             "fork",
             format!(

@@ -155,3 +155,15 @@ proptest! {
         prop_assert!(crate::metrics::text(&picture).ends_with('\n'));
     }
 }
+
+#[test]
+fn a_node_that_goes_on_shows_where_it_is() {
+    let mut picture = Picture::default();
+    picture.take(&record(1_000, "me", 7, &format!("{STARTED},\"tokens\":70")));
+    assert_eq!((picture.head.epoch, picture.head.tokens, picture.open.epoch), (7, 70, 8));
+    picture.take(&record(1_100, "me", 9, r#""event":"caught-up","state":"s","tokens":90"#));
+    assert_eq!((picture.head.epoch, picture.head.tokens, picture.open.epoch), (9, 90, 10));
+    // An older program did not say the tokens.
+    picture.take(&record(1_200, "me", 12, r#""event":"caught-up","state":"s""#));
+    assert_eq!((picture.head.epoch, picture.head.tokens), (12, 0));
+}
