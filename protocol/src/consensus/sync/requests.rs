@@ -144,3 +144,34 @@ impl Requests {
         self.unserved.contains_key(&(state, r))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::table::PeerTable;
+
+    fn claim(peer: u8) -> Claim {
+        let head = Head { epoch: 3, tokens: 9, state: Digest([7; 32]) };
+        Claim { peer: PeerId([peer; 32]), head }
+    }
+
+    #[test]
+    fn g12_a_false_claim_counts_against_its_author_only() {
+        let table = PeerTable::new(Duration::from_secs(1), Duration::from_secs(8));
+        let at = |s: u64| Time::ZERO + Duration::from_secs(s);
+        let misled = |rules: Rules| {
+            let mut requests = Requests::new(rules);
+            let step = Step { now: at(0), table: &table, out: &mut Vec::new() };
+            requests.note_misleading(&step, claim(1));
+            requests
+        };
+        let mut requests = misled(Rules::ALL);
+        assert!(requests.ignored(claim(1)) == Some(at(8)) && requests.ignored(claim(2)).is_none());
+        assert!(misled(Rules::without(Some(Rule::G12))).ignored(claim(2)).is_some());
+        let (one, two) = (claim(1).peer, claim(2).peer);
+        assert_eq!([one, two].map(|peer| requests.failures(&peer)), [1, 0]);
+        // Nobody in the table is alive, so nothing is remembered longer than it is in force.
+        requests.forget(&Step { now: at(8), table: &table, out: &mut Vec::new() });
+        assert!(requests.ignored(claim(1)).is_none() && requests.failures(&one) == 0);
+    }
+}

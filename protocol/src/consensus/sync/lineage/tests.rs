@@ -111,3 +111,21 @@ fn an_answer_names_the_links_that_the_log_has() {
     assert!(matches!(chain, Answer::Chain(chain) if chain.len() as u64 == EPOCHS));
     assert!(logged.is_empty());
 }
+
+#[test]
+fn epochs_whose_links_are_in_the_log_only_follow_on_a_rewound_head() {
+    let (mut state, lineage) = state();
+    let at = lineage.len() - 4;
+    let logged = [1, 2].map(|after| state.entry(lineage[at + after].0.epoch).unwrap());
+    state.rewind(lineage[at].0.epoch);
+    assert!(state.head == lineage[at].0 && state.link(state.head.epoch).is_some());
+    assert!(
+        state.head_at(state.head.epoch + 1).is_none() && !state.has(&lineage[at + 1].1.receipt)
+    );
+    state.push_logged(logged.to_vec(), &[]);
+    assert!(state.head == lineage[at + 2].0 && state.has(&lineage[at + 2].1.receipt));
+    assert!(state.link(state.head.epoch).is_none());
+    state.push(Arc::new(lineage[at + 3].1.clone()), lineage[at + 3].0);
+    assert!(state.head == lineage[at + 3].0 && state.link(state.head.epoch).is_some());
+    assert!(state.link(state.head.epoch - 1).is_none());
+}
