@@ -27,7 +27,7 @@ fn seen() -> Seen {
         take(
             at,
             &format!(
-                r#""event":"committed","attempt":1,{members},"weights":[512,256],"state":"ab","tokens":{},"loss":{loss},"sync_ms":2000,"sent_bytes":9000,"received_bytes":8000,"forkable_since":null,"epoch":{epoch}"#,
+                r#""event":"committed","attempt":1,{members},"weights":[512,256],"state":"ab","update":"u","tokens":{},"loss":{loss},"sync_ms":2000,"sent_bytes":9000,"received_bytes":8000,"forkable_since":null,"epoch":{epoch}"#,
                 768 * epoch
             ),
         );
