@@ -313,6 +313,7 @@ impl State {
     fn on_committed(&mut self, step: &mut Step<'_>, extension: Extension) {
         let Extension { head, link, by_commit } = extension;
         self.note_spent(&self.spent(&link.receipt));
+        step.put_all(self.marks.start().map(Output::Log));
         step.put(Output::Log(Record::Committed { head }));
         let attempt = link.certificate.roster.attempt;
         let (receipt, regrouped) = (link.receipt.clone(), !link.openings.is_empty());

@@ -332,6 +332,7 @@ impl State {
         let tokens = self.head.tokens.saturating_add(link.receipt.tokens());
         let epoch = self.head.epoch.saturating_add(1);
         let head = Head { epoch, tokens, state };
+        step.put_all(self.marks.start().map(Output::Log));
         step.put(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
         step.put(Output::Log(Record::Committed { head }));
         self.push(Arc::new(link), head);
