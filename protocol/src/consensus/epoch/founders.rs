@@ -9,7 +9,7 @@ use crate::base::id::PeerId;
 use crate::base::rule::Rule;
 use crate::base::time::Time;
 use crate::machine::table::PeerRecord;
-use crate::message::{MEMBERS_MAX, Refusal, Regroup, Voter};
+use crate::message::{Absence, MEMBERS_MAX, Refusal, Regroup, Voter};
 use crate::ring::Order;
 
 use super::attendance::Question;
@@ -155,7 +155,12 @@ pub(super) fn compose_regroup(facts: Facts<'_>) -> Option<Regroup> {
 pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), Refusal> {
     let me = facts.me.voter();
     for voter in facts.voters().iter().filter(|v| !regroup.members.contains(v)) {
-        if *voter == me || facts.peer_status(voter).absence().is_none() {
+        let is_absent = match facts.peer_status(voter).absence() {
+            None => false,
+            Some(Absence::Revoked) => admission::is_revoked_by(facts, regroup, &voter.peer),
+            Some(_) => true,
+        };
+        if *voter == me || !is_absent {
             return Err(Refusal::Present(voter.peer));
         }
     }
