@@ -56,7 +56,8 @@ fn blackhole_seeds_hold() {
 
 /// Seeds of campaigns that once stopped. A peer pursued a head that its last holder had left, or
 /// asked donors that had nothing first (920,119); promises shut others out (920,950); peers that
-/// had joined a Regroup were left behind (920,377); a restart made young epochs old (148).
+/// had joined a Regroup were left behind (920,377); a restart made young epochs old (148); a few
+/// founded a run without the others (502).
 #[test]
 fn seeds_that_once_stopped_hold() {
     let seeds = [
@@ -67,6 +68,7 @@ fn seeds_that_once_stopped_hold() {
         (Faults::Mixed, 920_119),
         (Faults::Mixed, 920_377),
         (Faults::Invited, 148),
+        (Faults::Liars, 502),
     ];
     for (faults, seed) in seeds {
         let config = Config { peers: 16, epochs: 8, seed, faults, without: None };
