@@ -32,7 +32,7 @@ use intellect_protocol::holdings::Name;
 use intellect_protocol::machine::event::{Committed, Event};
 use intellect_protocol::message::wire;
 use intellect_protocol::message::{
-    Absence, Head, Heartbeat, Link, Message, Notice, QuorumRule, Regroup, Series, Voter,
+    Absence, Clause, Head, Heartbeat, Link, Message, Notice, QuorumRule, Regroup, Series, Voter,
 };
 
 /// An invariant that was broken, and how.
@@ -174,8 +174,7 @@ impl Process {
     fn earned(&self, now_ms: u64, grace_ms: u64, voters: &[Voter], regroup: &Regroup) -> Verdict {
         let me = self.voter.peer;
         for voter in voters.iter().filter(|voter| !regroup.members.contains(voter)) {
-            let absence = regroup.absent.iter().find(|(absent, _)| absent == voter);
-            let absence = absence.map(|(_, why)| why);
+            let absence = regroup.absent.iter().find(|(who, _)| who == voter).map(|(_, why)| why);
             let heard = self.heard.get(&voter.peer);
             let beat = heard.and_then(Heard::beat);
             let named = heard.and_then(|heard| heard.named.get(&regroup.series));
@@ -189,9 +188,9 @@ impl Process {
             });
             // Each member needs a reason of its own; it may differ from the proposer's.
             let mute = absence == Some(&Absence::Mute);
-            // T10: a notice goes along; S9 checks that it revokes this voter.
-            let by_notice = regroup.trust.as_ref().is_some_and(|trust| !trust.notices.is_empty());
-            let revoked = absence == Some(&Absence::Revoked) && by_notice;
+            // T10: a notice that goes along is reason enough, whichever one the proposer names.
+            let names = |n: &Notice| n.clauses().contains(&Clause::RevokePeer(voter.peer));
+            let revoked = regroup.trust.iter().flat_map(|trust| &trust.notices).any(names);
             require(silent || left || other_log || elsewhere || mute || revoked, "S7", || {
                 format!("{me} joins without {}, who is present ({absence:?}): {beat:?}", voter.peer)
             })?;

@@ -177,6 +177,7 @@ impl State {
     fn on_committed(&mut self, step: &mut Step<'_>, extension: Extension) {
         let Extension { head, link, by_commit } = extension;
         self.ours.note_spent(&self.ours.spent_by(&link.receipt));
+        self.forks.log_start(step);
         step.put(Output::Log(Record::Committed { head }));
         let attempt = link.certificate.roster.attempt;
         let (receipt, regrouped) = (link.receipt.clone(), !link.openings.is_empty());

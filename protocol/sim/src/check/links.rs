@@ -1,5 +1,5 @@
 //! R42: no ring has two neighbours that had both reported, one heartbeat before, that
-//! they have no direct connection.
+//! they have no direct connection, if the newest report of one of them has reached the proposer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -81,18 +81,21 @@ impl Check {
     /// The voters to which the author of a heartbeat says it has no link.
     fn unlinked(&self, beat: &Heartbeat) -> BTreeSet<PeerId> {
         let voters = self.voters(&beat.series);
-        let bit =
-            |index: usize| beat.unlinked.get(index / 8).is_some_and(|b| b >> (index % 8) & 1 == 1);
-        let named = voters.iter().enumerate().filter(|(index, _)| bit(*index));
-        named.map(|(_, voter)| voter.peer).collect()
+        let bit = |at: &usize| beat.unlinked.get(at / 8).is_some_and(|b| b >> (at % 8) & 1 == 1);
+        (0..voters.len()).filter(bit).map(|at| voters[at].peer).collect()
     }
 
-    /// R42: no roster puts two peers side by side that have both said they have no link.
+    /// R42: no roster puts two peers side by side that have both said they have no link, as its
+    /// proposer knows of one of them. A report can take longer than a heartbeat to reach it.
     fn neighbours(&self, heard_ms: (u64, u64), who: &Process, roster: &Roster) -> Verdict {
         let ring: Vec<PeerId> = roster.ring().map(|member| member.peer).collect();
         for (a, b) in ring.iter().zip(ring.iter().cycle().skip(1)).filter(|(a, b)| a != b) {
             let names = |a, b| self.links.names(a, b, &roster.series, heard_ms);
-            require(!(names(a, b) && names(b, a)), "R42", || {
+            let told = |a: &PeerId, b| {
+                let beat = who.beat_of(a).filter(|beat| beat.series == roster.series);
+                *a == who.voter.peer || beat.is_some_and(|beat| self.unlinked(beat).contains(b))
+            };
+            require(!(names(a, b) && names(b, a) && (told(a, b) || told(b, a))), "R42", || {
                 format!("{} makes {a} and {b} neighbours, who are not joined", who.voter.peer)
             })?;
         }

@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// Records the honest peers that are Ready to a majority when a roster is proposed.
+    /// Records the honest voters that are Ready to a majority when a roster is proposed.
     pub(super) fn note_readies(&mut self, roster: &Roster) {
         if !self.script.lying.drawn
             || self.script.lying.readies.iter().any(|(known, _)| known == roster)
@@ -221,8 +221,8 @@ impl World {
             let process = host.and_then(|host| self.hosts[host].process.as_ref());
             process.is_some_and(|process| process.judged.knows_ready(peer, &series))
         };
-        let honest = (0..self.hosts.len()).filter(|host| self.is_well(*host));
-        let held = honest.filter(|host| {
+        let well = |v: &Voter| self.host(&v.peer).filter(|host| self.is_well(*host));
+        let held = voters.iter().filter_map(well).filter(|host| {
             let name = self.hosts[*host].name;
             let process = self.hosts[*host].process.as_ref();
             process.is_some_and(|process| process.toy.frozen.is_some())
@@ -301,8 +301,9 @@ impl World {
         Ok(())
     }
 
-    /// S11: of the Readies that a majority held when the roster was proposed, half have a position.
-    /// A third has to after failed rings, which cost peers their position (R40).
+    /// S11: of the voters whose Ready a majority held when the roster was proposed, half have a
+    /// position. A third has to after failed rings, which cost peers their position (R40). Newcomers
+    /// have few positions in any case (G7).
     fn judge_places(&self, receipt: &Receipt, places: &BTreeSet<PeerId>) -> Verdict {
         let formed = |(roster, _): &&(Roster, BTreeSet<PeerId>)| {
             roster.series == receipt.series && roster.members == receipt.members

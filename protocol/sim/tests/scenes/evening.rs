@@ -224,3 +224,26 @@ fn g11_what_was_taken_within_ten_minutes_is_undone() -> Played {
     }
     Ok(())
 }
+
+/// G11: four of seven voters die, and the network splits those that are left. One trains alone, is
+/// killed, and finds two that have trained more. So few of the last common voters have signed that
+/// only the age of its own epochs lets it give them up: its log still has that.
+#[test]
+fn g11_a_restart_does_not_make_young_epochs_old() -> Played {
+    let mut world = scene(7, 0, None);
+    world.undo_within(64, Duration::from_secs(600));
+    let (mut world, all) = found(world, 7)?;
+    let (left, dead) = all.split_at(3);
+    let [pair @ .., alone] = left else { unreachable!() };
+    world.kill(dead);
+    world.cut(&[*alone], 1);
+    reach(&mut world, &[*alone], 3)?;
+    world.kill(&[*alone]);
+    let epoch = world.epoch(*alone);
+    reach(&mut world, pair, epoch + 3)?;
+    world.mend();
+    world.start(&[*alone]);
+    assert!(world.until(END_MS, |world| world.same(left))?, "a person has to decide");
+    assert!(forks(&world, *alone).iter().any(|undone| *undone > 1));
+    Ok(())
+}

@@ -415,6 +415,55 @@ fn revoked_are_the_majority() -> Played {
     Ok(())
 }
 
+/// T10: four of seven voters die and one of the others is revoked, which one of the last two does not
+/// hear. The proposer calls it silent; the other one hears it, and joins because of the notice that
+/// the Regroup brings. Without that notice it does not join, and sends it.
+#[test]
+fn t10_who_is_silent_to_one_and_revoked_to_another() -> Played {
+    let mut proposals = Vec::new();
+    for (deaf, knows) in [(0, true), (0, false), (1, true), (1, false)] {
+        proposals.push(revoked_and_silent(deaf, knows)?);
+    }
+    assert!(proposals.contains(&(true, true)), "never proposed where it is silent");
+    assert!(proposals.contains(&(true, false)), "the notice was always known");
+    Ok(())
+}
+
+/// Plays with the `deaf` one of the two, which `knows` the notice or not. Returns whether it proposed
+/// a Regroup, and whether its first one brought the notice.
+fn revoked_and_silent(deaf: usize, knows: bool) -> Result<(bool, bool), Violation> {
+    let (mut world, all) = run(7, 0, None)?;
+    let (pair, revoked) = ([all[0], all[1]], all[2]);
+    let [deaf, other] = [pair[deaf], pair[1 - deaf]];
+    let first: Noted<Option<bool>> = Rc::default();
+    let noted = first.clone();
+    world.direct(move |from, to, message| match message {
+        Message::Regroup(regroup) if from == deaf => {
+            noted.borrow_mut().get_or_insert(regroup.trust.is_some());
+            Fate::Deliver
+        }
+        // A roster would bring the notice too.
+        Message::Notice(_) | Message::Roster(_)
+            if to == deaf && noted.borrow().is_none() && !knows =>
+        {
+            Fate::Drop
+        }
+        _ if from == revoked && to == deaf => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    world.play(100)?;
+    world.kill(&all[3..]);
+    let clauses = vec![Clause::RevokePeer(world.name(revoked))];
+    let notice = world.update((0, Digest::ZERO), ORGANISER, clauses);
+    world.hand_notice(&[other], &notice);
+    reach(&mut world, &pair, 3)?;
+    for host in pair {
+        assert_eq!(regroups(&world, host), [(sorted(&pair), sorted(&all[2..]))]);
+        assert!(world.ledger(host).unwrap().revokes(&world.name(revoked)));
+    }
+    Ok((first.borrow().is_some(), first.borrow().unwrap_or_default()))
+}
+
 /// T6: a revoked peer cannot use its invite code again with another key. A peer that joined with
 /// the same code stays, until the organiser revokes the invite with all peers that joined with it.
 #[test]

@@ -33,6 +33,37 @@ fn four_of_seven_wait() -> Played {
     reach(&mut world, &all[..4], epoch + 2)
 }
 
+/// R15: two Regroups at once split seven founders into three and four. None of them may found the run
+/// without the others: of three, a liar would be a third.
+#[test]
+fn r15_a_founding_that_was_split_names_all_of_them_again() -> Played {
+    let mut world = World::scene_with(7, 0, QuorumRule::Byzantine, None);
+    let joined: Noted<BTreeSet<usize>> = Rc::default();
+    let noted = joined.clone();
+    world.direct(move |from, to, message| match message {
+        Message::Regroup(_) | Message::Join(_) => {
+            let is_split = noted.borrow().len() < 7 && (from < 3) != (to < 3);
+            if matches!(message, Message::Join(_)) {
+                noted.borrow_mut().insert(from);
+            }
+            if is_split { Fate::Drop } else { Fate::Deliver }
+        }
+        _ => Fate::Deliver,
+    });
+    let all: Vec<usize> = (0..7).collect();
+    world.start(&all);
+    reach(&mut world, &all, 1)?;
+    let members = |host: usize| {
+        let founded = world.events(host).find_map(|event| match event {
+            Event::Regroup { members, number, .. } => Some((members.len(), *number > 1)),
+            _ => None,
+        });
+        founded.unwrap()
+    };
+    assert!(all.iter().all(|host| members(*host) == (7, true)), "{:?}", members(0));
+    Ok(())
+}
+
 /// R5: no voter votes on a free roster before a quorum has said that it holds the update.
 #[test]
 fn a_vote_waits_until_a_quorum_is_prepared() -> Played {

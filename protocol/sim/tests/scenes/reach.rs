@@ -130,6 +130,48 @@ fn r41_a_connection_that_comes_back_at_once_costs_no_place() -> Played {
     Ok(())
 }
 
+/// R42: heartbeats reach one of three peers three heartbeats late. When the other two lose their
+/// connection it does not know of it, and makes them neighbours. That costs attempts, and no more.
+#[test]
+fn r42_a_report_that_has_not_come_yet_binds_no_proposer() -> Played {
+    let mut unknowing = 0;
+    for late in 0..3 {
+        let (mut world, all) = street(3, &[], &[])?;
+        let late = all[late];
+        let (rosters, reports) = (counter(), Rc::new(RefCell::new([0; 3])));
+        let (made, said) = (rosters.clone(), reports.clone());
+        world.direct(move |from, to, message| match message {
+            Message::Heartbeat(beat) => {
+                let unlinked = !beat.unlinked.is_empty();
+                let count = if unlinked { said.borrow()[from] + 1 } else { 0 };
+                said.borrow_mut()[from] = count;
+                if to == late { Fate::Delay(1_500) } else { Fate::Deliver }
+            }
+            Message::Roster(roster) if from == late && roster.ring().count() == 3 => {
+                let both = said.borrow().iter().filter(|reports| **reports > 4).count() == 2;
+                if both {
+                    count(&made);
+                }
+                Fate::Deliver
+            }
+            _ => Fate::Deliver,
+        });
+        let others: Vec<usize> = all.iter().copied().filter(|host| *host != late).collect();
+        for _ in 0..4 {
+            world.unlink(others[0], others[1]);
+            world.play(6_000)?;
+            world.link(others[0], others[1]);
+            world.play(6_000)?;
+        }
+        unknowing += rosters.get();
+        let epoch = world.epoch(all[0]);
+        reach(&mut world, &all, epoch + 3)?;
+        assert!(world.same(&all) || world.until(END_MS, |world| world.same(&all))?);
+    }
+    assert!(unknowing > 0, "each proposer knew of it");
+    Ok(())
+}
+
 /// R44: one of three voters hears the others through a relay that carries gossip only. They decide
 /// epochs that it cannot fetch. It must wait, instead of proposing a Regroup and going on alone.
 fn passed_over() -> Played {

@@ -198,6 +198,15 @@ pub(super) fn check_trust(open: &mut Epoch<'_>, roster: &Roster) -> Result<(), R
     }
 }
 
+/// T10: whether the notices that a Regroup brings along revoke a peer.
+pub(super) fn is_revoked_by(facts: Facts<'_>, regroup: &Regroup, peer: &PeerId) -> bool {
+    let Some(ledger) = facts.ledger() else { return false };
+    let mut ledger = ledger.as_ref().clone();
+    let brought = regroup.trust.iter().flat_map(|trust| &trust.notices);
+    brought.for_each(|notice| ledger.take(regroup.series.epoch, notice));
+    ledger.revokes(peer)
+}
+
 /// T5: whether a refusal of our roster is justified by the notice that came with it.
 pub(super) fn is_justified(facts: Facts<'_>, roster: &Roster, reason: Refusal) -> bool {
     let Refusal::Notice(number, digest) = reason else { return false };

@@ -9,7 +9,7 @@ use crate::base::id::PeerId;
 use crate::base::rule::Rule;
 use crate::base::time::Time;
 use crate::machine::table::PeerRecord;
-use crate::message::{MEMBERS_MAX, Refusal, Regroup, Voter};
+use crate::message::{Absence, MEMBERS_MAX, Refusal, Regroup, Voter};
 use crate::ring::Order;
 
 use super::attendance::Question;
@@ -127,9 +127,10 @@ fn in_order(facts: Facts<'_>) -> Vec<Voter> {
 fn founds(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
     let gathering = &facts.slot.series.gathering;
     let enough = |joined: &BTreeSet<PeerId>| joined.len() >= facts.validator.peers_min;
-    let joined = gathering.joined_last(&facts.me.peer).filter(enough);
-    let ever = || gathering.known.values().flat_map(|known| known.joins.keys().copied());
-    let joined = joined.or_else(|| Some(ever().collect()).filter(enough));
+    // R15: two Regroups at once split the founders, and liars among them choose who is beside them.
+    let last = |joined: &BTreeSet<PeerId>| !facts.validator.quorum.prepares() && enough(joined);
+    let joined = gathering.joined_last(&facts.me.peer).filter(last);
+    let joined = joined.or_else(|| Some(gathering.joined_ever().collect()).filter(enough));
     match joined {
         Some(joined) => joined.contains(peer),
         None => seen.beats >= FOUNDER_BEATS && facts.step.now.since(seen.since) >= FOUNDER_HEARD,
@@ -155,7 +156,12 @@ pub(super) fn compose_regroup(facts: Facts<'_>) -> Option<Regroup> {
 pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), Refusal> {
     let me = facts.me.voter();
     for voter in facts.voters().iter().filter(|v| !regroup.members.contains(v)) {
-        if *voter == me || facts.peer_status(voter).absence().is_none() {
+        let is_absent = match facts.peer_status(voter).absence() {
+            None => false,
+            Some(Absence::Revoked) => admission::is_revoked_by(facts, regroup, &voter.peer),
+            Some(_) => true,
+        };
+        if *voter == me || !is_absent {
             return Err(Refusal::Present(voter.peer));
         }
     }
@@ -174,10 +180,12 @@ pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), R
         // G8: a peer that came after our first Join waits for the next epoch.
         let since = facts.slot.series.gathering.joined_at.unwrap_or(facts.step.now);
         let gathering = &facts.slot.series.gathering;
+        let joins = |peer: &PeerId| {
+            gathering.missed_count(&facts.me.peer, peer) == 0
+                || facts.validator.quorum.prepares() && gathering.joined_ever().any(|p| p == *peer)
+        };
         let waited_for = |peer: &PeerId, seen: &PeerRecord| {
-            !facts.keeps(Rule::G8)
-                || (seen.since + FOUNDER_KNOWN <= since
-                    && gathering.missed_count(&facts.me.peer, peer) == 0)
+            !facts.keeps(Rule::G8) || (seen.since + FOUNDER_KNOWN <= since && joins(peer))
         };
         let outside = candidates_beside(facts).find(|(peer, seen)| {
             waited_for(peer, seen)

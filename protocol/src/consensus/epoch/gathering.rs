@@ -72,6 +72,11 @@ impl Gathering {
         mine.max_by_key(number).map(|known| known.joins.keys().copied().collect())
     }
 
+    /// The peers that have joined any Regroup; one that has joined several comes several times.
+    pub(super) fn joined_ever(&self) -> impl Iterator<Item = PeerId> {
+        self.known.values().flat_map(|known| known.joins.keys().copied())
+    }
+
     /// What is known of a Regroup. A full table drops the one of the lowest number that does not
     /// bind `me`.
     pub(super) fn known(&mut self, me: &PeerId, digest: Digest) -> &mut Known {

@@ -155,6 +155,7 @@ impl State {
         let tokens = self.ours.head.tokens.saturating_add(link.receipt.tokens());
         let epoch = self.ours.head.epoch.saturating_add(1);
         let head = Head { epoch, tokens, state };
+        self.forks.log_start(step);
         step.put(Output::Log(Record::Decided { link: Box::new(link.clone()) }));
         step.put(Output::Log(Record::Committed { head }));
         self.push(Arc::new(link), head);

@@ -60,6 +60,11 @@ impl Forks {
         }
     }
 
+    /// Logs when this start found its head, before the first epoch that is taken after it.
+    pub(super) fn log_start(&mut self, step: &mut Step<'_>) {
+        step.put_all(self.marks.start().map(Output::Log));
+    }
+
     /// Notes where our head is, if the last mark is old enough.
     pub(super) fn mark(&mut self, step: &mut Step<'_>, epoch: u64) {
         step.put_all(self.marks.mark(step.now, epoch).map(Output::Log));

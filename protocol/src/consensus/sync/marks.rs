@@ -16,6 +16,8 @@ use crate::history::log::{Mark, Record};
 pub(super) struct Marks {
     /// Sorted by time, the oldest first.
     marks: VecDeque<Mark>,
+    /// The mark of this start, until it is logged.
+    unlogged: Option<Mark>,
     /// The start on both clocks: seconds since 1970, and our own.
     clock: (u64, Time),
 }
@@ -23,9 +25,15 @@ pub(super) struct Marks {
 impl Marks {
     /// The marks of earlier starts, and one for now: at `clock` the head is at `epoch`.
     pub(super) fn new(marks: Vec<Mark>, epoch: u64, clock: (u64, Time)) -> Self {
-        let mut marks = VecDeque::from(marks);
-        marks.push_back(Mark { epoch, unix: clock.0 });
-        Self { marks, clock }
+        let (mut marks, start) = (VecDeque::from(marks), Mark { epoch, unix: clock.0 });
+        marks.push_back(start);
+        Self { marks, unlogged: Some(start), clock }
+    }
+
+    /// What to log before the first epoch that is taken after a start. No later mark shows that it
+    /// is so new.
+    pub(super) fn start(&mut self) -> Option<Record> {
+        self.unlogged.take().map(|Mark { epoch, unix }| Record::Marked { epoch, unix })
     }
 
     /// Notes that the head is at `epoch` now; returns what to log, if a mark is due.
@@ -57,6 +65,7 @@ impl Marks {
     /// Drops the marks beyond `epoch`, which is given up.
     pub(super) fn rewind(&mut self, epoch: u64) {
         self.marks.retain(|mark| mark.epoch <= epoch);
+        self.unlogged.take_if(|mark| mark.epoch > epoch);
     }
 
     fn unix(&self, now: Time) -> u64 {
@@ -98,6 +107,20 @@ mod tests {
         assert!(
             again.is_recent(at(0), 130, minutes(9)) && !again.is_recent(at(0), 100, minutes(9))
         );
+    }
+
+    /// The first epochs are taken so soon after the start that no mark is due.
+    #[test]
+    fn g11_a_restart_forgets_no_start() {
+        let mut marks = Marks::new(Vec::new(), 0, (1_000_000, at(0)));
+        let mut logged: Vec<Record> = marks.start().into_iter().collect();
+        logged.extend((1..=11).filter_map(|e| marks.mark(at(e), e)));
+        assert_eq!((logged.len(), marks.start()), (2, None), "logged once");
+        let again = Marks::new(crate::history::log::marks(&logged), 11, (1_000_020, at(0)));
+        assert!(again.is_recent(at(0), 1, Duration::from_secs(RECENT_S)));
+        let mut given_up = Marks::new(Vec::new(), 9, (0, at(0)));
+        given_up.rewind(8);
+        assert_eq!(given_up.start(), None, "beyond a fork");
     }
 
     #[test]
