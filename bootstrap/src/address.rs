@@ -154,6 +154,8 @@ pub fn plausible(address: &Multiaddr, seen: &Multiaddr) -> bool {
     }
 }
 
+/// How far an IPv4 address reaches. `0.0.0.0` stands for every interface, and counts as loopback:
+/// nobody else can dial it.
 fn scope_v4(ip: Ipv4Addr) -> Scope {
     if ip.is_loopback() || ip.is_unspecified() {
         return Scope::Loopback;
@@ -163,6 +165,7 @@ fn scope_v4(ip: Ipv4Addr) -> Scope {
     if ip.is_private() || ip.is_link_local() || carrier { Scope::Private } else { Scope::Public }
 }
 
+/// The same for IPv6, after [`scope_of`] has turned mapped addresses into IPv4.
 fn scope_v6(ip: Ipv6Addr) -> Scope {
     if ip.is_loopback() || ip.is_unspecified() {
         return Scope::Loopback;

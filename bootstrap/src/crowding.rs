@@ -3,6 +3,10 @@
 //!
 //! Peers on this machine or in its private network are not limited, because there the processes of
 //! one owner meet. The relay counts a connection through it against the relay's own limits.
+//!
+//! The count is kept per connection, not per peer: a peer with many keys in one network meets the
+//! same limit as many peers. Connections that this program dials are neither counted nor refused,
+//! since it chose them itself.
 
 use std::{
     collections::HashMap,
@@ -26,6 +30,8 @@ use crate::address::{self, Scope};
 /// Refuses an inbound connection from a network that has [`CONNECTIONS_MAX`] already.
 #[derive(Debug, Default)]
 pub struct Crowding {
+    /// Inbound connections by network. A network without one has no entry, so the connection limits
+    /// bound the map as well.
     open: HashMap<IpAddr, usize>,
 }
 
@@ -35,6 +41,8 @@ pub struct Crowding {
 struct Crowded(IpAddr);
 
 impl Crowding {
+    /// Called before the handshake and again after it: several handshakes of one network may run at
+    /// once, and only established connections are counted.
     fn admit(&self, remote: &Multiaddr) -> Result<(), ConnectionDenied> {
         let Some(network) = network(remote) else { return Ok(()) };
         if self.open.get(&network).is_some_and(|open| *open >= CONNECTIONS_MAX) {
@@ -79,6 +87,8 @@ impl NetworkBehaviour for Crowding {
         Ok(dummy::ConnectionHandler)
     }
 
+    /// Counts what `admit` compares. Both arms derive the network from the same endpoint,
+    /// so a connection is subtracted exactly where it was added.
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
         match event {
             FromSwarm::ConnectionEstablished(ConnectionEstablished { endpoint, .. })

@@ -186,6 +186,8 @@ impl Discovery {
     }
 }
 
+/// The table's configuration. Kademlia publishes our own record again; it replicates none of other
+/// peers, since these renew theirs themselves.
 fn kademlia(me: PeerId) -> kad::Behaviour<Providers> {
     let mut config = kad::Config::new(KADEMLIA);
     config
@@ -199,6 +201,9 @@ fn kademlia(me: PeerId) -> kad::Behaviour<Providers> {
     kad::Behaviour::with_config(me, Providers::new(me), config)
 }
 
+/// The relay at an entry point. Its defaults are for a few circuits of two minutes, which would cut
+/// off a peer that nobody can dial. A circuit of an hour carries control messages, and a peer opens
+/// another one afterwards.
 fn relay_config() -> relay::Config {
     relay::Config {
         max_reservations: 256,

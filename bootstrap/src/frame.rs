@@ -43,7 +43,9 @@ pub enum FrameError {
 /// Limits the frames of many streams: the bytes of all together, and the time of each.
 #[derive(Debug, Clone)]
 pub struct Room {
+    /// One permit for each byte that is still free.
     free: Arc<Semaphore>,
+    /// The time of one frame, counted from its first byte.
     patience: Duration,
 }
 
@@ -80,6 +82,9 @@ impl Room {
         rest.await.unwrap_or(Err(FrameError::Late)).map(Some)
     }
 
+    /// Reads the rest of a frame whose first byte has come. It waits for free room without a
+    /// deadline of its own: the caller's timeout covers that wait too, so frames that hold room
+    /// while they wait cannot block each other for good.
     async fn read_rest<R: AsyncRead + Unpin>(
         &self,
         first: u8,
@@ -113,6 +118,7 @@ impl Room {
         Ok((body, reserved))
     }
 
+    /// Adds `bytes` to the room that a frame occupies, and waits until they are free.
     async fn grow(&self, reserved: &mut Reservation, bytes: u32) {
         // The semaphore is never closed.
         let Ok(more) = Arc::clone(&self.free).acquire_many_owned(bytes).await else { return };

@@ -42,8 +42,11 @@ pub(crate) fn bounded<O: Send + 'static>(inner: Boxed<O>) -> Boxed<O> {
     Bounded { inner, handshakes: Arc::default() }.boxed()
 }
 
+/// A transport whose inbound connections are counted until their handshake ends. Outbound ones pass
+/// through: this program bounds its own dials.
 struct Bounded<O> {
     inner: Boxed<O>,
+    /// Shared with every [`Slot`], since a handshake ends in a task of the swarm and not here.
     handshakes: Arc<Mutex<Handshakes>>,
 }
 
@@ -107,7 +110,11 @@ async fn shake<O>(
 /// The handshakes under way, by number, which is the order in which they began.
 #[derive(Debug, Default)]
 struct Handshakes {
+    /// The number of the last handshake. Numbers are never used again, so a late drop of a slot
+    /// removes no other one.
     begun: u64,
+    /// For each handshake its network, if it is limited, and the signal that makes it give way. At
+    /// most [`HANDSHAKES_MAX`].
     open: BTreeMap<u64, (Option<IpAddr>, AbortHandle)>,
 }
 
@@ -131,6 +138,8 @@ impl Handshakes {
         (self.begun, given_up)
     }
 
+    /// Makes a handshake end. Its entry goes at once, so that the caller's count is right before
+    /// the task has noticed.
     fn give_up(&mut self, number: u64) {
         if let Some((_, handle)) = self.open.remove(&number) {
             handle.abort();
@@ -145,6 +154,8 @@ struct Slot {
 }
 
 impl Slot {
+    /// Makes an entry, at the cost of an older one where a limit is reached. A new connection is
+    /// therefore never refused here.
     fn take(among: &Arc<Mutex<Handshakes>>, remote: &Multiaddr) -> (Self, AbortRegistration) {
         let network = crowding::network(remote);
         let begun = among.lock().unwrap_or_else(PoisonError::into_inner).begin(network);

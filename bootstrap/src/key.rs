@@ -94,6 +94,8 @@ pub fn load_or_create(folder: &Path) -> Result<Key, KeyError> {
     }
 }
 
+/// Writes a fresh key and flushes it. Only then may the peer id be handed out, or a crash could
+/// leave join lines to a peer that nobody is.
 fn create(mut file: &File) -> io::Result<Keypair> {
     let key = Keypair::generate_ed25519();
     let seed = key.clone().try_into_ed25519().map_err(io::Error::other)?.secret();
@@ -103,6 +105,8 @@ fn create(mut file: &File) -> io::Result<Keypair> {
     Ok(key)
 }
 
+/// Reads the key of an earlier start. The permissions are checked before the bytes, so a key that
+/// others may have read is never used.
 fn load(path: &Path) -> Result<(Keypair, File), KeyError> {
     let failed = |cause| KeyError::Io { what: "read", path: path.into(), cause };
     let mut file = File::open(path).map_err(failed)?;
@@ -116,6 +120,7 @@ fn load(path: &Path) -> Result<(Keypair, File), KeyError> {
     Ok((pair, file))
 }
 
+/// The key from 64 hex digits; surrounding white space is allowed, since people edit such files.
 fn parse(text: &[u8]) -> Option<Keypair> {
     let hex = std::str::from_utf8(text).ok()?.trim();
     if hex.len() != 64 || !hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {

@@ -102,6 +102,8 @@ pub async fn ask_notices<S: AsyncRead + AsyncWrite + Unpin>(
     ask_for(stream, &run, NOTICES_MAX, NOTICE_BYTES_MAX).await
 }
 
+/// The exchange that both questions share. Its time is not limited here: the caller adds a
+/// deadline, usually [`TIMEOUT`].
 async fn ask_for<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     request: &[u8],

@@ -90,6 +90,8 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
         .unwrap_or(Err(MeasureError::Late))
 }
 
+/// The exchange itself, in the order of this module's first lines. [`ask`] adds the deadline. An
+/// unknown status counts as [`Refusal::Lately`], the refusal that makes a peer wait longest.
 async fn ask_patiently<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     bytes: u32,
@@ -130,6 +132,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     timeout(TIMEOUT, serve_patiently(stream, admitted)).await.unwrap_or(Err(MeasureError::Late))
 }
 
+/// The server's side. A refused peer gets the status and a rate of 0, and no further bytes.
 async fn serve_patiently<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     admitted: Result<Permit, Refusal>,
@@ -178,11 +181,14 @@ async fn send<S: AsyncWrite + Unpin>(stream: &mut S, bytes: u32, rate: u32) -> i
 
 /// What was taken, and in what time, without the beginning.
 struct Taken {
+    /// The bytes after the first half second, or all of them where nearly all came within it.
     bytes: u32,
+    /// The time in which these bytes came, in milliseconds on the wire.
     time: Duration,
 }
 
 impl Taken {
+    /// Bytes per second. A time below a millisecond counts as one, so that the result is finite.
     fn rate(&self) -> f64 {
         f64::from(self.bytes) / self.time.as_secs_f64().max(1e-3)
     }
@@ -225,12 +231,15 @@ fn due(bytes: usize, rate: u32) -> Duration {
 /// Lets few peers in. The limits are those of this module's first lines.
 #[derive(Debug)]
 pub struct Gate {
+    /// Bytes per second and direction of each measurement; 0 lets nobody in.
     rate: u32,
     state: Mutex<State>,
 }
 
+/// The measurements that are under way, and those of the last ten minutes.
 #[derive(Debug, Default)]
 struct State {
+    /// How many [`Permit`]s exist, at most [`INSIDE_MAX`].
     inside: usize,
     /// When each network was measured last; at most [`NETWORKS_MAX`].
     measured: HashMap<IpAddr, Instant>,
@@ -286,13 +295,17 @@ fn network(ip: IpAddr) -> IpAddr {
     }
 }
 
+/// The bytes of one write or read. If fewer than these came after the beginning, the line is
+/// measured as a whole.
 const CHUNK: usize = 16 * 1024;
 /// How much later than the sender the other end stops.
 const GRACE: Duration = Duration::from_millis(500);
 const BEGINNING: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_secs(10 * 60);
 const INSIDE_MAX: usize = 2;
-/// Networks that are remembered, about 40 bytes each.
+/// Networks that are remembered, about 40 bytes each. Above this number every peer is told
+/// [`Refusal::Busy`], so an attacker with many addresses can stop measurements, but not use up
+/// memory.
 const NETWORKS_MAX: usize = 4_096;
 
 #[cfg(test)]

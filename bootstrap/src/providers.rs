@@ -5,6 +5,9 @@
 //! replaced by another, and connected peers are handed out before the others. The order among
 //! equals changes from answer to answer, since Kademlia hands out only the first twenty. One peer
 //! can announce only a few runs.
+//!
+//! The store answers in memory and keeps nothing across a restart. Records expire after
+//! [`crate::discovery`]'s half an hour, and the peers announce themselves again every ten minutes.
 
 use std::{
     borrow::Cow,
@@ -24,7 +27,10 @@ use libp2p::{
 /// The providers of all runs that were announced to this peer.
 #[derive(Debug)]
 pub struct Providers {
+    /// This peer itself counts as connected, so its own record is never replaced.
     me: PeerId,
+    /// For each run its providers, at most [`PROVIDERS_MAX`], of at most [`RUNS_MAX`] runs. No list
+    /// is empty.
     by_key: HashMap<RecordKey, Vec<ProviderRecord>>,
     /// The number of connections to each connected peer. Bounded by the connection limits.
     connected: HashMap<PeerId, usize>,
@@ -55,10 +61,13 @@ impl Providers {
         }
     }
 
+    /// Whether a record of this peer is protected from being replaced.
     fn is_here(&self, peer: &PeerId) -> bool {
         *peer == self.me || self.connected.contains_key(peer)
     }
 
+    /// For how many runs a peer is recorded. It reads all records, at most 256 · 256, for each
+    /// announcement that is new.
     fn runs_of(&self, peer: &PeerId) -> usize {
         let provides = |records: &&Vec<ProviderRecord>| records.iter().any(|r| r.provider == *peer);
         self.by_key.values().filter(provides).count()
@@ -93,6 +102,9 @@ impl RecordStore for Providers {
         std::iter::empty()
     }
 
+    /// Records that a peer takes part in a run, or renews that. A full list gives up a peer without
+    /// a connection; a full store gives up a run without a connected peer. If neither exists the
+    /// record is refused, and the peer that sent it is not told.
     fn add_provider(&mut self, record: ProviderRecord) -> Result<(), Error> {
         let now = Instant::now();
         self.by_key.retain(|_, records| {
@@ -129,6 +141,8 @@ impl RecordStore for Providers {
         if room { Ok(()) } else { Err(Error::MaxProvidedKeys) }
     }
 
+    /// The providers of a run, connected ones first. Each part is rotated by the number of answers
+    /// so far, so that over many answers every provider is among the first.
     fn providers(&self, key: &RecordKey) -> Vec<ProviderRecord> {
         let records = self.by_key.get(key).into_iter().flatten().cloned();
         let (mut here, mut away): (Vec<_>, Vec<_>) =

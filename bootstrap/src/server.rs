@@ -3,6 +3,9 @@
 //!
 //! It decides nothing, and peers that know one another continue without it. So it has no state but
 //! its key, and a restart at the same address goes unnoticed.
+//!
+//! Whatever a peer can ask of it has a limit of its own: `handshakes` and [`crate::crowding`] limit
+//! connections, [`measure::Gate`] limits measurements, and this module limits answers.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -173,12 +176,15 @@ pub async fn serve(
     }
 }
 
+/// The behaviours of an entry point: those that nodes run too, and the streams for its own
+/// protocols.
 #[derive(NetworkBehaviour)]
 struct Entry {
     discovery: Discovery,
     streams: streams::Behaviour,
 }
 
+/// The loop's state. None of it outlives the process but the key, which is in the swarm.
 struct Server {
     swarm: Swarm<Entry>,
     offers: Arc<[Offer]>,
@@ -191,12 +197,14 @@ struct Server {
     gateway: Option<(Gateway, Instant)>,
     /// Lets few peers measure their line.
     measured: Arc<Gate>,
+    /// The answers under way, each with the peer that asked. At most [`ANSWERS_MAX`].
     answers: JoinSet<PeerId>,
     /// How many answers are under way for each peer.
     asking: HashMap<PeerId, usize>,
 }
 
 impl Server {
+    /// Takes one event of the swarm. Events that are not named here concern the behaviours alone.
     fn on_event(&mut self, event: SwarmEvent<EntryEvent>, tell: &mut impl FnMut(Event)) {
         match event {
             SwarmEvent::NewListenAddr { address, .. } => {
@@ -360,6 +368,8 @@ fn outsider(remote: &Multiaddr, dialled: &Multiaddr) -> Option<(IpAddr, Option<M
     (host(dialled) != Some(from)).then_some((from, at))
 }
 
+/// The IP address with which an address begins. A name gives none, because nothing here may wait
+/// for a resolver.
 fn host(address: &Multiaddr) -> Option<IpAddr> {
     match address.iter().next()? {
         Protocol::Ip4(ip) => Some(ip.into()),

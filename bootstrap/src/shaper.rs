@@ -73,8 +73,10 @@ pub(crate) struct Shaper {
     patience: Duration,
 }
 
+/// How busy the line is in one direction.
 #[derive(Debug, Default)]
 struct Way {
+    /// When the bytes that were accepted so far have all left; `None` until the first.
     free_at: Option<Instant>,
     /// Sum of `loss` over the chunks since the last late one; at 1 a chunk is late.
     owed: f64,
@@ -128,6 +130,9 @@ impl Shaper {
         near.compat()
     }
 
+    /// Moves one direction of one stream, from `from` to `to`. The two halves run at once: one
+    /// waits for the line, and the other for the arrival. The queue between them bounds the bytes
+    /// that are under way.
     async fn carry(
         &self,
         direction: Direction,
@@ -210,6 +215,8 @@ impl Line {
     }
 }
 
+/// The line that a file describes. A parse error comes as an [`io::Error`], so that callers have
+/// one error to report.
 fn read(file: &Path) -> io::Result<Line> {
     fs::read_to_string(file)?.parse().map_err(io::Error::other)
 }
@@ -235,6 +242,7 @@ impl FromStr for Line {
 }
 
 impl Line {
+    /// Takes one line of the file; `None` if it is malformed.
     fn take(&mut self, said: &str) -> Option<()> {
         let (what, value) = said.split_once(' ')?;
         match what {

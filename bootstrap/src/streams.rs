@@ -6,6 +6,9 @@
 //! channel through the negotiation, so requests run in parallel and need no table.
 //!
 //! Frames, limits and deadlines are left to the caller. A stream that is dropped unread is reset.
+//!
+//! The behaviour knows no peer and no message, so it does not judge whether a stream is wanted.
+//! The programs that use it decide which streams they answer, and how many.
 
 use std::{
     collections::VecDeque,
@@ -62,7 +65,10 @@ pub type Opening = oneshot::Receiver<Result<Stream, OpenError>>;
 
 /// Opens streams on chosen connections, and reports the streams that peers open.
 pub struct Behaviour {
+    /// What peers may open to us. A stream of another protocol is refused during its negotiation.
     protocols: Vec<StreamProtocol>,
+    /// Events and requests that the swarm has not fetched yet. Requests are bounded by the caller,
+    /// and arrivals by each handler.
     outbox: VecDeque<ToSwarm<Incoming, Request>>,
 }
 
@@ -73,7 +79,9 @@ impl Behaviour {
         Self { protocols: protocols.to_vec(), outbox: VecDeque::new() }
     }
 
-    /// Requests a stream on one connection. The caller bounds the number of open requests.
+    /// Requests a stream on one connection. The answer comes through the receiver: a stream, an
+    /// [`OpenError`], or the receiver's cancellation if the connection closed first. The caller
+    /// bounds the number of open requests.
     pub fn open(
         &mut self,
         peer: PeerId,
@@ -89,6 +97,7 @@ impl Behaviour {
         opening
     }
 
+    /// A handler for a new connection; every connection gets the same list of protocols.
     fn handler(&self) -> Handler {
         Handler {
             protocols: self.protocols.clone(),
@@ -147,16 +156,21 @@ impl NetworkBehaviour for Behaviour {
 /// A request for a stream, from the behaviour to the handler of one connection.
 #[derive(Debug)]
 pub struct Request {
+    /// The protocol that the stream is negotiated for.
     protocol: StreamProtocol,
     reply: Reply,
 }
 
+/// Where the result of one negotiation goes.
 type Reply = oneshot::Sender<Result<Stream, OpenError>>;
 
 /// The part of the behaviour that belongs to one connection.
 pub struct Handler {
     protocols: Vec<StreamProtocol>,
+    /// Requests that have not begun their negotiation. The caller of [`Behaviour::open`] bounds
+    /// them.
     requests: VecDeque<Request>,
+    /// Streams that a peer has opened, until the behaviour takes them. At most [`ARRIVALS_MAX`].
     arrived: VecDeque<(StreamProtocol, Stream)>,
 }
 

@@ -10,6 +10,9 @@
 //! Streams are not negotiated lazily, although that would save a round trip. Until the peer has
 //! confirmed, a read of a lazy stream flushes it and so steals the wake-up of a writer in another
 //! task, and a ring step in both directions stalls (3 of 12 runs, November 2026).
+//!
+//! Every transport ends in the same pair of peer id and muxer. So the rest of the program does not
+//! know which one carries a connection. `handshakes` wraps them all.
 
 use std::{
     io,
@@ -212,6 +215,8 @@ fn named<T>(inner: T) -> io::Result<dns::tokio::Transport<T>> {
     }
 }
 
+/// The TCP socket of an address, for the test bind of [`listen`]. Port 0 needs no test, since the
+/// system chooses a free one.
 fn tcp_socket(address: &Multiaddr) -> Option<SocketAddr> {
     let mut parts = address.iter();
     let ip = match parts.next()? {
@@ -237,6 +242,8 @@ fn tune(stream: &tokio::net::TcpStream) {
     }
 }
 
+/// The same elsewhere than on Linux: keep-alive notices a vanished peer on an idle connection, but
+/// not one with unacknowledged bytes.
 #[cfg(not(target_os = "linux"))]
 fn tune(stream: &tokio::net::TcpStream) {
     let keep_alive = socket2::TcpKeepalive::new().with_time(TCP_USER_TIMEOUT);

@@ -21,17 +21,23 @@ use intellect_protocol::message::Ticket;
 use crate::manifest::Manifest;
 use crate::net;
 
+/// What this node knows of admission: the ledger, tickets that came, and how other peers answer its
+/// own.
 #[derive(Debug)]
 pub(crate) struct Admission {
+    /// Our own peer, which must be admitted too.
     me: PeerId,
+    /// What admits this node, as far as it has a ticket; a notice may admit it as well.
     ticket: Option<Ticket>,
     /// The ledger before the open epoch.
     ledger: Arc<Ledger>,
+    /// The open epoch, for which tickets are judged. 0 for a moment in [`Self::resume`].
     epoch: u64,
     /// Whether the lineage has moved since this start.
     moved: bool,
     /// Peers that are not in the ledger, with their valid tickets.
     tickets: BTreeMap<PeerId, Ticket>,
+    /// What other peers say of our ticket.
     answers: Answers,
 }
 
@@ -61,6 +67,7 @@ impl Admission {
         })
     }
 
+    /// The ticket of this node, which the network shows to every peer.
     pub(crate) fn ticket(&self) -> Option<&Ticket> {
         self.ticket.as_ref()
     }
@@ -122,6 +129,8 @@ impl Admission {
         Ok(self.tickets.insert(peer, ticket).is_none())
     }
 
+    /// Whether a peer would come into the ledger with this ticket. Without one it must be there
+    /// already, or be admitted by a notice. The expiry counts only once our own lineage has moved.
     fn judge(&self, peer: &PeerId, ticket: Option<&Ticket>) -> Result<(), Denied> {
         let Some(ticket) = ticket else { return self.ledger.admits(peer) };
         if self.moved {
@@ -200,6 +209,7 @@ impl Admission {
     }
 }
 
+/// Refuses a ticket that has expired by our own clock.
 fn check_clock(ticket: &Ticket) -> Result<(), Denied> {
     ticket.check_clock(unix_seconds(), Judge::Own)
 }

@@ -77,7 +77,9 @@ pub(crate) enum CheckpointError {
 pub(crate) struct Front {
     /// The header, and the digest of each piece.
     pub(crate) table: Table,
+    /// For errors only: the file is open.
     path: PathBuf,
+    /// The open file, at the first piece.
     file: BufReader<File>,
 }
 

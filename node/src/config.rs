@@ -36,6 +36,8 @@ use crate::{
 use code::GivenError;
 use options::Options;
 
+/// What the user wants of this node. Every field is checked: an address parses, the device exists,
+/// a number is in its range.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Local {
     /// The typed options that are stored for the next start; [`Local::with`] adds those that an earlier start stored.
@@ -48,6 +50,7 @@ pub(crate) struct Local {
     pub(crate) data_dir: PathBuf,
     /// Addresses at which others reach this node, if the user knows them.
     pub(crate) external: Vec<Address>,
+    /// Where the model is computed. It is resolved, so the device exists and this build can use it.
     pub(crate) device: Device,
     /// Sequences that the model takes at a time. Absent: as many as fit, up to the manifest's batch.
     pub(crate) micro_batch: Option<NonZeroUsize>,
@@ -101,6 +104,7 @@ impl RunPrefix {
         RunId::from_hex(&self.0)
     }
 
+    /// The digits as they were typed, in lower case.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -250,6 +254,7 @@ impl FromStr for RunPrefix {
     }
 }
 
+/// How loud the node is. `--quiet` wins over `--tui`.
 fn voice(show: &ShowArgs) -> Voice {
     match show {
         ShowArgs { quiet: true, .. } => Voice::Quiet,
@@ -258,6 +263,7 @@ fn voice(show: &ShowArgs) -> Voice {
     }
 }
 
+/// A digest of 64 hex digits in upper or lower case.
 fn parse_digest(text: &str) -> Result<Digest, LocalError> {
     Digest::from_hex(&text.to_ascii_lowercase())
         .ok_or_else(|| LocalError::Follow { text: text.to_owned() })
@@ -306,6 +312,7 @@ fn threads(threads: NonZeroUsize) -> Result<NonZeroUsize, LocalError> {
     Ok(threads)
 }
 
+/// The cores of this machine, at least 1.
 fn cores() -> NonZeroUsize {
     NonZeroUsize::new(os::cores()).unwrap_or(NonZeroUsize::MIN)
 }
@@ -343,6 +350,7 @@ pub(crate) fn data_dir() -> Result<PathBuf, LocalError> {
     default_folder("intellect-node")
 }
 
+/// The folder of `program` for this user, from the environment.
 pub(crate) fn default_folder(program: &str) -> Result<PathBuf, LocalError> {
     xdg_folder(program, env::var_os("XDG_DATA_HOME"), env::var_os("HOME"))
 }

@@ -47,6 +47,7 @@ pub(crate) enum DoctorError {
     Output(#[from] io::Error),
 }
 
+/// "1 check is", "2 checks are": the beginning of the last sentence.
 fn are(number: usize) -> String {
     let verb = if number == 1 { "is" } else { "are" };
     format!("{} {verb}", number_of(number, "check"))
@@ -131,8 +132,11 @@ fn way_in(
 
 /// Prints what was found, as it is found.
 struct Report<'a> {
+    /// All results so far, in the order of the table.
     checks: Vec<Check>,
+    /// Whether the results are printed as one JSON object at the end.
     as_json: bool,
+    /// Standard output, or what stands for it.
     out: &'a mut dyn Write,
 }
 
@@ -147,6 +151,7 @@ impl Report<'_> {
         Ok(())
     }
 
+    /// Prints one result, and keeps it for the verdict over all.
     fn ends(&mut self, check: Check) -> io::Result<()> {
         if io::stderr().is_terminal() {
             write!(io::stderr(), "\r\x1b[K")?;

@@ -56,28 +56,43 @@ use receive::budget::Budgets;
 use twins::Twins;
 
 pub(crate) struct Driver {
+    /// The manifest of the run. It never changes while the node runs.
     manifest: Arc<Manifest>,
+    /// Our key, which signs all that the state decides to say.
     key: Keypair,
+    /// The protocol's state. Only [`Driver::input`] changes it, so no lock is needed.
     holdings: holdings::State,
     clock: Clock,
     /// When this node was last Ready, in any epoch.
     readied: Option<Instant>,
+    /// How the driver reaches the swarm. No method that the loop calls waits.
     net: net::Handle,
+    /// The thread that trains. Its reports come by a channel of their own.
     worker: worker::Orders,
     store: Arc<Store>,
+    /// The rings that are under way, each in a task of its own.
     rings: pairing::Rings,
+    /// The sentences and events for people. No decision reads from it.
     tell: Console,
+    /// The bytes that outputs of the state name.
     buffers: Buffers,
+    /// Requests of other peers that the state has not answered yet.
     requests: PendingRequests,
     /// The peers that may serve the state that is being fetched.
     donors: watch::Sender<Vec<PeerId>>,
+    /// All work that would make the loop wait: reading, writing, fetching and sleeping.
     jobs: JoinSet<Done>,
     /// Counts repeats, which makes them distinct: gossip drops duplicates.
     repeats: u32,
+    /// How many messages of each author are read and passed on.
     budgets: Budgets,
+    /// Which peers may take part, in a run of invited peers.
     access: Access,
+    /// What shows that another program has our key, or another peer's.
     twins: Twins,
+    /// How far this node is with its end.
     finish: Finish,
+    /// Ends the network once the last messages had time to leave.
     stop: CancellationToken,
 }
 
@@ -126,6 +141,7 @@ pub(crate) enum DriverError {
     Job(String),
 }
 
+/// The end of a job. The loop turns each into an input of the state, or into a report for people.
 enum Done {
     /// The result is an input for the state.
     Input(Box<Input>),
@@ -213,6 +229,7 @@ impl Driver {
         self.input(Input::Start);
     }
 
+    /// The time of the state, which stands still while the process sleeps.
     fn now(&self) -> Time {
         self.clock.now()
     }
@@ -242,6 +259,8 @@ impl Driver {
         self.net.note_silent(table.peers.iter().filter_map(silent).collect());
     }
 
+    /// When the loop must turn next, even if nothing happens: for a timer of the state, for the end
+    /// of the node, or after [`IDLE`].
     fn next_deadline(&self) -> Instant {
         let now = self.now();
         let due = self.holdings.deadline().map_or(IDLE, |at| at.since(now));
@@ -264,6 +283,8 @@ impl Driver {
         self.input(Input::Peer(input));
     }
 
+    /// Takes one event of the network. Only messages and requests carry bytes that a peer chose;
+    /// each of them is decoded and verified before the state sees it.
     fn on_net(&mut self, event: net::Event) {
         match event {
             net::Event::Message { from, via, bytes, reserved } => {
@@ -305,6 +326,8 @@ impl Driver {
         }
     }
 
+    /// Takes one report of the worker. A delta for another epoch than the open one is dropped: the
+    /// run went on without it, and the worker keeps the work for the next one.
     fn on_report(&mut self, report: Report) -> Result<(), DriverError> {
         match report {
             Report::Step { loss, tokens } => self.tell.step(loss, tokens),
@@ -331,6 +354,8 @@ impl Driver {
         self.readied.map_or(Duration::ZERO, |at| EPOCH_MIN.saturating_sub(at.elapsed()))
     }
 
+    /// Takes a new state of the worker. The state of the protocol hears of it only if it was asked
+    /// for: genesis has no origin.
     fn on_state(&mut self, snapshot: Arc<Snapshot>, origin: Option<holdings::Origin>) {
         let head = snapshot.head();
         (self.buffers.newest, self.buffers.delta) = (snapshot, None);
@@ -339,6 +364,8 @@ impl Driver {
         }
     }
 
+    /// Takes one event of a ring. Bytes are stored under their name before the state hears of them,
+    /// so every name that it knows can be looked up.
     fn on_ring(&mut self, event: pairing::Event) {
         match event {
             pairing::Event::Sealed(finished) => self.input(Input::Sealed(finished)),
@@ -364,6 +391,8 @@ impl Driver {
         }
     }
 
+    /// Takes the result of a job. Only a lost log ends the node: without it the node could vote
+    /// twice.
     fn on_done(&mut self, done: Done) -> Result<(), DriverError> {
         match done {
             Done::Input(input) => self.input(*input),
@@ -407,7 +436,9 @@ impl Driver {
 struct Clock {
     /// Its value at the last turn of the loop.
     shown: Duration,
+    /// The real time at that turn, from which the time since then is measured.
     turned: Instant,
+    /// Detects that the process slept between two turns.
     turns: Turns,
     /// Its value when timers were last fired.
     looked: Time,
@@ -419,6 +450,8 @@ impl Clock {
         Self { shown, turned, turns: Turns::new(), looked: Time::ZERO }
     }
 
+    /// The time of the state now. A turn adds at most [`TURN_MAX`], so a sleep of any length adds
+    /// one second.
     fn elapsed(&self) -> Duration {
         self.shown + self.turned.elapsed().min(TURN_MAX)
     }

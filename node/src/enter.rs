@@ -2,6 +2,10 @@
 //!
 //! Everything that can be refused is refused here, before anything is downloaded or trained. The error names the
 //! number that is missing.
+//!
+//! Read [`prepare`] first: it is the list of all steps, in the order in which they can fail. Each
+//! step that needs more than a few lines has a module of its own. Nothing here takes part in the
+//! run; the driver does, once it has all of this.
 
 mod admission;
 pub(crate) mod choose;
@@ -74,6 +78,7 @@ pub(crate) fn run(
     result
 }
 
+/// Starts what shows the node to people, runs the node, and ends both whatever the outcome.
 async fn enter(
     local: &Local,
     home: &Home,
@@ -93,6 +98,8 @@ async fn enter(
     result
 }
 
+/// Starts the network, prepares everything, and runs the loop. Ctrl-C ends it at any point before
+/// the loop; from then on the driver takes it.
 async fn join(
     local: &Local,
     home: &Home,
@@ -213,11 +220,17 @@ async fn prepare(
 
 /// What this start has opened for the run on this machine.
 pub(crate) struct Opened<'a> {
+    /// What the user typed, with what an earlier start stored.
     pub(crate) local: &'a Local,
+    /// The identity and the lock on the data folder.
     pub(crate) home: &'a Home,
+    /// The device and the micro-batch, which are known to fit.
     pub(crate) machine: Machine,
+    /// The verified manifest of the run.
     pub(crate) manifest: Arc<Manifest>,
+    /// The run's folder, in which the worker's state is looked for.
     pub(crate) store: Arc<Store>,
+    /// The open token files. Their digests are checked already.
     pub(crate) source: Arc<Dataset>,
 }
 
@@ -278,6 +291,7 @@ impl Opened<'_> {
     }
 }
 
+/// What the network needs of this node's settings. Without `--rate` nothing is limited.
 fn net_config(
     local: &Local,
     home: &Home,
@@ -303,6 +317,7 @@ async fn off_loop<T: Send + 'static>(
     done.map_err(|error| DriverError::Worker(error.to_string()))
 }
 
+/// Starts the worker's thread, which builds the model and draws genesis if no weights are given.
 fn start_worker(
     local: &Local,
     machine: Machine,
@@ -390,6 +405,8 @@ async fn state_of(reports: &mut mpsc::Receiver<Report>) -> Result<Arc<Snapshot>,
     }
 }
 
+/// The time in the unit of incarnations. A clock before 1970 is refused, because a start could not
+/// be numbered.
 fn unix_ms() -> Result<u64, EnterError> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| EnterError::Clock)?;
     u64::try_from(since.as_millis()).map_err(|_| EnterError::Clock)

@@ -23,6 +23,7 @@ use crate::{
 
 /// The model of a run, with the weights of a state.
 pub(crate) struct Loaded {
+    /// The manifest, which names the model's sizes and the run's genesis.
     manifest: Manifest,
     /// The model, with the weights that were loaded last.
     pub(crate) model: Box<dyn Model>,
@@ -30,7 +31,9 @@ pub(crate) struct Loaded {
 
 /// The model of a run and the data that it is measured on.
 pub(crate) struct Evaluator {
+    /// The model with the weights that are measured.
     loaded: Loaded,
+    /// The data, whose held-out part is read.
     source: Arc<Dataset>,
 }
 
@@ -46,6 +49,7 @@ pub(crate) enum EvaluationError {
     /// The checkpoint cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The measurement itself failed.
     #[error(transparent)]
     Eval(#[from] EvalError),
 }

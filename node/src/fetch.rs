@@ -102,6 +102,7 @@ pub(crate) async fn file(net: &Handle, file: Digest, most: usize, first: u8) -> 
 /// The longest pause: an answer that does not come in time occupies a whole connection, and nothing waits for a file.
 const FILE_RETRY_MAX: Duration = Duration::from_secs(600);
 
+/// BLAKE3 of bytes, by which most downloads are named.
 fn blake3_of(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }
@@ -254,6 +255,7 @@ const NOBODY_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it checks whether a member is connected.
 const ALONE: Duration = Duration::from_millis(250);
 
+/// The pieces of a state as the download wants them: where each is, how long, and its digest.
 fn pieces(table: &Table) -> Vec<Piece> {
     let piece = |(number, digest): (usize, &Digest)| {
         let length = table.piece(number).map_or(0, |range| 4 * range.len());
@@ -266,12 +268,15 @@ fn pieces(table: &Table) -> Vec<Piece> {
     table.pieces().iter().enumerate().map(piece).collect()
 }
 
+/// The table that an earlier start has fetched, if it is the table of this very state.
 async fn stored_table(store: &Arc<Store>, header: Header, state: Digest) -> Option<Table> {
     let store = Arc::clone(store);
     let table = spawn_blocking(move || store.partial_table(&state)).await.ok()??;
     (*table.header() == header).then_some(table)
 }
 
+/// Fetches the table of a checkpoint. Its digest is the state's, and its header must be the one
+/// that the lineage proves, so a donor can invent neither.
 async fn table_of<D: Fn() -> Vec<PeerId>>(
     net: &Handle,
     download: &mut PeerDownload<'_, D>,
@@ -287,6 +292,7 @@ async fn table_of<D: Fn() -> Vec<PeerId>>(
     (*table.header() == header).then_some(table)
 }
 
+/// Opens the file for the pieces, off the loop.
 async fn open_incoming(store: &Arc<Store>, table: &Table) -> Result<Arc<Incoming>, StoreError> {
     let (store, table) = (Arc::clone(store), table.clone());
     Ok(Arc::new(spawn_blocking(move || store.receive(&table)).await??))

@@ -37,9 +37,11 @@ pub(crate) struct Identity {
     /// The id of the first vote log in a run whose manifest names this peer with it, or that is simulated. In every
     /// other run the id is drawn for the data folder, since a key may be copied.
     pub(crate) log_id: LogId,
+    /// Whether the seed is a secret. Only simulated nodes accept one that is not.
     pub(crate) origin: Origin,
 }
 
+/// Where a key comes from, and so what it may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// From the system's random numbers: a secret.
@@ -92,6 +94,7 @@ pub(crate) enum IdentityError {
 /// A data folder that only this process uses, and the identity in it.
 #[derive(Debug)]
 pub(crate) struct Home {
+    /// The identity, as the file had it or as it was made.
     pub(crate) identity: Identity,
     /// The lock on the folder, for as long as the node lives.
     _lock: File,
@@ -111,8 +114,11 @@ impl Home {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeyFile {
+    /// 64 hex digits, or the file is malformed.
     seed: String,
+    /// 32 hex digits, or the file is malformed.
     log_id: String,
+    /// Absent in the file of a real peer.
     #[serde(default)]
     simulated: bool,
 }
@@ -210,6 +216,7 @@ impl Identity {
         }
     }
 
+    /// Writes a file that only its owner may read, from its first byte on, and flushes it.
     fn write(&self, path: &Path) -> io::Result<()> {
         os::unless_missing(fs::remove_file(path))?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
@@ -246,6 +253,8 @@ impl Identity {
         small && fs::read_to_string(path).is_ok_and(|text| Self::is_meant(&text))
     }
 
+    /// The identity in the text of a file. The error says which field is wrong, and quotes nothing
+    /// of it.
     fn parse(text: &str) -> Result<Self, String> {
         let file: KeyFile = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         let seed = *blake3::Hash::from_hex(&file.seed)
@@ -256,6 +265,7 @@ impl Identity {
         Ok(Self { seed, log_id, origin })
     }
 
+    /// The text of the file. A comment at its head says what the file is good for.
     fn to_text(&self) -> String {
         let note = match self.origin {
             Origin::Random => {

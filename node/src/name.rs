@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct PeerName(String);
 
 impl PeerName {
+    /// The name as it is printed, for comparisons.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -74,6 +74,7 @@ pub(crate) use self::{
     reach::Reachability,
 };
 
+/// A running network: the handle, what it reports, and its task.
 pub(crate) struct Net {
     pub(crate) handle: Handle,
     /// The driver reads these without a pause.

@@ -30,7 +30,9 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
 /// While it exists none of them ends the process by itself. Nor does a file that reaches the user's size limit:
 /// the write fails instead, as on a full disk.
 pub(crate) struct Interrupts {
+    /// The signals that ask the node to end.
     wishes: intellect_bootstrap::interrupts::Interrupts,
+    /// Held so that the signal is caught; nobody waits for it.
     _file_size: Signal,
 }
 
@@ -89,6 +91,7 @@ fn notify(socket: &OsStr, state: &[u8]) -> io::Result<()> {
 pub(crate) struct PathError {
     /// What was tried: "read", "write" …
     what: &'static str,
+    /// The file or folder as the caller named it.
     path: PathBuf,
     pub(crate) source: io::Error,
 }
@@ -329,6 +332,7 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
 /// It exists on Linux only; elsewhere every call fails.
 #[derive(Debug)]
 pub(crate) struct NetworkSpace {
+    /// The open file of the namespace, which keeps it alive.
     handle: File,
 }
 
@@ -357,6 +361,8 @@ impl NetworkSpace {
     }
 }
 
+/// Moves the calling thread into a new network namespace. It needs the right to administer
+/// networks.
 fn unshare_network() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {

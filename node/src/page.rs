@@ -23,8 +23,11 @@ pub(crate) struct PageError {
 /// A page whose address is taken, and which is not served yet.
 #[derive(Debug)]
 pub(crate) struct Page {
+    /// The socket, which listens already, so that no other program takes the address meanwhile.
     listener: TcpListener,
+    /// The address with the port that the system chose, if it was 0.
     bound: SocketAddr,
+    /// Which hosts a request may name; others are refused.
     access: Access,
 }
 

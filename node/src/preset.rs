@@ -5,9 +5,12 @@
 
 use toml::Table;
 
+/// One preset, as it is built into the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preset {
+    /// What the user types behind `--preset`.
     pub(crate) name: &'static str,
+    /// The TOML text; empty for the default, which changes nothing.
     pub(crate) text: &'static str,
 }
 
@@ -28,6 +31,7 @@ impl Preset {
         Self { name: "goldfinch-1b5", text: include_str!("../presets/goldfinch-1b5.toml") },
     ];
 
+    /// The preset of this name, if there is one.
     pub(crate) fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|preset| preset.name == name)
     }
@@ -37,6 +41,7 @@ impl Preset {
         Self::ALL.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
     }
 
+    /// The tables of the preset. An error is one of this program, which a test finds.
     pub(crate) fn table(self) -> Result<Table, toml::de::Error> {
         self.text.parse()
     }

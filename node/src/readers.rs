@@ -24,8 +24,11 @@ use crate::tui::{Frame, Screen};
 
 /// The readers of one node, which end when this is dropped.
 pub(crate) struct Readers {
+    /// The page, the socket's answers, and the task that publishes pictures.
     _tasks: JoinSet<()>,
+    /// The socket's file, which is removed in the end.
     _socket: Option<Socket>,
+    /// The screen; the terminal is restored when it is dropped.
     _screen: Option<Screen>,
 }
 

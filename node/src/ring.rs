@@ -44,7 +44,9 @@ use timeouts::Timeouts;
 /// The roster, keys and data of one ring to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
+    /// The run, whose id stands in every preamble and seal.
     pub(crate) run: RunId,
+    /// The digest of the roster, by which both neighbours know the ring.
     pub(crate) roster: Digest,
     /// How the fragment is cut: all of it, or the part that earlier rings have not finished.
     pub(crate) cut: Cut,
@@ -52,12 +54,16 @@ pub(crate) struct Job {
     pub(crate) members: Vec<Member>,
     /// Our position among the members.
     pub(crate) position: usize,
+    /// How numbers are written and summed; the manifest chooses it for the whole run.
     pub(crate) codec: Codec,
     /// Our key, which seals the chunk that we own.
     pub(crate) key: Keypair,
+    /// The frozen delta, one value for each element of the fragment. It is multiplied by our weight
+    /// on the way.
     pub(crate) delta: Arc<Vec<f32>>,
     /// The blocks of the delta that are computed again; all of it if `None`.
     pub(crate) recomputed: Option<Blocks>,
+    /// How long the neighbours may be silent.
     pub(crate) timeouts: Timeouts,
 }
 
@@ -109,6 +115,8 @@ impl Held {
     }
 }
 
+/// Why a ring ended early. Only [`RingError::Fault`] accuses anybody: a silent neighbour may itself
+/// wait for another one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RingError {
     /// The connection with a neighbour has failed.

@@ -61,6 +61,8 @@ pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     option.map_or_else(|| swarm::run(args, out), |option| Err(SimError::Unseen { option }))
 }
 
+/// Runs a simulation with processes. The first part checks and prepares, the second runs, the third
+/// judges and writes; from [`ProcessGroup::open`] on there are processes to end.
 fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let mut folder = Folder::make(args)?;
     let mut stop = Stop::listen().map_err(SimError::Signals)?;

@@ -45,6 +45,7 @@ pub(crate) use milestones::Keep;
 /// The folder of one run, with everything that this node stores of it.
 #[derive(Debug)]
 pub(crate) struct Store {
+    /// `runs/<RunId>`, in which every other path of this type begins.
     folder: PathBuf,
     /// The file that exists if the identity's own log id was used in this run.
     used: PathBuf,
@@ -111,6 +112,7 @@ impl Store {
         Self { keep, ..self }
     }
 
+    /// Where milestones are; the folder exists once there is one.
     fn milestones_folder(&self) -> PathBuf {
         self.folder.join("milestones")
     }
@@ -125,6 +127,7 @@ impl Store {
         self.folder.join(OPTIONS)
     }
 
+    /// Stores the signed manifest as it came, so that a later start needs nobody to hand it out.
     pub(crate) fn save_manifest(&self, text: &str) -> Result<(), StoreError> {
         write(&self.folder.join("run.toml"), text.as_bytes())
     }
@@ -201,6 +204,7 @@ pub(crate) fn kept_bytes(data_dir: &Path, run: RunId) -> u64 {
     paths.chain(genesis).chain(data).filter_map(taken).sum()
 }
 
+/// The folder of one run in a data folder.
 pub(crate) fn run_folder(data_dir: &Path, run: RunId) -> PathBuf {
     data_dir.join("runs").join(run.hex())
 }
@@ -225,6 +229,8 @@ pub(crate) fn write_by(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Resul
     finish(File::create(temporary)?, temporary, path, bytes)
 }
 
+/// Writes, flushes and renames. The rename is the moment at which the new contents count, and it is
+/// flushed last.
 fn finish(mut file: File, temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
@@ -232,6 +238,7 @@ fn finish(mut file: File, temporary: &Path, path: &Path, bytes: &[u8]) -> io::Re
     os::sync_parent(path)
 }
 
+/// The paths of all entries of a folder, in no order.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let paths = |entries: ReadDir| entries.map(|entry| Ok(entry?.path())).collect();
     Ok(fs::read_dir(folder).and_then(paths).map_err(cannot("read", folder))?)

@@ -1,4 +1,11 @@
 //! What people and programs learn of a node: sentences on standard output, events in the file.
+//!
+//! Each thing that happens is reported twice: as a sentence for people, which may change with any
+//! version, and as an event for programs, whose keys never change. Nothing here decides anything,
+//! and nothing waits for a slow reader.
+//!
+//! A sentence goes to the printer ([`screen`]), an event to the [`Sink`](events::Sink). The files
+//! of this folder have one subject each; this one has the life of an epoch.
 
 mod arrivals;
 mod asleep;
@@ -64,29 +71,48 @@ pub(crate) struct Means {
 /// Prints sentences, writes events, and counts what both need.
 #[derive(Clone)]
 pub(crate) struct Console {
+    /// The events file and the picture, shared by all clones.
     sink: Arc<Mutex<Sink>>,
+    /// Whether sentences are printed. Events are written in any case.
     voice: Voice,
+    /// The data folder as it was typed, for the commands that sentences name.
     data_dir: PathBuf,
     /// The run's folder, which is cut from the paths in sentences.
     folder: String,
+    /// What this node trains with, for every `ready` event.
     means: Means,
+    /// The last committed epoch, as far as this console was told.
     epoch: u64,
+    /// Where the time of the open epoch goes.
     timing: Timing,
+    /// When the delta was frozen, until the epoch is committed.
     ready_at: Option<Instant>,
+    /// The mean loss of the frozen work, until it is reported.
     loss: Option<f64>,
+    /// The tokens of the frozen work.
     tokens: u64,
+    /// Bytes that rings have sent for the open epoch.
     sent_bytes: u64,
+    /// Bytes that rings have received for the open epoch.
     received_bytes: u64,
+    /// Whether the last update contains work of this node.
     spent: bool,
+    /// The steps since the last sentence about training.
     trained: Trained,
+    /// What this start has contributed so far.
     contributed: Contributed,
+    /// What the node waits for, and when that was said.
     waiting: Waiting,
+    /// Which peers are here, and which of them were reported.
     here: Here,
+    /// Which forks were reported lately.
     forks: Forks,
+    /// What is noted now and reported later.
     later: Later,
 }
 
 impl Console {
+    /// A console of a node that has no run yet. Nothing is printed.
     pub(crate) fn new(sink: Sink, voice: Voice, data_dir: PathBuf) -> Self {
         Self {
             sink: Arc::new(Mutex::new(sink)),
@@ -117,11 +143,13 @@ impl Console {
         (Self::new(sink.staged(stage), voice, data_dir), seen)
     }
 
+    /// From now on events name this run, and sentences leave its folder out of paths.
     pub(crate) fn set_run(&mut self, run: intellect_protocol::base::id::RunId) {
         self.folder = format!("{}/", store::run_folder(&self.data_dir, run).display());
         self.sink.lock().unwrap_or_else(PoisonError::into_inner).set_run(run.into());
     }
 
+    /// Prints a sentence, unless the node is to be quiet. It never waits for the terminal.
     pub(crate) fn say(&self, sentence: &str) {
         if self.voice != Voice::Quiet {
             screen::say(sentence);
@@ -186,6 +214,7 @@ impl Console {
         }
     }
 
+    /// Reports that a peer speaks another version; the caller does so once for each peer.
     pub(crate) fn incompatible(&self, peer: PeerId, version: String) {
         let who = PeerName::from(peer);
         let remedy = "update the older of the two programs".to_owned();
@@ -217,6 +246,7 @@ impl Console {
         self.emit(None, events::Event::DuplicateIdentity { who });
     }
 
+    /// Reports what a peer did wrong. The network drops it, if it does so, on its own account.
     pub(crate) fn fault(&self, peer: PeerId, why: &str) {
         let who = PeerName::from(peer);
         self.say(&format!("peer {} misbehaves: {why}", who.short()));
@@ -253,6 +283,8 @@ impl Console {
         }
     }
 
+    /// Reports that the work of an epoch is frozen. Its tokens count as contributed once an update
+    /// contains them.
     pub(crate) fn ready(&mut self, epoch: u64, tokens: u64, loss: f64, norm: f32) {
         let now = Instant::now();
         self.timing.marks.ready(now);
@@ -266,6 +298,7 @@ impl Console {
         self.emit(Some(epoch), event);
     }
 
+    /// Reports that training gave no finite number, as an attempt that ended.
     pub(crate) fn training_diverged(&self, epoch: u64, why: &str) {
         self.say(&format!(
             "epoch {epoch}: training gave no finite number ({why}); it is repeated with other data"
@@ -275,6 +308,7 @@ impl Console {
         self.emit(Some(epoch), events::Event::Aborted { attempt: 0, phase, reason });
     }
 
+    /// Notes the ring that was opened last, so that its end can be reported with our position.
     pub(crate) fn ring_opened(&mut self, seat: Seat) {
         self.timing.seat = Some(seat);
     }
@@ -331,14 +365,17 @@ impl Console {
         self.without_folder(figures::explain(error, ": "))
     }
 
+    /// Names files of the run without their folder, which is the same in every sentence.
     fn without_folder(&self, text: String) -> String {
         if self.folder.is_empty() { text } else { text.replace(&self.folder, "") }
     }
 
+    /// Writes the last event of this process.
     pub(crate) fn stopped(&self, code: u8) {
         self.emit(None, events::Event::Stopped { code });
     }
 
+    /// Reports a committed epoch, with what this node had in it.
     fn committed(&mut self, committed: &Committed) {
         let head = committed.head;
         let ranked = committed.receipt.members.iter().filter(|m| m.weight > 0);
@@ -379,6 +416,8 @@ impl Console {
         self.awake(head.epoch);
     }
 
+    /// Reports a Regroup that this node has joined, and how many of the absent voters had said
+    /// goodbye.
     fn regroup(
         &self,
         epoch: u64,
@@ -397,11 +436,14 @@ impl Console {
     }
 }
 
+/// The names of peers, in the same order.
 fn names(peers: Vec<PeerId>) -> Vec<PeerName> {
     peers.into_iter().map(Into::into).collect()
 }
 
 impl Console {
+    /// Reports that the head is up to date again. The epochs between were not committed here, so
+    /// they have no lines of their own.
     fn caught_up(&mut self, head: Head) {
         self.epoch = head.epoch;
         self.timing.marks = Marks::new(Instant::now());

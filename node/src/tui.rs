@@ -25,7 +25,9 @@ pub(crate) struct Frame {
 /// A screen. When this is dropped, the thread is told to end, and the terminal is as it was before.
 #[derive(Debug)]
 pub(crate) struct Screen {
+    /// Dropping it tells the thread to end.
     stop: Option<mpsc::Sender<()>>,
+    /// The thread; `None` once it was waited for.
     thread: Option<JoinHandle<()>>,
 }
 

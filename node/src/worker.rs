@@ -42,13 +42,17 @@ const REPORTS: usize = 64;
 /// The settings of a worker, which are the same for the whole run.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
+    /// The run whose id seeds the data stream of every epoch.
     pub(crate) run: RunId,
+    /// Our peer, so that each peer trains on other data.
     pub(crate) me: PeerId,
     /// When an epoch's training ends.
     pub(crate) epoch: Epoch,
     /// The greatest weight that other peers accept, in tokens.
     pub(crate) weight_max: u64,
+    /// How updates are encoded; also decodes those that are applied.
     pub(crate) codec: Codec,
+    /// Learning rate and momentum of the outer step.
     pub(crate) outer: Outer,
 }
 
@@ -96,6 +100,7 @@ impl Snapshot {
 }
 
 /// Why an update could not be applied.
+/// What the worker cannot repair: each of these ends it.
 #[derive(Debug, thiserror::Error)]
 enum ApplyError {
     #[error("the update does not decode: {0}")]
@@ -140,45 +145,60 @@ where
     Ok((Orders(commands), outbox))
 }
 
+/// The thread's own state. Nothing else reads it; snapshots share only the agreed state.
 struct Worker {
     config: Config,
+    /// The model and its optimiser, on the device.
     trainer: Box<dyn Trainer>,
+    /// The last committed state. Deltas are measured from its θ.
     agreed: Arc<State>,
+    /// θ_local on the host. It equals the trainer's weights only after `store` or `load`.
     local: Vec<f32>,
     /// The value of θ_local when the delta was frozen.
     at_ready: Option<Vec<f32>>,
+    /// The epoch that is being trained; `None` while the worker waits for a command.
     training: Option<Training>,
     /// The part of the budget that was done when an epoch was committed without us. The next epoch goes on
     /// from there, or a slow peer would never complete one.
     carried: Done,
     /// Tokens that no receipt has spent, and the sum of their losses.
     unspent: u64,
+    /// Losses times tokens, so that the mean weighs each batch by its size.
     unspent_loss: f64,
     /// How often in a row training has given no finite number.
     failures: u32,
+    /// Where steps, deltas and states go. The worker waits if the driver is behind.
     reports: tasks::Sender<Report>,
 }
 
+/// The training of one epoch since its command came.
 struct Training {
     epoch: u64,
+    /// The data of this peer in this epoch.
     stream: Stream,
     /// The next step of this epoch's stream, and the first one that counts.
     step: u64,
     first: u64,
+    /// What was carried over from an epoch that was committed without us.
     before: Done,
+    /// Tokens since the command, or since the last restart of the epoch.
     tokens: u64,
+    /// When the command came, or the epoch was restarted.
     began: Instant,
 }
 
 /// Work that counts towards the budget of an epoch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
+    /// Inner steps that gave a finite loss.
     steps: u64,
     tokens: u64,
+    /// Time of training, for a budget in seconds.
     length: Duration,
 }
 
 impl Training {
+    /// All that counts towards the budget so far, what was carried over included.
     fn done(&self) -> Done {
         Done {
             steps: self.before.steps + (self.step - self.first),
@@ -189,6 +209,7 @@ impl Training {
 }
 
 impl Worker {
+    /// Loads genesis into the model, and reports it as the first state.
     fn new(
         config: Config,
         mut trainer: Box<dyn Trainer>,
@@ -221,6 +242,8 @@ impl Worker {
         Ok(worker)
     }
 
+    /// Trains while there is something to train, and waits for a command otherwise. A failure is
+    /// reported, and ends the thread.
     fn run(&mut self, inbox: &Receiver<Command>) {
         loop {
             let received = match self.training {
@@ -239,11 +262,14 @@ impl Worker {
         }
     }
 
+    /// Gives a report to the driver; waits while its queue is full.
     fn report(&self, report: Report) {
         // Fails only where the driver has ended.
         drop(self.reports.blocking_send(report));
     }
 
+    /// Carries out one command. A new [`Command::Train`] replaces the epoch under way, whose work
+    /// stays in the local weights.
     fn execute(&mut self, command: Command) -> Result<(), ApplyError> {
         match command {
             Command::Train { epoch, tokens } => {
@@ -291,6 +317,8 @@ impl Worker {
         }
     }
 
+    /// Freezes the delta for the ring. Its weight is capped at what other peers accept; the tokens
+    /// above the cap are trained, but not counted.
     fn freeze(&mut self) -> Result<(), String> {
         let Some(training) = &self.training else { return Ok(()) };
         let epoch = training.epoch;
@@ -338,6 +366,8 @@ impl Worker {
         Ok(())
     }
 
+    /// Takes the outer step of a committed epoch on a copy, so that a failure leaves the agreed
+    /// state as it was.
     fn apply(&mut self, header: Header, update: &[u8], spent: &Blocks) -> Result<(), ApplyError> {
         let mut delta = vec![0.0; self.local.len()];
         self.config.codec.decode(update, &mut delta)?;
@@ -375,6 +405,8 @@ impl Worker {
         Ok(())
     }
 
+    /// Hashes the agreed state and reports it. The driver stores and serves the snapshot while
+    /// training goes on.
     fn publish(&self, header: Header, origin: Option<Origin>) -> Result<(), ApplyError> {
         let table = Table::of(header, self.agreed.theta(), self.agreed.momentum())?;
         let snapshot = Snapshot { table: Arc::new(table), state: Arc::clone(&self.agreed) };

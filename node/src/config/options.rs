@@ -28,6 +28,7 @@ pub(crate) struct Options {
     pub(crate) rate: Option<u64>,
     /// Threads that compute, at most four for each core.
     pub(crate) threads: Option<NonZeroUsize>,
+    /// Addresses to listen at. Empty means the default, a free port of every interface.
     pub(crate) listen: Vec<Address>,
 }
 
@@ -143,6 +144,7 @@ impl StoredOptions {
         }
     }
 
+    /// Reads every entry. One that is wrong is reported and skipped; the others count.
     fn of(table: Table, path: &Path) -> Self {
         let mut stored = Self::default();
         for (key, value) in &table {
@@ -177,6 +179,8 @@ fn texts(value: &Value) -> Result<Vec<String>, String> {
     one.or_else(many).ok_or_else(|| "give a list of texts, as in [\"…\", \"…\"]".to_owned())
 }
 
+/// The addresses in a list. One wrong address makes the whole entry wrong, so that no half of a
+/// list is used.
 fn addresses(
     value: &Value,
     parse: fn(&str) -> Result<Address, address::AddressError>,

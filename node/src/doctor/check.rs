@@ -10,6 +10,7 @@ use serde::Serialize;
 pub(super) enum Grade {
     /// It could not be tried, or there was no need; the sentence says why.
     NotTried,
+    /// It is as good as a node needs.
     Ok,
     /// A node works, but slower or with fewer others than it could.
     Warning,
@@ -36,10 +37,12 @@ pub(super) struct Check {
     /// The address or peer that it is about, if there may be several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) of: Option<String>,
+    /// How good it is; the worst of all checks is the program's verdict.
     pub(super) verdict: Grade,
     /// What was measured, in `unit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) value: Option<f64>,
+    /// The unit of `value`, such as `bytes` or `ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) unit: Option<&'static str>,
     /// What was found, as a clause for people.
@@ -56,16 +59,19 @@ impl Check {
         Self { check, of: None, verdict, value: None, unit: None, found, remedy: None }
     }
 
+    /// The same result, about one of several addresses or peers.
     #[must_use]
     pub(super) fn about(self, of: impl fmt::Display) -> Self {
         Self { of: Some(of.to_string()), ..self }
     }
 
+    /// The same result, with the number that was measured.
     #[must_use]
     pub(super) fn measured(self, value: f64, unit: &'static str) -> Self {
         Self { value: Some(value), unit: Some(unit), ..self }
     }
 
+    /// The same result, with what a person can do.
     #[must_use]
     pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }

@@ -44,6 +44,7 @@ pub(super) fn existing(folder: &Path) -> PathBuf {
     exists.unwrap_or_else(|| Path::new("/")).to_owned()
 }
 
+/// Free memory, against what the smallest model and the presets for several machines take.
 fn memory() -> Check {
     let Some(free) = os::memory_available_bytes() else {
         return Check::new("memory", Grade::NotTried, "this system does not say how much is free");
@@ -54,6 +55,7 @@ fn memory() -> Check {
         .remedy_if_wrong("end other programs: only small models fit here")
 }
 
+/// Free disk of the data folder.
 fn free_disk(folder: &Path) -> Check {
     let Some(free) = os::disk_available_bytes(folder) else {
         let found = format!("nothing is known about the disk of {}", folder.display());
@@ -105,6 +107,7 @@ fn nameless(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// How many files and connections may be open at once: a node has hundreds.
 fn open_files() -> Check {
     let (now, most) = os::open_files_limit();
     let value = now.unwrap_or(u64::MAX);
@@ -138,6 +141,7 @@ fn udp_buffer() -> Check {
     )
 }
 
+/// Whether TCP can send by BBR, which a node asks for on every connection.
 fn bbr() -> Check {
     match transport::has_bbr() {
         None => Check::new("bbr", Grade::NotTried, "this system offers no choice"),
@@ -208,6 +212,7 @@ fn training() -> Check {
     }
 }
 
+/// The clock is named and not examined, so that nobody looks for it in vain.
 fn clock() -> Check {
     Check::new(
         "clock",

@@ -1,4 +1,8 @@
 //! Verdicts about the way into the network: entry points, router, and who can dial this machine.
+//!
+//! Whether others can dial this machine rests on what an entry point or the router says, never on
+//! what the machine thinks of itself. With no entry point every check is listed as
+//! not tried, so that the table always has the same rows.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -53,6 +57,8 @@ fn met(findings: &Examined) -> impl Iterator<Item = (&Attempt, &Met)> {
     })
 }
 
+/// Whether one address of an entry point answers. A failure is bad only if no other address
+/// answers.
 fn entry(attempt: &Attempt, findings: &Examined) -> Check {
     let of = short(attempt);
     match &attempt.result {
@@ -121,6 +127,8 @@ fn kind(findings: &Examined) -> Router {
     router
 }
 
+/// What stands between this machine and others. It is a matter of how routers number connections,
+/// so it needs two entry points.
 fn nat(findings: &Examined) -> Check {
     let seen = met(findings).find_map(|(_, met)| host(&met.observed).filter(IpAddr::is_ipv4));
     let Some(seen) = seen else {
@@ -166,10 +174,13 @@ fn near(findings: &Examined) -> bool {
     met(findings).all(|(attempt, _)| address::scope(&attempt.address) < Some(Scope::Public))
 }
 
+/// Whether the router lets others in, by a forwarded port or because a test from outside succeeded.
 fn is_open(findings: &Examined) -> bool {
     findings.mapped.is_some() || findings.tested.values().any(Result::is_ok)
 }
 
+/// Whether others can dial this machine. A successful test from outside proves it, and a
+/// forwarded port is taken for it.
 fn dialable(findings: &Examined) -> Check {
     if near(findings) {
         let found =
@@ -205,6 +216,8 @@ fn dialable(findings: &Examined) -> Check {
     Check::new("dialable", Grade::Warning, found).measured(0.0, "addresses").remedy(FORWARD)
 }
 
+/// Whether the router forwards a port by UPnP. It matters only to a machine that cannot be dialled
+/// otherwise.
 fn router(findings: &Examined) -> Check {
     match (&findings.mapped, findings.gateway) {
         (Some(at), _) => Check::new(
@@ -247,6 +260,7 @@ fn carrier(findings: &Examined) -> Check {
     }
 }
 
+/// Whether IPv6 leads out of this network. It avoids the routers that IPv4 needs.
 fn ipv6(findings: &Examined) -> Check {
     let global = |ip: &&IpAddr| ip.is_ipv6() && address::scope_of(**ip) == Scope::Public;
     let Some(own) = findings.own.iter().find(global) else {
@@ -267,6 +281,7 @@ fn ipv6(findings: &Examined) -> Check {
     Check::new("ipv6", Grade::NotTried, format!("{own} is here, but no entry point has IPv6"))
 }
 
+/// To how many members behind routers a hole could be punched.
 fn punch(findings: &Examined) -> Check {
     let all = findings.relayed.len();
     if all == 0 {

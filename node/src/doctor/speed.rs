@@ -1,4 +1,8 @@
 //! What the run needs of this machine and its line, where an entry point hands out the run's manifest.
+//!
+//! The needs of a run come from its manifest, and the rates of the line from a measurement against
+//! one entry point. The two are compared here, so that a verdict speaks of the run and not of the
+//! machine alone.
 
 use std::path::Path;
 

@@ -21,16 +21,21 @@ use crate::store::StoreError;
 pub(super) struct Access {
     /// `None` in an open run, which has no admission.
     pub(super) admission: Option<Admission>,
+    /// Keeps two writes of the notices from running at once.
     pub(super) saving: Saving,
+    /// Peers of another version that were reported, at most [`NAMED_MAX`].
     incompatible: BTreeSet<PeerId>,
+    /// Peers that were refused and reported, at most [`NAMED_MAX`].
     refused: BTreeSet<PeerId>,
 }
 
 /// Whether notices are being written, and whether newer ones wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Saving {
+    /// The store is free for a write.
     #[default]
     Idle,
+    /// A write is under way, and newer notices wait for its end.
     Under,
     Again,
 }
@@ -52,6 +57,8 @@ impl Access {
     }
 }
 
+/// Adds a peer to those that were reported. Once the set is full every further peer counts as
+/// reported, so an attacker with many keys can fill neither memory nor the screen.
 fn is_first(named: &mut BTreeSet<PeerId>, peer: PeerId) -> bool {
     named.len() < NAMED_MAX && named.insert(peer)
 }
@@ -79,6 +86,8 @@ impl Driver {
         let _ = reply.send(admission.map_or(open, |admission| admission.reply(outcome)));
     }
 
+    /// Judges a ticket. In an open run everybody is welcome. A refusal is also reported to the owner
+    /// of this node, once for each peer.
     fn on_ticket(&mut self, from: PeerId, ticket: Option<Ticket>) -> Outcome {
         let Some(admission) = &mut self.access.admission else { return Outcome::Welcome };
         match admission.enter(from, ticket) {
@@ -173,10 +182,13 @@ impl Driver {
         self.save_notices();
     }
 
+    /// The known notices in the form in which they are stored and served.
     pub(super) fn notices(&self) -> Vec<Arc<[u8]>> {
         self.holdings.peer().notices().all().map(|notice| notice.to_bytes().into()).collect()
     }
 
+    /// Writes the notices off the loop. Only one write runs at a time, since two could end in the
+    /// wrong order and leave the older file.
     fn save_notices(&mut self) {
         if self.access.saving != Saving::Idle {
             self.access.saving = Saving::Again;

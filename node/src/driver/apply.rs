@@ -1,4 +1,8 @@
 //! Carries out the outputs of the state in the order in which it decides them.
+//!
+//! Each output is one arm of [`Driver::apply`], and each arm ends at once: what takes long becomes
+//! a job, whose end comes back as an input. An output that refers to bytes or to the journal relies
+//! on the state's bookkeeping, and logs an error where that is wrong.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,6 +26,8 @@ use crate::tell::Seat;
 use crate::{net, ring, worker};
 
 impl Driver {
+    /// Carries out one output. The state gives out a message only once the records that it rests on
+    /// are written, so nothing is held back here.
     pub(super) fn apply(&mut self, output: Output) {
         match output {
             Output::Write(records) => self.write(records),
@@ -60,6 +66,8 @@ impl Driver {
         }
     }
 
+    /// Sends a message over the control stream. Without a stream it is gossiped instead, as long as
+    /// the budget for that lasts: two peers behind routers may have no connection at all.
     fn send(&mut self, to: PeerId, message: &Verified<Message>) {
         let sent = self.net.send(to, wire::envelope(message));
         if sent == Err(SendError::NoStream) && self.budgets.answer(Instant::now().into()) {
@@ -68,6 +76,8 @@ impl Driver {
         }
     }
 
+    /// Gossips a message. A heartbeat also goes to some peers by other ways: to peers that may not
+    /// hear our gossip, and to those that count as silent. `repeat` makes equal messages distinct.
     fn gossip(&self, repeat: u32, message: &Verified<Message>) {
         let beat = matches!(message.body(), Message::Heartbeat(_));
         if beat {
@@ -83,6 +93,8 @@ impl Driver {
         }
     }
 
+    /// Starts the ring of a roster that has opened. Without a frozen delta the ring is not started,
+    /// and its attempt fails at its deadline.
     fn start_ring(&mut self, ring: &Ring) {
         let Some(delta) = self.buffers.delta.clone() else {
             tracing::error!("a ring without a frozen delta");
@@ -107,6 +119,8 @@ impl Driver {
         });
     }
 
+    /// Hands an outer step to the worker. The update is in memory by then: the state has
+    /// asked for it before.
     fn step(&mut self, apply: &Apply) {
         let Some(update) = self.buffers.bytes.get(&Buffer::Update(apply.update)).cloned() else {
             tracing::error!("an outer step without its update");
@@ -120,11 +134,14 @@ impl Driver {
         self.command(worker::Command::Apply { header, update, spent: spent.clone() });
     }
 
+    /// The header of the state after `epoch`, before its digest is known.
     fn header(&self, epoch: u64, tokens: u64, r: Digest) -> Header {
         let parameters = self.buffers.newest.table.header().parameters;
         Header { run: self.manifest.id, epoch, tokens, r, parameters }
     }
 
+    /// Asks a peer about its lineage, and gives the answer to the state. A missing answer is an
+    /// input too, so the state never waits for it.
     fn ask(&mut self, peer: PeerId, ask: Ask) {
         let net = self.net.clone();
         self.jobs.spawn(async move {
@@ -133,6 +150,8 @@ impl Driver {
         });
     }
 
+    /// Fetches an update from the peers that may have it. The bytes count only if
+    /// they have the digest and decode: a peer must not vote for an update that nobody can apply.
     fn fetch_update(&mut self, name: Name, from: Vec<PeerId>) {
         let (net, decodes) = (self.net.clone(), self.decodes());
         let length =
@@ -144,6 +163,8 @@ impl Driver {
         });
     }
 
+    /// Fetches a finished chunk of a ring that did not end. Its seal names the digest, so it does
+    /// not matter which holder sends it.
     fn fetch_chunk(&mut self, ring: Digest, f: Finished, length: usize, holders: Vec<PeerId>) {
         let net = self.net.clone();
         let Finished { roster, chunk, seal } = f;
@@ -159,6 +180,8 @@ impl Driver {
         });
     }
 
+    /// Fetches a state from several peers at once. More of them may be named later by
+    /// [`Output::Donors`], which the job sees through a watch channel.
     fn fetch_state(&mut self, head: Head, r: Digest, donors: Vec<PeerId>, spent: Blocks) {
         let header = self.header(head.epoch, head.tokens, r);
         self.donors.send_replace(donors);
@@ -175,12 +198,15 @@ impl Driver {
         });
     }
 
+    /// Makes the worker train an epoch, unless this node has reached its last one.
     pub(super) fn train(&mut self, epoch: u64, tokens: u64) {
         if !self.finish.is_reached() {
             self.command(worker::Command::Train { epoch, tokens });
         }
     }
 
+    /// Gives a command to the worker. A failure is only logged: the channel of reports ends too,
+    /// and that ends the loop.
     pub(super) fn command(&mut self, command: worker::Command) {
         if !self.worker.command(command) {
             // Its end reaches the loop by the channel of reports.

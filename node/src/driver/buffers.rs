@@ -1,4 +1,8 @@
 //! The bytes that the holdings name, and the requests of other peers that are not answered yet.
+//!
+//! A name of the state leads to bytes here, or to a file in `store`. The state decides when a name
+//! is released; nothing here is dropped by itself. So what bounds this memory is the number of
+//! names that the state may hold at once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,6 +20,7 @@ use crate::worker::Snapshot;
 
 /// Bytes in memory, and files that are open.
 pub(super) struct Buffers {
+    /// The updates, ring results and chunks in memory, by the names that the state uses.
     pub(super) bytes: BTreeMap<Buffer, Arc<Vec<u8>>>,
     /// The frozen delta of the open epoch.
     pub(super) delta: Option<Arc<Vec<f32>>>,
@@ -61,12 +66,14 @@ impl Buffers {
     }
 }
 
+/// A range of bytes that are shared with the map, so no copy is made.
 pub(super) struct Window {
     bytes: Arc<Vec<u8>>,
     range: Range<usize>,
 }
 
 impl Window {
+    /// The bytes of the window; none if the range does not fit them.
     pub(super) fn get(&self) -> &[u8] {
         self.bytes.get(self.range.clone()).unwrap_or_default()
     }
@@ -75,11 +82,15 @@ impl Window {
 /// Requests of other peers that are not answered yet.
 #[derive(Default)]
 pub(super) struct PendingRequests {
+    /// The number of requests so far, from which each gets its name.
     count: u64,
+    /// The open requests. The network bounds how many there are, and each ends by an output of the
+    /// state.
     open: BTreeMap<Inquiry, (Request, Reply)>,
 }
 
 impl PendingRequests {
+    /// Stores a request, and returns the name by which the state answers it.
     pub(super) fn add(&mut self, request: Request, reply: Reply) -> Inquiry {
         self.count += 1;
         let ticket = Inquiry(self.count);

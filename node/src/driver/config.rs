@@ -38,20 +38,27 @@ pub(crate) struct Config {
     pub(crate) manifest: Arc<Manifest>,
     /// The first state of the protocol.
     pub(crate) peer: peer::Config,
+    /// The handle of the network, which runs already: the run was found through it.
     pub(crate) net: net::Handle,
     /// The last reachability that the network reported before the loop.
     pub(crate) reachability: Option<Reachability>,
     /// The peers with a direct connection at that time.
     pub(crate) linked: BTreeSet<PeerId>,
+    /// The commands to the worker, which computes genesis or loads a state by now.
     pub(crate) worker: worker::Orders,
+    /// The folder of this run on the disk.
     pub(crate) store: Arc<Store>,
+    /// The token files that are open for training, and served if the manifest shares them.
     pub(crate) source: Arc<Dataset>,
     /// The folder for the addresses of peers.
     pub(crate) data_dir: PathBuf,
+    /// Both logs, open for more records, with the incarnation of this start.
     pub(crate) journal: Journal,
+    /// The updates on the disk, which the state may name at once.
     pub(crate) updates: Vec<Name>,
     /// Updates of the open epoch for which an earlier start has voted.
     pub(crate) held: Vec<Digest>,
+    /// The state with which training goes on: genesis, or what the disk led to.
     pub(crate) newest: Arc<Snapshot>,
     /// The checkpoint on disk, which is served.
     pub(crate) saved: Option<Saved>,
@@ -61,7 +68,9 @@ pub(crate) struct Config {
     pub(crate) admission: Option<Admission>,
     /// The epoch after which this node leaves (`--epochs`).
     pub(crate) epochs: Option<NonZeroU64>,
+    /// Where people and programs read what happens.
     pub(crate) tell: Console,
+    /// Cancelled by the driver at its end; it stops the network.
     pub(crate) stop: CancellationToken,
 }
 

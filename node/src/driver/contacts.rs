@@ -15,6 +15,7 @@ use crate::store::contacts;
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Driver {
+    /// Starts one job for each of the two files. They run as long as the network.
     pub(super) fn keep_contacts(&mut self, data_dir: &Path) {
         let lists = [
             (self.net.contacts(), contacts::write as Write),
@@ -30,6 +31,7 @@ impl Driver {
     }
 }
 
+/// How one of the two files is written: by a rename, so that a crash leaves the old one.
 type Write = fn(&Path, &[Address]) -> io::Result<()>;
 
 /// Writes a list if it is not empty, and after each change, until the network ends. A failed write matters

@@ -13,6 +13,8 @@ use super::{Done, Driver};
 use crate::store::{Journal, Saved, StoreError};
 
 impl Driver {
+    /// Appends records to the logs and flushes them. One write runs at a time, because the state
+    /// waits for [`Input::Written`] before it asks for the next one.
     pub(super) fn write(&mut self, records: Arc<Vec<Record>>) {
         let Some(mut journal) = self.buffers.journal.take() else {
             tracing::error!("two writes of records at once");
@@ -24,6 +26,8 @@ impl Driver {
         });
     }
 
+    /// Takes the journal back, and reports a refusal once. A disk that refuses does not end the
+    /// node: it trains on, but says nothing that rests on the records.
     pub(super) fn on_written(&mut self, journal: Journal, result: Result<(), StoreError>) {
         self.buffers.journal = Some(journal);
         let refused = self.buffers.refused_log;
@@ -36,6 +40,8 @@ impl Driver {
         self.input(Input::Written(taken(&result)));
     }
 
+    /// Stores an update that is in memory. If it is not, the state hears that it is missing, and
+    /// fetches it.
     pub(super) fn keep(&mut self, name: Name) {
         let Some(bytes) = self.buffers.bytes.get(&Buffer::Update(name.digest)).cloned() else {
             tracing::error!("an update is to be kept that is not here");
@@ -47,6 +53,8 @@ impl Driver {
         self.jobs.spawn_blocking(move || Done::Kept(name, store.keep_update(name, &bytes)));
     }
 
+    /// Reports a refusal once, and gives the result to the state, which votes only for an update
+    /// that is on the disk.
     pub(super) fn on_kept(&mut self, name: Name, result: Result<(), StoreError>) {
         let refused = self.buffers.refused_update;
         self.buffers.refused_update = result.is_err();
@@ -58,6 +66,8 @@ impl Driver {
         self.input(Input::Kept(name, taken(&result)));
     }
 
+    /// Reads an update from the disk. A damaged file counts as missing, so the update is fetched
+    /// from a peer.
     pub(super) fn read(&mut self, name: Name) {
         let (store, decodes) = (Arc::clone(&self.store), self.decodes());
         self.jobs.spawn_blocking(move || {
@@ -105,6 +115,8 @@ impl Driver {
         });
     }
 
+    /// Stores the newest state as a checkpoint. The state itself is shared, so training does not
+    /// wait for the disk.
     pub(super) fn save(&mut self) {
         let (store, snapshot) = (Arc::clone(&self.store), Arc::clone(&self.buffers.newest));
         self.jobs.spawn_blocking(move || {
@@ -155,6 +167,7 @@ pub(super) fn update_came(name: Name, found: Option<Vec<u8>>) -> Done {
     Done::Came { bytes, content, input }
 }
 
+/// Whether the disk took what was written, in the words of the state.
 fn taken<T>(result: &Result<T, StoreError>) -> Disk {
     if result.is_ok() { Disk::Took } else { Disk::Refused }
 }

@@ -32,11 +32,16 @@ pub(super) enum Goal {
 pub(super) struct Finish {
     /// The epoch after which to stop, from `--epochs`.
     pub(super) epochs: Option<u64>,
+    /// The tokens after which the run is complete, from the manifest; `None` for a run without an
+    /// end.
     stop_tokens: Option<u64>,
     /// The goal that was reached first, and whether an earlier start had reached it.
     reached: Option<(Goal, bool)>,
+    /// The wait for peers that are behind. It ends as soon as leaving begins.
     lingering: Option<Linger>,
+    /// Until when this node waits for the end of an open ring or vote, once it leaves.
     leaving: Option<Instant>,
+    /// Whether the state has said goodbye, so that nothing is left to wait for.
     over: bool,
     /// The epoch whose update no peer has.
     pub(super) lost: Option<u64>,
@@ -47,6 +52,7 @@ pub(super) struct Finish {
 struct Linger {
     /// Until when, without a request or progress.
     until: Instant,
+    /// Until when in any case, so that a peer that is always behind cannot hold this node.
     end: Instant,
     /// The heads of the peers that are behind, when last seen.
     behind: BTreeMap<PeerId, u64>,
@@ -57,16 +63,19 @@ impl Linger {
         Self { until: now + LINGER, end: now + LINGER_MAX, behind: BTreeMap::new() }
     }
 
+    /// Moves the end of the wait, but not beyond [`LINGER_MAX`].
     fn extend(&mut self, now: Instant) {
         self.until = (now + LINGER).min(self.end);
     }
 }
 
 impl Finish {
+    /// No goal is reached yet. A run may have either goal, both, or none.
     pub(super) fn new(epochs: Option<u64>, stop_tokens: Option<u64>) -> Self {
         Self { epochs, stop_tokens, ..Self::default() }
     }
 
+    /// Whether the loop ends: the goodbye is said, or it took too long.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.over || self.leaving.is_some_and(|until| now >= until)
     }
@@ -76,15 +85,18 @@ impl Finish {
         self.lingering.is_some() || self.leaving.is_some()
     }
 
+    /// Notes that the state has said goodbye.
     pub(super) fn left(&mut self) {
         self.over = true;
     }
 
+    /// When the loop must look at this again, if it ends or waits.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let lingering = self.lingering.as_ref().map(|linger| linger.until);
         [lingering, self.leaving].into_iter().flatten().min()
     }
 
+    /// Notes that a peer asked for something, which extends the wait.
     pub(super) fn helps(&mut self, now: Instant) {
         if let Some(linger) = &mut self.lingering {
             linger.extend(now);

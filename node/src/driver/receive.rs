@@ -40,6 +40,9 @@ impl Driver {
         }
     }
 
+    /// Takes a message whose signature is valid. Its author is known now, so a budget of its own
+    /// applies where another peer brought it. Gossip gets its verdict before the state has read the
+    /// message, so a message that leads to much work is passed on at once.
     fn on_opened(&mut self, from: PeerId, via: Via, bytes: usize, message: Arc<Verified<Message>>) {
         let (author, now) = (message.author(), Instant::now().into());
         if author != from && !self.budgets.is_read(author, bytes, now) {
@@ -65,19 +68,23 @@ impl Driver {
         }
     }
 
+    /// Tells gossip whether to pass a message on. A direct message has no verdict, since nobody
+    /// passes it on.
     fn verdict(&self, via: Via, verdict: Verdict) {
         if let Via::Gossip(token) = via {
             self.net.verdict(token, verdict);
         }
     }
 
+    /// Reports once that a peer speaks another version of the protocol.
     pub(super) fn incompatible(&mut self, peer: PeerId, version: String) {
         if self.access.is_first_incompatible(peer) {
             self.tell.incompatible(peer, version);
         }
     }
 
-    /// Tells whoever runs with a key that another program has, as far as it is not this one.
+    /// Tells a peer that another program runs with its key. Both programs get the proof, since it
+    /// is sent on each connection of that key; if the key is ours, this node ends itself.
     pub(super) fn meet_twin(&mut self, from: PeerId, message: &Arc<Verified<Message>>) {
         match self.twins.note(Instant::now(), from, message) {
             Some(Twin::Ours) => self.tell.twin(message.author()),

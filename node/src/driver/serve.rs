@@ -1,4 +1,8 @@
 //! Requests of other peers: the holdings decide whether they are served, and from where.
+//!
+//! A request is stored under a name, and the state answers with a location: memory, disk, or a
+//! question that is answered at once. A request that fits no location, or whose bytes are gone,
+//! gets no answer: dropping its reply resets the stream, and the peer asks another one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +17,9 @@ use crate::fetch::{PART_BYTES, part_of};
 use crate::net::Reply;
 
 impl Driver {
+    /// Takes a request as it came. One that does not decode is a fault of its connection. A
+    /// question about our lineage may have to wait ([`budget`](super::receive::budget)), so its
+    /// input comes from a job.
     pub(super) fn on_request(&mut self, from: PeerId, bytes: &[u8], reply: Reply) {
         let Some(request) = wire::open_request(bytes) else {
             self.net.fault(from, "a request that cannot be decoded");
@@ -129,6 +136,8 @@ impl Driver {
         }
     }
 
+    /// Reads off the loop, and sends what was read. `None` sends nothing: a file may have been
+    /// deleted since the state named it.
     fn read_for(&mut self, reply: Reply, read: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) {
         self.jobs.spawn_blocking(move || {
             if let Some(bytes) = read() {

@@ -16,14 +16,19 @@ use intellect_protocol::base::tree::{TREE_PIECE_BYTES, Tree, piece_count, piece_
 use crate::fetch::part_of;
 use crate::manifest::Manifest;
 
+/// The token files that may be served, in the order of the manifest.
 #[derive(Debug)]
 pub(super) struct SharedData {
+    /// The open files. Training reads from the same ones.
     source: Arc<Dataset>,
+    /// What the manifest says of each file; empty if the manifest does not share its data.
     files: Vec<File>,
 }
 
+/// One file, with what is known of its content.
 #[derive(Debug)]
 struct File {
+    /// Length and digest of the file, as the manifest names them.
     fingerprint: Fingerprint,
     /// The chaining values of its pieces, once computed; `None` inside if the file has changed.
     tree: OnceLock<Option<Tree>>,
@@ -81,6 +86,8 @@ impl SharedData {
         Some((index, file.tree.get()?.as_ref()?))
     }
 
+    /// Computes the chaining values of a whole file, which reads all of it. `None`: the file cannot
+    /// be read, or is not the one of the manifest any more.
     fn compute(&self, index: usize, digest: &Digest) -> Option<Tree> {
         let length = self.files.get(index)?.fingerprint.bytes;
         let count = usize::try_from(piece_count(length)).ok()?;

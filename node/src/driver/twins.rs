@@ -1,22 +1,25 @@
-//! The same key twice: a copy of a data folder, started beside the original, votes twice with one
-//! key; a copy of the key alone is another voter, and both are one peer for everybody else.
+//! Detects that two programs run with one key. A copy of a data folder, started beside the
+//! original, votes twice with one key. A copy of the key alone is another voter, and both are one
+//! peer for everybody else.
 //!
-//! Two such programs never meet: libp2p knows a peer by its key, connects to nobody with its own,
-//! and has one conversation of gossip with a key. So each program knocks at peers that it is
-//! connected to, first at those who do not listen to it (`net::Handle::knock`), and whoever hears
-//! both tells them. When the first of the two has ended, the other one begins its connections anew
-//! (`net::Handle::spoke`).
+//! Two such programs never meet. libp2p knows a peer by its key, connects to nobody with its own
+//! key, and has one gossip connection for each key. So each program sends its heartbeat directly to
+//! some peers that it is connected to, first to those that do not listen to it
+//! (`net::Handle::knock`). A peer that hears both programs tells them. When the first of the two
+//! has ended, the other one begins its connections anew (`net::Handle::spoke`).
 //!
-//! What proves it to oneself is one heartbeat of one's own key that this start has not said and no
-//! earlier one can have: with a *greater* incarnation, or with the same one and another log. Each
-//! start writes an incarnation above all earlier ones, and not below the time, into its log before it
-//! says anything, so no recording of an earlier life of ours is one. (An earlier life with a clock that
-//! was ahead, of which the folder was lost, is taken for one until that time has come.) A smaller
-//! incarnation proves nothing, since anybody may repeat what our earlier lives said; so of two it is
-//! the one started first that learns of it, and ends, while the other one goes on.
+//! One heartbeat of our own key is enough to know that another program uses it, if neither this
+//! start nor an earlier one can have sent it. Such a heartbeat has a *greater* incarnation, or the
+//! same one and another log. Each start writes an incarnation into its log before it sends
+//! anything. It is above all earlier ones, and not below the time. So a recording of an earlier
+//! start proves nothing. There is one exception: the clock of an earlier start was ahead, and its
+//! folder was lost. Its heartbeats count as another program's until that time has come.
 //!
-//! Others believe it where the peer itself, over a connection of its own, says heartbeats of an
-//! earlier start long after those of a later one: nobody else can do that.
+//! A smaller incarnation proves nothing, since anybody may repeat what earlier starts said. So of
+//! the two programs the one that started first learns of it, and ends; the other one goes on.
+//!
+//! Other peers believe it on another ground: over one connection of its own, the key's owner sends
+//! heartbeats of an earlier start long after those of a later one. Nobody else can do that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,23 +59,35 @@ pub(super) enum Twin {
 /// The first heartbeat of the latest start of each peer that was heard.
 #[derive(Debug)]
 pub(super) struct Twins {
+    /// Our own peer, whose heartbeats are judged by [`Self::start`].
     me: PeerId,
+    /// The log and the incarnation of this start.
     start: Start,
     /// The later start of our key, if one was heard, in Unix milliseconds.
     ours: Option<u64>,
+    /// The latest start of each peer. If the table is full it is emptied, which only delays the
+    /// detection.
     latest: BTreeMap<PeerId, Latest>,
+    /// Peers that were reported, at most [`PEERS_MAX`].
     told: BTreeSet<PeerId>,
 }
 
+/// What is known of the latest start of one peer.
 #[derive(Debug)]
 struct Latest {
+    /// The highest incarnation that was heard of the peer.
     incarnation: u64,
+    /// The first heartbeat with that incarnation, which is the proof for the other program.
     beat: Arc<Verified<Message>>,
+    /// When that heartbeat came. An older start that is heard a second later has not ended.
     heard: Instant,
+    /// When the peer was told last. A proof may be lost, so it is repeated, but not for each
+    /// heartbeat.
     echoed: Option<Instant>,
 }
 
 impl Twins {
+    /// Nothing was heard yet of any peer.
     pub(super) fn new(me: PeerId, start: Start) -> Self {
         Self { me, start, ours: None, latest: BTreeMap::new(), told: BTreeSet::new() }
     }

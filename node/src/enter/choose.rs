@@ -34,6 +34,7 @@ type Found = BTreeMap<RunId, (Manifest, String)>;
 pub(crate) enum Reached {
     /// One has answered, or none was needed.
     One,
+    /// None of those that were typed has answered, so they may be wrong and are not stored.
     None,
 }
 
@@ -90,6 +91,8 @@ pub(crate) async fn from_network(
     Ok(manifest)
 }
 
+/// Reports the chosen run, with the key that signed it: a person compares it with what the
+/// organiser said.
 fn report(manifest: &Manifest, from: String, console: &Console) {
     let Manifest { run, id, .. } = manifest;
     let signed = &run.organiser.hex()[..8];
@@ -99,10 +102,12 @@ fn report(manifest: &Manifest, from: String, console: &Console) {
     console.emit(None, events::Event::Manifest { name, organiser, from, parameters });
 }
 
+/// Whether a run begins with what was typed; without a prefix every run does.
 fn fits(prefix: Option<&RunPrefix>, run: &RunId) -> bool {
     prefix.is_none_or(|prefix| prefix.matches(run))
 }
 
+/// How many of the manifests fit what was typed.
 fn pick_fits(found: &Found, prefix: Option<&RunPrefix>) -> usize {
     found.keys().filter(|run| fits(prefix, run)).count()
 }
@@ -221,6 +226,7 @@ fn is_sure(found: &Found, prefix: Option<&RunPrefix>) -> Result<(), EnterError> 
 /// 64 bits: too many keys for anybody to try.
 const SURE_DIGITS: usize = 16;
 
+/// The runs on a line each, as errors list them.
 fn list(found: &Found) -> String {
     let lines = found.iter().map(|(id, (m, _))| format!("  {} {}", id.hex(), m.run.name));
     lines.collect::<Vec<_>>().join("\n")

@@ -15,8 +15,11 @@ use crate::worker::Snapshot;
 
 /// What the report on a complete run needs.
 pub(super) struct Complete {
+    /// The manifest, which names the model and the data.
     pub(super) manifest: Arc<Manifest>,
+    /// The run's data, open from training.
     pub(super) source: Arc<data::Dataset>,
+    /// The state after the last epoch.
     pub(super) newest: Arc<Snapshot>,
     /// Whether that state was here before this start.
     pub(super) before: bool,
@@ -32,6 +35,8 @@ impl Complete {
         console.complete(head, before, held_out);
     }
 
+    /// Measures on another thread, and gives up on Ctrl-C or after [`PATIENCE`]. A long wait is
+    /// announced first.
     async fn measured(self, device: Device, console: &Console) -> Option<HeldOut> {
         let mut interrupts = Interrupts::new().ok()?;
         // The thread ends with the program, if not before.
@@ -60,6 +65,8 @@ impl Complete {
         }
     }
 
+    /// Builds the model anew and measures the first and the last weights. Published first
+    /// weights are not measured: an untrained model is what the loss is compared with.
     fn measure(self, device: Device) -> Result<HeldOut, EvaluationError> {
         let drawn = self.manifest.run.genesis.is_none();
         let mut evaluator = Evaluator::on(Manifest::clone(&self.manifest), self.source, device)?;

@@ -22,6 +22,7 @@ use crate::tell::Console;
 
 /// Which files of the run's data are here.
 pub(crate) enum Files {
+    /// All of them, opened and compared with the manifest.
     All(Arc<Dataset>),
     /// These files are missing and are to be fetched.
     Missing(Vec<Fingerprint>),
@@ -127,6 +128,7 @@ struct Here {
 }
 
 impl Here {
+    /// The folder and the limit come from the command line; everything else from the manifest.
     fn new(local: &Local, manifest: &Arc<Manifest>, store: &Arc<Store>) -> Self {
         Self {
             manifest: Arc::clone(manifest),
@@ -136,6 +138,8 @@ impl Here {
         }
     }
 
+    /// Opens the files, or says which are missing. A damaged file in the run's folder becomes one
+    /// that is arriving, so that only its bad pieces are fetched again.
     fn look(&self) -> Result<Files, EnterError> {
         let lack = match self.open_with(&[]) {
             Ok(source) => return Ok(Files::All(source)),

@@ -153,8 +153,11 @@ impl EnterError {
 /// A shortage of memory or disk, in units that people read.
 #[derive(Debug)]
 pub(crate) struct Shortage {
+    /// What the run takes, in a unit that people read.
     needed: String,
+    /// What is free at the moment.
     available: String,
+    /// The difference, which a person must free.
     missing: String,
 }
 

@@ -40,9 +40,13 @@ pub(crate) struct Found {
 
 /// A node before its loop, which already looks for the peers of its run.
 pub(super) struct Early<'a> {
+    /// The network, whose events nobody else reads yet.
     pub(super) net: &'a mut Net,
+    /// The run that this node enters.
     pub(super) manifest: &'a Manifest,
+    /// Which peers are admitted, in a run of invited peers.
     pub(super) admission: &'a mut Option<Admission>,
+    /// Where this node reports its progress.
     pub(super) console: &'a Console,
     /// The latest report of the network on how this node can be reached.
     pub(super) reachability: Option<Reachability>,
@@ -123,6 +127,7 @@ impl Early<'_> {
         Ok(self.with(Some(published)))
     }
 
+    /// All that was found, for the driver's loop.
     fn with(self, published: Option<Published>) -> Found {
         Found { published, reachability: self.reachability, linked: self.linked }
     }

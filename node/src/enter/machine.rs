@@ -1,4 +1,7 @@
 //! What this machine has for a run: its device, its memory and disk, and how many sequences fit at a time.
+//!
+//! A node that does not fit is refused before it downloads anything. What the system does not
+//! report counts as enough: a refusal needs a known shortage.
 
 use std::path::Path;
 
@@ -16,7 +19,9 @@ use crate::{figures, os, store};
 /// The device that computes, and how many sequences it takes at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
+    /// The CPU or GPU that computes.
     pub(crate) device: Device,
+    /// How many sequences go through the model at a time, at most the batch of a step.
     pub(crate) micro_batch: usize,
 }
 
@@ -98,11 +103,14 @@ const SLOW_SECONDS: u64 = 60;
 
 /// Free bytes of memory, where the system reports them.
 struct Free {
+    /// Free memory of the machine, or of the control group if that is less.
     host: Option<u64>,
+    /// Free memory of the GPU; `None` for a CPU, or where the driver does not say.
     gpu: Option<u64>,
 }
 
 impl Free {
+    /// Whether nothing that is needed is known to be missing.
     fn holds(&self, needs: &Needs) -> bool {
         let gpu = needs.gpu.is_none_or(|gpu| self.gpu.is_none_or(|free| gpu <= free));
         gpu && self.host.is_none_or(|free| needs.memory <= free)

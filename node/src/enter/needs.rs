@@ -15,8 +15,11 @@ use intellect_protocol::peer::UPDATES_KEPT;
 /// Bytes of memory, of a GPU's memory if one trains, and of disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
+    /// Bytes of the machine's memory, the trainer's part included if a CPU trains.
     pub(crate) memory: u64,
+    /// Bytes of a GPU's memory; `None` where a CPU trains.
     pub(crate) gpu: Option<u64>,
+    /// Bytes of disk for checkpoints, updates and published weights, without the run's data.
     pub(crate) disk: u64,
 }
 
@@ -39,6 +42,7 @@ impl Needs {
     }
 }
 
+/// Bytes of one encoded update of the run.
 pub(crate) fn update_bytes(run: &Run, work: &Work) -> u64 {
     let elements = usize::try_from(work.model.parameter_count()).unwrap_or(usize::MAX);
     run.ring.codec.encoded_bytes(elements) as u64

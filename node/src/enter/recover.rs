@@ -23,8 +23,11 @@ use crate::worker::Snapshot;
 /// What the run prescribes for its states.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
+    /// The run that every record and checkpoint must name.
     pub(crate) run: RunId,
+    /// The codec with which stored updates are decoded.
     pub(crate) codec: Codec,
+    /// The outer optimiser, with which epochs are repeated.
     pub(crate) outer: Outer,
     /// The state before epoch 1, from which replays start.
     pub(crate) genesis: Arc<Snapshot>,
@@ -47,6 +50,7 @@ pub(crate) struct Recovery {
 }
 
 impl Rules {
+    /// The number of parameters, by which files of another model are recognised.
     fn parameters(&self) -> usize {
         self.genesis.state.theta().len()
     }
@@ -181,10 +185,12 @@ struct Progress(Instant);
 const QUIET: Duration = Duration::from_secs(2);
 
 impl Progress {
+    /// Nothing is reported before [`QUIET`] has passed.
     fn new() -> Self {
         Self(Instant::now())
     }
 
+    /// Calls `say` if the last report is long enough ago.
     fn show(&mut self, say: impl FnOnce()) {
         if self.0.elapsed() >= QUIET {
             self.0 = Instant::now();

@@ -53,6 +53,7 @@ impl Earlier {
     }
 }
 
+/// Reads the options of one run, and reports each entry that is ignored.
 fn read(local: &Local, run: RunId, console: &Console) -> StoredOptions {
     let stored = StoredOptions::read(&store::run_folder(&local.data_dir, run));
     for sentence in &stored.ignored {

@@ -68,6 +68,7 @@ pub(crate) async fn fetch_wanted(
     }
 }
 
+/// Writes the file off the loop of events.
 async fn save(store: &Arc<Store>, file: Vec<u8>) -> Result<(), StoreError> {
     let store = Arc::clone(store);
     tokio::task::spawn_blocking(move || store.save_tokenizer(&file)).await?

@@ -22,6 +22,7 @@ use crate::store::data::Part;
 use crate::store::{Store, StoreError};
 use crate::tell::{Meter, Progress};
 
+/// How a try to fetch a file ended, if the disk took what came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetched {
     /// The whole file has arrived and is stored.
@@ -152,6 +153,7 @@ pub(crate) async fn data(
     }
 }
 
+/// Writes a piece off the loop.
 async fn put(part: &Arc<Part>, offset: u64, bytes: Vec<u8>) -> Result<(), StoreError> {
     let part = Arc::clone(part);
     spawn_blocking(move || part.put(offset, &bytes)).await?

@@ -1,4 +1,8 @@
 //! The download of one thing from several peers: sends its requests and gives it the answers.
+//!
+//! The state machine chooses the peer and judges the bytes; this type owns the requests and the
+//! clock. It ends all requests when it is dropped, so a caller that loses patience leaves nothing
+//! under way.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,19 +28,26 @@ type Hash = Box<dyn Fn(usize, &[u8]) -> Digest + Send>;
 
 /// A download and its open requests. `D` returns the peers that may have the bytes at this moment.
 pub(super) struct PeerDownload<'a, D> {
+    /// Sends the requests and knows whether the link is full.
     net: &'a Handle,
+    /// Asked again at each tick, since peers come and go.
     donors: D,
+    /// Decides which peer is asked for which part.
     state: State,
+    /// The zero of the download's clock.
     began: Instant,
+    /// Requests without an answer yet. The download bounds how many there are.
     open: FuturesUnordered<Answered<'a>>,
     /// Outputs of the download that are not carried out yet.
     out: VecDeque<Output>,
     /// The bytes of the last answer.
     answer: Vec<u8>,
+    /// How a part's digest is computed.
     hash: Hash,
 }
 
 impl<'a, D: Fn() -> Vec<PeerId>> PeerDownload<'a, D> {
+    /// Begins with the peers that may have the bytes now; nothing is asked for yet.
     pub(super) fn new(net: &'a Handle, donors: D) -> Self {
         let part_bytes = u32::try_from(PART_BYTES).unwrap_or(u32::MAX);
         let config = Config { part_bytes, rules: Rules::ALL };
@@ -101,6 +112,8 @@ impl<'a, D: Fn() -> Vec<PeerId>> PeerDownload<'a, D> {
         }
     }
 
+    /// Takes an answer, and names its bytes by their digest: the download sees only that and the
+    /// length.
     fn on_answer(&mut self, number: u64, part: usize, answer: Result<Vec<u8>, Failure>) {
         let answer = answer.map(|bytes| {
             let digest = (self.hash)(part, &bytes);

@@ -76,15 +76,23 @@ fn fetch(
     }
 }
 
+/// One try to fetch a file, on the thread that waits for the server.
 struct Transfer<'a> {
+    /// Asks the server, within the rules.
     client: &'a Client,
+    /// Digest and length of the file, from the manifest.
     file: Fingerprint,
+    /// The address in the manifest.
     url: &'a str,
+    /// Ends the transfer between two reads.
     stop: &'a CancellationToken,
+    /// Where the bytes go, with the values of the pieces if they are known.
     part: &'a Part,
 }
 
 impl Transfer<'_> {
+    /// Fetches what is missing, and checks the whole file. A file that is not the right one is
+    /// removed, so that the next try begins anew.
     fn run(&self, show: &mut dyn FnMut(u64)) -> Result<(), WebError> {
         let Fingerprint { digest, bytes } = self.file;
         let mut values = self.part.begun();
@@ -157,6 +165,7 @@ impl Transfer<'_> {
 /// How often a server is asked for a file. Each try resumes where the last one ended.
 const TRIES_MAX: usize = 5;
 
+/// The pause between two tries, for a server that is overloaded for a moment.
 const PAUSE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -52,19 +52,29 @@ use crate::wake::Turns;
 
 /// The task that owns the swarm, and all that the node knows of the network.
 pub(super) struct Actor {
+    /// The swarm and the tasks of its streams.
     swarm: SwarmTasks,
+    /// All peers, and which of them are members of the run.
     members: Members,
+    /// The entry points that the owner named.
     entries: Entries,
+    /// Connections of peers that are not on the allow list.
     pending: Pending,
+    /// The allow list, which the driver sets through the handle.
     allowed: watch::Receiver<AllowList>,
+    /// The peers that the driver does not hear any more.
     silent: watch::Receiver<BTreeSet<Peer>>,
+    /// Detects that the process slept.
     turns: Turns,
+    /// The run that was joined or is sought; `None` before.
     run: Option<Run>,
     /// Dials under way for which a ring waits.
     dials: HashMap<ConnectionId, RingDial>,
     /// Dials under way that only test whether rings can have their own connection.
     trials: HashSet<ConnectionId>,
+    /// Which peers a dial for a ring has reached before.
     reached: Dialled,
+    /// What shows whether others can dial this node.
     evidence: Evidence,
     /// The state that was reported last.
     reachability: Reachability,
@@ -72,14 +82,21 @@ pub(super) struct Actor {
     trail: Trail,
     /// The time at which to ask relays again.
     relays: dials::Retry,
+    /// What the tasks of streams report.
     task_events: mpsc::Receiver<TaskEvent>,
+    /// What handles ask for. Its end ends the network.
     commands: mpsc::Receiver<Command>,
+    /// The way to the driver. A permit is taken before an event, so none is lost.
     events: mpsc::Sender<Event>,
+    /// Events that wait for that permit. See [`OUTBOX`] for its bound.
     outbox: VecDeque<Event>,
+    /// Ring streams of other peers, which go past the queue of events.
     rings: mpsc::Sender<Ring>,
 }
 
 impl Actor {
+    /// Builds the swarm and listens. Contacts of an earlier start become peers that are worth
+    /// dialling.
     pub(super) fn new(
         config: Config,
         key: &Keypair,
@@ -160,6 +177,7 @@ impl Actor {
         self.flush().await;
     }
 
+    /// Carries out the commands that were given before the end, and lets their messages leave.
     async fn flush(&mut self) {
         while let Ok(call) = self.commands.try_recv() {
             self.on_command(call, Instant::now());
@@ -167,10 +185,12 @@ impl Actor {
         self.swarm.flush(FLUSH).await;
     }
 
+    /// Reports an event to the driver, after those that wait already.
     fn emit(&mut self, event: Event) {
         self.outbox.push_back(event);
     }
 
+    /// Carries out what [`Members`] has decided, in the order in which it was decided.
     fn carry_out(&mut self, outputs: impl IntoIterator<Item = Output>) {
         for output in outputs {
             match output {
@@ -190,6 +210,7 @@ impl Actor {
         }
     }
 
+    /// Takes one command. It is no error if nobody waits for its answer any longer.
     fn on_command(&mut self, call: Command, now: Instant) {
         let outputs = match call {
             Command::Offers { wanted, of, reply } => {
@@ -240,6 +261,7 @@ impl Actor {
         self.carry_out(outputs);
     }
 
+    /// Takes one event of a task that serves a stream.
     fn on_task_event(&mut self, note: TaskEvent, now: Instant) {
         match note {
             TaskEvent::StreamUp { peer, connection, outbox } => {
@@ -266,6 +288,8 @@ impl Actor {
         }
     }
 
+    /// Joins a run. A list of invited peers was set before; where none was, the run is open to
+    /// everybody.
     fn join(&mut self, id: RunId, manifest: manifest::File, now: Instant) {
         if self.run.is_some() {
             return;
@@ -286,6 +310,8 @@ impl Actor {
         self.carry_out(outputs);
     }
 
+    /// Does what is due by time: dials, announcements, searches, timeouts, and the list of
+    /// contacts.
     fn on_tick(&mut self, now: Instant) {
         if let Some(run) = &mut self.run {
             self.swarm.find(run, now);
@@ -305,6 +331,7 @@ impl Actor {
         replace(known, list);
     }
 
+    /// Takes one event of the swarm, and tells each part that it concerns.
     fn on_event(&mut self, event: SwarmEvent<NodeEvent>, now: Instant) {
         match event {
             SwarmEvent::Behaviour(NodeEvent::Discovery(event)) => self.on_discovery(event, now),
@@ -352,12 +379,15 @@ impl Actor {
         }
     }
 
+    /// Announces this node again shortly, if it is in a run.
     fn announce_soon(&mut self, now: Instant) {
         if let Some(run) = &mut self.run {
             run.announce_soon(now);
         }
     }
 
+    /// Takes a new connection. One without a slot is closed at once; it is noted all the same,
+    /// since the swarm reports its end too.
     fn on_connected(&mut self, peer: PeerId, connection: Connection) {
         let (id, now) = (connection.id, connection.since);
         if name::from_libp2p(&peer).is_none() {
@@ -380,6 +410,7 @@ impl Actor {
         self.carry_out(outputs);
     }
 
+    /// Takes one event of discovery. Addresses that a peer reports are filtered there already.
     fn on_discovery(&mut self, event: DiscoveryEvent, now: Instant) {
         self.trace(&event, now);
         match event {
@@ -421,6 +452,8 @@ impl Actor {
         }
     }
 
+    /// Takes one event of gossip. A message goes to the driver only if its source is within its
+    /// limits.
     fn on_gossip(&mut self, event: gossipsub::Event, now: Instant) {
         let outputs = match event {
             gossipsub::Event::Message { propagation_source: source, message_id, message } => {

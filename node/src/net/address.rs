@@ -1,4 +1,8 @@
 //! Multiaddresses as people type them: parsing, and errors with an example.
+//!
+//! Parsing is strict, because a wrong address fails only minutes later as a peer that cannot be
+//! reached. Where the text looks like a host and a port, the error shows the multiaddress that was
+//! probably meant.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -59,6 +63,7 @@ pub(crate) fn parse_external(text: &str) -> Result<Address, AddressError> {
     Ok(address)
 }
 
+/// Parses an address of this machine, which names no peer: the program appends its own id.
 fn parse_transport(text: &str, example: &str) -> Result<Address, AddressError> {
     let address = text.trim().parse().map_err(|error: libp2p::multiaddr::Error| {
         let example = meant(text.trim()).unwrap_or_else(|| example.to_owned());
@@ -90,6 +95,8 @@ fn meant(text: &str) -> Option<String> {
     Some(format!("/{kind}/{host}/tcp/{port}"))
 }
 
+/// The address, if it names a host and a transport that a node has. libp2p would accept others and
+/// never connect.
 fn with_transport(address: Address, text: &str) -> Result<Address, AddressError> {
     let has_host = address::scope(&address).is_some();
     let has_port = address

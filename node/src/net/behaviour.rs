@@ -26,7 +26,9 @@ use super::{access::handshake::ADMIT, gossip_filter::GossipFilter};
 
 /// Control messages, one stream per peer and direction.
 pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
+/// The frames of a ring, one stream from each member to its successor.
 pub(super) const RING: StreamProtocol = StreamProtocol::new("/intellect/ring/1");
+/// Requests and answers, one stream for each.
 pub(super) const FETCH: StreamProtocol = StreamProtocol::new("/intellect/fetch/2");
 
 /// All behaviours of a node in one swarm.
@@ -38,6 +40,8 @@ pub(super) struct Node {
 }
 
 impl Node {
+    /// The protocols that a node speaks. `scope`: how far away its entry points are, which decides
+    /// whether UPnP is tried.
     pub(super) fn new(
         key: &Keypair,
         relay: relay::client::Behaviour,
@@ -58,6 +62,9 @@ impl Node {
     }
 }
 
+/// Gossipsub with the settings of a run. A mesh of 6 neighbours passes messages on; our
+/// own messages go to all subscribers (`flood_publish`), since a vote should not wait for a mesh to
+/// form.
 fn gossip() -> Result<gossipsub::Behaviour, &'static str> {
     let config = gossipsub::ConfigBuilder::default()
         .validation_mode(ValidationMode::Anonymous)
@@ -87,6 +94,8 @@ fn gossip() -> Result<gossipsub::Behaviour, &'static str> {
     Ok(gossip)
 }
 
+/// The id of a message. The length of the topic comes first, so that no two pairs of topic and
+/// bytes hash alike.
 fn message_id(message: &gossipsub::Message) -> MessageId {
     let mut hasher = blake3::Hasher::new();
     let topic = message.topic.as_str().as_bytes();

@@ -57,6 +57,8 @@ pub(super) async fn send_once(opening: Opening, message: Vec<u8>) {
     }
 }
 
+/// Writes messages until the queue, the stream or the peer's patience ends. A message that is cut
+/// off ends the stream, so the peer never reads a part as a whole.
 async fn write_all(stream: Stream, mut queue: mpsc::Receiver<Vec<u8>>) {
     let (mut from, mut to) = stream.split();
     let mut never = [0];
@@ -126,11 +128,14 @@ pub(super) async fn receive(
 /// What a peer may send over all its control streams together (docs/FORMATS.md).
 #[derive(Debug)]
 pub(super) struct Quota {
+    /// Messages above this rate are faults.
     messages: Bucket,
+    /// Bytes above this rate slow the reading down, and are no faults.
     bytes: Bucket,
 }
 
 impl Quota {
+    /// A full quota, for a peer that was not connected before.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             messages: Bucket::new(MESSAGES_PER_SECOND, MESSAGES_BURST, now),

@@ -42,6 +42,7 @@ pub(super) fn for_messages(
 /// How a ring reaches its neighbour (R41).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
+    /// On a connection of its own, because the last dial for a ring succeeded.
     Own,
     /// At once on the existing connection; meanwhile the peer is dialled for later rings.
     Tried,
@@ -85,8 +86,11 @@ impl Dialled {
 
 /// A ring stream that a ring waits for, with the addresses that are still to be tried.
 pub(super) struct RingDial {
+    /// The peer, which must have a direct connection already.
     pub(super) peer: PeerId,
+    /// Addresses that are still to be tried, one entry for each dial: TCP first.
     ways: VecDeque<Vec<Multiaddr>>,
+    /// Where the stream goes, or the error of the last way.
     pub(super) reply: Responder<ByteStream, StreamError>,
 }
 

@@ -21,6 +21,7 @@ use tokio::{
 pub(crate) struct Offer {
     /// The peer that served it, as libp2p prints it.
     pub(crate) from: String,
+    /// The file as it was served, at most 64 KiB for a manifest.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -43,14 +44,17 @@ pub(crate) enum OfferError {
          belong to it.", .0.concat()
     )]
     Nothing(Vec<String>),
+    /// The actor has ended, so nobody can answer any more.
     #[error("the network has stopped")]
     Stopped,
 }
 
+/// What is asked for. Entry points answer both, and so does a node that has joined a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The manifest of one run, or of all runs.
     Manifests(Option<RunId>),
+    /// The notices of one run, which a peer serves only if it is asked for that run.
     Notices(RunId),
 }
 
@@ -65,23 +69,35 @@ pub(crate) enum Offerers {
 
 /// A caller that waits for manifests.
 pub(super) struct Ask {
+    /// The kind of files, and of which run.
     pub(super) wanted: Wanted,
+    /// Which peers are asked once the wait is over.
     pub(super) of: Offerers,
+    /// Where the files go, or why there are none.
     pub(super) reply: oneshot::Sender<Result<Vec<Offer>, OfferError>>,
+    /// When the caller asked, from which its wait is measured.
     pub(super) since: Instant,
 }
 
+/// Whether an entry point is connected.
 enum State {
+    /// A dial is under way, which ends in one of the others.
     Dialling,
     Up,
+    /// No connection. The texts say why the last dial failed at each address; empty if none did.
     Down(Vec<String>),
 }
 
+/// An entry point, which may have several addresses.
 struct Entry {
+    /// The id at the end of its addresses, which must answer.
     peer: PeerId,
+    /// All addresses that were typed for it; one dial tries them together.
     addresses: Vec<Multiaddr>,
     state: State,
+    /// How long it waits after the next failure.
     wait: Duration,
+    /// When it is dialled again, if it is down.
     dial_at: Instant,
     /// Whether an impostor at its address was reported.
     reported: bool,
@@ -89,7 +105,9 @@ struct Entry {
 
 /// All entry points, and the callers that wait for them.
 pub(super) struct Entries {
+    /// The entry points in the order in which they were typed.
     all: Vec<Entry>,
+    /// Callers that wait, at most [`ASKS_MAX`].
     asks: Vec<Ask>,
 }
 
@@ -126,6 +144,7 @@ impl Entries {
         due
     }
 
+    /// Whether a peer is an entry point, which keeps it out of the limits for peers.
     pub(super) fn contains(&self, peer: &PeerId) -> bool {
         self.all.iter().any(|entry| entry.peer == *peer)
     }
@@ -135,6 +154,7 @@ impl Entries {
         self.all.iter().filter_map(|entry| entry.addresses.first())
     }
 
+    /// An entry point is connected, so its next failure waits the shortest time again.
     pub(super) fn up(&mut self, peer: &PeerId) {
         for entry in self.all.iter_mut().filter(|entry| entry.peer == *peer) {
             (entry.state, entry.wait) = (State::Up, WAIT_MIN);
@@ -166,6 +186,7 @@ impl Entries {
         impostor
     }
 
+    /// Notes a failure, and doubles the wait after it.
     fn fail(&mut self, peer: &PeerId, attempts: Vec<String>, now: Instant) {
         for entry in self.all.iter_mut().filter(|entry| entry.peer == *peer) {
             entry.state = State::Down(attempts.clone());

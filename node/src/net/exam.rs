@@ -65,13 +65,17 @@ pub(crate) struct Examined {
 /// A dial of one address of an entry point.
 #[derive(Debug)]
 pub(crate) struct Attempt {
+    /// The dialled address, with the peer id at its end.
     pub(crate) address: Multiaddr,
     /// Whether its owner typed it; otherwise the entry point named it as another of its own.
     pub(crate) typed: bool,
     /// `None` while there is no answer.
     pub(crate) result: Option<Result<Met, String>>,
+    /// The entry point that must answer there.
     peer: PeerId,
+    /// The dial, by which its result is recognised.
     connection: ConnectionId,
+    /// When the dial began, from which [`Met::took`] is measured.
     begun: Instant,
 }
 
@@ -86,15 +90,19 @@ pub(crate) struct Met {
 
 /// The examination, and the network that it has opened.
 pub(crate) struct Exam {
+    /// A swarm of its own, so that an examination never disturbs a running node.
     swarm: Swarm<Patient>,
+    /// All that the examination has found so far.
     pub(crate) findings: Examined,
     /// Requests for manifests that are under way.
     asking: JoinSet<Vec<Vec<u8>>>,
+    /// Entry points that were asked for manifests, each once.
     asked: BTreeSet<PeerId>,
     /// The run of a manifest, where it verifies.
     run_of: fn(&[u8]) -> Option<RunId>,
 }
 
+/// What a node runs without gossip: an examination joins nothing.
 #[derive(NetworkBehaviour)]
 struct Patient {
     discovery: Discovery,
@@ -104,10 +112,13 @@ struct Patient {
 /// Why there are no rates of the line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RatesError {
+    /// No dial has been answered, so there is nobody to measure with.
     #[error("no entry point is connected")]
     Nobody,
+    /// The entry point is an older one, or the stream could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The measurement was refused or broke off; its text is a clause.
     #[error(transparent)]
     Measure(#[from] MeasureError),
 }
@@ -214,6 +225,8 @@ impl Exam {
         self.findings.attempts.push(attempt);
     }
 
+    /// Takes one event of the swarm. Addresses of the loopback say nothing about the way out, so
+    /// they are left out.
     fn on_event(&mut self, event: SwarmEvent<PatientEvent>) {
         match event {
             SwarmEvent::NewListenAddr { address, .. }
@@ -240,6 +253,7 @@ impl Exam {
         }
     }
 
+    /// Takes one event of discovery.
     fn on_discovery(&mut self, event: DiscoveryEvent) {
         match event {
             DiscoveryEvent::Identify(identify::Event::Received {
@@ -284,6 +298,8 @@ impl Exam {
         }
     }
 
+    /// An entry point has said what it is. Its other transport at the same host is dialled too,
+    /// since a firewall may pass only one of them.
     fn on_identified(&mut self, connection: ConnectionId, peer: PeerId, info: identify::Info) {
         let Some(attempt) = self.attempt(connection) else { return };
         let (took, observed) = (attempt.begun.elapsed(), info.observed_addr.clone());
@@ -334,6 +350,7 @@ impl Exam {
         has_room.then(|| relayed.entry(peer).or_default())
     }
 
+    /// The row of a dial that this examination made.
     fn attempt(&mut self, connection: ConnectionId) -> Option<&mut Attempt> {
         self.findings.attempts.iter_mut().find(|attempt| attempt.connection == connection)
     }

@@ -52,7 +52,9 @@ pub(super) async fn ask(
 
 /// A stream whose bytes the gauge counts as they are read.
 struct Counted<'a> {
+    /// The stream that carries one answer.
     stream: Stream,
+    /// The gauge that all fetches share.
     inflow: &'a Inflow,
 }
 

@@ -27,9 +27,11 @@ use super::access::allow_list::AllowList;
 
 /// A behaviour that writes nothing on some connections, and deals only with allowed peers.
 pub(super) struct GossipFilter<B> {
+    /// The wrapped behaviour, which the actor also uses directly.
     pub(super) inner: B,
     /// Dials of connections for bulk, until they are established or have failed.
     bulk: HashSet<ConnectionId>,
+    /// The allow list that new connections are compared with.
     allowed: AllowList,
     /// Connections of peers that are not allowed. Bounded by the connection limits.
     closed: HashMap<ConnectionId, PeerId>,
@@ -38,6 +40,7 @@ pub(super) struct GossipFilter<B> {
 }
 
 impl<B> GossipFilter<B> {
+    /// Nobody is allowed until a list is set.
     pub(super) fn new(inner: B) -> Self {
         Self {
             inner,
@@ -61,6 +64,8 @@ impl<B> GossipFilter<B> {
         self.opening.extend(opened.map(|(id, peer)| (peer, id)));
     }
 
+    /// Wraps the handler of a new connection. What the connection is for is known here already: a
+    /// dial for bulk was announced by [`Self::exclude`].
     fn handler<H: ConnectionHandler>(
         &mut self,
         id: ConnectionId,
@@ -163,13 +168,19 @@ impl<B: NetworkBehaviour> NetworkBehaviour for GossipFilter<B> {
 /// From the behaviour to its handler in a connection.
 #[derive(Debug)]
 pub(super) enum FilterCommand<T> {
+    /// The peer is allowed now: what was held back goes on.
     Open,
+    /// A command of the wrapped behaviour.
     Inner(T),
 }
 
+/// The handler of one connection, with what it holds back.
 pub(super) struct FilterHandler<H: ConnectionHandler> {
+    /// The handler of the wrapped behaviour.
     inner: H,
+    /// Whether the connection carries bulk, so that gossip must not write on it.
     bulk: bool,
+    /// Whether the peer is not allowed yet.
     closed: bool,
     /// A stream that it wanted to open while it was closed.
     request: Option<SubstreamProtocol<H::OutboundProtocol, H::OutboundOpenInfo>>,

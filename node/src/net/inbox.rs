@@ -75,6 +75,7 @@ pub(super) enum TaskEvent {
     Fault { peer: PeerId, why: String, severity: Severity },
 }
 
+/// How heavily a fault counts against a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Severity {
     /// After a few of these a peer is dropped.
@@ -99,9 +100,11 @@ pub(super) struct Shared {
     pub(super) silent: watch::Sender<BTreeSet<Peer>>,
     /// Where this node listens and is reached.
     pub(super) addresses: watch::Sender<Vec<Address>>,
+    /// The ports of this node's sockets, for its next start.
     pub(super) ports: watch::Sender<Vec<Address>>,
     /// Where peers of the run are reached.
     pub(super) contacts: watch::Sender<Vec<Address>>,
+    /// The allow list, which the actor follows.
     pub(super) allowed: watch::Sender<AllowList>,
     /// The notices that this node serves.
     pub(super) notices: watch::Sender<Vec<manifest::File>>,
@@ -128,6 +131,8 @@ impl Shared {
         }
     }
 
+    /// The queues, for reading. A panic elsewhere does not make them unusable, because no writer
+    /// leaves them half changed.
     pub(super) fn queues(&self) -> RwLockReadGuard<'_, HashMap<Peer, mpsc::Sender<Vec<u8>>>> {
         self.queues.read().unwrap_or_else(PoisonError::into_inner)
     }

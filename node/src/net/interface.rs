@@ -26,6 +26,7 @@ pub(crate) type ByteStream = Compat<libp2p::Stream>;
 /// A ring stream that a peer opened.
 pub(crate) type Ring = (PeerId, ByteStream);
 
+/// What the network needs at its start, and cannot change later.
 #[derive(Debug)]
 pub(crate) struct Config {
     /// The seed of the ed25519 key.
@@ -66,8 +67,10 @@ impl Config {
 /// Why the network could not start: a mistake of its owner, or another program on the machine.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetError {
+    /// The seed gives no key, which no seed of 32 bytes should do.
     #[error("the seed is no ed25519 key: {0}")]
     Key(#[from] libp2p::identity::DecodingError),
+    /// The transport cannot be set up on this machine.
     #[error(transparent)]
     Build(#[from] BuildError),
     /// An address cannot be listened on.
@@ -78,8 +81,11 @@ pub(crate) enum NetError {
     Gossip(&'static str),
 }
 
+/// The two kinds of gossip. Heartbeats have a topic of their own, because subscribing to it makes a
+/// peer a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topic {
+    /// Heartbeats, and nothing else.
     Beat,
     /// All control messages but heartbeats.
     Ctl,
@@ -106,6 +112,7 @@ pub(crate) struct GossipToken {
 /// What gossip does with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
+    /// Passes it on to the neighbours of the mesh.
     Accept,
     /// Drops it without blaming anybody: it is stale or ahead of us.
     Ignore,
@@ -114,6 +121,7 @@ pub(crate) enum Verdict {
     Reject,
 }
 
+/// How a peer of the run is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
     /// By a direct connection: messages can be sent to this peer alone.
@@ -193,10 +201,13 @@ pub(crate) enum SendError {
     /// There is no control stream to the peer, but gossip may reach it.
     #[error("no direct control stream to the peer")]
     NoStream,
+    /// The queue is full: the peer reads slowly, or the actor is busy.
     #[error("too many messages wait")]
     Full,
+    /// Above [`MESSAGE_BYTES_MAX`], or above [`GOSSIP_BYTES_MAX`] for gossip.
     #[error("the message is too long")]
     TooLong,
+    /// The actor has ended, so the node is ending.
     #[error("the network has stopped")]
     Stopped,
 }
@@ -207,8 +218,10 @@ pub(crate) enum StreamError {
     /// There is no direct connection, and bulk never goes through a relay.
     #[error("not connected to the peer directly")]
     NotConnected,
+    /// The stream could not be opened on any connection.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The actor has ended, so the node is ending.
     #[error("the network has stopped")]
     Stopped,
 }
@@ -216,7 +229,9 @@ pub(crate) enum StreamError {
 /// The result of our admit request to one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Response {
+    /// The peer admits us, or its run is open.
     Welcome,
+    /// The peer does not admit us; its reply says why.
     Refused,
     /// It has not answered in time.
     Silent,

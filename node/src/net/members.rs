@@ -49,11 +49,13 @@ pub(super) enum Output {
 
 /// All peers, with the topic that makes a peer a member.
 pub(super) struct Members {
+    /// The table of all peers, connected or worth dialling.
     pub(super) peers: Peers,
     /// The topic of heartbeats, once this node has joined a run.
     beat: Option<TopicHash>,
     /// Peers that are kept out, and until when.
     blocked: HashMap<PeerId, Instant>,
+    /// The earliest time of the next knock.
     knock_at: Instant,
     /// How many connections pass on messages of non-members, and when that was counted.
     relaying: (usize, Instant),
@@ -62,6 +64,7 @@ pub(super) struct Members {
 }
 
 impl Members {
+    /// Nobody is a member before this node has joined a run.
     pub(super) fn new(peers: Peers, now: Instant) -> Self {
         let (blocked, relaying) = (HashMap::new(), (0, now));
         Self { peers, beat: None, blocked, knock_at: now, relaying, lenient: now }
@@ -84,12 +87,15 @@ impl Members {
         self.lenient = now + LENIENT_FOR;
     }
 
+    /// A connection was established.
     pub(super) fn connected(&mut self, peer: PeerId, connection: Connection) -> Vec<Output> {
         let now = connection.since;
         self.peers.connected(peer, connection);
         self.refresh(peer, "", now)
     }
 
+    /// A connection has closed; `cause` becomes the clause of [`Event::Disconnected`], if it was
+    /// the last one.
     pub(super) fn closed(
         &mut self,
         peer: PeerId,
@@ -195,6 +201,7 @@ impl Members {
         count
     }
 
+    /// A fault in gossip: the message gets its verdict, and its source is blamed.
     fn bad_gossip(
         &mut self,
         token: GossipToken,
@@ -248,6 +255,8 @@ impl Members {
         out
     }
 
+    /// Our control stream to a peer is open. A stream of an older attempt is ignored, and ends with
+    /// its queue.
     pub(super) fn stream_up(
         &mut self,
         peer: PeerId,

@@ -6,6 +6,8 @@ use intellect_protocol::base::id::PeerId;
 /// Multihash `identity`, 36 bytes; protobuf: key type ed25519, 32 bytes of key.
 const PREFIX: [u8; 6] = [0x00, 0x24, 0x08, 0x01, 0x12, 0x20];
 
+/// libp2p's id of a peer of the protocol. Every 32 bytes give one, also such as are no point of the
+/// curve: nobody can connect under those.
 pub(super) fn to_libp2p(peer: PeerId) -> libp2p::PeerId {
     #[expect(clippy::expect_used, reason = "an identity multihash of 36 bytes is a valid peer id")]
     libp2p::PeerId::from_bytes(&[&PREFIX[..], peer.as_bytes()].concat()).expect("valid by PREFIX")

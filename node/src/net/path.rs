@@ -120,8 +120,11 @@ fn short(peer: &PeerId) -> String {
 /// The steps that were reported, so that none is reported twice.
 #[derive(Debug)]
 pub(super) struct Trail {
+    /// Whether an entry point is on the internet; otherwise only a forwarded port is news.
     far: bool,
+    /// For each step and its subject the error that was reported, or `None` for a success.
     reported: BTreeMap<(&'static str, String), Option<String>>,
+    /// Bounds the sentences, however many peers are punched or seen.
     rate: Bucket,
 }
 
@@ -162,6 +165,7 @@ impl Trail {
     }
 }
 
+/// Whether an address is on the internet.
 fn is_public(address: &Multiaddr) -> bool {
     address::scope(address) == Some(Scope::Public)
 }

@@ -30,21 +30,30 @@ use super::{
     limits::{bucket::Bucket, source::Source},
 };
 
+/// What a connection is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
+    /// Messages, requests and answers; gossip too.
     Control,
+    /// Frames of a ring. Gossip never writes on those that this side dialled.
     Ring,
 }
 
+/// A connection as the table keeps it, from its establishment to its end.
 #[derive(Debug)]
 pub(super) struct Connection {
+    /// libp2p's number of it, unique in this process.
     pub(super) id: ConnectionId,
+    /// What it is used for; a ring stream that arrives may change it.
     pub(super) purpose: Purpose,
+    /// The other end, which may be a relay.
     pub(super) remote: Multiaddr,
+    /// Whether this side dialled; the other side counts as the listener.
     pub(super) dialled: bool,
     /// Whether it passes through a relay, which the remote address does not show where the peer
     /// dialled.
     pub(super) relayed: bool,
+    /// When it was established, by which the oldest is chosen.
     pub(super) since: Instant,
 }
 
@@ -66,11 +75,14 @@ impl Connection {
 pub(super) enum ControlStream {
     /// There is none; the next may be opened from this time on.
     Down(Instant),
+    /// A request for it is under way on this connection.
     Opening(ConnectionId),
+    /// It is open on this connection, and its queue is in [`Shared`](super::inbox::Shared).
     Up(ConnectionId),
 }
 
 impl ControlStream {
+    /// Whether the stream uses, or is to use, this connection.
     pub(super) fn is_on(self, connection: ConnectionId) -> bool {
         matches!(self, Self::Opening(id) | Self::Up(id) if id == connection)
     }
@@ -79,6 +91,7 @@ impl ControlStream {
 /// What this node knows of one peer.
 #[derive(Debug)]
 pub(super) struct Peer {
+    /// Its connections, bounded by the connection limits (8).
     pub(super) connections: Vec<Connection>,
     /// The listen addresses that it has announced.
     pub(super) addresses: Vec<Multiaddr>,
@@ -86,10 +99,13 @@ pub(super) struct Peer {
     pub(super) wanted: bool,
     /// Subscribed to the heartbeats of our run.
     pub(super) member: bool,
+    /// Our control stream to it. The streams that it opens to us are not counted here.
     pub(super) stream: ControlStream,
+    /// Whether it spoke another major version when it identified itself last.
     pub(super) incompatible: bool,
     /// The link that was reported to the driver last.
     pub(super) shown: Option<Link>,
+    /// What it may still bring by gossip.
     pub(super) gossip: Source,
     /// The rate of ring streams that it may open.
     pub(super) rings: Bucket,
@@ -100,14 +116,18 @@ pub(super) struct Peer {
     pub(super) messages: Arc<Mutex<Quota>>,
     /// When it was told last, beside gossip, who this is.
     pub(super) knocked: Option<Instant>,
+    /// Faults so far. They never expire: an honest peer has none.
     faults: u32,
+    /// Failed dials in a row, which lengthen the wait.
     failures: u32,
     /// Connections through relays since there was a direct one: as often a hole was to be punched.
     punches: u32,
+    /// When it is dialled next, if it is wanted and not connected directly.
     dial_at: Instant,
 }
 
 impl Peer {
+    /// A peer of which nothing is known but its id.
     fn new(now: Instant) -> Self {
         Self {
             connections: Vec::new(),
@@ -146,6 +166,7 @@ impl Peer {
         self.used() == Some(id)
     }
 
+    /// Whether a connection is direct or leads through a relay.
     pub(super) fn link_of(&self, id: ConnectionId) -> Link {
         let relayed = self.connections.iter().any(|c| c.id == id && c.relayed);
         if relayed { Link::Relayed } else { Link::Direct }
@@ -229,8 +250,12 @@ fn same(one: &Multiaddr, other: &Multiaddr) -> bool {
 
 /// All peers that this node has heard of, within bounds.
 pub(super) struct Peers {
+    /// Our own id, which decides the ties between two peers.
     me: PeerId,
+    /// All entries. Connected ones are bounded by the connection limits, wanted ones by
+    /// [`WANTED_MAX`].
     table: HashMap<PeerId, Peer>,
+    /// For jitter only, so a weak generator is enough.
     rng: Rng,
 }
 
@@ -240,10 +265,12 @@ impl Peers {
         Self { me, table: HashMap::new(), rng: Rng::new(seed) }
     }
 
+    /// The entry of a peer, while it is connected or wanted.
     pub(super) fn get(&self, peer: &PeerId) -> Option<&Peer> {
         self.table.get(peer)
     }
 
+    /// The same entry, for a change of it.
     pub(super) fn get_mut(&mut self, peer: &PeerId) -> Option<&mut Peer> {
         self.table.get_mut(peer)
     }
@@ -258,6 +285,7 @@ impl Peers {
         self.get(peer)?.used()
     }
 
+    /// Whether any connection to the peer is open, through a relay or not.
     pub(super) fn is_connected(&self, peer: &PeerId) -> bool {
         self.get(peer).is_some_and(|peer| !peer.connections.is_empty())
     }
@@ -314,6 +342,8 @@ impl Peers {
         }
     }
 
+    /// Notes a new connection. One through a relay is a chance to punch a hole, so the next dial
+    /// waits until that has succeeded or failed.
     pub(super) fn connected(&mut self, peer: PeerId, connection: Connection) -> &mut Peer {
         let now = connection.since;
         let entry = self.table.entry(peer).or_insert_with(|| Peer::new(now));

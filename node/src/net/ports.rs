@@ -1,4 +1,7 @@
 //! The ports at which a node listens: it takes those of its last start, since other peers know them.
+//!
+//! A router's forwarding and the address lists of other peers name these ports, so a new port would
+//! make both useless. If another program has taken one of them, the caller decides.
 
 use std::{
     io::{self, ErrorKind},
@@ -10,10 +13,14 @@ use libp2p::{Multiaddr, multiaddr::Protocol};
 
 use super::address::Address;
 
+/// A listen address as far as ports go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Port {
+    /// The address to bind, often the unspecified one.
     host: IpAddr,
+    /// Whether it is TCP; otherwise UDP, which QUIC uses.
     tcp: bool,
+    /// The number of the port, 0 for any.
     number: u16,
 }
 
@@ -38,6 +45,8 @@ impl Port {
         self.host.is_ipv4() == other.host.is_ipv4() && self.tcp == other.tcp
     }
 
+    /// Whether a socket can be bound there now. Another program may still take the port before this
+    /// node listens.
     fn is_free(&self) -> bool {
         let at = (self.host, self.number);
         let tried: io::Result<()> =

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 pub(crate) enum Reachability {
     /// All peers of this run are on this machine or network.
     Local,
+    /// No proof yet in either direction; lasts at most [`PATIENCE`].
     Unknown,
     /// From anywhere, at these addresses.
     Open(Vec<String>),
@@ -76,12 +77,19 @@ impl fmt::Display for Reachability {
     }
 }
 
+/// What shows whether others can dial this node. Time and counts are enough; no packet is sent
+/// here.
 #[derive(Debug)]
 pub(super) struct Evidence {
+    /// Whether an entry point is on the internet. Otherwise nothing has to be proved.
     far: bool,
+    /// Since when a proof is looked for.
     since: Instant,
+    /// Confirmed addresses that need no relay.
     open: BTreeSet<Multiaddr>,
+    /// Confirmed addresses at relays.
     circuits: BTreeSet<Multiaddr>,
+    /// Probes that failed since the last proof.
     probes_failed: u32,
 }
 
@@ -92,6 +100,7 @@ impl Evidence {
         Self { far, since: now, open, circuits, probes_failed: 0 }
     }
 
+    /// An address was confirmed by the router, by AutoNAT, or by a relay's reservation.
     pub(super) fn confirmed(&mut self, address: &Multiaddr) {
         let set = if address::is_relayed(address) { &mut self.circuits } else { &mut self.open };
         // Bounded: libp2p confirms only addresses that we listen on, map or announce.
@@ -111,6 +120,7 @@ impl Evidence {
         self.probes_failed = self.probes_failed.saturating_add(1);
     }
 
+    /// What the evidence shows now. A direct address outweighs everything else.
     pub(super) fn conclude(&self, now: Instant) -> Reachability {
         if !self.far {
             return Reachability::Local;

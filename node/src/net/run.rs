@@ -15,20 +15,27 @@ use tokio::time::Instant;
 
 use super::interface::Topic;
 
+/// The run, as far as finding its peers goes.
 pub(super) struct Run {
     pub(super) id: RunId,
     /// The key of its provider records.
     pub(super) key: RecordKey,
+    /// The signed manifest, served to every peer that asks.
     manifest: manifest::File,
+    /// When it was joined, by which the searches get rarer.
     joined: Instant,
+    /// When the next search is due.
     find_at: Instant,
+    /// When the next announcement is due; `None` where one was made, which Kademlia then renews.
     provide_at: Option<Instant>,
+    /// Whether its peers are only looked for; then nothing is announced and nothing served.
     sought: bool,
     /// The peers that are looked for while fewer are connected.
     pub(super) most: usize,
 }
 
 impl Run {
+    /// A run that this node joins. The first announcement and the first search are due at once.
     pub(super) fn new(id: RunId, manifest: manifest::File, now: Instant) -> Self {
         let mut key = b"intellect-node 1 find".to_vec();
         key.extend_from_slice(id.as_bytes());

@@ -1,4 +1,7 @@
 //! The swarm and the tasks that serve its streams: carries out what the actor has decided.
+//!
+//! Nothing is decided here. Each stream has a task of its own, which reports to the actor and never
+//! touches the swarm, so no lock guards the swarm.
 
 use std::{collections::HashSet, io, sync::Arc};
 
@@ -47,16 +50,23 @@ use super::{control_stream, fetch};
 
 /// The swarm and the tasks that serve its streams. The tasks end when this is dropped.
 pub(super) struct SwarmTasks {
+    /// The swarm, which only the actor polls.
     swarm: Swarm<Node>,
+    /// One task for each stream, request and answer. Ended ones are removed before the next is
+    /// added.
     tasks: JoinSet<()>,
+    /// What handles and tasks read without asking the actor.
     shared: Arc<Shared>,
+    /// Where the tasks report; each of them has a clone.
     events: mpsc::Sender<TaskEvent>,
+    /// Listeners at relays, which are not reported as lost listeners.
     relay_listeners: HashSet<ListenerId>,
     /// Peers to which nothing is gossiped.
     hushed: HashSet<PeerId>,
 }
 
 impl SwarmTasks {
+    /// Builds the transport, listens on all addresses, and announces the external ones.
     pub(super) fn new(
         config: &Config,
         key: &Keypair,
@@ -99,10 +109,12 @@ impl SwarmTasks {
         self.tasks.shutdown().await;
     }
 
+    /// What handles and tasks read.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
 
+    /// Adds a task. The caller bounds their number, by permits of a peer or by [`Self::has_room`].
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.forget_ended();
         self.tasks.spawn(task);
@@ -114,18 +126,22 @@ impl SwarmTasks {
         self.tasks.len() < TASKS_MAX
     }
 
+    /// Removes the tasks that have ended, so that their number is right.
     fn forget_ended(&mut self) {
         while self.tasks.try_join_next().is_some() {}
     }
 
+    /// The behaviours that entry points have too.
     pub(super) fn discovery(&mut self) -> &mut Discovery {
         &mut self.swarm.behaviour_mut().discovery
     }
 
+    /// Gives gossip the allow list.
     pub(super) fn set_allow_list(&mut self, list: AllowList) {
         self.swarm.behaviour_mut().gossip.set_allow_list(list);
     }
 
+    /// Whether any connection to a peer is open.
     pub(super) fn is_connected(&self, peer: &PeerId) -> bool {
         self.swarm.is_connected(peer)
     }
@@ -433,6 +449,7 @@ impl SwarmTasks {
         own().next().is_some() && !own().any(|address| is_public(&address))
     }
 
+    /// Whether a reservation at a relay is asked for or in force.
     pub(super) fn is_at_relay(&self) -> bool {
         !self.relay_listeners.is_empty()
     }
@@ -448,6 +465,7 @@ impl SwarmTasks {
         }
     }
 
+    /// A listener has closed. At a relay that is ordinary, and a new reservation is asked for.
     pub(super) fn on_listener_closed(&mut self, id: ListenerId, reason: &io::Result<()>) {
         self.publish_addresses();
         if !self.relay_listeners.remove(&id) {
@@ -456,6 +474,7 @@ impl SwarmTasks {
     }
 }
 
+/// The stream of an opening, as the ring reads it.
 async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
     let stream = opening.await.map_err(|_| OpenError::Closed)??;
     Ok(stream.compat())

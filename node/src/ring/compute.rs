@@ -1,5 +1,8 @@
 //! The thread of a ring that owns the bytes of the update, and computes on them in the order in which it is
 //! asked.
+//!
+//! The loop of the ring may ask for at most [`OPS`] operations before it takes their replies. Then
+//! neither channel is ever full, and the loop and the thread cannot wait for each other.
 
 use std::{ops::Range, sync::Arc, thread};
 
@@ -33,19 +36,28 @@ pub(super) enum Op {
 
 /// The result of one operation.
 pub(super) enum Product {
+    /// The result of a sum. An error is the sender's if it does not decode, and nobody's if it is
+    /// too large.
     Reduced(Result<(), ReduceError>),
     /// Whether a frame to store decodes.
     Kept(Result<(), DecodeError>),
+    /// The copy, which the writer sends as it is.
     Copied(Vec<u8>),
+    /// The chunk that was hashed, and its digest.
     Hashed(usize, Digest),
+    /// The update and its digest, by which it is named from here on.
     Whole(Arc<Vec<u8>>, Digest),
+    /// The update as far as it is finished. The caller knows which chunks are.
     Salvaged(Arc<Vec<u8>>),
 }
 
 /// The handle of the thread, which ends when this is dropped.
 pub(super) struct ComputeThread {
+    /// Operations for the thread, in the order in which it does them.
     ops: mpsc::Sender<Op>,
+    /// The results, in the same order.
     replies: mpsc::Receiver<Product>,
+    /// Operations without a reply yet, at most [`OPS`].
     asked: usize,
 }
 
@@ -102,15 +114,19 @@ impl ComputeThread {
     }
 }
 
+/// What the thread owns. Nothing outside reads the update before it is whole or salvaged.
 struct Table {
     codec: Codec,
     delta: Arc<Vec<f32>>,
     weight: u64,
     total: u64,
+    /// The bytes of the update, zero where nothing has come yet.
     update: Arc<Vec<u8>>,
 }
 
 impl Table {
+    /// Does one operation. Ranges come from the cut of the ring, which both the machine and this
+    /// table derive from the same job, so they always fit.
     fn apply(&mut self, op: Op) -> Product {
         match op {
             Op::Reduce { work, elements, range, payload } => {
@@ -140,6 +156,7 @@ impl Table {
     }
 }
 
+/// BLAKE3 of bytes, as every update and chunk is named.
 fn digest(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }

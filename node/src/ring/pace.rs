@@ -11,6 +11,8 @@ pub(crate) struct Pace {
     pub(crate) take: Take,
 }
 
+/// Returns once that many bytes may be sent. It is a closure, so that tests of a ring need no
+/// network.
 pub(crate) type Take = Arc<dyn Fn(usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// Bytes written at a time where no rate is set.

@@ -58,13 +58,17 @@ pub(crate) enum Event {
 }
 
 enum Command {
+    /// The roster has opened, so its ring may run.
     Start(Box<Job>),
+    /// The attempt has failed, or the epoch is decided without this ring.
     Abandon(Digest),
 }
 
 /// A handle that starts and ends rings.
 pub(crate) struct Rings {
+    /// Bounded by [`COMMANDS`]; a command that finds no room is dropped.
     commands: mpsc::Sender<Command>,
+    /// Bounded by [`ARRIVALS`]; a stream that finds no room is reset.
     arrivals: mpsc::Sender<(PeerId, ByteStream)>,
 }
 
@@ -101,21 +105,30 @@ impl Rings {
     }
 }
 
+/// The task that pairs streams with rings. It never reads or writes a payload itself.
 struct Actor {
+    /// Opens the streams to successors.
     net: Handle,
     pace: Pace,
+    /// Where the rings report; the driver reads it.
     events: mpsc::Sender<Event>,
+    /// The rings under way. There is usually one, and for a moment two after a failed attempt.
     running: BTreeMap<Digest, Running>,
     /// Streams whose preamble is read, but whose ring has not opened.
     early: Early<(Preamble, ByteStream)>,
+    /// Streams whose preamble is being read, at most [`ARRIVING_MAX`].
     arriving: JoinSet<(PeerId, Option<(Preamble, ByteStream)>)>,
     /// The number of arriving streams of each peer.
     arriving_of: BTreeMap<PeerId, usize>,
+    /// The tasks of the rings, each of which returns its roster.
     tasks: JoinSet<Digest>,
 }
 
+/// A ring under way, as far as the pairing needs to know it.
 struct Running {
+    /// Ends the ring at its next await.
     stop: CancellationToken,
+    /// The only peer whose stream with this roster's preamble is taken.
     predecessor: PeerId,
     /// Takes the stream of the predecessor, once.
     stream: Option<oneshot::Sender<ByteStream>>,
@@ -141,6 +154,7 @@ impl Actor {
         }
     }
 
+    /// Runs until the handle is dropped, which also ends all rings.
     async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Command>,
@@ -167,6 +181,8 @@ impl Actor {
         }
     }
 
+    /// Carries out one command. An abandoned ring is forgotten at once, so that a late stream for
+    /// it waits with the early ones and expires there.
     fn execute(&mut self, command: Command) {
         match command {
             Command::Start(job) => self.start(*job),
@@ -191,6 +207,7 @@ impl Actor {
         });
     }
 
+    /// Frees the slot of a stream, and pairs the stream if its preamble came in time.
     fn on_arrived(&mut self, from: PeerId, arrived: Option<(Preamble, ByteStream)>) {
         match self.arriving_of.get_mut(&from) {
             Some(count) if *count > 1 => *count -= 1,
@@ -201,6 +218,10 @@ impl Actor {
         }
     }
 
+    /// Starts the task of a ring. It waits for the predecessor's stream and opens the one to the
+    /// successor at the same time, since each neighbour does the same. If only the predecessor's
+    /// stream is missing nobody is accused: the predecessor may not know yet that the ring has
+    /// opened.
     fn start(&mut self, job: Job) {
         let (roster, count) = (job.roster, job.members.len());
         let (predecessor, successor) = (job.predecessor(), job.successor());
@@ -286,6 +307,8 @@ impl<T> Early<T> {
     }
 }
 
+/// Opens the stream to the successor and names the ring on it. The error is the successor, which
+/// counts as lost to this ring.
 async fn open(net: &Handle, job: &Job, successor: PeerId) -> Result<ByteStream, Option<PeerId>> {
     let stream = net.open_ring(successor).await;
     let mut stream = stream.map_err(|error| {

@@ -1,4 +1,12 @@
 //! The loop of one ring: gives inputs to the machine, and carries out its outputs.
+//!
+//! Data flows through three queues of one item each: from the reader, to the writer, and the
+//! writer's confirmations. So a slow successor stops the loop's sending, and a slow thread stops
+//! its reading, and the transport passes that on to the predecessor. Besides these only a few
+//! operations of the thread wait ([`ComputeThread`]).
+//!
+//! Replies of the thread come first in the `select!`: they free memory, and what they lead to may
+//! already be due.
 
 use std::{sync::Arc, time::Instant};
 
@@ -60,25 +68,36 @@ where
     Ring::new(job, leaving, news)?.run(tasks, arrived, sent, stop).await
 }
 
+/// One ring while it runs, and all that it counts.
 struct Ring {
+    /// The job, with the delta as this ring computes it.
     job: Job,
+    /// When the ring began; [`Held::took`] counts from here.
     began: Instant,
+    /// The machine, which decides what comes next.
     state: State,
+    /// The thread that owns the update.
     compute: ComputeThread,
+    /// Items for the writer. There is room for one.
     leaving: mpsc::Sender<Packet>,
     /// The item whose payload is being copied for the writer.
     copying: Option<Item>,
+    /// Where the ring reports what is finished.
     news: mpsc::Sender<News>,
+    /// Whether the update is complete. After that an error ends the ring, but fails nothing.
     held: bool,
     /// How many chunks can be salvaged.
     sealed: usize,
     /// Whether nothing is left to pass on.
     closed: bool,
+    /// Bytes given to the writer, labels included.
     sent_bytes: u64,
+    /// Bytes taken from the reader, labels included.
     received_bytes: u64,
 }
 
 impl Ring {
+    /// Starts the thread. A position outside the members has weight 0, which no caller gives.
     fn new(
         job: Job,
         leaving: mpsc::Sender<Packet>,
@@ -112,6 +131,8 @@ impl Ring {
         })
     }
 
+    /// Runs the loop, and reports what was finished if it fails. On success it waits for the
+    /// writer, so that the last bytes leave before the stream is dropped.
     async fn run(
         mut self,
         mut tasks: JoinSet<End>,
@@ -136,6 +157,7 @@ impl Ring {
         Ok(())
     }
 
+    /// The loop: until the update is here, and nothing is left to pass on.
     async fn go(
         &mut self,
         tasks: &mut JoinSet<End>,
@@ -222,6 +244,8 @@ impl Ring {
         Ok(())
     }
 
+    /// Takes one item of the predecessor. Its payload matches its label already; whether the label
+    /// is the expected one is the machine's decision.
     async fn on_packet(&mut self, (label, payload): Packet) -> Result<(), RingError> {
         self.received_bytes += stream::bytes_of(&payload);
         match label.kind {
@@ -233,6 +257,7 @@ impl Ring {
         }
     }
 
+    /// Takes one reply of the thread.
     async fn on_reply(&mut self, reply: Product) -> Result<(), RingError> {
         match reply {
             Product::Reduced(Ok(())) => self.input(Input::Worked, Vec::new()).await,
@@ -291,6 +316,7 @@ impl Ring {
         Ok(())
     }
 
+    /// Reports the update. The ring goes on, as other members may still need frames from us.
     async fn hold(&mut self, update: Arc<Vec<u8>>, digest: Digest) {
         self.held = true;
         let took = self.began.elapsed();
@@ -300,6 +326,8 @@ impl Ring {
         drop(self.news.send(News::Held(held)).await);
     }
 
+    /// Gives one item to the writer. There is room, because the machine sends the next item only
+    /// after [`Input::Sent`].
     async fn send(&mut self, item: &Item, payload: Vec<u8>) {
         self.sent_bytes += stream::bytes_of(&payload);
         let label: Label = self.state.label(item, &payload);
@@ -307,11 +335,13 @@ impl Ring {
         let _ = self.leaving.send((label, payload)).await;
     }
 
+    /// An error that blames the predecessor, the only member from which bytes come.
     fn fault(&self, why: FrameFault) -> RingError {
         RingError::Fault { who: self.job.predecessor(), fault: Fault::Frame(why) }
     }
 }
 
+/// An error that says that a neighbour is gone, without accusing it of anything.
 fn lost(neighbour: PeerId, why: &impl ToString) -> RingError {
     RingError::Lost { neighbour, why: why.to_string() }
 }

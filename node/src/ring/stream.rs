@@ -1,4 +1,10 @@
 //! Reads items from a predecessor and writes them to a successor, with timeouts.
+//!
+//! A label precedes each payload and says its length and checksum, so that damaged or invented
+//! bytes end the ring here and never reach a sum. The preamble comes once, before the first label.
+//!
+//! The reader measures the gaps between items: a slow but steady neighbour gets more time than a
+//! fast one that stops.
 
 use std::{
     collections::VecDeque,
@@ -56,7 +62,9 @@ pub(super) type Packet = (Label, Vec<u8>);
 pub(super) enum End {
     /// The loop of the ring has ended.
     Done,
+    /// The predecessor's stream failed or stood still.
     Read(StreamFailure),
+    /// The successor's stream failed or stood still.
     Written(StreamFailure),
     /// The predecessor sent something malformed.
     Fault(FrameFault),
@@ -64,7 +72,9 @@ pub(super) enum End {
 
 /// Why a stream cannot be used any more.
 pub(super) enum StreamFailure {
+    /// The other end closed it, or is gone.
     Closed,
+    /// The transport reported an error.
     Broken(io::Error),
     /// No byte has passed for this time.
     Quiet(Duration),
@@ -114,6 +124,8 @@ pub(super) async fn read(
     End::Done
 }
 
+/// Reads one item. The time limit holds for each read, not for the whole item, so a slow line is
+/// not cut off while bytes come.
 async fn read_packet(
     stream: &mut (impl AsyncRead + Unpin),
     quiet: Duration,
@@ -195,9 +207,12 @@ async fn push(
     flushed.map_err(|_| StreamFailure::Quiet(quiet))?.map_err(StreamFailure::Broken)
 }
 
+/// The times between items, of which the median is used.
 #[derive(Default)]
 struct Gaps {
+    /// When the last item came; the first one has no gap.
     last: Option<Instant>,
+    /// At most [`GAPS`] times, the newest last.
     gaps: VecDeque<Duration>,
 }
 

@@ -6,12 +6,15 @@
 
 use std::time::Duration;
 
+/// The limits of one ring. They are the same at both ends only by chance: each end measures its own
+/// round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timeouts {
     /// Until the first item: neighbours may hear of the last Accept later than we, and must connect.
     pub(crate) first: Duration,
-    /// The bounds of T_quiet are `least` and `most`.
+    /// The lower bound of T_quiet. Below it a pause of the scheduler would look like a failure.
     pub(crate) least: Duration,
+    /// The upper bound, and the limit before a gap was measured.
     pub(crate) most: Duration,
     /// The round trip to the slower of both neighbours.
     pub(crate) rtt: Duration,

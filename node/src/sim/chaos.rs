@@ -25,6 +25,7 @@ use super::{
     scenario::{Action, PeerAction},
 };
 
+/// The rules of `--chaos`, in the order in which they were typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChaosRules(Vec<Rule>);
 
@@ -35,13 +36,18 @@ struct Rule {
     rhythm: Rhythm,
 }
 
+/// What can be done to a peer. Each has a cure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Harm {
+    /// Its process is killed, and started again later.
     Kill,
+    /// Its process is stopped, and continued later.
     Stop,
+    /// Its link is taken down, and brought up later.
     Cut,
 }
 
+/// How often a rule hurts a peer, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rhythm {
     /// Every `gap`, for `length` from the beginning.
@@ -69,6 +75,7 @@ impl FromStr for ChaosRules {
     }
 }
 
+/// One rule, in words that are separated by spaces.
 fn parse_rule(text: &str) -> Result<Rule, ChaosError> {
     let wrong = || ChaosError { text: text.to_owned() };
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -135,6 +142,7 @@ impl ChaosRules {
 impl Harm {
     const ALL: [Self; 3] = [Self::Kill, Self::Stop, Self::Cut];
 
+    /// The word of the rule, also in the report.
     fn word(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -143,6 +151,7 @@ impl Harm {
         }
     }
 
+    /// The action that begins the harm.
     fn hurt(self, peer: usize) -> Action {
         match self {
             Self::Kill => Action::Peer(PeerAction::Kill, peer),
@@ -160,6 +169,7 @@ impl Harm {
     }
 }
 
+/// Takes the link of a peer up or down, and changes nothing else of it.
 fn up(peer: usize, up: bool) -> Action {
     Action::Links(Change::Access {
         peer,
@@ -170,7 +180,9 @@ fn up(peer: usize, up: bool) -> Action {
 /// The state of chaos, before, during and after its time.
 #[derive(Debug)]
 pub(super) struct Chaos {
+    /// What the user wants to happen.
     rules: ChaosRules,
+    /// Chooses peers and times, from the seed of the simulation.
     rng: Rng,
     /// The last epoch of the run; the chaos ends before it.
     epochs: u64,
@@ -178,10 +190,13 @@ pub(super) struct Chaos {
     due: Vec<Option<Duration>>,
     /// The peers that are hurt, how, and until when.
     hurt: BTreeMap<usize, (Harm, Duration)>,
+    /// When chaos began; `None` before the second commit.
     began: Option<Duration>,
     /// The greatest epoch so far, and when it was committed.
     epoch: (u64, Duration),
+    /// How long the epoch before took, by which [`EPOCH_SHARE`] is measured.
     epoch_length: Duration,
+    /// How often each harm was done.
     counts: BTreeMap<Harm, u64>,
     /// All peers that were ever hurt.
     touched: BTreeSet<usize>,

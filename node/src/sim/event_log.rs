@@ -11,8 +11,10 @@ use crate::tell::events::{Event, Sink};
 
 use super::plan::Plan;
 
+/// The file of the simulation's own events.
 #[derive(Debug)]
 pub(super) struct EventLog {
+    /// Writes the lines; the organiser is their author.
     sink: Sink,
     /// Entropy rate of the data's source, if it is known.
     floor: Option<f64>,

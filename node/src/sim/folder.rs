@@ -12,7 +12,9 @@ use super::error::SimError;
 /// The folder in which everything is written. That of `--out` stays; a temporary one is removed however the simulation
 /// ends, unless it is to be kept.
 pub(super) struct Folder {
+    /// The canonical path, so that processes with another working folder find it.
     pub(super) path: PathBuf,
+    /// Whether it is left when this is dropped.
     stays: bool,
 }
 

@@ -1,4 +1,8 @@
 //! The judgement: whether the processes of a simulation did what they should have done.
+//!
+//! It is a function of what was observed and of how the processes ended, so the same files always
+//! give the same judgement. A peer that was killed on purpose is judged neither by its exit nor by
+//! its last epoch.
 
 use std::collections::BTreeSet;
 

@@ -20,6 +20,7 @@ use std::{
 
 use intellect_protocol::base::rng::Rng;
 
+/// One change of the links, as a scenario or the chaos makes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// The access link of one peer gets other properties.
@@ -78,11 +79,14 @@ impl fmt::Display for Change {
     }
 }
 
+/// The properties of all access links, and who is separated from whom.
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
+    /// One entry for each peer, by its number.
     ports: Vec<Port>,
     /// Pairs of sender and receiver whose packets vanish.
     holes: BTreeSet<(usize, usize)>,
+    /// How many cuts there were, which numbers the groups.
     cuts: u32,
 }
 
@@ -90,8 +94,11 @@ pub(crate) struct Links {
 #[derive(Clone, Debug, Default)]
 struct Port {
     down: bool,
+    /// Bytes per second each way; 0 is no limit.
     rate: u64,
+    /// The time that a packet travels on this link.
     delay: Duration,
+    /// The share of packets that vanish on this link.
     loss: f64,
     /// Peers of different groups are cut off from each other.
     group: u32,
@@ -157,23 +164,29 @@ pub(super) struct Switch {
     links: Links,
     /// Until when each access link is busy, out and in.
     busy: Vec<[Duration; 2]>,
+    /// Packets on the way, the next one first. At most [`IN_FLIGHT_MAX`].
     in_flight: BinaryHeap<Reverse<Packet>>,
     /// Packets so far, so that packets of one instant keep their order.
     count: u64,
+    /// Decides which packets are lost.
     rng: Rng,
 }
 
 /// A packet on its way, ordered by the time of its next step, then by age.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Packet {
+    /// When the next step of the packet is due.
     at: Duration,
+    /// Its age; later packets of one instant come later.
     number: u64,
     leg: Leg,
     from: usize,
     to: usize,
+    /// The payload as it was read from the device.
     bytes: Vec<u8>,
 }
 
+/// On which of the two links a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Leg {
     /// The packet is on the link of its sender.
@@ -194,6 +207,8 @@ impl Switch {
         }
     }
 
+    /// Applies a change. Packets that are on the way feel it too, since they are checked again on
+    /// arrival.
     pub(super) fn apply(&mut self, change: &Change) {
         self.links.apply(change);
     }

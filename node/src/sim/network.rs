@@ -47,10 +47,15 @@ pub(super) enum Network {
 /// Namespaces, devices, and the thread that moves packets between them until this is dropped.
 #[derive(Debug)]
 pub(super) struct Emulation {
+    /// The namespace of this program, to which its threads return.
     home: NetworkSpace,
+    /// The namespaces of the processes, by number.
     namespaces: Vec<NetworkSpace>,
+    /// What decides about each packet. The thread and the scenario share it.
     switch: Arc<Mutex<Switch>>,
+    /// Ends the thread within [`IDLE`].
     stop: Arc<AtomicBool>,
+    /// The thread that moves packets; `None` once it was waited for.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -208,6 +213,7 @@ fn forward(devices: &[File], switch: &Mutex<Switch>, stop: &AtomicBool) {
     }
 }
 
+/// The switch. A panic of the other user leaves it usable.
 fn lock(switch: &Mutex<Switch>) -> MutexGuard<'_, Switch> {
     switch.lock().unwrap_or_else(PoisonError::into_inner)
 }

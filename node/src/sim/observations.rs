@@ -31,6 +31,7 @@ pub(crate) enum Allowed {
 /// Everything that was reported so far.
 #[derive(Debug)]
 pub(super) struct Observations {
+    /// What each peer has reported, by its number.
     peers: Vec<Peer>,
     /// The committed epochs, by number.
     pub(super) epochs: BTreeMap<u64, Epoch>,
@@ -38,6 +39,7 @@ pub(super) struct Observations {
     pub(super) complaints: Vec<(Allowed, String)>,
     /// Counts of what did not go smoothly.
     pub(super) tally: Tally,
+    /// Sentences that were not taken yet.
     news: Vec<String>,
 }
 
@@ -54,8 +56,10 @@ pub(super) struct Tally {
     pub(super) left_out: u64,
 }
 
+/// What one peer has reported of itself.
 #[derive(Clone, Debug, Default)]
 struct Peer {
+    /// Its name, from its first event.
     name: Option<PeerName>,
     /// Its greatest head: epoch and state digest.
     head: Option<(u64, Hex)>,
@@ -65,10 +69,13 @@ struct Peer {
     rosters: BTreeMap<u64, u64>,
     /// How long it then took to commit that epoch, in milliseconds.
     rings: BTreeMap<u64, u64>,
+    /// Bulk bytes that it sent for epochs that it committed.
     sent_bytes: u64,
+    /// Bulk bytes that it received for them.
     received_bytes: u64,
 }
 
+/// One epoch, as all processes together reported it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Epoch {
     /// The states that were reported.
@@ -278,6 +285,7 @@ impl Observations {
 }
 
 impl Peer {
+    /// Notes a state that the peer has now. Its greatest head stays, even if it goes back.
     fn advance(&mut self, epoch: u64, state: &Hex) {
         if self.head.as_ref().is_none_or(|(head, _)| *head <= epoch) {
             self.head = Some((epoch, state.clone()));

@@ -33,6 +33,7 @@ pub(super) struct Request {
     pub(super) tokens: usize,
 }
 
+/// The answer to one request, which names the request again.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) epoch: u64,
@@ -47,6 +48,7 @@ pub(super) struct Answer {
 pub(super) struct Measurement {
     /// The state's digest; absent for weights that were drawn.
     pub(super) state: Option<Hex>,
+    /// The losses, in nats per token.
     pub(super) evaluation: Evaluation,
 }
 
@@ -79,8 +81,11 @@ impl Measured {
 /// The handle of the observer's thread. When it is dropped, the thread ends after its current request.
 #[derive(Debug)]
 pub(super) struct Observer {
+    /// Requests for the thread; `None` once it is to end.
     requests: Option<SyncSender<Request>>,
+    /// Its answers, at most one of which waits.
     answers: Receiver<Answer>,
+    /// The thread, which is waited for when this is dropped.
     thread: Option<JoinHandle<()>>,
 }
 

@@ -15,8 +15,11 @@ use super::{
 /// The folder of a peer, its events, and its current process.
 #[derive(Debug)]
 pub(super) struct PeerSlot {
+    /// The peer's folder, with its data, events and log.
     folder: PathBuf,
+    /// Reads the events that the process appends.
     pub(super) tail: Tail,
+    /// The process that was started last, running or ended.
     process: Option<Process>,
     /// Whether the scenario or the chaos has killed the process.
     pub(super) killed: bool,

@@ -21,10 +21,14 @@ use crate::{
 
 use super::{chaos::ChaosRules, error::SimError, network::Network, scenario::Scenario};
 
+/// Everything that was typed, in values that cannot be wrong.
 #[derive(Debug)]
 pub(super) struct Plan {
+    /// How many nodes take part; at least 1.
     pub(super) peers: usize,
+    /// The epoch after which every node leaves.
     pub(super) epochs: u64,
+    /// The manifest that all nodes get from the bootstrap.
     pub(super) manifest: Manifest,
     /// The files of the run's data.
     pub(super) data: Vec<PathBuf>,

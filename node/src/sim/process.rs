@@ -20,10 +20,12 @@ use crate::{os::unless_missing, tell::events::Record};
 #[derive(Debug)]
 pub(super) struct Process(Child);
 
+/// How a process has ended, for the judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
     /// By itself, with this exit code.
     Code(i32),
+    /// By a signal, or it cannot be known.
     Signal,
 }
 
@@ -99,7 +101,9 @@ pub(super) fn wait_for_line<T>(
 /// Follows an events file while a process appends to it.
 #[derive(Debug)]
 pub(super) struct Tail {
+    /// The path of the file, which the process may not have made yet.
     path: PathBuf,
+    /// The open file, read up to its end so far.
     file: Option<File>,
     /// The beginning of a line that is not whole yet.
     torn: Vec<u8>,

@@ -29,9 +29,13 @@ use super::scenario::{Action, Moment, PeerAction, Scenario};
 /// All processes of a simulation, and what is known of them.
 #[derive(Debug)]
 pub(super) struct ProcessGroup<'a> {
+    /// What was typed, and where everything is.
     plan: &'a Plan,
+    /// The steps that are still to be taken.
     scenario: Scenario,
+    /// The random harm, if it was asked for.
     chaos: Option<Chaos>,
+    /// What was counted of the harm so far.
     cost: ChaosCost,
     /// What the processes have reported.
     pub(super) observations: Observations,
@@ -41,9 +45,11 @@ pub(super) struct ProcessGroup<'a> {
     /// The address of the bootstrap, where nodes enter.
     entry: String,
     slots: Vec<PeerSlot>,
+    /// The start on the clock of this process, for scenarios.
     started: Instant,
     /// Start of the simulation on the clock of the events.
     pub(super) started_ms: u64,
+    /// When any peer committed an epoch last, for the watchdog.
     last_commit: Instant,
     /// What was done to processes and links, and when.
     done: Vec<(u64, Action)>,
@@ -54,6 +60,7 @@ pub(super) struct ProcessGroup<'a> {
 pub(super) struct Closed {
     /// All that the processes reported.
     pub(super) observations: Observations,
+    /// How each peer's last process ended.
     pub(super) outcomes: Vec<Outcome>,
     /// Why the simulation failed; empty if it succeeded.
     pub(super) reasons: Vec<String>,
@@ -157,6 +164,7 @@ impl<'a> ProcessGroup<'a> {
         self.started.elapsed()
     }
 
+    /// How many peers have a running process.
     pub(super) fn running(&mut self) -> usize {
         occupied(&mut self.slots).len()
     }
@@ -215,6 +223,8 @@ impl<'a> ProcessGroup<'a> {
         }
     }
 
+    /// Whether there is a reason to stop: a peer failed, nothing was committed for too long, or
+    /// nothing runs and nothing will be started.
     fn ending(&mut self) -> Option<Ending> {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             if let Some(why) = slot.failure() {
@@ -232,6 +242,8 @@ impl<'a> ProcessGroup<'a> {
         if self.running() > 0 || resumes { None } else { Some(Ending::Ended) }
     }
 
+    /// Reads the new events of one peer. An unreadable line ends the simulation, since it would be
+    /// judged on half of the facts.
     fn read_events(&mut self, index: usize) -> Option<String> {
         let slot = self.slots.get_mut(index)?;
         match slot.tail.read() {
@@ -245,6 +257,7 @@ impl<'a> ProcessGroup<'a> {
         }
     }
 
+    /// Carries out one action on a process or on the links.
     fn perform(&mut self, action: &Action) -> Result<(), SimError> {
         match action {
             Action::Peer(PeerAction::Start, index) => return self.start(*index),
@@ -265,6 +278,8 @@ impl<'a> ProcessGroup<'a> {
         Ok(())
     }
 
+    /// Starts the process of a peer, unless it runs. Its arguments are the same at each start, so a
+    /// restart resumes from its folder.
     fn start(&mut self, index: usize) -> Result<(), SimError> {
         let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
         if slot.is_running() {
@@ -330,6 +345,7 @@ fn start_bootstrap(
     Ok((process, entry))
 }
 
+/// A path as an argument of a process.
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }

@@ -27,9 +27,11 @@ use rows::{Row, rows};
 /// What a simulation has found out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Findings<'a> {
+    /// The processes' reports, the verdict, and what was done to them.
     pub(super) closed: &'a Closed,
     /// What the simulation measured, by epoch.
     pub(super) evaluations: &'a BTreeMap<u64, Measurement>,
+    /// Held-out losses before and after.
     pub(super) measured: &'a Measured,
 }
 
@@ -59,6 +61,7 @@ pub(super) fn write(
     page.map_err(io::Error::other)
 }
 
+/// The findings as keys of `report.json`. Lineage 0 is the table, the others are apart.
 fn told(plan: &Plan, found: Findings<'_>, rows: &[Row<'_>]) -> Value {
     let Closed { observations, outcomes, reasons, done, started_ms, cost } = found.closed;
     let Measured { before, after, entropies } = found.measured;
@@ -98,6 +101,7 @@ fn step(t_ms: u64, action: &Action) -> Value {
     Value::Object(keys)
 }
 
+/// One node, as `report.json` lists it.
 fn node(observations: &Observations, index: usize, outcome: &Outcome) -> Value {
     let head = observations.head(index);
     let (sent_bytes, received_bytes) = observations.bytes(index);
@@ -116,6 +120,7 @@ fn node(observations: &Observations, index: usize, outcome: &Outcome) -> Value {
     })
 }
 
+/// One measurement; null if there is none.
 fn evaluation(evaluation: &Option<Evaluation>) -> Value {
     evaluation.map_or(Value::Null, |evaluation| {
         json!({

@@ -71,6 +71,7 @@ use text::File;
 /// The steps that happen, and the complaints that they may provoke.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Scenario {
+    /// The steps in the order of the file, each with whether it was taken.
     steps: Vec<Step>,
     /// What the file says, as it was read.
     file: File,
@@ -81,9 +82,11 @@ pub(crate) struct Scenario {
 struct Step {
     action: Action,
     when: When,
+    /// Whether it was done, so that no step is done twice.
     taken: bool,
 }
 
+/// What a step does, or what the chaos does.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     /// An action on the process of a peer.
@@ -115,18 +118,24 @@ pub(crate) enum PeerAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Peer(usize),
+    /// The process of the bootstrap.
     Bootstrap,
+    /// All links together, since one change may concern several.
     Links,
 }
 
 /// The state of a peer's process, as far as the file determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProcessState {
+    /// It was never started, or it has been ended.
     Absent,
+    /// It was started, or continued after a stop.
     Running,
+    /// It stands still, and can only be continued or killed.
     Stopped,
 }
 
+/// When a step is due: by an epoch, by the clock, or by a ring.
 #[derive(Clone, Debug, PartialEq)]
 enum When {
     /// So long after a peer first committed this epoch or a later one.
@@ -142,6 +151,7 @@ enum When {
 /// The progress of a simulation, as far as scenarios depend on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment<'a> {
+    /// The time since the start of the simulation.
     pub(super) elapsed: Duration,
     /// The time on the clock of the events.
     pub(super) unix_ms: u64,
@@ -152,6 +162,7 @@ pub(crate) struct Moment<'a> {
 /// What is wrong with a scenario file. Nothing has been started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScenarioError {
+    /// The system refused to read the file.
     #[error(transparent)]
     Read(#[from] PathError),
     /// The file is not TOML, or has an unknown key.
@@ -161,6 +172,7 @@ pub(crate) enum ScenarioError {
         /// Line, column and what was expected.
         source: Box<toml::de::Error>,
     },
+    /// A step is wrong by itself, or cannot follow the one before.
     #[error("step {number} of the scenario: {why}")]
     Step {
         /// The number of the step, counted from 1.
@@ -187,6 +199,8 @@ impl Scenario {
         Self::check(file, peers)
     }
 
+    /// Checks each step by itself, then the steps of each peer in order, then whether any peer can
+    /// reach the end.
     fn check(file: File, peers: usize) -> Result<Self, ScenarioError> {
         let mut steps = Vec::new();
         for (index, raw) in file.step.iter().enumerate() {
@@ -282,6 +296,7 @@ impl Scenario {
 }
 
 impl Action {
+    /// What the action is about, which decides its order.
     fn target(&self) -> Target {
         match self {
             Self::Peer(_, peer) => Target::Peer(*peer),
@@ -325,6 +340,7 @@ impl ProcessState {
 }
 
 impl When {
+    /// Whether the time of a step has come.
     fn has_come(&self, moment: Moment<'_>) -> bool {
         let Moment { elapsed, unix_ms, observations } = moment;
         let passed = |at: Option<u64>, plus_ms: u64| {

@@ -19,6 +19,7 @@ use super::links::{Change, Links};
 #[derive(Debug)]
 pub(super) struct Shaping {
     links: Mutex<Links>,
+    /// The files of the processes, by number.
     files: Vec<PathBuf>,
 }
 
@@ -50,6 +51,8 @@ impl Shaping {
         self.files.get(index).map(PathBuf::as_path)
     }
 
+    /// The line of one process. Peers that it cannot reach are mute, and peers that cannot reach it
+    /// are deaf.
     fn line(&self, links: &Links, index: usize) -> Line {
         let others = || (0..self.files.len()).filter(|other| *other != index);
         let (rate, delay, loss) = links.access(index);

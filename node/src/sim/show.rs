@@ -34,17 +34,21 @@ use crate::{
 
 /// What is wanted, and can be had.
 pub(super) struct Outlook {
+    /// The page, whose address is taken already.
     page: Option<Page>,
+    /// Whether a screen is wanted and the terminal can have one.
     screen: bool,
 }
 
 /// What shows the simulation until this is dropped. It gets what the simulation prints, and passes it on.
 pub(super) struct Shown<'a> {
+    /// Where the simulation prints, once no screen has the terminal.
     out: &'a mut dyn Write,
     /// It stops the thread that reads.
     stop: Option<mpsc::Sender<()>>,
     /// It serves the page, if there is one.
     runtime: Option<Runtime>,
+    /// The screen, until it leaves the terminal.
     screen: Option<Screen>,
     /// The lines that the screen lists, while it has the terminal.
     said: Option<Said>,
@@ -141,6 +145,7 @@ impl<'a> Shown<'a> {
         Self { out, stop: None, runtime: None, screen: None, said: None, kept, listed }
     }
 
+    /// Whether a page is served, which then stays until Ctrl-C.
     pub(super) fn has_page(&self) -> bool {
         self.runtime.is_some()
     }

@@ -8,8 +8,11 @@ use tokio::{runtime, time::timeout};
 /// Whether the user has asked the simulation to end.
 #[derive(Debug)]
 pub(super) struct Stop {
+    /// Runs while somebody waits; between two waits nothing listens to it.
     runtime: runtime::Runtime,
+    /// The signals, caught since the start.
     interrupts: Interrupts,
+    /// Whether one has come. It stays so.
     wanted: bool,
 }
 

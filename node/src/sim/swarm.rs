@@ -69,6 +69,7 @@ pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     Ok(())
 }
 
+/// The columns of the table, as wide as [`row`] fills them.
 const HEADER: &str = "class        seeds hold  commits  attempts 2+  Regroups  forks  restarts  faults  \
     virtual min  longest pause";
 
@@ -110,6 +111,7 @@ fn parse_seeds(text: &str) -> Result<Range<u64>, SimError> {
     if seeds.is_empty() { Err(wrong()) } else { Ok(seeds) }
 }
 
+/// The class of faults of this name.
 fn parse_faults(text: &str) -> Result<Faults, SimError> {
     let named = Faults::ALL.into_iter().find(|faults| faults.to_string() == text);
     named.ok_or_else(|| SimError::Faults { text: text.to_owned() })

@@ -11,6 +11,7 @@ use crate::figures::{self, count};
 
 use super::{observations::Epoch, observer::Measured, plan::Plan, process_group::Closed};
 
+/// The columns of the table, as wide as [`row`] fills them.
 pub(super) const HEADER: &str =
     " epoch  members  train loss  held-out  excess  tokens/s     sync  state     peers";
 

@@ -88,6 +88,7 @@ fn is_complete(
     (reports >= running && measured) || observations.committed() > number + 1
 }
 
+/// Prints the line of an epoch, if any peer has committed it.
 fn print_row(
     group: &ProcessGroup<'_>,
     number: u64,

@@ -40,9 +40,11 @@ pub(super) const FLUSH_BYTES: usize = 8 << 20;
 /// A checkpoint on disk, ready to be served. It can be read while this lives, even when the file is pruned.
 #[derive(Clone, Debug)]
 pub(crate) struct Saved {
+    /// The digest by which peers ask for this state.
     pub(crate) state: Digest,
     /// The header of the state, and the digest of each piece.
     pub(crate) table: Arc<Table>,
+    /// The open file, shared by all answers that read from it.
     file: Arc<File>,
 }
 
@@ -56,6 +58,7 @@ pub(crate) enum Look {
         epoch: u64,
         /// Pieces that were read so far.
         done: usize,
+        /// How many pieces the state has.
         all: usize,
     },
 }
@@ -124,6 +127,8 @@ impl Store {
         Ok(None)
     }
 
+    /// Reports a file that cannot be used. Only a damaged one is moved away; one that could not be
+    /// read may be good.
     fn give_up(
         &self,
         path: &Path,
@@ -150,10 +155,12 @@ impl Store {
         Ok(found)
     }
 
+    /// The folder of the newest checkpoints.
     pub(super) fn checkpoints_folder(&self) -> PathBuf {
         self.folder.join("checkpoints")
     }
 
+    /// The file of the checkpoint of an epoch.
     pub(super) fn checkpoint_path(&self, epoch: u64) -> PathBuf {
         self.checkpoints_folder().join(format!("{epoch}.ckpt"))
     }

@@ -23,6 +23,7 @@ pub(crate) const CONTACTS: usize = 256;
 /// Longest file that is read: 256 addresses with names of the greatest length.
 const FILE_BYTES_MAX: u64 = 128 << 10;
 
+/// A list as it was read, with a count of its wrong lines.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Contacts {
     /// The addresses, the best first.
@@ -41,6 +42,8 @@ pub(crate) fn read_ports(data_dir: &Path) -> io::Result<Contacts> {
     read_list(&data_dir.join(PORTS), address::parse_listen)
 }
 
+/// Reads a list up to [`FILE_BYTES_MAX`]. A line twice counts once, and lines beyond [`CONTACTS`]
+/// are ignored.
 fn read_list(
     path: &Path,
     parse: fn(&str) -> Result<Address, AddressError>,
@@ -60,14 +63,17 @@ fn read_list(
     Ok(contacts)
 }
 
+/// Replaces the list of peers. A crash leaves the old one or the new one.
 pub(crate) fn write(data_dir: &Path, addresses: &[Address]) -> io::Result<()> {
     write_list(&data_dir.join(PEERS), addresses)
 }
 
+/// Replaces the list of ports, in the same way.
 pub(crate) fn write_ports(data_dir: &Path, addresses: &[Address]) -> io::Result<()> {
     write_list(&data_dir.join(PORTS), addresses)
 }
 
+/// Writes the first [`CONTACTS`] addresses.
 fn write_list(path: &Path, addresses: &[Address]) -> io::Result<()> {
     let lines: Vec<String> =
         addresses.iter().take(CONTACTS).map(|address| format!("{address}\n")).collect();

@@ -18,18 +18,24 @@ use intellect_protocol::base::tree::{Tree, piece_of, value_of};
 use super::{Store, StoreError, files, replace, run_folder};
 use crate::os::{self, cannot, unless_missing};
 
+/// A file of the run's data while it arrives. Its name gets the final form only once all bytes are
+/// right.
 #[derive(Debug)]
 pub(crate) struct Part {
+    /// The open file, with holes where pieces are missing.
     file: File,
+    /// Its path while it is not whole.
     path: PathBuf,
     /// Path that the file gets once it is whole.
     whole: PathBuf,
     /// The values of its pieces, if they are known.
     tree: Option<Tree>,
+    /// The length that the manifest names.
     length: u64,
 }
 
 impl Store {
+    /// The path of a whole file, whose name is its digest.
     pub(crate) fn data_path(&self, file: &Fingerprint) -> PathBuf {
         path_in(&self.folder, file)
     }
@@ -146,10 +152,12 @@ pub(super) fn paths(data_dir: &Path, run: RunId) -> Vec<PathBuf> {
     files(&run_folder(data_dir, run).join(FOLDER)).unwrap_or_default()
 }
 
+/// The path of the file while it arrives.
 fn part_path(whole: &Path) -> PathBuf {
     whole.with_extension("part")
 }
 
+/// The path of the values of its pieces.
 fn tree_path(whole: &Path) -> PathBuf {
     whole.with_extension("tree")
 }

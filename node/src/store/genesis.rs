@@ -78,6 +78,7 @@ pub(crate) fn table(theta: &[f32]) -> Result<Table, EncodeError> {
     Table::of(Header::published(theta.len() as u64), theta, &vec![0.0; theta.len()])
 }
 
+/// Writes weights as a checkpoint whose momentum is zero.
 fn write(path: &Path, table: &Table, theta: &[f32]) -> Result<File, StoreError> {
     checkpoints::write(path, table, theta, &vec![0.0; theta.len()], None)
 }

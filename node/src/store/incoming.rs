@@ -18,7 +18,9 @@ use crate::os::{self, cannot, unless_missing};
 /// The file of a checkpoint that is arriving.
 #[derive(Debug)]
 pub(crate) struct Incoming {
+    /// For errors: which file the system refused to write.
     path: PathBuf,
+    /// The open file. Pieces are written at their own offsets, in any order.
     file: File,
 }
 
@@ -92,10 +94,13 @@ impl Store {
         Ok(())
     }
 
+    /// The folder of checkpoints that are arriving.
     fn incoming_folder(&self) -> PathBuf {
         self.folder.join("incoming")
     }
 
+    /// The file of one of them. The name comes from a digest that this node asked for, never from a
+    /// peer.
     fn incoming_path(&self, state: &Digest) -> PathBuf {
         self.incoming_folder().join(state.hex()).join("checkpoint")
     }

@@ -42,6 +42,7 @@ use crate::{
 /// Which log binds this start of the node, and which start it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
+    /// The log whose votes bind this start.
     pub(crate) log: LogId,
     /// Number of the start, which rises with every start.
     pub(crate) incarnation: u64,
@@ -50,8 +51,11 @@ pub(crate) struct Start {
 /// Both logs, open for more records.
 #[derive(Debug)]
 pub(crate) struct Journal {
+    /// `votes.log`: what this node may not contradict.
     votes: Log,
+    /// `receipts.log`: the lineage, whose links prove themselves.
     receipts: Log,
+    /// Which log and incarnation this start has.
     start: Start,
     /// Votes of epochs up to this one may be missing in the log.
     forgotten: u64,
@@ -75,9 +79,13 @@ pub(crate) struct Begun {
 /// The contents of a `votes.log`.
 #[derive(Default)]
 struct VoteLog {
+    /// The id in the first record; `None` for an empty log.
     log: Option<LogId>,
+    /// The highest incarnation; each start writes one.
     incarnation: u64,
+    /// The epoch up to which votes were removed on purpose.
     forgotten: u64,
+    /// The votes in the order in which they were cast.
     votes: Vec<Record>,
 }
 
@@ -127,6 +135,8 @@ impl Store {
         Ok(Begun { journal, votes: vote_log.votes, receipts: decided, damaged })
     }
 
+    /// Opens `receipts.log`. Of a damaged one the records before the damage are kept in a new file,
+    /// and the old one is set aside.
     fn open_receipts(&self, damaged: &mut Vec<PathBuf>) -> Result<(Log, Vec<Record>), StoreError> {
         let path = self.folder.join("receipts.log");
         let content = Content::read(&path).map_err(cannot("read", &path))?;
@@ -216,6 +226,7 @@ impl Journal {
         Ok(())
     }
 
+    /// Whether rewriting `votes.log` would pay: it has doubled since it was opened or rewritten.
     fn has_grown(&self) -> bool {
         self.votes.bytes() > REWRITE_BYTES.max(2 * self.settled_bytes)
     }
@@ -274,6 +285,7 @@ impl VoteLog {
         counted.is_some_and(|series| series.epoch > self.forgotten && !is_here(series))
     }
 
+    /// Takes one record; `None` if it makes no sense, which makes the whole log damaged.
     fn take(&mut self, kind: u8, body: &[u8]) -> Option<()> {
         let number = || Some(u64::from_le_bytes(body.try_into().ok()?));
         match kind {
@@ -291,6 +303,7 @@ impl VoteLog {
     }
 }
 
+/// The epoch that a vote is about, by which old votes are found.
 fn epoch_of(vote: &Record) -> u64 {
     match vote {
         Record::Promised { series, .. }
@@ -308,6 +321,7 @@ fn epoch_of(vote: &Record) -> u64 {
     }
 }
 
+/// Appends records. No records are no write, so that an epoch without votes costs no flush.
 fn add(log: &mut Log, records: &[Vec<u8>]) -> Result<(), StoreError> {
     if records.is_empty() {
         return Ok(());
@@ -315,20 +329,24 @@ fn add(log: &mut Log, records: &[Vec<u8>]) -> Result<(), StoreError> {
     Ok(log.append(records).map_err(cannot("write", log.path()))?)
 }
 
+/// Opens a log behind its first `bytes` bytes and appends records.
 fn append_to(path: &Path, bytes: u64, records: &[Vec<u8>]) -> Result<Log, StoreError> {
     let mut log = Log::open(path, bytes).map_err(cannot("write", path))?;
     add(&mut log, records)?;
     Ok(log)
 }
 
+/// A log id from the system's random numbers.
 fn draw(path: &Path) -> Result<LogId, StoreError> {
     Ok(LogId(os::random().map_err(cannot("draw a log id for", path))?))
 }
 
+/// A vote as a record of `votes.log`.
 fn vote(record: &Record) -> Vec<u8> {
     self::record(KIND_VOTE, &wire::canonical(record))
 }
 
+/// A record: its kind, then its body.
 fn record(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind], body].concat()
 }
@@ -345,6 +363,7 @@ const KIND_INCARNATION: u8 = 1;
 /// Kind of the log id. It comes first: all votes behind it belong to that log.
 const KIND_LOG: u8 = 2;
 
+/// Kind of a vote, as the protocol writes it.
 const KIND_VOTE: u8 = 3;
 
 /// Kind of the epoch up to which votes are forgotten, `u64` LE.

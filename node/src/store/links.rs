@@ -78,6 +78,7 @@ pub(crate) fn lineage(run: &Path) -> io::Result<Vec<(Head, Link)>> {
     }))
 }
 
+/// The links among the records of a batch.
 fn links_in(records: &[Vec<u8>]) -> impl Iterator<Item = Link> {
     records.iter().filter_map(|record| match Record::open(record) {
         Some(Record::Decided { link }) => Some(*link),

@@ -33,7 +33,9 @@ use crate::os;
 /// A log that is open for more records.
 #[derive(Debug)]
 pub(super) struct Log {
+    /// The path, for a rewrite and for errors.
     path: PathBuf,
+    /// The open file, in append mode.
     file: File,
     /// Up to this offset every batch is whole and on the disk.
     bytes: u64,
@@ -43,6 +45,7 @@ pub(super) struct Log {
     named: bool,
 }
 
+/// The records of a log, and how its file ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
     /// The records up to the end, or to the first batch that is damaged.
@@ -59,6 +62,8 @@ impl Content {
         Ok(Self::of(&os::unless_missing(fs::read(path))?.unwrap_or_default()))
     }
 
+    /// Reads the bytes of a whole file, batch by batch. It stops at the first batch that does not
+    /// match its check, and then says whether that is a torn tail or damage.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let mut content = Self::default();
         // A mark that is missing at the beginning of `rest`.
@@ -93,6 +98,7 @@ impl Log {
         self.file.metadata().is_ok_and(|file| file.nlink() == 0)
     }
 
+    /// The path under which the log was opened.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -178,6 +184,8 @@ pub(super) fn read_batch(file: &File, mut at: u64) -> io::Result<Option<(Vec<Vec
     Ok(split_batch(&bytes).map(|(records, _)| (records, end)))
 }
 
+/// The bytes of a batch: length, check, and the records. A batch above [`BATCH_BYTES_MAX`] is
+/// refused, because a reader would take it for damage.
 fn batch(records: &[Vec<u8>]) -> io::Result<Vec<u8>> {
     let too_long = || io::Error::other("a record is too long for a log");
     let mut body = Vec::new();
@@ -273,6 +281,7 @@ fn hides_no_batch(rest: &[u8]) -> bool {
     true
 }
 
+/// The check of a batch: the first 16 bytes of its BLAKE3.
 fn check_of(body: &[u8]) -> [u8; CHECK_BYTES] {
     let mut check = [0; CHECK_BYTES];
     check.copy_from_slice(&blake3::hash(body).as_bytes()[..CHECK_BYTES]);
@@ -288,6 +297,7 @@ const HEAD_BYTES: usize = 4 + CHECK_BYTES;
 /// The first bytes of an end mark, which are no length of a batch.
 const MARK: [u8; 4] = [0xff; 4];
 
+/// The length of an end mark: [`MARK`], then 16 bytes that depend on the offset.
 pub(super) const MARK_BYTES: usize = 20;
 
 /// Longest batch that is believed: what is appended at once, and the longest record of the protocol with its kind and

@@ -27,6 +27,7 @@ impl Store {
         Ok(read_notices(&path).map_err(cannot("read", &path))?)
     }
 
+    /// The file of notices beside the manifest.
     fn notices_path(&self) -> PathBuf {
         self.folder.join("notices")
     }

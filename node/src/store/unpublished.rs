@@ -23,8 +23,11 @@ use crate::os::cannot;
 
 /// Weights without the name under which the first node of a run is given them.
 pub(crate) struct Unpublished {
+    /// The name that the file gets.
     path: PathBuf,
+    /// The name that it has until then.
     temporary: Temporary,
+    /// Header and digests, from which the state's digest follows.
     table: Table,
 }
 
@@ -72,13 +75,17 @@ impl Unpublished {
 
 /// Writes the pieces of θ, each as soon as it is complete, behind the room for header and table.
 struct Writer<'a> {
+    /// For errors: which file could not be written.
     path: &'a Path,
+    /// The file, whose first bytes are written last.
     file: File,
+    /// The header of weights of no run.
     header: Header,
     /// Where the pieces begin in the file.
     begin: u64,
     /// Numbers of the piece that is not complete yet.
     piece: Vec<f32>,
+    /// Memory for the bytes of one piece.
     bytes: Vec<u8>,
     /// The digest of each piece before it.
     digests: Vec<Digest>,
@@ -87,6 +94,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
+    /// Creates the file. The number of parameters says how much room header and table take.
     fn create(path: &'a Path, header: Header) -> Result<Self, StoreError> {
         let pieces = header.piece_count()?;
         Ok(Self {
@@ -106,6 +114,7 @@ impl<'a> Writer<'a> {
         self.digests.len() * PIECE + self.piece.len()
     }
 
+    /// Takes numbers, and writes each piece that they complete.
     fn push(&mut self, mut numbers: &[f32]) -> Result<(), StoreError> {
         while !numbers.is_empty() {
             let room = PIECE - self.piece.len();

@@ -21,6 +21,8 @@ fn file_of(name: Name) -> String {
     format!("{}-{}.{EXTENSION}", name.epoch, name.digest.hex())
 }
 
+/// The update that a file is named after. The name must be the very one that [`file_of`] gives, so
+/// that no two names mean one update.
 fn parse(file: &str) -> Option<Name> {
     let (epoch, rest) = file.split_once('-')?;
     let digest = Digest::from_hex(rest.strip_suffix(EXTENSION)?.strip_suffix('.')?)?;
@@ -95,15 +97,18 @@ impl Store {
         result
     }
 
+    /// The folder of all updates of the run.
     pub(super) fn updates_folder(&self) -> PathBuf {
         self.folder.join("updates")
     }
 
+    /// The path of the file of one update.
     fn update_path(&self, name: Name) -> PathBuf {
         self.updates_folder().join(file_of(name))
     }
 }
 
+/// The extension of a whole update; one that is being written has another.
 const EXTENSION: &str = "update";
 
 /// Numbers the writers, so that each has a temporary file of its own.

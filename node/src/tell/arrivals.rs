@@ -22,12 +22,14 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The peers that were reported to be here, and how each is connected.
 #[derive(Clone, Debug)]
 pub(super) struct Here {
+    /// Which peers were reported one by one.
     pub(super) arrivals: Arrivals,
     /// The connection of each connected peer: direct or relayed.
     pub(super) links: Arc<Mutex<BTreeMap<PeerId, Link>>>,
 }
 
 impl Here {
+    /// Nobody is here yet, and the full number of newcomers may be reported.
     pub(super) fn new(now: Instant) -> Self {
         Self { arrivals: Arrivals::new(now), links: Arc::default() }
     }
@@ -40,6 +42,7 @@ pub(crate) struct Arrivals {
     reported: BTreeSet<PeerId>,
     /// When it was last said where each of them is, and any of them.
     turns: BTreeMap<PeerId, Instant>,
+    /// When the place of any of them was said last.
     turned: Option<Instant>,
     /// Peers that are here and were not reported: no more than the table has.
     unreported: BTreeSet<PeerId>,
@@ -47,10 +50,12 @@ pub(crate) struct Arrivals {
     left: u32,
     /// How many have come since `since` without a report.
     count: u64,
+    /// Since when unreported newcomers are counted.
     since: Instant,
 }
 
 impl Arrivals {
+    /// Begins with all newcomers still to be reported, up to [`NEWCOMERS_MAX`].
     pub(crate) fn new(now: Instant) -> Self {
         let (reported, unreported) = (BTreeSet::new(), BTreeSet::new());
         let (turns, turned, left) = (BTreeMap::new(), None, NEWCOMERS_MAX);

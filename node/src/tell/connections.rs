@@ -16,25 +16,30 @@ use crate::name::PeerName;
 use crate::net::{self, Link};
 
 impl Console {
+    /// Notes how a peer is connected. Nothing is said yet: a peer is found only once it is heard.
     pub(crate) fn connected(&self, peer: PeerId, link: Link) {
         tracing::info!(peer = %PeerName::from(peer), ?link, "connected");
         self.links().insert(peer, link);
     }
 
+    /// Notes that a peer is not connected any more. It may still be heard through others.
     pub(crate) fn disconnected(&self, peer: PeerId, cause: &str) {
         tracing::info!(peer = %PeerName::from(peer), cause, "disconnected");
         self.links().remove(&peer);
     }
 
+    /// The connections of all peers. The lock is held for one look-up.
     fn links(&self) -> MutexGuard<'_, BTreeMap<PeerId, Link>> {
         self.here.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reports the addresses of this node to programs.
     pub(crate) fn listening(&self, addresses: &[net::address::Address]) {
         let addresses = addresses.iter().map(ToString::to_string).collect();
         self.emit(None, events::Event::Listening { addresses });
     }
 
+    /// Reports whether others can reach this node, with what its owner can do about it.
     pub(crate) fn reachability(&self, state: &net::Reachability) {
         self.say(&format!("network: {state}"));
         let (state, addresses) = (state.name().to_owned(), state.addresses().to_vec());
@@ -95,6 +100,7 @@ impl Console {
         }
     }
 
+    /// Reports a peer that was heard, and how it is connected.
     fn peer_found(&self, who: PeerId, table: &PeerTable) {
         let way = match self.links().get(&who) {
             Some(Link::Direct) => ", directly",
@@ -108,6 +114,8 @@ impl Console {
         self.emit(None, events::Event::PeerFound { who, direct });
     }
 
+    /// Reports that a peer is gone, and why. A silent one is still sent heartbeats, so that it can
+    /// come back.
     fn peer_lost(&self, who: PeerId, cause: Cause) {
         let (cause, meanwhile) = match cause {
             Cause::Silent => ("silent", "; it is sent heartbeats only, until it is heard again"),
@@ -134,6 +142,7 @@ pub(crate) fn said(row: &Row, link: Option<String>) -> events::Event {
     }
 }
 
+/// The name of a phase in events.
 fn phase(phase: Phase) -> &'static str {
     match phase {
         Phase::Behind => "behind",

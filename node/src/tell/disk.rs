@@ -66,6 +66,7 @@ impl Console {
         self.trouble(self.without_folder(text), "");
     }
 
+    /// Reports a checkpoint that cannot be used, and that an older one is tried.
     pub(crate) fn unusable(&self, error: &CheckpointError) {
         let what = if error.is_damage() { "set aside" } else { "skipped" };
         let outcome = format!(": it was {what}; the next older one is used");

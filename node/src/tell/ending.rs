@@ -26,6 +26,7 @@ impl Console {
         }
     }
 
+    /// Says that peers are behind, and that this node stays for them as long as they make progress.
     pub(crate) fn lingering(&self, epoch: u64, behind: usize) {
         let peers = number_of(behind, "peer");
         self.say(&format!(
@@ -34,6 +35,7 @@ impl Console {
         ));
     }
 
+    /// Says that leaving has begun, and how to cut it short.
     pub(crate) fn leaving(&self) {
         self.say("leaving: finishing open work, 5 s at most (Ctrl-C again ends at once)");
     }
@@ -48,6 +50,7 @@ impl Console {
         self.last_word("done");
     }
 
+    /// The sentence that says where the run is and how to go on; `what` is its first word.
     fn last_word(&self, what: &str) {
         self.say(&self.contributed.last_word(
             what,
@@ -79,6 +82,7 @@ impl Console {
     }
 }
 
+/// The sentence at the end of a run.
 fn complete(head: Head, before: bool, held_out: Option<HeldOut>) -> String {
     let what = if before { "this run has ended" } else { "the run is complete" };
     let (epochs, tokens) = (number_of(head.epoch, "epoch"), count(head.tokens));

@@ -27,6 +27,7 @@ pub(crate) struct Record {
     pub(crate) event: Event,
     /// When it was written, in Unix milliseconds of the writer's clock.
     pub(crate) t_ms: u64,
+    /// The node that wrote it; in `sim.jsonl` the organiser.
     pub(crate) peer: PeerName,
     /// The run that it belongs to, once one is chosen.
     pub(crate) run: Option<Hex>,
@@ -380,8 +381,11 @@ pub(crate) struct Times {
 /// Where events go: a file, a picture, both, or nowhere.
 #[derive(Debug)]
 pub(crate) struct Sink {
+    /// The peer that every line names.
     peer: PeerName,
+    /// The run that every line names, once it is chosen.
     run: Option<Hex>,
+    /// The file; without one only the picture is fed.
     file: Option<File>,
     /// The picture of a running node.
     stage: Option<Stage>,
@@ -415,6 +419,7 @@ impl Sink {
         self.peer == *peer
     }
 
+    /// Names the run in every event from now on.
     pub(crate) fn set_run(&mut self, run: Hex) {
         self.run = Some(run);
     }

@@ -20,8 +20,10 @@ const FORKS_MAX: usize = 64;
 /// Two lineages; this node goes on with one of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fork {
+    /// The first epoch in which the two differ.
     pub(super) first_epoch: u64,
     pub(super) mine: Head,
+    /// The head of the other lineage, as far as it is known.
     pub(super) theirs: Head,
     /// Epochs of our lineage that are undone.
     pub(super) undone: u64,
@@ -30,6 +32,8 @@ pub(super) struct Fork {
 }
 
 impl Fork {
+    /// The sentence for people. It names the state for `--follow`, since only a person can decide
+    /// against the rule.
     fn sentence(&self) -> String {
         let Self { first_epoch, mine, theirs, undone, held } = self;
         if *held {
@@ -82,6 +86,7 @@ impl Console {
         }
     }
 
+    /// Reports a fork, unless it was reported within the last minute.
     pub(super) fn fork(&mut self, fork: Fork) {
         if !self.forks.is_due(&fork, Instant::now()) {
             return;

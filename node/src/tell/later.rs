@@ -11,7 +11,9 @@ pub(super) struct Later {
     pub(super) asleep: Option<Duration>,
     /// Whether the epoch that is committed next lacks the work that this node has ready.
     pub(super) left_out: bool,
+    /// With how many peers the run is expected to begin.
     pub(super) beginning: Beginning,
+    /// Checkpoints that the disk did not take.
     pub(super) refused_checkpoints: RefusedCheckpoints,
 }
 
@@ -34,7 +36,9 @@ impl Beginning {
 /// The checkpoints that the disk has refused since it last took one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RefusedCheckpoints {
+    /// How many were refused since the last one that was written.
     count: u64,
+    /// When people were last told so.
     said: Option<Instant>,
 }
 

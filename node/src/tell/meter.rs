@@ -21,17 +21,20 @@ const OFTEN: Duration = Duration::from_millis(250);
 /// How often a line is added where it cannot be overwritten.
 const SELDOM: Duration = Duration::from_secs(10);
 
+/// The length of the bar, in characters.
 const CELLS: u64 = 20;
 
 /// How much of a state or file has arrived.
 pub(crate) struct Progress {
     /// Bytes that were fetched and verified so far.
     pub(crate) have_bytes: u64,
+    /// The size of the whole, in bytes.
     pub(crate) want_bytes: u64,
     /// Peers that serve it; none for a web server.
     pub(crate) donors: Vec<PeerId>,
 }
 
+/// What a transfer brings, as its sentences name it.
 #[derive(Clone, Debug)]
 enum Subject {
     /// The state of the second epoch, while the node has that of the first.
@@ -42,10 +45,14 @@ enum Subject {
 
 /// Reports the progress of one transfer.
 pub(crate) struct Meter {
+    /// Where sentences and events go. Errors of the transfer are reported there too.
     pub(crate) console: Console,
+    /// What is fetched, as sentences name it.
     subject: Subject,
     rate: Rate,
+    /// When an event was written last.
     shown: Option<Instant>,
+    /// When a sentence was printed last.
     said: Option<Instant>,
 }
 
@@ -62,6 +69,7 @@ impl Console {
 }
 
 impl Meter {
+    /// Nothing was reported yet, so the first call reports.
     fn new(console: Console, subject: Subject) -> Self {
         Self { console, subject, rate: Rate::default(), shown: None, said: None }
     }
@@ -108,11 +116,15 @@ impl Meter {
 /// Bytes per second, smoothed over about five samples.
 #[derive(Debug, Default)]
 struct Rate {
+    /// The last sample: when, and how many bytes there were.
     last: Option<(Instant, u64)>,
+    /// The smoothed rate; `None` before the second sample.
     smooth: Option<f64>,
 }
 
 impl Rate {
+    /// Takes a sample. Bytes that were there before the first one do not count, since they were not
+    /// fetched now.
     fn note(&mut self, now: Instant, have_bytes: u64) -> f64 {
         if let Some((at, before)) = self.last.replace((now, have_bytes)) {
             let seconds = now.duration_since(at).as_secs_f64().max(1e-3);

@@ -1,4 +1,8 @@
 //! Why a node makes no progress: each reason has a sentence and a remedy.
+//!
+//! Three of its methods have a `match` over the same variants on purpose: a new reason does not
+//! compile until it has a name, a remedy and a sentence. The names are a documented output and
+//! never change.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -133,6 +137,7 @@ impl fmt::Display for Reason {
     }
 }
 
+/// The sentence about a wait of the protocol. It names peers where that helps a person to act.
 fn sentence(wait: &Wait, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let verb = |here: usize| if here == 1 { "is" } else { "are" };
     match wait {

@@ -12,8 +12,10 @@ use super::times::ms;
 #[derive(Clone, Debug)]
 pub(super) struct Sampler {
     epoch: u64,
+    /// When this epoch's first step came.
     began: Instant,
     steps: u64,
+    /// Their tokens, those of the first step included.
     tokens: u64,
     /// Tokens of the first step, whose length is not known.
     first_tokens: u64,
@@ -21,6 +23,7 @@ pub(super) struct Sampler {
     stepped: Option<(Instant, Instant)>,
     /// Its mean over about the last ten steps.
     loss: f64,
+    /// When a sample was taken last.
     sampled: Option<Instant>,
 }
 
@@ -76,6 +79,8 @@ impl Sampler {
         Gauge { t_ms, training, life }
     }
 
+    /// How far the epoch is by the run's own measure, and how fast it goes. The first step has no
+    /// length, so its tokens do not count for the rate.
     #[expect(clippy::cast_precision_loss, reason = "a share and a rate for people")]
     fn training(&self, now: Instant, rules: Epoch) -> Training {
         let used = match rules.budget {

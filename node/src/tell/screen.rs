@@ -26,6 +26,8 @@ pub(super) use printer::THREAD;
 /// Width assumed of a terminal that does not report its own.
 pub(super) const COLUMNS: usize = 80;
 
+/// The printer of this process. It starts with the first sentence, and never ends before the
+/// process.
 static SCREEN: OnceLock<Printer> = OnceLock::new();
 
 /// Whether lines can be drawn over one another on standard output.
@@ -38,6 +40,7 @@ pub(super) fn columns() -> usize {
     os::columns().unwrap_or(COLUMNS)
 }
 
+/// The printer, which is made on first use.
 fn screen() -> &'static Printer {
     SCREEN.get_or_init(|| {
         // While the thread waits for a terminal it must not hold the lock of `io::stdout`, which the end of the program

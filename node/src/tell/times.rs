@@ -11,6 +11,7 @@ use super::sample::Sampler;
 #[derive(Clone, Debug)]
 pub(super) struct Timing {
     pub(super) marks: Marks,
+    /// The steps of the training, for the picture.
     pub(super) sampler: Sampler,
     /// The place in the ring that was opened last.
     pub(super) seat: Option<Seat>,
@@ -28,6 +29,7 @@ pub(crate) struct Seat {
     pub(crate) roster: Digest,
     /// Its position, counted from 0.
     pub(crate) position: usize,
+    /// How many members have a position.
     pub(crate) of: usize,
     /// The member to which it sends.
     pub(crate) to: PeerId,
@@ -38,15 +40,18 @@ pub(crate) struct Seat {
 pub(super) struct Marks {
     /// When the state before was there.
     began: Instant,
+    /// When the work was frozen; `None` if it was not.
     ready: Option<Instant>,
     /// When the first roster was accepted.
     roster: Option<Instant>,
     /// When a ring last had the update.
     held: Option<Instant>,
+    /// When the certificate was here.
     decided: Option<Instant>,
 }
 
 impl Marks {
+    /// The marks of an epoch that begins at this time.
     pub(super) fn new(began: Instant) -> Self {
         Self { began, ready: None, roster: None, held: None, decided: None }
     }
@@ -56,14 +61,17 @@ impl Marks {
         *self = Self { ready: Some(now), ..Self::new(self.began) };
     }
 
+    /// A roster was accepted. Only the first one of the epoch counts.
     pub(super) fn roster(&mut self, now: Instant) {
         self.roster.get_or_insert(now);
     }
 
+    /// A ring has the update. The last one of the epoch counts.
     pub(super) fn held(&mut self, now: Instant) {
         self.held = Some(now);
     }
 
+    /// The epoch is decided. A repeated certificate changes nothing.
     pub(super) fn decided(&mut self, now: Instant) {
         self.decided.get_or_insert(now);
     }
@@ -90,6 +98,7 @@ impl Marks {
     }
 }
 
+/// A length in milliseconds, as events have it.
 pub(super) fn ms(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }

@@ -24,14 +24,18 @@ const AGAIN: Duration = Duration::from_secs(60);
 pub(crate) struct Waiting {
     /// The present reason by its name, whether it is ordinary, and since when.
     now: Option<(&'static str, bool, Instant)>,
+    /// The reason of the last event, and when it was written.
     event: Option<(&'static str, Instant)>,
+    /// The reason of the last sentence, and when it was printed.
     sentence: Option<(&'static str, Instant)>,
 }
 
 /// Whether a report is due, and of which kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Due {
+    /// Whether programs are to be told.
     pub(crate) event: bool,
+    /// Whether people are to be told.
     pub(crate) sentence: bool,
 }
 

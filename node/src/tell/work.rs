@@ -11,10 +11,12 @@ const EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(super) struct Trained {
     epoch: u64,
+    /// Since when the steps are counted.
     since: Instant,
     tokens: u64,
     /// Sum of the losses of the steps.
     loss: f64,
+    /// How many steps these are, at least one in a sentence.
     steps: u32,
 }
 
@@ -40,6 +42,7 @@ impl Trained {
         Some(sentence)
     }
 
+    /// The sentence about these steps, with their mean loss and their rate.
     fn sentence(&self, length: Duration) -> String {
         let Self { epoch, tokens, loss, steps, .. } = self;
         #[expect(

@@ -15,15 +15,21 @@ use tokio::time::Instant;
 
 use crate::net::limits::bucket::{Allowance, Bucket};
 
+/// The budgets of all authors. Each map holds at most [`AUTHORS_MAX`] of them.
 #[derive(Debug)]
 pub(crate) struct Budgets {
+    /// What is left for each author whose messages others bring.
     brought: BTreeMap<PeerId, Allowance>,
+    /// What is left for passing on messages of all non-voters together.
     non_voters: Allowance,
+    /// What is left for the questions of each peer.
     asks: BTreeMap<PeerId, Bucket>,
+    /// What is left for messages that are gossiped for want of a control stream.
     answers: Bucket,
 }
 
 impl Budgets {
+    /// Full budgets, as if nobody had said anything yet.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             brought: BTreeMap::new(),
@@ -70,7 +76,9 @@ impl Budgets {
     }
 }
 
-/// The entry of one author, if there is one or room for one more.
+/// The entry of one author, made by `fresh` if it is new. `None`: the map is full of authors that
+/// are active, so this one must wait. Rested entries are removed only then, which costs one pass
+/// over the map.
 fn of<T>(
     all: &mut BTreeMap<PeerId, T>,
     author: PeerId,

@@ -18,6 +18,7 @@ pub(super) enum Worth {
     Voter,
     /// Another author, whose message others may need.
     Other,
+    /// The message is late, of an unknown series, or of an author that nobody knows here.
     Nothing,
 }
 
@@ -32,6 +33,7 @@ pub(super) fn worth(peer: &peer::State, message: &Verified<Message>) -> Worth {
     if votes { Worth::Voter } else { Worth::Other }
 }
 
+/// Whether other peers may need a message of this author.
 fn is_of_use(peer: &peer::State, author: PeerId, message: &Message) -> bool {
     if matches!(message, Message::Notice(_)) {
         // Every peer that learns of it gossips it anew.

@@ -29,12 +29,15 @@ pub(super) struct WebRules {
     pub(super) roots: RootCerts,
     /// How long it waits for a name, a connection, or a byte.
     pub(super) patience: Duration,
+    /// The pause between two tries.
     pub(super) pause: Duration,
 }
 
 /// Asks servers for files, within the rules.
 pub(super) struct Client {
+    /// The http client, with the rules built in.
     agent: Agent,
+    /// For errors: how long it waited.
     patience: Duration,
 }
 
@@ -44,7 +47,9 @@ pub(super) struct Download {
     pub(super) source: WebAddress,
     /// Index of its first byte in the file.
     pub(super) offset: u64,
+    /// The bytes that have not been read yet.
     body: BodyReader<'static>,
+    /// For errors: how long a read waited.
     patience: Duration,
 }
 
@@ -57,6 +62,8 @@ impl WebRules {
 }
 
 impl Client {
+    /// A client that follows no redirect by itself, uses no proxy, and believes only the given
+    /// authorities.
     pub(super) fn new(rules: &WebRules) -> Self {
         let patience = Some(rules.patience);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -101,6 +108,7 @@ impl Client {
         }
     }
 
+    /// Takes the body of an answer. A length that does not fit is refused before any byte is read.
     fn answer(
         &self,
         mut source: WebAddress,
@@ -154,6 +162,8 @@ impl Download {
     }
 }
 
+/// The cause in the words of this module. Errors of our own resolver and of TLS are found inside
+/// those of the client.
 fn why(error: ureq::Error, patience: Duration) -> Why {
     use ureq::Error;
     match error {
@@ -202,7 +212,9 @@ fn joined(base: &str, to: &str) -> String {
 
 /// Resolves names, and returns only addresses that are allowed.
 struct Guarded {
+    /// Which addresses may be connected to.
     allows: fn(IpAddr) -> bool,
+    /// The resolver that the system has.
     inner: DefaultResolver,
 }
 

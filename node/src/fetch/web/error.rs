@@ -15,8 +15,10 @@ pub(crate) enum WebError {
     Server {
         /// The server that was asked, after all redirects.
         at: WebAddress,
+        /// What went wrong, in a clause.
         why: Why,
     },
+    /// The disk refused a piece, which is no fault of the server.
     #[error(transparent)]
     Disk(#[from] StoreError),
 }
@@ -24,6 +26,7 @@ pub(crate) enum WebError {
 /// The address of a server's answer.
 #[derive(Clone, Debug)]
 pub(crate) struct WebAddress {
+    /// The address itself, which a person can open.
     pub(super) url: String,
     /// Whether the answer is a web page, by its own type.
     pub(super) is_page: bool,
@@ -95,6 +98,7 @@ pub(crate) enum Why {
     /// The connection or the server failed.
     #[error("the connection failed ({0})")]
     Broken(String),
+    /// The disk refused a piece; see [`WebError::Disk`].
     #[error(transparent)]
     Disk(#[from] StoreError),
 }
@@ -115,6 +119,7 @@ impl Why {
         }
     }
 
+    /// Whether another try may succeed without anybody doing anything.
     fn is_passing(&self) -> bool {
         match self {
             Self::Status(code) => *code == 429 || *code >= 500,
@@ -133,6 +138,7 @@ impl Why {
         }
     }
 
+    /// What a person can do about it.
     fn remedy(&self) -> &'static str {
         match self {
             why if why.is_passing() => {
@@ -150,6 +156,7 @@ impl Why {
     }
 }
 
+/// The status code of an answer in words.
 fn status(code: u16) -> String {
     match code {
         404 | 410 => format!("there is no such file ({code})"),
@@ -158,6 +165,7 @@ fn status(code: u16) -> String {
     }
 }
 
+/// A hint that the address leads to a page about the file.
 fn page(is_page: bool) -> &'static str {
     if is_page { " (it is a web page)" } else { "" }
 }

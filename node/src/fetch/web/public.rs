@@ -16,6 +16,7 @@ pub(super) fn is_public(ip: IpAddr) -> bool {
     }
 }
 
+/// The same for IPv4. [`Scope`] alone is not enough, since it knows only loopback and private networks.
 fn is_public_v4(ip: Ipv4Addr) -> bool {
     let special = match ip.octets() {
         // This network, multicast and reserved addresses.
@@ -27,6 +28,7 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
     scope_of(ip.into()) == Scope::Public && !special
 }
 
+/// The same for IPv6, by a list of what is allowed: new special blocks are refused by default.
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     match ip.segments() {
         // NAT64 (RFC 6052): an address of IPv4, on a network that has none.

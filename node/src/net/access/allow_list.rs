@@ -22,6 +22,8 @@ pub(crate) enum AllowList {
 }
 
 impl AllowList {
+    /// Whether this node deals with a peer. A peer whose key is not ed25519 is on no list but
+    /// [`Self::Everybody`].
     pub(crate) fn allows(&self, peer: &PeerId) -> bool {
         match self {
             Self::Nobody => false,

@@ -1,6 +1,9 @@
 //! `/intellect/admit/1`: one request and one reply, each a frame, on a stream of its own.
 //!
 //! [`super::pending`] says whose requests are read, the driver answers them.
+//!
+//! No peer waits longer than [`TIMEOUT`] for the other: a request that cannot be read is a fault, a
+//! late one is dropped.
 
 use std::time::Duration;
 
@@ -24,6 +27,7 @@ use crate::net::{
     name,
 };
 
+/// The protocol id of the handshake, which every node speaks, also before it has joined a run.
 pub(crate) const ADMIT: StreamProtocol = StreamProtocol::new("/intellect/admit/1");
 
 /// Sends our request to a peer, and reports the result.
@@ -95,6 +99,7 @@ pub(crate) async fn answer(
     let _ = timeout(TIMEOUT, exchange).await;
 }
 
+/// The limit of a frame, whose constants are sizes in memory.
 fn frame_max(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

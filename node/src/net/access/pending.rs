@@ -25,9 +25,11 @@ use crate::net::{
 /// A connection whose peer is not on the allow list.
 #[derive(Debug)]
 struct PendingConnection {
+    /// The peer at the other end, whose key is verified.
     peer: PeerId,
     /// The network that it counts for; `None` where we dialled and it takes no slot.
     network: Option<Option<IpAddr>>,
+    /// When the connection is closed unless the peer is allowed meanwhile.
     closes_at: Instant,
     /// Requests that came over it so far.
     requests: u32,
@@ -36,10 +38,12 @@ struct PendingConnection {
 /// An admit request that is to be sent now.
 #[derive(Debug)]
 pub(crate) struct DueRequest {
+    /// A connected peer that has not heard our request yet.
     pub(crate) peer: PeerId,
     pub(crate) connection: ConnectionId,
     /// The number of the request among all that this node has had.
     pub(crate) number: u64,
+    /// What is sent: our ticket, or the question whether a notice admits us.
     pub(crate) request: Vec<u8>,
 }
 
@@ -57,11 +61,16 @@ enum Progress {
 /// All pending connections, and our own request.
 #[derive(Debug)]
 pub(crate) struct Pending {
+    /// The allow list as the driver set it last.
     allowed: AllowList,
+    /// Pending connections. Incoming ones are bounded by [`SLOTS`], dialled ones by our own dials.
     connections: HashMap<ConnectionId, PendingConnection>,
+    /// What this node shows to be admitted; `None` until the driver has set it.
     request: Option<Vec<u8>>,
     /// How often our request has changed.
     number: u64,
+    /// How far each connected peer is with the request. An entry goes with the peer's last
+    /// connection.
     progress: HashMap<PeerId, Progress>,
     /// Peers that asked for nothing in time, and until when they are not dialled again.
     ignored: VecDeque<(PeerId, Instant)>,
@@ -70,6 +79,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// Nobody is allowed yet, and no request is set.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             allowed: AllowList::default(),
@@ -82,6 +92,7 @@ impl Pending {
         }
     }
 
+    /// Whether the peer is on the allow list.
     pub(crate) fn allows(&self, peer: &PeerId) -> bool {
         self.allowed.allows(peer)
     }
@@ -165,6 +176,8 @@ impl Pending {
         over.into_iter().map(|(id, _)| id).collect()
     }
 
+    /// Whether a peer may be dialled. One that asked for nothing in time is left alone for a
+    /// while.
     pub(crate) fn may_dial(&self, peer: &PeerId) -> bool {
         self.allows(peer) || self.ignored.iter().all(|(known, _)| known != peer)
     }
@@ -213,6 +226,7 @@ impl Pending {
 }
 
 impl PendingConnection {
+    /// A connection that has asked for nothing yet.
     fn new(peer: PeerId, network: Option<Option<IpAddr>>, now: Instant) -> Self {
         Self { peer, network, closes_at: now + REQUEST_TIMEOUT, requests: 0 }
     }

@@ -19,6 +19,8 @@ impl Actor {
         }
     }
 
+    /// Sets what this node shows to be admitted. Peers that have answered an earlier request get
+    /// the new one too.
     pub(super) fn set_admit_request(&mut self, request: Vec<u8>, now: Instant) {
         self.pending.set_request(request);
         self.send_due_requests(now);
@@ -40,6 +42,7 @@ impl Actor {
         self.send_due_requests(now);
     }
 
+    /// Sends the requests that are due, a few at a time; the next tick sends more.
     fn send_due_requests(&mut self, now: Instant) {
         for due in self.pending.take_due(&self.members.peers, now) {
             self.swarm.send_admit_request(due);

@@ -113,6 +113,8 @@ impl Actor {
         ring
     }
 
+    /// Takes a failed dial: the ring that waits for it tries the next way, and a peer is dialled
+    /// again later.
     pub(super) fn on_dial_failed(
         &mut self,
         connection: ConnectionId,
@@ -139,11 +141,14 @@ impl Actor {
 
 /// When to ask for a relay again. The first time may be before an entry point is connected.
 pub(super) struct Retry {
+    /// The earliest time of the next try.
     at: Instant,
+    /// How long the try after that waits; it doubles up to [`RETRY_MAX`].
     wait: Duration,
 }
 
 impl Retry {
+    /// The first try is due at once.
     pub(super) fn new(now: Instant) -> Self {
         Self { at: now, wait: RETRY_MIN }
     }

@@ -19,6 +19,7 @@ impl Actor {
     }
 }
 
+/// The step that an event shows. A renewed reservation is none, as nothing has changed.
 fn path(event: &DiscoveryEvent) -> Option<Path> {
     Some(match event {
         DiscoveryEvent::Identify(identify::Event::Received { peer_id, info, .. }) => {
@@ -48,6 +49,7 @@ fn path(event: &DiscoveryEvent) -> Option<Path> {
     })
 }
 
+/// The result of a step, with its error as text.
 fn outcome<T>(result: &Result<T, impl ToString>) -> Result<(), String> {
     result.as_ref().map(|_| ()).map_err(ToString::to_string)
 }

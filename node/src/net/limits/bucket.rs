@@ -9,13 +9,18 @@ use tokio::time::Instant;
 /// A token bucket for the messages or bytes of one peer.
 #[derive(Debug)]
 pub(crate) struct Bucket {
+    /// Tokens that come back each second; above 0, since waits are divided by it.
     per_second: f64,
+    /// The most tokens, which a bucket has at first.
     burst: f64,
+    /// Tokens that are left. Below 0 after [`Bucket::owe`] or a reservation.
     tokens: f64,
+    /// The time for which `tokens` was computed.
     filled: Instant,
 }
 
 impl Bucket {
+    /// A full bucket, so that a peer may begin with a burst.
     pub(crate) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self { per_second: per_second.into(), burst, tokens: burst, filled: now }
@@ -44,6 +49,7 @@ impl Bucket {
         now + Duration::from_secs_f64((-self.tokens).max(0.0) / self.per_second)
     }
 
+    /// Adds what has come back since the last use.
     fn fill(&mut self, now: Instant) {
         let more = self.rested(now).as_secs_f64() * self.per_second;
         self.tokens = (self.tokens + more).min(self.burst);
@@ -59,11 +65,14 @@ impl Bucket {
 /// A limit on messages and on bytes, each with a rate and a burst.
 #[derive(Debug)]
 pub(crate) struct Allowance {
+    /// Takes one token for each message.
     messages: Bucket,
+    /// Takes one token for each byte.
     bytes: Bucket,
 }
 
 impl Allowance {
+    /// An allowance of two buckets, each with its own rate and burst.
     pub(crate) fn new(messages: Bucket, bytes: Bucket) -> Self {
         Self { messages, bytes }
     }

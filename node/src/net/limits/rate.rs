@@ -28,15 +28,21 @@ pub(crate) enum Urgency {
 pub(crate) struct RateLimiter {
     /// The limit, where 0 means that there is none.
     bytes_per_second: u64,
+    /// When the link is free, and for whom. The lock is held for a few instructions, never across a
+    /// wait.
     link: Mutex<Schedule>,
+    /// One turn for each [`Urgency`]: the holder waits for the link, and the others of that urgency
+    /// behind it.
     turns: [Turn; 3],
 }
 
 /// A fair lock: it passes on in the order of asking.
 type Turn = tokio::sync::Mutex<()>;
 
+/// The link as far as it is booked. Each time is in the past or `None` where nothing waits.
 #[derive(Debug, Default)]
 struct Schedule {
+    /// When the last booked slice has left.
     free_at: Option<Instant>,
     /// Until when more urgent slices than those of transfers take it.
     taken_until: Option<Instant>,
@@ -117,6 +123,8 @@ impl RateLimiter {
         link.taken_until.map(|until| until.min(patience)).filter(|until| *until > now)
     }
 
+    /// Books the link for a slice. Returns when the slice before it has left; the caller waits
+    /// until then.
     fn reserve(&self, bytes: usize, urgency: Urgency, now: Instant) -> Option<Instant> {
         if self.bytes_per_second == 0 {
             return None;
@@ -131,6 +139,7 @@ impl RateLimiter {
         Some(start)
     }
 
+    /// How long a slice occupies the link, an hour at most, so that no sum of times overflows.
     fn length(&self, bytes: usize) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "a duration needs no 53 bits")]
         let seconds = bytes as f64 / self.bytes_per_second.max(1) as f64;
@@ -142,6 +151,7 @@ impl RateLimiter {
 #[derive(Debug, Default)]
 pub(crate) struct Inflow(Mutex<Flow>);
 
+/// The count of one window of time, and of those before it.
 #[derive(Debug, Default)]
 struct Flow {
     /// The start of the open window, and its bytes.

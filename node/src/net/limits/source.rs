@@ -17,9 +17,13 @@ use super::bucket::{Allowance, Bucket};
 /// What one peer may still bring.
 #[derive(Debug)]
 pub(crate) struct Source {
+    /// Messages that the peer has signed itself.
     own: Allowance,
+    /// Messages of members that it passes on.
     passed_on: Allowance,
+    /// Messages of all other authors that it passes on.
     others: Allowance,
+    /// All messages together, whoever signed them.
     all: Bucket,
 }
 
@@ -37,6 +41,7 @@ pub(crate) enum Claim {
 /// Whether a message is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ruling {
+    /// It is within the limits, so its signature is verified next.
     Read,
     /// It exceeds a limit, perhaps without a fault of the peer that brought it.
     Drop,
@@ -45,6 +50,7 @@ pub(crate) enum Ruling {
 }
 
 impl Source {
+    /// Full allowances, for a peer that has just connected.
     pub(crate) fn new(now: Instant) -> Self {
         let allowance = |messages, message_burst, bytes, burst| {
             Allowance::new(

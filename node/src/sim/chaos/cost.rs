@@ -27,11 +27,16 @@ pub(in crate::sim) struct ChaosCost {
     pub(in crate::sim) restarts: u64,
     /// Peers that came back too late for the last epoch.
     pub(in crate::sim) late: Vec<usize>,
+    /// Attempts that ended without a decision.
     aborted_attempts: usize,
+    /// Regroups after the run was founded.
     regroups: usize,
     forks: u64,
+    /// Epochs that were committed without a peer's work, summed over peers.
     left_out: u64,
+    /// See the module; `None` if there were too few epochs to tell.
     goodput: Option<f64>,
+    /// See the module; `None` like the goodput.
     pace: Option<f64>,
 }
 

@@ -35,7 +35,9 @@ pub(in crate::sim) struct Share {
     pub(in crate::sim) loss: Option<f64>,
     /// From its Ready to its commit.
     pub(in crate::sim) sync_ms: u64,
+    /// Bulk bytes that it sent for the epoch.
     pub(in crate::sim) sent_bytes: u64,
+    /// Bulk bytes that it received for it.
     pub(in crate::sim) received_bytes: u64,
 }
 

@@ -27,6 +27,7 @@ fn head(peers: usize) -> String {
     names.join(",")
 }
 
+/// One row, in the order of [`ALONE`] and [`OF_A_PEER`].
 fn line(row: &Row<'_>) -> String {
     let mut cells = vec![
         row.epoch.to_string(),

@@ -11,9 +11,11 @@ use crate::sim::{plan::Plan, scenario::Scenario};
 /// What a reader needs to repeat the simulation, as far as the plan does not say it.
 #[derive(Debug)]
 pub(in crate::sim) struct Origin {
+    /// The command line as it was typed.
     command: Vec<String>,
     /// Unix milliseconds of the start.
     began_ms: u64,
+    /// The scenario file as data; null if there is none.
     scenario: Value,
 }
 

@@ -24,16 +24,23 @@ pub(super) struct Row<'a> {
     pub(super) t_ms: u64,
     /// Seconds since the start of the simulation; absent if nobody here committed it.
     pub(super) t_s: Option<f64>,
+    /// The highest attempt that decided it.
     pub(super) attempt: u64,
+    /// Members of the roster that formed the receipt.
     pub(super) members: &'a [PeerName],
+    /// Tokens that the receipt counts.
     pub(super) tokens: u64,
     /// Mean of the members' training losses, in nats per token.
     pub(super) train_loss: Option<f64>,
+    /// Measured by the simulation, in nats per token; absent where nothing was measured.
     pub(super) held_out_loss: Option<f64>,
     /// Standard error of the held-out loss.
     pub(super) held_out_error: Option<f64>,
+    /// What the held-out loss is above the entropy rate, where that is known.
     pub(super) excess: Option<f64>,
+    /// The longest time from a member's Ready to its commit.
     pub(super) sync_ms: u64,
+    /// The digest of the state after the epoch.
     pub(super) state: &'a str,
     /// How many processes have the state.
     pub(super) reports: usize,
@@ -47,9 +54,13 @@ pub(super) struct PeerRow {
     pub(super) peer: usize,
     /// Its tokens that the receipt counts.
     pub(super) weight: Option<u64>,
+    /// The training loss that the peer reported, in nats per token.
     pub(super) train_loss: Option<f64>,
+    /// From its Ready to its commit, in milliseconds.
     pub(super) sync_ms: Option<u64>,
+    /// Bulk bytes that it sent for the epoch.
     pub(super) sent_bytes: Option<u64>,
+    /// Bulk bytes that it received for the epoch.
     pub(super) received_bytes: Option<u64>,
 }
 
@@ -86,6 +97,7 @@ pub(super) fn rows<'a>(
     rows
 }
 
+/// One row for each peer, whether it took part or not.
 fn shares(observations: &Observations, branch: &Branch, peers: usize) -> Vec<PeerRow> {
     let mut rows: Vec<PeerRow> =
         (0..peers).map(|peer| PeerRow { peer, ..PeerRow::default() }).collect();

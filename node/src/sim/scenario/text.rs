@@ -11,18 +11,23 @@ use super::{Action, PeerAction, When};
 use crate::sim::links::{AccessLink, Change};
 use crate::sim::observations::Allowed;
 
+/// The file as a person writes it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
+    /// Complaints that are expected, by name.
     #[serde(default)]
     pub(super) allow: Vec<Allowed>,
+    /// The steps in the order in which they are checked and taken.
     #[serde(default)]
     pub(super) step: Vec<Step>,
 }
 
+/// One step, with every key that any verb has.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
+    /// What the step does, which says which other keys it needs.
     r#do: Verb,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<usize>,
@@ -52,6 +57,7 @@ pub(super) struct Step {
     plus_share: Option<f64>,
 }
 
+/// The verbs, whose words are those of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Verb {
@@ -94,6 +100,7 @@ impl Step {
         all.into_iter().filter(|(_, given)| *given).map(|(key, _)| key).collect()
     }
 
+    /// The action of the verb, with its keys checked.
     fn action(&self, peers: usize) -> Result<Action, String> {
         let action = |action| Ok(Action::Peer(action, self.peer(peers)?));
         match self.r#do {
@@ -111,10 +118,12 @@ impl Step {
         }
     }
 
+    /// The peer that the step names.
     fn peer(&self, peers: usize) -> Result<usize, String> {
         known(self.peer.ok_or("say which `peer`; 0 is the first")?, peers)
     }
 
+    /// A change of one access link. At least one property must be named.
     fn link(&self, peers: usize) -> Result<Change, String> {
         let peer = self.peer(peers)?;
         let link = AccessLink {
@@ -135,6 +144,7 @@ impl Step {
         Ok(Change::Access { peer, link })
     }
 
+    /// A cut between the named peers and all others; neither side may be empty.
     fn cut(&self, peers: usize) -> Result<Change, String> {
         let named = self.peers.as_deref().unwrap_or_default();
         let group =
@@ -155,6 +165,7 @@ impl Step {
         Ok(Change::BlackHole { from, to, both: !self.one_way.unwrap_or(false) })
     }
 
+    /// When the step is due: by exactly one of the three clocks.
     fn when(&self) -> Result<When, String> {
         let plus_ms = self.plus_ms.unwrap_or(0);
         if let Some(plus_share) = self.plus_share {
@@ -176,6 +187,7 @@ impl Step {
         }
     }
 
+    /// A time within a ring, as a share of how long the peer's rings took so far.
     fn ring(&self, plus_share: f64) -> Result<When, String> {
         let (None, None, None, Some(peer), Some(epoch)) =
             (self.epoch, self.second, self.plus_ms, self.peer, self.roster)
@@ -211,6 +223,7 @@ impl Verb {
     }
 }
 
+/// The number of a peer, if there is such a peer.
 fn known(peer: usize, peers: usize) -> Result<usize, String> {
     if peer < peers {
         return Ok(peer);

@@ -7,12 +7,17 @@ use serde_json::{Map, Value, json};
 
 /// The counts of the classes that have run so far.
 pub(super) struct Counts {
+    /// How many peers each virtual run has.
     peers: usize,
+    /// The seeds, of which the last one is excluded.
     seeds: Range<u64>,
+    /// The classes that have ended, in order.
     classes: Vec<Class>,
 }
 
+/// The counts of one class of faults.
 struct Class {
+    /// Its name, as `--faults` takes it.
     name: String,
     /// The numbers by their names, in the order of the columns.
     numbers: Vec<(&'static str, u64)>,
@@ -57,6 +62,7 @@ impl Counts {
         })
     }
 
+    /// The counts as a table, a row for each class.
     fn csv(&self) -> String {
         let keys = self.classes.iter().take(1).flat_map(|class| &class.numbers);
         let header: String = keys.map(|(key, _)| format!(",{key}")).collect();

@@ -11,10 +11,13 @@ use std::{
 
 use intellect_protocol_sim::Faults;
 
+/// The line about one class while it runs.
 pub(super) struct Ticker {
     class: Faults,
     seeds: u64,
+    /// When the class began, for the time that is left.
     began: Instant,
+    /// Whether the line can be overwritten.
     is_terminal: bool,
     /// How long after the beginning the next line is due.
     next: Mutex<Duration>,
@@ -49,6 +52,7 @@ impl Ticker {
         }
     }
 
+    /// The line: how many are done, and how long the rest takes at this pace.
     fn line(&self, done: u64, passed: Duration) -> String {
         let rest = self.seeds.saturating_sub(done) as f64 / done.max(1) as f64;
         let left = passed.as_secs_f64() * rest;

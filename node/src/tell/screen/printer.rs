@@ -29,6 +29,7 @@ pub(super) enum Line {
 }
 
 impl Line {
+    /// Its length in bytes, by which the queue is bounded.
     fn len(&self) -> usize {
         match self {
             Self::Sentence(text) => text.len(),
@@ -49,10 +50,13 @@ pub(super) struct Beneath {
 /// What waits, and who has the terminal.
 #[derive(Debug, Default)]
 struct Pending {
+    /// Lines that scroll, the oldest first.
     lines: VecDeque<Line>,
+    /// The bytes of all these lines, at most [`QUEUE_BYTES_MAX`] unless there is only one.
     bytes: usize,
     /// How many lines made room for newer ones.
     missing: u64,
+    /// What stands beneath them now.
     beneath: Beneath,
     /// The screen that has the terminal, if one has.
     screen: Option<Said>,
@@ -65,21 +69,27 @@ struct Pending {
 /// The handle of the thread. It can be cloned.
 #[derive(Clone)]
 pub(super) struct Printer {
+    /// What callers and the thread share.
     shared: Arc<Shared>,
     /// Without a thread each caller writes, and may wait.
     has_thread: bool,
 }
 
+/// The queue, the terminal, and how the one waits for the other. A writer locks the terminal first
+/// and then the queue; a caller locks only the queue.
 struct Shared {
+    /// What waits to be written. The lock is never held while the terminal is written to.
     pending: Mutex<Pending>,
     /// Something waits to be written, or all of it has been.
     changed: Condvar,
+    /// The terminal, locked by the one that writes: the thread, or a caller if there is none.
     terminal: Mutex<Terminal>,
     /// Whether standard error is on the terminal too.
     errors_shown: bool,
 }
 
 impl Printer {
+    /// Starts the thread. Where the system refuses one, each caller writes for itself.
     pub(super) fn start(terminal: Terminal, errors_shown: bool) -> Self {
         let (pending, changed, terminal) = (Mutex::default(), Condvar::new(), Mutex::new(terminal));
         let shared = Arc::new(Shared { pending, changed, terminal, errors_shown });
@@ -156,6 +166,7 @@ impl Printer {
         !pending.stale && !pending.busy
     }
 
+    /// Changes what waits, and wakes the thread if there is something to write.
     fn change(&self, change: impl FnOnce(&mut Pending) -> bool) {
         let mut pending = self.shared.lock();
         let is_changed = change(&mut pending);
@@ -172,6 +183,7 @@ impl Printer {
 }
 
 impl Shared {
+    /// The queue. A panic elsewhere leaves it usable, since each change is made as a whole.
     fn lock(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -193,7 +205,9 @@ impl Shared {
 
 /// Both outputs, and what stands on the terminal now.
 pub(super) struct Terminal {
+    /// Standard output, or nothing if it is closed.
     out: Box<dyn Write + Send>,
+    /// Standard error, or nothing if it is closed.
     err: Box<dyn Write + Send>,
     /// The width in characters, asked before each drawing.
     columns: fn() -> usize,
@@ -204,6 +218,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
+    /// A terminal on which nothing is drawn yet.
     pub(super) fn new(
         out: Box<dyn Write + Send>,
         err: Box<dyn Write + Send>,
@@ -212,6 +227,7 @@ impl Terminal {
         Self { out, err, columns, drawn: Vec::new(), unread: false }
     }
 
+    /// Takes the drawn lines away, writes what waits, and draws the lines beneath again.
     fn write(&mut self, lines: VecDeque<Line>, missing: u64, beneath: Beneath) {
         let mut text = self.clear((self.columns)());
         let mut is_said = missing > 0;
