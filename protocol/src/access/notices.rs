@@ -216,7 +216,8 @@ impl Notices {
     /// the one that follows on that without a gap, else the one with the smaller digest.
     ///
     /// # Errors
-    /// [`NoticeError`]; only [`NoticeError::Follows`] can be the organiser's mistake.
+    /// [`NoticeError`]; only [`NoticeError::Follows`] can be the organiser's mistake. It may forget
+    /// later notices: if this one closes the gap to `base` and they contradict it, they go.
     pub fn learn(&mut self, base: Point, notice: &Notice) -> Result<bool, NoticeError> {
         let (number, digest) = notice.place();
         let known = self.known.get(&number);
@@ -298,7 +299,8 @@ impl Notices {
         self.known.get(&number)
     }
 
-    /// At most `most` notices that follow `base` without a gap.
+    /// At most `most` notices that follow `base` without a gap. It stops at the first that is
+    /// missing, so those behind a gap wait until that one arrives (T8).
     #[must_use]
     pub fn after(&self, mut base: Point, most: usize) -> Vec<Arc<Notice>> {
         let mut all = Vec::new();
