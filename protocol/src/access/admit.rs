@@ -186,10 +186,11 @@ impl Ticket {
         }
     }
 
-    /// T4: whether its invite has not expired at `now`, in Unix seconds.
+    /// T4: whether its invite has not expired at `now`, in Unix seconds. A ticket for a named peer
+    /// never expires by the clock.
     ///
     /// # Errors
-    /// [`Denied::Expired`]. A ticket for a named peer never expires by the clock.
+    /// [`Denied::Expired`].
     pub fn check_clock(&self, now: u64, judge: Judge) -> Result<(), Denied> {
         let expires = self.terms().map_or(0, |terms| terms.expires);
         let slack = match judge {

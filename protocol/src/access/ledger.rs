@@ -217,12 +217,12 @@ impl Ledger {
         notice.verify(&self.organiser, &self.run)
     }
 
-    /// The ledger with the trust part of `epoch`, every part of it checked.
-    /// `members` take part in that epoch.
+    /// The ledger with the trust part of `epoch`, every part of it checked. `members` take part in
+    /// that epoch. The notices come first: one of them may revoke the invite of a ticket that comes
+    /// with it, and then that ticket is refused.
     ///
     /// # Errors
-    /// The first part that is refused. The order matters: a notice may revoke the invite of a
-    /// ticket that comes with it, and then that ticket is refused.
+    /// The first part that is refused.
     pub fn with(
         self: &Arc<Self>,
         epoch: u64,

@@ -213,11 +213,11 @@ impl Notices {
 
     /// T8: takes a notice from any source, where the lineage has carried notices up to `base`, and
     /// returns whether it is new. If two contradict each other, the one in the lineage stays, else
-    /// the one that follows on that without a gap, else the one with the smaller digest.
+    /// the one that follows on that without a gap, else the one with the smaller digest. So a new
+    /// one can push out later ones that do not follow on it.
     ///
     /// # Errors
-    /// [`NoticeError`]; only [`NoticeError::Follows`] can be the organiser's mistake. It may forget
-    /// later notices: if this one closes the gap to `base` and they contradict it, they go.
+    /// [`NoticeError`]; only [`NoticeError::Follows`] can be the organiser's mistake.
     pub fn learn(&mut self, base: Point, notice: &Notice) -> Result<bool, NoticeError> {
         let (number, digest) = notice.place();
         let known = self.known.get(&number);

@@ -68,11 +68,11 @@ impl Code {
         }
     }
 
-    /// The ticket that this code gives to `peer`.
+    /// The ticket that this code gives to `peer`. That of a bearer code is signed here, so no
+    /// server and no organiser has to be online.
     ///
     /// # Errors
-    /// [`Denied::AnotherPeer`] if the code names another peer. The ticket of a bearer code is
-    /// signed here, so no server and no organiser has to be online.
+    /// [`Denied::AnotherPeer`] if the code names another peer.
     pub fn ticket(&self, peer: &PeerId) -> Result<Ticket, Denied> {
         match self {
             Self::Bearer { invite, seed } => {
