@@ -1,4 +1,7 @@
 //! Values in which every other module is written. Nothing here imports a module of another folder.
+//!
+//! What is here knows no run and no peer table. So every machine, the simulator and the tools of
+//! the node can use it.
 
 pub mod id;
 pub mod base58;

@@ -41,7 +41,8 @@ use task::{Taken, Task};
 /// it. It is also the first pause of a donor that has nothing to give.
 const QUICK: Duration = Duration::from_secs(2);
 
-/// After this time other donors are asked, even if the limit of open requests is reached.
+/// After this time other donors are asked, even if the limit of open requests is reached. An answer
+/// that takes longer halves the number of open requests.
 const SLOW: Duration = Duration::from_secs(10);
 
 /// After this time a request counts as unanswered: a link of 0.5 Mbit/s brings a part of 1 MiB in
@@ -51,7 +52,8 @@ const END: Duration = Duration::from_secs(30);
 /// What a transfer must know about the run.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Bytes of every part of a whole but the last one, which is shorter.
+    /// Bytes of every part of a whole but the last one, which is shorter. Above 0, and at most what
+    /// one answer may carry, 1 MiB.
     pub part_bytes: u32,
     /// Which rules are in force: [`Rules::ALL`] in every program.
     pub rules: Rules,
@@ -96,7 +98,8 @@ pub enum Failure {
     Silent,
     /// The donor sends more than it was asked for.
     TooLong,
-    /// Our own side had no room for the request; the donor is not blamed.
+    /// Our own side had no room for the request; the donor is not blamed. No donor is asked for a
+    /// fifth of a second.
     Busy,
 }
 
@@ -115,6 +118,7 @@ pub enum Input {
     /// This is wanted now, and whatever was wanted before no longer is.
     Fetch(Want),
     /// These peers may have it. New ones are asked too; a donor that was excluded stays excluded.
+    /// The list may grow while the transfer runs; no donor is ever forgotten before its end.
     Donors(Vec<PeerId>),
     /// The request with this number has ended.
     Answer(u64, Result<Bytes, Failure>),
@@ -160,7 +164,8 @@ pub enum Output {
     Fault(PeerId, AnswerFault),
     /// Everything that was wanted is here.
     Done,
-    /// None of the donors has all of it.
+    /// None of the donors has all of it. The bytes of pieces that were kept stay valid; a later
+    /// transfer may resume with them.
     Nobody,
 }
 
@@ -400,7 +405,8 @@ impl State {
         begun && !self.donors[one].excluded && self.config.rules.keeps(Rule::Resumed)
     }
 
-    /// The donor to ask next, and for which part.
+    /// The donor to ask next, and for which part. `None` if nothing is left to request, no donor is
+    /// free, or as many requests are open as may be.
     fn choose(&mut self, now: Time) -> Option<(usize, usize)> {
         let task = self.task.as_mut()?;
         let open_of = |donor| self.open.values().filter(|open| open.donor == donor).count();
@@ -447,10 +453,12 @@ impl State {
     }
 }
 
-/// Requests that are open at once, at all donors together.
+/// Requests that are open at once, at all donors together. It bounds the memory for answers: 32
+/// parts of 1 MiB.
 const OPEN_MAX: usize = 32;
 
-/// The pause after our own side had no room for a request.
+/// The pause after our own side had no room for a request. Guess: long enough for another transfer
+/// to give its room back.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

@@ -10,6 +10,9 @@
 //! is made by dropping updates that a checkpoint contains, and the write is tried again. Until it
 //! succeeds the peer does not vote for the update. It serves the update from memory and, once
 //! others have decided it, takes the outer step without sending anything (`outbox`).
+//!
+//! `keep` is the way of one update, `updates` the list of all, `repair` the chunks of rings, `checkpoints` the
+//! states. Begin with `State::handle` and `State::decide`.
 
 mod checkpoints;
 mod interface;
@@ -275,6 +278,8 @@ impl State {
         out.extend(never.into_iter().filter_map(refused));
     }
 
+    /// Carries out an effect whose records are on disk; what concerns no bytes is handed on
+    /// unchanged.
     fn perform(&mut self, now: Time, item: Effect, out: &mut Vec<Output>) {
         let decision = match item {
             Effect::Answer(ticket) => return out.push(Output::Serve(ticket, Location::Now)),
@@ -322,10 +327,12 @@ impl State {
 }
 
 impl State {
+    /// Whether a ring is of the open epoch; what others bring is released.
     fn concerns(&self, roster: &Digest) -> bool {
         self.repairs.concerns(roster, self.open_epoch())
     }
 
+    /// Hands out a ring, and fetches the chunks that its roster keeps and that are not here.
     fn start_ring(&mut self, ring: Arc<Ring>, out: &mut Vec<Output>) {
         let epoch = self.open_epoch();
         let lacking = self.repairs.begin(epoch, &ring, self.codec, self.elements);
@@ -389,11 +396,13 @@ impl State {
         self.conclude_repair(out);
     }
 
+    /// Has an update assembled once its ring has ended and every kept chunk is here.
     fn conclude_repair(&mut self, out: &mut Vec<Output>) {
         let Some((ring, parts)) = self.repairs.join() else { return };
         out.push(Output::Join { ring, parts });
     }
 
+    /// An update was assembled: it is kept, or released if its epoch is over.
     fn on_joined(&mut self, roster: Digest, update: Option<Digest>, out: &mut Vec<Output>) {
         let (send_rate, spare) = self.repairs.conclude(&roster);
         out.extend(spare.into_iter().map(Output::Release));

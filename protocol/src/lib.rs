@@ -1,6 +1,6 @@
 //! How peers agree: pure state machines without clock, socket, file, thread or entropy.
 //!
-//! Modules stand on floors, and each imports only those above it:
+//! Modules form layers, and each imports only layers with a lower number:
 //!
 //! 1. [`base`]: names, time, signatures, faults: values that the rest is written in;
 //! 2. [`message`]: every byte of control on the wire and in the log;
@@ -14,6 +14,10 @@
 //! A machine takes one input at a time in `handle`, says in `deadline` when it wants to look again, and names
 //! bulk data without carrying it. Every noun of the design has one line in "Words" of `docs/PROTOCOL.md`; rules
 //! and invariants are there by number.
+//!
+//! To read it, begin with "One epoch" of that page, then [`message`], then [`consensus::epoch`]. A node drives
+//! only [`holdings::State`]: it gives one [`holdings::Input`] at a time and carries out each [`holdings::Output`].
+//! `protocol/examples/two_peers.rs` drives two [`peer::State`]s by hand, without a disk.
 
 pub mod base;
 pub mod message;

@@ -34,7 +34,8 @@ pub use self::tables::{Epoch, Members, Outer, Ring, Trust};
 /// The format that this program reads and writes.
 pub const FORMAT: u64 = 1;
 
-/// Longest manifest, in bytes of text.
+/// Longest manifest, in bytes of text. A text from a stranger is compared with it before it is
+/// parsed.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// Longest `work` of a manifest, in bytes of text.
@@ -115,7 +116,8 @@ impl Members {
     }
 }
 
-/// A manifest that was read, and whose signature has not been checked yet.
+/// A manifest that was read, and whose signature has not been checked yet. It may be read and
+/// shown; no peer joins a run by it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unverified {
     run: Run,
@@ -123,7 +125,8 @@ pub struct Unverified {
     signature: Option<Signature>,
 }
 
-/// A manifest that its organiser signed.
+/// A manifest that its organiser signed. Only [`Unverified::verify`] makes one, so a function that
+/// takes one need not ask who wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     run: Run,
@@ -284,7 +287,8 @@ impl Run {
         self.identify(work).0
     }
 
-    /// The organiser's signature under a manifest with this work.
+    /// The organiser's signature under a manifest with this work. It signs whatever the settings
+    /// are; [`parse`] and [`Unverified::verify`] check the result like that of anybody else.
     #[must_use]
     pub fn sign(&self, work: &[u8], organiser: &Keypair) -> Signature {
         let (id, bytes) = self.identify(work);
@@ -309,6 +313,7 @@ impl Run {
     }
 
     /// What one peer can do in an epoch, for a model that takes `tokens_per_step` in an inner step.
+    /// It bounds each weight that a peer may declare, at eight epochs' work (G11).
     #[must_use]
     pub fn capacity(&self, tokens_per_step: u64) -> Capacity {
         let Epoch { tokens_max, .. } = self.epoch;

@@ -3,6 +3,11 @@
 //! `docs/PROTOCOL.md` defines the words, and names each message of Paxos that one of these is. A record that
 //! others refer to has a digest: [`Roster`], [`Receipt`], [`Regroup`]. It is made in `wire`, the one file that
 //! knows its bytes. Every message names its [`Series`], or the head of its author.
+//!
+//! All of it comes from peers that may lie. A field is only what its author says: [`wire::open`]
+//! proves the author, the machines check the rest. Bounds on lists stand at the constants below,
+//! and are checked where the message is read, not when it is decoded; the decoder bounds the bytes
+//! alone.
 
 mod kept;
 mod proof;
@@ -51,12 +56,15 @@ pub enum Phase {
     Regrouping,
 }
 
-/// "I am alive, and this is my state." It repeats what a lost `Ready` would have said.
+/// "I am alive, and this is my state." It repeats what a lost `Ready` would have said. It carries
+/// no vote, so a lost one costs only time, and it may leave before queued votes are on disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Rises by one with each heartbeat, from 1 at each start.
+    /// Rises by one with each heartbeat, from 1 at each start. With the incarnation it orders the
+    /// heartbeats of an author, so that a replayed one revives nobody.
     pub count: u64,
-    /// What the author committed last.
+    /// What the author committed last. It is a claim, which makes others ask for the links that
+    /// prove it (R23).
     pub head: Head,
     /// The open series of the author.
     pub series: Series,
@@ -82,7 +90,9 @@ pub struct Heartbeat {
     pub unlinked: Vec<u8>,
     /// Smoothed round trips to peers in milliseconds, at most 16.
     pub round_trips: Vec<(PeerId, u32)>,
-    /// Bytes per second that it sent in its last ring; 0 is unknown.
+    /// Bytes per second that it sent in its last ring; 0 is unknown. Others compute T_ring by the
+    /// slowest rate in a ring. No rate counts as less than 8 kB/s, so a lie makes a ring wait
+    /// longer, within a bound.
     pub send_rate: u64,
     /// The newest epoch whose checkpoint it serves; 0 is genesis, which needs no source.
     pub serves: u64,
@@ -101,7 +111,8 @@ pub struct Ready {
     pub series: Series,
     /// The start of the author that froze the delta.
     pub incarnation: u64,
-    /// The number of tokens that the delta was trained on.
+    /// The number of tokens that the delta was trained on. It is at least 1, and at most what an
+    /// epoch can hold (G11); another weight is the author's fault.
     pub weight: u64,
     /// The norm of the delta, for people only.
     pub norm: f32,
@@ -175,7 +186,11 @@ pub struct Accept {
     pub roster: Digest,
 }
 
-/// The reason for which a roster or Regroup was refused.
+/// The reason for which a roster or Regroup was refused. [`Refusal::Lacks`], [`Refusal::Early`] and
+/// [`Refusal::Notice`] cost the refuser nothing the first time, where they are true;
+/// [`Refusal::Unproven`] costs nothing and is answered with the proof. After [`Refusal::Expired`]
+/// the refuser has no position in this epoch, after the others none until it accepts or answers
+/// (G4). A peer that refuses a Regroup pays nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Refusal {
     /// A higher attempt was promised, or another roster accepted at this one.
@@ -209,7 +224,8 @@ pub struct Refuse {
     pub series: Series,
     /// The digest of the roster or Regroup; zero for a question.
     pub what: Digest,
-    /// The promise of the author; `u64::MAX` once it has left the series (R13).
+    /// The promise of the author; `u64::MAX` once it has left the series (R13). The reader takes it
+    /// for the attempt that the author has come to (R38).
     pub promised: u64,
     /// What the author committed last.
     pub head: Head,
@@ -226,7 +242,8 @@ pub struct Stalled {
     pub roster: Digest,
     /// The neighbour whose connection has failed; `None` if nothing has come for too long.
     pub lost: Option<PeerId>,
-    /// The hops whose chunk has arrived whole, of 2(n − 1) for n positions.
+    /// The hops whose chunk has arrived whole, of 2(n − 1) for n positions. Others subtract the
+    /// hops of neighbouring positions: a difference of two or more can put the pair in dispute (R35).
     pub hops: u32,
 }
 
@@ -244,6 +261,7 @@ pub struct Done {
 }
 
 /// The proof that a value is decided: `Done`s for one roster of a majority of its series' voters.
+/// It proves the value to anybody that knows the voters of the series, whoever sends it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Certificate {
     /// The roster that was voted on. Its series is the receipt's, or descends from that (R14).
@@ -265,7 +283,8 @@ pub struct Join {
     pub done: Option<Ranked>,
 }
 
-/// A Regroup with the Joins of all its members: what opens a series.
+/// A Regroup with the Joins of all its members: what opens a series. With another log or vote in
+/// one Join it opens another series (R13).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Opening {
     /// The Regroup that all members joined.
@@ -291,11 +310,13 @@ pub struct Link {
     pub receipt: Receipt,
     /// The votes of a majority that decided it.
     pub certificate: Certificate,
-    /// The Regroups of this epoch and parent that led to its series, in order.
+    /// The Regroups of this epoch and parent that led to its series, in order. Mostly empty; where
+    /// the manifest names no founders, those of epoch 1 begin with the founding.
     pub openings: Vec<Opening>,
 }
 
-/// Paxos' learn: "this epoch is decided" (R16).
+/// Paxos' learn: "this epoch is decided" (R16). Only a peer that counted the votes itself gossips
+/// the short form; the whole one answers a peer that still works on the epoch (R16).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Commit {
     /// The whole link, sent directly to a peer that lacks it.
@@ -324,7 +345,8 @@ pub struct Leaving {
     pub incarnation: u64,
 }
 
-/// Every control message, as it is signed and sent.
+/// Every control message, as it is signed and sent. The position of a variant is its number on the
+/// wire. So a new message comes last, and no two change places within one [`wire::VERSION`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each variant is documented at its struct")]
 pub enum Message {
@@ -405,7 +427,8 @@ impl Message {
 /// Longest [`Heartbeat::unlinked`], in bytes: a bit for each member that a roster may have.
 pub const UNLINKED_BYTES_MAX: usize = MEMBERS_MAX.div_ceil(8);
 
-/// Most finished chunks in one `Report`: those of a ring of as many members as a roster may have.
+/// Most finished chunks in one `Report`: those of a ring of as many members as a roster may have. A
+/// longer list is a fault (D1).
 pub const CHUNKS_MAX: usize = MEMBERS_MAX;
 
 /// Most peers that a roster names as holders of one kept chunk.

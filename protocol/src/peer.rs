@@ -55,6 +55,7 @@ pub struct State {
     named_for: Option<Series>,
     /// Whether a live peer has a greater head that may be fetched.
     ahead: Ahead,
+    /// Bytes per second that we sent in our last ring; 0 before one.
     send_rate: u64,
     /// The loss of the last training, for people only.
     loss: Loss,
@@ -62,6 +63,7 @@ pub struct State {
     serves: u64,
     /// When each author was last answered with a `Commit`.
     replied: BTreeMap<PeerId, Time>,
+    /// The earliest deadline of all, after the last input.
     due: Option<Time>,
     left: bool,
 }
@@ -140,7 +142,9 @@ impl State {
         }
     }
 
-    /// Takes one input. The caller applies every output, in order, before the next input.
+    /// Takes one input. The caller applies every output, in order, before the next input. Before it
+    /// the machines learn which peers are named; after it whether a peer is ahead, and they get a
+    /// tick. After [`Output::Left`] every input is ignored.
     pub fn handle(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
         if self.left {
             return;
@@ -320,7 +324,8 @@ impl State {
         self.view.table()
     }
 
-    /// The peers that may serve the checkpoint being fetched, as far as we have heard.
+    /// The peers that may serve the checkpoint being fetched, as far as we have heard. `None` while
+    /// no checkpoint is fetched.
     #[must_use]
     pub fn donors(&self, now: Time) -> Option<Vec<PeerId>> {
         self.sync.donors(&Step { now, table: self.view.table(), out: &mut Vec::new() })
@@ -363,6 +368,7 @@ impl State {
         }
     }
 
+    /// Gives `epoch` what `sync` knows of greater heads, whenever that has changed.
     fn note_ahead(&mut self, now: Time, out: &mut Vec<Output>) {
         let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         let ahead = self.sync.sees_ahead(step, open(&self.epoch));
@@ -403,7 +409,8 @@ impl State {
         }
     }
 
-    /// R16, R26: answers with `Commit` a peer that still works on what is decided here.
+    /// R16, R26: answers with `Commit` a peer that still works on what is decided here. Each author
+    /// gets one per [`COMMIT_GAP`].
     fn reply_with_commit(&mut self, now: Time, message: &Verified<Message>, out: &mut Vec<Output>) {
         let asks = matches!(
             message.body(),
@@ -429,6 +436,7 @@ impl State {
         out.push(Output::Send(author, self.validator.seal(commit)));
     }
 
+    /// Gives the view an input. Returns whether a decision may depend on what it changed.
     fn see(&mut self, now: Time, input: view::Input<'_>, out: &mut Vec<Output>) -> bool {
         let mut seen = Vec::new();
         let news = self.view.handle(now, input, &mut seen);

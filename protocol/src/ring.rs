@@ -21,6 +21,9 @@
 //!
 //! What this does not do: bytes (`codec`), arithmetic (`codec::reduce`),
 //! frame by frame (`exchange`).
+//!
+//! The members and their order come from a roster, so every position computes the same cut without
+//! a message. Nothing here can fail at run time, except where a caller breaks what it owes.
 
 pub mod codec;
 pub mod exchange;
@@ -150,7 +153,8 @@ impl Layout {
     }
 }
 
-/// Which decision an order is for; each one has a domain of its own.
+/// Which decision an order is for; each one has a domain of its own. The parent is hashed along
+/// ([`order`]), so nobody can make a key in advance that is first in a later epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
     /// Which peer proposes next (R36).

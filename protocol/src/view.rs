@@ -8,6 +8,9 @@
 //! last receipts names are remembered for [`FORGET_AFTER`] of silence; any other peer is forgotten
 //! as soon as it counts as silent. In a full table the peer that is not named and was silent
 //! longest gives way.
+//!
+//! The view decides nothing but this. It neither asks nor answers anybody, and a peer that it takes
+//! for dead may still vote: no vote depends on it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -32,7 +35,8 @@ pub const FORGET_AFTER: Duration = Duration::from_secs(600);
 pub const ROUND_TRIPS_MAX: usize = 16;
 
 /// The longest round trip that counts: the other side answers as late as it likes, so a measured
-/// one is its claim (G10). Nothing on earth is farther away.
+/// one is its claim (G10). Nothing on earth is farther away. Without it one peer could stretch the
+/// timers of the others.
 const ROUND_TRIP_MAX_MS: u32 = 4_000;
 
 /// What happened, as `peer` reports it.
@@ -76,7 +80,7 @@ impl State {
     }
 
     /// Sets for which peers room is kept from now on: the voters, and those that the last receipts
-    /// name.
+    /// name. A peer that is named no more keeps its entry until it is silent.
     pub fn set_named(&mut self, named: BTreeSet<PeerId>) {
         self.named = named;
     }
@@ -142,6 +146,8 @@ impl State {
         self.table.peers.values().map(silent).filter(|at| *at > self.checked_at).min()
     }
 
+    /// Takes a heartbeat, if it is newer than the last one of its author. Returns whether a
+    /// decision may depend on what it says.
     fn on_heartbeat(
         &mut self,
         now: Time,
@@ -196,6 +202,8 @@ impl State {
         self.closed.insert(peer);
     }
 
+    /// Reports every peer whose state has changed since the last check, and forgets those that were
+    /// silent for long enough.
     fn check_all(&mut self, now: Time, out: &mut Vec<Event>) {
         self.checked_at = now;
         let (table, reported) = (&self.table, &self.reported);
@@ -251,7 +259,8 @@ fn bounded(beat: &Heartbeat) -> Cow<'_, Heartbeat> {
     beat
 }
 
-/// The parts of a heartbeat that a decision may depend on.
+/// The parts of a heartbeat that a decision may depend on. A field that is left out here, as a
+/// round trip, reaches the other machines only with their next tick.
 fn relevant(beat: &Heartbeat) -> impl PartialEq {
     let Heartbeat { log, incarnation, head, series, joined, closed, phase, attempt, .. } = *beat;
     let shows = beat.ticket.is_some();

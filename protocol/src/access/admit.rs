@@ -39,7 +39,8 @@ pub const NOTICE_BYTES_MAX: usize = 8 << 10;
 /// Longest trust part of a roster, receipt or Regroup, in bytes; a longer one is a fault (D1).
 pub const ADMISSIONS_BYTES_MAX: usize = 24 << 10;
 
-/// Most tickets in one trust part. More joiners than that wait for the next epoch.
+/// Most tickets in one trust part. More joiners than that wait for the next epoch. A longer list is
+/// a fault (D1).
 pub const TICKETS_MAX: usize = 64;
 /// Most notices in one trust part. More of them are carried by the epochs that follow.
 pub const NOTICES_MAX: usize = 4;
@@ -185,7 +186,8 @@ impl Ticket {
         }
     }
 
-    /// T4: whether its invite has not expired at `now`, in Unix seconds.
+    /// T4: whether its invite has not expired at `now`, in Unix seconds. A ticket for a named peer
+    /// never expires by the clock.
     ///
     /// # Errors
     /// [`Denied::Expired`].

@@ -4,6 +4,9 @@
 //! A joiner shows its ticket. Anyone with a notice that the organiser has signed can hand it
 //! to any member without being a peer of the run; the member spreads it, and the sender asks
 //! until the notice is in force.
+//!
+//! Both are bounded in bytes. How many connections may wait for an answer, and for how long, is up
+//! to the caller (`node/src/net/access/`).
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +31,7 @@ pub enum Visit {
     Enter(Option<Ticket>),
     /// To hand over a notice, which the member spreads.
     Hand(Notice),
-    /// The state of the run, and nothing else.
+    /// The state of the run, and nothing else. It admits nobody.
     Ask,
 }
 

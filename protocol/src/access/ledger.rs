@@ -25,7 +25,8 @@ use crate::message::{Admissions, Clause, Notice, Receipt, Terms, Ticket, Voter};
 /// revoked without ever having joined.
 pub const PEERS_MAX: usize = 4_096;
 
-/// Which peers are admitted after some epoch.
+/// Which peers are admitted after some epoch. It is cheap to keep for each epoch: an epoch whose
+/// receipt has no trust part shares the ledger before it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Ledger {
     run: RunId,
@@ -65,7 +66,8 @@ pub struct Account {
     pub label: String,
     /// How many peers it admits; 0 until one has joined with it.
     pub uses: u32,
-    /// How many peers have joined with it, at most `uses`.
+    /// How many peers have joined with it, at most `uses`. It does not fall when such a peer is
+    /// revoked: the owner of the code could come back with another key.
     pub spent: u32,
     /// The notice that revoked it, if any; it admits no more peers.
     pub revoked: Option<Revocation>,
@@ -215,8 +217,9 @@ impl Ledger {
         notice.verify(&self.organiser, &self.run)
     }
 
-    /// The ledger with the trust part of `epoch`, every part of it checked.
-    /// `members` take part in that epoch.
+    /// The ledger with the trust part of `epoch`, every part of it checked. `members` take part in
+    /// that epoch. The notices come first: one of them may revoke the invite of a ticket that comes
+    /// with it, and then that ticket is refused.
     ///
     /// # Errors
     /// The first part that is refused.
@@ -356,7 +359,8 @@ impl Ledger {
 }
 
 /// The ledgers of a lineage. Receipts with a trust part are kept, so that the ledger
-/// of any epoch can be computed.
+/// of any epoch can be computed. Only the newest ledger is stored. That of an older epoch is folded
+/// anew, which happens only when another lineage is verified or followed.
 #[derive(Clone, Debug)]
 pub struct Ledgers {
     first: Arc<Ledger>,

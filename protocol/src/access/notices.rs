@@ -213,7 +213,8 @@ impl Notices {
 
     /// T8: takes a notice from any source, where the lineage has carried notices up to `base`, and
     /// returns whether it is new. If two contradict each other, the one in the lineage stays, else
-    /// the one that follows on that without a gap, else the one with the smaller digest.
+    /// the one that follows on that without a gap, else the one with the smaller digest. So a new
+    /// one can push out later ones that do not follow on it.
     ///
     /// # Errors
     /// [`NoticeError`]; only [`NoticeError::Follows`] can be the organiser's mistake.
@@ -298,7 +299,8 @@ impl Notices {
         self.known.get(&number)
     }
 
-    /// At most `most` notices that follow `base` without a gap.
+    /// At most `most` notices that follow `base` without a gap. It stops at the first that is
+    /// missing, so those behind a gap wait until that one arrives (T8).
     #[must_use]
     pub fn after(&self, mut base: Point, most: usize) -> Vec<Arc<Notice>> {
         let mut all = Vec::new();

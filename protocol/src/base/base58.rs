@@ -15,7 +15,8 @@ pub fn encode(peer: &PeerId) -> String {
     bs58::encode([&PREFIX, peer.as_bytes().as_slice()].concat()).into_string()
 }
 
-/// Reads a peer; `None` for anything that [`encode`] does not write.
+/// Reads a peer; `None` for anything that [`encode`] does not write. The text is untrusted: a
+/// manifest or a command line has it.
 #[must_use]
 pub fn decode(text: &str) -> Option<PeerId> {
     // The buffer bounds the work: a longer text is refused as soon as the buffer is full.

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 pub const BLOCK: usize = 256;
 
 /// Disjoint ranges of blocks in rising order, none touching the next:
-/// each set has exactly one form.
+/// each set has exactly one form. A set that a peer sent can have any form until [`Self::fits`] has
+/// accepted it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Blocks(Vec<(u64, u64)>);
 
@@ -50,6 +51,8 @@ impl Blocks {
     }
 
     /// Whether the set lies within a fragment of `elements` and has the one form of an honest peer.
+    /// Every set from outside passes this before any other method takes it (D1): the others may
+    /// saturate on a set that does not fit, and never fail.
     #[must_use]
     pub fn fits(&self, elements: u64) -> bool {
         let inner = self.0.windows(2).all(|pair| pair[0].1 < pair[1].0);
@@ -98,7 +101,8 @@ impl Blocks {
         self.0.iter().map(|(start, end)| *start..*end)
     }
 
-    /// The blocks of this set at the positions `range`, counted within the set.
+    /// The blocks of this set at the positions `range`, counted within the set. Positions beyond
+    /// the last block are left out.
     #[must_use]
     pub fn part(&self, range: Range<u64>) -> Self {
         let mut before = 0_u64;

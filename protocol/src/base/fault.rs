@@ -30,7 +30,8 @@ pub enum Fault {
     Frame(FrameFault),
 }
 
-/// A roster breaks a rule that its proposer could check.
+/// A roster breaks a rule that its proposer could check. What depends on the peers that only the
+/// acceptor has heard is a [`Refusal`](crate::message::Refusal), and no fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum RosterFault {
@@ -218,7 +219,9 @@ pub enum ValueFault {
     SumTooGreat,
 }
 
-/// What no roster, receipt or Regroup may say about admission (T2, T6, T7, T9).
+/// What no roster, receipt or Regroup may say about admission (T2, T6, T7, T9). None of these
+/// depends on a clock: two honest peers may disagree whether a ticket has expired, so that is only
+/// refused (T4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum AccessFault {
@@ -282,8 +285,9 @@ pub enum AnswerFault {
     OtherPiece,
 }
 
-/// A frame of a ring that does not belong where it arrived, or does not
-/// match its header (R30, R31).
+/// A frame of a ring that does not belong where it arrived, or does not match its header (R30,
+/// R31). The predecessor in the ring is blamed: it sends frames in order, and checks a seal before
+/// it passes it on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the text of each says it")]
 pub enum FrameFault {

@@ -1,5 +1,9 @@
 //! Which rules are in force: all of them in every program. A test switches one off to see that
 //! the checks notice its absence.
+//!
+//! The switch is in the program and not in a test double, because a check that never fails proves
+//! nothing: with one rule off, a scene of `protocol/sim` must find a broken invariant. No setting,
+//! no command line and no message of a peer reaches it.
 
 /// A rule by its number in `docs/PROTOCOL.md`, or by what it says where it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +51,8 @@ pub enum Rule {
     Resumed,
 }
 
-/// The rules in force: all of them, or all but one.
+/// The rules in force: all of them, or all but one. At most one is off, so that a broken invariant
+/// has one cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     off: Option<Rule>,

@@ -115,6 +115,9 @@ impl std::fmt::Debug for Keypair {
 }
 
 /// Whether `signature` is `author`'s ed25519 signature over `body`, sent as `tag` in `run`.
+///
+/// The strict form of verification refuses keys of small order, for which one signature fits many bodies.
+/// Bytes that are no key at all are no error: such an author has signed nothing.
 #[must_use]
 pub fn verify(author: &PeerId, tag: &str, run: &RunId, body: &[u8], signature: &Signature) -> bool {
     let signature = ed25519_dalek::Signature::from_bytes(&signature.0);
@@ -128,7 +131,8 @@ fn signed_bytes(tag: &str, run: &RunId, body: &[u8]) -> Vec<u8> {
     [b"intellect-node/1/", tag.as_bytes(), b"\0", run.as_bytes(), body].concat()
 }
 
-/// A value whose author's signature was checked, or which this peer signed itself.
+/// A value whose author's signature was checked, or which this peer signed itself. No other module
+/// can make one, so a function that takes it need not ask who wrote the value (D2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified<T> {
     author: PeerId,

@@ -7,7 +7,9 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A moment, in milliseconds since the node's start. The caller never lets it go back.
+/// A moment, in milliseconds since the node's start. The caller never lets it go back. Additions
+/// and subtractions saturate: `Time(u64::MAX)` stands for "never", and no sum with a duration from
+/// a manifest or a peer can wrap.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 

@@ -44,7 +44,8 @@ impl Tree {
     }
 
     /// Reads the values of the file with this length and digest; `None` if they
-    /// do not merge to that digest.
+    /// do not merge to that digest. The bytes come from a donor. Their number is compared with the
+    /// length first, so nothing is merged that a file of that length cannot have.
     #[must_use]
     pub fn from_bytes(bytes: &[u8], length: u64, digest: &Digest) -> Option<Self> {
         let (values, rest) = bytes.as_chunks::<VALUE_BYTES>();
@@ -73,7 +74,8 @@ impl Tree {
         }
     }
 
-    /// Whether `bytes` are piece `number` of the file.
+    /// Whether `bytes` are piece `number` of the file. Bytes at another place are refused too: a
+    /// value depends on the offset of its piece.
     #[must_use]
     pub fn has(&self, number: usize, bytes: &[u8]) -> bool {
         let piece = self.values.get(number).zip(piece_of(self.length, number));

@@ -83,6 +83,7 @@ pub(crate) struct State {
 pub const UNDO_TIME: Duration = Duration::from_secs(marks::RECENT_S);
 
 /// Committed updates that a peer stores for others to replay: a day away at an epoch of 45 minutes.
+/// Fewer make more peers fetch a whole checkpoint; more cost disk.
 pub const UPDATES_KEPT: usize = 32;
 
 impl State {
@@ -170,10 +171,12 @@ impl State {
         }
     }
 
+    /// What the choice of the next peer to ask rests on.
     fn choice<'a>(&'a self, step: &'a Step<'a>, open: Open<'a>) -> Choice<'a> {
         Choice { ours: &self.ours, requests: &self.requests, step, open }
     }
 
+    /// The epoch machine has committed an epoch: our lineage has one more link.
     fn on_committed(&mut self, step: &mut Step<'_>, extension: Extension) {
         let Extension { head, link, by_commit } = extension;
         self.ours.note_spent(&self.ours.spent_by(&link.receipt));

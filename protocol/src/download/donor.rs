@@ -1,4 +1,7 @@
 //! One donor: what may be requested from it, and when.
+//!
+//! A donor begins with one open request. Each quick answer allows one more, up to four; a slow
+//! answer, a refusal or a silence sets it back to one.
 
 use std::time::Duration;
 
@@ -10,6 +13,7 @@ use crate::base::time::Time;
 #[derive(Clone, Debug)]
 pub(super) struct Donor {
     pub(super) peer: PeerId,
+    /// Parts or pieces that it has delivered, and that were kept.
     pub(super) delivered: u64,
     /// Requests in a row that it left unanswered.
     pub(super) unanswered: u32,
@@ -17,6 +21,7 @@ pub(super) struct Donor {
     pub(super) excluded: bool,
     /// It has had nothing to give since the last bytes came from any donor.
     pub(super) empty: bool,
+    /// Refusals in a row, of which those at one time count once.
     refused: u32,
     /// Requests that may be open at it.
     limit: usize,

@@ -62,7 +62,8 @@ impl Task {
         task
     }
 
-    /// Plans every part of what is wanted, as if none had arrived.
+    /// Plans every part of what is wanted, as if none had arrived. Of a whole of unknown length
+    /// only the first part is planned.
     fn begin(&mut self) {
         let count = match &self.want {
             Want::Pieces(pieces, _) => pieces.len(),
@@ -75,7 +76,8 @@ impl Task {
         self.length = 0;
     }
 
-    /// Begins again with one donor, which is asked for all of it.
+    /// Begins again with one donor, which is asked for all of it. What many donors sent together
+    /// with the wrong digest is remembered, so that the right bytes show later which of them lied.
     pub(super) fn begin_with(&mut self, one: usize) {
         let kept = std::mem::take(&mut self.kept);
         if self.one.is_none() {
@@ -86,7 +88,7 @@ impl Task {
         self.begin();
     }
 
-    /// Whether a part of a whole is here.
+    /// Whether a part of a whole is here. Always false for pieces.
     pub(super) fn has_begun(&self) -> bool {
         !self.kept.is_empty()
     }
@@ -131,7 +133,9 @@ impl Task {
         }
     }
 
-    /// Checks a part that was missing, and takes it if it is right.
+    /// Checks a part that was missing, and takes it if it is right. In a whole of unknown length a
+    /// full part means that another one follows. Without `checks`, which only a test asks for, the
+    /// digest of a piece is not compared.
     pub(super) fn take(&mut self, part: usize, of: PeerId, bytes: Bytes, checks: bool) -> Taken {
         let (offset, length) = self.range(part);
         let (length, end) = (u64::from(length), offset + bytes.length);
@@ -166,7 +170,8 @@ impl Task {
         authors.all(|other| other == first).then_some(first)
     }
 
-    /// The peers that sent wrong parts before, now that the right ones are here.
+    /// The peers that sent wrong parts before, now that the right ones are here. A peer is named
+    /// once for each wrong part.
     pub(super) fn liars(&self) -> Vec<PeerId> {
         let lies = |(part, (_, digest)): &(&usize, &(PeerId, Digest))| {
             self.kept.get(part).is_none_or(|(_, right)| right != digest)

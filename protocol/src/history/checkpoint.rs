@@ -22,7 +22,8 @@ use crate::base::id::{Digest, RunId, array};
 use crate::message::Head;
 use crate::ring::codec::{Codec, DecodeError, EncodeError};
 
-/// Elements of a piece; the last piece of θ and that of v are shorter.
+/// Elements of a piece; the last piece of θ and that of v are shorter. A checkpoint is fetched and
+/// checked piece by piece, so a wrong donor costs at most one of them.
 pub const PIECE: usize = 1 << 18;
 
 /// Bytes of a whole piece: 1 MiB.
@@ -291,7 +292,8 @@ impl Table {
         Some(HEADER_BYTES as u64 + 32 * self.pieces.len() as u64 + 4 * start)
     }
 
-    /// Checks the bytes of a piece and decodes them into `values`, its elements.
+    /// Checks the bytes of a piece and decodes them into `values`, its elements, as many as
+    /// [`Self::piece`] names. After an error these are unspecified.
     ///
     /// # Errors
     /// Bytes that the table does not name, or that are unusable.

@@ -1,6 +1,11 @@
 //! What proves a lineage: a link is valid if a majority of the voters named by the link before it
 //! has signed its receipt, through Regroups that all their members joined (R14, R16, R18, R23),
 //! and, in runs of invited peers, if every peer that it names was admitted (`lineage/who.rs`, T2).
+//!
+//! Everything here is a function of the run's settings, what came before, and the bytes that a peer
+//! sent: no clock, no table of peers. So two honest peers always agree, and a link that fails is
+//! the fault of the peer that made it. What depends on who is heard now is decided in
+//! `consensus/epoch`.
 
 mod who;
 
@@ -35,7 +40,8 @@ pub enum Capacity {
 }
 
 /// How many epochs of work a weight may contain: a peer that was left out
-/// carries its work along; guess.
+/// carries its work along; guess. With fewer, a peer that was cut off for long would have to drop
+/// work; with more, one lying weight outweighs more honest ones.
 const EPOCHS_CARRIED_MAX: u64 = 8;
 
 /// The greatest weight of all: sums of 256 weights over 256 epochs still fit into 64 bits.
@@ -184,7 +190,7 @@ impl Validator {
     }
 
     /// Whether a Regroup in a series of `voters` is lawful (R12, R14, R15), as far as that can be
-    /// decided without knowing which voters are present.
+    /// decided without knowing which voters are present. `known` tickets were checked before.
     ///
     /// # Errors
     /// [`Fault::Certificate`] of its proposer.
@@ -224,7 +230,8 @@ impl Validator {
         opening.regroup.series.regrouped(wire::opening_digest(&self.run, opening))
     }
 
-    /// `chain` is every series up to the one that the Regroup leaves, each with its voters.
+    /// `chain` is every series up to the one that the Regroup leaves, each with its voters. Returns
+    /// the series that it leads to, and its voters.
     fn check_opening(
         &self,
         chain: &[(Series, Vec<Voter>)],
@@ -401,7 +408,8 @@ impl Validator {
         sound.then_some(authors)
     }
 
-    /// Checks that a quorum of `voters` voted for `receipt` on `roster`.
+    /// Checks that a quorum of `voters` voted for `receipt` on `roster`. Votes of others do not
+    /// count.
     ///
     /// # Errors
     /// [`Fault::Certificate`] of the peer that made the certificate.

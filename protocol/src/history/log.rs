@@ -30,7 +30,8 @@ use crate::base::id::{Digest, RunId};
 use crate::message::wire;
 use crate::message::{Head, Link, Opening, Receipt, Regroup, Roster, Series, Voted};
 
-/// What must be on disk before the peer goes on.
+/// What must be on disk before the peer goes on. The position of a variant is its number in the
+/// log, so a new one comes last.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Record {
     /// A promise: nothing below this attempt is accepted or voted for any more (R2).
@@ -147,7 +148,8 @@ pub struct Mark {
     pub unix: u64,
 }
 
-/// What a restarted peer still has on its disk.
+/// What a restarted peer still has on its disk. The node reads it from its two logs;
+/// `holdings::restore` decides how much of it still holds.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
     /// The epochs from the first one up to the head of the restored state ([`lineage`]).
@@ -159,7 +161,9 @@ pub struct Recovered {
 }
 
 /// The epochs that `records` commit after `genesis`. A record that does not follow on those before
-/// it is left out: then the log is damaged, and the rest is fetched from other peers.
+/// it is left out: then the log is damaged, and the rest is fetched from other peers. A log has
+/// more than one lineage in it after each fork. A new one replaces the old one when its last epoch
+/// is committed, so a crash on the way leaves the old one.
 #[must_use]
 pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<(Head, Link)> {
     let mut lineage: Vec<(Head, Link)> = Vec::new();
@@ -254,7 +258,8 @@ pub fn unreadable(votes: &[Record], epoch: u64, readable: &BTreeSet<Digest>) -> 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Votes(BTreeMap<Series, Bound>);
 
-/// What binds a voter in one series.
+/// What binds a voter in one series. The default forbids nothing, so a series that no record names
+/// needs no entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
     promised: u64,
@@ -298,7 +303,8 @@ impl Votes {
         self.0.get(&series).unwrap_or(&UNBOUND)
     }
 
-    /// Takes one record. Records of the lineage bind nothing.
+    /// Takes one record. Records of the lineage bind nothing. It checks nothing: what is lawful was
+    /// checked before the record came out, and a log is read as it was written.
     pub fn append(&mut self, run: &RunId, record: &Record) {
         match record {
             Record::Promised { series, attempt } => {
@@ -340,7 +346,8 @@ impl Votes {
         }
     }
 
-    /// Drops the votes of all epochs up to `epoch`, which are decided.
+    /// Drops the votes of all epochs up to `epoch`, which are decided. Without it the votes of a
+    /// long run would grow without a bound.
     pub fn forget(&mut self, epoch: u64) {
         self.0.retain(|series, _| series.epoch > epoch);
     }

@@ -32,7 +32,9 @@ pub(super) struct Checkpoints {
     saved: VecDeque<Head>,
     /// The published weights with which the run begins; they belong to no run.
     published: Option<Digest>,
+    /// When each state that is here was last requested.
     asked: BTreeMap<Digest, Time>,
+    /// States whose file is unlinked and that are still served, the most lately requested first.
     pinned: Vec<Digest>,
     /// The state that is being written.
     pub(super) saving: Option<Head>,
@@ -77,7 +79,9 @@ impl Checkpoints {
         Some(newest)
     }
 
-    /// The state that was being written is on disk. Returns the states that are served no more.
+    /// The state that was being written is on disk. Returns the states that are served no more. Of
+    /// the older ones, those that are pinned stay: the most lately requested, at most
+    /// [`PINNED_MAX`].
     pub(super) fn saved(&mut self) -> Vec<Digest> {
         let before: BTreeSet<Digest> = self.on_disk().collect();
         self.saved.extend(self.saving.take());

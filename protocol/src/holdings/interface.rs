@@ -1,4 +1,8 @@
 //! What goes into a peer with its holdings, and what comes out.
+//!
+//! To drive it: give [`Input::Start`] once, then one input for each thing that happens, and carry
+//! out every output in order. Each write, read and fetch that an output asks for is answered by one
+//! input, in any order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -92,7 +96,8 @@ pub enum Location {
     Now,
 }
 
-/// The number that the caller has given to a request of another peer.
+/// The number that the caller has given to a request of another peer. Every [`Input::Asked`] is
+/// answered exactly once, by [`Output::Serve`] or [`Output::Refuse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Inquiry(pub u64);
 
@@ -177,11 +182,13 @@ pub enum Input {
 /// What the caller has to do, in order.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Append these records to the log and flush it. One write at a time.
+    /// Append these records to the log and flush it. One write at a time. The outcome is
+    /// [`Input::Written`]; a batch that was refused is handed out again.
     Write(Arc<Vec<Record>>),
-    /// Write the update that is in memory to disk, and flush it.
+    /// Write the update that is in memory to disk, and flush it. The outcome is [`Input::Kept`].
     Keep(Name),
-    /// Read an update from disk into memory.
+    /// Read an update from disk into memory. The outcome is [`Input::UpdateCame`] or
+    /// [`Input::UpdateMissed`].
     Read(Name),
     /// Fetch an update into memory from any of these peers, trying them in this order.
     FetchUpdate(Name, Vec<PeerId>),

@@ -12,7 +12,9 @@ use crate::consensus::epoch::{Apply, Durability};
 use crate::peer;
 
 impl State {
-    /// Keeps an update that is in memory, and has it written to disk.
+    /// Keeps an update that is in memory, and has it written to disk. `ring` is the roster whose
+    /// ring computed it, with the bytes per second that we sent there; `None` if it was fetched.
+    /// The peer learns of it once it is flushed, or refused by the disk.
     pub(super) fn keep(&mut self, name: Name, ring: Option<(Digest, u64)>, out: &mut Vec<Output>) {
         self.hold(name, out);
         if !self.writing.contains_key(&name.digest) {
@@ -86,7 +88,8 @@ impl State {
         }
     }
 
-    /// The disk has refused a write: drops old updates.
+    /// The disk has refused a write: drops old updates. Only updates that a complete checkpoint
+    /// contains go.
     pub(super) fn make_room(&mut self, out: &mut Vec<Output>) {
         let old = self.updates.make_room(self.checkpoints.whole());
         self.drop_updates(old, out);
@@ -114,7 +117,8 @@ impl State {
         }
     }
 
-    /// Brings an update into memory, from disk or from other peers.
+    /// Brings an update into memory, from disk or from other peers. An update that is already on
+    /// its way is not fetched again.
     pub(super) fn fetch(
         &mut self,
         now: Time,
@@ -193,7 +197,8 @@ impl State {
         self.fetch_ahead(now, out);
     }
 
-    /// Fetches the update that the outer step waits for, if it waits.
+    /// Fetches the update that the outer step waits for, if it waits. All live peers are asked,
+    /// since each that has decided the epoch has its update.
     pub(super) fn fetch_unapplied(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some((apply, fetches)) = &mut self.steps.unapplied else { return };
         let name = Name { epoch: apply.epoch, digest: apply.update };
@@ -221,6 +226,7 @@ impl State {
             out.push(Output::Lost { epoch: apply.epoch });
         }
     }
+    /// The epoch after the peer's head, the only one whose rings and votes count.
     pub(super) fn open_epoch(&self) -> u64 {
         self.peer.head().epoch + 1
     }

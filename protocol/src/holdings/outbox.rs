@@ -48,7 +48,8 @@ pub(super) enum Ruling {
     Never(Effect),
 }
 
-/// The records and effects that wait for the disk.
+/// The records and effects that wait for the disk. Records and effects are counted, so one number
+/// per effect says which records it needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     /// The records that are written next, each with its length in bytes.
@@ -64,7 +65,7 @@ pub(super) struct Outbox {
     /// Records so far, and how many of them are durable.
     issued: u64,
     durable: u64,
-    /// The last record that a heartbeat depends on.
+    /// The last record that a heartbeat depends on. No heartbeat leaves before this one is durable.
     announced: u64,
     /// Since when the batch is being written.
     writing_since: Option<Time>,
@@ -90,7 +91,8 @@ const LENGTH_BYTES: usize = 5;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Effects that may wait: half a minute in which every peer of a full roster sends all that may
-/// need an answer. Outgoing messages above that are dropped.
+/// need an answer. Outgoing messages above that are dropped. Effects that no other peer sees are
+/// queued above it too: dropping one would lose a decision.
 const QUEUE_MAX: usize = 4_096;
 
 impl Outbox {
@@ -174,7 +176,8 @@ impl Outbox {
         self.durable >= self.announced && self.retry_at.is_none() && soon
     }
 
-    /// The batch to write now, if one is due.
+    /// The batch to write now, if one is due. One batch at a time; a refused one comes again, after
+    /// [`RETRY`], before any newer record.
     pub(super) fn due(&mut self, now: Time) -> Option<Arc<Vec<Record>>> {
         if self.writing_since.is_some() || self.retry_at.is_some_and(|at| now < at) {
             return None;

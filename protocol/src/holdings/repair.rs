@@ -16,7 +16,8 @@ use crate::message::Finished;
 use crate::ring::Layout;
 use crate::ring::codec::Codec;
 
-/// Rings whose bytes are kept: the last one, and the one that it completes.
+/// Rings whose bytes are kept: the last one, and the one that it completes. Each takes at most as
+/// many bytes as an update.
 const RINGS: usize = 2;
 
 /// How long a request for a chunk waits for the end of a ring that is about to end.
@@ -28,15 +29,19 @@ const ASKED_MAX: usize = 256;
 /// What the rings of the open epoch have left.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Repairs {
+    /// The epoch to which all of it belongs.
     epoch: u64,
+    /// The layout of each ring of the open epoch, by roster.
     layouts: BTreeMap<Digest, Layout>,
     /// The rosters that keep chunks: their rings compute only the rest.
     keeping: BTreeSet<Digest>,
     /// The rings that have ended and whose bytes are kept, the newest last.
     made: VecDeque<Digest>,
+    /// Chunks of our own rings that are finished and sealed by their owners.
     sealed: BTreeSet<Chunk>,
     /// Chunks that other peers have sent.
     fetched: BTreeSet<Chunk>,
+    /// At most one: a new attempt gives up the one before.
     open: Option<Open>,
     /// Bytes of rings that are released as soon as no update is being assembled from them.
     spare: Vec<Buffer>,
@@ -59,7 +64,9 @@ struct Open {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lack {
     pub(super) finished: Finished,
+    /// Bytes of the encoded chunk, by which an answer is bounded.
     pub(super) length: usize,
+    /// The peers that the roster names, in the order in which they are asked.
     pub(super) holders: Vec<PeerId>,
 }
 

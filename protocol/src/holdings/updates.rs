@@ -14,20 +14,26 @@ use crate::peer::UPDATES_KEPT;
 /// Committed updates that stay in memory, for peers that were too slow for the ring.
 pub const IN_MEMORY: usize = 4;
 
-/// Undecided updates of one epoch: one for each attempt, of which honest peers need few.
+/// Undecided updates of one epoch: one for each attempt, of which honest peers need few. One more
+/// makes the oldest that we have not voted for give way.
 pub const OPEN: usize = 16;
 
 /// The updates that are here, in memory or on disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Updates {
+    /// Undecided updates, the oldest first; at most [`OPEN`] and those that we voted for.
     open: VecDeque<Digest>,
+    /// Committed updates, the oldest first; at most [`UPDATES_KEPT`] and those after the newest
+    /// checkpoint.
     committed: VecDeque<Digest>,
+    /// Where the bytes of each of them are.
     kept: BTreeMap<Digest, Kept>,
 }
 
 /// What is known of one update, and where its bytes are.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
+    /// The epoch whose value it may be, or is.
     epoch: u64,
     /// A vote of ours names it, so it must stay readable (R19).
     voted: bool,
@@ -184,6 +190,7 @@ pub(super) struct Writing {
 pub(super) struct Steps {
     /// The outer step that waits for its update, and how often that was fetched.
     pub(super) unapplied: Option<(Arc<Apply>, u32)>,
+    /// When that update is fetched again, after a fetch without success.
     pub(super) refetch_at: Option<Time>,
     /// Updates that a replay still has to fetch, and the peers that may serve them.
     pub(super) ahead: VecDeque<Name>,
@@ -199,7 +206,8 @@ pub(super) struct Steps {
 pub(super) const FETCHES: u32 = 5;
 pub(super) const FETCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// How many updates a replay fetches ahead of its outer step.
+/// How many updates a replay fetches ahead of its outer step. More would take memory for bytes that
+/// cannot be applied yet.
 pub(super) const AHEAD: usize = 2;
 
 impl Steps {

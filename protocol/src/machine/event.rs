@@ -90,28 +90,54 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Something that happened. None of it changes what the peer does.
+/// Something that happened. None of it changes what the peer does. The node writes each to its log
+/// and its screen (docs/FORMATS.md).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the documented events")]
 pub enum Event {
+    /// A peer is alive that was not reported as alive before.
     PeerFound { who: PeerId },
+    /// A peer that was reported as found is alive no more.
     PeerLost { who: PeerId, cause: Cause },
+    /// This peer has accepted a roster: its members, the digest of the receipt that it adopts, and
+    /// how many chunks it keeps.
     Roster { epoch: u64, attempt: u64, members: Vec<PeerId>, adopt: Option<Digest>, kept: usize },
+    /// This peer has entered the series that a Regroup opened.
     Regroup { epoch: u64, number: u64, proposer: PeerId, members: Vec<PeerId>, absent: Vec<PeerId> },
+    /// The outer step of a decided epoch is taken. Epochs that a replay takes are reported by
+    /// `Replayed` instead.
     Committed(Arc<Committed>),
+    /// An attempt of which this peer had accepted the roster has ended without a decision here.
     Aborted { epoch: u64, attempt: u64, phase: Progress, reason: Reason },
+    /// An epoch is committed whose update has nothing of our frozen delta; the delta is carried
+    /// into the next one.
     LeftOut { epoch: u64 },
+    /// A verified greater head is being fetched, from these peers as far as they are known now.
     Behind { from_epoch: u64, to_epoch: u64, donors: Vec<PeerId> },
+    /// One more epoch on the way to a greater head is taken, by its update.
     Replayed { head: Head, to_epoch: u64 },
+    /// No peer that answers is further than the next epoch any more.
     CaughtUp { head: Head },
+    /// After equal receipts another peer has another state than this one: a program or a machine
+    /// computes wrongly.
     Diverged { who: PeerId, mine: Digest, theirs: Digest },
+    /// Another lineage parts from ours in this epoch. With `held` a person has to decide; else
+    /// `undone` of our epochs are given up for it, often none.
     Fork { first_epoch: u64, mine: Head, theirs: Head, undone: u64, held: bool },
+    /// Each voter that a Regroup had left out was seen on our lineage or has left: no other lineage
+    /// can exist any more.
     ForkExcluded { first_epoch: u64 },
+    /// The attempts of one series have passed 256; they go on. It comes once per series.
     Stuck { epoch: u64, attempts: u64 },
+    /// The receipt of this epoch admits a peer, by an invite or by the organiser.
     Admitted { who: PeerId, invite: Option<PeerId>, epoch: u64 },
+    /// The receipt of this epoch carries a notice that revokes a peer.
     Revoked { who: PeerId, notice: u64, epoch: u64 },
+    /// A peer that was heard is not admitted. It comes again only if the reason changes.
     Refused { who: PeerId, why: Denied },
+    /// A notice is learnt (`in_force` is `None`), or is in force since the receipt of an epoch.
     Notice { notice: Arc<Notice>, in_force: Option<u64> },
+    /// The user wants to leave, and what is open is finished first.
     Leaving,
 }
 

@@ -14,7 +14,9 @@ use crate::message::wire;
 use crate::message::{Ask, Head, Keep, Member, Message, Receipt};
 use crate::ring::Layout;
 
-/// What the caller has to do, in order and before the next input.
+/// What the caller has to do, in order and before the next input. A caller that cannot carry one
+/// out, as where no donor answers, says so by a later input. Messages may be lost as on any
+/// network.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Append this to the log, and flush it before the first later output that leaves the machine.
@@ -83,11 +85,13 @@ pub struct Ring {
     pub index: usize,
     /// The blocks that the ring computes, and how they are cut.
     pub layout: Layout,
-    /// The chunks that earlier rings finished: to be fetched where they are not stored here.
+    /// The chunks that earlier rings finished: to be fetched where they are not stored here. Empty
+    /// at attempt 1.
     pub keep: Vec<Keep>,
 }
 
-/// An outer step to take, after the update was decided.
+/// An outer step to take, after the update was decided. Every peer that applies it to the same
+/// state must get the same bits. Where one does not, the next receipt shows it (R26).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Apply {
     /// The epoch that is committed.

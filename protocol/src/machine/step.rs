@@ -11,10 +11,13 @@ use crate::machine::output::Output;
 use crate::machine::table::PeerTable;
 use crate::message::{Head, Link, Notice, Opening, Voter};
 
-/// One step of a machine. It may read the table and push decisions, nothing else.
+/// One step of a machine. It may read the table and push decisions, nothing else. Each machine gets
+/// one per input. It cannot call another machine: what it decides for one goes into `out`, and
+/// `peer` hands it on.
 #[derive(Debug)]
 pub struct Step<'a> {
-    /// When it happens. Never before the time of an earlier step.
+    /// When it happens. Never before the time of an earlier step. Milliseconds of this process,
+    /// which no other peer shares.
     pub now: Time,
     /// Which peers were heard until then.
     pub table: &'a PeerTable,
@@ -49,11 +52,13 @@ pub struct Extension {
 /// What `sync` has found out, for `epoch`.
 #[derive(Clone, Debug)]
 pub enum Lead {
-    /// Whether a greater head is being fetched; `Enter` ends that as well.
+    /// Whether a greater head is being fetched; `Enter` ends that as well. While it holds, `epoch`
+    /// proposes, accepts and decides nothing.
     Behind(bool),
     /// The organiser's notices that are known.
     Notices(Box<Notices>),
-    /// A peer served a proof of the open epoch's result.
+    /// A peer served a proof of the open epoch's result. `epoch` checks it again against its own
+    /// series.
     Link(PeerId, Box<Link>),
     /// A peer served Regroups of the open epoch.
     Openings(PeerId, Vec<Opening>),
@@ -72,7 +77,8 @@ pub enum Lead {
 }
 
 /// Whether a peer has a greater head, as far as is known. `sync` passes this
-/// to `epoch` before each step.
+/// to `epoch` before each step. It decides for how long Regroups of ours are delayed (R12, R44):
+/// not at all, one grace, sixteen graces, or without a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// No peer, apart from those whose last answer led to no head.

@@ -15,7 +15,8 @@ use crate::message::{Heartbeat, Loss, Row, Series, Voter};
 /// What is known of one other peer.
 #[derive(Clone, Debug)]
 pub struct PeerRecord {
-    /// The newest heartbeat that it has signed.
+    /// The newest heartbeat that it has signed. Lists in it that are longer than they may be were
+    /// cut before.
     pub beat: Heartbeat,
     /// When that one came, or earlier once its connection has closed.
     pub heard: Time,
@@ -29,7 +30,8 @@ pub struct PeerRecord {
     named_before: Vec<(Series, Time)>,
     /// The incarnation that said `Leaving`, if one did.
     pub left: Option<u64>,
-    /// Smoothed round trip in milliseconds; 0 while none is measured.
+    /// Smoothed round trip in milliseconds; 0 while none is measured. At most 4,000: the other side
+    /// decides when it answers (G10).
     pub rtt_ms: u32,
     /// The loss that it named with its last `Ready`, for people only.
     pub loss: Loss,
@@ -106,7 +108,9 @@ impl PeerRecord {
     }
 }
 
-/// Every peer heard so far, and the timers that follow from the run's settings.
+/// Every peer heard so far, and the timers that follow from the run's settings. At most
+/// [`view::PEERS_MAX`](crate::view::PEERS_MAX) peers are in it. The view alone writes it, before
+/// the other machines see the same input.
 #[derive(Clone, Debug)]
 pub struct PeerTable {
     /// What is known of each other peer; this peer itself is never among them.

@@ -259,7 +259,8 @@ impl Epoch {
     }
 }
 
-/// The settings and the signature of a manifest.
+/// The settings and the signature of a manifest. Each table is checked by itself first, then what
+/// must hold between two of them. The error is the first one found.
 pub(super) fn read(manifest: &toml::Table) -> Result<(Run, Option<Signature>), Error> {
     let top = Top::parse(manifest)?;
     let run = Run {
@@ -336,7 +337,8 @@ pub(super) fn canonical(run: &Run, work: &[u8]) -> Vec<u8> {
     fields.flat_map(|(_, field)| hashed(&field)).collect()
 }
 
-/// A value in bincode 2's `standard()` form, a number as its `f32` bits.
+/// A value in bincode 2's `standard()` form, a number as its `f32` bits. The bytes fix the run's id
+/// for good: another form of one kind of value would change the id of every run that has it.
 fn hashed(field: &Field) -> Vec<u8> {
     match field {
         Field::Integer(number) | Field::Name(_, number) => wire::canonical(number),
@@ -383,6 +385,7 @@ const INTEGER_MAX: u64 = i64::MAX.cast_unsigned();
 /// The most tokens of a run: 2^53, which is exact in an `f64` too.
 const TOKENS_MAX: u64 = 1 << 53;
 
+/// The longest grace, and the longest epoch that is bounded by seconds, in milliseconds.
 const DAY_MS: u64 = 86_400_000;
 
 /// The largest momentum: at 1 the outer velocity would never forget.

@@ -20,7 +20,9 @@ pub struct Finished {
     pub seal: Seal,
 }
 
-/// The chunks that a roster keeps of an earlier roster's ring.
+/// The chunks that a roster keeps of an earlier roster's ring. The proposer chooses them from the
+/// Reports of the peers that it heard; each acceptor checks them against the earlier roster itself
+/// (R32).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Keep {
     /// The digest of the earlier roster.
@@ -40,7 +42,9 @@ pub struct Kept {
     pub seal: Seal,
     /// The blocks of the fragment that it has.
     pub blocks: Blocks,
-    /// The peers that serve it, in the order in which they are asked.
+    /// The peers that serve it, in the order in which they are asked. At least one, at most
+    /// [`HOLDERS_MAX`](super::HOLDERS_MAX), in an order by hash. If none of them serves it, the
+    /// attempt ends.
     pub holders: Vec<PeerId>,
 }
 
@@ -62,7 +66,8 @@ impl Keep {
         Blocks::of(self.chunks.iter().flat_map(|kept| kept.blocks.ranges()))
     }
 
-    /// The owner of a chunk of that ring: position (chunk + n − 1) mod n.
+    /// The owner of a chunk of that ring: position (chunk + n − 1) mod n. `None` if that ring has
+    /// no chunk of this number.
     #[must_use]
     pub fn owner(&self, chunk: u32) -> Option<&Member> {
         let chunk = usize::try_from(chunk).ok().filter(|chunk| *chunk < self.members.len())?;

@@ -47,7 +47,8 @@ impl Member {
     }
 }
 
-/// The state that a peer committed last, by digest.
+/// The state that a peer committed last, by digest. A head in a heartbeat or an answer is a claim;
+/// its links prove it up to the state before the last epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Head {
     /// The number of epochs committed on its lineage.
@@ -76,7 +77,8 @@ impl Head {
     }
 }
 
-/// One series of ballots, a configuration of voters. It never decides two values.
+/// One series of ballots, a configuration of voters. It never decides two values. Its voters are
+/// not in it. They follow from the parent's receipt and the Regroup (S6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Series {
     /// The epoch that the series decides.
@@ -108,8 +110,9 @@ impl Series {
     }
 }
 
-/// Whether the voters for which `has` holds are a majority: more than half of all, or exactly half with the
-/// first one. Any two majorities share a voter. Of no voters there is none.
+/// Whether the voters for which `has` holds are a majority: more than half of all, or exactly half
+/// with the first one. Any two majorities share a voter. Of no voters there is none. So of two
+/// voters the first can go on alone. A proposer therefore names no newcomer first (G7).
 pub fn majority(voters: &[Voter], has: impl Fn(&Voter) -> bool) -> bool {
     let had = || voters.iter().filter(|voter| has(voter));
     let half = voters.len() / 2;
@@ -170,7 +173,8 @@ impl QuorumRule {
     }
 }
 
-/// The result of an epoch, which the `Done`s sign. Its digest is `r`.
+/// The result of an epoch, which the `Done`s sign. Its digest is `r`. It names no attempt and no
+/// proposer: a value that a later attempt adopts keeps its receipt, and so its digest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Receipt {
     /// The series in which the value was formed.
@@ -234,7 +238,9 @@ impl Receipt {
         all.map(|m| ((m.peer, m.incarnation), m.weight)).collect()
     }
 
-    /// The median of the weights in the sums.
+    /// The median of the weights in the sums. It bounds the weights of the next epoch where an
+    /// epoch has a fixed duration (G11). Of an even number it is the upper one; `None` if nobody
+    /// contributed.
     #[must_use]
     pub fn median_weight(&self) -> Option<u64> {
         let mut weights: Vec<u64> = self.contributors().into_values().collect();
@@ -242,7 +248,8 @@ impl Receipt {
         weights.get(weights.len() / 2).copied()
     }
 
-    /// The number of tokens that the epoch adds to its lineage.
+    /// The number of tokens that the epoch adds to its lineage. The checks of a link refuse sums
+    /// that overflow (G11); here the sum saturates.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.contributors().into_values().fold(0, u64::saturating_add)
@@ -261,7 +268,9 @@ pub struct Ranked {
 }
 
 /// A vote with its ground (R5): a quorum of its series' voters accepted the roster that was voted on. Where a third may
-/// lie and the roster is free, the quorum is prepared for this value. It proves that the value may have been decided.
+/// lie and the roster is free, the quorum is prepared for this value. It proves that the value may
+/// have been decided. A log stores it with the vote, so that a restarted voter can prove the vote
+/// again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Voted {
     /// The number of Regroups of the epoch before the series.
@@ -308,6 +317,7 @@ pub struct Roster {
     /// The ring, in order, and the members without a position.
     pub members: Vec<Member>,
     /// The voters whose Status for this attempt the proposer used, with that Status (R7, G14).
+    /// Attempt 1 asks nobody; from attempt 2 on they are a quorum (R4).
     pub heard: Vec<Heard>,
     /// The value to vote for again (R8); without one the ring computes a new value.
     pub adopt: Option<Receipt>,
@@ -380,6 +390,7 @@ struct RosterForm {
     keep: Vec<Keep>,
 }
 
+/// An adopted value brings its own trust part, so the two never come together.
 #[derive(Serialize, Deserialize)]
 enum Value {
     Free,

@@ -1,4 +1,8 @@
 //! A Regroup, the reconfiguration that replaces the voters of a series.
+//!
+//! But for the founding, it takes the place of a majority that is gone. So it can fork a run: the
+//! voters that it leaves out may go on elsewhere. The lineage shows that for good, in
+//! [`Regroup::absent`] (R14).
 
 use serde::{Deserialize, Serialize};
 
@@ -29,13 +33,17 @@ pub enum Absence {
 pub struct Regroup {
     /// The series that its members leave.
     pub series: Series,
-    /// Its number, which rises with each Regroup of that series.
+    /// Its number, which rises with each Regroup of that series. A member follows only a higher
+    /// number than the one that it joined before. A number over 1,024 above the highest seen is not
+    /// read, so that one peer cannot use the numbers up.
     pub number: u64,
     /// The peer that proposes it, and signs it.
     pub proposer: PeerId,
-    /// The voters of the new series.
+    /// The voters of the new series. Each of them must join before the series opens; a founding has
+    /// at least `min_peers`.
     pub members: Vec<Voter>,
-    /// The voters of the old series that are left out.
+    /// The voters of the old series that are left out. All of them, in the order of the old voters:
+    /// a Regroup that hides one is its proposer's fault.
     pub absent: Vec<(Voter, Absence)>,
     /// The tickets of its members (T9), and the notices that revoke voters (T10). The ledger takes nothing
     /// from it: the next free receipt brings them again.

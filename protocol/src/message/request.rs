@@ -1,5 +1,8 @@
 //! What a peer asks another one for, and what that answers. Nothing here is signed: an answer is believed by
 //! what it proves, or by the digest of what was asked for.
+//!
+//! Bulk answers are raw bytes from `offset` on, at most
+//! [`wire::DIRECT_BYTES_MAX`](super::wire::DIRECT_BYTES_MAX) at a time.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +10,8 @@ use crate::base::id::{Digest, PeerId};
 
 use super::{Head, Link, Loss, Opening, Phase};
 
-/// A question about lineages. An answer is believed by what it proves, not by its author.
+/// A question about lineages. An answer is believed by what it proves, not by its author. A peer
+/// asks one question at a time, and waits [`ASK_TIMEOUT`](crate::peer::ASK_TIMEOUT) for its answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ask {
     /// Asks for links from an epoch on, and for the Regroups of the open epoch.

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::{Keypair, Signature};
 
-/// The statement of an owner that it has finished a chunk with these bytes.
+/// The statement of an owner that it has finished a chunk with these bytes. One owner that signs
+/// two digests for one chunk has computed two values, and nothing shows which is right (R11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Seal {
     /// BLAKE3 of the chunk's encoded bytes.
@@ -32,7 +33,8 @@ impl Seal {
         Self { digest, signature: key.sign(TAG, run, &signed(roster, chunk, &digest)) }
     }
 
-    /// Whether `owner` sealed that chunk of that roster with these bytes.
+    /// Whether `owner` sealed that chunk of that roster with these bytes. It does not look at the
+    /// bytes of the chunk: the caller compares their digest with [`Self::digest`].
     #[must_use]
     pub fn is_of(
         &self,

@@ -1,5 +1,8 @@
 //! The bytes of invites, tickets and notices. `admit` and `notices` sign and verify them; `ledger` says what follows
 //! from them.
+//!
+//! Nothing here changes who may take part. A ticket or a notice takes effect when a receipt carries
+//! it, so that all peers of a lineage see it in the same epoch (T1).
 
 use serde::{Deserialize, Serialize};
 
@@ -11,12 +14,14 @@ use crate::base::sign::Signature;
 pub struct Terms {
     /// The key of the invite, which signs tickets.
     pub key: PeerId,
-    /// The number of peers that it admits, 1–1,000.
+    /// The number of peers that it admits, 1–1,000. The ledger counts them over the receipts of the
+    /// lineage, so the number is exact without a server (T3).
     pub uses: u32,
     /// The last epoch that admits by it; 0 means any.
     pub until_epoch: u64,
     /// The time at which it expires, in Unix seconds; 0 means never. Only peers that name or accept a new ticket
-    /// look at it (T4).
+    /// look at it (T4). Clocks may differ by an hour: see
+    /// [`EXPIRY_SLACK`](crate::access::admit::EXPIRY_SLACK).
     pub expires: u64,
     /// A name for people: at most 32 bytes of `A-Za-z0-9._-`.
     pub label: String,

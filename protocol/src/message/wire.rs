@@ -19,16 +19,18 @@ use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::{Keypair, Signature, Verified, verify};
 use crate::message::{Answer, Message, Opening, Ranked, Receipt, Regroup, Request, Roster, Voted};
 
-/// The major version of the protocol, first byte of every envelope.
+/// The major version of the protocol, first byte of every envelope. It rises with every change of
+/// the bytes or of their meaning. A peer with another version is no faulty peer: its messages are
+/// left unread.
 pub const VERSION: u8 = 8;
 
-/// Longest gossiped envelope, in bytes.
+/// Longest gossiped envelope, in bytes. A proposer leaves kept chunks out until its roster fits.
 pub const GOSSIP_BYTES_MAX: usize = 64 << 10;
 
 /// Longest control message sent directly, and longest answer, in bytes.
 pub const DIRECT_BYTES_MAX: usize = 1 << 20;
 
-/// Longest request to another peer, in bytes.
+/// Longest request to another peer, in bytes. The longest one, for a chunk, takes at most 47 bytes.
 pub const REQUEST_BYTES_MAX: usize = 64;
 
 const HEAD_BYTES: usize = 1 + 32;
@@ -118,6 +120,7 @@ pub fn open_gossip(run: &RunId, bytes: &[u8]) -> Result<Verified<Message>, OpenE
 }
 
 /// The author that an envelope claims, before anything is verified: to count messages by author.
+/// `None` if the bytes are too short to claim one.
 #[must_use]
 pub fn claimed_author(envelope: &[u8]) -> Option<PeerId> {
     let head = envelope.get(..HEAD_BYTES)?;
@@ -170,7 +173,9 @@ pub fn open_request(bytes: &[u8]) -> Option<Request> {
     (bytes.len() <= REQUEST_BYTES_MAX).then(|| read(bytes)).flatten()
 }
 
-/// An answer's bytes; of a lineage, as many links as fit in [`DIRECT_BYTES_MAX`].
+/// An answer's bytes; of a lineage, as many links as fit in [`DIRECT_BYTES_MAX`]. A head and
+/// Regroups that are longer by themselves are not cut: then the answer is above the limit, and the
+/// peer that asked refuses it.
 #[must_use]
 pub fn answer(answer: &Answer) -> Vec<u8> {
     let whole = canonical(answer);
@@ -255,6 +260,8 @@ fn read<T: DeserializeOwned + Serialize>(encoded: &[u8]) -> Option<T> {
     read_within(encoded, standard().with_limit::<DIRECT_BYTES_MAX>())
 }
 
+/// Bytes that are not the shortest form of their value are refused: else one value would have two
+/// digests.
 fn read_within<T: DeserializeOwned + Serialize>(encoded: &[u8], config: impl Config) -> Option<T> {
     let (value, used) = bincode::serde::decode_from_slice::<T, _>(encoded, config).ok()?;
     (used == encoded.len() && canonical(&value) == encoded).then_some(value)

@@ -1,4 +1,7 @@
 //! What goes into a peer, and what it must know at its start.
+//!
+//! Nothing here carries bulk bytes. An input names an update, a chunk or a state that the caller
+//! already has or lacks, and the caller has checked its digest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,9 +44,11 @@ pub enum Input {
     Tick,
     /// A verified control message, gossiped or sent directly.
     Message(Arc<Verified<Message>>),
-    /// The last connection to a peer closed, in whichever direction it was dialled.
+    /// The last connection to a peer closed, in whichever direction it was dialled. It ages the
+    /// peer, so that one more missing heartbeat makes it lost.
     Unlinked(PeerId),
-    /// A round trip to a peer was measured, in milliseconds.
+    /// A round trip to a peer was measured, in milliseconds. Only a measurement of our own counts;
+    /// what a heartbeat says of round trips is not given here.
     RoundTrip(PeerId, u32),
     /// Whether a direct connection joins a peer with us, in whichever direction it was dialled.
     Linked(PeerId, bool),
@@ -113,9 +118,12 @@ pub enum Input {
     /// organiser has signed it and it fits those known, it is reported by
     /// [`Event::Notice`](crate::machine::event::Event::Notice) and passed on.
     Notice(Box<Notice>),
-    /// The user wants to leave the run.
+    /// The user wants to leave the run. What is open may still end, for at most 4 s; then
+    /// [`Output::Left`](crate::machine::output::Output::Left) follows (R29).
     Leave,
 }
 
-/// How long the caller waits for an answer before it reports `None`.
+/// How long the caller waits for an answer before it reports `None`. An answer of 1 MiB needs 1.7
+/// Mbit/s in this time. A peer that does not answer is left alone for a grace, and asked after
+/// others.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,11 +1,15 @@
 //! What a peer says to people that look from outside. No decision reads it.
+//!
+//! Nobody signs it, and a peer may say anything.
 
 use super::State;
 use crate::base::time::Time;
 use crate::message::{MEMBERS_MAX, Picture, Row};
 
 impl State {
-    /// This peer and those that it hears: the voters, and the peers that the last receipts name, before others.
+    /// This peer and those that it hears: the voters, and the peers that the last receipts name,
+    /// before others. It has at most [`MEMBERS_MAX`] rows, ours first; only peers that are alive
+    /// have one.
     #[must_use]
     pub fn picture(&self, now: Time) -> Picture {
         let (head, peer) = (self.epoch.head(), self.me.peer);

@@ -48,6 +48,8 @@ impl Repair {
     }
 
     /// Takes the bytes of a kept chunk; false if their digest is not the one that its owner sealed.
+    /// A chunk that is here already, or that is not kept, is ignored and counts as good. After
+    /// false another holder may be asked.
     pub fn put(&mut self, roster: Digest, chunk: u32, bytes: &[u8]) -> bool {
         let Some(kept) = self.missing.get(&(roster, chunk)) else { return true };
         let length = self.codec.encoded_bytes(kept.blocks.element_count(self.elements));
@@ -68,14 +70,15 @@ impl Repair {
         good
     }
 
-    /// The update, once every part is here.
+    /// The update, once every part is here. It can be taken once; later calls give an empty update.
     #[must_use]
     pub fn take(&mut self) -> Option<Vec<u8>> {
         let whole = self.redone.is_none() && self.missing.is_empty();
         whole.then(|| std::mem::take(&mut self.update))
     }
 
-    /// Copies the bytes of these blocks to where they stand in the whole update.
+    /// Copies the bytes of these blocks to where they stand in the whole update. The callers have
+    /// compared the length, so the early return is never taken with bytes of a peer.
     fn place(&mut self, blocks: &Blocks, bytes: &[u8]) {
         let mut rest = bytes;
         for range in blocks.elements(self.elements) {

@@ -76,7 +76,8 @@ pub enum DecodeError {
 }
 
 impl Codec {
-    /// Bytes of `elements` consecutive elements, the first of which starts a block.
+    /// Bytes of `elements` consecutive elements, the first of which starts a block. With `int8` a
+    /// short last block still has a whole scale.
     pub const fn encoded_bytes(self, elements: usize) -> usize {
         match self {
             Self::F32 => elements * float::ELEMENT_BYTES,

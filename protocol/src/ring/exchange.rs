@@ -139,7 +139,8 @@ pub struct State {
     phase: Phase,
 }
 
-/// How far an exchange is. It never goes back.
+/// How far an exchange is. It never goes back. From `Held` on nothing more is due from the
+/// predecessor. `Over` is the end, after everything was sent or after a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
@@ -147,7 +148,8 @@ enum Phase {
     Over,
 }
 
-/// The progress of one chunk at this position. Its frames come and go in order.
+/// The progress of one chunk at this position. Its frames come and go in order. A count instead of
+/// a set of frames is enough, because a frame out of order is a fault: a stream keeps its order.
 #[derive(Clone, Default, Debug)]
 struct Chunk {
     /// Partial sums that have arrived.
@@ -185,7 +187,8 @@ impl State {
         }
     }
 
-    /// The range of a frame in the bytes of the update.
+    /// The range of a frame in the bytes of the update. The range is below the length of the
+    /// update, whichever frame of the cut is asked for.
     #[must_use]
     pub fn place(&self, frame: Frame) -> Range<usize> {
         self.config.codec.place(&self.config.cut.frame(frame.chunk, frame.frame))
@@ -204,7 +207,8 @@ impl State {
         self.working.len() < FRAMES_MAX
     }
 
-    /// Whether anything is still expected from the predecessor.
+    /// Whether anything is still expected from the predecessor. If so, a predecessor that stays
+    /// silent for longer than its deadline is what holds up the ring.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.phase == Phase::Running && self.config.members.len() > 1
@@ -413,7 +417,8 @@ impl State {
         }
     }
 
-    /// Starts sums, hands out the next item to send, and notices the end.
+    /// Starts sums, hands out the next item to send, and notices the end. It runs after every
+    /// input, so an exchange stands still only because of its neighbours or its caller.
     fn advance(&mut self, out: &mut Vec<Output>) {
         let alone = self.config.members.len() == 1;
         let first = self.config.position;

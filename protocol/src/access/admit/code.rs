@@ -6,6 +6,9 @@
 //!
 //! A bearer code is a secret: anyone who has it can take the remaining uses of its invite. A code
 //! for a named peer is no secret.
+//!
+//! The text is short enough to paste into a chat, and names its run. No list of codes is kept: the
+//! organiser's signature in it is the proof.
 
 use std::fmt;
 use std::str::FromStr;
@@ -65,7 +68,8 @@ impl Code {
         }
     }
 
-    /// The ticket that this code gives to `peer`.
+    /// The ticket that this code gives to `peer`. That of a bearer code is signed here, so no
+    /// server and no organiser has to be online.
     ///
     /// # Errors
     /// [`Denied::AnotherPeer`] if the code names another peer.

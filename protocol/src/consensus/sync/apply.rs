@@ -70,7 +70,8 @@ impl State {
         self.catch_up = Some(CatchUp::Replay(way));
     }
 
-    /// A replayed update gave this state.
+    /// A replayed update gave this state. Each step is logged and counts at once, so a replay that
+    /// breaks off keeps what it has reached.
     pub(super) fn on_applied(&mut self, step: &mut Step<'_>, state: Digest) {
         let replays = |c: &mut CatchUp| matches!(c, CatchUp::Replay(_));
         let Some(CatchUp::Replay(mut way)) = self.catch_up.take_if(replays) else { return };
@@ -95,6 +96,7 @@ impl State {
         self.load(step, way);
     }
 
+    /// Fetches the checkpoint at the end of the way, or at an earlier state that is easier to get.
     fn load(&mut self, step: &mut Step<'_>, mut way: Way) {
         // What is stored of a checkpoint is tried once.
         way.shorten(step, &self.ours, self.partial.take());
@@ -125,6 +127,7 @@ impl State {
     }
 
     /// The checkpoint is loaded: gives up what lies beyond the last common epoch, and reports it.
+    /// Only now, with the state here and on disk, is anything of ours undone (S3).
     pub(super) fn on_loaded(&mut self, step: &mut Step<'_>, head: Head) {
         let loaded = |c: &mut CatchUp| matches!(c, CatchUp::Load(way) if way.claim.head == head);
         let Some(CatchUp::Load(mut way)) = self.catch_up.take_if(loaded) else { return };
@@ -188,6 +191,7 @@ impl State {
         step.lead(Lead::Behind(self.ours.awaits_attested()));
     }
 
+    /// The head is not followed until then; other peers that claim it may still be asked (G12).
     fn give_up(&mut self, way: &Way, until: Time) {
         self.catching_up = None;
         self.requests.ignore(way.claim, until);

@@ -51,11 +51,13 @@ impl Lineage {
         self.highest(|_, _| true)
     }
 
+    /// The number of the highest known attestation for which `lies` holds; 0: none.
     fn highest(&self, lies: impl Fn(u64, &Attestation) -> bool) -> u64 {
         let lies = |(number, of): &(u64, &Attestation)| self.keeps(Rule::G11) && lies(*number, of);
         self.notices.attestations().find(lies).map_or(0, |(number, _)| number)
     }
 
+    /// Whether our lineage has the attested state, by that receipt, at that epoch.
     fn is_on_ours(&self, attestation: &Attestation) -> bool {
         let entry = self.entry(attestation.epoch);
         entry.is_some_and(|entry| attestation.names(&entry.r, &entry.state))
@@ -142,6 +144,7 @@ impl Lineage {
         self.proven(candidate.base.epoch, &candidate.entries, &candidate.claim.head)
     }
 
+    /// The same of another lineage that has our epochs up to `base`, and then these entries.
     fn lies_on(&self, base: u64, entries: &VecDeque<Entry>, attestation: &Attestation) -> bool {
         match attestation.epoch.checked_sub(base) {
             None | Some(0) => self.is_on_ours(attestation),
@@ -160,6 +163,7 @@ impl Lineage {
     }
 }
 
+/// Whether a head may lie on an attestation, as far as its epoch and state show.
 fn can_lie_on(head: &Head, attestation: &Attestation) -> bool {
     (head.epoch == attestation.epoch && head.state == attestation.state)
         || head.epoch > attestation.epoch

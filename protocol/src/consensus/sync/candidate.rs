@@ -52,7 +52,8 @@ pub(super) struct Candidate {
     /// (G11).
     unsigned: Vec<Voter>,
     signed_count: usize,
-    /// Bytes that have arrived in all, counted from `since` on.
+    /// Bytes that have arrived in all, counted from `since` on. A lineage that arrives too slowly
+    /// is given up ([`RATE_MIN`]).
     came: u64,
     since: Time,
 }
@@ -101,7 +102,8 @@ impl Candidate {
         self.entries.back().map_or(self.base.tokens, |last| last.tokens)
     }
 
-    /// Whether it arrives so slowly that another peer is asked.
+    /// Whether it arrives so slowly that another peer is asked. The rate is an average from the
+    /// first question on; nobody is slow before a grace has passed.
     pub(super) fn is_slow(&self, step: &Step<'_>) -> bool {
         let length = step.now.since(self.since);
         length >= step.table.grace && self.came < length.as_secs().saturating_mul(RATE_MIN)
@@ -125,7 +127,8 @@ impl Candidate {
         }
     }
 
-    /// Checks the next link, and adds it.
+    /// Checks the next link, and adds it. A link that fails leaves the candidate as it was. The
+    /// caller gives it up, with the fault of its author.
     pub(super) fn add(&mut self, ours: &Lineage, link: &Link, open: Open<'_>) -> Result<(), Fault> {
         let Some(next) = &self.next else { return Ok(()) };
         let validator = &ours.validator;

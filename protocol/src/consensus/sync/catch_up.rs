@@ -1,4 +1,7 @@
 //! Catching up: the one open question about a greater head, and what its answer leads to.
+//!
+//! One question is open at a time, and its answer decides the next one. [`Candidate`] checks the
+//! links and [`Way`] holds what is verified; what is fetched and applied is in `apply`.
 
 use std::time::Duration;
 
@@ -43,6 +46,7 @@ const ROUNDS_MAX: u32 = 16_384;
 struct Reply<'a> {
     /// The head that its author has now.
     now: Claim,
+    /// What it answered, which is not verified yet.
     links: &'a [Link],
     openings: &'a [Opening],
     /// What the epoch machine shows of our open epoch.
@@ -59,6 +63,7 @@ impl State {
         }
     }
 
+    /// Asks the peer of a new candidate, and notes when.
     fn ask_candidate(&mut self, step: &mut Step<'_>, candidate: Candidate) {
         self.requests.note(step, candidate.claim.peer);
         self.ask_links(step, candidate);
@@ -71,6 +76,7 @@ impl State {
         self.catch_up = Some(CatchUp::Lineage(Box::new(candidate)));
     }
 
+    /// Asks for the chain of a lineage whose links do not fit on ours, to find where it parts.
     pub(super) fn ask_chain(&mut self, step: &mut Step<'_>, claim: Claim) {
         self.ask_chain_before(step, claim, self.ours.head.epoch.min(claim.head.epoch));
     }
@@ -83,6 +89,8 @@ impl State {
         step.put(Output::Ask(claim.peer, Ask::Chain { from_epoch }));
     }
 
+    /// Takes an answer to the open question; any other answer is ignored. `None` is a peer that did
+    /// not answer in time.
     pub(super) fn on_answer(
         &mut self,
         step: &mut Step<'_>,
@@ -136,6 +144,8 @@ impl State {
         }
     }
 
+    /// Takes links. The first answer may only bring the link of the base, or show that the lineage
+    /// parts before it; else each link is checked and added.
     fn on_lineage(&mut self, step: &mut Step<'_>, reply: &Reply<'_>, mut candidate: Candidate) {
         let Reply { now, links, .. } = *reply;
         let (claim, base) = (candidate.claim, candidate.base);
@@ -226,7 +236,8 @@ impl State {
         }
     }
 
-    /// R16, R23, R24: follows a verified greater head.
+    /// R16, R23, R24: follows a verified greater head. It waits if the open epoch is about to give
+    /// the same head, and leaves a head that a person has to decide about.
     fn follow(&mut self, step: &mut Step<'_>, reply: &Reply<'_>, mut candidate: Candidate) {
         let Reply { now, open, .. } = *reply;
         let Claim { peer, head: target } = now;

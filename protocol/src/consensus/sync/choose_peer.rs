@@ -35,6 +35,7 @@ pub(super) enum Missed {
 /// A head one epoch ahead is given this long to reach us as votes or a `Commit`; guess.
 pub(super) const USUAL_WAIT: Duration = Duration::from_millis(600);
 
+/// The head that a peer claims with its last heartbeat.
 fn claim(peer: &PeerId, seen: &PeerRecord) -> Claim {
     Claim { peer: *peer, head: seen.beat.head }
 }

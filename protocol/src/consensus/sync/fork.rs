@@ -39,6 +39,8 @@ pub(super) struct Forks {
     withdrew: BTreeMap<PeerId, u64>,
 }
 
+/// Adds a digest to a set of at most [`REMEMBERED_MAX`], and returns whether it is new. A full set
+/// drops its smallest digest, whenever that was added.
 fn remember(digests: &mut BTreeSet<Digest>, digest: Digest) -> bool {
     if digests.len() >= REMEMBERED_MAX {
         digests.pop_first();
@@ -75,10 +77,12 @@ impl Forks {
         self.marks.rewind(epoch);
     }
 
+    /// Whether the user knows of the lineage with this head.
     pub(super) fn is_reported(&self, state: &Digest) -> bool {
         self.reported.contains(state)
     }
 
+    /// Counts the lineage with this head as known to the user, without a report.
     pub(super) fn remember(&mut self, state: Digest) {
         remember(&mut self.reported, state);
     }

@@ -11,7 +11,8 @@ use crate::message::{Absence, Head, Link};
 
 use super::lineage::{Lineage, REMEMBERED_MAX};
 
-/// These voters, by the epoch of the Regroup.
+/// These voters, by the epoch of the Regroup. At most [`REMEMBERED_MAX`] epochs. A later one that
+/// finds no room is not remembered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Forkable(BTreeMap<u64, BTreeSet<PeerId>>);
 

@@ -13,6 +13,7 @@ pub struct Config {
     /// State digest of genesis, epoch 0. Peers that differ in it cannot follow one another.
     pub genesis: Digest,
     /// The voters of epoch 1, before any Regroup; empty where the run founds itself by a Regroup.
+    /// Only a run with `quorum = "majority"` names them.
     pub founders: Vec<Voter>,
     /// The most updates that are replayed; a longer way begins with a checkpoint. It is best about
     /// the number whose bytes make up a checkpoint (R28). 0 begins each way with a checkpoint; more
@@ -25,9 +26,13 @@ pub struct Config {
     /// A greater head may undo what we took within this time, however many epochs that is and
     /// however few voters have signed ([`super::UNDO_TIME`]).
     pub undo_time: Duration,
-    /// The wall clock at the start: seconds since 1970. It dates our head (G11).
+    /// The wall clock at the start: seconds since 1970. It dates our head (G11). A clock that is
+    /// wrong makes our epochs look younger or older than they are, so a head undoes more or less of
+    /// them by itself.
     pub unix: u64,
-    /// A head that is followed whatever it undoes, since a person has decided so (`--follow`).
+    /// A head that is followed whatever it undoes, since a person has decided so (`--follow`). The
+    /// person names the head, or any head on the way to it. A new attestation still counts for
+    /// more.
     pub follow: Option<Digest>,
     /// The notices that are known at the start. One that the organiser has not signed is ignored.
     pub notices: Vec<Notice>,

@@ -25,6 +25,7 @@ use super::interface::Config;
 /// MB.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
+    /// Digest of its receipt, by which a fetched link is known.
     pub(super) r: Digest,
     /// Digest of the state after it.
     pub(super) state: Digest,
@@ -170,10 +171,12 @@ impl Lineage {
         self.link(epoch).is_some_and(names)
     }
 
+    /// What stays of an epoch; `None` for genesis, and for an epoch that we have not reached.
     pub(super) fn entry(&self, epoch: u64) -> Option<Entry> {
         self.entries.get(usize::try_from(epoch.checked_sub(1)?).ok()?).copied()
     }
 
+    /// Our head after an epoch; `None` if we have not reached it.
     pub(super) fn head_at(&self, epoch: u64) -> Option<Head> {
         if epoch == 0 {
             return Some(Head { epoch, tokens: 0, state: self.genesis });
@@ -280,6 +283,7 @@ impl Lineage {
         }
     }
 
+    /// Moves the head one epoch on, without a link.
     fn push_entry(&mut self, entry: Entry) {
         self.head = entry.head(self.head.epoch.saturating_add(1));
         self.entries.push(entry);

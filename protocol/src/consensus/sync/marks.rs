@@ -68,6 +68,7 @@ impl Marks {
         self.unlogged.take_if(|mark| mark.epoch > epoch);
     }
 
+    /// The wall clock now, from its value at the start; it is not read again.
     fn unix(&self, now: Time) -> u64 {
         let (unix, at) = self.clock;
         unix.saturating_add(now.since(at).as_secs())
@@ -78,6 +79,8 @@ impl Marks {
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The least time between two marks, and between two that are older than [`RECENT_S`], in seconds.
+/// [`RECENT_S`] is ten minutes: what is younger, a greater head undoes without asking anybody
+/// (G11).
 const GAP_S: u64 = 10;
 const OLD_GAP_S: u64 = DAY.as_secs() / 64;
 pub(super) const RECENT_S: u64 = 600;

@@ -81,6 +81,7 @@ impl Requests {
         self.asked.entry(*peer).and_modify(|request| request.failures = 0);
     }
 
+    /// Whether it was asked within [`ASK_INTERVAL`], or led nowhere within the last grace.
     pub(super) fn asked_lately(&self, step: &Step<'_>, peer: &PeerId) -> bool {
         self.asked.get(peer).is_some_and(|request| step.now < request.until)
     }
@@ -119,6 +120,7 @@ impl Requests {
         self.ignored.get(&self.pair(claim)).copied()
     }
 
+    /// Under which name a claimed head is ignored: for its peer alone.
     fn pair(&self, Claim { peer, head }: Claim) -> (PeerId, Digest) {
         (if self.rules.keeps(Rule::G12) { peer } else { PeerId([0; 32]) }, head.state)
     }
@@ -140,6 +142,7 @@ impl Requests {
         }
     }
 
+    /// Whether nobody served the state after this receipt lately.
     pub(super) fn is_unserved(&self, state: Digest, r: Digest) -> bool {
         self.unserved.contains_key(&(state, r))
     }

@@ -1,4 +1,8 @@
 //! A verified greater head, and what lies between it and ours (R25, R28).
+//!
+//! It lives until the head is reached or given up. A short way is replayed, update after update.
+//! For another one the links that no longer fit in memory are fetched again (`copy`), and then the
+//! checkpoint.
 
 use std::collections::VecDeque;
 
@@ -129,7 +133,7 @@ impl Way {
 
     /// The peers that may serve what leads to the head. First comes the peer that claimed it, until
     /// a later heartbeat shows another head; then live peers that are there, or have gone on from
-    /// there.
+    /// there. The order is that in which they are asked.
     pub(super) fn serving(&self, step: &Step<'_>, ours: &Lineage) -> Vec<PeerId> {
         let Claim { peer: from, head } = self.claim;
         let beyond = |seen: &PeerRecord| {

@@ -1,9 +1,14 @@
 //! The `f32` codec: each element as it is, little-endian. A copy that refuses what is not finite.
+//!
+//! It is the reference to which `int8` is compared, and what a checkpoint stores: there every bit
+//! counts.
 
 use super::{BLOCK, DecodeError, EncodeError, first_non_finite, non_finite_mark};
 
 pub(super) const ELEMENT_BYTES: usize = 4;
 
+/// Stops in the first block that has a value which is not finite; the bytes of the blocks before it
+/// are written by then.
 pub(super) fn encode(values: &[f32], bytes: &mut [u8]) -> Result<(), EncodeError> {
     for (block, (values, bytes)) in
         values.chunks(BLOCK).zip(bytes.chunks_mut(BLOCK * ELEMENT_BYTES)).enumerate()

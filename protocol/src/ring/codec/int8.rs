@@ -24,7 +24,8 @@ const BLOCK_BYTES: usize = SCALE_BYTES + BLOCK;
 /// The largest |q|: −128 is not used, so the range is symmetric.
 const Q_MAX: f32 = 127.0;
 
-/// A block with a smaller maximum counts as zero (docs/FORMATS.md: keeps 1/s finite).
+/// A block with a smaller maximum counts as zero (docs/FORMATS.md: keeps 1/s finite). Such a block
+/// decodes to plus zero.
 const ABSMAX_MIN: f32 = 1e-30;
 
 /// 1.5 · 2²³: numbers of this size have units as their last place.
@@ -38,6 +39,8 @@ const _: () = assert!((SCALE_MAX * Q_MAX).is_finite());
 /// Numbers compared side by side; a maximum is the same in any order.
 const LANES: usize = 16;
 
+/// Stops in the first block that has a value which is not finite; the bytes of the blocks before it
+/// are written by then.
 pub(super) fn encode(values: &[f32], bytes: &mut [u8]) -> Result<(), EncodeError> {
     for (block, (values, bytes)) in
         values.chunks(BLOCK).zip(bytes.chunks_mut(BLOCK_BYTES)).enumerate()

@@ -25,7 +25,9 @@ pub const LABEL_BYTES: usize = 4 + 32 + 1 + 4 + 4 + 32;
 /// that announces more is a fault (D1).
 pub const PAYLOAD_BYTES_MAX: usize = (1 << 20) + (4 << 10);
 
-/// The first bytes of a stream, from a member to its successor in a ring.
+/// The first bytes of a stream, from a member to its successor in a ring. The receiver knows the
+/// sender by its connection, so the preamble proves nothing; it only says for which ring the stream
+/// is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preamble {
     /// The run that the ring belongs to.
@@ -71,7 +73,8 @@ pub enum Kind {
     Seal,
 }
 
-/// The header of an item, before its payload.
+/// The header of an item, before its payload. It comes over an authenticated connection, and only
+/// its seal is signed: a wrong payload is the predecessor's fault, whoever computed it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label {
     /// Bytes of the payload, at most [`PAYLOAD_BYTES_MAX`].
