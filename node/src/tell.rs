@@ -4,8 +4,7 @@
 //! version, and as an event for programs, whose keys never change. Nothing here decides anything,
 //! and nothing waits for a slow reader.
 //!
-//! A sentence goes to the printer ([`screen`]), an event to the [`Sink`](events::Sink). The files
-//! of this folder have one subject each; this one has the life of an epoch.
+//! The files of this folder have one subject each; this one has the life of an epoch.
 
 mod arrivals;
 mod asleep;
@@ -79,40 +78,25 @@ pub(crate) struct Console {
     data_dir: PathBuf,
     /// The run's folder, which is cut from the paths in sentences.
     folder: String,
-    /// What this node trains with, for every `ready` event.
     means: Means,
-    /// The last committed epoch, as far as this console was told.
     epoch: u64,
-    /// Where the time of the open epoch goes.
     timing: Timing,
-    /// When the delta was frozen, until the epoch is committed.
     ready_at: Option<Instant>,
-    /// The mean loss of the frozen work, until it is reported.
     loss: Option<f64>,
-    /// The tokens of the frozen work.
     tokens: u64,
-    /// Bytes that rings have sent for the open epoch.
     sent_bytes: u64,
-    /// Bytes that rings have received for the open epoch.
     received_bytes: u64,
     /// Whether the last update contains work of this node.
     spent: bool,
-    /// The steps since the last sentence about training.
     trained: Trained,
-    /// What this start has contributed so far.
     contributed: Contributed,
-    /// What the node waits for, and when that was said.
     waiting: Waiting,
-    /// Which peers are here, and which of them were reported.
     here: Here,
-    /// Which forks were reported lately.
     forks: Forks,
-    /// What is noted now and reported later.
     later: Later,
 }
 
 impl Console {
-    /// A console of a node that has no run yet. Nothing is printed.
     pub(crate) fn new(sink: Sink, voice: Voice, data_dir: PathBuf) -> Self {
         Self {
             sink: Arc::new(Mutex::new(sink)),
@@ -283,8 +267,7 @@ impl Console {
         }
     }
 
-    /// Reports that the work of an epoch is frozen. Its tokens count as contributed once an update
-    /// contains them.
+    /// Reports frozen work. Its tokens count as contributed once an update contains them.
     pub(crate) fn ready(&mut self, epoch: u64, tokens: u64, loss: f64, norm: f32) {
         let now = Instant::now();
         self.timing.marks.ready(now);
@@ -298,7 +281,6 @@ impl Console {
         self.emit(Some(epoch), event);
     }
 
-    /// Reports that training gave no finite number, as an attempt that ended.
     pub(crate) fn training_diverged(&self, epoch: u64, why: &str) {
         self.say(&format!(
             "epoch {epoch}: training gave no finite number ({why}); it is repeated with other data"
@@ -308,7 +290,6 @@ impl Console {
         self.emit(Some(epoch), events::Event::Aborted { attempt: 0, phase, reason });
     }
 
-    /// Notes the ring that was opened last, so that its end can be reported with our position.
     pub(crate) fn ring_opened(&mut self, seat: Seat) {
         self.timing.seat = Some(seat);
     }
@@ -365,17 +346,14 @@ impl Console {
         self.without_folder(figures::explain(error, ": "))
     }
 
-    /// Names files of the run without their folder, which is the same in every sentence.
     fn without_folder(&self, text: String) -> String {
         if self.folder.is_empty() { text } else { text.replace(&self.folder, "") }
     }
 
-    /// Writes the last event of this process.
     pub(crate) fn stopped(&self, code: u8) {
         self.emit(None, events::Event::Stopped { code });
     }
 
-    /// Reports a committed epoch, with what this node had in it.
     fn committed(&mut self, committed: &Committed) {
         let head = committed.head;
         let ranked = committed.receipt.members.iter().filter(|m| m.weight > 0);
@@ -416,8 +394,7 @@ impl Console {
         self.awake(head.epoch);
     }
 
-    /// Reports a Regroup that this node has joined, and how many of the absent voters had said
-    /// goodbye.
+    /// Reports a Regroup that this node has joined, and how many absent voters had said goodbye.
     fn regroup(
         &self,
         epoch: u64,
@@ -436,14 +413,12 @@ impl Console {
     }
 }
 
-/// The names of peers, in the same order.
 fn names(peers: Vec<PeerId>) -> Vec<PeerName> {
     peers.into_iter().map(Into::into).collect()
 }
 
 impl Console {
-    /// Reports that the head is up to date again. The epochs between were not committed here, so
-    /// they have no lines of their own.
+    /// Reports that the head is up to date again. The epochs between have no lines of their own.
     fn caught_up(&mut self, head: Head) {
         self.epoch = head.epoch;
         self.timing.marks = Marks::new(Instant::now());

@@ -52,21 +52,13 @@ use crate::wake::Turns;
 
 /// The task that owns the swarm, and all that the node knows of the network.
 pub(super) struct Actor {
-    /// The swarm and the tasks of its streams.
     swarm: SwarmTasks,
-    /// All peers, and which of them are members of the run.
     members: Members,
-    /// The entry points that the owner named.
     entries: Entries,
-    /// Connections of peers that are not on the allow list.
     pending: Pending,
-    /// The allow list, which the driver sets through the handle.
     allowed: watch::Receiver<AllowList>,
-    /// The peers that the driver does not hear any more.
     silent: watch::Receiver<BTreeSet<Peer>>,
-    /// Detects that the process slept.
     turns: Turns,
-    /// The run that was joined or is sought; `None` before.
     run: Option<Run>,
     /// Dials under way for which a ring waits.
     dials: HashMap<ConnectionId, RingDial>,
@@ -82,7 +74,6 @@ pub(super) struct Actor {
     trail: Trail,
     /// The time at which to ask relays again.
     relays: dials::Retry,
-    /// What the tasks of streams report.
     task_events: mpsc::Receiver<TaskEvent>,
     /// What handles ask for. Its end ends the network.
     commands: mpsc::Receiver<Command>,
@@ -190,7 +181,6 @@ impl Actor {
         self.outbox.push_back(event);
     }
 
-    /// Carries out what [`Members`] has decided, in the order in which it was decided.
     fn carry_out(&mut self, outputs: impl IntoIterator<Item = Output>) {
         for output in outputs {
             match output {
@@ -261,7 +251,6 @@ impl Actor {
         self.carry_out(outputs);
     }
 
-    /// Takes one event of a task that serves a stream.
     fn on_task_event(&mut self, note: TaskEvent, now: Instant) {
         match note {
             TaskEvent::StreamUp { peer, connection, outbox } => {
@@ -310,8 +299,7 @@ impl Actor {
         self.carry_out(outputs);
     }
 
-    /// Does what is due by time: dials, announcements, searches, timeouts, and the list of
-    /// contacts.
+    /// Does what is due by time: dials, announcements, searches and timeouts.
     fn on_tick(&mut self, now: Instant) {
         if let Some(run) = &mut self.run {
             self.swarm.find(run, now);
@@ -331,7 +319,6 @@ impl Actor {
         replace(known, list);
     }
 
-    /// Takes one event of the swarm, and tells each part that it concerns.
     fn on_event(&mut self, event: SwarmEvent<NodeEvent>, now: Instant) {
         match event {
             SwarmEvent::Behaviour(NodeEvent::Discovery(event)) => self.on_discovery(event, now),
@@ -379,7 +366,6 @@ impl Actor {
         }
     }
 
-    /// Announces this node again shortly, if it is in a run.
     fn announce_soon(&mut self, now: Instant) {
         if let Some(run) = &mut self.run {
             run.announce_soon(now);

@@ -50,14 +50,10 @@ use super::{control_stream, fetch};
 
 /// The swarm and the tasks that serve its streams. The tasks end when this is dropped.
 pub(super) struct SwarmTasks {
-    /// The swarm, which only the actor polls.
     swarm: Swarm<Node>,
-    /// One task for each stream, request and answer. Ended ones are removed before the next is
-    /// added.
+    /// One task for each stream, request and answer.
     tasks: JoinSet<()>,
-    /// What handles and tasks read without asking the actor.
     shared: Arc<Shared>,
-    /// Where the tasks report; each of them has a clone.
     events: mpsc::Sender<TaskEvent>,
     /// Listeners at relays, which are not reported as lost listeners.
     relay_listeners: HashSet<ListenerId>,
@@ -109,7 +105,6 @@ impl SwarmTasks {
         self.tasks.shutdown().await;
     }
 
-    /// What handles and tasks read.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -126,22 +121,18 @@ impl SwarmTasks {
         self.tasks.len() < TASKS_MAX
     }
 
-    /// Removes the tasks that have ended, so that their number is right.
     fn forget_ended(&mut self) {
         while self.tasks.try_join_next().is_some() {}
     }
 
-    /// The behaviours that entry points have too.
     pub(super) fn discovery(&mut self) -> &mut Discovery {
         &mut self.swarm.behaviour_mut().discovery
     }
 
-    /// Gives gossip the allow list.
     pub(super) fn set_allow_list(&mut self, list: AllowList) {
         self.swarm.behaviour_mut().gossip.set_allow_list(list);
     }
 
-    /// Whether any connection to a peer is open.
     pub(super) fn is_connected(&self, peer: &PeerId) -> bool {
         self.swarm.is_connected(peer)
     }
@@ -474,7 +465,6 @@ impl SwarmTasks {
     }
 }
 
-/// The stream of an opening, as the ring reads it.
 async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
     let stream = opening.await.map_err(|_| OpenError::Closed)??;
     Ok(stream.compat())
