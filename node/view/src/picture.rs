@@ -328,11 +328,7 @@ impl Picture {
                     Fetch { from_epoch: None, to_epoch: None, have_bytes, want_bytes, rate };
                 self.fetch = (have_bytes < want_bytes).then_some(fetch);
             }
-            Event::CaughtUp { tokens } => {
-                // Earlier epochs were not taken when they were decided.
-                self.pace = Pace::default();
-                self.resume(epoch.unwrap_or_default(), *tokens, t_ms);
-            }
+            Event::CaughtUp { tokens } => self.catch_up(epoch.unwrap_or_default(), *tokens, t_ms),
             Event::Ready { .. } => {
                 self.open.epoch = epoch.unwrap_or(self.open.epoch);
                 self.open.marks.ready_ms = Some(t_ms);
@@ -437,6 +433,12 @@ impl Picture {
         (peer.ready, peer.rtt_ms) = (Some(member.ready), member.rtt_ms);
         (peer.send_rate, peer.link) = (member.send_rate, member.link.clone());
         peer.loss = member.loss.or(peer.loss);
+    }
+
+    fn catch_up(&mut self, epoch: u64, tokens: Option<u64>, t_ms: u64) {
+        // Earlier epochs were not taken when they were decided.
+        self.pace = Pace::default();
+        self.resume(epoch, tokens, t_ms);
     }
 
     /// Goes on from a state that this file has not seen committed.
