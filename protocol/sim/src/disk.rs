@@ -76,7 +76,7 @@ pub(super) struct Disk {
     checkpoints: BTreeMap<(u64, Digest), Arc<Anchor>>,
     /// A state that is being received.
     received: Option<Received>,
-    /// What a crash may lose.
+    /// What was written and a crash may lose.
     pending: Pending,
     /// Whether the disk is full: it accepts records, but no files.
     pub(super) full: bool,
@@ -97,7 +97,7 @@ struct Received {
 /// A crash that is planned for a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlannedCrash {
-    /// The host whose power fails.
+    /// The host whose power fails, by its index.
     pub(crate) host: usize,
     /// How many points at which it could strike pass before it.
     pub(crate) points: u64,

@@ -45,7 +45,7 @@ pub(crate) struct Behaviour {
     pub(crate) name: &'static str,
     /// What it does apart from sending messages.
     pub(crate) deed: Deed,
-    /// What it sends at each cue.
+    /// What it sends at each cue, through the voice.
     act: fn(&mut Voice<'_>, Cue<'_>),
 }
 

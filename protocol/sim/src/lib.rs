@@ -14,9 +14,9 @@
 //!
 //! To read it: [`run`] is one seed, `Story` its plot, [`World`] all that is simulated. A scene
 //! begins with [`World::scene`]; those of `protocol/sim/tests/scenes` show how.
-//! //!
-//! //! Nothing here reads a clock or the system's entropy, and every collection is ordered. So a
-//! seed gives the same run on every machine, as long as no code that draws from it changes.
+//!
+//! Nothing here reads a clock or the system's entropy, and every collection is ordered. So a seed
+//! gives the same run on every machine, as long as no code that draws from it changes.
 
 pub mod check;
 pub mod disk;
