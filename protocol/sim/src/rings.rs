@@ -55,7 +55,7 @@ pub(crate) enum Notice {
 pub(crate) struct Due {
     /// After how many milliseconds it comes, from the call that returned it.
     pub(crate) delay_ms: u64,
-    /// The host that notices.
+    /// The host whose process notices it.
     pub(crate) host: usize,
     pub(crate) roster: Digest,
     pub(crate) notice: Notice,

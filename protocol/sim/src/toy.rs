@@ -52,7 +52,7 @@ pub(crate) struct Anchor {
     r: Digest,
     /// Digest of all of it; stored, since it is asked for often.
     state: Digest,
-    /// θ, the agreed parameters.
+    /// θ, the agreed parameters, as many as [`ELEMENTS`].
     theta: Vec<f32>,
     /// v, the outer momentum, as long as θ.
     velocity: Vec<f32>,

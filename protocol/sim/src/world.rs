@@ -171,7 +171,7 @@ pub struct World {
     /// The source of chance, apart from those of liars, faults, toys and the organiser.
     pub(super) rng: Rng,
     hosts: Vec<Host>,
-    /// The host of each peer.
+    /// The host of each peer, by its key.
     names: BTreeMap<PeerId, usize>,
     pub(super) network: Network,
     pub(super) rings: Rings,
