@@ -40,6 +40,7 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// All writes survive, as when a process ends by itself.
     pub(super) const ALL: Self =
         Self { votes: usize::MAX, receipts: usize::MAX, files: usize::MAX };
 }
@@ -59,17 +60,23 @@ pub enum Damage {
     All,
 }
 
-/// The disk of one host, which outlives its processes.
+/// The disk of one host, which outlives its processes. What it returns is flushed; what is only
+/// written is in `pending`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     /// How many logs of votes it has had.
     pub(super) logs: u64,
+    /// The flushed log of votes, in order.
     votes: Vec<Record>,
+    /// The flushed log of receipts, in order.
     receipts: Vec<Record>,
+    /// Flushed updates, each with its name and bytes.
     updates: BTreeMap<Digest, (Name, Arc<Vec<u8>>)>,
+    /// Flushed checkpoints by epoch and state, at most [`CHECKPOINTS`].
     checkpoints: BTreeMap<(u64, Digest), Arc<Anchor>>,
     /// A state that is being received.
     received: Option<Received>,
+    /// What was written and a crash may lose.
     pending: Pending,
     /// Whether the disk is full: it accepts records, but no files.
     pub(super) full: bool,
@@ -81,13 +88,16 @@ pub(super) struct Disk {
 /// The parts of a state that have come: its table, and its numbers with zeros for missing pieces.
 #[derive(Clone, Debug)]
 struct Received {
+    /// The table that its digest names.
     table: Vec<u8>,
+    /// θ and v, as far as their pieces have come.
     bytes: Vec<u8>,
 }
 
 /// A crash that is planned for a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlannedCrash {
+    /// The host whose power fails, by its index.
     pub(crate) host: usize,
     /// How many points at which it could strike pass before it.
     pub(crate) points: u64,
@@ -95,7 +105,8 @@ pub(crate) struct PlannedCrash {
     pub(crate) kept: Kept,
 }
 
-/// What was written and is not flushed.
+/// What was written and is not flushed. In the order of writing within each kind, and in no order
+/// between them.
 #[derive(Clone, Debug, Default)]
 struct Pending {
     votes: Vec<Record>,
@@ -200,7 +211,8 @@ impl Disk {
             })
     }
 
-    /// Whether a message says only what is on disk, as far as it binds its author.
+    /// Whether a message says only what is on disk, as far as it binds its author. It is asked
+    /// before the message leaves, so a record that is written but not flushed does not count.
     pub(super) fn proves(&self, run: &RunId, message: &Message) -> bool {
         let voted = |wanted: &dyn Fn(&Record) -> bool| self.votes.iter().rev().any(wanted);
         match message {
@@ -277,7 +289,8 @@ impl Disk {
         })
     }
 
-    /// The links of these epochs, with receipts of these digests; `None` if some are missing.
+    /// The links of these epochs, with receipts of these digests; `None` if some are missing. A
+    /// node reads them from its log for peers that ask for old epochs.
     pub(super) fn links(&self, run: &RunId, of: &[(u64, Digest)]) -> Option<Vec<Link>> {
         let link = |(_, r): &(u64, Digest)| {
             self.receipts.iter().find_map(|record| match record {
@@ -290,7 +303,7 @@ impl Disk {
         of.iter().map(link).collect()
     }
 
-    /// Damages what a restart will find.
+    /// Damages what a restart will find. What was not flushed was lost with the process before.
     pub(super) fn damage(&mut self, damage: Damage) {
         self.damaged |= damage != Damage::None;
         self.lost_votes |= matches!(damage, Damage::Votes | Damage::All);
@@ -338,7 +351,7 @@ impl Disk {
         (bytes, held)
     }
 
-    /// A piece of the state that is being received has come.
+    /// A piece of the state that is being received has come. A full disk drops it, like any file.
     pub(super) fn put_piece(&mut self, offset: u64, piece: &[u8]) {
         let (Some(received), false) = (&mut self.received, self.full) else { return };
         let begin = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -384,7 +397,8 @@ impl Disk {
     }
 }
 
-/// The records as they are read back from their bytes.
+/// The records as they are read back from their bytes. So each restart also tests that the form in
+/// which a log is written can be read.
 fn reread(records: &[Record]) -> Vec<Record> {
     records.iter().filter_map(|record| Record::open(&record.bytes())).collect()
 }

@@ -6,6 +6,10 @@
 //!
 //! A behaviour is one function over a [`Cue`]: add it to [`ALL`], with a name. It sends messages
 //! through a [`Voice`], and they arrive like any others.
+//!
+//! What a liar sends is signed like anything else: it can use its own key and keys that it makes
+//! up, and no other peer's. It sees more than a real one could, as the series and weights of all
+//! processes ([`Stand`]), so that it lies at the right moment.
 
 mod rosters;
 mod attempts;
@@ -18,6 +22,7 @@ use intellect_protocol::base::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::base::rng::Rng;
 use intellect_protocol::message::{Head, Heartbeat, Message, Phase, Roster, Series, Voter};
 
+/// The number of an attempt, as liars claim it.
 pub(crate) type Attempt = u64;
 
 /// How often liars act without a message, in milliseconds.
@@ -40,6 +45,7 @@ pub(crate) struct Behaviour {
     pub(crate) name: &'static str,
     /// What it does apart from sending messages.
     pub(crate) deed: Deed,
+    /// What it sends at each cue, through the voice.
     act: fn(&mut Voice<'_>, Cue<'_>),
 }
 
@@ -233,7 +239,9 @@ pub(crate) struct Voice<'a> {
     pub(crate) facts: &'a Facts<'a>,
     pub(crate) memory: &'a mut Memory,
     pub(crate) rng: &'a mut Rng,
+    /// What it sends at this cue, in order.
     lies: Vec<Lie>,
+    /// Whether the message of its machine is suppressed.
     swallows: bool,
 }
 

@@ -11,6 +11,12 @@
 //! every other rule is the real one.
 //!
 //! Scenes play single stories in the same [`World`], message by message.
+//!
+//! To read it: [`run`] is one seed, `Story` its plot, [`World`] all that is simulated. A scene
+//! begins with [`World::scene`]; those of `protocol/sim/tests/scenes` show how.
+//!
+//! Nothing here reads a clock or the system's entropy, and every collection is ordered. So a seed
+//! gives the same run on every machine, as long as no code that draws from it changes.
 
 pub mod check;
 pub mod disk;
@@ -109,19 +115,23 @@ impl fmt::Display for Faults {
 pub struct Config {
     /// Peers that start; at least 1. Churn, mixed and invited faults add up to [`SPARE`] more.
     pub peers: usize,
-    /// The epoch that every live peer must reach in the end.
+    /// The epoch that every live peer must reach in the end. More take longer to run, and show more
+    /// of what carries over from one epoch to the next.
     pub epochs: u64,
     /// Determines everything that is drawn.
     pub seed: u64,
     /// The class of faults that strike it.
     pub faults: Faults,
-    /// A rule that is switched off, to see that the checks notice.
+    /// A rule that is switched off, to see that the checks notice. `None` in all seeds that have to
+    /// hold.
     pub without: Option<Rule>,
 }
 
-/// Hosts beyond the first peers, for peers that are started later.
+/// Hosts beyond the first peers, for peers that are started later. Classes that start no new peers
+/// have none.
 pub const SPARE: usize = 4;
 
+/// Peers that found a run of more than one; below it, one founds alone.
 const PEERS_MIN: usize = 2;
 
 /// The run's heartbeat and `minority_grace` in milliseconds, as `manifest new` writes them.
@@ -152,7 +162,8 @@ pub fn run(config: &Config) -> Result<Report, Failure> {
     }
 }
 
-/// Runs many seeds of 8 epochs each, on `threads` threads.
+/// Runs many seeds of 8 epochs each, on `threads` threads. The result does not depend on the number
+/// of threads.
 #[must_use]
 pub fn swarm(peers: usize, seeds: Range<u64>, faults: Faults, threads: usize) -> Summary {
     swarm_shown(peers, seeds, faults, threads, &|_| ())
@@ -191,14 +202,17 @@ pub fn swarm_shown(
     Summary::new(faults, peers, results.into_iter().map(|(_, result)| result))
 }
 
-/// One seed, from the first start to the last epoch.
+/// One seed, from the first start to the last epoch. It has two acts: faults strike until all have
+/// ended, and then progress is required.
 struct Story {
     faults: Faults,
     epochs: u64,
     peers: usize,
     /// How many of the members lie.
     liars: usize,
+    /// All that is simulated, with the checks over it.
     world: World,
+    /// The faults of this seed, and when each strikes.
     director: Director,
 }
 

@@ -4,6 +4,9 @@
 //! and some jitter, so messages overtake each other. Gossip reaches every peer that one
 //! relay reaches; a direct message needs a link that is open both ways. A black hole is an
 //! open link that carries nothing.
+//!
+//! Nothing is bounded by bandwidth here: what a transfer takes is up to `world/fetch.rs`, and a
+//! ring is only time (`rings`).
 
 use std::collections::BTreeSet;
 
@@ -70,7 +73,8 @@ impl Network {
         }
     }
 
-    /// Undoes every fault that strikes now.
+    /// Undoes every fault that strikes now. Missing direct connections stay: they are how this
+    /// network is, and no fault.
     pub(crate) fn heal(&mut self) {
         self.slow_ms.fill(0);
         self.deaf.fill(0.0);
@@ -87,7 +91,8 @@ impl Network {
             && !self.swallows.contains(&(from, to))
     }
 
-    /// Whether a stream between two hosts is open, though it may carry nothing.
+    /// Whether a stream between two hosts is open, though it may carry nothing. A sender uses an
+    /// open stream even if it swallows everything; without one it gossips.
     pub(crate) fn is_open(&self, a: usize, b: usize) -> bool {
         let broken = self.broken.contains(&(a, b)) || self.broken.contains(&(b, a));
         self.side[a] == self.side[b] && !broken
@@ -112,7 +117,7 @@ impl Network {
         relays.iter().any(passes).then_some(2)
     }
 
-    /// How long one message takes, in milliseconds.
+    /// How long one message takes, in milliseconds. Draws jitter, and a spike where there are some.
     pub(crate) fn delay_ms(&self, from: usize, to: usize, rng: &mut Rng) -> u64 {
         let way = self.distance_ms[from] + self.distance_ms[to];
         let late = if self.spike > 0.0 && rng.chance(self.spike) { rng.below(2_000) } else { 0 };
@@ -125,7 +130,8 @@ impl Network {
         u32::try_from(both).unwrap_or(u32::MAX)
     }
 
-    /// After how many milliseconds a message arrives: never, once, or twice.
+    /// After how many milliseconds a message arrives: never, once, or twice. `hops` is the number
+    /// of links that it takes; each costs the whole way.
     pub(crate) fn arrivals(
         &self,
         from: usize,

@@ -28,7 +28,8 @@ use intellect_protocol::base::id::Digest;
 use intellect_protocol::machine::event::Committed;
 use intellect_protocol::message::{Roster, Series};
 
-/// A moment of an epoch at which a fault can be aimed.
+/// A moment of an epoch at which a fault can be aimed. A fault that is aimed at one strikes when
+/// some peer reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the phases of docs/PROTOCOL.md, and what opens a recovery")]
 pub enum Moment {
@@ -128,6 +129,7 @@ pub struct Report {
     pub seed: u64,
     /// Epochs of the greatest head, summed over seeds.
     pub epochs: u64,
+    /// What was counted, and how often; what never happened has no entry.
     counts: BTreeMap<Count, u64>,
     /// Faults that struck, by the moment at which they did.
     pub faults: BTreeMap<Moment, u64>,
@@ -144,7 +146,9 @@ pub struct Report {
     pub state: Option<Digest>,
     /// The most failed attempts of any epoch since the faults stopped.
     pub wasted_most: u64,
+    /// The rosters of each attempt, so that each is counted once.
     rosters: BTreeMap<(Series, u64), BTreeSet<Digest>>,
+    /// The states of epochs that some peer has committed, so that each epoch is counted once.
     receipts: BTreeSet<Digest>,
 }
 
@@ -178,7 +182,8 @@ impl Report {
         self.count(Count::Kept, roster.keep.iter().map(|keep| keep.chunks.len() as u64).sum());
     }
 
-    /// Counts the attempts of a committed epoch that did not commit it.
+    /// Counts the attempts of a committed epoch that did not commit it. Returns their number. All
+    /// series of that epoch and parent count.
     pub(super) fn count_wasted(&mut self, of: &Series) -> u64 {
         let tried = self.rosters.keys().filter(|(series, _)| series.is_beside(of)).count() as u64;
         let wasted = tried.saturating_sub(1);
@@ -281,7 +286,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// A seed that failed, with what is needed to repeat it.
+/// A seed that failed, with what is needed to repeat it. Its `Display` ends with the command that
+/// repeats it.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The configuration that repeats it.

@@ -53,7 +53,9 @@ pub(crate) enum Notice {
 /// A notice that reaches its member later.
 #[derive(Clone, Debug)]
 pub(crate) struct Due {
+    /// After how many milliseconds it comes, from the call that returned it.
     pub(crate) delay_ms: u64,
+    /// The host whose process notices it.
     pub(crate) host: usize,
     pub(crate) roster: Digest,
     pub(crate) notice: Notice,
@@ -68,12 +70,15 @@ pub(crate) enum Loss {
     Stalled,
 }
 
-/// One ring under way, as its members together see it.
+/// One ring under way, as its members together see it. Members that are no hosts have the number of
+/// all hosts, and never start.
 #[derive(Clone, Debug)]
 struct Run {
     roster: Digest,
     members: Vec<Member>,
+    /// Which blocks it computes, and how these are cut.
     layout: Layout,
+    /// The host of each member, in ring order.
     hosts: Vec<usize>,
     /// The delta of each member, once it has started.
     deltas: Vec<Option<Arc<Vec<f32>>>>,
@@ -83,11 +88,13 @@ struct Run {
     crawlers: BTreeSet<usize>,
     /// The positions that send nothing more.
     silent: BTreeSet<usize>,
+    /// How long one hop takes where nobody crawls.
     hop_ms: u64,
     /// When all members had started.
     began_ms: Option<u64>,
     /// When a member first stopped sending.
     broke_ms: Option<u64>,
+    /// The result, once all members have started; no member has it before its own end.
     bytes: Option<Arc<Vec<u8>>>,
 }
 
@@ -97,10 +104,13 @@ const SPREAD_HOPS: u64 = 32;
 /// A ring of more members than this reports no chunks: they are too many to simulate.
 const CHUNKS_REPORTED: usize = 64;
 
-/// All rings that were started.
+/// All rings that were started. It computes no time of its own: each method returns what hosts will
+/// notice and when, and the world queues it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rings {
+    /// Virtual time, which the world sets before each call.
     pub(crate) now_ms: u64,
+    /// A ring stays until each of its members has had its last notice.
     runs: BTreeMap<Digest, Run>,
     /// The longest duration of an undisturbed ring, of those started since this was last reset.
     pub(crate) longest_ms: u64,
@@ -237,7 +247,8 @@ impl Run {
         first
     }
 
-    /// The hops that have come to a host whole.
+    /// The hops that have come to a host whole. Each position can send one hop more than it has
+    /// received, until a silent or slow one holds it up; four rounds carry that round the ring.
     fn hops(&self, now_ms: u64, host: usize) -> u32 {
         let count = self.hosts.len();
         let all = 2 * (count as u64 - 1);
@@ -294,6 +305,7 @@ impl Run {
         (0..count).filter(|i| *i != lost).map(notice).collect()
     }
 
+    /// The notice that the ring of a member cannot end. The hops are filled in when it is taken.
     fn stop(&self, delay_ms: u64, index: usize, lost: Option<usize>) -> Due {
         let lost = lost.map(|at| self.members[at].peer);
         self.due(delay_ms, index, Notice::Stop { lost, hops: 0 })
@@ -318,7 +330,9 @@ impl Run {
         due
     }
 
-    /// The bytes of the ring: each chunk goes round once and is finished by its owner.
+    /// The bytes of the ring: each chunk goes round once and is finished by its owner. `None` if a
+    /// member has not started, or a sum cannot be encoded. It is computed once for all, since each
+    /// member would get the same bits.
     fn reduce(&self) -> Option<Vec<u8>> {
         let count = self.members.len();
         let cut = self.layout.cut();

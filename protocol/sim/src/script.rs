@@ -1,4 +1,6 @@
 //! The script of a simulated world: fates of messages, lies, crashes, and what people decide.
+//!
+//! None of it is a rule: a scene sets it line by line, a class of faults draws it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,6 +17,7 @@ pub(crate) fn organiser() -> Keypair {
     Keypair::from_seed(&[ORGANISER; 32])
 }
 
+/// The byte of which the organiser's seed consists.
 pub(crate) const ORGANISER: u8 = 0x0e;
 
 /// Decides the fate of a message from one host to another.
@@ -39,6 +42,7 @@ pub(crate) struct Invited {
 /// What the organiser has attested, and when it does so again.
 #[derive(Debug, Default)]
 pub(crate) struct Attesting {
+    /// What it has attested so far, in the order of the chain.
     pub(crate) notices: Vec<Notice>,
     /// When it attests again, and a number that selects the host.
     pub(crate) due: VecDeque<(u64, usize)>,
@@ -49,19 +53,26 @@ pub(crate) struct Attesting {
 /// What the organiser of a run of invited peers has said of them, and whom it revokes when.
 #[derive(Debug, Default)]
 pub(crate) struct Revoking {
+    /// What it has said so far, in the order of the chain.
     pub(crate) notices: Vec<Notice>,
+    /// When it revokes which host, the earliest first.
     pub(crate) due: VecDeque<(u64, usize)>,
+    /// The hosts that it has revoked, of which no progress is required.
     pub(crate) revoked: BTreeSet<usize>,
 }
 
 /// What a test or a class of faults has planned for this world.
 #[derive(Default)]
 pub(crate) struct Script {
+    /// Without one every message has the fate that the network draws.
     pub(crate) filter: Option<Filter>,
+    /// Without one an answer is what its machine says.
     pub(crate) forger: Option<Forger>,
     /// A host whose requests reach no donor.
     pub(crate) unheard: Option<usize>,
+    /// At most one crash is planned at a time.
     pub(crate) planned_crash: Option<PlannedCrash>,
+    /// What the checks over liars remember.
     pub(crate) lying: Lying,
     /// Tickets and clocks, in a run of invited peers.
     pub(crate) invited: Option<Invited>,

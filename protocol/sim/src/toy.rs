@@ -23,6 +23,7 @@ use intellect_protocol::ring::codec::Codec;
 
 /// Elements of the toy's parameters: sixteen blocks, the last one short.
 pub(crate) const ELEMENTS: usize = 4_000;
+/// Blocks of the toy's parameters.
 pub(crate) const BLOCKS: usize = ELEMENTS.div_ceil(BLOCK);
 /// The codec of every simulated run.
 pub(crate) const CODEC: Codec = Codec::Int8;
@@ -37,7 +38,9 @@ const PIECE_BYTES: usize = 2_048;
 /// Bytes before the digests in a table, and of a whole table.
 const TABLE_HEADER_BYTES: usize = 48;
 pub(crate) const TABLE_BYTES: usize = TABLE_HEADER_BYTES + 32 * STATE_BYTES.div_ceil(PIECE_BYTES);
+/// η of the outer step, as in the equations above.
 const ETA: f32 = 0.7;
+/// μ of the outer step, as in the equations above.
 const MU: f32 = 0.6;
 
 /// A committed state: the head's numbers, and θ and v.
@@ -45,9 +48,13 @@ const MU: f32 = 0.6;
 pub(crate) struct Anchor {
     pub(crate) epoch: u64,
     pub(crate) tokens: u64,
+    /// Digest of the last receipt; zero at genesis.
     r: Digest,
+    /// Digest of all of it; stored, since it is asked for often.
     state: Digest,
+    /// θ, the agreed parameters, as many as [`ELEMENTS`].
     theta: Vec<f32>,
+    /// v, the outer momentum, as long as θ.
     velocity: Vec<f32>,
 }
 
@@ -88,7 +95,8 @@ impl Anchor {
         self.theta.iter().chain(&self.velocity).flat_map(|value| value.to_le_bytes()).collect()
     }
 
-    /// The state with this head and receipt, from numbers that were received.
+    /// The state with this head and receipt, from numbers that were received. The digest is
+    /// computed from the numbers, and not taken from the head.
     pub(crate) fn of(head: &Head, r: Digest, numbers: &[u8]) -> Self {
         let value = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap_or_default());
         let mut theta: Vec<f32> = numbers.chunks(4).map(value).collect();
@@ -102,7 +110,7 @@ impl Anchor {
         Head { epoch: self.epoch, tokens: self.tokens, state: self.digest() }
     }
 
-    /// The state after the outer step of `apply`.
+    /// The state after the outer step of `apply`. `None` if the update cannot be decoded.
     pub(crate) fn step(&self, apply: &Apply, update: &[u8]) -> Option<Self> {
         let mut mean = vec![0.0; ELEMENTS];
         CODEC.decode(update, &mut mean).ok()?;
@@ -119,6 +127,7 @@ impl Anchor {
 /// A delta that does not change until the next commit (R31).
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
+    /// One number per element of the parameters.
     pub(crate) delta: Arc<Vec<f32>>,
     /// The tokens of this process that count as its weight.
     pub(crate) span: Range<u64>,
@@ -140,22 +149,26 @@ impl Frozen {
 pub(crate) struct Toy {
     pub(crate) anchor: Arc<Anchor>,
     pub(crate) frozen: Option<Frozen>,
+    /// What is learnt and in no receipt of its lineage, element by element.
     unspent: Vec<f32>,
     /// The token up to which some block is spent, and up to which each block is.
     spent: u64,
     spent_in: Vec<u64>,
+    /// Tokens trained by this process in all.
     trained: u64,
     rng: Rng,
 }
 
 impl Toy {
-    /// A process that starts from genesis.
+    /// A process that starts from genesis. Two starts of one peer draw different data.
     pub(crate) fn new(genesis: Arc<Anchor>, name: &PeerId, incarnation: u64) -> Self {
         let seed = Digest::derive("intellect-node 1 simulated data", name.as_bytes());
         let [a, b, c, d, e, f, g, h, ..] = seed.0;
         let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]).wrapping_add(incarnation);
         Self {
+            /// The state that the open epoch starts from.
             anchor: genesis,
+            /// The delta of the open epoch; `None` while it trains.
             frozen: None,
             unspent: vec![0.0; ELEMENTS],
             spent: 0,

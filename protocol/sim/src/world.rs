@@ -5,6 +5,10 @@
 //! so a seed alone determines a run. A process has its own clock, which starts with it. The
 //! requests of a process to its machine take time too ([`work`], [`ring`], [`fetch`]);
 //! [`acts`] holds what faults do to it.
+//!
+//! Each output of a machine is carried out at once or becomes an entry of the queue, and each entry
+//! becomes an input. Every input goes through `feed` in `crash`, where a crash can strike between
+//! two outputs. The checks see a message when it is sent, an event when it comes out.
 
 mod acts;
 mod look;
@@ -63,8 +67,11 @@ pub(super) struct Setup {
     pub(super) quorum: QuorumRule,
     /// How many of the hosts are founders; 0: the run is founded by a Regroup.
     pub(super) founders: usize,
+    /// The run's heartbeat interval, in milliseconds.
     pub(super) heartbeat_ms: u64,
+    /// The run's `minority_grace`, in milliseconds.
     pub(super) grace_ms: u64,
+    /// Determines names, distances and everything that is drawn later.
     pub(super) seed: u64,
     pub(super) rules: Rules,
     /// Distances and jitter of the network, and of the work, in milliseconds.
@@ -74,7 +81,9 @@ pub(super) struct Setup {
 
 /// One host of the simulated network.
 struct Host {
+    /// The key of its peer, which all its processes share.
     name: PeerId,
+    /// How many processes have started here; 0 of a stranger.
     incarnation: u64,
     /// How long an epoch's training takes, in milliseconds, before jitter.
     training_ms: u64,
@@ -88,23 +97,29 @@ struct Host {
     liar: Option<Box<Liar>>,
     /// The tokens that it claims for each epoch's training, if it exaggerates.
     boast: Option<u64>,
+    /// What outlives its processes.
     disk: Disk,
     /// The notices that it knows, as they are stored beside the manifest.
     notices: Vec<Notice>,
+    /// The process that runs now, if one does.
     process: Option<Box<Running>>,
 }
 
 /// The process that runs on a host, with everything that a crash would lose.
 #[derive(Debug)]
 struct Running {
+    /// The real machine, with all that it decides.
     holdings: holdings::State,
+    /// What the checks remember of this process.
     judged: Process,
+    /// What stands in for the model, its data and its training.
     toy: Toy,
     /// Bytes in memory: those that the peer holds, and those that running rings have computed.
     bytes: BTreeMap<Buffer, Arc<Vec<u8>>>,
     rings: BTreeMap<Digest, Arc<Vec<u8>>>,
     /// States on disk that it serves.
     states: BTreeMap<Digest, Arc<Anchor>>,
+    /// When the next tick is planned, if one is.
     tick_ms: Option<u64>,
     /// The events that it missed while it was stopped.
     paused: Option<Vec<Happening>>,
@@ -129,6 +144,7 @@ struct Running {
     withholds: bool,
     /// Whether it serves other bytes than it is asked for.
     lies: bool,
+    /// How it sends in the rings whose rosters it accepts.
     sends: Sends,
     /// The blocks and tokens that the last outer step took as spent or carried.
     settled: Option<(Blocks, Vec<Range<u64>>)>,
@@ -144,16 +160,22 @@ pub struct World {
     setup: Setup,
     /// The id of the simulated run.
     pub run: RunId,
+    /// The state from which every process without a disk starts.
     genesis: Arc<Anchor>,
     /// Virtual time in milliseconds.
     pub now_ms: u64,
+    /// What happens next, the earliest first.
     queue: BinaryHeap<Reverse<Entry>>,
+    /// Entries so far, which orders those of one time.
     number: u64,
+    /// The source of chance, apart from those of liars, faults, toys and the organiser.
     pub(super) rng: Rng,
     hosts: Vec<Host>,
+    /// The host of each peer, by its key.
     names: BTreeMap<PeerId, usize>,
     pub(super) network: Network,
     pub(super) rings: Rings,
+    /// The invariants, and the history that they need.
     check: Check,
     /// The counts of this run so far.
     pub report: Report,
@@ -164,8 +186,10 @@ pub struct World {
     pub(super) script: Script,
     /// The peers that were found at fault, and why.
     pub blamed: Vec<(PeerId, Fault)>,
+    /// The first violation, until the step in which it came ends.
     broken: Option<Violation>,
     questions: Questions,
+    /// An empty list, reused by each call of a machine.
     spare: Vec<Output>,
 }
 
@@ -416,7 +440,7 @@ impl World {
         self.judge(Err(Violation { invariant, what }));
     }
 
-    /// The time by the process' own clock.
+    /// The time by the process' own clock. It begins at 0 with each start, as a node's does.
     fn clock(&self, host: usize) -> Time {
         let process = self.hosts[host].process.as_ref();
         process.map_or(Time(0), |p| Time(self.now_ms - p.judged.started_ms + p.leapt_ms))

@@ -1,4 +1,7 @@
 //! What liars do with the numbers of attempts.
+//!
+//! An attempt number that a liar names must neither end the ring of others nor move them, unless
+//! more than may lie have come to it (R38).
 
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::wire;

@@ -1,4 +1,7 @@
 //! What liars say about their presence, head and work.
+//!
+//! Heartbeats are read of anybody, so these lies cost nothing: what they may cost others is bounded
+//! by the view, the choice of positions, and the waits for Ready peers.
 
 use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::message::{Heartbeat, Message};
@@ -20,7 +23,8 @@ pub(super) fn fresh_keys(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Claims now and then that it has started again.
+/// Claims now and then that it has started again. A member repeats its heartbeats with a later
+/// incarnation now and then, so that its real ones count as old.
 pub(super) fn flap(voice: &mut Voice<'_>, cue: Cue<'_>) {
     match cue {
         Cue::Look if voice.facts.is_stranger && voice.rng.chance(0.3) => {

@@ -1,4 +1,7 @@
 //! What liars do with rosters: refuse, ignore, duplicate and bias them.
+//!
+//! A proposer decides alone which peers compute; what it may do with that is bounded by G6 and G7,
+//! and what a member may do to a roster by G4 and G5.
 
 use intellect_protocol::message::wire;
 use intellect_protocol::message::{Accept, Loss, Member, Message, Ready, Refusal, Refuse, Roster};
@@ -37,7 +40,8 @@ pub(super) fn accept(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Proposes, and accepts what others propose, but not its own roster (R38).
+/// Proposes, and accepts what others propose, but not its own roster (R38). The others wait for its
+/// Accept until the deadline of that attempt.
 pub(super) fn disown(voice: &mut Voice<'_>, cue: Cue<'_>) {
     match cue {
         Cue::Says(Message::Roster(roster)) => {
@@ -50,7 +54,8 @@ pub(super) fn disown(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Shows every second member another roster, in which two members have changed positions.
+/// Shows every second member another roster, in which two members have changed positions. An
+/// acceptor of one reports it once it has seen both (R2, R3).
 pub(super) fn show_two(voice: &mut Voice<'_>, cue: Cue<'_>) {
     if let Cue::Says(Message::Roster(roster)) = cue {
         let mut other = roster.clone();

@@ -1,4 +1,7 @@
 //! What liars do with votes: withhold, hide, invent and repeat them.
+//!
+//! Each leaves its machine as it is and changes only its messages, so the machine of a liar goes on
+//! by the rules.
 
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::wire;
@@ -41,6 +44,7 @@ fn invented(series: &intellect_protocol::message::Series) -> Digest {
 }
 
 /// Claims in each Status a vote for a value of its own, at the highest possible attempt (R8).
+/// Nobody can prove such a vote, so it must count as no answer.
 pub(super) fn invent(voice: &mut Voice<'_>, cue: Cue<'_>) {
     if let Cue::Says(Message::Status(status)) = cue {
         voice.swallow();
@@ -66,7 +70,8 @@ pub(super) fn join_twice(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Says in each ring of which it is a member that a neighbour is gone (R35).
+/// Says in each ring of which it is a member that a neighbour is gone (R35). One such report must
+/// cost the others no more than this ring.
 pub(super) fn report(voice: &mut Voice<'_>, cue: Cue<'_>) {
     let Cue::Hears(Message::Roster(roster)) = cue else { return };
     let ring: Vec<_> = roster.ring().map(|m| m.peer).collect();

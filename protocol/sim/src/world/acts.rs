@@ -1,4 +1,7 @@
 //! What happens to processes from outside: starts, deaths, pauses, partitions.
+//!
+//! A fault never reaches into a machine. It ends a process, stops it, moves its clock, or changes
+//! the network and the rings that cross it; what the machine does then is up to the machine.
 
 use super::{
     Anchor, Arc, BTreeMap, BTreeSet, CODEC, Duration, ELEMENTS, Fault, Input, Keypair, Message,
@@ -19,7 +22,8 @@ use intellect_protocol::manifest::Trust;
 /// How often round trips are measured, in milliseconds.
 const MEASURE_MS: u64 = 5_000;
 
-/// How late a liar answers a ping, in milliseconds: just before the ping counts as lost.
+/// How late a liar answers a ping, in milliseconds: just before the ping counts as lost. The view
+/// counts no round trip above 4 s, so this must cost no more (G10).
 const LATE_MS: u32 = 19_000;
 
 /// A peer replays at most this many updates: few, so that checkpoints are loaded too.
@@ -114,7 +118,8 @@ impl World {
         (restored, saved, log)
     }
 
-    /// The validation rules of a host's processes.
+    /// The validation rules of a host's processes. A host that boasts believes any weight, so that
+    /// its own passes its own checks.
     pub(super) fn law_of(&self, host: usize) -> Validator {
         let place = &self.hosts[host];
         let (level, organiser) = self.trust(host);
@@ -192,7 +197,8 @@ impl World {
         usize::try_from(some).unwrap_or(count)
     }
 
-    /// A process is gone, and its connections close.
+    /// A process is gone, and its connections close. Other hosts learn of it only where a link
+    /// carries both ways.
     pub(super) fn vanish(&mut self, host: usize) {
         let Some(_process) = self.hosts[host].process.take() else { return };
         self.lose(host, Loss::Closed);
@@ -209,7 +215,8 @@ impl World {
         }
     }
 
-    /// Lets a message of any author arrive at a process at once.
+    /// Lets a message of any author arrive at a process at once. The checks count it as a lie: they
+    /// judge what others do with it.
     pub(crate) fn bring(&mut self, host: usize, author: PeerId, message: Message) {
         self.check.lied(author, &message);
         let sealed = wire::seal(&Keypair::simulated(author), &self.run, message);
@@ -244,7 +251,8 @@ impl World {
         self.lose(host, Loss::Stalled);
     }
 
-    /// Lets a stopped process go on: everything that has come meanwhile reaches it at once.
+    /// Lets a stopped process go on: everything that has come meanwhile reaches it at once. The
+    /// order in which that came is kept.
     pub fn resume(&mut self, host: usize) {
         let Some(process) = &mut self.hosts[host].process else { return };
         for happening in process.paused.take().unwrap_or_default() {

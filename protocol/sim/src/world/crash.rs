@@ -16,7 +16,8 @@ impl World {
         self.feed(host, Input::Peer(input));
     }
 
-    /// Gives an input to a process, and carries out its outputs in order.
+    /// Gives an input to a process, and carries out its outputs in order. A crash, or the end of
+    /// the process, drops the outputs that are left. Nothing else gives the machine an input.
     pub(super) fn feed(&mut self, host: usize, input: Input) {
         let mut out = std::mem::take(&mut self.spare);
         let before = std::mem::replace(&mut self.script.lying.acting, host);
@@ -63,7 +64,8 @@ impl World {
         }
     }
 
-    /// R1, R13, R16, R21: a message leaves only after its records are on disk.
+    /// R1, R13, R16, R21: a message leaves only after its records are on disk. Heartbeats may leave
+    /// before votes, but not before the head that they name.
     pub(super) fn check_flushed(&mut self, host: usize, message: &Message) {
         if !self.hosts[host].disk.proves(&self.run, message) {
             let what = format!("{} says what is not on its disk: {message:?}", self.name(host));
@@ -77,7 +79,8 @@ impl World {
         place.process.is_some() && place.incarnation == incarnation
     }
 
-    /// A point at which a crash may strike; false if it does.
+    /// A point at which a crash may strike; false if it does. It is called before and after each
+    /// flush and after each output.
     pub(super) fn pass(&mut self, host: usize) -> bool {
         if self.hosts[host].process.is_none() {
             return false;

@@ -13,7 +13,8 @@ use std::sync::Arc;
 /// When drawn runs of invited peers begin, in Unix seconds.
 const UNIX: u64 = 1_000_000_000;
 
-/// The key of an organiser or an invite, by its name.
+/// The key of an organiser or an invite, by its name. Any test can sign in any organiser's name:
+/// the key is no secret here.
 #[must_use]
 pub fn key(name: u8) -> Keypair {
     Keypair::from_seed(&[name; 32])
@@ -26,7 +27,8 @@ impl World {
         self.script.invited = Some(Invited { tickets, unix, forged, off });
     }
 
-    /// Makes the run one of invited peers, and gives the first hosts tickets.
+    /// Makes the run one of invited peers, and gives the first hosts tickets. They share one
+    /// invite, with as many uses as there are peers.
     pub(crate) fn invite_first(&mut self, peers: usize) {
         const INVITE: u8 = 0xf0;
         self.invite(UNIX);
@@ -45,7 +47,8 @@ impl World {
         }
     }
 
-    /// The next processes of a host believe in another organiser than all others do.
+    /// The next processes of a host believe in another organiser than all others do. It counts as a
+    /// liar, since it refuses what all others accept.
     pub fn forge_manifest(&mut self, host: usize, organiser: u8) {
         self.corrupt(host, Liar::silent());
         if let Some(invited) = &mut self.script.invited {
@@ -69,7 +72,7 @@ impl World {
         Invite::new(self.run, terms, &key(by))
     }
 
-    /// Gives a host a ticket, for its next start.
+    /// Gives a host a ticket, for its next start. Without effect in an open run.
     pub fn hand(&mut self, host: usize, ticket: Ticket) {
         if let Some(invited) = &mut self.script.invited {
             invited.tickets.insert(host, ticket);

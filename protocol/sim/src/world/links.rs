@@ -1,5 +1,9 @@
 //! Direct connections of a simulated run: which hosts nobody can dial,
 //! and which pairs need a relay.
+//!
+//! A pair without a direct connection still exchanges messages, as through a relay; only a ring
+//! cannot use it. Until `set_undialable` is called, no process hears of connections, and all pairs
+//! count as joined.
 
 use super::{Happening, Input, World, peer};
 use crate::rings::Loss;

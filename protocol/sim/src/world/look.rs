@@ -1,4 +1,6 @@
 //! What can be seen of a simulated world: which processes run, and where each of them stands.
+//!
+//! Nothing here changes the world, apart from the closing of its counts at the end.
 
 use intellect_protocol::machine::wait::Wait;
 

@@ -31,7 +31,8 @@ impl World {
         }
     }
 
-    /// Attests a state if that is due.
+    /// Attests a state if that is due. The hosts are asked in turn from the drawn one on, until one
+    /// has a state that can be attested. If none has, this attestation is left out.
     pub(crate) fn attest_when_due(&mut self) {
         let due = &mut self.script.attesting.due;
         let Some((_, first)) = due.pop_front_if(|(at_ms, _)| *at_ms <= self.now_ms) else { return };
@@ -109,7 +110,8 @@ impl World {
         }
     }
 
-    /// T5: whether all that the organiser has revoked is in force after this head.
+    /// T5: whether all that the organiser has revoked is in force after this head. Only then is a
+    /// run with revocations over.
     pub(crate) fn are_revoked(&self, head: &Head) -> bool {
         let revoked = &self.script.revoking.revoked;
         revoked.iter().all(|host| self.check.has_revoked(&head.state, &self.hosts[*host].name))

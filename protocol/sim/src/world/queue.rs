@@ -1,4 +1,7 @@
 //! What happens next, in the order of (time, number).
+//!
+//! Two entries of one time happen in the order in which they were pushed, so nothing depends on how
+//! the heap breaks ties.
 
 use std::sync::Arc;
 
@@ -13,12 +16,17 @@ use intellect_protocol::holdings::{Buffer, Input, Inquiry, Name};
 /// What happens to a process when its entry is due.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
+    /// An input for the machine, as a message that arrives.
     Input(Input),
+    /// A deadline of the machine is due.
     Tick,
+    /// Round trips to all others are measured.
     Measure,
+    /// Training has used up its budget; void if `order` is not the newest.
     Trained {
         order: u64,
     },
+    /// An outer step is taken; void if a fetch of a state has begun since `serial`.
     Step {
         serial: u64,
         apply: Arc<Apply>,
@@ -49,6 +57,7 @@ pub(super) enum Happening {
     Ask(PeerId, Asking),
     /// A donor has not answered in time.
     Unanswered(Inquiry),
+    /// A member notices something about its ring.
     Ringing {
         roster: Digest,
         notice: Notice,
@@ -58,9 +67,12 @@ pub(super) enum Happening {
 /// An event in the queue, for one process of one host.
 #[derive(Debug)]
 pub(super) struct Entry {
+    /// Virtual time, in milliseconds.
     pub(super) at_ms: u64,
+    /// Its number, by which entries of one time are ordered.
     pub(super) number: u64,
     pub(super) host: usize,
+    /// The process that it is for; one that started later never sees it.
     pub(super) incarnation: u64,
     pub(super) happening: Happening,
 }

@@ -1,4 +1,7 @@
 //! Rings of processes: what they compute, and what a process does with it.
+//!
+//! No frame is sent: `rings` says when each member has what, and the bytes are computed at once.
+//! The real exchange is tested by itself, in `protocol/src/ring/exchange`.
 
 use std::sync::Arc;
 
@@ -16,7 +19,8 @@ use intellect_protocol::peer;
 use intellect_protocol::ring::assembly::Repair;
 
 impl World {
-    /// Starts a host's part in a ring, with the delta that it has frozen.
+    /// Starts a host's part in a ring, with the delta that it has frozen. A member that never sends
+    /// does not start, so the ring of the others cannot end.
     pub(super) fn ring(&mut self, host: usize, ring: &Ring) {
         self.note_ring(host, ring.roster);
         let Some(process) = &self.hosts[host].process else { return };
@@ -102,7 +106,8 @@ impl World {
         }
     }
 
-    /// Chunks that a ring has sealed before it ended are kept.
+    /// Chunks that a ring has sealed before it ended are kept. They lie in memory as one buffer of
+    /// that ring.
     fn ring_ended(&mut self, host: usize, roster: Digest) {
         let Some(process) = &mut self.hosts[host].process else { return };
         if let Some(bytes) = process.rings.remove(&roster) {
@@ -129,7 +134,8 @@ impl World {
         self.push(0, host, Happening::Came { bytes, content, input });
     }
 
-    /// Sets how a host sends in the rings of rosters that it accepts.
+    /// Sets how a host sends in the rings of rosters that it accepts. It holds until the process
+    /// ends.
     pub fn send_in_rings(&mut self, host: usize, sends: Sends) {
         if let Some(process) = &mut self.hosts[host].process {
             process.sends = sends;

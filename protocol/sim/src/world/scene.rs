@@ -55,7 +55,8 @@ impl World {
         world
     }
 
-    /// Lets this function decide the fate of every message from now on, by sender and receiver.
+    /// Lets this function decide the fate of every message from now on, by sender and receiver. One
+    /// function at a time: it replaces the one before.
     pub fn direct(&mut self, fate: impl FnMut(usize, usize, &Message) -> Fate + 'static) {
         self.script.filter = Some(Box::new(fate));
     }
@@ -199,7 +200,8 @@ impl World {
     /// Plays until `done`, for at most `limit_ms`. Returns whether `done` became true.
     ///
     /// # Errors
-    /// An invariant that was broken.
+    /// An invariant that was broken. `done` is asked before the first event and after each. False
+    /// means that the time is over.
     pub fn until(
         &mut self,
         limit_ms: u64,
@@ -252,7 +254,8 @@ impl World {
             .map_or(0, |process| process.holdings.peer().judged_bytes())
     }
 
-    /// The events of a host's processes so far.
+    /// The events of a host's processes so far. All that came since the scene began, also of
+    /// processes that have ended.
     pub fn events(&self, host: usize) -> impl Iterator<Item = &Event> {
         let events = self.events.iter().flatten();
         events.filter(move |(who, _)| *who == host).map(|(_, event)| event)
