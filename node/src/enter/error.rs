@@ -155,7 +155,7 @@ impl EnterError {
 pub(crate) struct Shortage {
     /// What the run takes, in a unit that people read.
     needed: String,
-    /// What this machine has free at the moment.
+    /// The bytes that are free at the moment.
     available: String,
     /// The difference, which a person must free.
     missing: String,

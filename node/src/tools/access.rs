@@ -37,6 +37,7 @@ pub(crate) enum AccessError {
     /// The command line makes no sense.
     #[error(transparent)]
     Usage(#[from] LocalError),
+    /// The organiser's key cannot be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The manifest cannot be read.
@@ -177,6 +178,7 @@ pub(crate) fn run(command: &InviteCommand, out: &mut dyn Write) -> Result<(), Ac
     }
 }
 
+/// The labels that a person may have meant, as the end of a clause.
 fn known(labels: &[String]) -> String {
     if labels.is_empty() { String::new() } else { format!(" but {}", labels.join(", ")) }
 }

@@ -16,6 +16,7 @@ use std::{
 
 use crate::{config::LocalError, os::PathError};
 
+/// Why a benchmark gave no figures, or found something wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     /// The benchmark's own data could not be encoded or decoded.
@@ -45,6 +46,7 @@ pub(crate) enum BenchError {
     /// The tokenizer refuses the text.
     #[error(transparent)]
     Encode(#[from] intellect_model::tokenizer::EncodeError),
+    /// The text that was named cannot be read.
     #[error(transparent)]
     Text(#[from] PathError),
     /// Standard output is closed, or its disk is full.

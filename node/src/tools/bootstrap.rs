@@ -216,6 +216,7 @@ pub(super) fn data_flag(Manifest { work, .. }: &Manifest) -> String {
     }
 }
 
+/// The bytes of all files of the run's data.
 fn data_bytes(work: &Work) -> u64 {
     work.data.source.files().iter().map(|file| file.bytes).sum()
 }
@@ -225,6 +226,7 @@ fn quoted(name: &String) -> String {
     if name.contains(' ') { format!("'{name}'") } else { name.clone() }
 }
 
+/// The folder of this entry point: the one that was named, or the default.
 fn folder(named: Option<&Path>) -> Result<PathBuf, LocalError> {
     named.map_or_else(|| config::default_folder("intellect-bootstrap"), |path| Ok(path.to_owned()))
 }

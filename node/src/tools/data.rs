@@ -48,6 +48,7 @@ pub(crate) fn run(command: &DataCommand, out: &mut dyn Write) -> Result<(), Data
     }
 }
 
+/// `data tokenize`: reads documents, and writes a token file.
 fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError> {
     let (file, mut tokenizer) = open(args.tokenizer.as_deref())?;
     if let Some(name) = &args.bos {
@@ -90,6 +91,7 @@ fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError
     Ok(())
 }
 
+/// `data show`: prints what a token file has. Without a tokenizer its text is not shown.
 fn show(
     path: &Path,
     tokenizer: Option<&Path>,
@@ -115,6 +117,7 @@ fn show(
     Ok(())
 }
 
+/// Prints the lines that both commands have in common.
 fn describe(header: &Header, out: &mut dyn Write) -> io::Result<()> {
     let Header { width, vocabulary, count: tokens, documents, text_bytes, .. } = header;
     writeln!(

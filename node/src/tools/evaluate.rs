@@ -141,6 +141,8 @@ fn on_held_out(
     Ok(())
 }
 
+/// What was measured on the held-out data, in lines. Without a tokenizer the bits per byte are
+/// missing, and a warning says why.
 fn held_out_lines(
     source: &Dataset,
     subject: &Subject,
@@ -173,6 +175,7 @@ fn held_out_lines(
     Ok(lines)
 }
 
+/// What was measured on a file, in lines.
 fn file_lines(path: &Path, corpus: &Corpus, context: usize, measured: OnFile) -> Vec<String> {
     let OnFile { evaluation, bytes_per_token } = measured;
     vec![
@@ -188,12 +191,14 @@ fn file_lines(path: &Path, corpus: &Corpus, context: usize, measured: OnFile) ->
     ]
 }
 
+/// A loss with its standard error, and how many tokens it is the mean of.
 fn loss(evaluation: &Evaluation) -> String {
     let error = evaluation.error.map_or_else(String::new, |error| format!(" ± {error:.4}"));
     let tokens = count(evaluation.tokens as u64);
     format!("{:.4}{error} nats per token, over {tokens} tokens", evaluation.loss)
 }
 
+/// The perplexity, with the bits per byte if the bytes per token are known.
 fn perplexity(evaluation: &Evaluation, bytes_per_token: Option<f64>) -> String {
     let bits = bytes_per_token.map_or_else(String::new, |bytes| {
         format!(", {:.4} bits per byte", evaluation.bits_per_byte(bytes))
@@ -201,6 +206,7 @@ fn perplexity(evaluation: &Evaluation, bytes_per_token: Option<f64>) -> String {
     format!("perplexity     {:.4}{bits}", evaluation.perplexity())
 }
 
+/// What simple models reach on the same text, for comparison.
 fn compare(entropies: &Entropies) -> String {
     let bigram =
         entropies.bigram.map_or_else(String::new, |bigram| format!(", bigram {bigram:.4}"));
@@ -210,6 +216,7 @@ fn compare(entropies: &Entropies) -> String {
     )
 }
 
+/// Prints lines, and flushes them, since the next ones may take long.
 fn write(out: &mut dyn Write, lines: &[String]) -> io::Result<()> {
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     out.flush()

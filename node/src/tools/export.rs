@@ -27,6 +27,7 @@ pub(crate) enum ExportError {
     /// There is no such state in the folder.
     #[error(transparent)]
     Find(#[from] StoredError),
+    /// The state is there, and cannot be read.
     #[error(transparent)]
     Read(#[from] CheckpointError),
     /// The folder cannot be written.

@@ -46,6 +46,7 @@ pub(crate) enum OfflineError {
     /// A key cannot be made or read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// A manifest cannot be read, or makes no sense.
     #[error(transparent)]
     Manifest(#[from] LoadError),
     /// The settings make no manifest.
@@ -301,6 +302,7 @@ fn note_on_sharing(manifest: &Manifest) -> Option<String> {
     })
 }
 
+/// Makes the manifest that was typed, and signs it with the organiser's key.
 fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, OfflineError> {
     let organiser = match &args.key {
         Some(path) => Identity::load(path)?,
@@ -379,6 +381,7 @@ pub(crate) fn work(named: &[PathBuf]) -> Result<Work, DataError> {
     }
 }
 
+/// Refuses a path that exists, before work is done for it.
 fn refuse_to_overwrite(path: &Path) -> Result<(), OfflineError> {
     if path.exists() {
         return Err(OfflineError::Exists { path: path.to_owned() });
@@ -400,6 +403,7 @@ fn write_new(path: &Path, text: &str) -> Result<(), OfflineError> {
     })
 }
 
+/// Prints one line of the description, with the keys in a column.
 fn write_line(out: &mut dyn Write, (key, value): (&str, String)) -> io::Result<()> {
     writeln!(out, "{key:<9} {value}")
 }

@@ -24,13 +24,17 @@ use crate::{
 
 /// A model whose files are open.
 pub(crate) struct OpenModel {
+    /// The tensors of the model, in its open files.
     pub(crate) input: Input,
+    /// Where its settings and its tokenizer are.
     pub(crate) source: ModelSource,
 }
 
 /// Where the settings and the tokenizer of a model are.
 pub(crate) enum ModelSource {
+    /// A folder in Hugging Face's layout.
     Folder(PathBuf),
+    /// A checkpoint, and the manifest of its run.
     Run { checkpoint: PathBuf, manifest: Box<Manifest> },
 }
 
@@ -56,6 +60,7 @@ pub(crate) enum OpenModelError {
     /// The checkpoint has no manifest, or the node no state.
     #[error(transparent)]
     Find(#[from] StoredError),
+    /// The checkpoint cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
 }

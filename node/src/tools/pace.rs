@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 /// Allows a line of progress after two seconds, and then every ten seconds.
 pub(crate) struct ProgressPace {
+    /// When the work began, for its speed.
     begun: Instant,
+    /// When the next line of progress is due.
     next: Instant,
 }
 
@@ -30,5 +32,7 @@ impl ProgressPace {
     }
 }
 
+/// Time before the first line of progress.
 const FIRST: Duration = Duration::from_secs(2);
+/// Time between two lines of progress.
 const EVERY: Duration = Duration::from_secs(10);

@@ -123,14 +123,17 @@ pub(crate) fn run(command: &ReceiptsCommand, out: &mut dyn Write) -> Result<(), 
 
 /// The committed epochs of a run in a data folder.
 struct Kept {
+    /// The data folder, which has the key that signs.
     data_dir: PathBuf,
     /// The folder of the run in it.
     folder: PathBuf,
     manifest: Manifest,
+    /// The committed epochs of the lineage, in order.
     lineage: Vec<(Head, Link)>,
 }
 
 impl Kept {
+    /// Reads the folder that was typed. An empty lineage is an error.
     fn read(args: &RunFolderArgs) -> Result<Self, ReceiptsError> {
         let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
         let folder = stored::run_folder(data_dir.clone(), args.run.as_deref())?;
@@ -330,6 +333,7 @@ fn write_new(
     Ok(written.map_err(cannot("write", path))?)
 }
 
+/// Opens the file behind `--chain`.
 fn open_chain(path: &Path) -> Result<Chain, ReceiptsError> {
     let opened = Chain::open(path, open(path)?).map_err(cannot("read", path))?;
     opened.map_err(|why| ReceiptsError::NoChain { path: path.to_owned(), why })

@@ -83,6 +83,7 @@ pub(crate) fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), ReplayEr
     runtime.block_on(show(args, player, out))
 }
 
+/// Shows the run on the page, on the screen or in lines, as was asked for.
 async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<(), ReplayError> {
     let mut interrupts = os::Interrupts::new().map_err(ReplayError::Runtime)?;
     let speed = Speed { times: if args.follow { 0.0 } else { args.speed }, follow: args.follow };
@@ -122,6 +123,7 @@ async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<
     Ok(())
 }
 
+/// How the thread that plays reports its end.
 type Played = oneshot::Receiver<Result<Tally, replay::ReplayError>>;
 
 /// Plays in a thread of its own, which ends once the sender is dropped.

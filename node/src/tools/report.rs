@@ -31,6 +31,7 @@ pub(crate) enum ReportError {
         /// The place at which it stops to be one.
         source: serde_json::Error,
     },
+    /// The report is too long to be shown.
     #[error("the report.json of {} is longer than {}: it is not shown", .0.display(), bytes(REPORT_BYTES))]
     Long(PathBuf),
     /// The folders hold different runs, whose mean would mean nothing.
@@ -39,6 +40,7 @@ pub(crate) enum ReportError {
         other.display(), first.display()
     )]
     Different { first: PathBuf, other: PathBuf, key: String },
+    /// The same folder was named twice.
     #[error("{} is there twice: its mean with itself would seem certain", .0.display())]
     Twice(PathBuf),
     /// The page cannot be written to that place.

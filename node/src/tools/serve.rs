@@ -142,6 +142,7 @@ pub(crate) fn run(args: &ServeArgs, out: &mut dyn Write) -> Result<(), ServeErro
     runtime.block_on(serve(listener, access, served, model, followed, out))
 }
 
+/// Binds the address, and returns the one that the system chose.
 fn listen(at: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
     let open = || {
         let listener = TcpListener::bind(at)?;

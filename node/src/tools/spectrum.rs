@@ -44,6 +44,7 @@ pub(crate) fn run(
     }
 }
 
+/// Measures the modules of a model, and reports how far it is.
 fn scan(args: &ScanArgs, out: &mut dyn Write) -> Result<(), SpectrumCommandError> {
     let opened = OpenModel::open(&args.model)?;
     let mut modules = spectrum::modules(&opened.input, &args.types)?;

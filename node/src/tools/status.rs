@@ -73,6 +73,7 @@ pub(super) fn ask(folder: &Path, path: &str) -> Result<String, StatusError> {
     good.then(|| body.to_owned()).ok_or_else(|| StatusError::NoAnswer(folder.to_owned()))
 }
 
+/// Sends one request, and reads the whole answer.
 fn exchange(mut stream: UnixStream, path: &str) -> io::Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

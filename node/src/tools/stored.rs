@@ -48,6 +48,7 @@ pub(crate) enum StoredError {
     /// The checkpoint is outside the folder of a run, and no manifest was named.
     #[error("there is no run.toml beside {}: name its manifest with --manifest", checkpoint.display())]
     NoManifest { checkpoint: PathBuf },
+    /// A file or a folder cannot be read.
     #[error(transparent)]
     Io(#[from] PathError),
     /// The manifest cannot be used.
@@ -107,6 +108,7 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
         .map_err(StoredError::Output)
 }
 
+/// How tokens are drawn, as it was typed.
 fn sampling(args: &SampleArgs) -> Sampling {
     let &SampleArgs { temperature, top_p, seed, tokens, past_end, gold_cache, .. } = args;
     let ending = if past_end { Ending::Never } else { Ending::Document };
@@ -239,6 +241,7 @@ pub(super) fn stored_data(checkpoint: &Path, manifest: &Manifest) -> Vec<PathBuf
     named
 }
 
+/// What a folder has instead of the run that was wanted, as the end of a sentence.
 fn list(folder: &Path, runs: &[RunId]) -> String {
     match runs {
         [] if !folder.exists() => "does not exist: name another folder".to_owned(),

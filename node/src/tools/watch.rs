@@ -151,6 +151,7 @@ async fn show(
     ended
 }
 
+/// A key for this process only, which is never stored.
 fn key() -> Result<Identity, WatchError> {
     Identity::random().map_err(WatchError::Start)
 }
@@ -245,7 +246,9 @@ const ASKED_MAX: usize = 4;
 const CONNECTED_MAX: usize = 2 * ASKED_MAX;
 /// How often each of them is asked.
 const EVERY: Duration = Duration::from_secs(2);
+/// How often the page and the lines see what was reported.
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
+/// How often the folder of `--to` is written.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

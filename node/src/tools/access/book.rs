@@ -23,10 +23,13 @@ use crate::os::{cannot, unless_missing};
 /// The list of invites beside a key.
 #[derive(Debug)]
 pub(super) struct Book {
+    /// The file, which need not exist yet.
     path: PathBuf,
+    /// The entries of all runs, in the order in which they were noted.
     entries: Vec<Entry>,
 }
 
+/// One invite, as a table of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
@@ -44,6 +47,7 @@ pub(super) struct Entry {
     pub(super) until_epoch: u64,
 }
 
+/// The whole file, as TOML reads it.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entries {
@@ -64,10 +68,12 @@ impl Book {
         Ok(Self { path, entries })
     }
 
+    /// The path of the file, for sentences about it.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
+    /// The invites for one run, in the order in which they were noted.
     pub(super) fn of(&self, run: RunId) -> impl Iterator<Item = &Entry> {
         let run = run.hex();
         self.entries.iter().filter(move |entry| entry.run == run)
@@ -110,6 +116,7 @@ impl Book {
 }
 
 impl Entry {
+    /// The entry of an invite with these terms.
     pub(super) fn of(run: RunId, terms: &Terms) -> Self {
         let Terms { key, uses, until_epoch, expires, label } = terms.clone();
         Self { run: run.hex(), label, key: key.hex(), uses, expires, until_epoch }
@@ -120,6 +127,7 @@ impl Entry {
         PeerId::from_hex(&self.key)
     }
 
+    /// The entry as text. No value needs escapes, since labels and digits have no quotation marks.
     fn to_text(&self) -> String {
         let Self { run, label, key, uses, expires, until_epoch } = self;
         format!(

@@ -73,12 +73,14 @@ fn terms(args: &InviteNewArgs, label: String) -> Result<(Terms, [u8; 32]), Acces
     Ok((terms, seed))
 }
 
+/// The terms of an invite as a person reads them.
 fn describe(terms: &Terms) -> String {
     let Terms { label, uses, expires, until_epoch, .. } = terms;
     let (uses, until) = (number_of(*uses, "peer"), until(*expires, *until_epoch));
     format!("invite {label}: {uses} may join by it{until}")
 }
 
+/// Until when something is valid, as the end of a sentence; empty without a limit.
 pub(super) fn until(expires: u64, epoch: u64) -> String {
     let clock = if expires > 0 { format!(", until {}", utc(expires)) } else { String::new() };
     let epoch = if epoch > 0 { format!(", up to epoch {epoch}") } else { String::new() };

@@ -36,6 +36,7 @@ pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), Acc
 /// The invites that are noted beside a key, by their own keys.
 type Noted<'a> = BTreeMap<PeerId, &'a Entry>;
 
+/// Sorts entries by their keys. An entry with a damaged key is left out.
 fn by_key<'a>(entries: impl Iterator<Item = &'a Entry>) -> Noted<'a> {
     entries.filter_map(|entry| Some((entry.key()?, entry))).collect()
 }
@@ -64,6 +65,7 @@ fn limits(entry: &Entry) -> String {
     until(entry.expires, entry.until_epoch)
 }
 
+/// The line of a peer: how it was admitted, and whether it is revoked.
 fn of_peer(peer: &PeerId, admitted: &Admitted, ledger: &Ledger) -> String {
     let came = match admitted.came {
         Some((Via::Invite(key), epoch)) => {
@@ -78,6 +80,7 @@ fn of_peer(peer: &PeerId, admitted: &Admitted, ledger: &Ledger) -> String {
     format!("{}  {came}{}", base58::encode(peer), revoked(admitted.revoked))
 }
 
+/// The line of an invite: how often it was used, and whether it is revoked.
 fn of_invite(key: &PeerId, account: &Account, ledger: &Ledger) -> String {
     let Account { uses, spent, .. } = account;
     let used = match uses {
@@ -98,6 +101,7 @@ fn name(key: &PeerId, ledger: &Ledger) -> String {
     }
 }
 
+/// The end of a line about somebody or something that was revoked.
 fn revoked(by: Option<Revocation>) -> String {
     let text =
         |Revocation { notice, epoch }| format!("; revoked by notice {notice} in epoch {epoch}");

@@ -64,6 +64,8 @@ fn decides(args: &UpdateArgs) -> Result<(Manifest, Keypair), AccessError> {
     Ok((manifest, key))
 }
 
+/// Signs a notice with this clause, stores it beside the manifest, and hands it to members. It is
+/// stored before any member sees it.
 fn decide(
     clause: Clause,
     args: &UpdateArgs,
@@ -114,7 +116,9 @@ fn invite_key(label: &str, key: &Path, run: RunId) -> Result<PeerId, AccessError
 
 /// A notice that is being handed to members.
 struct Handing {
+    /// The notice, signed and stored.
     notice: Notice,
+    /// The file beside the manifest that has it.
     path: PathBuf,
     /// Why no entry point has answered.
     why: Option<String>,
@@ -125,12 +129,14 @@ struct Handing {
 /// What members answer about a notice in one round. Peers that it revokes are left out: they are disconnected before
 /// they can know it.
 struct Round {
+    /// What each of them has answered, at most one answer for a member.
     answers: Vec<Reception>,
     /// The greatest epoch among them.
     epoch: u64,
 }
 
 impl Round {
+    /// The answers that came after `since`.
     fn of(visitor: &Visitor, since: Instant, notice: &Notice) -> Self {
         let revoked = |peer: &PeerId| notice.clauses().contains(&Clause::RevokePeer(*peer));
         let others = visitor.answers_since(since).filter(|(peer, _)| !revoked(peer));
@@ -139,6 +145,7 @@ impl Round {
         Self { answers, epoch }
     }
 
+    /// Whether any member has taken the notice.
     fn is_taken(&self) -> bool {
         self.answers.iter().any(|answer| answer.outcome == Outcome::Welcome)
     }
@@ -165,6 +172,7 @@ impl Round {
         )))
     }
 
+    /// Their number as a person reads it.
     fn members(&self) -> String {
         number_of(self.answers.len(), "member")
     }

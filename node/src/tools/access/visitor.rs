@@ -25,7 +25,9 @@ use crate::{
 
 /// A connection to a run from outside.
 pub(super) struct Visitor {
+    /// The network of this visitor, with a key of its own.
     net: Net,
+    /// The run that this visitor asks about.
     run: RunId,
     /// The last answer of each member, and when it came; at most as many as a node has connections.
     answers: BTreeMap<PeerId, (Instant, Reception)>,
@@ -142,7 +144,9 @@ pub(super) fn refusal<'a>(answers: impl IntoIterator<Item = &'a Reception>) -> O
 
 /// A wait for members, which reports how long it may still take.
 pub(super) struct Countdown {
+    /// When the wait is over at the latest.
     end: Instant,
+    /// When the next line about it is due.
     due: Instant,
 }
 

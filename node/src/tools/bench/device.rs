@@ -45,6 +45,7 @@ impl DevicePart {
         })
     }
 
+    /// The name by which it is typed and printed.
     fn name(self) -> &'static str {
         match self {
             Self::Facts => "facts",
@@ -59,7 +60,9 @@ impl DevicePart {
 
 /// What the computing thread reports.
 enum Progress {
+    /// A task of this part and of this name has begun.
     Begins(DevicePart, String),
+    /// The task that began last has ended.
     Ends(Finding),
 }
 
@@ -149,6 +152,7 @@ const TICK: Duration = Duration::from_secs(2);
 /// After this multiple of its time, or after [`SLOWEST`] if that is more, a part is taken to hang. The margin is needed
 /// because a task that has begun is not cut off, and compiles its kernels.
 const PATIENCE: u32 = 3;
+/// The least time after which a part is taken to hang.
 const SLOWEST: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

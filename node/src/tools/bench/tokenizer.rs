@@ -64,6 +64,7 @@ fn read(path: &Path) -> Result<String, BenchError> {
 
 /// English prose, used if no text is named: this program's licence, 11 kB, repeated to a few megabytes.
 const BUILT_IN: &str = include_str!("../../../../LICENSE-APACHE");
+/// How often that text is repeated.
 const REPEATS: usize = 400;
 /// Number of runs behind a median.
 const RUNS: usize = 5;

@@ -24,14 +24,18 @@ use crate::os;
 
 /// The figures of one measurement.
 struct Figures {
+    /// The median step, without those that warm up.
     step: Duration,
     /// The median step of a Llama that took its steps in turn.
     llama: Option<Duration>,
+    /// Wall time per kind of kernel, summed over the measured steps.
     parts: Vec<KernelTime>,
     parameters: u64,
     threads: usize,
+    /// Floating-point operations that the model needs for a token.
     flops_per_token: u64,
     tokens: u64,
+    /// The mean loss of the last step.
     loss: f64,
 }
 
@@ -86,6 +90,7 @@ pub(crate) fn run(family: Family, as_json: bool, out: &mut dyn Write) -> Result<
 struct Runner {
     work: Work,
     trainer: Box<dyn Trainer>,
+    /// The length of each step so far, those that warm up included.
     times: Vec<Duration>,
     loss: f64,
 }
@@ -118,6 +123,7 @@ impl Runner {
     }
 }
 
+/// Trains, and takes the steps of a Llama between, unless the family is Llama itself.
 fn measure(family: Family) -> Result<Figures, BenchError> {
     let mut runner = Runner::new(family)?;
     let mut llama = if family == Family::Llama { None } else { Some(Runner::new(Family::Llama)?) };

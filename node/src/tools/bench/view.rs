@@ -73,6 +73,7 @@ impl Run {
         Self { members: (0..members).map(|at| format!("12D3KooW{at:0>44}")).collect() }
     }
 
+    /// An event as a line of the events file, with the fields that every event has.
     fn line(&self, mut event: Value, epoch: u64) -> String {
         event["t_ms"] = json!(1_700_000_000_000 + 10_000 * epoch);
         event["peer"] = json!(self.members.first());
@@ -81,14 +82,17 @@ impl Run {
         event.to_string()
     }
 
+    /// The work of an epoch is frozen.
     fn ready(&self) -> Value {
         json!({ "event": "ready", "tokens": 512, "loss": 2.5, "norm": 1.0 })
     }
 
+    /// A ring of all members begins.
     fn roster(&self) -> Value {
         json!({ "event": "roster", "attempt": 1, "members": self.members, "adopt": null, "kept_chunks": 0 })
     }
 
+    /// An epoch is committed, with the work of all members.
     fn committed(&self, epoch: u64) -> Value {
         json!({
             "event": "committed", "attempt": 1, "members": self.members, "weights": vec![512; self.members.len()],
@@ -98,6 +102,7 @@ impl Run {
         })
     }
 
+    /// What one member says of itself; it is another one each epoch.
     fn member(&self, epoch: u64) -> Value {
         json!({
             "event": "member", "who": self.members[epoch as usize % self.members.len()], "head": epoch, "phase": "training",

@@ -37,6 +37,7 @@ pub(crate) enum Candidate {
 
 /// A model with its weights, ready to be asked.
 pub(crate) struct Subject {
+    /// The model itself, which has loaded the weights.
     pub(crate) model: Box<dyn Model>,
     /// Its sizes, with the context that is read at once.
     pub(crate) work: Work,
@@ -122,6 +123,7 @@ impl Subject {
     }
 }
 
+/// An error of a checkpoint, as this command reports it.
 fn unreadable(error: crate::checkpoint::CheckpointError) -> EvaluateError {
     StoredError::from(EvaluationError::from(error)).into()
 }

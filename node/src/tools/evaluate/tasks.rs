@@ -44,6 +44,7 @@ pub(crate) enum TasksError {
     /// The file of `--details` exists.
     #[error("--details {}: it exists and is not overwritten: name another file", .0.display())]
     Exists(PathBuf),
+    /// The file of `--details` cannot be written.
     #[error(transparent)]
     Details(#[from] PathError),
     /// Standard output is closed, or its disk is full.
@@ -56,6 +57,7 @@ pub(crate) enum TasksError {
 struct Line<'a> {
     task: &'a str,
     item: usize,
+    /// What the model chose, and whether that was right.
     #[serde(flatten)]
     answer: &'a Answer,
 }
@@ -64,6 +66,7 @@ struct Line<'a> {
 struct Details {
     path: PathBuf,
     out: BufWriter<File>,
+    /// Whether everything was written.
     is_whole: bool,
 }
 
@@ -114,6 +117,7 @@ pub(super) fn measure(
     }
 }
 
+/// What was measured on a task, in lines.
 fn lines(task: &Task, subject: &Subject, answers: &[Answer]) -> Vec<String> {
     let outcomes: Vec<_> = answers.iter().map(|answer| &answer.outcome).collect();
     let metrics = score::metrics(&outcomes);
@@ -150,6 +154,7 @@ fn figure(value: f64) -> String {
 }
 
 impl Details {
+    /// Creates the file, which must not exist yet.
     fn create(path: &Path) -> Result<Self, TasksError> {
         let file = File::create_new(path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => TasksError::Exists(path.to_owned()),
@@ -158,12 +163,14 @@ impl Details {
         Ok(Self { path: path.to_owned(), out: BufWriter::new(file), is_whole: false })
     }
 
+    /// Adds a line, as one object of JSON.
     fn write(&mut self, line: &Line<'_>) -> Result<(), TasksError> {
         let written = serde_json::to_writer(&mut self.out, line).map_err(io::Error::from);
         let written = written.and_then(|()| self.out.write_all(b"\n"));
         Ok(written.map_err(cannot("write", &self.path))?)
     }
 
+    /// Ends the file, which stays from now on, and prints its path.
     fn finish(mut self, out: &mut dyn Write) -> Result<(), TasksError> {
         self.out.flush().map_err(cannot("write", &self.path))?;
         self.is_whole = true;

@@ -22,9 +22,11 @@ use crate::{
     tools::stored,
 };
 
+/// With which weights a new run begins.
 pub(super) enum Begin {
     /// Weights that each peer draws from the seed.
     Anew,
+    /// The weights of a trained model from elsewhere.
     Model {
         /// Its parameters, in the order of this program.
         weights: Box<Weights>,
@@ -45,10 +47,13 @@ pub(super) struct Weights {
 
 /// A run that a new one continues.
 pub(super) struct Before {
+    /// Its manifest, as the folder of a node has it.
     manifest: Manifest,
+    /// The epoch of its newest state.
     epoch: u64,
     /// Tokens that it has committed.
     tokens: u64,
+    /// The weights of that newest state.
     weights: Weights,
 }
 

@@ -47,6 +47,7 @@ pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 15] {
     ]
 }
 
+/// The family and the sizes of the model.
 fn describe_model(work: &Work) -> String {
     let model = &work.model;
     let keys = match model.kv_heads {
@@ -74,6 +75,7 @@ fn describe_level(level: Level) -> String {
     }
 }
 
+/// The data, with the files that each peer needs.
 fn describe_data(work: &Work) -> String {
     match &work.data.source {
         Source::Synthetic { symbols, order } => format!(
@@ -116,6 +118,7 @@ fn origin(data: &Data) -> String {
     format!("{from}{shared}")
 }
 
+/// A mix of token files, with their shares at first and later on.
 fn describe_mix(data: &Data, vocabulary: &Vocabulary, parts: &[Component], from: u64) -> String {
     let mut text = format!(
         "{} token files, of which {} % are held out; every peer needs all of them{}; their tokenizer \
@@ -144,6 +147,7 @@ fn describe_mix(data: &Data, vocabulary: &Vocabulary, parts: &[Component], from:
     text
 }
 
+/// The batch, the learning rate and its schedule.
 fn describe_training(work: &Work) -> String {
     let train = &work.train;
     let decay = match train.decay_tokens {
@@ -165,6 +169,7 @@ fn describe_training(work: &Work) -> String {
     )
 }
 
+/// The length of an epoch, and how many tokens that is.
 fn describe_epoch(manifest: &Manifest) -> String {
     let Manifest { run, work, .. } = manifest;
     let amount = count(run.epoch.amount);
@@ -232,6 +237,7 @@ const MEMORY_USUAL: u64 = 512_000_000_000;
 /// Models for trials have the vocabulary of bytes.
 const VOCABULARY_OF_TOYS: usize = 1_024;
 
+/// The codec of the ring, and what it moves.
 fn describe_ring(run: &Run) -> String {
     format!(
         "{}: each of n peers sends and receives 2(n-1)/n of an update",
@@ -239,6 +245,7 @@ fn describe_ring(run: &Run) -> String {
     )
 }
 
+/// The size of an update, and the bytes that a peer sends for it.
 fn describe_traffic(run: &Run, work: &Work) -> String {
     let update = update_bytes(run, work);
     let ring = |peers: u64| bytes(update / peers * 2 * (peers - 1));
@@ -251,6 +258,7 @@ fn describe_traffic(run: &Run, work: &Work) -> String {
     )
 }
 
+/// The voters that decide, and what happens when some are silent.
 fn describe_members(run: &Run) -> String {
     let members = &run.members;
     let quorum = match members.quorum {

@@ -30,8 +30,10 @@ pub(super) struct EpochEntry {
 /// Why a file has no chain that can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Broken {
+    /// It is shorter than a head, or begins with something else.
     #[error("is no chain of receipts")]
     Foreign,
+    /// It has no epoch, or a last one that is not whole.
     #[error("ends in the middle of an epoch, so it is not whole")]
     Cut,
 }
@@ -39,8 +41,11 @@ pub(crate) enum Broken {
 /// A file with a chain, from epoch 1 on, which is read where it is asked for.
 #[derive(Debug)]
 pub(super) struct Chain {
+    /// The path of the file, for sentences about it.
     path: PathBuf,
+    /// The open file. Entries are read at their offsets.
     file: File,
+    /// The run that it says it is of. Nobody has signed that.
     pub(super) run: RunId,
     /// The number of its last epoch.
     pub(super) epochs: u64,
@@ -107,6 +112,7 @@ pub(super) fn write(to: &mut impl Write, run: &RunId, lineage: &[(Head, Link)]) 
 
 /// Seven letters and the version of the format.
 const MAGIC: [u8; 8] = *b"irchain\x01";
+/// Bytes before the first epoch.
 const HEAD_BYTES: usize = MAGIC.len() + 32;
 /// Bytes of an epoch: two digests and a number.
 const ENTRY_BYTES: usize = 32 + 32 + 8;

@@ -40,7 +40,9 @@ pub(super) enum Item {
 /// Writes a file, and hashes what it writes.
 pub(super) struct Writer<W> {
     to: W,
+    /// The hash of all that was written, for the signature.
     hasher: blake3::Hasher,
+    /// The bytes that were written so far.
     length: u64,
 }
 
@@ -86,12 +88,14 @@ impl<W: Write> Writer<W> {
 /// Reads a file, and hashes what it reads.
 pub(super) struct Reader<R> {
     from: R,
+    /// The hash of all that was read, for the signature.
     hasher: blake3::Hasher,
     /// How many bytes were read so far.
     at: u64,
 }
 
 impl<R: Read> Reader<R> {
+    /// A reader at the beginning of a file.
     pub(super) fn new(from: R) -> Self {
         Self { from, hasher: blake3::Hasher::new(), at: 0 }
     }
@@ -154,6 +158,7 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
+    /// Reads exactly `N` bytes; fewer are a cut file.
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Wrong> {
         let mut bytes = [0; N];
         match self.from.read_exact(&mut bytes) {
@@ -164,6 +169,7 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
+    /// Takes bytes that were read into the hash and the offset.
     fn count(&mut self, bytes: &[u8]) {
         self.hasher.update(bytes);
         self.at += bytes.len() as u64;

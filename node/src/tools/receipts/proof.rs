@@ -79,13 +79,19 @@ impl Deeds {
 
 /// A check of one file: it takes the items in order.
 pub(super) struct Proof<'a> {
+    /// The manifest in the file, which names the organiser and the founders.
     manifest: &'a Manifest,
+    /// The rules of the protocol. It signs nothing.
     validator: Validator,
+    /// The peer whose work is to be proved.
     peer: PeerId,
+    /// What the receipts are compared with, if a chain was named.
     chain: Option<&'a Chain>,
     /// The ledger after the last receipt; `None` in open runs.
     ledger: Option<Arc<Ledger>>,
+    /// The receipt that was taken last; it names the voters of the next epoch.
     last: Option<Receipt>,
+    /// What the items so far have proved.
     deeds: Deeds,
 }
 
@@ -132,6 +138,7 @@ impl<'a> Proof<'a> {
         Ok(self.deeds)
     }
 
+    /// Takes an attestation of the organiser. It has to come before all epochs.
     fn take_notice(&mut self, notice: &Notice) -> Result<(), Wrong> {
         notice.verify(&self.manifest.run.organiser, &self.manifest.id)?;
         match notice.attests() {

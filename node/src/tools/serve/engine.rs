@@ -34,7 +34,9 @@ use super::{
 /// A request on its way to the model, and where its answer goes.
 #[derive(Clone, Debug)]
 pub(super) struct Errand {
+    /// What is asked, shared by all prompts of the request.
     pub(super) order: Arc<Order>,
+    /// Where the parts of the answer go. Its end means that the client has gone.
     pub(super) news: mpsc::Sender<Delivery>,
 }
 
@@ -51,6 +53,7 @@ pub(super) enum Delivery {
     Failed(Refusal),
 }
 
+/// Why the model writes a text no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndReason {
     /// The model ended it, or a stop string came.
@@ -72,14 +75,19 @@ pub(super) struct TokenRecord {
 /// Newer weights, and the epoch that they are of.
 #[derive(Debug)]
 pub(super) struct NewState {
+    /// The parameters, in the order of the model.
     pub(super) theta: Vec<f32>,
+    /// The epoch after which they were committed.
     pub(super) epoch: u64,
 }
 
 /// How the thread is reached, and whom it tells that the weights have changed.
 pub(super) struct EngineInbox {
+    /// Requests. The thread ends once nobody can send any.
     pub(super) errands: blocking::Receiver<Errand>,
+    /// Newer weights, if a node's folder is followed.
     pub(super) states: Option<blocking::Receiver<NewState>>,
+    /// Lines for standard output; one that finds no room is lost.
     pub(super) told: mpsc::Sender<String>,
 }
 
@@ -99,6 +107,7 @@ pub(super) fn run(mut model: Box<dyn Model>, served: &Served, inbox: &EngineInbo
 
 /// A prompt that waits, or is being read.
 struct Incoming {
+    /// The request that the prompt belongs to.
     errand: Errand,
     /// Its number among the prompts of the request.
     prompt: usize,
@@ -106,14 +115,18 @@ struct Incoming {
     text: Option<usize>,
     /// How many of its tokens were read.
     read: usize,
+    /// How likely its tokens are, if that was asked for.
     records: Vec<TokenRecord>,
 }
 
 /// Everything that is being answered by the same weights.
 struct Desk<'a> {
+    /// The texts that the model reads and writes at the same time.
     group: Box<dyn ReaderGroup + 'a>,
     served: &'a Served,
+    /// Prompts that are not read yet, or only in part.
     waiting: VecDeque<Incoming>,
+    /// Texts of which at least the prompt was read.
     writers: Vec<TextWriter>,
 }
 
@@ -153,6 +166,7 @@ impl<'a> Desk<'a> {
         }
     }
 
+    /// Puts each prompt of a request at the end of those that wait.
     fn take(&mut self, errand: &Errand) {
         for prompt in 0..errand.order.prompts.len() {
             let errand = errand.clone();
@@ -297,6 +311,7 @@ impl<'a> Desk<'a> {
         has_written
     }
 
+    /// Gives a place in the group back, if it was taken.
     fn forget(&mut self, text: Option<usize>) {
         if let Some(text) = text {
             self.group.end(text);

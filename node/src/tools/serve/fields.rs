@@ -8,6 +8,7 @@ use super::refusal::Refusal;
 pub(super) struct Fields(Map<String, Value>);
 
 impl Fields {
+    /// Reads a body, which has to be a JSON object.
     pub(super) fn of(body: &[u8]) -> Result<Self, Refusal> {
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
@@ -111,6 +112,7 @@ impl Fields {
 
 /// As many stop strings as OpenAI takes.
 const STOPS_MAX: usize = 4;
+/// The longest stop string, in bytes.
 const STOP_BYTES_MAX: usize = 256;
 /// Letters of an unknown key that a message shows.
 const KEY_CHARS: usize = 60;

@@ -53,7 +53,9 @@ use super::{
 #[derive(Clone)]
 pub(super) struct ApiState {
     pub(super) served: Arc<Served>,
+    /// The way to the thread that owns it, with a bounded queue.
     pub(super) errands: blocking::SyncSender<Errand>,
+    /// From where requests are allowed.
     pub(super) access: Access,
     /// The number of the next answer.
     pub(super) next: Arc<AtomicU64>,
@@ -84,6 +86,8 @@ pub(super) async fn serve(mut listener: TcpListener, api: ApiState, stop: Cancel
     let _ = time::timeout(GRACE, ended).await;
 }
 
+/// Serves one connection until its client ends it or the server stops. The permit is held until
+/// then.
 async fn connection(
     stream: TcpStream,
     router: Router,
@@ -111,6 +115,7 @@ async fn connection(
     drop(permit);
 }
 
+/// The paths of the interface. Every other path is refused in the same form as a wrong request.
 fn router(api: ApiState) -> Router {
     Router::new()
         .route("/v1/models", get(models))
@@ -130,6 +135,7 @@ async fn guard(State(api): State<ApiState>, request: Request, next: Next) -> Res
     next.run(request).await
 }
 
+/// Whether a request has to be turned away. At a public address none is.
 fn is_foreign(access: &Access, request: &Request) -> bool {
     if access.is_public() {
         return false;
@@ -237,9 +243,13 @@ async fn gather(
     gathered.whole(head)
 }
 
+/// How far a streamed answer is.
 enum StreamAt {
+    /// No part of the answer was sent yet.
     Begin,
+    /// Parts are sent as they come.
     Parts,
+    /// The last part of the answer was sent.
     Ended,
 }
 
@@ -289,6 +299,7 @@ fn follow(
 }
 
 impl ApiState {
+    /// The head of the next answer, with a number of its own.
     fn head(&self, asked: AskedFor) -> ReplyHead {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -301,6 +312,7 @@ impl ApiState {
     }
 }
 
+/// A refusal as a response: its status, and its message as JSON.
 fn refused(refusal: &Refusal) -> Response {
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, Json(refusal.json())).into_response()
@@ -316,10 +328,15 @@ fn random_seed() -> u64 {
 
 /// What the error of a body that is too long says.
 const LIMIT: &str = "length limit exceeded";
+/// The longest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
+/// The longest head of a request, in bytes.
 const HEADER_BYTES_MAX: usize = 64 << 10;
+/// Connections at a time; the next ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 128;
+/// How long the head of a request may take.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the body of a request may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// So long a client may read nothing.
 const PATIENCE: Duration = Duration::from_secs(30);

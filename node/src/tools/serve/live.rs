@@ -24,6 +24,7 @@ pub(super) struct StateFolder {
     folder: PathBuf,
     /// The begin of the id of the run, as it was typed.
     run: Option<String>,
+    /// The manifest of the run, by which checkpoints are read.
     manifest: Manifest,
     /// The checkpoint that is served.
     served: PathBuf,
@@ -79,4 +80,5 @@ pub(super) fn start(folder: StateFolder) -> io::Result<(mpsc::Sender<()>, Receiv
     Ok((stop, newer))
 }
 
+/// How often the folder is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

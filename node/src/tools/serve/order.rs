@@ -21,6 +21,7 @@ pub(super) enum AskedFor {
     Chat,
 }
 
+/// How the answer of a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendAs {
     /// At once, when everything is written.
@@ -38,6 +39,7 @@ pub(super) struct Order {
     pub(super) choices: usize,
     /// How tokens are drawn, and how many at most for each text.
     pub(super) sampling: Sampling,
+    /// Strings at which a text ends. They are not shown.
     pub(super) stops: Vec<String>,
     /// Whether the prompt stands before the answer.
     pub(super) echo: bool,
@@ -122,6 +124,7 @@ fn expect_model(fields: &mut Fields, served: &Served) -> Result<(), Refusal> {
     }
 }
 
+/// Reads how the answer is to be sent.
 fn send(fields: &mut Fields) -> Result<SendAs, Refusal> {
     let streams = fields.flag("stream")?;
     let usage = match fields.take("stream_options") {
@@ -238,6 +241,7 @@ fn chat(fields: &mut Fields, served: &Served) -> Result<PromptTokens, Refusal> {
     served.chat_prompt(&read).map_err(|why| wrong(&why))
 }
 
+/// The text of a message, which may come in parts; `None` if a part is no text.
 fn content(value: &Value) -> Option<String> {
     if let Some(text) = value.as_str() {
         return Some(text.to_owned());
@@ -298,10 +302,13 @@ fn tokens(
     }
 }
 
+/// Most prompts that one request may have.
 const PROMPTS_MAX: usize = 32;
+/// Most texts that are written for one prompt.
 const CHOICES_MAX: usize = 8;
 /// Most texts of one request, over all its prompts.
 pub(super) const TEXTS_MAX: usize = 64;
+/// Most messages of the chat in a request.
 const MESSAGES_MAX: usize = 256;
 /// Likeliest tokens that are listed at a place.
 const LOGPROBS_MAX: usize = 20;

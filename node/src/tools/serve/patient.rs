@@ -18,6 +18,7 @@ use tokio::{
 #[derive(Debug)]
 pub(super) struct Patient<S> {
     inner: S,
+    /// The longest time in which it may take nothing.
     patience: Duration,
     /// Ends the wait that has begun, if one has.
     end: Option<Pin<Box<Sleep>>>,

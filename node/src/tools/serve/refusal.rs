@@ -7,10 +7,13 @@ use serde_json::{Value, json};
 pub(super) struct Refusal {
     /// The number of the HTTP status.
     pub(super) status: u16,
+    /// The kind of error, in the words of OpenAI.
     kind: &'static str,
+    /// The sentence that a person reads.
     message: String,
     /// The field that is wrong, if it is one.
     param: Option<String>,
+    /// A short name of the error for programs.
     code: Option<&'static str>,
 }
 

@@ -16,6 +16,7 @@ pub(super) struct ReplyHead {
     pub(super) id: String,
     /// Unix seconds at which it was begun.
     pub(super) created: u64,
+    /// By which path the request came in, which decides the form of the answer.
     pub(super) asked: AskedFor,
 }
 
@@ -29,10 +30,12 @@ pub(super) struct Gathered<'a> {
     written: usize,
 }
 
+/// One text of an answer, as far as it is written.
 #[derive(Clone, Debug, Default)]
 struct GatheredText {
     text: String,
     listed: Listed,
+    /// Why it ended; `None` while it is written.
     reason: Option<EndReason>,
 }
 
@@ -41,7 +44,9 @@ struct GatheredText {
 struct Listed {
     tokens: Vec<String>,
     log_probabilities: Vec<Option<f64>>,
+    /// The likeliest tokens at each place, as JSON.
     tops: Vec<Option<Value>>,
+    /// How many letters are before each token.
     offsets: Vec<usize>,
     /// Letters before the next token.
     letters: usize,
@@ -58,6 +63,7 @@ impl<'a> Gathered<'a> {
         Self { order, served, texts, written: 0 }
     }
 
+    /// Takes a part of the answer. A refusal ends it.
     pub(super) fn add(&mut self, delivery: Delivery) -> Result<(), Refusal> {
         match delivery {
             Delivery::Echo { prompt, records } => {
@@ -119,7 +125,9 @@ pub(super) struct Streamed {
     head: ReplyHead,
     /// The letters of each text that were listed so far.
     letters: Vec<usize>,
+    /// Tokens that were written for all texts.
     written: usize,
+    /// The number of texts that have not ended.
     open: usize,
 }
 
@@ -190,6 +198,7 @@ impl Streamed {
         text + "data: [DONE]\n\n"
     }
 
+    /// A part with the characters with which a text goes on.
     fn text(
         &mut self,
         choice: usize,
@@ -213,6 +222,7 @@ impl Streamed {
         frame(&self.part(served, vec![part]))
     }
 
+    /// A part of a stream, in the form of its path.
     fn part(&self, served: &Served, choices: Vec<Value>) -> Value {
         let object = match self.head.asked {
             AskedFor::Completion => "text_completion",
@@ -232,6 +242,7 @@ impl ReplyHead {
 }
 
 impl Listed {
+    /// Adds a column for each of these tokens.
     fn add(&mut self, records: &[TokenRecord], served: &Served) {
         for TokenRecord { token, log_probability, top } in records {
             let name = served.spelled(*token);
@@ -280,11 +291,13 @@ fn frame(part: &Value) -> String {
     format!("data: {part}\n\n")
 }
 
+/// The counts of tokens that an answer ends with.
 fn usage(order: &Order, written: usize) -> Value {
     let read = order.prompt_tokens();
     json!({ "prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written })
 }
 
+/// The word that OpenAI has for this.
 fn word(reason: EndReason) -> &'static str {
     match reason {
         EndReason::Stop => "stop",

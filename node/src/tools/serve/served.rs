@@ -16,12 +16,15 @@ pub(super) struct Served {
     pub(super) known: usize,
     /// The most tokens that the model can read, where its family has positions.
     pub(super) reach: Option<usize>,
+    /// The tokens after which a text ends.
     pub(super) ends: Vec<i32>,
+    /// The template of a chat, if the model has one.
     pub(super) chat: Option<ChatTemplate>,
     /// Unix seconds at which it began to answer.
     pub(super) began: u64,
 }
 
+/// A prompt, ready to be read by the model.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PromptTokens {
     pub(super) tokens: Vec<i32>,

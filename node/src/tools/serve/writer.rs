@@ -13,6 +13,7 @@ use super::{
 
 /// A text of a request that is being written.
 pub(super) struct TextWriter {
+    /// The request that it is of, and where its parts go.
     pub(super) errand: Errand,
     /// The number of the text in the model's group.
     pub(super) text: usize,
@@ -21,8 +22,11 @@ pub(super) struct TextWriter {
     /// The number of the text in the answer.
     choice: usize,
     sampler: TokenSampler,
+    /// Turns tokens into characters.
     decoder: Decoder,
+    /// Holds back what may become a stop string.
     scan: StopScan,
+    /// The tokens that were drawn so far.
     drawn: usize,
 }
 

@@ -23,8 +23,10 @@ use crate::{
 
 /// A watcher that has found its run.
 pub(super) struct Watch {
+    /// The manifest of the run that is watched.
     manifest: Manifest,
     console: Console,
+    /// The members that answer questions.
     members: Asked,
     proven: Proven,
     /// The last epoch that is proved, and the state after it as far as it is known.
@@ -33,6 +35,7 @@ pub(super) struct Watch {
     apart: BTreeSet<PeerId>,
     /// What a member said when it refused this watcher.
     refused: watch::Receiver<Option<String>>,
+    /// When the watch began, for what is said about a long search.
     began: Instant,
     /// Whether all that is decided was proved at least once.
     caught_up: bool,
@@ -186,6 +189,7 @@ impl Watch {
         }
     }
 
+    /// Reports an epoch as committed. What members say is of the newest epochs only.
     fn committed(&mut self, epoch: &Decided, state: Digest) {
         let members = tell::contributors(&epoch.receipt);
         // What members say now is of the last epochs.
@@ -275,6 +279,7 @@ impl Watch {
         self.members.leave(peer, why);
     }
 
+    /// Reports why nothing goes on, once for each reason.
     fn wait(&mut self, reason: &'static str, text: &str, cure: &str) {
         if self.waiting.replace(reason) != Some(reason) {
             self.console.say(&format!("{text}; {cure}"));

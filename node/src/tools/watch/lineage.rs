@@ -20,24 +20,30 @@ use crate::manifest::Manifest;
 
 /// The epochs that are proved, as far as the next ones need them.
 pub(super) struct Proven {
+    /// The rules of the protocol. It signs nothing.
     validator: Validator,
+    /// The voters of the first epoch.
     founders: Vec<Voter>,
     /// The ledger after the last epoch; `None` in open runs.
     ledger: Option<Arc<Ledger>>,
+    /// The receipt of the last epoch; `None` before the first.
     last: Option<Receipt>,
     /// The digests of the last receipts, the newest one last.
     recent: VecDeque<Digest>,
+    /// The tokens that are committed so far.
     tokens: u64,
 }
 
 /// An epoch that is proved to be decided.
 #[derive(Clone, Debug)]
 pub(super) struct Decided {
+    /// Its number; epochs are counted from 1.
     pub(super) number: u64,
     /// The attempt that decided it.
     pub(super) attempt: u64,
     /// The state before it, which its voters have signed.
     pub(super) parent: Digest,
+    /// Its receipt, which a quorum of its voters has signed.
     pub(super) receipt: Receipt,
     /// The tokens that are committed after it.
     pub(super) tokens: u64,
@@ -49,10 +55,13 @@ pub(super) enum Disproof {
     /// Another receipt has the same epoch: it is of another lineage.
     #[error("it follows another lineage of this run")]
     Other,
+    /// It does not go on with the next epoch.
     #[error("its answer leaves out an epoch after epoch {0}")]
     Gap(u64),
+    /// More votes than members would cost too many checks of signatures.
     #[error("its proof of epoch {0} has more votes than there can be voters")]
     Crowded(u64),
+    /// The rules of the protocol refuse the proof.
     #[error("it does not prove epoch {epoch}: {why}")]
     Unproven { epoch: u64, why: Fault },
 }
@@ -107,6 +116,7 @@ impl Proven {
         &self.validator.run
     }
 
+    /// Checks one link by the rules of the protocol, as the next epoch.
     fn check(&self, link: &Link) -> Result<(), Disproof> {
         let epoch = link.receipt.series.epoch;
         // Each of them costs the check of a signature.

@@ -20,9 +20,11 @@ use crate::net;
 
 /// The members that answer, and how others were reported.
 pub(super) struct Asked {
+    /// Through this the members are asked.
     net: net::Handle,
     /// By the distance from this key the members are chosen, so that not all watchers ask the same ones.
     me: PeerId,
+    /// What members said when they were asked last.
     pub(super) said: BTreeMap<PeerId, Picture>,
     /// Members whose last answer did not come: others are asked before them.
     late: BTreeSet<PeerId>,
@@ -62,6 +64,7 @@ impl Asked {
         wrong
     }
 
+    /// How far a peer is from this watcher, by XOR as in Kademlia.
     fn distance(&self, peer: &PeerId) -> [u8; 32] {
         std::array::from_fn(|at| peer.0[at] ^ self.me.0[at])
     }

@@ -11,11 +11,14 @@ use crate::cli::device::DevicePart;
 /// Prints a line for each task, and collects what the last line says.
 pub(super) struct Printout<'a> {
     out: &'a mut dyn Write,
+    /// Whether lines are JSON objects, for programs.
     as_json: bool,
     /// The part and the name of the task that is running.
     part: &'static str,
     of: String,
+    /// The tasks that found something wrong, by name.
     wrong: Vec<String>,
+    /// The tasks that were left out, by name.
     left_out: Vec<String>,
 }
 

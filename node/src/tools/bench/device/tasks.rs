@@ -17,6 +17,7 @@ use crate::cli::device::DevicePart;
 use crate::figures::bytes;
 use crate::preset::Preset;
 
+/// One line of the command: a name, and work that has a result.
 pub(super) struct Task {
     pub(super) part: DevicePart,
     /// The name of the task within its part.
@@ -25,6 +26,7 @@ pub(super) struct Task {
     pub(super) work: Box<dyn FnOnce(Duration) -> Result<Finding, BenchError> + Send>,
 }
 
+/// The result of a task, for people and for programs.
 pub(super) struct Finding {
     /// The figures as a sentence for a person.
     pub(super) words: String,
@@ -33,10 +35,12 @@ pub(super) struct Finding {
     pub(super) judgement: Judgement,
 }
 
+/// What a result says about the device.
 pub(super) enum Judgement {
     Right,
     /// What is wrong with the result.
     Wrong(String),
+    /// Nothing was measured, for this reason.
     LeftOut(String),
 }
 
@@ -45,10 +49,12 @@ impl Finding {
         Self { words, figures, judgement: Judgement::Right }
     }
 
+    /// A finding without figures: something is wrong.
     pub(super) fn wrong(what: String) -> Self {
         Self { words: String::new(), figures: json!({}), judgement: Judgement::Wrong(what) }
     }
 
+    /// A finding without figures: the task was not done.
     pub(super) fn left_out(why: String) -> Self {
         Self { words: String::new(), figures: json!({}), judgement: Judgement::LeftOut(why) }
     }
@@ -62,6 +68,7 @@ impl Finding {
     }
 }
 
+/// All tasks, in the order of the parts. The last one is only for a GPU.
 ///
 /// # Errors
 /// [`BenchError::Preset`]: a built-in preset cannot be used.
@@ -99,6 +106,7 @@ fn task(
     Task { part, of, work: Box::new(work) }
 }
 
+/// What the device is, and with which backends this program was built.
 fn facts(device: Device) -> Result<Finding, BenchError> {
     let facts = device.facts();
     let free = device.free_bytes().map_err(TrainError::from)?;
@@ -177,6 +185,7 @@ fn operators(small: bool) -> [Subject; 2] {
     [Subject::Attention(heads), wkv]
 }
 
+/// The name of a task of the operators: its sizes.
 fn named(subject: Subject) -> String {
     match subject {
         Subject::Product { rows, ins, outs } => format!("{rows}×{ins} by {ins}×{outs}"),
@@ -189,6 +198,7 @@ fn named(subject: Subject) -> String {
     }
 }
 
+/// Measures one operator, unless the device lacks the memory for it.
 fn operator(
     device: Device,
     subject: Subject,
