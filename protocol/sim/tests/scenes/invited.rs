@@ -417,7 +417,7 @@ fn revoked_are_the_majority() -> Played {
 
 /// T10: four of seven voters die and one of the others is revoked, which one of the last two does not
 /// hear. The proposer calls it silent; the other one hears it, and joins because of the notice that
-/// the Regroup brings. Without that notice it does not join, and sends it.
+/// the Regroup brings. It joins none that does not bring that notice.
 #[test]
 fn t10_who_is_silent_to_one_and_revoked_to_another() -> Played {
     let mut proposals = Vec::new();

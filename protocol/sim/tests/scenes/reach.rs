@@ -148,7 +148,7 @@ fn r42_a_report_that_has_not_come_yet_binds_no_proposer() -> Played {
                 if to == late { Fate::Delay(1_500) } else { Fate::Deliver }
             }
             Message::Roster(roster) if from == late && roster.ring().count() == 3 => {
-                let both = said.borrow().iter().filter(|reports| **reports > 4).count() == 2;
+                let both = said.borrow().iter().filter(|reports| **reports > 2).count() == 2;
                 if both {
                     count(&made);
                 }
@@ -157,11 +157,14 @@ fn r42_a_report_that_has_not_come_yet_binds_no_proposer() -> Played {
             _ => Fate::Deliver,
         });
         let others: Vec<usize> = all.iter().copied().filter(|host| *host != late).collect();
+        all.iter().for_each(|host| world.train_in(*host, 3_000));
         for _ in 0..4 {
+            let epoch = world.epoch(all[0]) + 1;
+            reach(&mut world, &all, epoch)?;
+            world.play(1_000)?;
             world.unlink(others[0], others[1]);
             world.play(6_000)?;
             world.link(others[0], others[1]);
-            world.play(6_000)?;
         }
         unknowing += rosters.get();
         let epoch = world.epoch(all[0]);
