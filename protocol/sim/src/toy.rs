@@ -166,9 +166,7 @@ impl Toy {
         let [a, b, c, d, e, f, g, h, ..] = seed.0;
         let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]).wrapping_add(incarnation);
         Self {
-            /// The state that the open epoch starts from.
             anchor: genesis,
-            /// The delta of the open epoch; `None` while it trains.
             frozen: None,
             unspent: vec![0.0; ELEMENTS],
             spent: 0,
