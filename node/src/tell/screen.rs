@@ -14,7 +14,7 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use intellect_view::tui::said::Said;
+use intellect_view::{record::is_harmful, tui::said::Said};
 
 use crate::access::unix_seconds;
 use crate::figures;
@@ -60,7 +60,13 @@ fn screen() -> &'static Printer {
 /// Prints a sentence above the lines.
 pub(super) fn say(sentence: &str) {
     screen().beneath(|beneath| beneath.over = None);
-    screen().push(Line::Sentence(time_of_day() + sentence));
+    screen().push(Line::Sentence(time_of_day() + &printable(sentence)));
+}
+
+/// A sentence as a terminal may get it, since parts of it can come from another peer. Its own line breaks stay.
+fn printable(sentence: &str) -> String {
+    let harmless = |c: char| c == '\n' || !is_harmful(c);
+    sentence.chars().map(|c| if harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
 /// What a sentence begins with where it is kept in a file: the time of day, in UTC.
@@ -70,7 +76,7 @@ fn time_of_day() -> String {
 
 /// Shows a sentence that the next one replaces. It must fit the terminal.
 pub(super) fn say_over(sentence: &str) {
-    screen().beneath(|beneath| beneath.over = Some(sentence.to_owned()));
+    screen().beneath(|beneath| beneath.over = Some(printable(sentence)));
 }
 
 /// Shows these lines in place of those before. They must fit the terminal.
@@ -128,3 +134,14 @@ impl Write for StandardError {
 
 /// So long the end of the program waits for a terminal that is stopped, or a reader that is slow.
 const END_PATIENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_stranger_move_no_cursor() {
+        let said = printable("peer t8nPqR runs \x1b[2J\u{202e}0.2: update\nthis program");
+        assert_eq!(said, "peer t8nPqR runs \u{fffd}[2J\u{fffd}0.2: update\nthis program");
+    }
+}

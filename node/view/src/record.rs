@@ -383,9 +383,7 @@ impl Text {
         }
         let mut kept = String::new();
         for c in text.chars() {
-            let turns = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-                | '\u{2066}'..='\u{2069}' | '\u{feff}');
-            let c = if turns || c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+            let c = if is_harmful(c) { char::REPLACEMENT_CHARACTER } else { c };
             if kept.len() + c.len_utf8() > TEXT_BYTES {
                 break;
             }
@@ -404,6 +402,13 @@ impl Text {
         let from = self.0.char_indices().rev().nth(5).map_or(0, |(at, _)| at);
         &self.0[from..]
     }
+}
+
+/// Whether a character can move a cursor, colour a terminal, hide a text or turn it around.
+pub fn is_harmful(c: char) -> bool {
+    let is_mark = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    is_mark || c.is_control()
 }
 
 impl fmt::Display for Text {

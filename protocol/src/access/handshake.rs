@@ -87,10 +87,17 @@ impl Reception {
         wire::canonical(self)
     }
 
-    /// Reads a reception; `None` if the bytes are too long or not canonical.
+    /// Reads a reception; `None` if the bytes are too long or not canonical, or if its sentence is too
+    /// long or could move the cursor of the terminal that shows it.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() <= RECEPTION_BYTES_MAX).then(|| wire::from_canonical(bytes)).flatten()
+        let read = (bytes.len() <= RECEPTION_BYTES_MAX).then(|| wire::from_canonical(bytes));
+        read.flatten().filter(|reception: &Self| match &reception.outcome {
+            Outcome::Welcome => true,
+            Outcome::Refused(why) => {
+                why.len() <= SENTENCE_BYTES_MAX && !why.chars().any(char::is_control)
+            }
+        })
     }
 }
 
@@ -101,5 +108,24 @@ impl Outcome {
         let mut sentence = why.to_string();
         sentence.truncate(sentence.floor_char_boundary(SENTENCE_BYTES_MAX));
         Self::Refused(sentence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_of_a_stranger_is_one_short_line() {
+        let reception = |why: &str| {
+            let outcome = Outcome::Refused(why.to_owned());
+            Reception { outcome, epoch: 3, notice: None }
+        };
+        let read = |why: &str| Reception::from_bytes(&reception(why).to_bytes()).is_some();
+        assert!(read("the invite has no use left") && read(&"é".repeat(SENTENCE_BYTES_MAX / 2)));
+        for why in ["\x1b[2J", "two\nlines", &"x".repeat(SENTENCE_BYTES_MAX + 1)] {
+            assert!(!read(why), "{why:?}");
+        }
+        assert_eq!(Outcome::refused(&"x".repeat(600)), reception(&"x".repeat(512)).outcome);
     }
 }
