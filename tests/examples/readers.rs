@@ -46,8 +46,10 @@ fn main() -> Result<()> {
     let manifest = story.manifest("run.toml", &["members.min_peers=4", STEPS])?;
     let (_bootstrap, entry) = story.start_bootstrap(&[manifest])?;
     let start = |name: &&str| {
-        let page: &[&str] = if *name == NODES[0] { &["--page", "127.0.0.1:0"] } else { &[] };
-        story.start_node(name, &entry, &[&["--quiet"], page].concat())
+        // A quiet node does not say where its page is.
+        let first = *name == NODES[0];
+        let options: &[&str] = if first { &["--page", "127.0.0.1:0"] } else { &["--quiet"] };
+        story.start_node(name, &entry, options)
     };
     let mut nodes: Vec<Process> = NODES.iter().map(start).collect::<Result<_>>()?;
     nodes[0].wait_for_commit(3, PATIENCE)?;
