@@ -107,11 +107,12 @@ fn template(found: &Value) -> Option<&str> {
     }
 }
 
-/// The text of a file; `None` if there is none.
+/// The text of a file; `None` if there is none, as beside a model that is one `.pth`.
 fn read(path: &Path) -> Result<Option<String>, String> {
+    let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if absent.contains(&error.kind()) => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
     let mut text = String::new();
@@ -147,6 +148,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         assert!(ChatTemplate::open(folder.path()).unwrap().is_none());
+        write("model.pth", "a model that is one file");
+        assert!(ChatTemplate::open(&folder.path().join("model.pth")).unwrap().is_none());
+        fs::create_dir(folder.path().join(ALONE)).unwrap();
+        assert!(ChatTemplate::open(folder.path()).is_err(), "it cannot be read");
+        fs::remove_dir(folder.path().join(ALONE)).unwrap();
         let settings = json!({ "chat_template": CHATML, "eos_token": { "content": "</s>" } });
         write(CONFIG, &settings.to_string());
         let template = ChatTemplate::open(folder.path()).unwrap().unwrap();
