@@ -406,11 +406,10 @@ impl Picture {
         let weights = commit.weights.0.iter().copied().chain(std::iter::repeat(0));
         let seats = commit.members.0.iter().zip(weights);
         self.ring = seats.map(|(peer, tokens)| Seat { peer: peer.clone(), tokens }).collect();
-        for at in 0..self.ring.len() {
-            let Seat { peer, tokens } = self.ring[at].clone();
-            let peer = self.peer(&peer);
+        for seat in self.ring.clone() {
+            let peer = self.peer(&seat.peer);
             peer.epochs += 1;
-            peer.tokens = peer.tokens.saturating_add(tokens);
+            peer.tokens = peer.tokens.saturating_add(seat.tokens);
             peer.last_epoch = epoch;
         }
         self.agreement.note_own(epoch, commit);
