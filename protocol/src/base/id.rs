@@ -28,6 +28,7 @@ pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
 
 /// The `N` bytes from `start` on. The caller has checked that there are that many: with fewer this
 /// panics, so no length from a peer may reach it unchecked.
+#[inline]
 pub(crate) fn array<const N: usize>(bytes: &[u8], start: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[start..start + N]);
@@ -65,7 +66,7 @@ macro_rules! identifier {
             /// bytes nearly always decide.
             #[inline]
             fn cmp(&self, other: &Self) -> Ordering {
-                let first = |id: &Self| u64::from_be_bytes(array(&id.0, 0));
+                let first = |id: &Self| id.0.first_chunk().map(|first| u64::from_be_bytes(*first));
                 first(self).cmp(&first(other)).then_with(|| self.0.cmp(&other.0))
             }
         }
