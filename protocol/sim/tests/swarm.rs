@@ -158,7 +158,7 @@ fn nat_seeds_hold() {
 }
 
 #[test]
-fn two_hundred_peers_commit_three_epochs() {
+fn a_crowd_of_two_hundred_commits_three_epochs() {
     let config = Config { peers: 200, epochs: 3, seed: 1, faults: Faults::Clean, without: None };
     let report = sim::run(&config).unwrap();
     println!("{report}");
