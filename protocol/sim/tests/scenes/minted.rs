@@ -251,12 +251,20 @@ fn g11_one_voter_mints_epochs_and_a_person_decides() -> Played {
 #[test]
 fn g11_what_one_of_four_did_alone_is_held() -> Played {
     for undo_max in [3, 64] {
-        one_of_four_alone(undo_max)?;
+        one_of_four_alone(undo_max, &[0, 1, 2])?;
     }
     Ok(())
 }
 
-fn one_of_four_alone(undo_max: u64) -> Played {
+/// G11: the owner of one of the other three decides. That peer signs the held lineage from then on,
+/// and with it half of the voters have: the other two follow by themselves.
+#[test]
+fn g11_what_was_held_is_followed_once_enough_have_signed_it() -> Played {
+    one_of_four_alone(64, &[0])
+}
+
+/// The owners of the peers `deciding` follow what the fourth did alone, and all meet.
+fn one_of_four_alone(undo_max: u64, deciding: &[usize]) -> Played {
     let mut world = World::scene(4, 0, None);
     world.undo_at_most(undo_max);
     let all = [0, 1, 2, 3];
@@ -278,10 +286,10 @@ fn one_of_four_alone(undo_max: u64) -> Played {
         assert_eq!(held(&world, host).len(), 1, "{host}");
         assert!(forks(&world, host).iter().all(|undone| *undone == 0));
     }
-    for host in others {
-        world.kill(&[host]);
-        world.follow(host, greater.state);
-        world.start(&[host]);
+    for host in deciding {
+        world.kill(&[*host]);
+        world.follow(*host, greater.state);
+        world.start(&[*host]);
     }
     world.train_in(3, 400);
     assert!(world.until(2 * END_MS, |world| world.same(&all))?);

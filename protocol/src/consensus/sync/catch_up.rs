@@ -315,8 +315,8 @@ impl State {
         if let Some(mine) = mine.filter(|mine| mine.r == r) {
             return self.on_diverged(step, claim, first_epoch, [mine.state, state]);
         }
-        if self.forks.is_held(&r) && self.ours.keeps(Rule::G11) && !self.forks.follows(&head.state)
-        {
+        let held = self.forks.is_held(&r, head.epoch) && self.ours.keeps(Rule::G11);
+        if held && !self.forks.follows(&head.state) {
             return self.requests.refuse(step, claim);
         }
         let claimed = self.ours.claimed_on(step, claim, first_epoch, chain);

@@ -33,8 +33,9 @@ pub(super) struct Forks {
     marks: Marks,
     /// The heads of lineages that parted from ours, and the states that diverged.
     reported: BTreeSet<Digest>,
-    /// The first receipts of lineages that a person has to decide about.
-    held: BTreeSet<Digest>,
+    /// The first receipts of lineages that a person has to decide about, and the epoch of a head
+    /// from which on each is verified again: voters may have signed it meanwhile.
+    held: BTreeMap<Digest, u64>,
     /// Peers that withdrew before they were asked, by the epoch of our head when we reported it.
     withdrew: BTreeMap<PeerId, u64>,
 }
@@ -48,6 +49,10 @@ fn remember(digests: &mut BTreeSet<Digest>, digest: Digest) -> bool {
     digests.insert(digest)
 }
 
+/// A lineage that is held for a person is verified again once it is a quarter longer, and at least
+/// by so many epochs: then all the times together cost five times its length at most; guess.
+const HELD_EPOCHS: u64 = 8;
+
 impl Forks {
     /// The machine starts at `now` and at this epoch, with the marks of earlier starts.
     pub(super) fn new(now: Time, config: &Config, marks: Vec<Mark>, epoch: u64) -> Self {
@@ -57,7 +62,7 @@ impl Forks {
             undo_time: config.undo_time,
             follow: config.follow,
             reported: BTreeSet::new(),
-            held: BTreeSet::new(),
+            held: BTreeMap::new(),
             withdrew: BTreeMap::new(),
         }
     }
@@ -131,9 +136,10 @@ impl Forks {
         self.follow == Some(*state)
     }
 
-    /// Whether a person has to decide about the lineage that begins with this receipt.
-    pub(super) fn is_held(&self, r: &Digest) -> bool {
-        self.held.contains(r)
+    /// Whether a person has to decide about the lineage that begins with this receipt, as far as it
+    /// leads to this epoch.
+    pub(super) fn is_held(&self, r: &Digest, epoch: u64) -> bool {
+        self.held.get(r).is_some_and(|again| epoch < *again)
     }
 
     /// Leaves nothing for a person to decide, until it is looked at again.
@@ -164,8 +170,13 @@ impl Forks {
             return false;
         }
         let (mine, first_epoch) = (ours.head, base.saturating_add(1));
+        if self.held.len() >= REMEMBERED_MAX {
+            self.held.pop_first();
+        }
+        let length = theirs.epoch.saturating_sub(base);
+        let again = theirs.epoch.saturating_add((length / 4).max(HELD_EPOCHS));
         if let Some(first) = other.entries.front()
-            && remember(&mut self.held, first.r)
+            && self.held.insert(first.r, again).is_none()
         {
             let event = Event::Fork { first_epoch, mine, theirs, undone: 0, held: true };
             step.put(Output::Event(event));
