@@ -9,8 +9,9 @@ use crate::story;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Short timers, so that a story about silence does not take long.
-const QUICK: [&str; 2] = ["members.heartbeat_ms=100", "members.minority_grace_ms=3000"];
+/// Short timers, so that a story about silence does not take long. Beside other stories a node may
+/// get no processor for some seconds, and must not be left behind for that.
+const QUICK: [&str; 2] = ["members.heartbeat_ms=100", "members.minority_grace_ms=5000"];
 
 fn simulate(steps: &str, settings: &[&str], arguments: &[&str]) -> Sim {
     let story = story();
