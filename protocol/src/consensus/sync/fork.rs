@@ -165,18 +165,16 @@ impl Forks {
             0 => small,
             _ => other.is_signed() && (small || recent(DAY)),
         };
-        let young = recent(self.undo_time);
-        if undone == 0 || young || signed || chosen || !ours.keeps(Rule::G11) {
+        if undone == 0 || recent(self.undo_time) || signed || chosen || !ours.keeps(Rule::G11) {
             return false;
         }
         let (mine, first_epoch) = (ours.head, base.saturating_add(1));
         if self.held.len() >= REMEMBERED_MAX {
             self.held.pop_first();
         }
-        let length = theirs.epoch.saturating_sub(base);
-        let again = theirs.epoch.saturating_add((length / 4).max(HELD_EPOCHS));
+        let longer = (theirs.epoch.saturating_sub(base) / 4).max(HELD_EPOCHS);
         if let Some(first) = other.entries.front()
-            && self.held.insert(first.r, again).is_none()
+            && self.held.insert(first.r, theirs.epoch.saturating_add(longer)).is_none()
         {
             let event = Event::Fork { first_epoch, mine, theirs, undone: 0, held: true };
             step.put(Output::Event(event));
