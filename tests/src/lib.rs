@@ -1,9 +1,9 @@
 //! Harness of the stories over several processes: it starts real programs, reads
 //! what they write, and ends them.
 //!
-//! Every wait has a deadline, and every process is killed when its handle is dropped. As many
-//! stories run at once as the machine has cores, since they mostly wait. What a node does is
-//! read from its `--events` file as plain JSON, so that a renamed key is noticed; log text is
+//! Every wait has a deadline, and every process is killed when its handle is dropped. Stories run
+//! beside each other, since they mostly wait; only one simulation runs at a time. What a node does
+//! is read from its `--events` file as plain JSON, so that a renamed key is noticed; log text is
 //! shown only when a story fails.
 
 pub mod process;
@@ -12,6 +12,7 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -26,6 +27,10 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// How long a command without a network may take.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Held while a simulation runs: its nodes compute all the time, and what strikes them is planned
+/// by time. Beside a second one a node may get no processor for seconds.
+static SIMULATION: Mutex<()> = Mutex::new(());
 
 /// One story, in a folder of its own.
 #[derive(Debug)]
@@ -281,11 +286,13 @@ impl Story {
         }
     }
 
-    /// Runs `intellect-node sim --out`, and reads its report. `out` names its folder.
+    /// Runs `intellect-node sim --out` once no other story simulates, and reads its report. `out`
+    /// names its folder.
     ///
     /// # Errors
     /// It does not end within `patience`, or leaves no report.
     pub fn sim(self, out: &str, arguments: &[&str], patience: Duration) -> Result<Sim> {
+        let _alone = SIMULATION.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.path(out);
         let text = self.text(out);
         let mut all = vec!["sim", "--out", &text];
