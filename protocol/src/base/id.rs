@@ -28,7 +28,6 @@ pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
 
 /// The `N` bytes from `start` on. The caller has checked that there are that many: with fewer this
 /// panics, so no length from a peer may reach it unchecked.
-#[inline]
 pub(crate) fn array<const N: usize>(bytes: &[u8], start: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[start..start + N]);

@@ -50,7 +50,8 @@ fn remember(digests: &mut BTreeSet<Digest>, digest: Digest) -> bool {
 }
 
 /// A lineage that is held for a person is verified again once it is a quarter longer, and at least
-/// by so many epochs: then all the times together cost five times its length at most; guess.
+/// by so many epochs: all these times together cost five times its length at most. A peer that claims
+/// more epochs than it serves is at fault. Guess.
 const HELD_EPOCHS: u64 = 8;
 
 impl Forks {
@@ -168,14 +169,15 @@ impl Forks {
         if undone == 0 || recent(self.undo_time) || signed || chosen || !ours.keeps(Rule::G11) {
             return false;
         }
-        let (mine, first_epoch) = (ours.head, base.saturating_add(1));
-        if self.held.len() >= REMEMBERED_MAX {
+        let Some(first) = other.entries.front() else { return true };
+        let is_new = !self.held.contains_key(&first.r);
+        if is_new && self.held.len() >= REMEMBERED_MAX {
             self.held.pop_first();
         }
         let longer = (theirs.epoch.saturating_sub(base) / 4).max(HELD_EPOCHS);
-        if let Some(first) = other.entries.front()
-            && self.held.insert(first.r, theirs.epoch.saturating_add(longer)).is_none()
-        {
+        self.held.insert(first.r, theirs.epoch.saturating_add(longer));
+        if is_new {
+            let (mine, first_epoch) = (ours.head, base.saturating_add(1));
             let event = Event::Fork { first_epoch, mine, theirs, undone: 0, held: true };
             step.put(Output::Event(event));
         }
