@@ -1,7 +1,7 @@
 //! What every device must compute, with any backend.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn_backend::Backend;
 use burn_tensor::{ElementConversion as _, Tensor};
@@ -12,6 +12,9 @@ use intellect_model::{Device, arch, genesis};
 
 use crate::checks::{self, Form, Inner};
 use crate::vectors::Vectors;
+
+/// Held by a test that trains: what a device reports is noticed by whichever trainer runs then.
+static TRAINING: Mutex<()> = Mutex::new(());
 
 /// The device, if it can be used.
 pub(crate) fn usable(device: Device) -> Option<Device> {
@@ -66,6 +69,7 @@ fn work_of(family: Family) -> Work {
 
 /// Creating a trainer checks the device, and a step on it has the loss of a step on the CPU.
 pub(crate) fn assert_every_family_starts_and_learns(device: Device) {
+    let _alone = TRAINING.lock().unwrap_or_else(PoisonError::into_inner);
     for family in Family::ALL {
         let work = work_of(family);
         let source = Arc::new(Dataset::open(&work, 5, &[]).unwrap());
@@ -83,6 +87,7 @@ pub(crate) fn assert_every_family_starts_and_learns(device: Device) {
 
 /// CubeCL alone would panic on one of its threads and return whatever was in memory before.
 pub(crate) fn assert_an_allocation_that_fails_ends_the_device(device: Device) {
+    let _alone = TRAINING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut work = work_of(Family::Llama);
     // Logits of 17 GB: no emulated device has such a large buffer.
     (work.model.vocab, work.model.context, work.train.batch) = (1 << 20, 64, 64);
