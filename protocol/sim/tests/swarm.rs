@@ -157,6 +157,7 @@ fn nat_seeds_hold() {
     class(Faults::Nat);
 }
 
+/// One seed on one core, and the longest of all tests here: its name makes it begin first.
 #[test]
 fn a_crowd_of_two_hundred_commits_three_epochs() {
     let config = Config { peers: 200, epochs: 3, seed: 1, faults: Faults::Clean, without: None };
