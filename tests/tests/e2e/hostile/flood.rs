@@ -66,7 +66,7 @@ fn what_a_stranger_pours_into_one_node_is_not_passed_on_to_all() {
     let (mut sent, mut repeat) = (0, 0_u32);
     let start = Instant::now();
     while sent < BYTES {
-        assert!(start.elapsed() < Duration::from_secs(40), "{sent} bytes in 40 s");
+        assert!(start.elapsed() < Duration::from_secs(70), "{sent} bytes in 70 s");
         for key in &keys {
             repeat += 1;
             let living = wire::seal(key, &run, ready(&beat, repeat.into()));
