@@ -20,12 +20,8 @@ use crate::access::admit::TICKET_BYTES_MAX;
 use crate::base::id::PeerId;
 use crate::base::time::Time;
 use crate::machine::event::{Cause, Event};
-use crate::machine::table::{PeerRecord, PeerTable};
+use crate::machine::table::{PEERS_MAX, PeerRecord, PeerTable};
 use crate::message::{Heartbeat, Leaving, Loss, Phase, Ticket, UNLINKED_BYTES_MAX};
-
-/// Peers in the table: four times the members of a roster. More cost memory; fewer let keys of
-/// strangers displace newcomers.
-pub const PEERS_MAX: usize = 1024;
 
 /// How long a named peer may be silent before it is forgotten; guess: longer than any pause worth
 /// remembering.

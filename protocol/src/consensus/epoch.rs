@@ -206,7 +206,7 @@ impl State {
         }
         enter::learn_ready(&mut self.open(step), peer);
         let Some(seen) = step.table.peers.get(&peer) else { return };
-        self.process.reach.hear(peer, &seen.beat);
+        self.process.reach.hear(step.table, peer, &seen.beat);
         if seen.beat.series == series {
             self.slot.series.note_reached(peer, seen.beat.attempt);
         }

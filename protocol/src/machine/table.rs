@@ -108,9 +108,13 @@ impl PeerRecord {
     }
 }
 
+/// Peers in the table: four times the members of a roster. More cost memory; fewer let keys of
+/// strangers displace newcomers.
+pub const PEERS_MAX: usize = 1024;
+
 /// Every peer heard so far, and the timers that follow from the run's settings. At most
-/// [`view::PEERS_MAX`](crate::view::PEERS_MAX) peers are in it. The view alone writes it, before
-/// the other machines see the same input.
+/// [`PEERS_MAX`] peers are in it. The view alone writes it, before the other machines see the same
+/// input.
 #[derive(Clone, Debug)]
 pub struct PeerTable {
     /// What is known of each other peer; this peer itself is never among them.
@@ -126,6 +130,14 @@ impl PeerTable {
     #[must_use]
     pub fn new(heartbeat: Duration, grace: Duration) -> Self {
         Self { peers: BTreeMap::new(), heartbeat, grace }
+    }
+
+    /// Forgets what is known of peers that are neither in the table nor `kept`, once it is known of
+    /// more peers than a table has: each key that says something may be replaced by another one.
+    pub(crate) fn bound<T>(&self, known: &mut BTreeMap<PeerId, T>, kept: impl Fn(&PeerId) -> bool) {
+        if known.len() > PEERS_MAX {
+            known.retain(|peer, _| self.peers.contains_key(peer) || kept(peer));
+        }
     }
 
     /// The longest round trip to any of these peers; [`ROUND_TRIP_UNKNOWN`] while none is measured.
@@ -175,5 +187,57 @@ impl PeerTable {
     /// Whether a peer counts as alive: it has not left, and its last heartbeat is recent.
     pub(crate) fn fresh(&self, seen: &PeerRecord, now: Time) -> bool {
         !seen.has_left() && now.since(seen.heard) < self.silent_after(seen)
+    }
+}
+
+#[cfg(test)]
+pub(crate) use tests::{beat, key, passing};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::{Digest, LogId};
+    use crate::message::{Head, Phase};
+
+    /// One of very many keys of strangers.
+    pub(crate) fn key(n: usize) -> PeerId {
+        let mut key = [0xcc; 32];
+        key[..8].copy_from_slice(&n.to_be_bytes());
+        PeerId(key)
+    }
+
+    /// A heartbeat in the first epoch.
+    pub(crate) fn beat() -> Heartbeat {
+        let (epoch, parent) = (1, Digest::ZERO);
+        Heartbeat {
+            count: 1,
+            head: Head { epoch: 0, tokens: 0, state: parent },
+            series: Series { epoch, parent, regroup: None },
+            joined: None,
+            closed: false,
+            log: LogId([0; 16]),
+            incarnation: 1,
+            phase: Phase::Train,
+            attempt: 0,
+            ready: 0,
+            direct: true,
+            unlinked: Vec::new(),
+            round_trips: Vec::new(),
+            send_rate: 0,
+            serves: 0,
+            notice: 0,
+            attested: 0,
+            ticket: None,
+        }
+    }
+
+    /// Keys that come one after the other, each forgotten when the next one comes, beside one peer that stays.
+    pub(crate) fn passing(mut each: impl FnMut(&PeerTable, PeerId)) {
+        let mut table = PeerTable::new(Duration::from_millis(500), Duration::from_secs(8));
+        for n in 0..=3 * PEERS_MAX {
+            table.peers.retain(|peer, _| *peer == key(0));
+            table.peers.insert(key(n), PeerRecord::new(&beat(), Time::ZERO));
+            each(&table, key(n));
+        }
     }
 }

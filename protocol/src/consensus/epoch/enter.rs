@@ -14,7 +14,7 @@ use super::ballot::{Ballot, RingState, Vote};
 use super::facts::Facts;
 use super::open::Epoch;
 use super::series::Stage;
-use super::slot::{Declared, Frozen};
+use super::slot::Frozen;
 use super::{reconfigure, send};
 
 /// R20: returns to the series that the log entered last, and to where it stood there.
@@ -101,7 +101,7 @@ pub(super) fn learn_ready(open: &mut Epoch<'_>, peer: PeerId) {
     }
 }
 
-fn note_ready(
+pub(super) fn note_ready(
     open: &mut Epoch<'_>,
     peer: PeerId,
     incarnation: u64,
@@ -115,7 +115,7 @@ fn note_ready(
         return Err(ReadyFault::Changed);
     }
     if known.is_none_or(|(start, _)| start < incarnation) {
-        open.slot.ready.insert(peer, Declared { incarnation, weight, at: open.step.now });
+        open.slot.declare(&open.step, peer, incarnation, weight);
     }
     Ok(())
 }

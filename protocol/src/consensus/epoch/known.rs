@@ -96,6 +96,7 @@ impl Admission {
             Some(ticket) => self.shown.insert(peer, (ticket.clone(), may)),
             None => self.shown.remove(&peer),
         };
+        step.table.bound(&mut self.shown, |_| false);
     }
 
     /// Computes which peers will be in after the open epoch, by the notices known so far, and checks
@@ -142,5 +143,32 @@ fn report_changes(step: &mut Step<'_>, before: &Ledger, after: &Ledger, notices:
     for notice in notices.between(before.last(), after.last()) {
         let in_force = Some(after.since());
         step.put(Output::Event(Event::Notice { notice, in_force }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::admit::Level;
+    use crate::base::id::RunId;
+    use crate::base::sign::Keypair;
+    use crate::machine::table::{PEERS_MAX, key, passing};
+
+    #[test]
+    fn t2_tickets_that_strangers_show_under_one_key_after_another_are_bounded() {
+        let (run, organiser) = (RunId([7; 32]), Keypair::from_seed(&[1; 32]));
+        let ledger = Arc::new(Ledger::new(run, organiser.peer()));
+        let notices = Notices::new(run, organiser.peer(), Level::Invited);
+        let mut known = Admission::new(Time::ZERO, ledger, notices, Credentials::default());
+        let ticket = Ticket::named(run, key(0), 0, &organiser);
+        passing(|table, peer| {
+            let mut table = table.clone();
+            let seen = table.peers.get_mut(&peer).unwrap();
+            seen.beat.ticket = Some(Box::new(ticket.clone()));
+            let step = &mut Step { now: Time::ZERO, table: &table, out: &mut Vec::new() };
+            known.learn_ticket(step, 1, peer);
+        });
+        assert!(known.shown.len() <= PEERS_MAX, "{}", known.shown.len());
+        assert!(known.shown.contains_key(&key(0)), "it is still heard");
     }
 }

@@ -19,10 +19,9 @@ use super::attendance::Question;
 use super::conduct::Amends;
 use super::open::Epoch;
 use super::series::{Asking, Stage};
-use super::slot::Declared;
 use super::timers::Timer;
 use super::{
-    acceptor, admission, founders, patience, recover, roster, salvage, send, timers, turns,
+    acceptor, admission, enter, founders, patience, recover, roster, salvage, send, timers, turns,
 };
 
 /// R36: proposes attempt 1, which asks nobody. It waits for all live peers of this series, and
@@ -107,11 +106,8 @@ pub(super) fn on_report(open: &mut Epoch<'_>, from: PeerId, report: &Report) {
     }
     open.conduct.clear(&from, Amends::Query);
     if let Some((incarnation, weight)) = report.ready {
-        let known = open.slot.ready.get(&from).map_or(0, |known| known.incarnation);
-        if incarnation > known && open.process.can_weigh(weight) {
-            let declared = Declared { incarnation, weight, at: open.step.now };
-            open.slot.ready.insert(from, declared);
-        }
+        // As in a heartbeat, a contradiction is no fault here.
+        let _ = enter::note_ready(open, from, incarnation, weight);
     }
     if let Some(asking) = &mut open.slot.series.asking
         && asking.attempt == report.attempt

@@ -95,11 +95,11 @@ impl Reach {
         self.series = Some(series);
         self.voters = voters.iter().map(|voter| voter.peer).collect();
         self.claims.retain(|peer, _| table.peers.contains_key(peer));
-        table.peers.iter().for_each(|(peer, seen)| self.hear(*peer, &seen.beat));
+        table.peers.iter().for_each(|(peer, seen)| self.hear(table, *peer, &seen.beat));
     }
 
     /// Reads what a heartbeat says of its author's connections.
-    pub(super) fn hear(&mut self, peer: PeerId, beat: &Heartbeat) {
+    pub(super) fn hear(&mut self, table: &PeerTable, peer: PeerId, beat: &Heartbeat) {
         if self.series != Some(beat.series) {
             return;
         }
@@ -107,6 +107,7 @@ impl Reach {
         if !beat.unlinked.is_empty() && beat.unlinked.len() == self.voters.len().div_ceil(8) {
             let (voters, bits) = (Arc::clone(&self.voters), beat.unlinked.clone());
             self.claims.insert(peer, Claim { voters, bits });
+            table.bound(&mut self.claims, |_| false);
         }
     }
 
@@ -134,5 +135,25 @@ impl Reach {
     /// The peers that this peer last named as unlinked.
     pub(super) fn named_by(&self, peer: &PeerId) -> impl Iterator<Item = PeerId> {
         self.claims.get(peer).into_iter().flat_map(Claim::unlinked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::LogId;
+    use crate::machine::table::{PEERS_MAX, beat, key, passing};
+
+    #[test]
+    fn r42_what_strangers_claim_under_one_key_after_another_is_bounded() {
+        let mut reach = Reach::default();
+        let voter = Voter { peer: PeerId([1; 32]), log: LogId([1; 16]) };
+        let says = Heartbeat { unlinked: vec![1], ..beat() };
+        passing(|table, peer| {
+            reach.follow(table, says.series, &[voter]);
+            reach.hear(table, peer, &says);
+        });
+        assert!(reach.claims.len() <= PEERS_MAX, "{}", reach.claims.len());
+        assert!(reach.named_by(&key(0)).eq([voter.peer]), "it is still heard");
     }
 }

@@ -304,6 +304,13 @@ impl Slot {
         self.series.adopted.iter().any(missing)
     }
 
+    /// Notes what a peer has declared. Voters are remembered even if they are forgotten elsewhere:
+    /// how long they took counts (R36).
+    pub(super) fn declare(&mut self, step: &Step<'_>, peer: PeerId, start: u64, weight: u64) {
+        self.ready.insert(peer, Declared { incarnation: start, weight, at: step.now });
+        step.table.bound(&mut self.ready, |peer| self.series.names_voter(peer));
+    }
+
     /// The weight of our frozen delta; 0 while there is none.
     pub(super) fn frozen_weight(&self) -> u64 {
         self.frozen.map_or(0, |frozen| frozen.weight)
@@ -313,5 +320,27 @@ impl Slot {
     pub(super) fn ready_of(&self, peer: &PeerId, incarnation: u64) -> Option<u64> {
         let declared = self.ready.get(peer);
         declared.filter(|known| known.incarnation == incarnation).map(|known| known.weight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::LogId;
+    use crate::machine::table::{PEERS_MAX, key, passing};
+
+    #[test]
+    fn strangers_that_are_ready_under_one_key_after_another_push_nobody_out() {
+        let head = Head { epoch: 0, tokens: 0, state: Digest::ZERO };
+        let voter = Voter { peer: PeerId([1; 32]), log: LogId([1; 16]) };
+        let mut slot = Slot::new(Time::ZERO, head, vec![voter]);
+        passing(|table, peer| {
+            let step = Step { now: Time::ZERO, table, out: &mut Vec::new() };
+            slot.declare(&step, voter.peer, 1, 2);
+            slot.declare(&step, peer, 1, 3);
+        });
+        assert!(slot.ready.len() <= PEERS_MAX, "{}", slot.ready.len());
+        assert_eq!(slot.ready_of(&voter.peer, 1), Some(2), "it votes");
+        assert_eq!(slot.ready_of(&key(0), 1), Some(3), "it is still heard");
     }
 }
