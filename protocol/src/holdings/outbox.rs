@@ -8,7 +8,9 @@
 //!
 //! So heartbeats alone may overtake: while the head, series and Regroup that a heartbeat names are
 //! durable, it is true whatever vote is being written. That is bounded by a few seconds, since
-//! other peers wait for the votes of a live peer.
+//! other peers wait for the votes of a live peer. What is reported of others rests on no record and
+//! does not wait at all: else a flood of bad messages would fill the queue while a disk is slow, and
+//! its author would be heard for as long.
 //!
 //! If a write fails, its records are written again later. Until then outgoing messages are dropped,
 //! as on a bad link, heartbeats too, so that the others go on without us; the peer repeats messages
@@ -25,6 +27,7 @@ use super::interface::{Disk, Inquiry};
 use crate::base::id::Digest;
 use crate::base::time::Time;
 use crate::history::log::Record;
+use crate::machine::event::Event;
 use crate::message::Message;
 use crate::peer::Output;
 
@@ -156,7 +159,7 @@ impl Outbox {
             return Ruling::Never(item);
         }
         let free = self.queue.is_empty() && self.durable == self.issued;
-        if free || (item.is_heartbeat() && self.may_overtake(now)) {
+        if free || item.is_of_others() || (item.is_heartbeat() && self.may_overtake(now)) {
             return Ruling::Now(item);
         }
         if self.retry_at.is_some() {
@@ -232,6 +235,16 @@ impl Effect {
     fn is_heartbeat(&self) -> bool {
         let Self::Decision(output) = self else { return false };
         matches!(&**output, Output::Gossip(m) if matches!(m.body(), Message::Heartbeat(_)))
+    }
+
+    /// Whether it reports what another peer did wrong, or that it came or went.
+    fn is_of_others(&self) -> bool {
+        use Event::{PeerFound, PeerLost, Refused};
+        let Self::Decision(output) = self else { return false };
+        matches!(
+            **output,
+            Output::Fault(..) | Output::Event(PeerFound { .. } | PeerLost { .. } | Refused { .. })
+        )
     }
 
     /// Whether other peers see it. A question reveals nothing but that we ask.

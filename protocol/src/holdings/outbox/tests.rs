@@ -1,9 +1,10 @@
 //! What leaves the machine, and when.
 
 use super::*;
-use crate::base::id::{LogId, RunId};
+use crate::base::fault::{Fault, ReadyFault};
+use crate::base::id::{LogId, PeerId, RunId};
 use crate::base::sign::Keypair;
-use crate::machine::event::Event;
+use crate::machine::event::Cause;
 use crate::message::wire;
 use crate::message::{Head, Heartbeat, Leaving, Phase, Series};
 
@@ -235,6 +236,22 @@ fn after_a_write_that_failed_nothing_leaves_until_all_of_it_is_written() {
     assert!(bench.write().is_empty() && bench.write().is_empty());
     assert_eq!(bench.disk, [promised(1), committed(1)]);
     assert!(bench.admits(message()) && bench.admits(heartbeat()));
+}
+
+/// What a flood of bad messages brings must not fill the queue while a slow disk writes, and a peer
+/// that floods is dropped at once.
+#[test]
+fn what_others_did_waits_for_no_disk() {
+    let (mut bench, who) = (Bench::default(), PeerId([9; 32]));
+    bench.outbox.log(committed(1));
+    assert!(!bench.admits(train(2)));
+    for _ in 0..2 * QUEUE_MAX {
+        assert!(bench.admits(Output::Fault(who, Fault::Ready(ReadyFault::Weight))));
+        assert!(bench.admits(Output::Event(Event::PeerFound { who })));
+        assert!(bench.admits(Output::Event(Event::PeerLost { who, cause: Cause::Silent })));
+    }
+    assert!(!bench.admits(Output::Event(Event::LeftOut { epoch: 1 })), "this says what is logged");
+    assert_eq!(bench.outbox.queue.len(), 2);
 }
 
 #[test]
