@@ -111,8 +111,10 @@ impl State {
     pub(super) fn copy(&mut self, step: &mut Step<'_>, way: Way) {
         let donors = way.serving(step, &self.ours);
         if let Some(from_epoch) = way.next_to_copy() {
-            let answers = |peer: &PeerId| !self.requests.failed_lately(step, peer);
-            let Some(from) = donors.into_iter().find(answers) else {
+            let slow = way.is_slow(step);
+            let answers = |peer: &PeerId| !slow && !self.requests.failed_lately(step, peer);
+            let answering = donors.into_iter().filter(answers);
+            let Some(from) = answering.min_by_key(|peer| self.requests.failures(peer)) else {
                 self.give_up(&way, step.now + step.table.grace);
                 return step.lead(Lead::Behind(self.ours.awaits_attested()));
             };
@@ -195,5 +197,81 @@ impl State {
     fn give_up(&mut self, way: &Way, until: Time) {
         self.catching_up = None;
         self.requests.ignore(way.claim, until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::consensus::sync::candidate::Candidate;
+    use crate::consensus::sync::interface::Open;
+    use crate::consensus::sync::lineage::Entry;
+    use crate::consensus::sync::lineage::tests::{lineage, setup};
+    use crate::consensus::sync::requests::Claim;
+    use crate::machine::table::{PeerRecord, PeerTable, beat};
+    use crate::message::{Answer, Heartbeat};
+
+    /// A verified way of which no link is in memory, and peers that answer each question with so many
+    /// links, after so many milliseconds: the peers that were asked, and how many links came.
+    fn copied(peers: u8, answers: impl Fn(u8) -> (usize, u64)) -> (Vec<u8>, usize) {
+        let (validator, me, config) = setup();
+        let mut state = State::new(Time::ZERO, validator, me, config, Vec::new(), Vec::new());
+        let all = lineage(state.ours.head);
+        let (head, _) = *all.last().unwrap();
+        let mut table = PeerTable::new(Duration::from_millis(500), Duration::from_secs(8));
+        let series = beat().series;
+        let open = Open { series, decided: false, applying: false, openings: &[], voters: &[] };
+        let (mut asked, mut came, mut now) = (Vec::new(), 0, Time::ZERO);
+        for question in 0..1_000 {
+            if let Some(CatchUp::Copy(from, _)) = &state.catch_up {
+                now = now + Duration::from_millis(answers(from.0[0]).1);
+            }
+            let says = PeerRecord::new(&Heartbeat { head, ..beat() }, now);
+            table.peers.extend((1..=peers).map(|n| (PeerId([n; 32]), says.clone())));
+            let step = &mut Step { now, table: &table, out: &mut Vec::new() };
+            if question == 0 {
+                let claim = Claim { peer: PeerId([1; 32]), head };
+                let mut other = Candidate::after(step, &state.ours, 0, claim).unwrap();
+                let entry = |(head, link): &(Head, Link)| {
+                    let r = state.ours.digest(&link.receipt);
+                    Entry { r, state: head.state, tokens: head.tokens }
+                };
+                other.entries = all.iter().map(entry).collect();
+                let rank = state.ours.proven_by(&other);
+                let way = Way::new(step, other, rank);
+                state.copy(step, way);
+            }
+            let Some(CatchUp::Copy(from, way)) = &state.catch_up else { break };
+            let from = *from;
+            if question > 0 {
+                let links = all.iter().skip(way.copied).take(answers(from.0[0]).0);
+                let links: Vec<Link> = links.map(|(_, link)| link.clone()).collect();
+                (asked, came) = ([asked, vec![from.0[0]]].concat(), way.copied + links.len());
+                let answer = Answer::Lineage { links, head, openings: Vec::new() };
+                state.on_answer(step, open, from, Some(&answer), false);
+            }
+        }
+        (asked, came)
+    }
+
+    #[test]
+    fn g12_peers_that_serve_no_link_of_their_head_are_not_asked_for_ever() {
+        assert_eq!(copied(1, |_| (0, 5_000)).0, [1]);
+        let (asked, _) = copied(4, |_| (0, 5_000));
+        assert!(asked.starts_with(&[1, 2, 3, 4]) && asked.len() < 10, "{asked:?}");
+    }
+
+    #[test]
+    fn g12_three_peers_that_serve_nothing_keep_no_other_one_from_serving() {
+        let (asked, came) = copied(4, |peer| if peer == 4 { (64, 100) } else { (0, 5_000) });
+        assert_eq!((asked, came), (vec![1, 2, 3, 4, 4, 4, 4, 4], 320));
+    }
+
+    #[test]
+    fn g12_a_peer_that_serves_one_link_at_a_time_is_given_up() {
+        let (asked, came) = copied(1, |_| (1, 5_000));
+        assert!(came < 10, "{came} links in {} answers", asked.len());
     }
 }

@@ -63,7 +63,7 @@ pub(super) struct Candidate {
 pub const LINKS_BYTES_MAX: usize = 16 << 20;
 
 /// A peer that serves links more slowly than this, in bytes a second, counts as silent (G12).
-const RATE_MIN: u64 = 8_000;
+pub(super) const RATE_MIN: u64 = 8_000;
 
 impl Candidate {
     /// A lineage that follows on an epoch of ours; `None` if we have not reached that.

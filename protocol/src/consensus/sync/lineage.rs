@@ -302,4 +302,4 @@ impl Lineage {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

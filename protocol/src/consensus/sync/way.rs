@@ -13,9 +13,10 @@ use crate::history::log::Record;
 use crate::machine::output::Output;
 use crate::machine::step::Step;
 use crate::machine::table::PeerRecord;
+use crate::message::wire;
 use crate::message::{Link, Rank, Receipt};
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, RATE_MIN};
 use super::forkable::Forkable;
 use super::lineage::{Entry, Lineage};
 use super::requests::Claim;
@@ -38,11 +39,17 @@ pub(super) struct Way {
     pub(super) admitting: Vec<Receipt>,
     /// How many of the other links were fetched again, and are in the log.
     pub(super) copied: usize,
+    /// Bytes of these links, counted since the claim.
+    came: u64,
     /// The voters that those links left behind (R14).
     pub(super) away: Forkable,
     /// The blocks in which they have spent what is unspent here (R27, R34).
     pub(super) spent: Blocks,
 }
+
+/// Graces for which the links that are fetched again may come slowly; guess: a few donors in a row
+/// can be silent, and the whole lineage would have to be verified anew.
+const SLOW_GRACES: u32 = 4;
 
 /// This many donors may all skip a state when they write checkpoints; guess.
 const FEW_DONORS: usize = 3;
@@ -51,8 +58,9 @@ impl Way {
     /// The way of a candidate to the claimed head, which has this rank.
     pub(super) fn new(step: &Step<'_>, candidate: Candidate, rank: Rank) -> Self {
         let Candidate { claim, base, entries, links, admitting, spent, .. } = candidate;
-        let (claimed, base, copied, away) = (step.now, base.epoch, 0, Forkable::default());
-        Self { claim, claimed, rank, base, entries, links, admitting, copied, away, spent }
+        let (claimed, base, away) = (step.now, base.epoch, Forkable::default());
+        let (copied, came) = (0, 0);
+        Self { claim, claimed, rank, base, entries, links, admitting, copied, came, away, spent }
     }
 
     /// How many epochs have no link in memory.
@@ -115,6 +123,13 @@ impl Way {
         (self.copied < self.without_link()).then_some(next)
     }
 
+    /// Whether its links are fetched again so slowly that it is given up (G12).
+    pub(super) fn is_slow(&self, step: &Step<'_>) -> bool {
+        let length = step.now.since(self.claimed);
+        let slow = self.came < length.as_secs().saturating_mul(RATE_MIN);
+        slow && length >= SLOW_GRACES * step.table.grace
+    }
+
     /// Logs links that were fetched again; their digests identify them. Returns whether any fits.
     pub(super) fn copy(&mut self, step: &mut Step<'_>, ours: &Lineage, links: &[Link]) -> bool {
         let before = self.copied;
@@ -127,6 +142,7 @@ impl Way {
             step.put(Output::Log(Record::Committed { head: entry.head(epoch) }));
             self.away.note(ours, link);
             self.copied += 1;
+            self.came = self.came.saturating_add(wire::length(link) as u64);
         }
         self.copied > before
     }

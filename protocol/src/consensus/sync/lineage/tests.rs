@@ -12,7 +12,7 @@ use crate::message::{Certificate, Member, QuorumRule, Roster, Series};
 
 const EPOCHS: u64 = 5 * LINKS_KEPT as u64;
 
-fn lineage(genesis: Head) -> Vec<(Head, Link)> {
+pub(in crate::consensus::sync) fn lineage(genesis: Head) -> Vec<(Head, Link)> {
     let mut head = genesis;
     let next = |epoch: u64| {
         let members =
@@ -36,7 +36,7 @@ fn lineage(genesis: Head) -> Vec<(Head, Link)> {
     (1..=EPOCHS).map(next).collect()
 }
 
-fn state() -> (Lineage, Vec<(Head, Link)>) {
+pub(in crate::consensus::sync) fn setup() -> (Validator, LocalPeer, Config) {
     let key = Keypair::from_seed(&[1; 32]);
     let me = LocalPeer { peer: key.peer(), log: LogId([1; 16]), incarnation: 1 };
     let run = RunId([2; 32]);
@@ -61,6 +61,11 @@ fn state() -> (Lineage, Vec<(Head, Link)>) {
         follow: None,
         notices: Vec::new(),
     };
+    (validator, me, config)
+}
+
+fn state() -> (Lineage, Vec<(Head, Link)>) {
+    let (validator, me, config) = setup();
     let mut state = Lineage::new(validator, me, config);
     let lineage = lineage(state.head);
     lineage.iter().for_each(|(head, link)| state.push(Arc::new(link.clone()), *head));
