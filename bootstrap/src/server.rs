@@ -27,12 +27,13 @@ use libp2p::{
     upnp,
 };
 use tokio::{
-    task::JoinSet,
+    task::{self, JoinError, JoinSet},
     time::{Instant, sleep_until, timeout},
 };
 
 use crate::{
     address::{self, Scope},
+    crowding,
     discovery::{Discovery, DiscoveryEvent, Gateway, Role},
     manifest,
     measure::{self, Gate},
@@ -166,7 +167,7 @@ pub async fn serve(
         tokio::select! {
             biased;
             () = &mut stop => return Ok(()),
-            Some(ended) = server.answers.join_next() => server.on_answered(ended.ok()),
+            Some(ended) = server.answers.join_next_with_id() => server.on_answered(ended),
             gateway = settled(server.gateway) => {
                 server.gateway = None;
                 tell(Event::Gateway(gateway));
@@ -197,11 +198,14 @@ struct Server {
     gateway: Option<(Gateway, Instant)>,
     /// Lets few peers measure their line.
     measured: Arc<Gate>,
-    /// The answers under way, each with the peer that asked. At most [`ANSWERS_MAX`].
-    answers: JoinSet<PeerId>,
-    /// How many answers are under way for each peer.
-    asking: HashMap<PeerId, usize>,
+    /// The answers under way. At most [`ANSWERS_MAX`].
+    answers: JoinSet<()>,
+    /// For whom each of these answers is.
+    asking: HashMap<task::Id, Asker>,
 }
+
+/// The peer that has asked, and its network, if there is a limit for that.
+type Asker = (PeerId, Option<IpAddr>);
 
 impl Server {
     /// Takes one event of the swarm. Events that are not named here concern the behaviours alone.
@@ -271,13 +275,12 @@ impl Server {
     /// Answers a request. Above a limit the stream is dropped, which resets it: the peer that asked
     /// tries again, or elsewhere.
     fn on_stream(&mut self, Incoming { peer, protocol, stream, connection }: Incoming) {
-        let asking = self.asking.get(&peer).copied().unwrap_or_default();
-        if asking >= ANSWERS_PER_PEER || self.answers.len() >= ANSWERS_MAX {
+        let remote = self.seen.get(&connection).map(ConnectedPoint::get_remote_address);
+        let asker = (peer, remote.and_then(crowding::network));
+        if !has_room(self.asking.values(), asker) {
             return;
         }
-        self.asking.insert(peer, asking + 1);
-        if protocol == measure::PROTOCOL {
-            let remote = self.seen.get(&connection).map(ConnectedPoint::get_remote_address);
+        let answer = if protocol == measure::PROTOCOL {
             let from = remote.filter(|remote| !address::is_relayed(remote)).and_then(host);
             let admitted = from.map_or(Err(measure::Refusal::Off), |from| {
                 self.measured.admit(from, Instant::now())
@@ -286,35 +289,36 @@ impl Server {
                 if let Err(error) = measure::serve(stream, admitted).await {
                     tracing::debug!(%peer, %error, "not measured");
                 }
-                peer
-            });
-            return;
-        }
-        let (offers, unlisted) = (Arc::clone(&self.offers), self.unlisted);
-        self.answers.spawn(async move {
-            let answer = manifest::serve(stream, async move |run| {
-                if protocol == manifest::NOTICES {
-                    return notices(offers, run).await;
+            })
+        } else {
+            let (offers, unlisted) = (Arc::clone(&self.offers), self.unlisted);
+            self.answers.spawn(async move {
+                let answer = manifest::serve(stream, async move |run| {
+                    if protocol == manifest::NOTICES {
+                        return notices(offers, run).await;
+                    }
+                    let named = |offer: &&Offer| run.map_or(!unlisted, |run| run == offer.run);
+                    offers.iter().filter(named).map(|offer| offer.manifest.clone()).collect()
+                });
+                if let Ok(Err(error)) = timeout(manifest::TIMEOUT, answer).await {
+                    tracing::debug!(%peer, %error, "nothing handed out");
                 }
-                let named = |offer: &&Offer| run.map_or(!unlisted, |run| run == offer.run);
-                offers.iter().filter(named).map(|offer| offer.manifest.clone()).collect()
-            });
-            if let Ok(Err(error)) = timeout(manifest::TIMEOUT, answer).await {
-                tracing::debug!(%peer, %error, "nothing handed out");
-            }
-            peer
-        });
+            })
+        };
+        self.asking.insert(answer.id(), asker);
     }
 
-    /// Frees the slot of an answer that has ended. An answer that panicked does not return its
-    /// peer, which then has one slot less until the restart.
-    fn on_answered(&mut self, peer: Option<PeerId>) {
-        let Some(peer) = peer else { return };
-        let left = self.asking.remove(&peer).unwrap_or_default().saturating_sub(1);
-        if left > 0 {
-            self.asking.insert(peer, left);
-        }
+    /// Frees the place of an answer that has ended, also of one that panicked.
+    fn on_answered(&mut self, ended: Result<(task::Id, ()), JoinError>) {
+        self.asking.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id));
     }
+}
+
+/// Whether one more answer may begin beside those that are under way.
+fn has_room<'a>(asking: impl Iterator<Item = &'a Asker> + Clone, (peer, network): Asker) -> bool {
+    let same = asking.clone().filter(|(other, _)| *other == peer).count();
+    let near = asking.clone().filter(|(_, other)| network.is_some() && *other == network).count();
+    same < ANSWERS_PER_PEER && near < ANSWERS_PER_NETWORK && asking.count() < ANSWERS_MAX
 }
 
 /// The notices of a run, as they are on disk now; none if `run` is absent or unknown.
@@ -323,7 +327,7 @@ async fn notices(offers: Arc<[Offer]>, run: Option<[u8; 32]>) -> Vec<manifest::F
         return Vec::new();
     };
     let path = offer.notices.clone();
-    let read = tokio::task::spawn_blocking(move || {
+    let read = task::spawn_blocking(move || {
         manifest::read_notices(&path).unwrap_or_else(|error| {
             tracing::warn!(%error, path = %path.display(), "notices cannot be read");
             Vec::new()
@@ -387,6 +391,10 @@ pub const REACHED_MAX: usize = 4;
 /// Answers under way for one peer: one, and one that the peer has given up.
 const ANSWERS_PER_PEER: usize = 2;
 
+/// Answers under way for one network: enough for a computer room whose machines start together,
+/// and sixteen networks are needed to take all places.
+const ANSWERS_PER_NETWORK: usize = 32;
+
 /// Answers under way at once. Each buffers at most a stream's window, together 128 MiB.
 const ANSWERS_MAX: usize = 512;
 
@@ -415,6 +423,28 @@ mod tests {
         for end in [turned, near, circuit] {
             assert_eq!(outsider(&end, &dialled), None, "{end}");
         }
+    }
+
+    /// Keys cost nothing, so 256 of them at one address could hold every answer.
+    #[test]
+    fn one_network_leaves_answers_for_the_others() {
+        let at = |from: &str| (PeerId::random(), crowding::network(&from.parse().unwrap()));
+        let mut asking: Vec<Asker> = Vec::new();
+        let mut takes = |asker: Asker| {
+            let room = has_room(asking.iter(), asker);
+            asking.extend(room.then_some(asker));
+            room
+        };
+        let same = (0..ANSWERS_MAX).filter(|_| takes(at("/ip4/203.0.113.7/tcp/1")));
+        assert_eq!(same.count(), ANSWERS_PER_NETWORK);
+        let v6 = |host| at(&format!("/ip6/2001:db8:1:2::{host:x}/tcp/1"));
+        assert_eq!((0..ANSWERS_MAX).filter(|host| takes(v6(host))).count(), ANSWERS_PER_NETWORK);
+        let other = at("/ip4/203.0.113.8/tcp/1");
+        assert!(takes(other) && takes(other) && !takes(other), "two of one peer");
+        // Private networks share the places that are left.
+        let near = (0..ANSWERS_MAX).filter(|_| takes(at("/ip4/192.168.1.2/tcp/1")));
+        assert_eq!(near.count(), ANSWERS_MAX - 2 * ANSWERS_PER_NETWORK - 2);
+        assert!(!takes(at("/ip4/203.0.113.9/tcp/1")));
     }
 
     #[test]
