@@ -44,6 +44,9 @@ pub(crate) enum OfferError {
          belong to it.", .0.concat()
     )]
     Nothing(Vec<String>),
+    /// As many callers as may wait do so already.
+    #[error("too many ask for manifests at once; try again in a moment")]
+    Busy,
     /// The actor has ended, so nobody can answer any more.
     #[error("the network has stopped")]
     Stopped,
@@ -201,8 +204,10 @@ impl Entries {
             entry.dial_at = ask.since;
         }
         if self.asks.len() < ASKS_MAX {
-            self.asks.push(ask);
+            return self.asks.push(ask);
         }
+        // Fails only where nobody waits any longer.
+        let _ = ask.reply.send(Err(OfferError::Busy));
     }
 
     /// Takes the callers that need not wait any longer: every entry point is connected or has failed, or one
@@ -237,18 +242,14 @@ impl Entries {
 
     /// The results of all addresses, for an error.
     pub(super) fn attempts(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        for entry in &self.all {
-            match &entry.state {
-                State::Down(attempts) if !attempts.is_empty() => all.extend_from_slice(attempts),
-                State::Up => {}
-                State::Down(_) | State::Dialling => {
-                    let cause = "no answer yet";
-                    all.extend(entry.addresses.iter().map(|address| attempt(address, cause)));
-                }
+        let of = |entry: &Entry| match &entry.state {
+            State::Up => Vec::new(),
+            State::Down(attempts) if !attempts.is_empty() => attempts.clone(),
+            State::Down(_) | State::Dialling => {
+                entry.addresses.iter().map(|address| attempt(address, "no answer yet")).collect()
             }
-        }
-        all
+        };
+        self.all.iter().flat_map(of).collect()
     }
 }
 
@@ -279,9 +280,7 @@ pub(super) async fn collect(
     for (peer, answer) in join_all(exchanges).await {
         let from = peer.to_string();
         match answer {
-            Ok(files) if files.is_empty() => {
-                attempts.push(attempt(from, "it has none"));
-            }
+            Ok(files) if files.is_empty() => attempts.push(attempt(from, "it has none")),
             Ok(files) => {
                 offers.extend(files.into_iter().map(|bytes| Offer { from: from.clone(), bytes }));
             }
@@ -306,8 +305,7 @@ fn attempts(error: DialError, addresses: &[Multiaddr]) -> Vec<String> {
                     attempt(address, "neither a TCP nor a QUIC address")
                 }
                 TransportError::Other(error) => {
-                    let cause = explain(root_cause(error), &address);
-                    attempt(address, cause)
+                    attempt(&address, explain(root_cause(error), &address))
                 }
             })
             .collect(),
@@ -326,12 +324,10 @@ fn explain(cause: std::io::Error, address: &Multiaddr) -> String {
     if is_unknown && let Some(name) = address::name(address) {
         return format!("{name} has no address: a typing error, or no internet here");
     }
-    match cause.kind() {
-        std::io::ErrorKind::ConnectionRefused => {
-            format!("{cause}: nothing listens on that port")
-        }
-        _ => cause.to_string(),
+    if cause.kind() == std::io::ErrorKind::ConnectionRefused {
+        return format!("{cause}: nothing listens on that port");
     }
+    cause.to_string()
 }
 
 /// How the resolver begins to say that a name has no address.
@@ -377,6 +373,24 @@ mod tests {
         for part in [&one.to_string(), "refused", &two.to_string(), "no answer", "Check that"] {
             assert!(text.contains(part), "{part} is missing in: {text}");
         }
+    }
+
+    /// The node runs on, so the network has not stopped.
+    #[test]
+    fn a_caller_without_a_place_is_told_so() {
+        let now = Instant::now();
+        let mut entries = Entries::new(Vec::new(), now);
+        let mut ask = || {
+            let (reply, asked) = oneshot::channel();
+            let wanted = Wanted::Manifests(None);
+            entries.ask(Ask { wanted, of: Offerers::Named, reply, since: now });
+            asked
+        };
+        let waiting: Vec<_> = (0..ASKS_MAX).map(|_| ask()).collect();
+        let answer = ask().try_recv().unwrap();
+        assert!(matches!(answer, Err(OfferError::Busy)), "{answer:?}");
+        assert!(waiting.into_iter().all(|mut asked| asked.try_recv().is_err()));
+        assert_eq!(entries.settled(now).len(), ASKS_MAX);
     }
 
     #[test]
