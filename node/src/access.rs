@@ -44,7 +44,8 @@ pub(crate) struct Admission {
 /// The replies of other peers to our ticket.
 #[derive(Debug, Default)]
 struct Answers {
-    /// Connected peers that admit us.
+    /// Peers that admit us, also some that are not admitted themselves as far as we know: a peer may answer
+    /// before it has shown its ticket.
     welcome: HashSet<PeerId>,
     /// Since when peers have refused and none admits us, and the last reason.
     refused: Option<(Instant, String)>,
@@ -74,12 +75,11 @@ impl Admission {
 
     /// Whether other peers can admit this node, as far as it can judge.
     pub(crate) fn check(&self) -> Result<(), Denied> {
-        let me = self.me;
-        let clock = self.ticket.as_ref().map_or(Ok(()), check_clock);
-        match self.ledger.admits(&me) {
-            Ok(()) => Ok(()),
-            Err(_) => self.judge(&me, self.ticket.as_ref()).and(clock),
-        }
+        let judge = |_| {
+            self.judge(&self.me, self.ticket())?;
+            self.ticket().map_or(Ok(()), check_clock)
+        };
+        self.ledger.admits(&self.me).or_else(judge)
     }
 
     /// The admit request of this node.
@@ -101,12 +101,11 @@ impl Admission {
         }
         self.moved |= epoch > self.epoch && self.epoch > 0;
         (self.ledger, self.epoch) = (Arc::clone(ledger), epoch);
-        let tickets = std::mem::take(&mut self.tickets);
-        for (peer, ticket) in tickets {
-            if self.ledger.admits(&peer).is_err() && self.judge(&peer, Some(&ticket)).is_ok() {
-                self.tickets.insert(peer, ticket);
-            }
-        }
+        let mut tickets = std::mem::take(&mut self.tickets);
+        tickets.retain(|peer, ticket| {
+            self.ledger.admits(peer).is_err() && self.judge(peer, Some(ticket)).is_ok()
+        });
+        self.tickets = tickets;
         true
     }
 
@@ -148,10 +147,9 @@ impl Admission {
     ) -> Reception {
         let outcome = match request {
             Visit::Enter(ticket) => match self.enter(from, ticket) {
-                Ok(new) => {
-                    if new {
-                        net.allow(self.allowed());
-                    }
+                Ok(false) => Outcome::Welcome,
+                Ok(true) => {
+                    net.allow(self.allowed());
                     Outcome::Welcome
                 }
                 Err(denied) => Outcome::refused(&denied),
@@ -174,24 +172,34 @@ impl Admission {
     /// Takes a reply to our admit request, which counts if its sender is admitted. True where it is the first
     /// refusal while no peer admits this node.
     pub(crate) fn answered(&mut self, now: Instant, peer: &PeerId, reply: Reception) -> bool {
-        let counts = self.ledger.admits(peer).is_ok() || self.tickets.contains_key(peer);
+        let counts = self.counts(peer);
         match reply.outcome {
             Outcome::Welcome => {
-                self.answers.welcome.insert(*peer);
-                self.answers.refused = None;
+                if counts || self.answers.welcome.len() < TICKETS_MAX {
+                    self.answers.welcome.insert(*peer);
+                }
                 false
             }
             Outcome::Refused(why) => {
                 self.answers.welcome.remove(peer);
-                if !counts || !self.answers.welcome.is_empty() {
+                if !counts || self.is_welcome() {
                     return false;
                 }
-                let before = self.answers.refused.take();
-                let first = before.as_ref().map_or(now, |(first, _)| *first);
-                self.answers.refused = Some((first, why));
-                before.is_none()
+                let since = self.answers.refused.as_ref().map(|(since, _)| *since);
+                self.answers.refused = Some((since.unwrap_or(now), why));
+                since.is_none()
             }
         }
+    }
+
+    /// Whether the word of a peer counts: it is admitted itself, as far as this node knows.
+    fn counts(&self, peer: &PeerId) -> bool {
+        self.ledger.admits(peer).is_ok() || self.tickets.contains_key(peer)
+    }
+
+    /// Whether an admitted peer admits us. Anybody else could keep a node that all members refuse.
+    fn is_welcome(&self) -> bool {
+        self.answers.welcome.iter().any(|peer| self.counts(peer))
     }
 
     /// A peer has disconnected, which is also the first sign that it no longer admits us.
@@ -200,9 +208,12 @@ impl Admission {
     }
 
     /// Why no peer admits this node, once that is clear.
-    pub(crate) fn refused(&self, now: Instant) -> Option<String> {
+    pub(crate) fn refused(&mut self, now: Instant) -> Option<String> {
         if let Err(revoked @ Denied::PeerRevoked { .. }) = self.ledger.admits(&self.me) {
             return Some(revoked.to_string());
+        }
+        if self.is_welcome() {
+            self.answers.refused = None;
         }
         let (first, why) = self.answers.refused.as_ref()?;
         (now.saturating_duration_since(*first) >= REFUSED_FOR).then(|| why.clone())
@@ -219,7 +230,7 @@ pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Tickets that are stored: one for each peer that a node can be connected to.
+/// Tickets that are stored, and words of peers without one: one for each peer that a node can be connected to.
 const TICKETS_MAX: usize = 1_024;
 
 /// Time for other peers to reply differently.

@@ -122,7 +122,9 @@ fn only_refusals_of_admitted_peers_end_a_node_and_one_welcome_is_enough() {
     assert!(text.contains("used 1 of 1"), "{text}");
     let welcome = here.reply(Outcome::Welcome);
     here.answered(now, &key(9).peer(), welcome);
-    assert_eq!(here.refused(now + REFUSED_FOR), None);
+    assert!(here.refused(now + REFUSED_FOR).is_some(), "a stranger keeps nobody");
+    here.enter(key(9).peer(), Some(named(&manifest, 9))).unwrap();
+    assert_eq!(here.refused(now + REFUSED_FOR), None, "it counts from its ticket on");
     here.answered(now, &member, refusal("this peer was revoked"));
     assert_eq!(here.refused(now + REFUSED_FOR), None, "one still lets it in");
     // A peer that no longer admits us closes the connection, and gives the reason at the next request.
@@ -130,6 +132,17 @@ fn only_refusals_of_admitted_peers_end_a_node_and_one_welcome_is_enough() {
     assert_eq!(here.refused(now + REFUSED_FOR), None);
     here.answered(now, &member, refusal("this peer was revoked"));
     assert!(here.refused(now + REFUSED_FOR).unwrap().contains("was revoked"));
+    // Strangers with many keys fill the table, and members still count.
+    for seed in 0..2_000_u16 {
+        let stranger = PeerId([seed.to_le_bytes(); 16].as_flattened().try_into().unwrap());
+        let welcome = here.reply(Outcome::Welcome);
+        here.answered(now, &stranger, welcome);
+    }
+    assert_eq!(here.answers.welcome.len(), TICKETS_MAX);
+    assert!(here.refused(now + REFUSED_FOR).is_some());
+    let welcome = here.reply(Outcome::Welcome);
+    here.answered(now, &member, welcome);
+    assert_eq!(here.refused(now + REFUSED_FOR), None);
     // A revocation in its own lineage needs no reply.
     let in_ledger = ledger(&here, 1, Vec::new(), vec![named(&manifest, 2)]);
     here.follow(&in_ledger, 2);

@@ -24,9 +24,9 @@ pub(super) struct Access {
     /// Keeps two writes of the notices from running at once.
     pub(super) saving: Saving,
     /// Peers of another version that were reported, at most [`NAMED_MAX`].
-    incompatible: BTreeSet<PeerId>,
+    pub(super) incompatible: BTreeSet<PeerId>,
     /// Peers that were refused and reported, at most [`NAMED_MAX`].
-    refused: BTreeSet<PeerId>,
+    pub(super) refused: BTreeSet<PeerId>,
 }
 
 /// Whether notices are being written, and whether newer ones wait.
@@ -45,21 +45,11 @@ impl Access {
         let (incompatible, refused) = (BTreeSet::new(), BTreeSet::new());
         Self { admission, saving: Saving::Idle, incompatible, refused }
     }
-
-    /// Whether it is news that a peer speaks another version.
-    pub(super) fn is_first_incompatible(&mut self, peer: PeerId) -> bool {
-        is_first(&mut self.incompatible, peer)
-    }
-
-    /// Whether it is news that a peer was refused.
-    pub(super) fn is_first_refused(&mut self, peer: PeerId) -> bool {
-        is_first(&mut self.refused, peer)
-    }
 }
 
 /// Adds a peer to those that were reported. Once the set is full every further peer counts as
 /// reported, so an attacker with many keys can fill neither memory nor the screen.
-fn is_first(named: &mut BTreeSet<PeerId>, peer: PeerId) -> bool {
+pub(super) fn is_first(named: &mut BTreeSet<PeerId>, peer: PeerId) -> bool {
     named.len() < NAMED_MAX && named.insert(peer)
 }
 
@@ -94,7 +84,7 @@ impl Driver {
             Ok(false) => {}
             Ok(true) => self.net.allow(admission.allowed()),
             Err(denied) => {
-                if self.access.is_first_refused(from) {
+                if is_first(&mut self.access.refused, from) {
                     self.tell.refused(from, &denied.to_string());
                 }
                 return Outcome::refused(&denied);

@@ -10,6 +10,7 @@ use intellect_protocol::machine::event::Event;
 use intellect_protocol::machine::wait::Wait;
 use intellect_protocol::peer;
 
+use super::access::is_first;
 use super::finish::Goal;
 use super::{Done, Driver, Ended};
 use crate::net::Net;
@@ -26,7 +27,7 @@ impl Driver {
             self.keep_notices();
         }
         if let Event::Refused { who, .. } = &event
-            && !self.access.is_first_refused(*who)
+            && !is_first(&mut self.access.refused, *who)
         {
             return;
         }

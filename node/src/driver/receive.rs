@@ -15,6 +15,7 @@ use intellect_protocol::peer;
 
 use self::forward::Worth;
 use super::Driver;
+use super::access::is_first;
 use super::twins::Twin;
 use crate::net::{Verdict, Via};
 
@@ -78,7 +79,7 @@ impl Driver {
 
     /// Reports once that a peer speaks another version of the protocol.
     pub(super) fn incompatible(&mut self, peer: PeerId, version: String) {
-        if self.access.is_first_incompatible(peer) {
+        if is_first(&mut self.access.incompatible, peer) {
             self.tell.incompatible(peer, version);
         }
     }

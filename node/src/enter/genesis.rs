@@ -215,7 +215,10 @@ fn note(
             }
         }
         Event::Connected { peer, link } => console.connected(peer, link),
-        Event::Disconnected { peer, cause } => console.disconnected(peer, &cause),
+        Event::Disconnected { peer, cause } => {
+            admission.iter_mut().for_each(|admission| admission.unlinked(&peer));
+            console.disconnected(peer, &cause);
+        }
         Event::Path(path) => console.path(&path),
         Event::Listening => console.listening(&net.handle.addresses()),
         Event::Incompatible { peer, version } => console.incompatible(peer, version),
