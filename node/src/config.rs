@@ -384,10 +384,16 @@ fn folder_flag(folder: &Path) -> String {
     if data_dir().is_ok_and(|default| default == folder) {
         return String::new();
     }
-    let folder = folder.display().to_string();
-    let bare = !folder.contains(|c: char| c.is_whitespace() || "'\"$&;()*".contains(c));
-    let quote = if bare { "" } else { "'" };
-    format!(" --data-dir {quote}{folder}{quote}")
+    format!(" --data-dir {}", shell_word(&folder.display().to_string()))
+}
+
+/// A text as one word for a shell, in quotation marks unless it has only letters that no shell treats specially.
+pub(crate) fn shell_word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+=:,@%".contains(letter);
+    if text.is_empty() || !text.chars().all(is_plain) {
+        return format!("'{}'", text.replace('\'', r"'\''"));
+    }
+    text.to_owned()
 }
 
 /// Default of `--fetch-data`: a home connection brings it in a quarter of an hour.

@@ -92,6 +92,11 @@ fn the_data_folder_follows_the_xdg_rules() {
 fn the_command_of_a_folder_can_be_pasted() {
     assert_eq!(command_for(Path::new("na")), "intellect-node --data-dir na");
     assert_eq!(command_for(Path::new("my node")), "intellect-node --data-dir 'my node'");
+    let hers = command_for(Path::new("/home/ann/ann's"));
+    assert_eq!(hers, r"intellect-node --data-dir '/home/ann/ann'\''s'");
+    for special in ["a|b", "a`b`", "a\\b", "~b", "a<b", "#b", "a?", ""] {
+        assert_eq!(shell_word(special), format!("'{special}'"));
+    }
     assert_eq!(command_for(&data_dir().unwrap()), "intellect-node");
 }
 

@@ -19,12 +19,11 @@ use intellect_bootstrap::{
     manifest::FILES_MAX,
     server::{self, ServerError, Way},
 };
-use intellect_model::config::Work;
 use intellect_protocol::access::admit::Level;
 
 use crate::{
     cli::BootstrapArgs,
-    config::{self, FETCH_DATA_BYTES, LocalError},
+    config::{self, FETCH_DATA_BYTES, LocalError, shell_word},
     figures::count,
     manifest::{LoadError, Manifest},
     net::address::{self, Address},
@@ -207,23 +206,14 @@ fn join_lines(offers: &[Offer], unlisted: bool, address: &Address) -> String {
 
 /// The part of that line about the run's files, with a space before it.
 pub(super) fn data_flag(Manifest { work, .. }: &Manifest) -> String {
+    let bytes: u64 = work.data.source.files().iter().map(|file| file.bytes).sum();
     match work.data.hints.names.as_slice() {
         _ if work.data.source.file_count() == 0 => String::new(),
         // A node that lacks the files fetches them.
-        _ if work.data.is_fetched() && data_bytes(work) <= FETCH_DATA_BYTES => String::new(),
+        _ if work.data.is_fetched() && bytes <= FETCH_DATA_BYTES => String::new(),
         [] => " --data FILE".to_owned(),
-        names => format!(" --data {}", names.iter().map(quoted).collect::<Vec<_>>().join(" ")),
+        names => names.iter().fold(" --data".to_owned(), |all, name| all + " " + &shell_word(name)),
     }
-}
-
-/// The bytes of all files of the run's data.
-fn data_bytes(work: &Work) -> u64 {
-    work.data.source.files().iter().map(|file| file.bytes).sum()
-}
-
-/// A name as one word for a shell. Names in a manifest have no quotation marks and no commands.
-fn quoted(name: &String) -> String {
-    if name.contains(' ') { format!("'{name}'") } else { name.clone() }
 }
 
 /// The folder of this entry point: the one that was named, or the default.
