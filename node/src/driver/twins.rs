@@ -65,8 +65,8 @@ pub(super) struct Twins {
     start: Start,
     /// The later start of our key, if one was heard, in Unix milliseconds.
     ours: Option<u64>,
-    /// The latest start of each peer. If the table is full it is emptied, which only delays the
-    /// detection.
+    /// The latest start of each peer. If the table is full the peer that was silent for longest gives way:
+    /// one that runs twice speaks all the time, and a stranger with many keys must not hide it.
     latest: BTreeMap<PeerId, Latest>,
     /// Peers that were reported, at most [`PEERS_MAX`].
     told: BTreeSet<PeerId>,
@@ -81,6 +81,8 @@ struct Latest {
     beat: Arc<Verified<Message>>,
     /// When that heartbeat came. An older start that is heard a second later has not ended.
     heard: Instant,
+    /// When the peer was heard last, with any start.
+    spoke: Instant,
     /// When the peer was told last. A proof may be lost, so it is repeated, but not for each
     /// heartbeat.
     echoed: Option<Instant>,
@@ -113,10 +115,15 @@ impl Twins {
             return proves.then_some(Twin::Ours);
         }
         if self.latest.len() >= PEERS_MAX && !self.latest.contains_key(&author) {
-            self.latest.clear();
+            let silent = *self.latest.iter().min_by_key(|(_, latest)| latest.spoke)?.0;
+            self.latest.remove(&silent);
         }
-        let first = || Latest { incarnation, beat: Arc::clone(message), heard: now, echoed: None };
+        let first = || {
+            let beat = Arc::clone(message);
+            Latest { incarnation, beat, heard: now, spoke: now, echoed: None }
+        };
         let latest = self.latest.entry(author).or_insert_with(first);
+        latest.spoke = now;
         if incarnation > latest.incarnation {
             *latest = first();
         }
@@ -145,6 +152,10 @@ mod tests {
     }
 
     fn beat(author: u8, log: u8, incarnation: u64) -> Arc<Verified<Message>> {
+        beat_of(&key(author), log, incarnation)
+    }
+
+    fn beat_of(author: &Keypair, log: u8, incarnation: u64) -> Arc<Verified<Message>> {
         let head = Head { epoch: 0, tokens: 0, state: Digest([0; 32]) };
         let beat = Heartbeat {
             count: 1,
@@ -166,7 +177,7 @@ mod tests {
             attested: 0,
             ticket: None,
         };
-        Arc::new(wire::seal(&key(author), &RunId([7; 32]), Message::Heartbeat(beat)))
+        Arc::new(wire::seal(author, &RunId([7; 32]), Message::Heartbeat(beat)))
     }
 
     fn twins() -> Twins {
@@ -214,6 +225,25 @@ mod tests {
             assert!(twins.note(now, peer, &beat(2, 2, 60)).is_none());
         }
         assert_eq!(news, 1);
+    }
+
+    /// A stranger speaks once with each of many keys, while the peer speaks with two starts.
+    #[test]
+    fn many_keys_hide_no_peer_that_runs_twice() {
+        let (mut twins, start, peer) = (twins(), Instant::now(), key(2).peer());
+        for number in 0..2 * PEERS_MAX as u64 {
+            let mut seed = [9; 32];
+            seed[..8].copy_from_slice(&number.to_le_bytes());
+            let stranger = Keypair::from_seed(&seed);
+            let now = start + Duration::from_millis(number);
+            twins.note(now, stranger.peer(), &beat_of(&stranger, 1, 1));
+            if number.is_multiple_of(200) {
+                assert!(twins.note(now, peer, &beat(2, 2, 60)).is_none());
+            }
+        }
+        assert_eq!(twins.latest.len(), PEERS_MAX);
+        let late = start + Duration::from_secs(3);
+        assert!(matches!(twins.note(late, peer, &beat(2, 2, 50)), Some(Twin::Theirs { .. })));
     }
 
     /// Only the owner of a key opens a connection with it.
