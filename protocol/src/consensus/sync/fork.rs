@@ -4,7 +4,7 @@
 //! What a peer answers about a chain is signed by nobody, so it only says where to look. `fork` and
 //! `diverged` are reported once a link of that lineage verifies.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::base::id::{Digest, PeerId};
@@ -32,7 +32,7 @@ pub(super) struct Forks {
     /// When our head was at which epoch.
     marks: Marks,
     /// The heads of lineages that parted from ours, and the states that diverged.
-    reported: BTreeSet<Digest>,
+    reported: Remembered,
     /// The first receipts of lineages that a person has to decide about, and the epoch of a head
     /// from which on each is verified again: voters may have signed it meanwhile.
     held: BTreeMap<Digest, u64>,
@@ -40,13 +40,19 @@ pub(super) struct Forks {
     withdrew: BTreeMap<PeerId, u64>,
 }
 
-/// Adds a digest to a set of at most [`REMEMBERED_MAX`], and returns whether it is new. A full set
-/// drops its smallest digest, whenever that was added.
-fn remember(digests: &mut BTreeSet<Digest>, digest: Digest) -> bool {
-    if digests.len() >= REMEMBERED_MAX {
-        digests.pop_first();
+/// Digests, each with a number that rises as they are added.
+type Remembered = BTreeMap<Digest, u64>;
+
+/// Adds a digest to at most [`REMEMBERED_MAX`], and returns whether it is new. The oldest one makes
+/// room: if the smallest did, two heads that stand still would push each other out.
+fn remember(digests: &mut Remembered, digest: Digest) -> bool {
+    let number = digests.values().max().map_or(0, |newest| newest.saturating_add(1));
+    let is_new = !digests.contains_key(&digest);
+    if is_new && digests.len() >= REMEMBERED_MAX {
+        digests.retain(|_, other| number - *other < REMEMBERED_MAX as u64);
     }
-    digests.insert(digest)
+    digests.entry(digest).or_insert(number);
+    is_new
 }
 
 /// A lineage that is held for a person is verified again once it is a quarter longer, and at least
@@ -62,7 +68,7 @@ impl Forks {
             undo_max: config.undo_max,
             undo_time: config.undo_time,
             follow: config.follow,
-            reported: BTreeSet::new(),
+            reported: BTreeMap::new(),
             held: BTreeMap::new(),
             withdrew: BTreeMap::new(),
         }
@@ -85,7 +91,7 @@ impl Forks {
 
     /// Whether the user knows of the lineage with this head.
     pub(super) fn is_reported(&self, state: &Digest) -> bool {
-        self.reported.contains(state)
+        self.reported.contains_key(state)
     }
 
     /// Counts the lineage with this head as known to the user, without a report.
@@ -182,5 +188,25 @@ impl Forks {
             step.put(Output::Event(event));
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r26_a_full_memory_of_forks_keeps_the_newest() {
+        let mut known = Remembered::new();
+        for n in 0..REMEMBERED_MAX as u64 {
+            let mut digest = [0xff; 32];
+            digest[24..].copy_from_slice(&n.to_be_bytes());
+            assert!(remember(&mut known, Digest(digest)));
+        }
+        // Two heads that stand still: each would push out the other one, and be reported again.
+        let two = [Digest([1; 32]), Digest([2; 32])];
+        assert!(two.iter().all(|digest| remember(&mut known, *digest)));
+        assert!(!two.iter().any(|digest| remember(&mut known, *digest)));
+        assert_eq!(known.len(), REMEMBERED_MAX);
     }
 }

@@ -51,11 +51,28 @@ impl Forkable {
 
     /// Adds those of the epochs that another lineage brings along.
     pub(super) fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
+        let room = REMEMBERED_MAX.saturating_sub(self.0.len());
+        self.0.extend(other.0.into_iter().take(room));
     }
 
     /// Drops those of the epochs after `base`, which are given up.
     pub(super) fn rewind(&mut self, base: u64) {
         self.0.retain(|epoch, _| *epoch <= base);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r14_the_epochs_that_another_lineage_brings_are_bounded() {
+        let from = |first: u64| {
+            let epochs = first..first + REMEMBERED_MAX as u64;
+            Forkable(epochs.map(|epoch| (epoch, BTreeSet::new())).collect())
+        };
+        let mut forkable = from(1);
+        forkable.extend(from(10_000));
+        assert_eq!((forkable.0.len(), forkable.since()), (REMEMBERED_MAX, Some(1)));
     }
 }
