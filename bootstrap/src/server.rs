@@ -438,7 +438,7 @@ mod tests {
         let same = (0..ANSWERS_MAX).filter(|_| takes(at("/ip4/203.0.113.7/tcp/1")));
         assert_eq!(same.count(), ANSWERS_PER_NETWORK);
         let v6 = |host| at(&format!("/ip6/2001:db8:1:2::{host:x}/tcp/1"));
-        assert_eq!((0..ANSWERS_MAX).filter(|host| takes(v6(host))).count(), ANSWERS_PER_NETWORK);
+        assert_eq!((0..ANSWERS_MAX).filter(|host| takes(v6(*host))).count(), ANSWERS_PER_NETWORK);
         let other = at("/ip4/203.0.113.8/tcp/1");
         assert!(takes(other) && takes(other) && !takes(other), "two of one peer");
         // Private networks share the places that are left.

@@ -61,7 +61,7 @@ pub struct State {
     named: BTreeSet<PeerId>,
     /// The peers that were last reported as found.
     reported: BTreeSet<PeerId>,
-    /// The peers whose connection has closed since they were last found.
+    /// Those reported peers whose connection has closed since they were last found.
     closed: BTreeSet<PeerId>,
     /// When all peers were last checked.
     checked_at: Time,
@@ -195,7 +195,9 @@ impl State {
         if let Some(seen) = self.table.peers.get_mut(&peer) {
             seen.heard = seen.heard.min(aged);
         }
-        self.closed.insert(peer);
+        if self.reported.contains(&peer) {
+            self.closed.insert(peer);
+        }
     }
 
     /// Reports every peer whose state has changed since the last check, and forgets those that were

@@ -116,6 +116,16 @@ fn a_closed_connection_is_lost_sooner_unless_gossip_still_brings_heartbeats() {
     assert_eq!(run(&mut view, 1800, Input::Tick), []);
 }
 
+/// A key that was lost and closes once more is kept nowhere: anybody can make keys.
+#[test]
+fn a_closed_connection_of_a_lost_peer_is_not_remembered() {
+    let mut view = view();
+    run(&mut view, 0, Input::Heartbeat(A, &beat(1, 1)));
+    run(&mut view, 100, Input::Leaving(A, &Leaving { head: beat(1, 1).head, incarnation: 1 }));
+    run(&mut view, 200, Input::Unlinked(A));
+    assert!(view.closed.is_empty(), "{:?}", view.closed);
+}
+
 #[test]
 fn a_farewell_holds_until_a_higher_incarnation_is_heard() {
     let mut view = view();
