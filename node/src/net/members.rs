@@ -22,7 +22,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{
     inbox::Severity,
     interface::{Event, GOSSIP_BYTES_MAX, GossipToken, Link, Verdict, Via},
-    limits::source::{Claim, Others, Ruling},
+    limits::source::{Claim, Ruling},
     name,
     peers::{Connection, ControlStream, Peers, Purpose},
 };
@@ -57,8 +57,8 @@ pub(super) struct Members {
     blocked: HashMap<PeerId, Instant>,
     /// The earliest time of the next knock.
     knock_at: Instant,
-    /// What peers may still pass on of non-members.
-    others: Others,
+    /// How many connections pass on messages of non-members, and when that was counted.
+    relaying: (usize, Instant),
     /// Until then minor faults do not count: messages may have piled up while this process slept.
     lenient: Instant,
 }
@@ -66,8 +66,8 @@ pub(super) struct Members {
 impl Members {
     /// Nobody is a member before this node has joined a run.
     pub(super) fn new(peers: Peers, now: Instant) -> Self {
-        let (blocked, others) = (HashMap::new(), Others::new(now));
-        Self { peers, beat: None, blocked, knock_at: now, others, lenient: now }
+        let (blocked, relaying) = (HashMap::new(), (0, now));
+        Self { peers, beat: None, blocked, knock_at: now, relaying, lenient: now }
     }
 
     /// This node has joined a run; `listeners` subscribed to its heartbeats before.
@@ -159,6 +159,7 @@ impl Members {
         now: Instant,
     ) -> Vec<Output> {
         let source = token.source;
+        let relaying = self.relaying(now);
         let (Some(peer), Some(from)) = (self.peers.get_mut(&source), name::from_libp2p(&source))
         else {
             return Vec::new();
@@ -175,8 +176,7 @@ impl Members {
             let why = format!("gossip of {length} bytes, at most {GOSSIP_BYTES_MAX} are allowed");
             return self.bad_gossip(token, Verdict::Reject, why, now);
         }
-        let others = (&mut self.others, peer.network().ok_or(source));
-        match peer.gossip.take(claim, length, named.len(), others, now) {
+        match peer.gossip.take(claim, length, named.len(), relaying, now) {
             Ruling::Drop => vec![Output::Judge(token, Verdict::Ignore)],
             Ruling::Fault => {
                 let why = "more messages than anybody needs to send".to_owned();
@@ -188,6 +188,17 @@ impl Members {
                 vec![Output::Emit(Event::Message { from, via, bytes, reserved })]
             }
         }
+    }
+
+    /// How many connections pass on messages of non-members; counted once a second.
+    fn relaying(&mut self, now: Instant) -> usize {
+        let (count, counted) = self.relaying;
+        if now < counted + COUNT_INTERVAL {
+            return count;
+        }
+        let count = self.peers.iter().filter(|(_, peer)| peer.gossip.is_relaying(now)).count();
+        self.relaying = (count, now);
+        count
     }
 
     /// A fault in gossip: the message gets its verdict, and its source is blamed.
@@ -418,11 +429,12 @@ const BLOCKED_FOR: Duration = Duration::from_secs(10 * 60);
 /// help.
 const BLOCKED_MAX: usize = 256;
 
+/// How often the connections that pass on messages of non-members are counted.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-
-    use libp2p::gossipsub::MessageId;
 
     use super::*;
 
@@ -525,30 +537,6 @@ mod tests {
             assert!(members.knock(b"beat", |_| false, now).is_empty(), "too soon");
         }
         assert_eq!(reached, all);
-    }
-
-    /// Keys cost nothing, so a second key at one address brings no more than one.
-    #[test]
-    fn peers_of_one_network_share_what_they_pass_on_of_non_members() {
-        let now = Instant::now();
-        let (mut members, named) = (joined(now), BTreeSet::from([Name([9; 32])]));
-        let mut read = |seed: u8, host: &str| {
-            let peer = name::to_libp2p(Name([seed; 32]));
-            let (id, purpose) = (ConnectionId::new_unchecked(seed.into()), Purpose::Control);
-            let remote: Multiaddr = format!("/ip4/{host}/tcp/{seed}").parse().unwrap();
-            let (dialled, relayed, since) = (false, false, now);
-            members.connected(peer, Connection { id, purpose, remote, dialled, relayed, since });
-            let is_read = |_: &usize| {
-                let (id, topic) = (MessageId::new(&[seed]), TopicHash::from_raw("beat"));
-                let token = GossipToken { id, source: peer, topic, bytes: 100 };
-                let out = members.gossiped(token, vec![0; 100], &named, now);
-                matches!(out[..], [Output::Emit(Event::Message { .. })])
-            };
-            (0..100).filter(is_read).count()
-        };
-        assert_eq!((read(1, "203.0.113.7"), read(2, "203.0.113.7")), (32, 0));
-        assert_eq!(read(3, "203.0.113.8"), 32);
-        assert_eq!((read(4, "10.0.0.1"), read(5, "10.0.0.1")), (32, 32), "processes of one owner");
     }
 
     #[test]

@@ -14,12 +14,11 @@
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use intellect_bootstrap::{address, crowding};
+use intellect_bootstrap::address;
 use intellect_protocol::base::rng::Rng;
 use libp2p::{Multiaddr, PeerId, core::ConnectedPoint, swarm::ConnectionId};
 use tokio::{sync::Semaphore, time::Instant};
@@ -219,11 +218,6 @@ impl Peer {
         let relayed = self.connections.iter().any(|connection| connection.relayed);
         let only_tcp = !tcp.is_empty() && !relayed && self.failures.is_multiple_of(2);
         if only_tcp { tcp } else { [tcp, rest].concat() }
-    }
-
-    /// The network that it comes from; `None` where networks are not limited.
-    pub(super) fn network(&self) -> Option<IpAddr> {
-        self.connections.iter().find_map(|connection| crowding::network(&connection.remote))
     }
 
     /// The remote address of a connection.

@@ -33,7 +33,10 @@ impl Budgets {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             brought: BTreeMap::new(),
-            non_voters: Allowance::new(MESSAGES, (BYTES_PER_S, NON_VOTERS_BYTES_BURST), now),
+            non_voters: Allowance::new(
+                Bucket::new(MESSAGES_PER_S, MESSAGES_BURST, now),
+                Bucket::new(BYTES_PER_S, NON_VOTERS_BYTES_BURST, now),
+            ),
             asks: BTreeMap::new(),
             answers: Bucket::new(ANSWERS_PER_S, ANSWERS_BURST, now),
         }
@@ -41,7 +44,12 @@ impl Budgets {
 
     /// Whether a message of `author` that another peer has brought is read.
     pub(crate) fn is_read(&mut self, author: PeerId, bytes: usize, now: Instant) -> bool {
-        let fresh = || Allowance::new(MESSAGES, (BYTES_PER_S, BYTES_BURST), now);
+        let fresh = || {
+            Allowance::new(
+                Bucket::new(MESSAGES_PER_S, MESSAGES_BURST, now),
+                Bucket::new(BYTES_PER_S, BYTES_BURST, now),
+            )
+        };
         let rested = |allowance: &Allowance| allowance.rested(now) >= FORGET_AFTER;
         let allowance = of(&mut self.brought, author, rested, fresh);
         allowance.is_some_and(|allowance| allowance.take(bytes, now))
@@ -88,7 +96,7 @@ fn of<T>(
 
 /// Messages a second and author that are read, and how many may come at once (docs/FORMATS.md).
 pub(crate) const MESSAGES_PER_S: u32 = 64;
-const MESSAGES: (u32, u32) = (MESSAGES_PER_S, 256);
+const MESSAGES_BURST: u32 = 256;
 
 /// The bytes of these. Passed on to six neighbours they are a quarter of a megabyte a second.
 const BYTES_PER_S: u32 = 40_000;

@@ -72,10 +72,9 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// A full allowance, with the rate and the burst of messages and of bytes.
-    pub(crate) fn new(messages: (u32, u32), bytes: (u32, u32), now: Instant) -> Self {
-        let full = |(per_second, burst)| Bucket::new(per_second, burst, now);
-        Self { messages: full(messages), bytes: full(bytes) }
+    /// An allowance of two buckets, each with its own rate and burst.
+    pub(crate) fn new(messages: Bucket, bytes: Bucket) -> Self {
+        Self { messages, bytes }
     }
 
     /// Whether one more message of `bytes` bytes may pass; it is counted only if it may.
@@ -90,7 +89,7 @@ impl Allowance {
     }
 
     /// Sets the rates, in messages and bytes per second.
-    pub(crate) fn set_rates(&mut self, (messages, bytes): (u32, u32)) {
+    pub(crate) fn set_rates(&mut self, messages: u32, bytes: u32) {
         (self.messages.per_second, self.bytes.per_second) = (messages.into(), bytes.into());
     }
 
@@ -122,7 +121,8 @@ mod tests {
     #[test]
     fn an_allowance_counts_messages_and_bytes_and_what_does_not_pass_is_free() {
         let start = Instant::now();
-        let mut allowance = Allowance::new((2, 4), (300, 1_000), start);
+        let (messages, bytes) = (Bucket::new(2, 4, start), Bucket::new(300, 1_000, start));
+        let mut allowance = Allowance::new(messages, bytes);
         let mut passed = |bytes, now| (0..100).filter(|_| allowance.take(bytes, now)).count();
         assert_eq!((passed(2_000, start), passed(400, start), passed(100, start)), (0, 2, 2));
         let later = start + Duration::from_secs(1);
