@@ -387,9 +387,9 @@ fn folder_flag(folder: &Path) -> String {
     format!(" --data-dir {}", shell_word(&folder.display().to_string()))
 }
 
-/// A text as one word for a shell, in quotation marks unless it has only letters that no shell treats specially.
+/// A text as one word for a POSIX shell, in quotation marks unless it has only letters that none treats specially.
 pub(crate) fn shell_word(text: &str) -> String {
-    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+=:,@%".contains(letter);
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:%".contains(letter);
     if text.is_empty() || !text.chars().all(is_plain) {
         return format!("'{}'", text.replace('\'', r"'\''"));
     }
