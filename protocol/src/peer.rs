@@ -111,15 +111,9 @@ impl State {
         let votes = Votes::replay(&validator.run, &votes);
         let sync = sync::State::new(now, validator.clone(), me, sync, lineage, marks);
         let (head, voters, median) = sync.lineage().tip();
-        let ledger = sync.lineage().ledger().cloned();
-        let epoch = epoch::State::new(
-            now,
-            validator.clone(),
-            me,
-            epoch,
-            (head, voters, ledger),
-            &sync.lineage().notices,
-        );
+        let start = epoch::Start { head, voters, ledger: sync.lineage().ledger().cloned() };
+        let epoch =
+            epoch::State::new(now, validator.clone(), me, epoch, start, &sync.lineage().notices);
         let step = &mut Step { now, table: &table, out: &mut Vec::new() };
         Self {
             epoch: epoch.bound_by(step, votes, median),

@@ -30,6 +30,9 @@ const TIME_MAX: f64 = 0.03;
 const CORE_MAX: f64 = 0.02;
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How long a crowd of watchers of the lowest priority has to find the run, beside nodes that train.
+const CROWD_PATIENCE: Duration = Duration::from_secs(900);
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let kind = arguments.next().context("which readers: watchers, viewers or connections")?;
@@ -100,7 +103,7 @@ fn beside_watchers(
 ) -> Result<Cost> {
     let line = ["watch", "--bootstrap", entry, "--crowd", &count.to_string()];
     let mut crowd = story.start_command_under("crowd", &["nice", "-n", "19"], &line)?;
-    crowd.wait_until_it_said("watching: epochs 1 to", PATIENCE)?;
+    crowd.wait_until_it_said("watching: epochs 1 to", CROWD_PATIENCE)?;
     // All others have found the run by then too.
     thread::sleep(Duration::from_secs(10));
     let cost = measure()?;

@@ -164,7 +164,7 @@ pub(crate) fn run(command: ManifestCommand, out: &mut dyn Write) -> Result<(), O
             let manifest = Manifest::load(&file)?;
             let warning = warn_of_gain(&manifest).map(|warning| ("warning", warning));
             let mut lines = describe(&manifest).into_iter().chain(warning);
-            Ok(lines.try_for_each(|line| write_line(out, line))?)
+            Ok(lines.try_for_each(|(key, value)| write_line(out, key, &value))?)
         }
     }
 }
@@ -192,8 +192,8 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
     }
     write_new(&args.out, &manifest.text)?;
     writeln!(out, "wrote {}, signed with {}", args.out.display(), key.display())?;
-    for line in describe(&manifest).into_iter().filter(|(key, _)| SHOWN.contains(key)) {
-        write_line(out, line)?;
+    for (key, value) in describe(&manifest).into_iter().filter(|(key, _)| SHOWN.contains(key)) {
+        write_line(out, key, &value)?;
     }
     let warnings = [
         warn_of_memory(&manifest),
@@ -202,18 +202,18 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
         warn_of_gain(&manifest),
     ];
     for warning in warnings.into_iter().flatten() {
-        write_line(out, ("warning", warning))?;
+        write_line(out, "warning", &warning)?;
     }
     if let Some(sharing) = note_on_sharing(&manifest) {
-        write_line(out, ("sharing", sharing))?;
+        write_line(out, "sharing", &sharing)?;
     }
     let file = args.out.display();
     let next = "intellect-bootstrap --listen /ip4/0.0.0.0/tcp/4001 --manifest";
-    write_line(out, ("next", format!("{next} {file}")))?;
+    write_line(out, "next", &format!("{next} {file}"))?;
     if manifest.run.trust.level == Level::Invited {
         let key = key.display();
         let next = format!("intellect-node invite new --key {key} --manifest {file} --bootstrap …");
-        write_line(out, ("then", next))?;
+        write_line(out, "then", &next)?;
     }
     Ok(())
 }
@@ -404,7 +404,7 @@ fn write_new(path: &Path, text: &str) -> Result<(), OfflineError> {
 }
 
 /// Prints one line of the description, with the keys in a column.
-fn write_line(out: &mut dyn Write, (key, value): (&str, String)) -> io::Result<()> {
+fn write_line(out: &mut dyn Write, key: &str, value: &str) -> io::Result<()> {
     writeln!(out, "{key:<9} {value}")
 }
 

@@ -92,6 +92,17 @@ const EARLY_MAX: usize = 1_024;
 const EARLY_OF_ONE_MAX: usize = 16;
 const EARLY_BYTES_MAX: usize = 64 << 10;
 
+/// The epoch that a machine begins with.
+#[derive(Debug)]
+pub(crate) struct Start {
+    /// The last commit before that epoch.
+    pub head: Head,
+    /// The peers that decide it; none before the founding.
+    pub voters: Vec<Voter>,
+    /// Which peers are admitted; `None` in an open run.
+    pub ledger: Option<Arc<Ledger>>,
+}
+
 /// The machine. What lives as long as an epoch or a series stands in `Slot` and `SeriesState`.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
@@ -108,16 +119,16 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// A machine whose head is `head`. `voters` decide the epoch after it, `ledger` says which
-    /// peers are admitted, and `notices` are those of the organiser.
+    /// A machine that begins with an epoch; `notices` are those of the organiser.
     pub(crate) fn new(
         now: Time,
         validator: Validator,
         me: LocalPeer,
         config: Config,
-        (head, voters, ledger): (Head, Vec<Voter>, Option<Arc<Ledger>>),
+        start: Start,
         notices: &Notices,
     ) -> Self {
+        let Start { head, voters, ledger } = start;
         let (notices, credentials) = (notices.clone(), config.credentials.clone());
         let process = Process {
             admission: ledger.map(|ledger| Admission::new(now, ledger, notices, credentials)),

@@ -47,7 +47,7 @@ pub(super) fn propose_first(open: &mut Epoch<'_>) -> bool {
         return false;
     }
     let adopt = open.slot.forced.clone();
-    propose(open, 1, Vec::new(), (adopt, Vec::new()))
+    propose(open, 1, Vec::new(), adopt, Vec::new())
 }
 
 /// R7: asks for `Status(k)` once we have come to an attempt k that is ours, and may begin (R37).
@@ -149,7 +149,7 @@ pub(super) fn finish_asking(open: &mut Epoch<'_>) -> bool {
         None => salvage::choose_keep(open.facts(), attempt, &asking.reports),
         Some(_) => Vec::new(),
     };
-    if !propose(open, attempt, heard, (adopt, keep)) {
+    if !propose(open, attempt, heard, adopt, keep) {
         recover::await_attempt(open, attempt.saturating_add(1));
     }
     true
@@ -179,7 +179,8 @@ fn propose(
     open: &mut Epoch<'_>,
     attempt: u64,
     heard: Vec<Heard>,
-    (adopt, keep): (Option<Receipt>, Vec<Keep>),
+    adopt: Option<Receipt>,
+    keep: Vec<Keep>,
 ) -> bool {
     let members = roster::compose(open.facts(), attempt);
     let (members, trust) = admission::admitted(open.facts(), members, adopt.as_ref());
