@@ -155,6 +155,11 @@ pub(super) fn compose_regroup(facts: Facts<'_>) -> Option<Regroup> {
 /// R12, R15, S7: every member checks for itself which peers are present and which are absent.
 pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), Refusal> {
     let me = facts.me.voter();
+    // Else one voter could make all others leave series after series, of an epoch without end.
+    let stays = |voter: &Voter| regroup.members.contains(voter) && facts.present(voter);
+    if facts.bound().joined().is_none() && facts.validator.quorum.holds(facts.voters(), stays) {
+        return Err(Refusal::Rule);
+    }
     for voter in facts.voters().iter().filter(|v| !regroup.members.contains(v)) {
         let is_absent = match facts.peer_status(voter).absence() {
             None => false,
@@ -262,4 +267,78 @@ pub(super) fn awaits_links(facts: Facts<'_>) -> bool {
     let mut beside = candidates_beside(facts);
     facts.step.now < since + PUNCHING
         && beside.any(|(peer, seen)| !facts.reach.is_linked(peer) || !seen.beat.direct)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use crate::access::admit::Level;
+    use crate::access::notices::Notices;
+    use crate::base::id::{Digest, LogId, PeerId, RunId};
+    use crate::base::rule::Rules;
+    use crate::base::sign::Keypair;
+    use crate::base::time::Time;
+    use crate::consensus::epoch::{Config, Credentials, Input, Start, State};
+    use crate::history::lineage::{Capacity, LocalPeer, Validator};
+    use crate::history::log::Record;
+    use crate::machine::output::Output;
+    use crate::machine::step::{Decision, Step};
+    use crate::machine::table::{PeerRecord, PeerTable, beat};
+    use crate::message::wire;
+    use crate::message::{Absence, Head, Message, QuorumRule, Regroup, Series, Voter};
+
+    /// Whether a voter joins a Regroup of all voters that are alive, of `alive` of five.
+    fn joins(alive: u8) -> bool {
+        let key = |n: u8| Keypair::from_seed(&[n; 32]);
+        let voter = |n: u8| Voter { peer: key(n).peer(), log: LogId([0; 16]) };
+        let (run, organiser) = (RunId([7; 32]), PeerId([9; 32]));
+        let validator = Validator {
+            run,
+            key: key(1),
+            peers_min: 1,
+            quorum: QuorumRule::Available,
+            elements: 1,
+            capacity: Capacity::Counted(1),
+            level: Level::Open,
+            organiser,
+            rules: Rules::ALL,
+        };
+        let me = LocalPeer { peer: key(1).peer(), log: LogId([0; 16]), incarnation: 1 };
+        let (ready_grace, credentials) = (Duration::from_secs(10), Credentials::default());
+        let config = Config { ready_grace, update_bytes: 1, credentials };
+        let head = Head { epoch: 0, tokens: 0, state: Digest::ZERO };
+        let start = Start { head, voters: (1..=5).map(voter).collect(), ledger: None };
+        let notices = Notices::new(run, organiser, Level::Open);
+        let mut state = State::new(Time::ZERO, validator, me, config, start, &notices);
+        let mut table = PeerTable::new(Duration::from_millis(500), Duration::from_secs(8));
+        let regroup = Regroup {
+            series: Series::after(&head),
+            number: 1,
+            proposer: key(2).peer(),
+            members: (1..=alive).map(voter).collect(),
+            absent: (alive + 1..=5).map(|n| (voter(n), Absence::Silent)).collect(),
+            trust: None,
+        };
+        let message = Arc::new(wire::seal(&key(2), &run, Message::Regroup(regroup)));
+        let mut out = Vec::new();
+        for second in 0..=8 {
+            let now = Time::ZERO + Duration::from_secs(second);
+            let heard = (2..=alive).map(|n| (voter(n).peer, PeerRecord::new(&beat(), now)));
+            table.peers.extend(heard);
+            let step = &mut Step { now, table: &table, out: &mut out };
+            let last = (second == 8).then(|| Input::Message(Arc::clone(&message)));
+            state.handle(step, last.unwrap_or(Input::Tick));
+        }
+        let joined = |d: &Decision| matches!(d, Decision::Out(Output::Log(Record::Joined { .. })));
+        out.iter().any(joined)
+    }
+
+    #[test]
+    fn r12_nobody_leaves_a_series_whose_majority_is_present() {
+        assert!(joins(2), "two of five regroup");
+        assert!(!joins(5), "nobody is absent");
+        assert!(!joins(3), "three of five are a majority");
+    }
 }
