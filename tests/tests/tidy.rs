@@ -464,7 +464,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ),
     ("axum", &["node/view/src/page", "node/src/tools/serve/"]),
     ("ratatui", &["node/view/src/tui"]),
-    ("hyper_util", &["node/view/src/page", "node/src/tools/serve/"]),
+    ("hyper", &["node/view/src/page", "node/src/tools/serve/"]),
 ];
 const ROOMS: &str = "protocol/src/";
 /// Modules of `protocol` that only declare others.

@@ -32,9 +32,9 @@ use axum::{
     serve::Listener,
 };
 use futures::{Stream, stream};
+use hyper::server::conn::http1;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
+    rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
 use serde::Serialize;
@@ -136,8 +136,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let router = router.layer(Extension(Allowance::new()));
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     let service = TowerToHyperService::new(router);
     // A broken connection is the reader's own loss.
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;

@@ -26,9 +26,9 @@ use axum::{
     serve::Listener,
 };
 use futures::{Stream, stream};
+use hyper::server::conn::http1;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
+    rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
 use intellect_view::page::Access;
@@ -96,9 +96,8 @@ async fn connection(
 ) {
     // A token is a small packet, and should not wait for the next one.
     let _ = stream.set_nodelay(true);
-    let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
+    let mut builder = http1::Builder::new();
     builder
-        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HEADER_BYTES_MAX);

@@ -81,6 +81,21 @@ async fn names_of_strangers_and_other_sites_are_refused() {
 }
 
 #[tokio::test]
+async fn one_that_sends_no_header_is_dropped_whatever_it_speaks() {
+    let (at, _stage) = page("127.0.0.1:0").await;
+    // Nothing; a header without an end; the preface and empty settings of HTTP/2.
+    let each: [&[u8]; 3] =
+        [b"", b"GET / HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"];
+    let dropped = each.map(|bytes| async move {
+        let mut stream = TcpStream::connect(at).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        time::timeout(2 * HEADER_TIMEOUT, stream.read_to_end(&mut answer)).await.is_ok()
+    });
+    assert_eq!(futures::future::join_all(dropped).await, [true; 3]);
+}
+
+#[tokio::test]
 async fn addresses_are_for_this_machine_alone() {
     let request = "GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\n";
     let (at, _stage) = page("127.0.0.1:0").await;
