@@ -224,8 +224,8 @@ impl Disk {
             Message::Query(query) => self.promised(query.series, query.attempt),
             Message::Status(status) => self.promised(status.series, status.attempt),
             Message::Accept(accept) => voted(&|record| {
-                matches!(record, Record::Accepted { roster }
-                    if wire::roster_digest(run, roster) == accept.roster)
+                matches!(record, Record::Accepted { roster } if roster.series == accept.series
+                    && wire::roster_digest(run, roster) == accept.roster)
             }),
             Message::Prepared(prepared) => {
                 let held = self.updates.contains_key(&prepared.update);
