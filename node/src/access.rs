@@ -175,9 +175,13 @@ impl Admission {
         let counts = self.counts(peer);
         match reply.outcome {
             Outcome::Welcome => {
-                if counts || self.answers.welcome.len() < TICKETS_MAX {
-                    self.answers.welcome.insert(*peer);
+                let mut welcome = std::mem::take(&mut self.answers.welcome);
+                if welcome.len() >= TICKETS_MAX && !welcome.contains(peer) {
+                    // Strangers, whose word may count once their tickets come, make room for newer ones.
+                    welcome.retain(|peer| self.counts(peer));
                 }
+                welcome.insert(*peer);
+                self.answers.welcome = welcome;
                 false
             }
             Outcome::Refused(why) => {

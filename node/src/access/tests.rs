@@ -133,12 +133,24 @@ fn only_refusals_of_admitted_peers_end_a_node_and_one_welcome_is_enough() {
     here.answered(now, &member, refusal("this peer was revoked"));
     assert!(here.refused(now + REFUSED_FOR).unwrap().contains("was revoked"));
     // Strangers with many keys fill the table, and members still count.
+    let welcome = here.reply(Outcome::Welcome);
+    here.answered(now, &member, welcome);
     for seed in 0..2_000_u16 {
         let stranger = PeerId([seed.to_le_bytes(); 16].as_flattened().try_into().unwrap());
         let welcome = here.reply(Outcome::Welcome);
         here.answered(now, &stranger, welcome);
     }
-    assert_eq!(here.answers.welcome.len(), TICKETS_MAX);
+    assert!(here.answers.welcome.len() <= TICKETS_MAX);
+    assert_eq!(here.refused(now + REFUSED_FOR), None, "the member has not left its room to them");
+    here.answered(now, &member, refusal("this peer was revoked"));
+    assert!(here.refused(now + REFUSED_FOR).is_some());
+    let late = key(8).peer();
+    let welcome = here.reply(Outcome::Welcome);
+    here.answered(now, &late, welcome);
+    here.enter(late, Some(named(&manifest, 8))).unwrap();
+    assert_eq!(here.refused(now + REFUSED_FOR), None, "strangers leave room for the next one");
+    here.unlinked(&late);
+    here.answered(now, &member, refusal("this peer was revoked"));
     assert!(here.refused(now + REFUSED_FOR).is_some());
     let welcome = here.reply(Outcome::Welcome);
     here.answered(now, &member, welcome);

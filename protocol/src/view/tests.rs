@@ -1,31 +1,12 @@
 //! Tests of the membership view, without clock or network.
 
 use super::*;
-use crate::base::id::{Digest, LogId, RunId};
+use crate::base::id::RunId;
 use crate::base::sign::Keypair;
-use crate::message::{Head, Invite, Phase, Series, Terms};
+use crate::message::{Invite, Terms};
 
 fn beat(incarnation: u64, count: u64) -> Heartbeat {
-    Heartbeat {
-        count,
-        head: Head { epoch: 0, tokens: 0, state: Digest::ZERO },
-        series: Series { epoch: 1, parent: Digest::ZERO, regroup: None },
-        joined: None,
-        closed: false,
-        log: LogId([0; 16]),
-        incarnation,
-        phase: Phase::Train,
-        attempt: 0,
-        ready: 0,
-        direct: true,
-        unlinked: Vec::new(),
-        round_trips: Vec::new(),
-        send_rate: 0,
-        serves: 0,
-        notice: 0,
-        attested: 0,
-        ticket: None,
-    }
+    Heartbeat { incarnation, count, ..crate::machine::table::beat() }
 }
 
 fn view() -> State {

@@ -116,6 +116,8 @@ impl State {
             let answering = donors.into_iter().filter(answers);
             let Some(from) = answering.min_by_key(|peer| self.requests.failures(peer)) else {
                 self.give_up(&way, step.now + step.table.grace);
+                // It was asked first. The head that it claimed may lie beyond the end of this way.
+                self.requests.note_failure(step, way.claim.peer);
                 return step.lead(Lead::Behind(self.ours.awaits_attested()));
             };
             step.put(Output::Ask(from, Ask::Lineage { from_epoch }));
@@ -214,8 +216,9 @@ mod tests {
     use crate::message::{Answer, Heartbeat};
 
     /// A verified way of which no link is in memory, and peers that answer each question with so many
-    /// links, after so many milliseconds: the peers that were asked, and how many links came.
-    fn copied(peers: u8, answers: impl Fn(u8) -> (usize, u64)) -> (Vec<u8>, usize) {
+    /// links, after so many milliseconds: the peers that were asked, how many links came, and what is
+    /// remembered.
+    fn copied(peers: u8, answers: impl Fn(u8) -> (usize, u64)) -> (Vec<u8>, usize, State) {
         let (validator, me, config) = setup();
         let mut state = State::new(Time::ZERO, validator, me, config, Vec::new(), Vec::new());
         let all = lineage(state.ours.head);
@@ -253,25 +256,34 @@ mod tests {
                 state.on_answer(step, open, from, Some(&answer), false);
             }
         }
-        (asked, came)
+        (asked, came, state)
     }
 
     #[test]
     fn g12_peers_that_serve_no_link_of_their_head_are_not_asked_for_ever() {
         assert_eq!(copied(1, |_| (0, 5_000)).0, [1]);
-        let (asked, _) = copied(4, |_| (0, 5_000));
+        let (asked, ..) = copied(4, |_| (0, 5_000));
         assert!(asked.starts_with(&[1, 2, 3, 4]) && asked.len() < 10, "{asked:?}");
     }
 
     #[test]
     fn g12_three_peers_that_serve_nothing_keep_no_other_one_from_serving() {
-        let (asked, came) = copied(4, |peer| if peer == 4 { (64, 100) } else { (0, 5_000) });
+        let (asked, came, _) = copied(4, |peer| if peer == 4 { (64, 100) } else { (0, 5_000) });
         assert_eq!((asked, came), (vec![1, 2, 3, 4, 4, 4, 4, 4], 320));
     }
 
     #[test]
-    fn g12_a_peer_that_serves_one_link_at_a_time_is_given_up() {
-        let (asked, came) = copied(1, |_| (1, 5_000));
+    fn g12_a_peer_that_serves_one_link_at_a_time_is_given_up_and_asked_after_others() {
+        let (asked, came, state) = copied(1, |_| (1, 5_000));
         assert!(came < 10, "{came} links in {} answers", asked.len());
+        assert!(state.requests.failures(&PeerId([1; 32])) > 0);
+    }
+
+    #[test]
+    fn g12_one_that_answers_quickly_after_slow_ones_is_not_blamed() {
+        let (asked, came, state) =
+            copied(7, |peer| if peer == 7 { (64, 1_900) } else { (0, 5_200) });
+        assert!(asked.ends_with(&[7]) && came >= 64, "{asked:?}");
+        assert_eq!(state.requests.failures(&PeerId([7; 32])), 0);
     }
 }

@@ -4,7 +4,7 @@
 //! What a peer answers about a chain is signed by nobody, so it only says where to look. `fork` and
 //! `diverged` are reported once a link of that lineage verifies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::base::id::{Digest, PeerId};
@@ -34,8 +34,9 @@ pub(super) struct Forks {
     /// The heads of lineages that parted from ours, and the states that diverged.
     reported: Remembered,
     /// The first receipts of lineages that a person has to decide about, and the epoch of a head
-    /// from which on each is verified again: voters may have signed it meanwhile.
-    held: BTreeMap<Digest, u64>,
+    /// from which on each is verified again: voters may have signed it meanwhile. The one that was
+    /// verified last comes first.
+    held: VecDeque<(Digest, u64)>,
     /// Peers that withdrew before they were asked, by the epoch of our head when we reported it.
     withdrew: BTreeMap<PeerId, u64>,
 }
@@ -69,7 +70,7 @@ impl Forks {
             undo_time: config.undo_time,
             follow: config.follow,
             reported: BTreeMap::new(),
-            held: BTreeMap::new(),
+            held: VecDeque::new(),
             withdrew: BTreeMap::new(),
         }
     }
@@ -146,7 +147,7 @@ impl Forks {
     /// Whether a person has to decide about the lineage that begins with this receipt, as far as it
     /// leads to this epoch.
     pub(super) fn is_held(&self, r: &Digest, epoch: u64) -> bool {
-        self.held.get(r).is_some_and(|again| epoch < *again)
+        self.held.iter().any(|(first, again)| first == r && epoch < *again)
     }
 
     /// Leaves nothing for a person to decide, until it is looked at again.
@@ -176,24 +177,49 @@ impl Forks {
             return false;
         }
         let Some(first) = other.entries.front() else { return true };
-        let is_new = !self.held.contains_key(&first.r);
-        if is_new && self.held.len() >= REMEMBERED_MAX {
-            self.held.pop_first();
-        }
         let longer = (theirs.epoch.saturating_sub(base) / 4).max(HELD_EPOCHS);
-        self.held.insert(first.r, theirs.epoch.saturating_add(longer));
-        if is_new {
+        if self.hold(first.r, theirs.epoch.saturating_add(longer)) {
             let (mine, first_epoch) = (ours.head, base.saturating_add(1));
             let event = Event::Fork { first_epoch, mine, theirs, undone: 0, held: true };
             step.put(Output::Event(event));
         }
         true
     }
+
+    /// Remembers the first receipt of such a lineage, and returns whether it is new. The lineage
+    /// that was verified longest ago makes room: if the smallest digest did, two could push each
+    /// other out.
+    fn hold(&mut self, r: Digest, again: u64) -> bool {
+        let known = self.held.iter().position(|(first, _)| *first == r);
+        known.and_then(|at| self.held.remove(at));
+        self.held.push_front((r, again));
+        self.held.truncate(REMEMBERED_MAX);
+        known.is_none()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::consensus::sync::lineage::tests::setup;
+
+    #[test]
+    fn g11_a_full_memory_of_held_lineages_drops_the_one_verified_longest_ago() {
+        let (.., config) = setup();
+        let mut forks = Forks::new(Time::ZERO, &config, Vec::new(), 0);
+        let digest = |n: u64| {
+            let mut digest = [0xff; 32];
+            digest[24..].copy_from_slice(&n.to_be_bytes());
+            Digest(digest)
+        };
+        assert!((0..REMEMBERED_MAX as u64).all(|n| forks.hold(digest(n), 10)));
+        assert!(!forks.hold(digest(0), 10), "it is known, and now the newest one");
+        let two = [Digest([1; 32]), Digest([2; 32])];
+        assert!(two.iter().all(|r| forks.hold(*r, 10)));
+        assert!(!two.iter().any(|r| forks.hold(*r, 10)));
+        assert!(forks.is_held(&digest(0), 9) && !forks.is_held(&digest(0), 10));
+        assert!(!forks.is_held(&digest(1), 9) && forks.held.len() == REMEMBERED_MAX);
+    }
 
     #[test]
     fn r26_a_full_memory_of_forks_keeps_the_newest() {

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::base::fault::{Fault, ReadyFault};
-use crate::base::id::{LogId, PeerId, RunId};
+use crate::base::id::{PeerId, RunId};
 use crate::base::sign::Keypair;
 use crate::machine::event::Cause;
+use crate::machine::table::beat;
 use crate::message::wire;
-use crate::message::{Head, Heartbeat, Leaving, Phase, Series};
+use crate::message::{Head, Leaving, Series};
 
 const RUN: RunId = RunId([1; 32]);
 const SERIES: Series = Series { epoch: 1, parent: Digest([2; 32]), regroup: None };
@@ -127,26 +128,7 @@ fn message() -> Output {
 }
 
 fn heartbeat() -> Output {
-    gossip(Message::Heartbeat(Heartbeat {
-        count: 1,
-        head: Head { epoch: 0, tokens: 0, state: Digest([2; 32]) },
-        series: SERIES,
-        joined: None,
-        closed: false,
-        log: LogId([3; 16]),
-        incarnation: 1,
-        phase: Phase::Train,
-        attempt: 0,
-        ready: 0,
-        direct: true,
-        unlinked: Vec::new(),
-        round_trips: Vec::new(),
-        send_rate: 0,
-        serves: 0,
-        notice: 0,
-        attested: 0,
-        ticket: None,
-    }))
+    gossip(Message::Heartbeat(beat()))
 }
 
 fn train(epoch: u64) -> Output {
