@@ -31,7 +31,7 @@ mod types;
 use std::collections::BTreeSet;
 
 use comments::{headless, idioms, short};
-use documents::{book, labels, markdown, mentions, rooms, said, wire};
+use documents::{book, labels, markdown, mentions, said, wire};
 use prose::readable;
 use ratchet::{CODE_LINES, MANY, code_lines, few_files, method_circles};
 use read::{File, code, functions, imports, is_identifier, is_test, read_tree, root, rust, source};
@@ -106,13 +106,6 @@ const RULES: &[(Rule, &[&str])] = &[
     (
         nouns,
         &["node/src/a.rs", "pub(crate) struct Line;", "node/src/b.rs", "pub(super) enum Line {"],
-    ),
-    (
-        rooms,
-        &[
-            "docs/ARCHITECTURE.md",
-            "# A\n\n### A new family: at most 1\n\n`model/src/a.rs`, `model/src/b.rs`",
-        ],
     ),
     (words, &["node/src/utils.rs", "//! Things."]),
     (words, &["node/src/a.rs", "let (a, b) = mpsc::unbounded_channel();"]),

@@ -9,24 +9,6 @@ use super::read::{
     File, code, documents, fnv1a64, headings, is_identifier, join, links, root, rust, slug, source,
 };
 
-/// ARCHITECTURE.md lists the files to open for the most frequent tasks, and no
-/// list grows beyond its bound.
-pub(super) fn rooms(files: &[File]) -> Vec<String> {
-    let mut out = Vec::new();
-    let Some(page) = files.iter().find(|f| f.path == "docs/ARCHITECTURE.md") else { return out };
-    for part in page.text.split("\n### ").skip(1) {
-        let (title, rest) = part.split_once('\n').unwrap_or((part, ""));
-        let Some((what, bound)) = title.split_once(": at most ") else { continue };
-        let body = rest.split("\n#").next().unwrap_or_default();
-        let named: BTreeSet<&str> =
-            body.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs")).collect();
-        if bound.parse().is_ok_and(|bound: usize| named.len() > bound) {
-            out.push(format!("{}: {what} opens {} files", page.path, named.len()));
-        }
-    }
-    out
-}
-
 /// A document has one title, on top, and its relative links lead somewhere.
 pub(super) fn markdown(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
