@@ -390,7 +390,7 @@ impl Summary {
             ("minted heads asked for", total.of(Count::Minted)),
             ("lies found out", total.of(Count::Exposed)),
         ];
-        // By a Regroup, which a run that tolerates its liars needs for no fault of a third.
+        // A Regroup leaves them behind, and `liars` has none: its liars are fewer than a third.
         let left_behind = ("unresponsive voters left behind", total.of(Count::MuteLeft));
         let [attempts, duels, adopted, by_commit] = disturbed;
         let revoked = ("revocations", total.of(Count::Revocations));
