@@ -24,6 +24,8 @@ use libp2p::{
     },
 };
 
+use crate::discovery::ADDRESSES_MAX;
+
 /// The providers of all runs that were announced to this peer.
 #[derive(Debug)]
 pub struct Providers {
@@ -42,8 +44,7 @@ impl Providers {
     /// The empty store of the peer `me`.
     #[must_use]
     pub fn new(me: PeerId) -> Self {
-        let turn = AtomicUsize::new(0);
-        Self { me, by_key: HashMap::new(), connected: HashMap::new(), turn }
+        Self { me, by_key: HashMap::new(), connected: HashMap::new(), turn: AtomicUsize::new(0) }
     }
 
     /// Records that a connection to a peer was established.
@@ -104,8 +105,12 @@ impl RecordStore for Providers {
 
     /// Records that a peer takes part in a run, or renews that. A full list gives up a peer without
     /// a connection; a full store gives up a run without a connected peer. If neither exists the
-    /// record is refused, and the peer that sent it is not told.
-    fn add_provider(&mut self, record: ProviderRecord) -> Result<(), Error> {
+    /// record is refused, and the peer that sent it is not told. Of its addresses the first
+    /// [`ADDRESSES_MAX`] are kept: one packet has room for 30,000.
+    fn add_provider(&mut self, mut record: ProviderRecord) -> Result<(), Error> {
+        record.addresses.retain(|address| address.len() <= ADDRESS_BYTES_MAX);
+        record.addresses.truncate(ADDRESSES_MAX);
+        record.addresses.shrink_to_fit();
         let now = Instant::now();
         self.by_key.retain(|_, records| {
             records.retain(|record| !record.is_expired(now));
@@ -117,12 +122,10 @@ impl RecordStore for Providers {
             *known = record;
             return Ok(());
         }
-        if self.runs_of(&record.provider) >= RUNS_PER_PEER {
-            return Err(Error::MaxProvidedKeys);
-        }
-        if !self.by_key.contains_key(&record.key)
-            && self.by_key.len() >= RUNS_MAX
-            && !self.forget_a_run()
+        let full = !self.by_key.contains_key(&record.key) && self.by_key.len() >= RUNS_MAX;
+        if record.key.as_ref().len() > KEY_BYTES_MAX
+            || self.runs_of(&record.provider) >= RUNS_PER_PEER
+            || full && !self.forget_a_run()
         {
             return Err(Error::MaxProvidedKeys);
         }
@@ -175,6 +178,13 @@ impl RecordStore for Providers {
 /// A roster has 256 members at most (docs/FORMATS.md).
 const PROVIDERS_MAX: usize = 256;
 
+/// Twice the length of a key of ours, which is a digest.
+const KEY_BYTES_MAX: usize = 64;
+
+/// Room for an address through a relay, which names a host and two peers. An answer has twenty
+/// records, which with [`ADDRESSES_MAX`] of these each fit a packet of 64 KiB.
+const ADDRESS_BYTES_MAX: usize = 160;
+
 /// The most runs whose providers one server remembers.
 const RUNS_MAX: usize = 256;
 
@@ -183,6 +193,8 @@ const RUNS_PER_PEER: usize = 4;
 
 #[cfg(test)]
 mod tests {
+    use libp2p::{Multiaddr, multiaddr::Protocol};
+
     use super::*;
 
     fn record(run: u16, provider: PeerId) -> ProviderRecord {
@@ -205,6 +217,22 @@ mod tests {
         store.add_provider(record(0, liar)).unwrap();
         store.add_provider(record(2_000, honest)).unwrap();
         assert_eq!(first(&store, 2_000), honest);
+    }
+
+    /// A packet of 64 KiB holds 30,000 addresses of two bytes, and a store 65,536 records.
+    #[test]
+    fn a_record_is_small() {
+        let (mut store, peer) = (Providers::new(PeerId::random()), PeerId::random());
+        let address = |n: u16| Multiaddr::from([127, 0, 0, 1]).with(Protocol::Tcp(n));
+        let long = Protocol::Dns("a".repeat(ADDRESS_BYTES_MAX).into());
+        let mut many = record(1, peer);
+        many.addresses = vec![Multiaddr::empty().with(long)];
+        many.addresses.extend((0..30_000).map(address));
+        store.add_provider(many.clone()).unwrap();
+        let kept = store.providers(&many.key).remove(0).addresses;
+        assert!(kept.into_iter().eq((0..ADDRESSES_MAX as u16).map(address)));
+        let key = RecordKey::new(&[7; KEY_BYTES_MAX + 1]);
+        assert!(store.add_provider(ProviderRecord { key, ..many }).is_err());
     }
 
     /// Invented peers must not displace connected ones.
