@@ -14,7 +14,8 @@ use intellect_bootstrap::{
 use libp2p::{
     StreamProtocol,
     gossipsub::{
-        self, MessageAuthenticity, MessageId, PeerScoreParams, PeerScoreThresholds,
+        self, CallbackSubscriptionFilter, IdentityTransform, MaxCountSubscriptionFilter,
+        MessageAuthenticity, MessageId, PeerScoreParams, PeerScoreThresholds, TopicHash,
         TopicScoreParams, ValidationMode,
     },
     identity::Keypair,
@@ -22,7 +23,7 @@ use libp2p::{
     swarm::NetworkBehaviour,
 };
 
-use super::{access::handshake::ADMIT, gossip_filter::GossipFilter};
+use super::{access::handshake::ADMIT, gossip_filter::GossipFilter, run::TOPIC_PREFIX};
 
 /// Control messages, one stream per peer and direction.
 pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
@@ -35,7 +36,7 @@ pub(super) const FETCH: StreamProtocol = StreamProtocol::new("/intellect/fetch/2
 #[derive(NetworkBehaviour)]
 pub(super) struct Node {
     pub(super) discovery: Discovery,
-    pub(super) gossip: GossipFilter<gossipsub::Behaviour>,
+    pub(super) gossip: GossipFilter<Gossip>,
     pub(super) streams: streams::Behaviour,
 }
 
@@ -62,10 +63,23 @@ impl Node {
     }
 }
 
+/// Gossipsub that stores a few subscriptions of a peer, and only of names that a run can have. Without that a stranger
+/// could subscribe to other names as long as it is connected.
+pub(super) type Gossip = gossipsub::Behaviour<
+    IdentityTransform,
+    MaxCountSubscriptionFilter<CallbackSubscriptionFilter<fn(&TopicHash) -> bool>>,
+>;
+
+/// Whether a run can have a topic of this name.
+fn is_topic(topic: &TopicHash) -> bool {
+    let name = topic.as_str();
+    name.len() <= TOPIC_BYTES_MAX && name.starts_with(TOPIC_PREFIX)
+}
+
 /// Gossipsub with the settings of a run. A mesh of 6 neighbours passes messages on; our
 /// own messages go to all subscribers (`flood_publish`), since a vote should not wait for a mesh to
 /// form.
-fn gossip() -> Result<gossipsub::Behaviour, &'static str> {
+fn gossip() -> Result<Gossip, &'static str> {
     let config = gossipsub::ConfigBuilder::default()
         .validation_mode(ValidationMode::Anonymous)
         .validate_messages()
@@ -81,7 +95,13 @@ fn gossip() -> Result<gossipsub::Behaviour, &'static str> {
         .connection_handler_queue_len(QUEUE_MESSAGES)
         .build()
         .map_err(|_| "the gossip settings contradict one another")?;
-    let mut gossip = gossipsub::Behaviour::new(MessageAuthenticity::Anonymous, config)?;
+    let filter = MaxCountSubscriptionFilter {
+        filter: CallbackSubscriptionFilter(is_topic as fn(&TopicHash) -> bool),
+        max_subscribed_topics: TOPICS_MAX,
+        max_subscriptions_per_request: 2 * TOPICS_MAX,
+    };
+    let privacy = MessageAuthenticity::Anonymous;
+    let mut gossip = Gossip::new_with_subscription_filter(privacy, config, filter)?;
     let thresholds = PeerScoreThresholds {
         gossip_threshold: -50.0,
         publish_threshold: PUBLISH,
@@ -154,8 +174,15 @@ const QUEUE_MESSAGES: usize = 256;
 /// Members that may share one public address, as a computer room behind one router.
 const COLOCATION_MAX: f64 = 64.0;
 
+/// Topics of one peer: two for each run. A peer is in one run, and may pass on to a few others.
+const TOPICS_MAX: usize = 16;
+
+/// The prefix, a run's 64 digits and a word take less.
+const TOPIC_BYTES_MAX: usize = 100;
+
 #[cfg(test)]
 mod tests {
+    use intellect_protocol::base::id::RunId;
     use libp2p::gossipsub::IdentTopic;
 
     use super::*;
@@ -164,6 +191,15 @@ mod tests {
     fn the_settings_are_consistent() {
         gossip().map(|_| ()).unwrap();
         topic_score().validate().unwrap();
+    }
+
+    #[test]
+    fn only_names_of_runs_are_subscribed_to() {
+        let mut gossip = gossip().unwrap();
+        let mut takes = |name: &str| gossip.subscribe(&IdentTopic::new(name)).is_ok();
+        let run = format!("/intellect/1/{}/", RunId([7; 32]).hex());
+        assert!(takes(&format!("{run}beat")) && takes(&format!("{run}ctl")));
+        assert!(!takes("elsewhere") && !takes(&format!("{run}{}", "x".repeat(TOPIC_BYTES_MAX))));
     }
 
     #[test]

@@ -34,6 +34,9 @@ pub(super) struct Run {
     pub(super) most: usize,
 }
 
+/// What the names of all topics begin with. The number is the protocol's.
+pub(super) const TOPIC_PREFIX: &str = "/intellect/1/";
+
 impl Run {
     /// A run that this node joins. The first announcement and the first search are due at once.
     pub(super) fn new(id: RunId, manifest: manifest::File, now: Instant) -> Self {
@@ -68,7 +71,7 @@ impl Run {
             Topic::Beat => "beat",
             Topic::Ctl => "ctl",
         };
-        IdentTopic::new(format!("/intellect/1/{}/{name}", self.id.hex()))
+        IdentTopic::new(format!("{TOPIC_PREFIX}{}/{name}", self.id.hex()))
     }
 
     /// The topic that makes its subscribers members.

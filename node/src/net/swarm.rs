@@ -153,7 +153,7 @@ impl SwarmTasks {
     pub(super) fn subscribe(&mut self, run: &Run) -> Vec<PeerId> {
         let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
         for topic in [Topic::Beat, Topic::Ctl].map(|topic| run.topic(topic)) {
-            // Both fail only where a subscription filter or other scores are configured.
+            // The filter lets the topics of runs pass, and the scores are set once.
             let _ = gossip.subscribe(&topic);
             let _ = gossip.set_topic_params(topic, topic_score());
         }
