@@ -14,7 +14,6 @@ mod fields;
 mod http;
 mod live;
 mod order;
-mod patient;
 mod refusal;
 mod reply;
 mod served;

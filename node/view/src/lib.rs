@@ -13,6 +13,7 @@ pub mod lines;
 mod metrics;
 pub mod stage;
 pub mod page;
+pub mod patient;
 pub mod folder;
 pub mod replay;
 pub mod csv;

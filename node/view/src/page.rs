@@ -49,6 +49,7 @@ use tokio::{
 use crate::{
     lines::{self, Verdict},
     metrics,
+    patient::Patient,
     picture::{Picture, notice::names_an_address},
     stage::Seen,
 };
@@ -140,7 +141,8 @@ where
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     let service = TowerToHyperService::new(router);
     // A broken connection is the reader's own loss.
-    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    let stream = TokioIo::new(Patient::new(stream, PATIENCE));
+    let _ = builder.serve_connection(stream, service).await;
     drop(place);
 }
 
@@ -391,6 +393,8 @@ const CONNECTIONS_MAX: usize = 128;
 const STREAMS_MAX: usize = 32;
 /// Requests that a connection may make in one second; a further one is answered with 429.
 const REQUESTS_PER_SECOND: u32 = 64;
+/// So long a client may read nothing of what it has asked for; one that reads little has less.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// A whole header has to come within this time.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Silence after which a comment is sent, so that proxies keep a stream open.

@@ -31,7 +31,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use intellect_view::page::Access;
+use intellect_view::{page::Access, patient::Patient};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -43,7 +43,6 @@ use tokio_util::sync::CancellationToken;
 use super::{
     engine::{DELIVERIES_MAX, Delivery, Errand},
     order::{AskedFor, Order, SendAs},
-    patient::Patient,
     refusal::Refusal,
     reply::{self, Gathered, ReplyHead, Streamed},
     served::Served,
@@ -337,7 +336,7 @@ const CONNECTIONS_MAX: usize = 128;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the body of a request may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// So long a client may read nothing.
+/// So long a client may read nothing; one that reads little has less.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// So long requests that have begun may last once the server is to end.
 const GRACE: Duration = Duration::from_secs(5);
