@@ -206,7 +206,9 @@ fn kademlia(me: PeerId) -> kad::Behaviour<Providers> {
 /// another one afterwards.
 fn relay_config() -> relay::Config {
     relay::Config {
-        max_reservations: 256,
+        // One for each connection that an entry point may have. `crowding` bounds those of one network; with fewer
+        // reservations a few keys at one address would leave none for others.
+        max_reservations: 1_000,
         max_reservations_per_peer: 4,
         max_circuits: 256,
         max_circuits_per_peer: 16,
