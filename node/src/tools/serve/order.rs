@@ -97,7 +97,20 @@ impl Order {
         let send = send(&mut fields)?;
         refuse(&mut fields, choices)?;
         fields.end()?;
-        Ok(Self { asked, prompts, choices, sampling, stops, echo, logprobs, send })
+        let order = Self { asked, prompts, choices, sampling, stops, echo, logprobs, send };
+        if order.numbers() > NUMBERS_MAX {
+            let message =
+                format!("logprobs: the answer would have over {NUMBERS_MAX} numbers: ask for less");
+            return Err(Refusal::field("logprobs", message));
+        }
+        Ok(order)
+    }
+
+    /// How many log-probabilities the answer may have. With `echo` each choice repeats those of its prompt.
+    fn numbers(&self) -> usize {
+        let Some(listed) = self.logprobs else { return 0 };
+        let echoed = if self.echo { self.prompt_tokens() * self.choices } else { 0 };
+        (echoed + self.sampling.tokens * self.texts()) * (listed + 1)
     }
 
     /// How many texts the answer has.
@@ -312,6 +325,8 @@ pub(super) const TEXTS_MAX: usize = 64;
 const MESSAGES_MAX: usize = 256;
 /// Likeliest tokens that are listed at a place.
 const LOGPROBS_MAX: usize = 20;
+/// Log-probabilities of an answer: each is about 30 bytes of JSON, and all of it is in memory.
+const NUMBERS_MAX: usize = 1 << 20;
 /// Tokens of all prompts of a request.
 const PROMPT_TOKENS_MAX: usize = 131_072;
 /// Tokens that are written for one text.

@@ -115,6 +115,21 @@ fn what_is_wrong_or_would_be_ignored_is_refused_by_name() {
     assert!(Order::read(deep.as_bytes(), AskedFor::Chat, &served(None), 7).is_err());
 }
 
+/// The numbers of a prompt are repeated for each choice, so a body of 1 MB asked for gigabytes.
+#[test]
+fn an_answer_with_too_many_numbers_is_refused() {
+    let order = |n: usize, logprobs: usize| {
+        let body = json!({ "prompt": "a".repeat(99_999), "max_tokens": 0, "echo": true, "n": n,
+            "logprobs": logprobs });
+        Order::read(body.to_string().as_bytes(), AskedFor::Completion, &served(None), 7)
+    };
+    assert_eq!(order(1, 9).unwrap().numbers(), 1_000_000);
+    for (n, logprobs) in [(1, 10), (2, 9), (8, 20)] {
+        let message = said(order(n, logprobs));
+        assert!(message.contains("logprobs: the answer would have over"), "{message}");
+    }
+}
+
 #[test]
 fn what_does_not_fit_into_the_context_is_refused_and_never_cut() {
     let long = completion(&json!({ "prompt": "a".repeat(16) })).unwrap_err().json();
