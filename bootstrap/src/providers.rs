@@ -193,6 +193,8 @@ const RUNS_PER_PEER: usize = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use libp2p::{Multiaddr, multiaddr::Protocol};
 
     use super::*;
@@ -223,7 +225,7 @@ mod tests {
     #[test]
     fn a_record_is_small() {
         let (mut store, peer) = (Providers::new(PeerId::random()), PeerId::random());
-        let address = |n: u16| Multiaddr::from([127, 0, 0, 1]).with(Protocol::Tcp(n));
+        let address = |n: u16| Multiaddr::from(Ipv4Addr::LOCALHOST).with(Protocol::Tcp(n));
         let long = Protocol::Dns("a".repeat(ADDRESS_BYTES_MAX).into());
         let mut many = record(1, peer);
         many.addresses = vec![Multiaddr::empty().with(long)];
