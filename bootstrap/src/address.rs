@@ -170,10 +170,8 @@ fn scope_v6(ip: Ipv6Addr) -> Scope {
     if ip.is_loopback() || ip.is_unspecified() {
         return Scope::Loopback;
     }
-    if ip.is_unique_local() || ip.is_unicast_link_local() {
-        return Scope::Private;
-    }
-    Scope::Public
+    let private = ip.is_unique_local() || ip.is_unicast_link_local();
+    if private { Scope::Private } else { Scope::Public }
 }
 
 #[cfg(test)]

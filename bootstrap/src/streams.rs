@@ -99,11 +99,7 @@ impl Behaviour {
 
     /// A handler for a new connection; every connection gets the same list of protocols.
     fn handler(&self) -> Handler {
-        Handler {
-            protocols: self.protocols.clone(),
-            requests: VecDeque::new(),
-            arrived: VecDeque::new(),
-        }
+        Handler { protocols: self.protocols.clone(), ..Handler::default() }
     }
 }
 
@@ -140,12 +136,8 @@ impl NetworkBehaviour for Behaviour {
         connection: ConnectionId,
         (protocol, stream): (StreamProtocol, Stream),
     ) {
-        self.outbox.push_back(ToSwarm::GenerateEvent(Incoming {
-            peer,
-            connection,
-            protocol,
-            stream,
-        }));
+        let arrival = Incoming { peer, connection, protocol, stream };
+        self.outbox.push_back(ToSwarm::GenerateEvent(arrival));
     }
 
     fn poll(&mut self, _: &mut Context<'_>) -> Poll<ToSwarm<Incoming, Request>> {
@@ -165,6 +157,7 @@ pub struct Request {
 type Reply = oneshot::Sender<Result<Stream, OpenError>>;
 
 /// The part of the behaviour that belongs to one connection.
+#[derive(Default)]
 pub struct Handler {
     protocols: Vec<StreamProtocol>,
     /// Requests that have not begun their negotiation. The caller of [`Behaviour::open`] bounds

@@ -96,6 +96,8 @@ pub fn build(
 ) -> Result<(Boxed<(PeerId, StreamMuxerBox)>, relay::client::Behaviour), BuildError> {
     let shaper = line.map(Shaper::follow).transpose().map_err(BuildError::Line)?;
     let security = noise::Config::new(key)?;
+    let mut yamux = yamux::Config::default();
+    yamux.set_max_num_streams(STREAMS_MAX);
     let tcp = tcp::tokio::Transport::new(tcp::Config::default())
         .map(move |stream, _| {
             tune(&stream.0);
@@ -106,21 +108,22 @@ pub fn build(
         })
         .upgrade(Version::V1Lazy)
         .authenticate(security.clone())
-        .multiplex(yamux::Config::default())
+        .multiplex(yamux.clone())
         .timeout(UPGRADE_TIMEOUT)
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     let mut settings = quic::Config::new(key);
     settings.max_idle_timeout = 4_000;
     settings.keep_alive_interval = Duration::from_secs(1);
     settings.max_stream_data = 2_000_000;
-    settings.max_connection_data = 64_000_000;
+    // What a peer may send that nobody reads; over 200 ms it lets 80 MB/s pass.
+    settings.max_connection_data = 16_000_000;
     let quic = quic::tokio::Transport::new(settings)
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     let (circuits, behaviour) = relay::client::new(key.public().to_peer_id());
     let circuits = circuits
         .upgrade(Version::V1Lazy)
         .authenticate(security)
-        .multiplex(yamux::Config::default())
+        .multiplex(yamux)
         .timeout(UPGRADE_TIMEOUT)
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     let direct = named(OrTransport::new(quic, tcp).map(|either, _| either.into_inner()))?;
@@ -265,6 +268,10 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Back-pressure between behaviours and connections: Substrate uses 32 and 24.
 const NOTIFY_BUFFER: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
 const EVENT_BUFFER: usize = 32;
+
+/// Streams of one TCP connection or circuit. Each may have 256 kB that nobody has read yet, and more once it is read
+/// fast. A relay carries 16 circuits of a peer; our own protocols take fewer.
+const STREAMS_MAX: usize = 128;
 
 /// Streams that a peer may be negotiating at once on one connection; further ones are reset.
 const NEGOTIATIONS_MAX: usize = 64;
