@@ -10,7 +10,7 @@ mod error;
 mod public;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use intellect_model::config::Fingerprint;
 use intellect_protocol::base::id::Digest;
@@ -146,10 +146,14 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Reads until the buffer is full or the server sends no more, and returns how many bytes have come.
+    /// Reads until the buffer, of at most a piece, is full or the server sends no more, and returns how many bytes have
+    /// come.
     fn fill(&self, answer: &mut Download, buffer: &mut [u8]) -> Result<usize, Why> {
-        let mut came = 0;
+        let (mut came, begins) = (0, Instant::now());
         while came < buffer.len() {
+            if begins.elapsed() > answer.piece_patience() {
+                return Err(Why::Slow(answer.piece_patience()));
+            }
             if self.stop.is_cancelled() {
                 return Err(Why::Broken("the node ends".to_owned()));
             }

@@ -49,7 +49,7 @@ pub(super) struct Download {
     pub(super) offset: u64,
     /// The bytes that have not been read yet.
     body: BodyReader<'static>,
-    /// For errors: how long a read waited.
+    /// How long a read waits for a byte.
     patience: Duration,
 }
 
@@ -159,6 +159,12 @@ impl Download {
     /// The connection fails, or nothing comes for too long.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Why> {
         self.body.read(buffer).map_err(|error| why(error.into(), self.patience))
+    }
+
+    /// How long a piece may take: at 30 s for a read, 9 kB/s. A server that sends a byte in time for each read would
+    /// else hold a start for good.
+    pub(super) fn piece_patience(&self) -> Duration {
+        4 * self.patience
     }
 }
 

@@ -95,6 +95,9 @@ pub(crate) enum Why {
     /// It does not connect, or nothing has come for this long.
     #[error("nothing has come for {} s", .0.as_secs())]
     Silent(Duration),
+    /// Something has come before each read was given up, but a piece has not.
+    #[error("1 MiB has not come in {} s", .0.as_secs())]
+    Slow(Duration),
     /// The connection or the server failed.
     #[error("the connection failed ({0})")]
     Broken(String),
@@ -124,7 +127,7 @@ impl Why {
         match self {
             Self::Status(code) => *code == 429 || *code >= 500,
             Self::Another { resumed, .. } => *resumed,
-            Self::Fewer { .. } | Self::Silent(_) | Self::Broken(_) => true,
+            Self::Fewer { .. } | Self::Silent(_) | Self::Slow(_) | Self::Broken(_) => true,
             Self::Length { .. }
             | Self::More { .. }
             | Self::Piece { .. }

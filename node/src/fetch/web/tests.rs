@@ -18,14 +18,15 @@ use super::*;
 
 const MIB: usize = TREE_PIECE_BYTES;
 
-/// What a server does with a connection: from the head of a request to its answer. Then it closes the connection, or
-/// sends nothing more.
+/// What a server does with a connection: from the head of a request to its answer. Then it closes the connection, sends
+/// nothing more, or a byte now and then.
 type Play = fn(&str) -> (Vec<u8>, Then);
 
 #[derive(PartialEq)]
 enum Then {
     Close,
     Hang,
+    Drip,
 }
 
 struct Server {
@@ -100,6 +101,14 @@ fn serve(
     noted.lock().unwrap().push(head);
     stream.write_all(&answer)?;
     stream.flush()?;
+    if then == Then::Drip {
+        // A byte in time for each read, as long as the client takes it.
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            stream.write_all(b"x")?;
+            stream.flush()?;
+        }
+    }
     if then == Then::Hang {
         // Until the client closes the connection.
         let _ = stream.read(&mut [0]);
@@ -296,6 +305,16 @@ fn a_server_that_falls_silent_is_given_up() {
     assert!(shown.contains(&(MIB as u64)));
     // Each try asks for the rest of the file.
     assert_eq!(server.asked(), (5, Some("bytes=1048576-".to_owned())));
+}
+
+#[test]
+fn a_server_that_sends_a_byte_now_and_then_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_| (answer("200 OK\r\nContent-Length: 2097229", &[]), Then::Drip));
+    let rules = WebRules { patience: Duration::from_millis(250), ..server.rules() };
+    let error = fetched(&server, folder.path(), &rules).0.unwrap_err().to_string();
+    assert!(error.contains("1 MiB has not come in 1 s"), "{error}");
+    assert_eq!(server.asked().0, 5);
 }
 
 #[test]
