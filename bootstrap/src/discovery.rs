@@ -23,6 +23,7 @@ use libp2p::{
 
 use crate::{
     address::{self, Scope},
+    candidates::Candidates,
     crowding,
     providers::Providers,
 };
@@ -91,7 +92,7 @@ pub struct Discovery {
     /// Relays circuits for others; only at an entry point.
     pub relay: Toggle<relay::Behaviour>,
     /// Asks others whether they can reach us; only at a node.
-    pub reach: Toggle<autonat::v2::client::Behaviour>,
+    pub reach: Toggle<Candidates>,
     /// Answers that question by dialling back; only at an entry point.
     pub probe: Toggle<autonat::v2::server::Behaviour>,
     /// Turns circuits into direct connections; only at a node.
@@ -124,7 +125,7 @@ impl Discovery {
             kademlia: kademlia(me),
             relay_client,
             relay: Toggle::from(entry.then(|| relay::Behaviour::new(me, relay_config()))),
-            reach: Toggle::from((!entry).then(autonat::v2::client::Behaviour::default)),
+            reach: Toggle::from((!entry).then(Candidates::default)),
             probe: Toggle::from(entry.then(autonat::v2::server::Behaviour::default)),
             punch: Toggle::from((!entry).then(|| dcutr::Behaviour::new(me))),
             upnp: Toggle::from(routed.then(upnp::tokio::Behaviour::default)),

@@ -6,13 +6,14 @@
 //!
 //! - [`address`]: what a person types, and what is worth dialling.
 //! - [`transport`]: how bytes get to a peer. [`shaper`] makes a line worse for simulations.
-//! - [`discovery`]: how peers find and reach one another. [`providers`], [`crowding`] and
-//!   `handshakes` limit what one peer may take.
+//! - [`discovery`]: how peers find and reach one another. [`providers`], [`crowding`], [`candidates`]
+//!   and `handshakes` limit what one peer may take.
 //! - [`streams`] and [`frame`]: our own protocols on a chosen connection.
 //! - [`manifest`] and [`measure`]: the protocols that the entry point itself answers.
 //! - [`key`], [`interrupts`] and [`server`]: the entry point.
 
 pub mod address;
+pub mod candidates;
 pub mod crowding;
 pub mod discovery;
 pub mod frame;

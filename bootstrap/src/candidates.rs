@@ -1,0 +1,110 @@
+//! Bounds the addresses at which peers say that they have seen us, and which AutoNAT is to test.
+//!
+//! AutoNAT keeps each such address for good, and any peer may report new ones as often as it likes (identify's push). A
+//! machine has few addresses, and the first ones come from the entry point that it dials. It may have others once it
+//! listens on another network.
+
+use std::{
+    collections::BTreeSet,
+    task::{Context, Poll},
+};
+
+use libp2p::{
+    Multiaddr, PeerId,
+    autonat::v2::client::Behaviour,
+    core::{Endpoint, transport::PortUse},
+    swarm::{
+        ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent,
+        THandlerOutEvent, ToSwarm,
+    },
+};
+
+use crate::address;
+
+/// AutoNAT's client, which hears of at most [`CANDIDATES_MAX`] addresses on each network.
+#[derive(Default)]
+pub struct Candidates {
+    inner: Behaviour,
+    /// The addresses that it was told since the last change of network.
+    told: BTreeSet<Multiaddr>,
+}
+
+impl Candidates {
+    /// Whether AutoNAT is to hear of an address. One that it knows may be reported again.
+    fn takes(&mut self, address: &Multiaddr) -> bool {
+        if self.told.len() < CANDIDATES_MAX && address::scope(address).is_some() {
+            self.told.insert(address.clone());
+        }
+        self.told.contains(address)
+    }
+}
+
+impl NetworkBehaviour for Candidates {
+    type ConnectionHandler = THandler<Behaviour>;
+    type ToSwarm = <Behaviour as NetworkBehaviour>::ToSwarm;
+
+    fn handle_established_inbound_connection(
+        &mut self,
+        id: ConnectionId,
+        peer: PeerId,
+        local: &Multiaddr,
+        remote: &Multiaddr,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        self.inner.handle_established_inbound_connection(id, peer, local, remote)
+    }
+
+    fn handle_established_outbound_connection(
+        &mut self,
+        id: ConnectionId,
+        peer: PeerId,
+        remote: &Multiaddr,
+        role: Endpoint,
+        port: PortUse,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        self.inner.handle_established_outbound_connection(id, peer, remote, role, port)
+    }
+
+    fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
+        match &event {
+            FromSwarm::NewExternalAddrCandidate(candidate) if !self.takes(candidate.addr) => return,
+            FromSwarm::NewListenAddr(_) => self.told.clear(),
+            _ => {}
+        }
+        self.inner.on_swarm_event(event);
+    }
+
+    fn on_connection_handler_event(
+        &mut self,
+        peer: PeerId,
+        id: ConnectionId,
+        event: THandlerOutEvent<Self>,
+    ) {
+        self.inner.on_connection_handler_event(peer, id, event);
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
+        self.inner.poll(cx)
+    }
+}
+
+/// Room for a few networks, both families and both transports.
+const CANDIDATES_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_reports_ever_new_addresses_fills_no_memory() {
+        let mut candidates = Candidates::default();
+        let long = Multiaddr::from(libp2p::multiaddr::Protocol::Unix("a".repeat(3_900).into()));
+        assert!(!candidates.takes(&long));
+        let at = |port: u16| format!("/ip4/203.0.113.7/tcp/{port}").parse().unwrap();
+        let taken = (1..=1_000).filter(|port| candidates.takes(&at(*port))).count();
+        assert_eq!(taken, CANDIDATES_MAX);
+        assert!(candidates.takes(&at(1)), "it may be reported again");
+    }
+}
