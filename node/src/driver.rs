@@ -200,7 +200,7 @@ impl Driver {
                 Some(done) = self.jobs.join_next(), if !self.jobs.is_empty() => {
                     self.on_done(ended(done)?)?;
                 }
-                Some((from, stream)) = net.rings.recv() => self.rings.arrive(from, stream),
+                Some(ring) = net.rings.recv() => self.rings.arrive(ring),
                 event = net.events.recv() => match event {
                     Some(event) => self.on_net(event),
                     None => return Err(DriverError::Network),

@@ -477,9 +477,10 @@ impl Actor {
             entry.assign(connection, Purpose::Ring);
             let fair = entry.rings.take(now);
             if let (true, Some(from)) = (fair, name::from_libp2p(&peer)) {
+                let is_member = self.swarm.shared().is_member(&from);
                 // A full queue resets the stream, which fails this attempt at a ring; the next attempt
                 // opens another one.
-                let _ = self.rings.try_send((from, stream.compat()));
+                let _ = self.rings.try_send(Ring { from, is_member, stream: stream.compat() });
             }
         } else if protocol == CONTROL {
             self.swarm.serve_control(peer, entry, stream);

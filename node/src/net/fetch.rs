@@ -96,6 +96,7 @@ pub(super) async fn answer(
         };
         let (reply, answered) = Reply::new();
         let from = name::from_libp2p(&peer)?;
+        let _turn = shared.answer_turn(&from).await?;
         events.send(TaskEvent::Emit(Event::Fetch { from, request, reply })).await.ok()?;
         let (answer, urgency) = answered.await.ok()?;
         write(stream, &answer, urgency, link, &shared).await

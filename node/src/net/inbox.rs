@@ -14,7 +14,7 @@ use intellect_protocol::{
     download::Failure,
 };
 use libp2p::{PeerId, swarm::ConnectionId};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};
 
 use super::access::allow_list::AllowList;
 use super::address::Address;
@@ -94,6 +94,8 @@ pub(super) struct Shared {
     pub(super) room: Room,
     /// The rate at which the answers of all fetches arrive.
     pub(super) inflow: Inflow,
+    /// Answers to members, and to all others, that may be in memory: each has up to 1 MiB, and nobody need read it.
+    answers: [Semaphore; 2],
     /// The members of the run, as the driver has reported them.
     pub(super) members: watch::Sender<BTreeSet<Peer>>,
     /// Peers that are not heard any more, as the driver has reported them.
@@ -120,6 +122,7 @@ impl Shared {
             relayed: RateLimiter::new(RELAYED_RATE),
             room: Room::new(ROOM_BYTES, FRAME_TIMEOUT),
             inflow: Inflow::default(),
+            answers: ANSWERS.map(Semaphore::new),
             members: watch::Sender::default(),
             silent: watch::Sender::default(),
             addresses: watch::Sender::default(),
@@ -129,6 +132,16 @@ impl Shared {
             notices: watch::Sender::default(),
             queues: RwLock::default(),
         }
+    }
+
+    /// Whether the driver has reported a peer as a member.
+    pub(super) fn is_member(&self, peer: &Peer) -> bool {
+        self.members.borrow().contains(peer)
+    }
+
+    /// Waits for its turn to answer a peer. Members have turns of their own.
+    pub(super) async fn answer_turn(&self, peer: &Peer) -> Option<SemaphorePermit<'_>> {
+        self.answers[usize::from(self.is_member(peer))].acquire().await.ok()
     }
 
     /// The queues, for reading. A panic elsewhere does not make them unusable, because no writer
@@ -168,5 +181,25 @@ const RELAYED_RATE: u64 = 64_000;
 /// Bytes of long frames that are in memory at once, partly read or waiting for the driver.
 const ROOM_BYTES: usize = 64 << 20;
 
+/// Answers at a time to others, and to members. A home link of 10 Mbit/s sends 36 in the time that an asker waits.
+const ANSWERS: [usize; 2] = [64, 128];
+
 /// A megabyte over a bad home link takes as long.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn strangers_who_read_nothing_take_no_turn_of_a_member() {
+        let (shared, member, stranger) = (Shared::new(0), Peer([1; 32]), Peer([2; 32]));
+        shared.members.send_replace(BTreeSet::from([member]));
+        let turn = |peer: &Peer| shared.answer_turn(peer).now_or_never().flatten();
+        let held: Vec<_> = (0..ANSWERS[0]).map_while(|_| turn(&stranger)).collect();
+        assert_eq!(held.len(), ANSWERS[0]);
+        assert!(turn(&stranger).is_none() && turn(&member).is_some());
+    }
+}

@@ -24,7 +24,12 @@ use super::{address::Address, limits::rate::Urgency, path::Path, reach::Reachabi
 pub(crate) type ByteStream = Compat<libp2p::Stream>;
 
 /// A ring stream that a peer opened.
-pub(crate) type Ring = (PeerId, ByteStream);
+pub(crate) struct Ring {
+    pub(crate) from: PeerId,
+    /// Whether the driver has reported that peer as a member.
+    pub(crate) is_member: bool,
+    pub(crate) stream: ByteStream,
+}
 
 /// What the network needs at its start, and cannot change later.
 #[derive(Debug)]

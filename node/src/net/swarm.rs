@@ -27,7 +27,7 @@ use libp2p::{
     },
 };
 use tokio::{
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     task::JoinSet,
     time::{Duration, Instant, timeout},
 };
@@ -53,6 +53,8 @@ pub(super) struct SwarmTasks {
     swarm: Swarm<Node>,
     /// One task for each stream, request and answer.
     tasks: JoinSet<()>,
+    /// Permits for our own requests.
+    requests: Arc<Semaphore>,
     shared: Arc<Shared>,
     events: mpsc::Sender<TaskEvent>,
     /// Listeners at relays, which are not reported as lost listeners.
@@ -81,8 +83,9 @@ impl SwarmTasks {
             let reach = &mut swarm.behaviour_mut().discovery.reach;
             reach.on_swarm_event(FromSwarm::NewExternalAddrCandidate(candidate));
         }
+        let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         let (tasks, relay_listeners, hushed) = (JoinSet::new(), HashSet::new(), HashSet::new());
-        Ok(Self { swarm, tasks, shared, events, relay_listeners, hushed })
+        Ok(Self { swarm, tasks, requests, shared, events, relay_listeners, hushed })
     }
 
     /// Waits for the next event of the swarm.
@@ -109,20 +112,11 @@ impl SwarmTasks {
         &self.shared
     }
 
-    /// Adds a task. The caller bounds their number, by permits of a peer or by [`Self::has_room`].
+    /// Adds a task. The caller bounds their number: by the permits of a peer, or by those of our own requests, of
+    /// which strangers can take none.
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.forget_ended();
-        self.tasks.spawn(task);
-    }
-
-    /// Whether there are few enough tasks to take one more request.
-    fn has_room(&mut self) -> bool {
-        self.forget_ended();
-        self.tasks.len() < TASKS_MAX
-    }
-
-    fn forget_ended(&mut self) {
         while self.tasks.try_join_next().is_some() {}
+        self.tasks.spawn(task);
     }
 
     pub(super) fn discovery(&mut self) -> &mut Discovery {
@@ -271,11 +265,13 @@ impl SwarmTasks {
         request: Vec<u8>,
         mut reply: Responder<Vec<u8>, Failure>,
     ) {
-        let refusal = match used {
-            Some(connection) if self.has_room() => {
+        let permit = Arc::clone(&self.requests).try_acquire_owned();
+        let refusal = match (used, permit) {
+            (Some(connection), Ok(permit)) => {
                 let opening = self.swarm.behaviour_mut().streams.open(peer, connection, FETCH);
                 let shared = Arc::clone(&self.shared);
                 self.spawn(async move {
+                    let _permit = permit;
                     let answer = tokio::select! {
                         answer = fetch::ask(opening, &request, &shared.inflow) => answer,
                         // Nobody waits for the answer any more, so it shall not use the link.
@@ -285,8 +281,8 @@ impl SwarmTasks {
                 });
                 return;
             }
-            Some(_) => Failure::Busy,
-            None => Failure::Refused,
+            (Some(_), Err(_)) => Failure::Busy,
+            (None, _) => Failure::Refused,
         };
         let _ = reply.send(Err(refusal));
     }
@@ -313,13 +309,15 @@ impl SwarmTasks {
         run: RunId,
         reply: Responder<Vec<Vec<u8>>, Failure>,
     ) {
-        let (Some(connection), true) = (control, self.has_room()) else {
+        let permit = Arc::clone(&self.requests).try_acquire_owned();
+        let (Some(connection), Ok(permit)) = (control, permit) else {
             // Fails only where nobody waits any longer.
             let _ = reply.send(Err(Failure::Refused));
             return;
         };
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, manifest::NOTICES);
         self.spawn(async move {
+            let _permit = permit;
             let exchange = async {
                 let stream = opening.await.ok()?.ok()?;
                 manifest::ask_notices(stream, run.0).await.ok()
@@ -384,8 +382,7 @@ impl SwarmTasks {
         protocol: StreamProtocol,
         stream: libp2p::Stream,
     ) {
-        let permit = peer.answers.clone().try_acquire_owned();
-        let (Ok(permit), true) = (permit, self.has_room()) else { return };
+        let Ok(permit) = peer.answers.clone().try_acquire_owned() else { return };
         let (events, shared, peer) = (self.events.clone(), Arc::clone(&self.shared), id);
         self.spawn(async move {
             let _permit = permit;
@@ -493,8 +490,7 @@ pub(super) fn listen<B: NetworkBehaviour>(
 }
 
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// With this many tasks no more requests are sent and no manifests served; a download asks a few donors
-/// for a hundred pieces each.
-const TASKS_MAX: usize = 2_048;
+/// Requests of ours at a time; a download asks a few donors for a hundred pieces each.
+const REQUESTS_MAX: usize = 2_048;
 /// Peers that are asked for manifests at the same time.
 const ASKED_MAX: usize = 16;

@@ -274,8 +274,9 @@ async fn a_ring_stream_carries_both_ways_at_once_beside_messages() {
     let mut nodes = run_of(2, &entry).await;
     let (one, two) = (nodes[0].id, nodes[1].id);
     let opened = nodes[0].net.handle.open_ring(two).await.unwrap();
-    let (from, accepted) = soon("a ring stream", nodes[1].net.rings.recv()).await.unwrap();
-    assert_eq!(from, one);
+    let ring = soon("a ring stream", nodes[1].net.rings.recv()).await.unwrap();
+    let accepted = ring.stream;
+    assert_eq!(ring.from, one);
     let mut work = JoinSet::new();
     for stream in [opened, accepted] {
         // Both ends write before either has read it all: what a stream that cannot do both at once
@@ -498,7 +499,7 @@ async fn nodes_that_listen_everywhere_meet_once() {
     nodes[1].linked(1).await;
     let (one, two) = (nodes[0].id, nodes[1].id);
     let _ring = nodes[0].net.handle.open_ring(two).await.unwrap();
-    assert_eq!(soon("a ring stream", nodes[1].net.rings.recv()).await.unwrap().0, one);
+    assert_eq!(soon("a ring stream", nodes[1].net.rings.recv()).await.unwrap().from, one);
     nodes[0].stop.cancel();
     assert!(nodes[1].loses(one).await.contains("the connection ended"));
 }

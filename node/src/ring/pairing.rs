@@ -3,8 +3,8 @@
 //! A task of its own. It opens a stream to the successor and writes the preamble that names the ring; from
 //! the predecessor it takes the stream with the same preamble. A stream may come before its roster has
 //! opened here; then it waits unread, and the transport holds its sender back. A stream that fits no ring
-//! of ours is no fault, since it may be early or late; but only a few streams of each peer wait, so that
-//! one peer cannot take the place of others.
+//! of ours is no fault, since it may be early or late; but only a few streams of each peer wait, and strangers
+//! together have a bounded number of places, which they cannot take from members or from a predecessor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::pace::{Pace, SLICE_BYTES, Take};
 use super::{Held, Job, News, RingError, run, stream};
-use crate::net::{ByteStream, Handle};
+use crate::net::{ByteStream, Handle, Ring};
 
 /// Commands that may wait: a few for each ring.
 const COMMANDS: usize = 64;
@@ -29,14 +29,15 @@ const COMMANDS: usize = 64;
 /// New streams that may wait. They have their own queue, since any peer can open them.
 const ARRIVALS: usize = 64;
 
-/// Streams that may wait for their roster, and for how long: an Accept may be repeated once or twice.
+/// Streams that may wait for their roster, beside those of members, and for how long: an Accept may be repeated
+/// once or twice.
 const EARLY_MAX: usize = 64;
 const EARLY_WAIT: Duration = Duration::from_secs(10);
 
 /// News of one ring that may wait for the driver.
 const NEWS: usize = 16;
 
-/// Streams whose preambles may be read at a time.
+/// Streams whose preambles may be read at a time, beside those of members and predecessors.
 const ARRIVING_MAX: usize = 64;
 
 /// Streams of one peer, in either set: one, and one of the attempt before.
@@ -69,7 +70,7 @@ pub(crate) struct Rings {
     /// Bounded by [`COMMANDS`]; a command that finds no room is dropped.
     commands: mpsc::Sender<Command>,
     /// Bounded by [`ARRIVALS`]; a stream that finds no room is reset.
-    arrivals: mpsc::Sender<(PeerId, ByteStream)>,
+    arrivals: mpsc::Sender<Ring>,
 }
 
 impl Rings {
@@ -92,9 +93,9 @@ impl Rings {
     }
 
     /// Takes a ring stream that a peer has opened.
-    pub(crate) fn arrive(&self, from: PeerId, stream: ByteStream) {
+    pub(crate) fn arrive(&self, ring: Ring) {
         // A stream that finds no room is reset.
-        let _ = self.arrivals.try_send((from, stream));
+        let _ = self.arrivals.try_send(ring);
     }
 
     fn send(&self, command: Command) {
@@ -115,11 +116,11 @@ struct Actor {
     /// The rings under way. There is usually one, and for a moment two after a failed attempt.
     running: BTreeMap<Digest, Running>,
     /// Streams whose preamble is read, but whose ring has not opened.
-    early: Early<(Preamble, ByteStream)>,
-    /// Streams whose preamble is being read, at most [`ARRIVING_MAX`].
-    arriving: JoinSet<(PeerId, Option<(Preamble, ByteStream)>)>,
-    /// The number of arriving streams of each peer.
-    arriving_of: BTreeMap<PeerId, usize>,
+    early: Early<(Preamble, Ring)>,
+    /// Streams whose preamble is being read, each with a place.
+    arriving: JoinSet<(PeerId, Option<(Preamble, Ring)>)>,
+    /// The places of the arriving streams.
+    places: Places,
     /// The tasks of the rings, each of which returns its roster.
     tasks: JoinSet<Digest>,
 }
@@ -149,24 +150,20 @@ impl Actor {
             running: BTreeMap::new(),
             early: Early(Vec::new()),
             arriving: JoinSet::new(),
-            arriving_of: BTreeMap::new(),
+            places: Places::default(),
             tasks: JoinSet::new(),
         }
     }
 
     /// Runs until the handle is dropped, which also ends all rings.
-    async fn run(
-        mut self,
-        mut inbox: mpsc::Receiver<Command>,
-        mut arrived: mpsc::Receiver<(PeerId, ByteStream)>,
-    ) {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Command>, mut arrived: mpsc::Receiver<Ring>) {
         loop {
             tokio::select! {
                 command = inbox.recv() => match command {
                     Some(command) => self.execute(command),
                     None => return,
                 },
-                Some((from, stream)) = arrived.recv() => self.arrive(from, stream),
+                Some(ring) = arrived.recv() => self.arrive(ring),
                 Some(arrived) = self.arriving.join_next() => {
                     if let Ok((from, arrived)) = arrived {
                         self.on_arrived(from, arrived);
@@ -194,27 +191,23 @@ impl Actor {
         }
     }
 
-    /// Reads the preamble of a stream, unless its peer has too many without one.
-    fn arrive(&mut self, from: PeerId, mut stream: ByteStream) {
-        let of_peer = self.arriving_of.get(&from).copied().unwrap_or(0);
-        if of_peer >= PER_PEER || self.arriving.len() >= ARRIVING_MAX {
-            return;
+    /// Reads the preamble of a stream that gets a place.
+    fn arrive(&mut self, mut ring: Ring) {
+        let from = ring.from;
+        let is_awaited = ring.is_member || self.running.values().any(|r| r.predecessor == from);
+        if self.places.take(from, is_awaited) {
+            self.arriving.spawn(async move {
+                let preamble = stream::read_preamble(&mut ring.stream).await;
+                (from, preamble.ok().map(|preamble| (preamble, ring)))
+            });
         }
-        self.arriving_of.insert(from, of_peer + 1);
-        self.arriving.spawn(async move {
-            let preamble = stream::read_preamble(&mut stream).await;
-            (from, preamble.ok().map(|preamble| (preamble, stream)))
-        });
     }
 
-    /// Frees the slot of a stream, and pairs the stream if its preamble came in time.
-    fn on_arrived(&mut self, from: PeerId, arrived: Option<(Preamble, ByteStream)>) {
-        match self.arriving_of.get_mut(&from) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(self.arriving_of.remove(&from)),
-        }
-        if let Some((preamble, stream)) = arrived {
-            self.pair(from, preamble, stream);
+    /// Frees the place of a stream, and pairs the stream if its preamble came in time.
+    fn on_arrived(&mut self, from: PeerId, arrived: Option<(Preamble, Ring)>) {
+        self.places.free(from);
+        if let Some((preamble, ring)) = arrived {
+            self.pair(preamble, ring);
         }
     }
 
@@ -259,22 +252,49 @@ impl Actor {
             roster
         });
         self.running.insert(roster, Running { stop, predecessor, stream: Some(sender) });
-        for (from, (preamble, stream)) in self.early.take(Instant::now()) {
-            self.pair(from, preamble, stream);
+        for (_, (preamble, ring)) in self.early.take(Instant::now()) {
+            self.pair(preamble, ring);
         }
     }
 
     /// Gives a stream to its ring, or lets it wait for it.
-    fn pair(&mut self, from: PeerId, preamble: Preamble, stream: ByteStream) {
+    fn pair(&mut self, preamble: Preamble, ring: Ring) {
         match self.running.get_mut(&preamble.roster) {
-            Some(running) if running.predecessor == from => {
+            Some(running) if running.predecessor == ring.from => {
                 if let Some(slot) = running.stream.take() {
                     // A ring that has ended takes nothing; the stream is reset.
-                    drop(slot.send(stream));
+                    drop(slot.send(ring.stream));
                 }
             }
             Some(_) => {}
-            None => self.early.store(Instant::now(), from, (preamble, stream)),
+            None => {
+                let (from, is_member) = (ring.from, ring.is_member);
+                self.early.store(Instant::now(), from, is_member, (preamble, ring));
+            }
+        }
+    }
+}
+
+/// How many streams of each peer are arriving. Without the rule for awaited peers, strangers who open streams and
+/// write nothing would end every ring.
+#[derive(Default)]
+struct Places(BTreeMap<PeerId, usize>);
+
+impl Places {
+    /// Takes a place for a stream, if there is one for its peer.
+    fn take(&mut self, from: PeerId, is_awaited: bool) -> bool {
+        let own = self.0.get(&from).copied().unwrap_or(0);
+        let free = is_awaited || self.0.values().sum::<usize>() < ARRIVING_MAX;
+        if free && own < PER_PEER {
+            self.0.insert(from, own + 1);
+        }
+        free && own < PER_PEER
+    }
+
+    fn free(&mut self, from: PeerId) {
+        match self.0.get_mut(&from) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(self.0.remove(&from)),
         }
     }
 }
@@ -284,8 +304,8 @@ struct Early<T>(Vec<(Instant, PeerId, T)>);
 
 impl<T> Early<T> {
     /// Stores an item. A peer with too many loses its oldest one, which later attempts have made useless;
-    /// where there is no room at all, the new item is dropped and none of another peer.
-    fn store(&mut self, now: Instant, from: PeerId, item: T) {
+    /// where there is no room, the new item is dropped, unless a member has sent it.
+    fn store(&mut self, now: Instant, from: PeerId, is_member: bool, item: T) {
         self.0.retain(|(since, ..)| now.duration_since(*since) < EARLY_WAIT);
         let mut own = self.0.iter().enumerate().filter(|(_, (_, peer, _))| *peer == from);
         let oldest = own.next().map(|(index, _)| index);
@@ -294,7 +314,7 @@ impl<T> Early<T> {
         {
             self.0.remove(oldest);
         }
-        if self.0.len() < EARLY_MAX {
+        if is_member || self.0.len() < EARLY_MAX {
             self.0.push((now, from, item));
         }
     }
@@ -382,18 +402,35 @@ mod tests {
     #[test]
     fn early_streams_of_one_peer_displace_only_its_own() {
         let (mut early, start) = (Early(Vec::new()), Instant::now());
-        early.store(start, PREDECESSOR, 0);
+        early.store(start, PREDECESSOR, false, 0);
         for number in 1..1_000 {
-            early.store(start, OTHER, number);
+            early.store(start, OTHER, false, number);
         }
         let stored = early.take(start);
         assert_eq!(stored, [(PREDECESSOR, 0), (OTHER, 998), (OTHER, 999)]);
         // Not even many peers displace it, but it is stored for a while only.
         for peer in 0..=u8::MAX {
-            early.store(start, PeerId([peer; 32]), 0);
+            early.store(start, PeerId([peer; 32]), false, 0);
         }
         assert_eq!(early.0.len(), EARLY_MAX);
-        early.store(start + EARLY_WAIT, PREDECESSOR, 7);
+        early.store(start, PREDECESSOR, true, 5);
+        assert_eq!(early.0.last(), Some(&(start, PREDECESSOR, 5)), "strangers took its place");
+        early.store(start + EARLY_WAIT, PREDECESSOR, false, 7);
         assert_eq!(early.take(start + EARLY_WAIT), [(PREDECESSOR, 7)]);
+    }
+
+    #[test]
+    fn strangers_take_no_place_of_an_awaited_peer() {
+        let mut places = Places::default();
+        let taken = (3..=u8::MAX).flat_map(|peer| [PeerId([peer; 32]); PER_PEER + 1]);
+        assert_eq!(taken.filter(|peer| places.take(*peer, false)).count(), ARRIVING_MAX);
+        assert!(!places.take(OTHER, false));
+        assert!(places.take(PREDECESSOR, true) && places.take(PREDECESSOR, true));
+        assert!(!places.take(PREDECESSOR, true), "it has two");
+        places.free(PeerId([3; 32]));
+        assert!(!places.take(OTHER, false), "the two of the predecessor count as well");
+        places.free(PREDECESSOR);
+        places.free(PREDECESSOR);
+        assert!(places.take(OTHER, false));
     }
 }
