@@ -86,8 +86,7 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// Builds the swarm and listens. Contacts of an earlier start become peers that are worth
-    /// dialling.
+    /// Builds the swarm and listens. Contacts of an earlier start become peers that are worth dialling.
     pub(super) fn new(
         config: Config,
         key: &Keypair,
@@ -345,11 +344,13 @@ impl Actor {
             SwarmEvent::OutgoingConnectionError { connection_id, peer_id, error } => {
                 self.on_dial_failed(connection_id, peer_id, error, now);
             }
-            SwarmEvent::NewListenAddr { .. } => {
-                self.swarm.publish_addresses();
+            SwarmEvent::NewListenAddr { address, .. } => {
+                self.swarm.announce(self.evidence.returns(&address));
                 self.emit(Event::Listening);
             }
-            SwarmEvent::ExpiredListenAddr { .. } => self.swarm.publish_addresses(),
+            SwarmEvent::ExpiredListenAddr { address, .. } => {
+                self.swarm.retract(&self.evidence.leaves(&address, now));
+            }
             SwarmEvent::ListenerClosed { listener_id, reason, .. } => {
                 self.swarm.on_listener_closed(listener_id, &reason);
             }
@@ -407,8 +408,7 @@ impl Actor {
             }) => {
                 let entry = self.members.peers.get(&peer);
                 let Some(seen) = entry.and_then(|peer| peer.remote(connection_id)) else { return };
-                let discovery = self.swarm.discovery();
-                let addresses = discovery.learn(peer, &info, seen);
+                let addresses = self.swarm.discovery().learn(peer, &info, seen);
                 let output = self.members.identified(peer, addresses, &info.protocol_version, now);
                 self.carry_out(output);
             }
@@ -478,8 +478,7 @@ impl Actor {
             let fair = entry.rings.take(now);
             if let (true, Some(from)) = (fair, name::from_libp2p(&peer)) {
                 let is_member = self.swarm.shared().is_member(&from);
-                // A full queue resets the stream, which fails this attempt at a ring; the next attempt
-                // opens another one.
+                // A full queue resets the stream; the next attempt at the ring opens another one.
                 let _ = self.rings.try_send(Ring { from, is_member, stream: stream.compat() });
             }
         } else if protocol == CONTROL {

@@ -39,8 +39,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     interface::{Config, NetError},
+    ports::listen,
     run::Run,
-    swarm::listen,
 };
 
 /// What was found of the way into the network.

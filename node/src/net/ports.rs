@@ -8,8 +8,11 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket},
 };
 
-use intellect_bootstrap::address;
-use libp2p::{Multiaddr, multiaddr::Protocol};
+use intellect_bootstrap::{
+    address,
+    transport::{self, ListenError},
+};
+use libp2p::{Multiaddr, Swarm, multiaddr::Protocol, swarm::NetworkBehaviour};
 
 use super::address::Address;
 
@@ -54,6 +57,27 @@ impl Port {
         // Other errors are reported when the node listens there.
         tried.map_or_else(|error| error.kind() != ErrorKind::AddrInUse, |()| true)
     }
+}
+
+/// Listens on all addresses. On a machine without IPv6 the unspecified IPv6 address, which is among the
+/// defaults, may fail as long as there is another address.
+pub(super) fn listen<B: NetworkBehaviour>(
+    swarm: &mut Swarm<B>,
+    addresses: &[Multiaddr],
+) -> Result<(), ListenError> {
+    let any_v6 =
+        |address: &Multiaddr| address.iter().next() == Some(Protocol::Ip6(Ipv6Addr::UNSPECIFIED));
+    let spare = !addresses.iter().all(any_v6);
+    for address in addresses {
+        match transport::listen(swarm, address) {
+            Err(error @ ListenError::Refused { .. }) if spare && any_v6(address) => {
+                tracing::info!(%error, "no IPv6");
+            }
+            Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The port of a socket, as an address with an unspecified host; `None` for a relay.

@@ -5,10 +5,14 @@
 //! dialled us back. An address that the owner names is tested like any other. Without a proof after
 //! [`PATIENCE`], or after [`PROBES_FAILED_MAX`] failed probes, the node counts as closed and asks a relay.
 
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use intellect_bootstrap::address;
-use libp2p::Multiaddr;
+use libp2p::{Multiaddr, multiaddr::Protocol};
 use tokio::time::Instant;
 
 /// Whether others can reach this node. `Display` is a sentence with the remedy.
@@ -89,6 +93,9 @@ pub(super) struct Evidence {
     open: BTreeSet<Multiaddr>,
     /// Confirmed addresses at relays.
     circuits: BTreeSet<Multiaddr>,
+    /// What was confirmed on networks that this machine has left, by the address at which it listened there. AutoNAT
+    /// does not test such an address again.
+    left: BTreeMap<Multiaddr, BTreeSet<Multiaddr>>,
     /// Probes that failed since the last proof.
     probes_failed: u32,
 }
@@ -96,8 +103,8 @@ pub(super) struct Evidence {
 impl Evidence {
     /// `far`: an entry point is on the internet.
     pub(super) fn new(far: bool, now: Instant) -> Self {
-        let (open, circuits) = (BTreeSet::new(), BTreeSet::new());
-        Self { far, since: now, open, circuits, probes_failed: 0 }
+        let (open, circuits, left) = Default::default();
+        Self { far, since: now, open, circuits, left, probes_failed: 0 }
     }
 
     /// An address was confirmed by the router, by AutoNAT, or by a relay's reservation.
@@ -113,6 +120,27 @@ impl Evidence {
         if self.open.remove(address) && self.open.is_empty() {
             (self.since, self.probes_failed) = (now, 0);
         }
+    }
+
+    /// This machine listens at `address` no longer, so it has left that network, as a laptop does. Returns the
+    /// confirmed addresses that led to it there: behind a router all of IPv4, else only that address itself.
+    pub(super) fn leaves(&mut self, address: &Multiaddr, now: Instant) -> BTreeSet<Multiaddr> {
+        let of = |open: &&Multiaddr| *open == address || (is_routed(open) && is_routed(address));
+        let gone: BTreeSet<_> = self.open.iter().filter(of).cloned().collect();
+        for gone in &gone {
+            self.expired(gone, now);
+        }
+        if !gone.is_empty() && self.left.len() < NETWORKS_MAX {
+            self.left.insert(address.clone(), gone.clone());
+        }
+        gone
+    }
+
+    /// This machine listens at `address`. Returns what was confirmed there before it left that network.
+    pub(super) fn returns(&mut self, address: &Multiaddr) -> BTreeSet<Multiaddr> {
+        let back = self.left.remove(address).unwrap_or_default();
+        self.open.extend(back.iter().cloned());
+        back
     }
 
     /// An entry point tried to dial us back and could not.
@@ -139,6 +167,13 @@ impl Evidence {
     }
 }
 
+/// Whether a router stands before an address, as far as its form shows.
+fn is_routed(address: &Multiaddr) -> bool {
+    matches!(address.iter().next(), Some(Protocol::Ip4(ip)) if !ip.is_loopback())
+}
+
+/// Networks that a laptop comes back to.
+const NETWORKS_MAX: usize = 16;
 /// AutoNAT probes every 5 s, and UPnP gives up after 10 s.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PROBES_FAILED_MAX: u32 = 3;
@@ -166,6 +201,26 @@ mod tests {
         assert_eq!(evidence.conclude(start + PATIENCE), Reachability::Unknown);
         (0..PROBES_FAILED_MAX).for_each(|_| evidence.probe_failed());
         assert_eq!(evidence.conclude(start + PATIENCE), Reachability::Closed);
+    }
+
+    /// A laptop is opened at home, then in a café, then at home again.
+    #[test]
+    fn what_was_confirmed_at_home_counts_at_home_only() {
+        let start = Instant::now();
+        let at = |text: &str| -> Multiaddr { text.parse().unwrap() };
+        let (home, mapped) = (at("/ip4/192.168.1.2/tcp/1"), at("/ip4/203.0.113.8/tcp/9"));
+        let own = at("/ip6/2001:db8::1/tcp/1");
+        let mut evidence = Evidence::new(true, start);
+        evidence.confirmed(&mapped);
+        evidence.confirmed(&own);
+        assert!(evidence.leaves(&at("/ip6/2001:db8::2/tcp/1"), start).is_empty());
+        assert_eq!(evidence.leaves(&home, start), BTreeSet::from([mapped.clone()]));
+        assert_eq!(evidence.conclude(start), Reachability::Open(vec![own.to_string()]));
+        assert_eq!(evidence.leaves(&own, start), BTreeSet::from([own.clone()]));
+        assert_eq!(evidence.conclude(start), Reachability::Unknown);
+        assert!(evidence.returns(&at("/ip4/10.0.0.7/tcp/1")).is_empty());
+        assert_eq!(evidence.returns(&home), BTreeSet::from([mapped.clone()]));
+        assert_eq!(evidence.conclude(start), Reachability::Open(vec![mapped.to_string()]));
     }
 
     #[test]

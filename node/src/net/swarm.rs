@@ -3,7 +3,11 @@
 //! Nothing is decided here. Each stream has a task of its own, which reports to the actor and never
 //! touches the swarm, so no lock guards the swarm.
 
-use std::{collections::HashSet, io, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    io,
+    sync::Arc,
+};
 
 use futures::StreamExt as _;
 use intellect_bootstrap::{
@@ -12,7 +16,7 @@ use intellect_bootstrap::{
     frame::FrameError,
     manifest::{self, ServeError},
     streams::{OpenError, Opening},
-    transport::{self, ListenError},
+    transport,
 };
 use intellect_protocol::{base::id::RunId, download::Failure};
 use libp2p::{
@@ -44,7 +48,7 @@ use super::interface::{
     ByteStream, Config, GossipToken, Link, NetError, StreamError, Topic, Verdict,
 };
 use super::peers::Peer;
-use super::ports::port;
+use super::ports::{listen, port};
 use super::run::Run;
 use super::{control_stream, fetch};
 
@@ -117,6 +121,22 @@ impl SwarmTasks {
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         while self.tasks.try_join_next().is_some() {}
         self.tasks.spawn(task);
+    }
+
+    /// Tells peers that this node is reached at these addresses.
+    pub(super) fn announce(&mut self, addresses: BTreeSet<Multiaddr>) {
+        for address in addresses {
+            self.swarm.add_external_address(address);
+        }
+        self.publish_addresses();
+    }
+
+    /// Tells peers that this node is reached at these addresses no longer.
+    pub(super) fn retract(&mut self, addresses: &BTreeSet<Multiaddr>) {
+        for address in addresses {
+            self.swarm.remove_external_address(address);
+        }
+        self.publish_addresses();
     }
 
     pub(super) fn discovery(&mut self) -> &mut Discovery {
@@ -465,28 +485,6 @@ impl SwarmTasks {
 async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
     let stream = opening.await.map_err(|_| OpenError::Closed)??;
     Ok(stream.compat())
-}
-
-/// Listens on all addresses. On a machine without IPv6 the unspecified IPv6 address, which is among the
-/// defaults, may fail as long as there is another address.
-pub(super) fn listen<B: NetworkBehaviour>(
-    swarm: &mut Swarm<B>,
-    addresses: &[Multiaddr],
-) -> Result<(), ListenError> {
-    let any_v6 = |address: &Multiaddr| {
-        address.iter().next() == Some(Protocol::Ip6(std::net::Ipv6Addr::UNSPECIFIED))
-    };
-    let spare = !addresses.iter().all(any_v6);
-    for address in addresses {
-        match transport::listen(swarm, address) {
-            Err(error @ ListenError::Refused { .. }) if spare && any_v6(address) => {
-                tracing::info!(%error, "no IPv6");
-            }
-            Ok(_) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
