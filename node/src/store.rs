@@ -196,8 +196,10 @@ pub(crate) fn runs(data_dir: &Path) -> io::Result<Vec<RunId>> {
 pub(crate) fn kept_bytes(data_dir: &Path, run: RunId) -> u64 {
     let data = data::paths(data_dir, run);
     let run = run_folder(data_dir, run);
-    let folders = ["checkpoints", "updates"].map(|name| files(&run.join(name)));
-    let paths = folders.into_iter().flat_map(Result::unwrap_or_default);
+    let inside = |name: &str| files(&run.join(name)).unwrap_or_default();
+    // A state that arrives is a file in a folder of its own.
+    let incoming = inside("incoming").into_iter().map(|folder| folder.join("checkpoint"));
+    let paths = ["checkpoints", "updates"].into_iter().flat_map(inside).chain(incoming);
     // Published weights, whole or left half written by a crash; their momentum takes no room.
     let genesis = ["genesis.ckpt", "genesis.tmp"].map(|name| run.join(name));
     let taken = |path: PathBuf| Some(512 * fs::metadata(path).ok()?.blocks());

@@ -126,10 +126,13 @@ impl Incoming {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use intellect_protocol::base::id::RunId;
     use intellect_protocol::history::checkpoint::PIECE;
 
     use super::*;
+    use crate::store::kept_bytes;
 
     fn table(epoch: u64) -> (Table, Vec<f32>) {
         let theta: Vec<f32> = (0..PIECE + 5).map(|n| n as f32).collect();
@@ -173,5 +176,20 @@ mod tests {
         assert!((0..4).all(|piece| incoming.get(&new, piece).is_none()));
         store.drop_incoming(None).unwrap();
         assert_eq!(store.partial(), None);
+    }
+
+    /// The room that a run needs includes a state that arrives.
+    #[test]
+    fn what_has_come_of_a_state_counts_as_kept() {
+        let (folder, run) = (tempfile::tempdir().unwrap(), RunId([1; 32]));
+        let store = Store::open(folder.path(), run).unwrap();
+        assert_eq!(kept_bytes(folder.path(), run), 0);
+        let (table, theta) = table(7);
+        let incoming = store.receive(&table).unwrap();
+        incoming.put(table.offset(0).unwrap(), &bytes(&theta[..PIECE])).unwrap();
+        incoming.file.sync_all().unwrap();
+        let taken = 512 * incoming.file.metadata().unwrap().blocks();
+        assert!(taken > 0);
+        assert_eq!(kept_bytes(folder.path(), run), taken);
     }
 }
