@@ -9,6 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
+    ops::Range,
     path::Path,
 };
 
@@ -25,8 +26,8 @@ use super::{Store, log};
 pub(super) struct LinkIndex {
     /// Pairs of an epoch and the offset of a batch that has a link of it.
     batches: BTreeSet<(u64, u64)>,
-    /// The log is indexed up to this offset.
-    read_bytes: u64,
+    /// Where the last batch is up to which the log is indexed.
+    read: Range<u64>,
     /// Length of the log when a link was not found in it.
     missed_bytes: Option<u64>,
 }
@@ -39,17 +40,17 @@ impl Store {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "another question is answered"));
         };
         let length = log.metadata()?.len();
-        while let Some((records, next)) = log::read_batch(&log, index.read_bytes)? {
-            let at = index.read_bytes;
-            index.read_bytes = next;
-            index.batches.extend(links_in(&records).map(|link| (link.receipt.series.epoch, at)));
+        while let Some((records, batch)) = log::read_batch(&log, &index.read)? {
+            let links = links_in(&records).map(|link| (link.receipt.series.epoch, batch.start));
+            index.batches.extend(links);
+            index.read = batch;
         }
         let lie =
             of.iter().flat_map(|(epoch, _)| index.batches.range((*epoch, 0)..=(*epoch, u64::MAX)));
         let batches: BTreeSet<u64> = lie.map(|(_, at)| *at).collect();
         let mut found = BTreeMap::new();
         for at in batches {
-            let (records, _) = log::read_batch(&log, at)?.unwrap_or_default();
+            let (records, _) = log::read_batch(&log, &(at..at))?.unwrap_or_default();
             let links = links_in(&records);
             found.extend(links.map(|link| (wire::receipt_digest(run, &link.receipt), link)));
         }

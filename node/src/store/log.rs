@@ -22,6 +22,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
+    ops::Range,
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
@@ -55,6 +56,9 @@ pub(super) struct Content {
     /// Whether what follows is damaged and not merely torn.
     pub(super) damaged: bool,
 }
+
+/// The records of one batch, and where it is in the file.
+pub(super) type Batch = (Vec<Vec<u8>>, Range<u64>);
 
 impl Content {
     /// Reads the file at `path`; a file that does not exist is empty.
@@ -161,27 +165,24 @@ impl Log {
     }
 }
 
-/// Reads the batch at `at`, or behind the mark there. Returns its records and the offset of its end; `None` if there is
-/// no whole batch.
-pub(super) fn read_batch(file: &File, mut at: u64) -> io::Result<Option<(Vec<Vec<u8>>, u64)>> {
+/// Reads the batch behind the one at `before`, past the mark between them, which may be torn as in [`Content::of`];
+/// `None` if there is no whole batch. A batch is found by its offset too: by the empty range there.
+pub(super) fn read_batch(file: &File, before: &Range<u64>) -> io::Result<Option<Batch>> {
     let length = file.metadata()?.len();
     let rest = |at| usize::try_from(length.saturating_sub(at)).unwrap_or(usize::MAX);
+    let mut at = before.end;
     let mut mark = vec![0; MARK_BYTES.min(rest(at))];
     file.read_exact_at(&mut mark, at)?;
-    if mark.starts_with(&MARK) || mark == [0; MARK_BYTES] {
-        at += mark.len() as u64;
+    if behind_torn(&end_mark(before.start), &mark).is_some() {
+        at += MARK_BYTES as u64;
     }
-    let rest = rest(at);
-    let mut bytes = vec![0; HEAD_BYTES.min(rest)];
+    let mut bytes = vec![0; HEAD_BYTES.min(rest(at))];
     file.read_exact_at(&mut bytes, at)?;
-    let Some(length) = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length)) else {
-        return Ok(None);
-    };
+    let length = bytes.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
     let length = usize::try_from(length).unwrap_or(usize::MAX).min(BATCH_BYTES_MAX);
-    bytes.resize(HEAD_BYTES.saturating_add(length).min(rest), 0);
+    bytes.resize(HEAD_BYTES.saturating_add(length).min(rest(at)), 0);
     file.read_exact_at(&mut bytes, at)?;
-    let end = at + bytes.len() as u64;
-    Ok(split_batch(&bytes).map(|(records, _)| (records, end)))
+    Ok(split_batch(&bytes).map(|(records, _)| (records, at..at + bytes.len() as u64)))
 }
 
 /// The bytes of a batch: length, check, and the records. A batch above [`BATCH_BYTES_MAX`] is

@@ -185,6 +185,19 @@ fn a_mark_that_a_power_cut_took_is_no_damage() {
     }
 }
 
+/// The records of the batches that are read one after the other, each of which is also found by its offset.
+fn read_one_by_one(path: &Path) -> Vec<Vec<u8>> {
+    let file = File::open(path).unwrap();
+    let (mut before, mut found) = (0..0, Vec::new());
+    while let Some((records, batch)) = read_batch(&file, &before).unwrap() {
+        let by_offset = read_batch(&file, &(batch.start..batch.start)).unwrap();
+        assert_eq!(by_offset, Some((records.clone(), batch.clone())));
+        found.extend(records);
+        before = batch;
+    }
+    found
+}
+
 /// A question about a link reads batches at their offsets.
 #[test]
 fn batches_are_read_one_after_the_other_past_their_marks() {
@@ -194,14 +207,25 @@ fn batches_are_read_one_after_the_other_past_their_marks() {
     for record in records() {
         log.append(&[record]).unwrap();
     }
-    let file = File::open(&path).unwrap();
-    let (mut at, mut found) = (0, Vec::new());
-    while let Some((records, next)) = read_batch(&file, at).unwrap() {
-        assert_eq!(read_batch(&file, at).unwrap(), Some((records.clone(), next)));
-        found.extend(records);
-        at = next;
+    assert_eq!(read_one_by_one(&path), records());
+}
+
+/// A start that took a torn mark for no damage goes on behind it, and its links are served.
+#[test]
+fn batches_are_read_past_marks_of_which_a_power_cut_zeroed_any_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.log");
+    let (bytes, ends) = (encode(&records()), ends(&records()));
+    for end in &ends[1..] {
+        for there in 0..=MARK_BYTES {
+            for missing in [end - MARK_BYTES..end - there, end - there..*end] {
+                let mut gap = bytes.clone();
+                gap[missing].fill(0);
+                fs::write(&path, &gap).unwrap();
+                assert_eq!(read_one_by_one(&path), records(), "{there} bytes before {end}");
+            }
+        }
     }
-    assert_eq!(found, records());
 }
 
 #[test]
