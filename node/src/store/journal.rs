@@ -3,10 +3,12 @@
 //! The first record of `votes.log` is the log id, drawn for this folder: the same key on two machines is two voters. Only
 //! the first id of a simulated peer, or of a founder that the manifest names with one, is known in advance. A file
 //! outside of `runs/` notes that such an id was used in a run, so that it is not used again when the log is lost: a
-//! node that has forgotten its votes is another voter (R19). Each start appends its incarnation, the greater of the
-//! last one + 1 and the time, so that it also rises when a log is lost (R20). A simulated peer counts its starts, 1, 2,
-//! 3 …, so that its receipts repeat; it uses the clock only if its log is lost. Then come votes, as
-//! [`wire::canonical`] writes them.
+//! node that has forgotten its votes is another voter (R19). The file is made once the log's first
+//! record is on the disk, and before the first message, so a crash in between costs no founder its id.
+//!
+//! Each start appends its incarnation, the greater of the last one + 1 and the time, so that it also rises when a log is
+//! lost (R20). A simulated peer counts its starts, 1, 2, 3 …, so that its receipts repeat; it uses the clock only if its
+//! log is lost. Then come votes, as [`wire::canonical`] writes them.
 //!
 //! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. So is one that was cut
 //! off between two records, or restored from a copy, if that shows: a certificate in `receipts.log` counts a vote of
@@ -100,21 +102,23 @@ impl Store {
     ) -> Result<Begun, StoreError> {
         let path = self.folder.join("votes.log");
         let content = Content::read(&path).map_err(cannot("read", &path))?;
-        let exists = path.exists();
-        let claimed = first.map_or(Ok(true), |_| self.claim_first());
-        let unused = claimed.map_err(cannot("write", &self.used))?;
+        let has_begun = content.damaged || !content.records.is_empty();
+        let is_used = has_begun || self.used.try_exists().map_err(cannot("read", &self.used))?;
+        let claim = || first.map_or(Ok(()), |_| self.claim_first());
         let mut damaged = Vec::new();
         let (receipts, decided) = self.open_receipts(&mut damaged)?;
         let (mut vote_log, whole) = VoteLog::of(&content.records);
         let mut bytes = content.bytes;
         if content.damaged || !whole || vote_log.lacks_a_vote(&decided) {
+            // First, so that no crash frees the id of a log that is given up.
+            claim().map_err(cannot("write", &self.used))?;
             self.set_aside(&path)?;
             vote_log = VoteLog { incarnation: vote_log.incarnation, ..VoteLog::default() };
             bytes = 0;
             damaged.push(path.clone());
         }
         let mut records = Vec::new();
-        let is_lost = vote_log.log.is_none() && (exists || !unused);
+        let is_lost = vote_log.log.is_none() && is_used;
         let log = match vote_log.log {
             Some(log) => log,
             None => {
@@ -128,6 +132,7 @@ impl Store {
         let incarnation = if counts { next } else { next.max(now_ms) };
         records.push(record(KIND_INCARNATION, &incarnation.to_le_bytes()));
         let votes = append_to(&path, bytes, &records)?;
+        claim().map_err(cannot("write", &self.used))?;
         let start = Start { log, incarnation };
         let settled_bytes = votes.bytes();
         let journal =
@@ -171,14 +176,11 @@ impl Store {
         Ok(())
     }
 
-    /// Notes durably that the log id known in advance is used. Returns false if it was used before.
-    fn claim_first(&self) -> io::Result<bool> {
+    /// Notes durably that the log id known in advance is used.
+    fn claim_first(&self) -> io::Result<()> {
         self.used.parent().map_or(Ok(()), os::create_folder)?;
-        match File::create_new(&self.used) {
-            Ok(file) => file.sync_all().and_then(|()| os::sync_parent(&self.used)).map(|()| true),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(error),
-        }
+        File::create(&self.used)?.sync_all()?;
+        os::sync_parent(&self.used)
     }
 }
 

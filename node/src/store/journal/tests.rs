@@ -75,6 +75,45 @@ fn r19_the_first_log_is_not_used_again_when_the_log_is_lost() {
     assert_eq!(begin(&other, 1_000).journal.start().log, FIRST);
 }
 
+/// R19: nothing was sent before the id is claimed, so a start that is cut short before that has cast no vote.
+#[test]
+fn r19_a_first_start_that_is_cut_short_leaves_the_founder_its_log() {
+    let (folder, store) = open();
+    let path = store.folder.join("votes.log");
+    // A link into a folder that is missing: the log cannot be written.
+    std::os::unix::fs::symlink(folder.path().join("missing/votes.log"), &path).unwrap();
+    store.begin(Some(FIRST), Origin::Random, 1_000).unwrap_err();
+    assert!(!store.used.exists());
+    fs::remove_file(&path).unwrap();
+    assert_eq!(begin(&store, 1_000).journal.start().log, FIRST);
+    let whole = fs::read(&path).unwrap();
+    for cut in 0..=whole.len() {
+        fs::write(&path, &whole[..cut]).unwrap();
+        fs::remove_file(&store.used).unwrap();
+        assert_eq!(begin(&store, 1_000).journal.start().log, FIRST, "{cut}");
+        assert!(store.used.exists(), "{cut}");
+    }
+    fs::remove_file(&path).unwrap();
+    assert_ne!(begin(&store, 1_000).journal.start().log, FIRST);
+}
+
+/// R19: a crash while a lost log is set aside does not make its id a new one.
+#[test]
+fn r19_a_lost_log_is_claimed_before_it_is_set_aside() {
+    let (_folder, store) = open();
+    begin(&store, 1_000).journal.append(&[promise(1, 1)]).unwrap();
+    let path = store.folder.join("votes.log");
+    let mut bad = fs::read(&path).unwrap();
+    bad[0] ^= 0x40;
+    fs::write(&path, &bad).unwrap();
+    fs::remove_file(&store.used).unwrap();
+    // Nothing can be set aside where a file takes the folder's name.
+    fs::write(store.folder.join("damaged"), b"").unwrap();
+    store.begin(Some(FIRST), Origin::Random, 1_000).unwrap_err();
+    fs::remove_file(&path).unwrap();
+    assert_ne!(begin(&store, 1_000).journal.start().log, FIRST);
+}
+
 /// A key that was copied to another machine is another voter there.
 #[test]
 fn the_log_id_belongs_to_the_folder_and_not_to_the_key() {
