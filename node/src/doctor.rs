@@ -85,7 +85,7 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), DoctorEr
     enough.cancel();
     match looking {
         None => report.ends(
-            Check::new("network", Grade::NotTried, "no entry point is named")
+            Check::not_tried("network", "no entry point is named")
                 .remedy("name the entry point of a run with --bootstrap"),
         )?,
         Some(looking) => {

@@ -59,6 +59,11 @@ impl Check {
         Self { check, of: None, verdict, value: None, unit: None, found, remedy: None }
     }
 
+    /// The result of what could not be tried, or had no need to be; `found` says why.
+    pub(super) fn not_tried(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, Grade::NotTried, found)
+    }
+
     /// The same result, about one of several addresses or peers.
     #[must_use]
     pub(super) fn about(self, of: impl fmt::Display) -> Self {

@@ -47,7 +47,7 @@ pub(super) fn existing(folder: &Path) -> PathBuf {
 /// Free memory, against what the smallest model and the presets for several machines take.
 fn memory() -> Check {
     let Some(free) = os::memory_available_bytes() else {
-        return Check::new("memory", Grade::NotTried, "this system does not say how much is free");
+        return Check::not_tried("memory", "this system does not say how much is free");
     };
     let verdict = at_least(free as f64, MEMORY_GOOD, MEMORY_LEAST);
     Check::new("memory", verdict, format!("{} free", figures::bytes(free)))
@@ -59,7 +59,7 @@ fn memory() -> Check {
 fn free_disk(folder: &Path) -> Check {
     let Some(free) = os::disk_available_bytes(folder) else {
         let found = format!("nothing is known about the disk of {}", folder.display());
-        return Check::new("disk", Grade::NotTried, found);
+        return Check::not_tried("disk", found);
     };
     let verdict = at_least(free as f64, DISK_GOOD, DISK_LEAST);
     Check::new("disk", verdict, format!("{} free in {}", figures::bytes(free), folder.display()))
@@ -128,11 +128,7 @@ fn open_files() -> Check {
 /// What a QUIC socket gets, since the node asks for no other size.
 fn udp_buffer() -> Check {
     let Some(bytes) = os::setting("net/core/rmem_default") else {
-        return Check::new(
-            "udp",
-            Grade::NotTried,
-            "this system does not say how large buffers are",
-        );
+        return Check::not_tried("udp", "this system does not say how large buffers are");
     };
     let verdict = at_least(bytes as f64, UDP_GOOD, 0.0);
     let found = format!("{} of buffer for what QUIC receives", figures::bytes(bytes));
@@ -144,7 +140,7 @@ fn udp_buffer() -> Check {
 /// Whether TCP can send by BBR, which a node asks for on every connection.
 fn bbr() -> Check {
     match transport::has_bbr() {
-        None => Check::new("bbr", Grade::NotTried, "this system offers no choice"),
+        None => Check::not_tried("bbr", "this system offers no choice"),
         Some(true) => Check::new("bbr", Grade::Ok, "TCP sends by BBR, which bears lost packets"),
         Some(false) => {
             Check::new("bbr", Grade::Warning, "TCP cannot send by BBR: lost packets make it slow")
@@ -193,7 +189,7 @@ fn device() -> Check {
 fn training() -> Check {
     match Device::Auto.resolve() {
         Ok(device) if device.is_gpu() => {
-            return Check::new("train", Grade::NotTried, format!("{device} compiles for too long"))
+            return Check::not_tried("train", format!("{device} compiles for too long"))
                 .remedy("type `intellect-node bench device`, which takes minutes");
         }
         Ok(_) | Err(_) => {}
@@ -214,11 +210,7 @@ fn training() -> Check {
 
 /// The clock is named and not examined, so that nobody looks for it in vain.
 fn clock() -> Check {
-    Check::new(
-        "clock",
-        Grade::NotTried,
-        "nobody here says the time; only invites that expire need it",
-    )
+    Check::not_tried("clock", "nobody here says the time; only invites that expire need it")
 }
 
 /// The result of work on a thread of its own, which is abandoned when its time is over.

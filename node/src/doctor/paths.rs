@@ -14,7 +14,10 @@ use intellect_bootstrap::{
 use super::check::{Check, Grade};
 use crate::{
     figures::number_of,
-    net::exam::{Attempt, Examined, Met, host, port},
+    net::{
+        address::host,
+        exam::{Attempt, Examined, Met, port},
+    },
 };
 
 /// What the router does with connections that leave by it. Only connections with two entry points of different
@@ -37,7 +40,7 @@ pub(super) fn checks(findings: &Examined) -> Vec<Check> {
     if met(findings).next().is_none() {
         let found = "no entry point has answered";
         let names = ["nat", "dialable", "router", "cgn", "ipv6", "punch"];
-        all.extend(names.map(|name| Check::new(name, Grade::NotTried, found)));
+        all.extend(names.map(|name| Check::not_tried(name, found)));
         return all;
     }
     all.push(nat(findings));
@@ -132,14 +135,10 @@ fn kind(findings: &Examined) -> Router {
 fn nat(findings: &Examined) -> Check {
     let seen = met(findings).find_map(|(_, met)| host(&met.observed).filter(IpAddr::is_ipv4));
     let Some(seen) = seen else {
-        return Check::new("nat", Grade::NotTried, "no entry point was reached over IPv4");
+        return Check::not_tried("nat", "no entry point was reached over IPv4");
     };
     if near(findings) {
-        return Check::new(
-            "nat",
-            Grade::NotTried,
-            "all entry points are on this machine or network",
-        );
+        return Check::not_tried("nat", "all entry points are on this machine or network");
     }
     match kind(findings) {
         Router::None => {
@@ -163,7 +162,7 @@ fn nat(findings: &Examined) -> Check {
         .remedy(FORWARD),
         Router::Unknown => {
             let found = format!("a router (outside {seen}); its kind takes two entry points to see");
-            Check::new("nat", Grade::NotTried, found)
+            Check::not_tried("nat", found)
                 .remedy("name a second entry point with --bootstrap, if the run has one")
         }
     }
@@ -185,7 +184,7 @@ fn dialable(findings: &Examined) -> Check {
     if near(findings) {
         let found =
             "all entry points are on this machine or network, whose peers can reach one another";
-        return Check::new("dialable", Grade::NotTried, found);
+        return Check::not_tried("dialable", found);
     }
     let open: Vec<String> =
         findings.tested.iter().filter(|(_, r)| r.is_ok()).map(|(at, _)| at.to_string()).collect();
@@ -202,12 +201,8 @@ fn dialable(findings: &Examined) -> Check {
     }
     let tests = findings.tested.len();
     if tests == 0 {
-        return Check::new(
-            "dialable",
-            Grade::NotTried,
-            "no entry point has tested an address in time",
-        )
-        .remedy("try again, or watch what the node says: it goes on testing");
+        return Check::not_tried("dialable", "no entry point has tested an address in time")
+            .remedy("try again, or watch what the node says: it goes on testing");
     }
     let found = format!(
         "nobody can dial this machine: {tests} {} tested; others meet it where a hole is punched",
@@ -230,13 +225,11 @@ fn router(findings: &Examined) -> Check {
                 .remedy("ask the provider for an address of your own, or use IPv6")
         }
         (None, Some(Gateway::Silent)) => {
-            let check = Check::new("router", Grade::NotTried, Gateway::Silent.to_string());
+            let check = Check::not_tried("router", Gateway::Silent.to_string());
             let needed = !is_open(findings) && !near(findings) && kind(findings) != Router::None;
             if needed { check.remedy(FORWARD) } else { check }
         }
-        (None, None) => {
-            Check::new("router", Grade::NotTried, "no router has answered in time (UPnP)")
-        }
+        (None, None) => Check::not_tried("router", "no router has answered in time (UPnP)"),
     }
 }
 
@@ -264,11 +257,7 @@ fn carrier(findings: &Examined) -> Check {
 fn ipv6(findings: &Examined) -> Check {
     let global = |ip: &&IpAddr| ip.is_ipv6() && address::scope_of(**ip) == Scope::Public;
     let Some(own) = findings.own.iter().find(global) else {
-        return Check::new(
-            "ipv6",
-            Grade::NotTried,
-            "this machine has no IPv6 address of the internet",
-        );
+        return Check::not_tried("ipv6", "this machine has no IPv6 address of the internet");
     };
     let v6 = |attempt: &Attempt| host(&attempt.address).is_some_and(|ip| ip.is_ipv6());
     if met(findings).any(|(attempt, _)| v6(attempt)) {
@@ -278,18 +267,14 @@ fn ipv6(findings: &Examined) -> Check {
         return Check::new("ipv6", Grade::Warning, format!("{own} reaches no entry point"))
             .remedy("nothing, if IPv4 works; else ask the provider why IPv6 does not");
     }
-    Check::new("ipv6", Grade::NotTried, format!("{own} is here, but no entry point has IPv6"))
+    Check::not_tried("ipv6", format!("{own} is here, but no entry point has IPv6"))
 }
 
 /// To how many members behind routers a hole could be punched.
 fn punch(findings: &Examined) -> Check {
     let all = findings.relayed.len();
     if all == 0 {
-        return Check::new(
-            "punch",
-            Grade::NotTried,
-            "no member of the run is reached by a relay now",
-        );
+        return Check::not_tried("punch", "no member of the run is reached by a relay now");
     }
     let good = findings.relayed.values().filter(|result| matches!(result, Some(Ok(())))).count();
     let found =

@@ -32,7 +32,7 @@ pub(super) fn parse(file: &[u8]) -> Option<Manifest> {
 pub(super) fn needs(runs: &[Manifest], folder: &Path) -> Vec<Check> {
     if runs.is_empty() {
         let found = "no entry point hands out a manifest without being told which";
-        return vec![Check::new("run", Grade::NotTried, found)];
+        return vec![Check::not_tried("run", found)];
     }
     let device = Device::Auto.resolve().unwrap_or(Device::Cpu);
     let check = |manifest: &Manifest| {

@@ -63,6 +63,15 @@ pub(crate) fn parse_external(text: &str) -> Result<Address, AddressError> {
     Ok(address)
 }
 
+/// The host of an address, if it is a number.
+pub(crate) fn host(address: &Address) -> Option<IpAddr> {
+    match address.iter().next()? {
+        Protocol::Ip4(ip) => Some(ip.into()),
+        Protocol::Ip6(ip) => Some(ip.into()),
+        _ => None,
+    }
+}
+
 /// Parses an address of this machine, which names no peer: the program appends its own id.
 fn parse_transport(text: &str, example: &str) -> Result<Address, AddressError> {
     let address = text.trim().parse().map_err(|error: libp2p::multiaddr::Error| {

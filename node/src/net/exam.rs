@@ -38,6 +38,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    address::host,
     interface::{Config, NetError},
     ports::listen,
     run::Run,
@@ -353,15 +354,6 @@ impl Exam {
     /// The row of a dial that this examination made.
     fn attempt(&mut self, connection: ConnectionId) -> Option<&mut Attempt> {
         self.findings.attempts.iter_mut().find(|attempt| attempt.connection == connection)
-    }
-}
-
-/// The host of an address, if it is a number.
-pub(crate) fn host(address: &Multiaddr) -> Option<IpAddr> {
-    match address.iter().next()? {
-        Protocol::Ip4(ip) => Some(ip.into()),
-        Protocol::Ip6(ip) => Some(ip.into()),
-        _ => None,
     }
 }
 

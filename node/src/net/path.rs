@@ -9,10 +9,10 @@ use intellect_bootstrap::{
     address::{self, Scope},
     discovery::Gateway,
 };
-use libp2p::{Multiaddr, PeerId, multiaddr::Protocol};
+use libp2p::{Multiaddr, PeerId};
 use tokio::time::Instant;
 
-use super::limits::bucket::Bucket;
+use super::{address::host, limits::bucket::Bucket};
 
 /// One step. `Display` is a sentence for the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,48 +34,40 @@ pub(crate) enum Path {
 }
 
 impl Path {
+    /// The parts of the step in the events file.
+    pub(crate) fn parts(&self) -> Parts {
+        let of = |step, who: Option<&PeerId>, address: Option<&Multiaddr>, error| Parts {
+            step,
+            who: who.map(PeerId::to_string),
+            address: address.map(Multiaddr::to_string),
+            error,
+        };
+        match self {
+            Self::Punched { peer, result } => of("punched", Some(peer), None, result.clone().err()),
+            Self::Mapped { address, result } => {
+                of("mapped", None, Some(address), result.clone().err())
+            }
+            Self::Gateway(gateway) => of("gateway", None, None, Some(gateway.to_string())),
+            Self::Reserved { relay } => of("reserved", Some(relay), None, None),
+            Self::Tested { address, result } => {
+                of("tested", None, Some(address), result.clone().err())
+            }
+            Self::Observed { address, by } => of("observed", Some(by), Some(address), None),
+        }
+    }
+}
+
+/// A step as the events file has it.
+#[derive(Debug)]
+pub(crate) struct Parts {
     /// The name of the step in the events file.
-    pub(crate) fn step(&self) -> &'static str {
-        match self {
-            Self::Punched { .. } => "punched",
-            Self::Mapped { .. } => "mapped",
-            Self::Gateway(_) => "gateway",
-            Self::Reserved { .. } => "reserved",
-            Self::Tested { .. } => "tested",
-            Self::Observed { .. } => "observed",
-        }
-    }
-
+    pub(crate) step: &'static str,
     /// The peer at the other end, as libp2p prints it.
-    pub(crate) fn who(&self) -> Option<String> {
-        match self {
-            Self::Punched { peer, .. } => Some(peer.to_string()),
-            Self::Reserved { relay } => Some(relay.to_string()),
-            Self::Observed { by, .. } => Some(by.to_string()),
-            Self::Mapped { .. } | Self::Gateway(_) | Self::Tested { .. } => None,
-        }
-    }
-
+    pub(crate) who: Option<String>,
     /// The address that the step is about.
-    pub(crate) fn address(&self) -> Option<String> {
-        match self {
-            Self::Mapped { address, .. }
-            | Self::Tested { address, .. }
-            | Self::Observed { address, .. } => Some(address.to_string()),
-            Self::Punched { .. } | Self::Gateway(_) | Self::Reserved { .. } => None,
-        }
-    }
-
+    pub(crate) address: Option<String>,
     /// The reason where the step has failed.
-    pub(crate) fn error(&self) -> Option<String> {
-        match self {
-            Self::Punched { result, .. }
-            | Self::Mapped { result, .. }
-            | Self::Tested { result, .. } => result.clone().err(),
-            Self::Gateway(gateway) => Some(gateway.to_string()),
-            Self::Reserved { .. } | Self::Observed { .. } => None,
-        }
-    }
+    pub(crate) error: Option<String>,
 }
 
 impl fmt::Display for Path {
@@ -145,14 +137,15 @@ impl Trail {
             }
             Path::Punched { .. } | Path::Gateway(_) | Path::Reserved { .. } => false,
         };
+        let Parts { step, who, address, error } = path.parts();
         let about = match path {
             // Behind some routers each peer sees another port, and none of them can be dialled.
             Path::Observed { address, .. } | Path::Tested { address, result: Err(_) } => {
-                host(address)
+                host(address).map_or_else(String::new, |ip| ip.to_string())
             }
-            other => other.who().or_else(|| other.address()).unwrap_or_default(),
+            _ => who.or(address).unwrap_or_default(),
         };
-        let (key, error) = ((path.step(), about), path.error());
+        let key = (step, about);
         let known = self.reported.get(&key).is_some_and(|known| known.is_some() == error.is_some());
         if near || known || !self.rate.take(now) {
             return false;
@@ -168,15 +161,6 @@ impl Trail {
 /// Whether an address is on the internet.
 fn is_public(address: &Multiaddr) -> bool {
     address::scope(address) == Some(Scope::Public)
-}
-
-/// The host of an address, without port and transport.
-fn host(address: &Multiaddr) -> String {
-    match address.iter().next() {
-        Some(Protocol::Ip4(ip)) => ip.to_string(),
-        Some(Protocol::Ip6(ip)) => ip.to_string(),
-        _ => String::new(),
-    }
 }
 
 /// In a run of hundreds of peers each is punched once, most of them just after the start.

@@ -14,7 +14,7 @@ use intellect_bootstrap::{
 };
 use libp2p::{Multiaddr, Swarm, multiaddr::Protocol, swarm::NetworkBehaviour};
 
-use super::address::Address;
+use super::address::{Address, host};
 
 /// A listen address as far as ports go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +30,8 @@ struct Port {
 impl Port {
     /// The port of a listen address that begins with an IP address and a transport.
     fn of(address: &Address) -> Option<Self> {
-        let mut parts = address.iter();
-        let host = match parts.next()? {
-            Protocol::Ip4(host) => host.into(),
-            Protocol::Ip6(host) => host.into(),
-            _ => return None,
-        };
-        match parts.next()? {
+        let host = host(address)?;
+        match address.iter().nth(1)? {
             Protocol::Tcp(number) => Some(Self { host, tcp: true, number }),
             Protocol::Udp(number) => Some(Self { host, tcp: false, number }),
             _ => None,

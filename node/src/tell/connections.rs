@@ -60,11 +60,12 @@ impl Console {
     /// A step towards a connection, and its outcome.
     pub(crate) fn path(&self, path: &net::Path) {
         self.say(&format!("network: {path}"));
+        let parts = path.parts();
         let event = events::Event::Path {
-            step: path.step().to_owned(),
-            who: path.who(),
-            address: path.address(),
-            error: path.error(),
+            step: parts.step.to_owned(),
+            who: parts.who,
+            address: parts.address,
+            error: parts.error,
         };
         self.emit(None, event);
     }
