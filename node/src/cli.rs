@@ -20,7 +20,7 @@ pub(crate) mod status;
 pub(crate) mod tui;
 pub(crate) mod watch;
 pub(crate) mod report;
-mod number;
+pub(crate) mod number;
 mod path;
 pub(crate) mod typed;
 

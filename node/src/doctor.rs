@@ -63,9 +63,7 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), DoctorEr
         listen: listen(&args.listen)?,
         external: config::addresses("external", &args.external, address::parse_external)?,
         bootstrap,
-        contacts: Vec::new(),
-        rate: 0,
-        line: None,
+        ..net::Config::default()
     };
     let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let runtime = os::runtime().map_err(DoctorError::Start)?;

@@ -328,7 +328,7 @@ impl Console {
             self.say(&format!("{reason}; {}", reason.cure()));
         }
         if due.event {
-            let (name, text) = (reason.name().to_owned(), reason.to_string());
+            let (name, text) = (reason.kind().0.to_owned(), reason.to_string());
             let cure = reason.cure().to_owned();
             self.emit(None, events::Event::Waiting { reason: name, text, cure });
         }

@@ -20,21 +20,17 @@ pub(super) fn peers(text: &str) -> Result<NonZeroUsize, String> {
     number.ok_or_else(|| format!("type a whole number from 1 to {MEMBERS_MAX}"))
 }
 
+/// Takes a number with its unit apart: the number, and what `units` say of the unit.
+pub(crate) fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<(u64, u64)> {
+    let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
+    let (number, unit) = text.split_at(digits.len());
+    let (_, size) = units.iter().find(|(name, _)| *name == unit)?;
+    Some((number.parse().ok()?, *size))
+}
+
 /// Parses a number of bytes, with k, M or G for a thousand, a million or a thousand million.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    let number = text.trim_end_matches(['k', 'K', 'M', 'G']);
-    let unit = match &text[number.len()..] {
-        "" => Some(1),
-        "k" | "K" => Some(1_000),
-        "M" => Some(1_000_000),
-        "G" => Some(1_000_000_000),
-        _ => None,
-    };
-    let bytes = number
-        .parse()
-        .ok()
-        .zip(unit)
-        .and_then(|(number, unit): (u64, u64)| number.checked_mul(unit));
+    let bytes = with_unit(text, BYTES).and_then(|(number, unit)| number.checked_mul(unit));
     bytes.ok_or_else(|| "type a number of bytes, as in 500000, 500k, 10M or 2G".to_owned())
 }
 
@@ -46,17 +42,8 @@ pub(super) fn file_bytes(text: &str) -> Result<u64, String> {
 
 /// Parses a length of time with its unit, from seconds to weeks.
 pub(super) fn seconds(text: &str) -> Result<u64, String> {
-    let number = text.trim_end_matches(['s', 'm', 'h', 'd', 'w']);
-    let unit = match &text[number.len()..] {
-        "s" => Some(1),
-        "m" => Some(60),
-        "h" => Some(3_600),
-        "d" => Some(86_400),
-        "w" => Some(7 * 86_400),
-        _ => None,
-    };
-    let number = number.parse().ok().filter(|number: &u64| (1..=9_999).contains(number));
-    let seconds = number.zip(unit).map(|(number, unit)| number * unit);
+    let typed = with_unit(text, SECONDS).filter(|(number, _)| (1..=9_999).contains(number));
+    let seconds = typed.map(|(number, unit)| number * unit);
     seconds.ok_or_else(|| "type a length of time, as in 30m, 12h, 7d or 2w".to_owned())
 }
 
@@ -65,6 +52,11 @@ pub(super) fn uses(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=USES_MAX).contains(number));
     number.ok_or_else(|| format!("type a whole number from 1 to {USES_MAX}"))
 }
+
+const BYTES: &[(&str, u64)] =
+    &[("", 1), ("k", 1_000), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+const SECONDS: &[(&str, u64)] =
+    &[("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400), ("w", 7 * 86_400)];
 
 #[cfg(test)]
 mod tests {

@@ -41,11 +41,8 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     let config = net::Config {
         key_seed: identity.seed,
         listen: local.options.listen(),
-        external: Vec::new(),
         bootstrap: local.options.bootstrap.clone(),
-        contacts: Vec::new(),
-        rate: 0,
-        line: None,
+        ..net::Config::default()
     };
     let net = net::start(config, stop.clone()).unwrap();
     let tell = Console::new(Sink::new(None, identity.peer().into()), Voice::Quiet, PathBuf::new());

@@ -32,7 +32,7 @@ pub(crate) struct Ring {
 }
 
 /// What the network needs at its start, and cannot change later.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Config {
     /// The seed of the ed25519 key.
     pub(crate) key_seed: [u8; 32],

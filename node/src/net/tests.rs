@@ -125,11 +125,8 @@ fn config(seed: u8, bootstrap: &[Multiaddr]) -> Config {
     Config {
         key_seed: [seed; 32],
         listen: vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()],
-        external: Vec::new(),
         bootstrap: bootstrap.to_vec(),
-        contacts: Vec::new(),
-        rate: 0,
-        line: None,
+        ..Config::default()
     }
 }
 

@@ -24,6 +24,7 @@ use super::{
     links::{AccessLink, Change},
     scenario::{Action, PeerAction},
 };
+use crate::cli::number::with_unit;
 
 /// The rules of `--chaos`, in the order in which they were typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,16 +94,8 @@ fn parse_rule(text: &str) -> Result<Rule, ChaosError> {
 
 /// A number with its unit; zero is no time.
 fn parse_time(text: &str) -> Option<Duration> {
-    let digits = text.find(|character: char| !character.is_ascii_digit())?;
-    let (number, unit) = text.split_at(digits);
-    let millis: u64 = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return None,
-    };
-    let millis = number.parse::<u64>().ok()?.checked_mul(millis)?;
+    let (number, unit) = with_unit(text, MILLIS)?;
+    let millis = number.checked_mul(unit)?;
     (millis > 0).then_some(Duration::from_millis(millis))
 }
 
@@ -315,6 +308,8 @@ impl Chaos {
     }
 }
 
+/// The units of time, in milliseconds.
+const MILLIS: &[(&str, u64)] = &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 /// Commits before chaos begins. The last of these epochs is the measure of an undisturbed one.
 const UNDISTURBED_EPOCHS: u64 = 2;
 /// The harm of an epoch comes within this share of the length of the epoch before, as this one may be shorter.

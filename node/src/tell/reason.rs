@@ -31,30 +31,30 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// Its name in the events file.
-    pub(crate) fn name(&self) -> &'static str {
+    /// Its name in the events file, and whether an epoch that goes well has it too, for a short time.
+    pub(crate) fn kind(&self) -> (&'static str, bool) {
         match self {
             Self::Run(wait) => match wait {
-                Wait::Founders { .. } => "founders",
-                Wait::Alone { goes_on: true, .. } => "goes-on-alone",
-                Wait::Alone { goes_on: false, .. } => "alone",
-                Wait::Voters { .. } => "voters",
-                Wait::Behind => "behind",
-                Wait::PassedOver => "passed-over",
-                Wait::Joins(_) => "joins",
-                Wait::Training(_) => "training",
-                Wait::Roster { .. } => "roster",
-                Wait::LeftOut { direct: true } => "left-out",
-                Wait::LeftOut { direct: false } => "not-reachable",
-                Wait::Accepts(_) => "accepts",
-                Wait::Ring { .. } => "ring",
-                Wait::Votes(_) => "votes",
-                Wait::Update => "update",
+                Wait::Founders { .. } => ("founders", false),
+                Wait::Alone { goes_on: true, .. } => ("goes-on-alone", false),
+                Wait::Alone { goes_on: false, .. } => ("alone", false),
+                Wait::Voters { .. } => ("voters", false),
+                Wait::Behind => ("behind", true),
+                Wait::PassedOver => ("passed-over", false),
+                Wait::Joins(_) => ("joins", true),
+                Wait::Training(_) => ("training", true),
+                Wait::Roster { .. } => ("roster", true),
+                Wait::LeftOut { direct: true } => ("left-out", true),
+                Wait::LeftOut { direct: false } => ("not-reachable", false),
+                Wait::Accepts(_) => ("accepts", true),
+                Wait::Ring { .. } => ("ring", true),
+                Wait::Votes(_) => ("votes", true),
+                Wait::Update => ("update", true),
             },
-            Self::Unserved => "unserved",
-            Self::NotAdmitted => "not-admitted",
-            Self::Disk => "disk",
-            Self::Finished => "finished",
+            Self::Unserved => ("unserved", false),
+            Self::NotAdmitted => ("not-admitted", false),
+            Self::Disk => ("disk", false),
+            Self::Finished => ("finished", true),
         }
     }
 
@@ -91,30 +91,6 @@ impl Reason {
             Self::NotAdmitted => "members admit whoever has an invite of the organiser: --invite",
             Self::Disk => "free some disk space",
             Self::Finished => "Ctrl-C ends it now",
-        }
-    }
-
-    /// An epoch that goes well has these too, for a short time.
-    pub(crate) fn is_ordinary(&self) -> bool {
-        match self {
-            Self::Run(wait) => match wait {
-                Wait::Joins(_)
-                | Wait::Behind
-                | Wait::Training(_)
-                | Wait::Roster { .. }
-                | Wait::LeftOut { direct: true }
-                | Wait::Accepts(_)
-                | Wait::Ring { .. }
-                | Wait::Votes(_)
-                | Wait::Update => true,
-                Wait::Founders { .. }
-                | Wait::Alone { .. }
-                | Wait::Voters { .. }
-                | Wait::PassedOver
-                | Wait::LeftOut { direct: false } => false,
-            },
-            Self::Finished => true,
-            Self::Unserved | Self::NotAdmitted | Self::Disk => false,
         }
     }
 }
@@ -249,8 +225,7 @@ mod tests {
             let said = reason.to_string();
             assert!(said.starts_with("waiting: ") && said.contains(part), "{said}");
             assert!(reason.cure().contains(cure), "{}", reason.cure());
-            assert_eq!(reason.name(), name);
-            assert!(!reason.is_ordinary(), "{name} is no part of an epoch that goes well");
+            assert_eq!(reason.kind(), (name, false), "no part of an epoch that goes well");
         }
     }
 

@@ -46,7 +46,7 @@ impl Waiting {
             *self = Self::default();
             return Due::default();
         };
-        let (name, ordinary) = (reason.name(), reason.is_ordinary());
+        let (name, ordinary) = reason.kind();
         // Other peers may go missing while a run stands still; what an epoch waits for is something new each time.
         let goes_on = |before: &str, was: bool| before == name || !(was || ordinary);
         let since = self.now.filter(|(before, was, _)| goes_on(before, *was));

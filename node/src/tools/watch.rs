@@ -179,15 +179,8 @@ async fn write(folder: Arc<Folder>, console: Console, seen: Seen) {
 
 /// Finds the run and its members, and reports what they prove and say, until an error.
 async fn follow(target: Target, key: &Identity, mut console: Console) -> Result<(), WatchError> {
-    let config = net::Config {
-        key_seed: key.seed,
-        listen: Vec::new(),
-        external: Vec::new(),
-        bootstrap: target.bootstrap,
-        contacts: Vec::new(),
-        rate: 0,
-        line: None,
-    };
+    let config =
+        net::Config { key_seed: key.seed, bootstrap: target.bootstrap, ..net::Config::default() };
     let stop = CancellationToken::new();
     let _stop = stop.clone().drop_guard();
     let net = net::start(config, stop)?;

@@ -40,12 +40,8 @@ impl Visitor {
     pub(super) fn start(run: RunId, bootstrap: Vec<Address>) -> Result<Self, AccessError> {
         let config = net::Config {
             key_seed: os::random().map_err(AccessError::Random)?,
-            listen: Vec::new(),
-            external: Vec::new(),
             bootstrap,
-            contacts: Vec::new(),
-            rate: 0,
-            line: None,
+            ..net::Config::default()
         };
         let stop = CancellationToken::new();
         let net = net::start(config, stop.clone())?;

@@ -20,7 +20,7 @@ use intellect_model::{
         SampleError,
         likely::{Likely, likely},
     },
-    train::{Model, ReaderGroup, TrainError},
+    train::{Model, ReaderGroup},
 };
 use tokio::sync::mpsc;
 
@@ -216,7 +216,7 @@ impl<'a> Desk<'a> {
         let Some(most) = listed else {
             let is_last = end == tokens.len();
             let scored = if is_last { Scored::Last } else { Scored::Nothing };
-            let scores = self.group.read(text, unread, scored).map_err(failed)?;
+            let scores = self.group.read(text, unread, scored).map_err(Refusal::failed)?;
             next.read = end;
             return Ok(is_last.then_some(scores));
         };
@@ -224,10 +224,10 @@ impl<'a> Desk<'a> {
             let first = TokenRecord { token: tokens[0], log_probability: None, top: Vec::new() };
             next.records.push(first);
         }
-        let scores = self.group.read(text, unread, Scored::All).map_err(failed)?; // [T, V]
+        let scores = self.group.read(text, unread, Scored::All).map_err(Refusal::failed)?; // [T, V]
         let width = scores.len() / unread.len();
         for (row, token) in scores.chunks_exact(width).zip(&tokens[next.read + 1..]) {
-            next.records.push(record(row, *token, self.served, most).map_err(failed)?);
+            next.records.push(record(row, *token, self.served, most).map_err(Refusal::failed)?);
         }
         next.read = end;
         Ok((end == tokens.len()).then(|| scores[scores.len() - width..].to_vec()))
@@ -283,7 +283,7 @@ impl<'a> Desk<'a> {
                 Ok(Drawn::On(token)) => next.push((at, writer.text, token)),
                 Ok(Drawn::Ended) => ended.push(at),
                 Err(error) => {
-                    deliver(&writer.errand, Delivery::Failed(failed(error)));
+                    deliver(&writer.errand, Delivery::Failed(Refusal::failed(error)));
                     ended.push(at);
                 }
             }
@@ -333,26 +333,6 @@ pub(super) fn record(
 /// Sends a part of an answer. If the client has gone, nobody misses it; there is room, since texts wait for it.
 pub(super) fn deliver(errand: &Errand, delivery: Delivery) {
     let _ = errand.news.try_send(delivery);
-}
-
-/// Why the model did not answer.
-fn failed(error: impl Into<ModelFailure>) -> Refusal {
-    Refusal::failed(error.into().0)
-}
-
-/// The sentence of a model's error.
-struct ModelFailure(String);
-
-impl From<TrainError> for ModelFailure {
-    fn from(error: TrainError) -> Self {
-        Self(error.to_string())
-    }
-}
-
-impl From<SampleError> for ModelFailure {
-    fn from(error: SampleError) -> Self {
-        Self(error.to_string())
-    }
 }
 
 /// Parts of an answer that wait for its client: several for each of its texts, and one for each prompt.

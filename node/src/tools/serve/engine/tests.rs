@@ -8,7 +8,7 @@ use std::sync::{
 use intellect_model::{
     data::Batch,
     tokenizer::Tokenizer,
-    train::{Judged, Reader},
+    train::{Judged, Reader, TrainError},
 };
 use serde_json::{Value, json};
 
