@@ -343,29 +343,7 @@ impl Error {
             Self::Sim(SimError::Interrupted { .. }) => INTERRUPTED,
             Self::Serve(error) => error.exit_code(),
             Self::Enter(error) => error.exit_code(),
-            Self::Identity(_)
-            | Self::Offline(_)
-            | Self::Access(_)
-            | Self::Stored(_)
-            | Self::Evaluate(_)
-            | Self::Export(_)
-            | Self::Merge(_)
-            | Self::Spectrum(_)
-            | Self::Data(_)
-            | Self::Receipts(_)
-            | Self::Replay(_)
-            | Self::Watch(_)
-            | Self::Status(_)
-            | Self::Tui(_)
-            | Self::Page(_)
-            | Self::Generate(_)
-            | Self::Report(_)
-            | Self::Bootstrap(_)
-            | Self::Doctor(_)
-            | Self::Bench(_)
-            | Self::Sim(_)
-            | Self::Events { .. }
-            | Self::Output(_) => 1,
+            _ => 1,
         }
     }
 

@@ -102,20 +102,16 @@ pub(crate) enum ServeError {
 impl ServeError {
     /// The exit code of the program: 2 for wrong usage, else 1.
     pub(crate) fn exit_code(&self) -> u8 {
-        match self {
+        let usage = matches!(
+            self,
             Self::Usage(_)
-            | Self::Model(
-                EvaluateError::Usage(_)
-                | EvaluateError::Stored(StoredError::Usage(_))
-                | EvaluateError::Context { .. },
-            ) => 2,
-            Self::Listen { .. }
-            | Self::Model(_)
-            | Self::Chat(_)
-            | Self::Runtime(_)
-            | Self::Engine
-            | Self::Output(_) => 1,
-        }
+                | Self::Model(
+                    EvaluateError::Usage(_)
+                        | EvaluateError::Stored(StoredError::Usage(_))
+                        | EvaluateError::Context { .. }
+                )
+        );
+        if usage { 2 } else { 1 }
     }
 }
 
