@@ -13,7 +13,7 @@ use std::{
 use intellect_view::{
     picture::Source,
     record::Text,
-    replay::{Player, Speed},
+    replay::{Player, ReplayError, Speed},
     stage::{Seen, Stage},
     tui::{
         self, Ended,
@@ -115,6 +115,17 @@ pub(super) fn seer(scenario: &Scenario, peers: usize) -> usize {
         .unwrap_or_default()
 }
 
+/// The error of files that this simulation writes itself.
+fn unreadable(error: ReplayError) -> SimError {
+    SimError::Show(match error {
+        ReplayError::Read { cause, .. } => cause,
+        ReplayError::Foreign(path) | ReplayError::Empty(path) => {
+            let why = format!("{} is no events file", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, why)
+        }
+    })
+}
+
 /// Reads the events in a thread of its own, until the sender is dropped.
 fn follow(plan: &Plan, seer: usize) -> Result<(mpsc::Sender<()>, Seen), SimError> {
     let peers = (0..plan.peers).map(|peer| plan.folder.join(format!("peer-{peer}/events.jsonl")));
@@ -123,7 +134,7 @@ fn follow(plan: &Plan, seer: usize) -> Result<(mpsc::Sender<()>, Seen), SimError
         // A peer that has not started has no file yet.
         File::options().create(true).append(true).open(path).map_err(cannot("create", path))?;
     }
-    let player = Player::open(&files, true).map_err(|error| SimError::Show(error.into()))?;
+    let player = Player::open(&files, true).map_err(unreadable)?;
     let (mut stage, seen) = Stage::new(Source { live: true, ..Source::default() });
     let seer = Identity::simulated(plan.seed, seer as u64).keypair().peer();
     stage.seen_by(Text::new(PeerName::from(seer).as_str()));

@@ -6,8 +6,8 @@ mod screen;
 mod table;
 
 use std::{
+    fmt,
     io::{self, Write},
-    path::PathBuf,
     sync::mpsc,
     time::Duration,
 };
@@ -31,20 +31,9 @@ use crate::{
 /// Why a run is not shown, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplayError {
-    /// The file is not there, or cannot be read on.
-    #[error("cannot read {}: name the file that a node writes with --events", path.display())]
-    Read {
-        /// As it was typed on the command line.
-        path: PathBuf,
-        /// What the system said about it.
-        source: io::Error,
-    },
-    /// What the file begins with is no line of events.
-    #[error("{} is no events file: no line that it begins with is an event; a node writes one with --events", .0.display())]
-    Foreign(PathBuf),
-    /// The file has no line, and is not followed.
-    #[error("{} has no events yet: with --follow its first ones are waited for", .0.display())]
-    Empty(PathBuf),
+    /// A file cannot be read, or is no events file.
+    #[error(transparent)]
+    Files(#[from] replay::ReplayError),
     /// There is no place for its page.
     #[error(transparent)]
     Page(#[from] PageError),
@@ -56,17 +45,7 @@ pub(crate) enum ReplayError {
     Runtime(#[source] io::Error),
     /// Standard output is gone or full.
     #[error("cannot write to standard output")]
-    Output(#[source] io::Error),
-}
-
-impl From<replay::ReplayError> for ReplayError {
-    fn from(error: replay::ReplayError) -> Self {
-        match error {
-            replay::ReplayError::Read { path, cause } => Self::Read { path, source: cause },
-            replay::ReplayError::Foreign(path) => Self::Foreign(path),
-            replay::ReplayError::Empty(path) => Self::Empty(path),
-        }
-    }
+    Output(#[from] io::Error),
 }
 
 /// Shows a run until its files end, or with a page, a screen or `--follow` until Ctrl-C.
@@ -75,11 +54,7 @@ pub(crate) fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), ReplayEr
         return table::write(args, out);
     }
     let player = Player::open(&args.files, args.follow)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(ReplayError::Runtime)?;
+    let runtime = os::runtime().map_err(ReplayError::Runtime)?;
     runtime.block_on(show(args, player, out))
 }
 
@@ -91,9 +66,7 @@ async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<
     let (stage, seen) = Stage::new(source);
     let page = match Page::open(&args.page)? {
         Some(page) => {
-            writeln!(out, "{}", page.sentence())
-                .and_then(|()| out.flush())
-                .map_err(ReplayError::Output)?;
+            print(out, format_args!("{}\n", page.sentence()))?;
             Some(tokio::spawn(page.serve(seen.clone())))
         }
         None => None,
@@ -106,13 +79,9 @@ async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<
         () = interrupts.next() => None,
     };
     if let Some(ended) = ended {
-        writeln!(out, "{}", said(ended?))
-            .and_then(|()| out.flush())
-            .map_err(ReplayError::Output)?;
+        print(out, format_args!("{}\n", said(ended?)))?;
         if page.is_some() && !screen {
-            writeln!(out, "the page stays until Ctrl-C")
-                .and_then(|()| out.flush())
-                .map_err(ReplayError::Output)?;
+            print(out, format_args!("the page stays until Ctrl-C\n"))?;
             interrupts.next().await;
         }
     }
@@ -181,9 +150,7 @@ async fn draw(
                 Some(before) if before[0] == drawn[0] => String::new(),
                 _ => format!("{}\n", drawn[0]),
             };
-            out.write_all(text.as_bytes())
-                .and_then(|()| out.flush())
-                .map_err(ReplayError::Output)?;
+            print(out, format_args!("{text}"))?;
             before = Some(drawn);
         }
         match ended {
@@ -193,6 +160,12 @@ async fn draw(
             None => time::sleep(DRAW_EVERY).await,
         }
     }
+}
+
+/// Prints a text, of which nothing stays in a buffer.
+fn print(out: &mut dyn Write, text: fmt::Arguments<'_>) -> io::Result<()> {
+    out.write_fmt(text)?;
+    out.flush()
 }
 
 /// What was in the files, in a sentence.

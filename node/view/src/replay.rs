@@ -40,32 +40,24 @@ pub struct Tally {
 }
 
 /// Why nothing, or no more, can be played.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// A file cannot be opened or read.
+    #[error("cannot read {}: name the file that a node writes with --events", path.display())]
     Read {
         /// The file, by the name that was given.
         path: PathBuf,
         /// What the system said about it.
+        #[source]
         cause: io::Error,
     },
     /// No line of a file is an event, or none of its first thousand: another kind of file was
     /// named.
+    #[error("{} is no events file: no line that it begins with is an event; a node writes one with --events", .0.display())]
     Foreign(PathBuf),
     /// There is nothing in a file that does not grow. With `follow` it may still come.
+    #[error("{} has no events yet: with --follow its first ones are waited for", .0.display())]
     Empty(PathBuf),
-}
-
-impl From<ReplayError> for io::Error {
-    fn from(error: ReplayError) -> Self {
-        match error {
-            ReplayError::Read { cause, .. } => cause,
-            ReplayError::Foreign(path) | ReplayError::Empty(path) => {
-                let why = format!("{} is no events file", path.display());
-                Self::new(io::ErrorKind::InvalidData, why)
-            }
-        }
-    }
 }
 
 /// Files that are read together, by time.

@@ -132,17 +132,25 @@ struct Step {
 
 /// Why there is no report to show. Each names the folder, so that of several the right one is
 /// mended.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// There is no `report.json` in a folder, or it cannot be read.
-    Read(PathBuf, io::Error),
+    #[error("{} has no report.json: name a folder that `sim --out` has written", .0.display())]
+    Read(PathBuf, #[source] io::Error),
     /// The file is no report of this program, or of an older one that lacks a key.
-    Foreign(PathBuf, serde_json::Error),
-    /// The file is longer than [`REPORT_BYTES`].
+    #[error("the report.json of {} is not one of this program: simulate anew with `sim --out`", .0.display())]
+    Foreign(PathBuf, #[source] serde_json::Error),
+    /// The file is too long to be shown.
+    #[error("the report.json of {} is longer than {} MB: it is not shown", .0.display(), REPORT_BYTES / 1_000_000)]
     Long(PathBuf),
     /// Two reports have the same seed. Their mean would count one run twice.
+    #[error("{} is there twice: its mean with itself would seem certain", .0.display())]
     Twice(PathBuf),
     /// Two folders hold different runs: the setting that differs.
+    #[error(
+        "{} is of another run than {}: `{key}` differs; only the seed may, so make a page of each",
+        other.display(), first.display()
+    )]
     Different {
         /// The folder that was named first.
         first: PathBuf,
@@ -315,7 +323,7 @@ pub fn html(reports: &[Report]) -> Result<String, ReportError> {
 }
 
 /// The longest `report.json`: 10,000 epochs of 100 peers have about 150 MB.
-pub const REPORT_BYTES: u64 = 256 << 20;
+const REPORT_BYTES: u64 = 256 << 20;
 /// The page, with a mark for each part that `html` puts in.
 const TEMPLATE: &str = include_str!("../assets/report.html");
 const STYLE: &str = include_str!("../assets/page.css");

@@ -7,14 +7,12 @@ use tokio::sync::oneshot;
 
 use crate::tui::{Frame, Screen};
 
-use super::ReplayError;
+use super::{ReplayError, print};
 
 /// Whether this terminal can have a screen; else says why not, and that there are lines.
 pub(super) fn is_fit(out: &mut dyn Write) -> Result<bool, ReplayError> {
     let Some(why) = tui::unfit() else { return Ok(true) };
-    writeln!(out, "no screen: {why}; here are the lines")
-        .and_then(|()| out.flush())
-        .map_err(ReplayError::Output)?;
+    print(out, format_args!("no screen: {why}; here are the lines\n"))?;
     Ok(false)
 }
 

@@ -13,12 +13,12 @@ pub(super) fn write(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Replay
     let open = || Player::open(&args.files, false);
     let columns = Sheet::of(open()?)?;
     let mut out = io::BufWriter::new(out);
-    writeln!(out, "{}", columns.head()).map_err(ReplayError::Output)?;
+    writeln!(out, "{}", columns.head())?;
     let mut player = open()?;
     while let Some(line) = player.line()? {
-        writeln!(out, "{}", columns.row(&line)).map_err(ReplayError::Output)?;
+        writeln!(out, "{}", columns.row(&line))?;
     }
-    out.flush().map_err(ReplayError::Output)?;
+    out.flush()?;
     // Standard error may be closed, and the table is whole without this line.
     let _ = writeln!(io::stderr(), "{}", said(player.tally()));
     Ok(())
