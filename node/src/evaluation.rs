@@ -21,18 +21,12 @@ use crate::{
     manifest::Manifest,
 };
 
-/// The model of a run, with the weights of a state.
-pub(crate) struct Loaded {
+/// The model of a run and the data that it is measured on.
+pub(crate) struct Evaluator {
     /// The manifest, which names the model's sizes and the run's genesis.
     manifest: Manifest,
     /// The model, with the weights that were loaded last.
-    pub(crate) model: Box<dyn Model>,
-}
-
-/// The model of a run and the data that it is measured on.
-pub(crate) struct Evaluator {
-    /// The model with the weights that are measured.
-    loaded: Loaded,
+    model: Box<dyn Model>,
     /// The data, whose held-out part is read.
     source: Arc<Dataset>,
 }
@@ -54,19 +48,15 @@ pub(crate) enum EvaluationError {
     Eval(#[from] EvalError),
 }
 
-impl Loaded {
-    /// Builds the model of the run.
-    pub(crate) fn new(manifest: Manifest, device: Device) -> Result<Self, EvaluationError> {
-        let model = intellect_model::model(&manifest.work, device)?;
-        Ok(Self { manifest, model })
-    }
-
-    /// Loads the state of the checkpoint at `path`.
-    pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, EvaluationError> {
-        let checkpoint = Front::of(path, &self.manifest)?.whole(|_| {})?;
-        self.model.load(&checkpoint.theta)?;
-        Ok(checkpoint)
-    }
+/// The model of a run, with the state of the checkpoint at `path`.
+pub(crate) fn loaded(
+    manifest: &Manifest,
+    path: &Path,
+    device: Device,
+) -> Result<Box<dyn Model>, EvaluationError> {
+    let mut model = intellect_model::model(&manifest.work, device)?;
+    model.load(&Front::of(path, manifest)?.whole(|_| {})?.theta)?;
+    Ok(model)
 }
 
 impl Evaluator {
@@ -86,7 +76,8 @@ impl Evaluator {
         source: Arc<Dataset>,
         device: Device,
     ) -> Result<Self, EvaluationError> {
-        Ok(Self { loaded: Loaded::new(manifest, device)?, source })
+        let model = intellect_model::model(&manifest.work, device)?;
+        Ok(Self { manifest, model, source })
     }
 
     /// What the losses on this run's data are to be compared with.
@@ -96,29 +87,26 @@ impl Evaluator {
 
     /// Measures the weights that are drawn from the run's seed, on at least `tokens` held-out tokens.
     pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, EvaluationError> {
-        let specs = arch::specs(&self.loaded.manifest.work.model);
-        self.loaded.model.load(&genesis::weights(self.loaded.manifest.run.seed, &specs))?;
+        let specs = arch::specs(&self.manifest.work.model);
+        self.model.load(&genesis::weights(self.manifest.run.seed, &specs))?;
         self.evaluate(tokens)
     }
 
     /// Loads the state of the checkpoint at `path`.
     pub(crate) fn load(&mut self, path: &Path) -> Result<Checkpoint, EvaluationError> {
-        self.loaded.load(path)
+        let checkpoint = Front::of(path, &self.manifest)?.whole(|_| {})?;
+        self.model.load(&checkpoint.theta)?;
+        Ok(checkpoint)
     }
 
     /// Loads these parameters into the model.
     pub(crate) fn take(&mut self, theta: &[f32]) -> Result<(), EvaluationError> {
-        Ok(self.loaded.model.load(theta)?)
+        Ok(self.model.load(theta)?)
     }
 
     /// Measures the loaded weights on at least `tokens` held-out tokens.
     pub(crate) fn evaluate(&self, tokens: usize) -> Result<Evaluation, EvaluationError> {
-        Ok(eval::evaluate(
-            self.loaded.model.as_ref(),
-            &self.source,
-            &self.loaded.manifest.work,
-            tokens,
-        )?)
+        Ok(eval::evaluate(self.model.as_ref(), &self.source, &self.manifest.work, tokens)?)
     }
 }
 

@@ -55,14 +55,16 @@ impl Readers {
                 None
             }
         };
-        let (console, seen) = (console.clone(), seen.clone());
-        tasks.spawn(async move {
-            loop {
-                console.publish(&seen);
-                time::sleep(PUBLISH_EVERY).await;
-            }
-        });
+        tasks.spawn(publish(console.clone(), seen.clone()));
         Self { _tasks: tasks, _socket: socket, _screen: screen }
+    }
+}
+
+/// Lets readers see what was reported, again and again.
+pub(crate) async fn publish(console: Console, seen: Seen) {
+    loop {
+        console.publish(&seen);
+        time::sleep(PUBLISH_EVERY).await;
     }
 }
 

@@ -58,6 +58,7 @@ mod told;
 
 use std::{fmt, fs, path::PathBuf, time::Duration};
 
+use serde::Serialize;
 use serde_json::json;
 
 use crate::os::{PathError, cannot};
@@ -98,7 +99,8 @@ pub(crate) enum Action {
 }
 
 /// What can be done to the process of a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum PeerAction {
     /// Sends SIGKILL, as `kill -9` does.
     Kill,

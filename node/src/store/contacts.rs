@@ -63,25 +63,17 @@ fn read_list(
     Ok(contacts)
 }
 
-/// Replaces the list of peers. A crash leaves the old one or the new one.
-pub(crate) fn write(data_dir: &Path, addresses: &[Address]) -> io::Result<()> {
-    write_list(&data_dir.join(PEERS), addresses)
-}
-
-/// Replaces the list of ports, in the same way.
-pub(crate) fn write_ports(data_dir: &Path, addresses: &[Address]) -> io::Result<()> {
-    write_list(&data_dir.join(PORTS), addresses)
-}
-
-/// Writes the first [`CONTACTS`] addresses.
-fn write_list(path: &Path, addresses: &[Address]) -> io::Result<()> {
+/// Replaces a list by the first [`CONTACTS`] addresses. A crash leaves the old one or the new one.
+pub(crate) fn write(path: &Path, addresses: &[Address]) -> io::Result<()> {
     let lines: Vec<String> =
         addresses.iter().take(CONTACTS).map(|address| format!("{address}\n")).collect();
     replace(path, lines.concat().as_bytes())
 }
 
-const PEERS: &str = "peers";
-const PORTS: &str = "ports";
+/// The name of the list of peers in the data folder.
+pub(crate) const PEERS: &str = "peers";
+/// The name of the list of ports.
+pub(crate) const PORTS: &str = "ports";
 
 #[cfg(test)]
 mod tests {
@@ -99,10 +91,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()).unwrap(), Contacts::default());
         let all: Vec<Address> = (1..=300).map(|port| peer(port).parse().unwrap()).collect();
-        write(folder.path(), &all).unwrap();
+        write(&folder.path().join(PEERS), &all).unwrap();
         let found = read(folder.path()).unwrap();
         assert_eq!(found, Contacts { addresses: all[..CONTACTS].to_vec(), ignored: 0 });
-        write(folder.path(), &all[7..9]).unwrap();
+        write(&folder.path().join(PEERS), &all[7..9]).unwrap();
         assert_eq!(read(folder.path()).unwrap().addresses, all[7..9]);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
     }

@@ -178,8 +178,8 @@ fn followed(args: &ServeArgs, candidate: &Candidate) -> Result<Option<StateFolde
         Candidate::State { path, manifest } if args.live => {
             let state = &args.checkpoint.state;
             let folder = state.data_dir.clone().map_or_else(config::data_dir, Ok)?;
-            let manifest = (**manifest).clone();
-            Ok(Some(StateFolder::new(folder, state.run.clone(), manifest, path.clone())))
+            let (manifest, served) = ((**manifest).clone(), path.clone());
+            Ok(Some(StateFolder { folder, run: state.run.clone(), manifest, served }))
         }
         Candidate::State { .. } | Candidate::Folder(_) => Ok(None),
     }

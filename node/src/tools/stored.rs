@@ -20,7 +20,7 @@ use intellect_protocol::{base::id::RunId, ring::codec};
 use crate::{
     cli::{CheckpointArgs, SampleArgs, StateArgs},
     config::{self, LocalError, RunPrefix, options::StoredOptions},
-    evaluation::{EvaluationError, Loaded},
+    evaluation::{self, EvaluationError},
     manifest::{LoadError, Manifest},
     os::{PathError, cannot},
     store::{self, genesis},
@@ -78,8 +78,8 @@ pub(crate) enum StoredError {
 pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), StoredError> {
     let (path, manifest) = find(&args.checkpoint.state)?;
     let tokenizer = tokenizer(&args.checkpoint, &path, &manifest)?;
-    let mut loaded = Loaded::new(manifest.clone(), config::parse_device(&args.checkpoint.device)?)?;
-    loaded.load(&path)?;
+    let device = config::parse_device(&args.checkpoint.device)?;
+    let model = evaluation::loaded(&manifest, &path, device)?;
     let prompt = tokenizer.encode(&args.prompt).map_err(StoredError::Prompt)?;
     let settings = sampling(args);
     // The prompt is printed as it was typed; its tokens decide whether a space follows it.
@@ -91,8 +91,8 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
         }
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    let model = loaded.model.as_ref();
-    let Sampled { cut, .. } = sample::sample(model, &manifest.work, &prompt, settings, &mut write)?;
+    let Sampled { cut, .. } =
+        sample::sample(model.as_ref(), &manifest.work, &prompt, settings, &mut write)?;
     written
         .and_then(|()| writeln!(out, "{}", decoder.finish()))
         .and_then(|()| match cut {

@@ -32,6 +32,7 @@ use crate::{
     net::{self, Net, NetError, address::Address},
     os::{self, PathError, cannot},
     page::{Page, PageError},
+    readers,
     tell::{Console, events::Sink},
 };
 
@@ -124,7 +125,7 @@ async fn show(
         console.say(&page.sentence());
         tasks.spawn(page.serve(seen.clone()));
     }
-    tasks.spawn(publish(console.clone(), seen.clone()));
+    tasks.spawn(readers::publish(console.clone(), seen.clone()));
     if let Some(folder) = folder.clone() {
         tasks.spawn(write(folder, console.clone(), seen.clone()));
     }
@@ -154,14 +155,6 @@ async fn show(
 /// A key for this process only, which is never stored.
 fn key() -> Result<Identity, WatchError> {
     Identity::random().map_err(WatchError::Start)
-}
-
-/// Lets the page and the lines see what was reported.
-async fn publish(console: Console, seen: Seen) {
-    loop {
-        console.publish(&seen);
-        sleep(PUBLISH_EVERY).await;
-    }
 }
 
 /// Writes the folder. A refusal is said once.
@@ -239,8 +232,6 @@ const ASKED_MAX: usize = 4;
 const CONNECTED_MAX: usize = 2 * ASKED_MAX;
 /// How often each of them is asked.
 const EVERY: Duration = Duration::from_secs(2);
-/// How often the page and the lines see what was reported.
-const PUBLISH_EVERY: Duration = Duration::from_millis(250);
 /// How often the folder of `--to` is written.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
 

@@ -4,13 +4,13 @@ use serde_json::{Map, Value, json};
 
 use crate::sim::links::{AccessLink, Change};
 
-use super::{Action, PeerAction};
+use super::Action;
 
 impl Action {
     /// What is done, as `do` and further keys.
     pub(in crate::sim) fn told(&self) -> Map<String, Value> {
         let keys = match self {
-            Self::Peer(action, peer) => json!({ "do": action.verb(), "peer": peer }),
+            Self::Peer(action, peer) => json!({ "do": action, "peer": peer }),
             Self::KillBootstrap => json!({ "do": "kill-bootstrap" }),
             Self::Links(Change::Access { peer, link }) => {
                 let AccessLink { up, rate, delay, loss } = link;
@@ -25,19 +25,5 @@ impl Action {
         };
         let Value::Object(keys) = keys else { return Map::new() };
         keys.into_iter().filter(|(_, value)| !value.is_null()).collect()
-    }
-}
-
-impl PeerAction {
-    /// The word of a scenario file.
-    fn verb(self) -> &'static str {
-        match self {
-            Self::Kill => "kill",
-            Self::Interrupt => "interrupt",
-            Self::Terminate => "terminate",
-            Self::Stop => "stop",
-            Self::Continue => "continue",
-            Self::Start => "start",
-        }
     }
 }

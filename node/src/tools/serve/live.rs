@@ -21,25 +21,16 @@ use crate::{
 /// Where a node writes its states, and which of them is served.
 pub(super) struct StateFolder {
     /// The data folder of the node.
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     /// The begin of the id of the run, as it was typed.
-    run: Option<String>,
+    pub(super) run: Option<String>,
     /// The manifest of the run, by which checkpoints are read.
-    manifest: Manifest,
+    pub(super) manifest: Manifest,
     /// The checkpoint that is served.
-    served: PathBuf,
+    pub(super) served: PathBuf,
 }
 
 impl StateFolder {
-    pub(super) fn new(
-        folder: PathBuf,
-        run: Option<String>,
-        manifest: Manifest,
-        served: PathBuf,
-    ) -> Self {
-        Self { folder, run, manifest, served }
-    }
-
     /// The newest state, if it is not the one that is served.
     fn newer(&mut self) -> Result<Option<NewState>, StoredError> {
         let (path, _) = stored::newest(self.folder.clone(), self.run.as_deref())?;
