@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::os::{self, PathError, cannot};
+use crate::os::{self, PathError, cannot, unless_missing};
 
 /// Which states are kept for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Keep {
         let new = path.with_extension(UNFINISHED);
         // Some file systems have no second names.
         fs::hard_link(checkpoint, &new)
-            .or_else(|_| fs::copy(checkpoint, &new).map(drop))
+            .or_else(|_| copy(checkpoint, &new))
             .and_then(|()| fs::rename(&new, &path))
             .and_then(|()| os::sync_parent(&path))
             .map_err(cannot("write", &path))?;
@@ -50,12 +50,15 @@ impl Keep {
     }
 }
 
+/// Copies a file, and waits until the copy is safe.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::copy(from, to)?;
+    fs::File::open(to)?.sync_all()
+}
+
 /// Removes a file, if it is there.
 fn remove(path: &Path) -> Result<(), PathError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot("remove", path)(error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    unless_missing(fs::remove_file(path)).map(drop).map_err(cannot("remove", path))
 }
 
 /// The milestones in `folder`, the greatest epoch first.
