@@ -386,7 +386,8 @@ async fn resume(
 ) -> Result<Arc<Snapshot>, EnterError> {
     if snapshot.table.header().epoch > 0 {
         let (table, state) = (Table::clone(&snapshot.table), State::clone(&snapshot.state));
-        worker.command(worker::Command::Load {
+        // The end of the worker is in its reports.
+        let _ = worker.try_send(worker::Command::Load {
             table,
             state: Box::new(state),
             spent: Blocks::default(),

@@ -1,15 +1,5 @@
 //! How numbers and errors are written for a person to read.
 
-use intellect_protocol::ring::codec::Codec;
-
-/// The name of a codec in a manifest.
-pub(crate) fn codec_name(codec: Codec) -> &'static str {
-    match codec {
-        Codec::F32 => "f32",
-        Codec::Int8 => "int8",
-    }
-}
-
 /// A number in groups of three digits: 1 234 567.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();

@@ -23,7 +23,9 @@ use intellect_protocol::{
     },
     history::lineage::Validator,
     manifest::{self, Budget, ManifestError, Run},
+    ring::codec::Codec,
 };
+use intellect_table::Named as _;
 use toml::{Table, Value};
 
 use crate::{
@@ -281,6 +283,11 @@ impl Draft {
         let signature = run.sign(&work.canonical(), organiser);
         Ok(Manifest::parse(&run.to_toml(&work.to_toml(), Some(&signature)))?)
     }
+}
+
+/// The name of a codec in a manifest.
+pub(crate) fn codec_name(codec: Codec) -> &'static str {
+    codec.entry().0
 }
 
 /// What the author of an unknown key may have meant: the nearest known one. The last part counts first, so that

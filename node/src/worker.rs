@@ -111,16 +111,9 @@ enum ApplyError {
     Train(#[from] TrainError),
 }
 
-/// The end of the worker to which commands go. Dropping it ends the thread.
-#[derive(Clone, Debug)]
-pub(crate) struct Orders(SyncSender<Command>);
-
-impl Orders {
-    /// Sends a command; false where the worker has ended, or has a full inbox, which amounts to that.
-    pub(crate) fn command(&self, command: Command) -> bool {
-        self.0.try_send(command).is_ok()
-    }
-}
+/// The end of the worker to which commands go, without waiting: a full inbox amounts to a worker that has ended.
+/// Dropping it ends the thread.
+pub(crate) type Orders = SyncSender<Command>;
 
 /// Starts the thread, in which `make` builds trainer and genesis, since that takes long.
 pub(crate) fn start<F>(
@@ -142,7 +135,7 @@ where
             Err(why) => drop(reports.blocking_send(Report::Failed(why))),
         }
     })?;
-    Ok((Orders(commands), outbox))
+    Ok((commands, outbox))
 }
 
 /// The thread's own state. Nothing else reads it; snapshots share only the agreed state.

@@ -4,7 +4,10 @@ use std::{num::NonZeroU64, path::PathBuf};
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::number::{from_one, seconds, uses};
+use super::{
+    number::{from_one, seconds, uses},
+    receipts::RunFolderArgs,
+};
 
 /// The subcommands of `invite`.
 #[derive(Clone, Debug, Subcommand)]
@@ -98,12 +101,8 @@ pub(crate) struct InviteListArgs {
     /// The organiser's key, beside which its invites are noted: lists all of them, with how long they can be used
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Folder of a node of the run, which may be running [default: $XDG_DATA_HOME/intellect-node]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
-    /// Which run of that folder: the beginning of its id
-    #[arg(long, value_name = "PREFIX")]
-    pub(crate) run: Option<String>,
+    #[command(flatten)]
+    pub(crate) of: RunFolderArgs,
 }
 
 /// The signer of a membership notice, and where the notice is handed in.
@@ -128,12 +127,8 @@ pub(crate) struct VouchArgs {
     /// The organiser's key, from `keygen`
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
-    /// Folder of a node of the run, which may be running [default: $XDG_DATA_HOME/intellect-node]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
-    /// Which run of that folder: the beginning of its id
-    #[arg(long, value_name = "PREFIX")]
-    pub(crate) run: Option<String>,
+    #[command(flatten)]
+    pub(crate) of: RunFolderArgs,
     /// Attest the state after this epoch [default: the last one that the folder has]
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
     pub(crate) epoch: Option<NonZeroU64>,

@@ -208,7 +208,7 @@ impl Driver {
     /// Gives a command to the worker. A failure is only logged: the channel of reports ends too,
     /// and that ends the loop.
     pub(super) fn command(&mut self, command: worker::Command) {
-        if !self.worker.command(command) {
+        if self.worker.try_send(command).is_err() {
             // Its end reaches the loop by the channel of reports.
             tracing::error!("the worker takes no command");
         }

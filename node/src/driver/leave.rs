@@ -143,8 +143,8 @@ impl Driver {
             Some((Goal::Tokens, before)) => {
                 return Ended::Complete { newest: Arc::clone(&self.buffers.newest), before };
             }
-            Some((Goal::Epochs, _)) => self.tell.done(),
-            None => self.tell.left(),
+            Some((Goal::Epochs, _)) => self.tell.last_word("done"),
+            None => self.tell.last_word("left"),
         }
         Ended::Reported
     }

@@ -337,7 +337,7 @@ impl Actor {
                 self.pending.closed(&peer_id, connection_id, last);
                 if last {
                     self.reached.forget(&peer_id);
-                    self.entries.down(&peer_id, now);
+                    self.entries.down(&peer_id, Vec::new(), now);
                 }
                 self.carry_out(outputs);
             }

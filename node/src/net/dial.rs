@@ -114,8 +114,7 @@ impl RingDial {
     /// The next dial to try; `None` when only the connection for messages is left.
     pub(super) fn next(&mut self) -> Option<DialOpts> {
         let addresses = self.ways.pop_front()?;
-        let options = DialOpts::peer_id(self.peer).condition(PeerCondition::Always);
-        Some(options.addresses(addresses).allocate_new_port().build())
+        Some(Self::trial(self.peer, addresses))
     }
 }
 

@@ -164,11 +164,6 @@ impl Entries {
         }
     }
 
-    /// The last connection to an entry point has closed.
-    pub(super) fn down(&mut self, peer: &PeerId, now: Instant) {
-        self.fail(peer, Vec::new(), now);
-    }
-
     /// A dial has failed. Returns the address at which another peer answered, and its id, if that is news.
     pub(super) fn failed(
         &mut self,
@@ -185,12 +180,12 @@ impl Entries {
             _ => None,
         };
         let attempts = attempts(error, &entry.addresses);
-        self.fail(peer, attempts, now);
+        self.down(peer, attempts, now);
         impostor
     }
 
-    /// Notes a failure, and doubles the wait after it.
-    fn fail(&mut self, peer: &PeerId, attempts: Vec<String>, now: Instant) {
+    /// An entry point has gone, or these attempts at it have failed. Doubles the wait after the next failure.
+    pub(super) fn down(&mut self, peer: &PeerId, attempts: Vec<String>, now: Instant) {
         for entry in self.all.iter_mut().filter(|entry| entry.peer == *peer) {
             entry.state = State::Down(attempts.clone());
             entry.dial_at = now + entry.wait;
@@ -431,7 +426,7 @@ mod tests {
         }
         entries.up(&peer);
         assert!(entries.due(now + WAIT_MAX).is_empty() && entries.contains(&peer));
-        entries.down(&peer, now);
+        entries.down(&peer, Vec::new(), now);
         assert_eq!(entries.due(now + WAIT_MIN).len(), 1);
     }
 }

@@ -8,7 +8,7 @@ use std::{
     fs::File,
     io::{self, Read as _},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
@@ -61,19 +61,14 @@ impl Process {
     }
 
     pub(super) fn exit(&mut self) -> Option<Exit> {
-        self.0.try_wait().map_or(Some(Exit::Signal), |status| status.map(Exit::from))
+        let ended = |status: ExitStatus| status.code().map_or(Exit::Signal, Exit::Code);
+        self.0.try_wait().map_or(Some(Exit::Signal), |status| status.map(ended))
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-impl From<std::process::ExitStatus> for Exit {
-    fn from(status: std::process::ExitStatus) -> Self {
-        status.code().map_or(Self::Signal, Self::Code)
     }
 }
 

@@ -7,7 +7,10 @@ use std::{
 
 use intellect_model::{data::Entropies, eval::Evaluation};
 
-use crate::figures::{self, count};
+use crate::{
+    figures::{self, count},
+    manifest::codec_name,
+};
 
 use super::{observations::Epoch, observer::Measured, plan::Plan, process_group::Closed};
 
@@ -59,7 +62,7 @@ pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write)
          parameters · {} · seed {seed}",
         manifest.id,
         count(manifest.work.model.parameter_count()),
-        figures::codec_name(manifest.run.ring.codec),
+        codec_name(manifest.run.ring.codec),
     )?;
     writeln!(out, "links: {}", network.word())?;
     if let Some(chaos) = chaos {

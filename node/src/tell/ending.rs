@@ -40,18 +40,9 @@ impl Console {
         self.say("leaving: finishing open work, 5 s at most (Ctrl-C again ends at once)");
     }
 
-    /// The last sentence of a node that leaves: where the run is, what this start contributed, how to continue.
-    pub(crate) fn left(&self) {
-        self.last_word("left");
-    }
-
-    /// The same at the epoch after which the user wanted to stop.
-    pub(crate) fn done(&self) {
-        self.last_word("done");
-    }
-
-    /// The sentence that says where the run is and how to go on; `what` is its first word.
-    fn last_word(&self, what: &str) {
+    /// The last sentence: where the run is, what this start contributed, how to continue. Its first word is `what`:
+    /// "left", or "done" at the epoch after which the user wanted to stop.
+    pub(crate) fn last_word(&self, what: &str) {
         self.say(&self.contributed.last_word(
             what,
             self.epoch,

@@ -71,7 +71,7 @@ fn train(
     (handle, reports): &mut (Orders, tasks::Receiver<Report>),
     epoch: u64,
 ) -> (u64, Arc<Vec<f32>>) {
-    assert!(handle.command(Command::Train { epoch, tokens: 0 }));
+    assert!(handle.try_send(Command::Train { epoch, tokens: 0 }).is_ok());
     match next(reports) {
         Report::Trained { epoch: trained, tokens, delta, norm, loss } => {
             assert_eq!(trained, epoch);
@@ -97,7 +97,7 @@ fn apply(
     Codec::F32.encode(delta, &mut update).unwrap();
     let update = Arc::new(update);
     let spent = if spent { Blocks::all(delta.len() as u64) } else { Blocks::default() };
-    assert!(handle.command(Command::Apply { header: header(epoch), update, spent }));
+    assert!(handle.try_send(Command::Apply { header: header(epoch), update, spent }).is_ok());
     state(reports, Some(Origin::Applied))
 }
 
@@ -181,7 +181,7 @@ fn training_that_gives_no_numbers_is_tried_again_and_then_ends_with_the_remedy()
     let mut work = work();
     (work.train.lr, work.train.warmup_tokens) = (1e30, 0);
     let (handle, mut reports) = begin_with(u64::MAX, work);
-    assert!(handle.command(Command::Train { epoch: 4, tokens: 0 }));
+    assert!(handle.try_send(Command::Train { epoch: 4, tokens: 0 }).is_ok());
     for _ in 1..FAILURES_MAX {
         let Report::Diverged { epoch, .. } = next(&mut reports) else { panic!() };
         assert_eq!(epoch, 4);
@@ -200,7 +200,7 @@ fn a_fetched_state_replaces_the_anchor() {
     let table = Table::of(header(9), fetched.theta(), fetched.momentum()).unwrap();
     let all = Blocks::all(delta.len() as u64);
     let load = Command::Load { table, state: Box::new(fetched.clone()), spent: all };
-    assert!(worker.0.command(load));
+    assert!(worker.0.try_send(load).is_ok());
     let snapshot = state(&mut worker.1, Some(Origin::Loaded));
     assert_eq!((&*snapshot.state, snapshot.table.header().epoch), (&fetched, 9));
     // Our delta is in it, so nothing is offered twice.
@@ -213,7 +213,7 @@ fn an_update_that_does_not_decode_is_never_applied() {
     let (handle, mut reports) = begin(u64::MAX);
     let update = Arc::new(vec![0xff; Codec::F32.encoded_bytes(first().theta().len())]);
     let spent = Blocks::default();
-    assert!(handle.command(Command::Apply { header: header(1), update, spent }));
+    assert!(handle.try_send(Command::Apply { header: header(1), update, spent }).is_ok());
     let Report::Failed(why) = next(&mut reports) else { panic!() };
     assert!(why.contains("decode"), "{why}");
     assert!(reports.blocking_recv().is_none());

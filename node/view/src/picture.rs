@@ -267,10 +267,9 @@ impl Picture {
     fn take_of_another(&mut self, record: &Record) {
         let epoch = record.epoch.unwrap_or_default();
         match &record.event {
-            Event::Evaluated { loss, floor, excess } => {
+            Event::Evaluated { .. } => {
                 self.now_ms = self.now_ms.max(record.t_ms);
-                self.held_out =
-                    Some(HeldOut { epoch, loss: *loss, floor: *floor, excess: *excess });
+                self.change(record);
             }
             Event::Committed(commit) => {
                 self.peer(&record.peer).loss = commit.loss;

@@ -19,8 +19,8 @@ use crate::{
 
 /// Prints a line for each peer, then one for each invite: with `--key` also those that nobody has used.
 pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), AccessError> {
-    let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
-    let run = stored::run_folder(data_dir, args.run.as_deref())?;
+    let data_dir = args.of.data_dir.clone().map_or_else(config::data_dir, Ok)?;
+    let run = stored::run_folder(data_dir, args.of.run.as_deref())?;
     let manifest = super::invited(&run.join("run.toml"))?;
     let lineage = links::lineage(&run).map_err(cannot("read the receipts in", &run))?;
     let epoch = lineage.last().map_or(0, |(head, _)| head.epoch);

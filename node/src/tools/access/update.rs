@@ -5,7 +5,7 @@
 
 use std::{
     io::Write,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -90,8 +90,7 @@ fn decide(
         next.verify(&key.peer(), &manifest.id)?;
         notices::write(&path, chain.all().map(AsRef::as_ref).chain([&next]))?;
         writeln!(out, "notice {} is kept in {}", next.number, path.display())?;
-        let handing = Handing { notice: next, path: path.clone(), why, until: start + wait };
-        let handed = handing.hand_over(&mut visitor, out).await;
+        let handed = hand_over(&next, &path, why, start + wait, &mut visitor, out).await;
         if let Err(AccessError::Overtaken { .. }) = handed {
             // No member takes it any more: the next notice has to follow the other one.
             notices::write(&path, chain.all().map(AsRef::as_ref))?;
@@ -112,18 +111,6 @@ fn invite_key(label: &str, key: &Path, run: RunId) -> Result<PeerId, AccessError
         path: book.path().to_owned(),
         labels: book.of(run).map(|entry| entry.label.clone()).collect(),
     })
-}
-
-/// A notice that is being handed to members.
-struct Handing {
-    /// The notice, signed and stored.
-    notice: Notice,
-    /// The file beside the manifest that has it.
-    path: PathBuf,
-    /// Why no entry point has answered.
-    why: Option<String>,
-    /// The moment at which `--wait` is over.
-    until: Instant,
 }
 
 /// What members answer about a notice in one round. Peers that it revokes are left out: they are disconnected before
@@ -178,51 +165,52 @@ impl Round {
     }
 }
 
-impl Handing {
-    /// Hands the notice over, and waits until most members that answer say from which epoch on it is in force.
-    async fn hand_over(
-        self,
-        visitor: &mut Visitor,
-        out: &mut dyn Write,
-    ) -> Result<(), AccessError> {
-        let Self { notice, path, why, until } = self;
-        let (number, run) = (notice.number, notice.run);
-        let (start, hand) = (Instant::now(), Visit::Hand(notice.clone()));
-        let (mut taken, mut reported) = (false, None::<Instant>);
-        let mut looking =
-            Countdown::new(start, ANSWER_PATIENCE.min(until.saturating_duration_since(start)));
-        loop {
-            // A member that has it already takes it again.
-            let asked = Instant::now();
-            visitor.say(if taken { &Visit::Ask } else { &hand }).await;
-            visitor.listen(OFTEN.min(until.saturating_duration_since(asked)).max(LEAST)).await;
-            let round = Round::of(visitor, asked, &notice);
-            taken |= round.is_taken();
-            if let Some(since) = round.in_force(notice.place())? {
-                return Ok(writeln!(out, "{since}")?);
+/// Hands the notice in the file at `path` over until `until`, and waits until most members that answer say from which
+/// epoch on it is in force. `why` says why no entry point has answered.
+async fn hand_over(
+    notice: &Notice,
+    path: &Path,
+    why: Option<String>,
+    until: Instant,
+    visitor: &mut Visitor,
+    out: &mut dyn Write,
+) -> Result<(), AccessError> {
+    let (number, run) = (notice.number, notice.run);
+    let (start, hand) = (Instant::now(), Visit::Hand(notice.clone()));
+    let (mut taken, mut reported) = (false, None::<Instant>);
+    let mut looking =
+        Countdown::new(start, ANSWER_PATIENCE.min(until.saturating_duration_since(start)));
+    loop {
+        // A member that has it already takes it again.
+        let asked = Instant::now();
+        visitor.say(if taken { &Visit::Ask } else { &hand }).await;
+        visitor.listen(OFTEN.min(until.saturating_duration_since(asked)).max(LEAST)).await;
+        let round = Round::of(visitor, asked, notice);
+        taken |= round.is_taken();
+        if let Some(since) = round.in_force(notice.place())? {
+            return Ok(writeln!(out, "{since}")?);
+        }
+        if taken && reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN) {
+            reported = Some(Instant::now());
+            let (members, epoch) = (round.members(), round.epoch);
+            writeln!(
+                out,
+                "handed to {members}; the run is at epoch {epoch}, a later epoch will carry it"
+            )?;
+            out.flush()?;
+        }
+        match (taken, looking.left().is_none()) {
+            (false, true) => {
+                return Err(match refusal(&round.answers) {
+                    Some(why) => AccessError::Refused { number, why },
+                    None => AccessError::Nobody { run, number, why, notices: path.to_owned() },
+                });
             }
-            if taken && reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN) {
-                reported = Some(Instant::now());
-                let (members, epoch) = (round.members(), round.epoch);
-                writeln!(
-                    out,
-                    "handed to {members}; the run is at epoch {epoch}, a later epoch will carry it"
-                )?;
-                out.flush()?;
+            (false, false) => looking.report("no member has accepted it", out)?,
+            (true, _) if Instant::now() >= until => {
+                return Err(AccessError::Waited { number, epoch: round.epoch });
             }
-            match (taken, looking.left().is_none()) {
-                (false, true) => {
-                    return Err(match refusal(&round.answers) {
-                        Some(why) => AccessError::Refused { number, why },
-                        None => AccessError::Nobody { run, number, why, notices: path },
-                    });
-                }
-                (false, false) => looking.report("no member has accepted it", out)?,
-                (true, _) if Instant::now() >= until => {
-                    return Err(AccessError::Waited { number, epoch: round.epoch });
-                }
-                (true, _) => {}
-            }
+            (true, _) => {}
         }
     }
 }

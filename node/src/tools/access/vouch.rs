@@ -30,8 +30,8 @@ use crate::{
 
 /// Attests a state, stores the notice, and hands it to members.
 pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AccessError> {
-    let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
-    let run = stored::run_folder(data_dir.clone(), args.run.as_deref())?;
+    let data_dir = args.of.data_dir.clone().map_or_else(config::data_dir, Ok)?;
+    let run = stored::run_folder(data_dir.clone(), args.of.run.as_deref())?;
     let manifest = Manifest::load(&run.join("run.toml"))?;
     let key = super::organiser(&args.key, &manifest)?;
     let lineage = links::lineage(&run).map_err(cannot("read the receipts in", &run))?;

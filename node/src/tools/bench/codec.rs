@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{BenchError, median};
-use crate::figures::codec_name;
+use crate::manifest::codec_name;
 
 /// The figures of one codec, by their names in JSON.
 #[derive(Clone, Copy, Debug, Serialize)]

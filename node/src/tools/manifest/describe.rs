@@ -11,8 +11,8 @@ use intellect_protocol::manifest::{Budget, Outer, Quorum, Run, Tolerate};
 
 use crate::{
     enter::needs::{Needs, update_bytes},
-    figures::{bytes, codec_name, count},
-    manifest::Manifest,
+    figures::{bytes, count},
+    manifest::{Manifest, codec_name},
 };
 
 /// The lines of the description, each with its key.
