@@ -8,7 +8,7 @@ use intellect_protocol::base::rule::Rule;
 use intellect_protocol_sim::report::{Count, Failure};
 use intellect_protocol_sim::{self as sim, Config, Faults};
 
-/// The seeds of each class; a failure prints the command that repeats it.
+/// The seeds of each class of faults; a failure prints the command that repeats it.
 const SEEDS: Range<u64> = 0..64;
 
 fn threads() -> usize {
@@ -23,7 +23,9 @@ fn class(faults: Faults) {
 
 #[test]
 fn clean_seeds_hold() {
-    class(Faults::Clean);
+    let summary = sim::swarm(16, 0..16, Faults::Clean, threads());
+    println!("{summary}");
+    assert!(summary.holds(), "{summary}");
 }
 
 /// Without disturbances, only two proposals at one attempt can end an attempt: every ring gets the
