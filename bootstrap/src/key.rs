@@ -83,7 +83,13 @@ pub fn load_or_create(folder: &Path) -> Result<Key, KeyError> {
     fs::create_dir_all(folder).map_err(failed("create the folder of"))?;
     let (pair, file) = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)
     {
-        Ok(file) => (create(&file).map_err(failed("write"))?, file),
+        Ok(file) => {
+            let pair = create(&file).inspect_err(|_| {
+                // The file is ours, and without a whole key the next start would refuse it.
+                let _ = fs::remove_file(&path);
+            });
+            (pair.map_err(failed("write"))?, file)
+        }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => load(&path)?,
         Err(error) => return Err(failed("create")(error)),
     };

@@ -219,6 +219,9 @@ impl Server {
                 }
                 tell(Event::Address { address: self.entry(address), way: Way::Own(scope) });
             }
+            SwarmEvent::ExpiredListenAddr { address, .. } => {
+                self.swarm.remove_external_address(&address);
+            }
             SwarmEvent::ListenerClosed { addresses, reason, .. } => {
                 tracing::warn!(?addresses, ?reason, "stopped listening");
             }
