@@ -2,11 +2,12 @@
 //!
 //! AutoNAT keeps each such address for good, and any peer may report new ones as often as it likes (identify's push). A
 //! machine has few addresses, and the first ones come from the entry point that it dials. It may have others once it
-//! listens on another network.
+//! listens on another network, or its provider gives it another address.
 
 use std::{
     collections::BTreeSet,
     task::{Context, Poll},
+    time::{Duration, Instant},
 };
 
 use libp2p::{
@@ -21,17 +22,23 @@ use libp2p::{
 
 use crate::address;
 
-/// AutoNAT's client, which hears of at most [`CANDIDATES_MAX`] addresses on each network.
+/// AutoNAT's client, which hears of at most [`CANDIDATES_MAX`] addresses on each network and in each hour.
 #[derive(Default)]
 pub struct Candidates {
     inner: Behaviour,
-    /// The addresses that it was told since the last change of network.
+    /// The addresses that it was told since then.
     told: BTreeSet<Multiaddr>,
+    /// Since when these are counted.
+    since: Option<Instant>,
 }
 
 impl Candidates {
     /// Whether AutoNAT is to hear of an address. One that it knows may be reported again.
-    fn takes(&mut self, address: &Multiaddr) -> bool {
+    fn takes(&mut self, address: &Multiaddr, now: Instant) -> bool {
+        if now.duration_since(*self.since.get_or_insert(now)) >= PERIOD {
+            self.told.clear();
+            self.since = Some(now);
+        }
         if self.told.len() < CANDIDATES_MAX && address::scope(address).is_some() {
             self.told.insert(address.clone());
         }
@@ -66,7 +73,11 @@ impl NetworkBehaviour for Candidates {
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
         match &event {
-            FromSwarm::NewExternalAddrCandidate(candidate) if !self.takes(candidate.addr) => return,
+            FromSwarm::NewExternalAddrCandidate(candidate)
+                if !self.takes(candidate.addr, Instant::now()) =>
+            {
+                return;
+            }
             FromSwarm::NewListenAddr(_) => self.told.clear(),
             _ => {}
         }
@@ -92,6 +103,7 @@ impl NetworkBehaviour for Candidates {
 
 /// Room for a few networks, both families and both transports.
 const CANDIDATES_MAX: usize = 16;
+const PERIOD: Duration = Duration::from_secs(60 * 60);
 
 #[cfg(test)]
 mod tests {
@@ -101,10 +113,11 @@ mod tests {
     fn a_peer_that_reports_ever_new_addresses_fills_no_memory() {
         let mut candidates = Candidates::default();
         let long = Multiaddr::from(libp2p::multiaddr::Protocol::Unix("a".repeat(3_900).into()));
-        assert!(!candidates.takes(&long));
+        let now = Instant::now();
+        assert!(!candidates.takes(&long, now));
         let at = |port: u16| format!("/ip4/203.0.113.7/tcp/{port}").parse().unwrap();
-        let taken = (1..=1_000).filter(|port| candidates.takes(&at(*port))).count();
-        assert_eq!(taken, CANDIDATES_MAX);
-        assert!(candidates.takes(&at(1)), "it may be reported again");
+        let mut taken = |now| (1..=1_000).filter(|port| candidates.takes(&at(*port), now)).count();
+        assert_eq!((taken(now), taken(now)), (CANDIDATES_MAX, CANDIDATES_MAX), "known ones again");
+        assert!(candidates.takes(&at(2_000), now + PERIOD), "there may be a new one later");
     }
 }

@@ -96,8 +96,6 @@ pub fn build(
 ) -> Result<(Boxed<(PeerId, StreamMuxerBox)>, relay::client::Behaviour), BuildError> {
     let shaper = line.map(Shaper::follow).transpose().map_err(BuildError::Line)?;
     let security = noise::Config::new(key)?;
-    let mut yamux = yamux::Config::default();
-    yamux.set_max_num_streams(STREAMS_MAX);
     let tcp = tcp::tokio::Transport::new(tcp::Config::default())
         .map(move |stream, _| {
             tune(&stream.0);
@@ -108,7 +106,7 @@ pub fn build(
         })
         .upgrade(Version::V1Lazy)
         .authenticate(security.clone())
-        .multiplex(yamux.clone())
+        .multiplex(yamux::Config::default())
         .timeout(UPGRADE_TIMEOUT)
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     let mut settings = quic::Config::new(key);
@@ -123,7 +121,7 @@ pub fn build(
     let circuits = circuits
         .upgrade(Version::V1Lazy)
         .authenticate(security)
-        .multiplex(yamux)
+        .multiplex(yamux::Config::default())
         .timeout(UPGRADE_TIMEOUT)
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     let direct = named(OrTransport::new(quic, tcp).map(|either, _| either.into_inner()))?;
@@ -268,10 +266,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Back-pressure between behaviours and connections: Substrate uses 32 and 24.
 const NOTIFY_BUFFER: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
 const EVENT_BUFFER: usize = 32;
-
-/// Streams of one TCP connection or circuit. Each may have 256 kB that nobody has read yet, and more once it is read
-/// fast. A relay carries 16 circuits of a peer; our own protocols take fewer.
-const STREAMS_MAX: usize = 128;
 
 /// Streams that a peer may be negotiating at once on one connection; further ones are reset.
 const NEGOTIATIONS_MAX: usize = 64;
