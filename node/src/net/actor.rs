@@ -348,9 +348,7 @@ impl Actor {
                 self.swarm.announce(self.evidence.returns(&address));
                 self.emit(Event::Listening);
             }
-            SwarmEvent::ExpiredListenAddr { address, .. } => {
-                self.swarm.retract(&self.evidence.leaves(&address, now));
-            }
+            SwarmEvent::ExpiredListenAddr { address, .. } => self.stops_listening(&address, now),
             SwarmEvent::ListenerClosed { listener_id, reason, .. } => {
                 self.swarm.on_listener_closed(listener_id, &reason);
             }
@@ -479,7 +477,9 @@ impl Actor {
             if let (true, Some(from)) = (fair, name::from_libp2p(&peer)) {
                 let is_member = self.swarm.shared().is_member(&from);
                 // A full queue resets the stream; the next attempt at the ring opens another one.
-                let _ = self.rings.try_send(Ring { from, is_member, stream: stream.compat() });
+                if is_member || 2 * self.rings.capacity() > self.rings.max_capacity() {
+                    let _ = self.rings.try_send(Ring { from, is_member, stream: stream.compat() });
+                }
             }
         } else if protocol == CONTROL {
             self.swarm.serve_control(peer, entry, stream);

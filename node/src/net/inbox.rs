@@ -94,7 +94,7 @@ pub(super) struct Shared {
     pub(super) room: Room,
     /// The rate at which the answers of all fetches arrive.
     pub(super) inflow: Inflow,
-    /// Answers to members, and to all others, that may be in memory: each has up to 1 MiB, and nobody need read it.
+    /// Turns to answer peers that are no members, and members.
     answers: [Semaphore; 2],
     /// The members of the run, as the driver has reported them.
     pub(super) members: watch::Sender<BTreeSet<Peer>>,
@@ -122,7 +122,7 @@ impl Shared {
             relayed: RateLimiter::new(RELAYED_RATE),
             room: Room::new(ROOM_BYTES, FRAME_TIMEOUT),
             inflow: Inflow::default(),
-            answers: ANSWERS.map(Semaphore::new),
+            answers: [(); 2].map(|()| Semaphore::new(ANSWERS_MAX)),
             members: watch::Sender::default(),
             silent: watch::Sender::default(),
             addresses: watch::Sender::default(),
@@ -181,8 +181,9 @@ const RELAYED_RATE: u64 = 64_000;
 /// Bytes of long frames that are in memory at once, partly read or waiting for the driver.
 const ROOM_BYTES: usize = 64 << 20;
 
-/// Answers at a time to others, and to members. A home link of 10 Mbit/s sends 36 in the time that an asker waits.
-const ANSWERS: [usize; 2] = [64, 128];
+/// Answers that are in memory at once, of members and of all others: each has up to 1 MiB, and nobody need read it. The
+/// keys of one address cannot have more, so they keep nobody waiting.
+const ANSWERS_MAX: usize = 1_024;
 
 /// A megabyte over a bad home link takes as long.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
@@ -198,8 +199,8 @@ mod tests {
         let (shared, member, stranger) = (Shared::new(0), Peer([1; 32]), Peer([2; 32]));
         shared.members.send_replace(BTreeSet::from([member]));
         let turn = |peer: &Peer| shared.answer_turn(peer).now_or_never().flatten();
-        let held: Vec<_> = (0..ANSWERS[0]).map_while(|_| turn(&stranger)).collect();
-        assert_eq!(held.len(), ANSWERS[0]);
+        let held: Vec<_> = (0..=ANSWERS_MAX).map_while(|_| turn(&stranger)).collect();
+        assert_eq!(held.len(), ANSWERS_MAX);
         assert!(turn(&stranger).is_none() && turn(&member).is_some());
     }
 }

@@ -278,7 +278,7 @@ pub(crate) const MESSAGE_BYTES_MAX: u32 = 1024 * 1024;
 pub(crate) const GOSSIP_BYTES_MAX: usize = 64 * 1024;
 
 /// Most bytes of a request to one peer.
-pub(crate) const REQUEST_BYTES_MAX: u32 = 64 * 1024;
+pub(crate) const REQUEST_BYTES_MAX: u32 = 1024;
 
 /// Most bytes of an answer: a piece of 1 MiB and its header.
 pub(crate) const ANSWER_BYTES_MAX: u32 = 1024 * 1024 + 4 * 1024;

@@ -122,15 +122,25 @@ impl Evidence {
         }
     }
 
-    /// This machine listens at `address` no longer, so it has left that network, as a laptop does. Returns the
-    /// confirmed addresses that led to it there: behind a router all of IPv4, else only that address itself.
-    pub(super) fn leaves(&mut self, address: &Multiaddr, now: Instant) -> BTreeSet<Multiaddr> {
-        let of = |open: &&Multiaddr| *open == address || (is_routed(open) && is_routed(address));
+    /// This machine listens at `address` no longer, but at `others`: it may have left that network, as a laptop does.
+    /// Returns the confirmed addresses that led to it there: that address itself, and if no other one of IPv4 is left,
+    /// those that a router forwards.
+    pub(super) fn leaves<'a>(
+        &mut self,
+        address: &Multiaddr,
+        mut others: impl Iterator<Item = &'a Multiaddr>,
+        now: Instant,
+    ) -> BTreeSet<Multiaddr> {
+        let is_last = is_routed(address) && !others.any(is_routed);
+        let of = |open: &&Multiaddr| *open == address || (is_last && is_routed(open));
         let gone: BTreeSet<_> = self.open.iter().filter(of).cloned().collect();
         for gone in &gone {
             self.expired(gone, now);
         }
-        if !gone.is_empty() && self.left.len() < NETWORKS_MAX {
+        if !gone.is_empty() {
+            if self.left.len() >= NETWORKS_MAX {
+                self.left.pop_first();
+            }
             self.left.insert(address.clone(), gone.clone());
         }
         gone
@@ -167,9 +177,10 @@ impl Evidence {
     }
 }
 
-/// Whether a router stands before an address, as far as its form shows.
+/// Whether a router may stand before an address, as far as its form shows.
 fn is_routed(address: &Multiaddr) -> bool {
     matches!(address.iter().next(), Some(Protocol::Ip4(ip)) if !ip.is_loopback())
+        && !address::is_relayed(address)
 }
 
 /// Networks that a laptop comes back to.
@@ -213,10 +224,17 @@ mod tests {
         let mut evidence = Evidence::new(true, start);
         evidence.confirmed(&mapped);
         evidence.confirmed(&own);
-        assert!(evidence.leaves(&at("/ip6/2001:db8::2/tcp/1"), start).is_empty());
-        assert_eq!(evidence.leaves(&home, start), BTreeSet::from([mapped.clone()]));
+        let (bridge, loopback) = (at("/ip4/172.18.0.1/tcp/1"), at("/ip4/127.0.0.1/tcp/1"));
+        let at_home = [&loopback, &home, &own];
+        assert!(
+            evidence.leaves(&at("/ip6/2001:db8::2/tcp/1"), at_home.into_iter(), start).is_empty()
+        );
+        assert!(evidence.leaves(&bridge, at_home.into_iter(), start).is_empty(), "it is at home");
+        let gone = evidence.leaves(&home, [&loopback, &own].into_iter(), start);
+        assert_eq!(gone, BTreeSet::from([mapped.clone()]));
         assert_eq!(evidence.conclude(start), Reachability::Open(vec![own.to_string()]));
-        assert_eq!(evidence.leaves(&own, start), BTreeSet::from([own.clone()]));
+        let gone = evidence.leaves(&own, [&loopback].into_iter(), start);
+        assert_eq!(gone, BTreeSet::from([own.clone()]));
         assert_eq!(evidence.conclude(start), Reachability::Unknown);
         assert!(evidence.returns(&at("/ip4/10.0.0.7/tcp/1")).is_empty());
         assert_eq!(evidence.returns(&home), BTreeSet::from([mapped.clone()]));

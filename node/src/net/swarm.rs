@@ -116,11 +116,16 @@ impl SwarmTasks {
         &self.shared
     }
 
-    /// Adds a task. The caller bounds their number: by the permits of a peer, or by those of our own requests, of
-    /// which strangers can take none.
+    /// Adds a task. Those of a peer are bounded by its permits, and our own requests by permits of which strangers can
+    /// take none.
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         while self.tasks.try_join_next().is_some() {}
         self.tasks.spawn(task);
+    }
+
+    /// The addresses at which this node listens.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = &Multiaddr> {
+        self.swarm.listeners()
     }
 
     /// Tells peers that this node is reached at these addresses.
@@ -488,7 +493,7 @@ async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
 }
 
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Requests of ours at a time; a download asks a few donors for a hundred pieces each.
+/// Requests of ours at a time, far more than all downloads together have.
 const REQUESTS_MAX: usize = 2_048;
 /// Peers that are asked for manifests at the same time.
 const ASKED_MAX: usize = 16;

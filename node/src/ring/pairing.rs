@@ -4,7 +4,8 @@
 //! the predecessor it takes the stream with the same preamble. A stream may come before its roster has
 //! opened here; then it waits unread, and the transport holds its sender back. A stream that fits no ring
 //! of ours is no fault, since it may be early or late; but only a few streams of each peer wait, and strangers
-//! together have a bounded number of places, which they cannot take from members or from a predecessor.
+//! together have a bounded number of places, which they cannot take from members, nor from the predecessor of a ring that
+//! runs here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,8 +95,10 @@ impl Rings {
 
     /// Takes a ring stream that a peer has opened.
     pub(crate) fn arrive(&self, ring: Ring) {
-        // A stream that finds no room is reset.
-        let _ = self.arrivals.try_send(ring);
+        // A stream that finds no room is reset. Strangers leave half of it to members.
+        if ring.is_member || self.arrivals.capacity() > ARRIVALS / 2 {
+            let _ = self.arrivals.try_send(ring);
+        }
     }
 
     fn send(&self, command: Command) {

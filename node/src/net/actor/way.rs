@@ -1,7 +1,7 @@
-//! Which events show a step towards a connection with others, and what they report.
+//! Which events show a step towards a connection with others, or away from it, and what they report.
 
 use intellect_bootstrap::discovery::{DiscoveryEvent, Gateway};
-use libp2p::{autonat, dcutr, identify, relay, upnp};
+use libp2p::{Multiaddr, autonat, dcutr, identify, relay, upnp};
 use tokio::time::Instant;
 
 use super::super::interface::Event;
@@ -16,6 +16,12 @@ impl Actor {
         {
             self.emit(Event::Path(path));
         }
+    }
+
+    /// This node listens at an address no longer, and so what led to it there is taken back.
+    pub(super) fn stops_listening(&mut self, address: &Multiaddr, now: Instant) {
+        let gone = self.evidence.leaves(address, self.swarm.listeners(), now);
+        self.swarm.retract(&gone);
     }
 }
 
