@@ -140,6 +140,19 @@ impl Dataset {
         Ok(batch)
     }
 
+    /// How many held-out rows share no judged token. With more rows some tokens would be judged several times, and the
+    /// standard error of their mean would be too small. A synthetic source never ends.
+    #[must_use]
+    pub fn held_out_rows(&self) -> usize {
+        let rows = match &self.kind {
+            Kind::Synthetic(_) => u64::MAX,
+            Kind::Text(text) => text.split.rows(self.context),
+            Kind::Tokens(tokens) => tokens.split.rows(self.context),
+            Kind::Mix(mix) => mix.held_out_rows(self.context),
+        };
+        usize::try_from(rows).unwrap_or(usize::MAX)
+    }
+
     /// Returns the given rows of the held-out set of `of` rows, which a file spreads evenly.
     ///
     /// # Errors

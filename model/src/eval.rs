@@ -94,7 +94,8 @@ impl Entropies {
     }
 }
 
-/// Measures `model` on a fixed set of at least `tokens` held-out tokens, the same for every peer.
+/// Measures `model` on a fixed set of at least `tokens` held-out tokens, or of all that there are, the same for every
+/// peer.
 ///
 /// # Errors
 /// If nothing is held out, the source or the model fails, or the model has diverged.
@@ -180,13 +181,13 @@ pub fn bytes_per_token(
     Ok(Some(bytes as f64 / count as f64))
 }
 
-/// The fixed set of at least `tokens` held-out tokens, in batches.
+/// The fixed set of at least `tokens` held-out tokens, or of all that there are, in batches.
 fn held_out(
     source: &Dataset,
     work: &Work,
     tokens: usize,
 ) -> impl Iterator<Item = Result<Batch, DataError>> {
-    let rows = tokens.div_ceil(work.model.context).max(1);
+    let rows = tokens.div_ceil(work.model.context).clamp(1, source.held_out_rows());
     let batch = work.train.batch;
     (0..rows).step_by(batch).map(move |start| source.held_out(start..rows.min(start + batch), rows))
 }

@@ -113,6 +113,15 @@ impl Mix {
         (&self.files[file], row.saturating_sub(begin), end.saturating_sub(begin))
     }
 
+    /// How many held-out rows share no judged token, spread over the files by their first weights.
+    pub(super) fn held_out_rows(&self, context: usize) -> u64 {
+        let rows = self.files.iter().enumerate().map(|(file, tokens)| {
+            let (begin, end) = self.stable.range(file);
+            (tokens.split.rows(context) as f64 / (end - begin)) as u64
+        });
+        rows.min().unwrap_or(1).max(1)
+    }
+
     /// The entropies of predictors that know the file of a row, averaged by the first weights.
     pub(super) fn entropies(&self) -> Entropies {
         let mean = |of: fn(Entropies) -> Option<f64>| {

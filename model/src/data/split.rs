@@ -53,6 +53,11 @@ impl Split {
         draw.below(self.training - length as u64 + 1)
     }
 
+    /// How many held-out rows of `context` judged tokens share none of them, at least one.
+    pub(super) fn rows(self, context: usize) -> u64 {
+        ((self.whole - self.training).saturating_sub(1) / context as u64).max(1)
+    }
+
     /// Where row `row` of `of` held-out rows starts; `None` if nothing is held out.
     pub(super) fn held_out(self, row: u64, of: u64, length: usize) -> Option<u64> {
         if self.training == self.whole {

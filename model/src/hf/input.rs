@@ -88,8 +88,8 @@ impl Store {
         let metadata: Metadata =
             serde_json::from_slice(&header).map_err(|error| damaged(error.to_string()))?;
         let (begin, data) = (8 + length, metadata.data_len() as u64);
-        if begin + data != bytes {
-            return Err(damaged(format!("{bytes} bytes instead of {}", begin + data)));
+        if begin.checked_add(data) != Some(bytes) {
+            return Err(damaged(format!("{bytes} bytes instead of {begin} and {data}")));
         }
         Ok((Self { path, file, begin }, metadata))
     }
@@ -411,5 +411,24 @@ mod tests {
         }
         assert!(from_half(0x7e00).is_nan());
         assert_eq!(from_half(0x8000).to_bits(), (-0.0_f32).to_bits());
+    }
+
+    #[test]
+    fn a_header_of_more_bytes_than_can_be_is_damage() {
+        const MOST: u64 = (1 << 61) - 1;
+        let tensor = |number: u64, bytes: u64| {
+            let begin = number * MOST;
+            let end = begin + bytes;
+            format!(
+                r#""{number}":{{"dtype":"U8","shape":[{bytes}],"data_offsets":[{begin},{end}]}}"#
+            )
+        };
+        let all: Vec<_> = (0..8).map(|number| tensor(number, MOST)).chain([tensor(8, 7)]).collect();
+        let header = format!("{{{}}}", all.join(","));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+        fs::write(file.path(), bytes).unwrap();
+        let refused = Store::open(file.path().to_owned()).unwrap_err().to_string();
+        assert!(refused.contains("bytes instead of"), "{refused}");
     }
 }

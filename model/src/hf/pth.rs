@@ -24,7 +24,7 @@ pub enum PthError {
     /// The file has no end of a zip archive.
     #[error(
         "it is no .pth of PyTorch 1.6 or later, which is a zip archive: fetch it again if it was cut off, or \
-         load an older one there and save it again"
+         load an older one there and save it again; of safetensors, name the folder"
     )]
     NoArchive,
     /// The archive or its pickle contradicts itself.

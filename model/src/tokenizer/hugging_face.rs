@@ -8,6 +8,8 @@
 //! Many files put a space before every text. A text that continues another one is encoded after a
 //! line break, whose tokens are then removed together with the space.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use serde::Deserialize;
 use tokenizers::Tokenizer;
 
@@ -132,7 +134,7 @@ impl HuggingFace {
     pub(super) fn bos(&self) -> Option<u32> {
         // The library panics if the file begins texts with a token that it does not have.
         let empty = || self.inner.encode_fast("", true);
-        let empty = std::panic::catch_unwind(std::panic::AssertUnwindSafe(empty)).ok()?.ok();
+        let empty = catch_unwind(AssertUnwindSafe(empty)).ok()?.ok();
         let first = empty.and_then(|encoding| encoding.get_ids().first().copied());
         let first = first.filter(|first| (*first as usize) < self.tokens);
         first.or_else(|| USUAL.iter().find_map(|name| self.id(name)))
@@ -198,7 +200,9 @@ impl HuggingFace {
 
     /// The text of consecutive tokens; unknown ids add nothing.
     pub(super) fn decode(&self, ids: &[u32]) -> String {
-        self.inner.decode(ids, false).unwrap_or_default()
+        // The library panics if the file says to strip more letters than a token has.
+        let text = catch_unwind(AssertUnwindSafe(|| self.inner.decode(ids, false)));
+        text.ok().and_then(Result::ok).unwrap_or_default()
     }
 }
 

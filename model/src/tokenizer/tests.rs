@@ -158,6 +158,15 @@ fn a_line_break_that_is_no_token_costs_nothing() {
     }
 }
 
+/// The library panics where a decoder is to strip more letters than a token has.
+#[test]
+fn a_decoder_that_strips_too_much_decodes_to_nothing() {
+    let file = r#"{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0, "": 1}, "merges": []},
+        "decoder": {"type": "Strip", "content": "a", "start": 0, "stop": 3}}"#;
+    let tokenizer = Tokenizer::read(Scheme::HuggingFace, file.as_bytes()).expect("a tokenizer");
+    assert_eq!(decode(&tokenizer, &[0, 1]), "");
+}
+
 #[test]
 fn what_is_no_tokenizer_is_refused() {
     let message = |scheme, file: &str| {

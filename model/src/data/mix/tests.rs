@@ -125,6 +125,7 @@ fn the_held_out_set_has_rows_of_each_file_by_the_first_weights() {
     let source = folder.open(&work);
     let all = source.held_out(0..20, 20).expect("rows");
     assert_eq!(rows_of(&all), [10, 6, 4]);
+    assert_eq!(source.held_out_rows(), 6, "half of them are of the first file, which has three");
     let parts = [0..3, 3..20].map(|rows| source.held_out(rows, 20).expect("rows").inputs);
     assert_eq!(parts.concat(), all.inputs);
     // A few rows, or only one, are divided as well.

@@ -107,6 +107,7 @@ fn a_token_file_is_a_source() {
     let held_out = source.held_out(0..2, 2).expect("rows");
     let [first, second] = [&held_out.inputs[..16], &held_out.inputs[16..]].map(|row| row[0]);
     assert_eq!((first, second, held_out.targets.last()), (30, 33, Some(&49)));
+    assert_eq!(source.held_out_rows(), 1, "two rows of 16 judge some of the 20 twice");
     let entropies = source.entropies();
     assert!((entropies.uniform - 50_f64.ln()).abs() < 1e-12);
     assert!((entropies.unigram - 50_f64.ln()).abs() < 1e-12);
@@ -195,6 +196,7 @@ fn a_file_is_whole_or_absent() {
     let mut writer = create().expect("created");
     writer.begin().expect("written");
     assert!(!folder.path().exists());
+    assert!(matches!(create(), Err(WriteError::Unfinished(_))));
     drop(writer);
     assert_eq!(fs::read_dir(folder.0.path()).expect("readable").count(), 0);
     let mut writer = create().expect("created");

@@ -4,11 +4,9 @@
 //! disk: a token file is complete or absent. An existing file is not overwritten, since runs may
 //! train on it.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process;
 
 use thiserror::Error;
 
@@ -22,7 +20,7 @@ pub struct Writer {
     out: BufWriter<fs::File>,
     /// The name that the file gets at the end.
     path: PathBuf,
-    /// The name of the temporary file: `path` with the number of the process.
+    /// The name of the temporary file: `path` with `.part`.
     part: PathBuf,
     /// The header, whose counts grow with each token and are written at the end.
     header: Header,
@@ -36,6 +34,9 @@ pub enum WriteError {
     /// A file of this name exists already.
     #[error("{} exists and is not overwritten: choose another name, or move it away", .0.display())]
     Exists(PathBuf),
+    /// Another program writes this file, or was ended while it did.
+    #[error("{} is there: another command writes it, or one was ended; remove it in that case", .0.display())]
+    Unfinished(PathBuf),
     /// The operating system refuses to create, write or rename it.
     #[error("cannot write {}: {cause}", path.display())]
     Io {
@@ -56,13 +57,14 @@ impl Writer {
         if path.exists() {
             return Err(WriteError::Exists(path.to_owned()));
         }
-        let mut part = OsString::from(path);
-        part.push(format!(".{}.part", process::id()));
-        let part = PathBuf::from(part);
+        let part = path.with_added_extension("part");
         let (width, source) = (Width::of(vocabulary.tokens), [0; 32]);
         let header = Header { width, vocabulary, count: 0, documents: 0, text_bytes: 0, source };
-        let io_error = |cause| WriteError::Io { path: part.clone(), cause };
-        let mut out = BufWriter::new(fs::File::create(&part).map_err(io_error)?);
+        let io_error = |cause: io::Error| match cause.kind() {
+            io::ErrorKind::AlreadyExists => WriteError::Unfinished(part.clone()),
+            _ => WriteError::Io { path: part.clone(), cause },
+        };
+        let mut out = BufWriter::new(fs::File::create_new(&part).map_err(io_error)?);
         // The header is known only at the end.
         out.write_all(&[0; HEADER_BYTES]).map_err(io_error)?;
         Ok(Self { out, path: path.to_owned(), part, header, finished: false })
