@@ -199,8 +199,9 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
 fn log_to_stderr(asked: Option<&str>) {
     // Kademlia warns while no peer is known yet, which a sentence reports already.
     let asked = asked.map(|directives| format!("libp2p_kad=error,{directives}"));
-    let filter =
-        asked.unwrap_or_else(|| "error,intellect_node=warn,intellect_bootstrap=warn".into());
+    // A stranger could have gossipsub log an error as often as it likes.
+    let usual = "error,libp2p_gossipsub=off,intellect_node=warn,intellect_bootstrap=warn";
+    let filter = asked.unwrap_or_else(|| usual.into());
     let filter = tracing_subscriber::EnvFilter::new(filter);
     // A second call, as in a test, changes nothing.
     let _ = tracing_subscriber::fmt()

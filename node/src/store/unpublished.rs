@@ -51,7 +51,8 @@ impl Unpublished {
         parameters: u64,
         fill: impl FnOnce(&mut dyn FnMut(&[f32]) -> Result<(), E>) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let temporary = Temporary(path.with_extension(TEMPORARY));
+        // Behind the whole name, so that it is no file of a person.
+        let temporary = Temporary(path.with_added_extension(TEMPORARY));
         let mut writer = Writer::create(&temporary.0, Header::published(parameters))?;
         fill(&mut |numbers: &[f32]| writer.push(numbers).map_err(E::from))?;
         let table = writer.finish()?;

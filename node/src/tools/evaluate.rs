@@ -135,8 +135,9 @@ fn on_held_out(
     let source = source.map_err(|error| StoredError::from(EvaluationError::from(error)))?;
     let subject = Subject::load(origin, sizes, device)?;
     let Subject { model, work, lines } = &subject;
-    let evaluation = eval::evaluate(model.as_ref(), &source, work, args.tokens.get())?;
+    // What is measured is shown first, since measuring may take minutes.
     write(out, lines)?;
+    let evaluation = eval::evaluate(model.as_ref(), &source, work, args.tokens.get())?;
     write(out, &held_out_lines(&source, &subject, evaluation, &tokenizer)?)?;
     Ok(())
 }

@@ -211,8 +211,8 @@ async fn serve(
             _ = &mut engine => break Some(ServeError::Engine),
             _ = &mut server => break Some(ServeError::Engine),
             Some(line) = lines.recv() => {
-                writeln!(out, "{line}")?;
-                out.flush()?;
+                // The server goes on where nobody reads the lines any longer.
+                let _ = writeln!(out, "{line}").and_then(|()| out.flush());
             }
         }
     };

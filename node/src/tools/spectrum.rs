@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{self, Write},
+    path::PathBuf,
 };
 
 use intellect_model::spectrum::{self, SpectrumError};
@@ -26,6 +27,9 @@ pub(crate) enum SpectrumCommandError {
     /// The model has no matrices, or some of them have no spectrum.
     #[error(transparent)]
     Scan(#[from] SpectrumError),
+    /// A file of this name exists already.
+    #[error("{} exists and is not overwritten: choose another name, or move it away", .0.display())]
+    Exists(PathBuf),
     /// The list cannot be written to that place.
     #[error(transparent)]
     Write(#[from] PathError),
@@ -46,6 +50,11 @@ pub(crate) fn run(
 
 /// Measures the modules of a model, and reports how far it is.
 fn scan(args: &ScanArgs, out: &mut dyn Write) -> Result<(), SpectrumCommandError> {
+    for path in [&args.out, &args.report].into_iter().flatten() {
+        if path.exists() {
+            return Err(SpectrumCommandError::Exists(path.clone()));
+        }
+    }
     let opened = OpenModel::open(&args.model)?;
     let mut modules = spectrum::modules(&opened.input, &args.types)?;
     let (all, mut pace) = (modules.len(), ProgressPace::new());

@@ -160,10 +160,10 @@ impl Download {
         self.body.read(buffer).map_err(|error| why(error.into(), self.patience))
     }
 
-    /// How long a piece may take: at 30 s for a read, 9 kB/s. A server that sends a byte in time for each read would
-    /// else hold a start for good.
+    /// How long a piece may take: 300 s, or 3.5 kB/s, where a read may take 30 s. A server that sends a byte in time for
+    /// each read would else hold a start for good.
     pub(super) fn piece_patience(&self) -> Duration {
-        4 * self.patience
+        10 * self.patience
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tasks of `eval`: opens them all before the weights are read, then measures one after the other.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
@@ -62,12 +62,12 @@ struct Line<'a> {
     answer: &'a Answer,
 }
 
-/// The file of `--details`, which is removed unless everything was written.
+/// The file of `--details`, which gets its name once everything is written.
 struct Details {
     path: PathBuf,
+    /// The name that it has until then.
+    part: PathBuf,
     out: BufWriter<File>,
-    /// Whether everything was written.
-    is_whole: bool,
 }
 
 /// Opens all tasks that were named.
@@ -154,35 +154,34 @@ fn figure(value: f64) -> String {
 }
 
 impl Details {
-    /// Creates the file, which must not exist yet.
+    /// Creates the file, which must not exist yet, under a name for what is not whole.
     fn create(path: &Path) -> Result<Self, TasksError> {
-        let file = File::create_new(path).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => TasksError::Exists(path.to_owned()),
-            _ => cannot("write", path)(error).into(),
-        })?;
-        Ok(Self { path: path.to_owned(), out: BufWriter::new(file), is_whole: false })
+        if path.exists() {
+            return Err(TasksError::Exists(path.to_owned()));
+        }
+        let part = path.with_added_extension("part");
+        let out = BufWriter::new(File::create(&part).map_err(cannot("write", &part))?);
+        Ok(Self { path: path.to_owned(), part, out })
     }
 
     /// Adds a line, as one object of JSON.
     fn write(&mut self, line: &Line<'_>) -> Result<(), TasksError> {
         let written = serde_json::to_writer(&mut self.out, line).map_err(io::Error::from);
         let written = written.and_then(|()| self.out.write_all(b"\n"));
-        Ok(written.map_err(cannot("write", &self.path))?)
+        Ok(written.map_err(cannot("write", &self.part))?)
     }
 
-    /// Ends the file, which stays from now on, and prints its path.
+    /// Ends the file, gives it its name, and prints that.
     fn finish(mut self, out: &mut dyn Write) -> Result<(), TasksError> {
-        self.out.flush().map_err(cannot("write", &self.path))?;
-        self.is_whole = true;
+        self.out.flush().map_err(cannot("write", &self.part))?;
+        fs::rename(&self.part, &self.path).map_err(cannot("write", &self.path))?;
         Ok(write(out, &[String::new(), format!("wrote          {}", self.path.display())])?)
     }
 }
 
 impl Drop for Details {
     fn drop(&mut self) {
-        if !self.is_whole {
-            // It would be taken for the whole.
-            let _ = std::fs::remove_file(&self.path);
-        }
+        // It has this name only while it is not whole.
+        let _ = fs::remove_file(&self.part);
     }
 }

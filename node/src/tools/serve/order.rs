@@ -62,6 +62,10 @@ impl Order {
             AskedFor::Completion => prompts(&mut fields, served)?,
             AskedFor::Chat => vec![chat(&mut fields, served)?],
         };
+        if prompts.iter().any(|prompt| prompt.tokens.is_empty()) {
+            let field = if asked == AskedFor::Chat { "messages" } else { "prompt" };
+            return Err(Refusal::field(field, format!("{field}: {NO_TOKENS}")));
+        }
         let choices = fields.count("n", 1, CHOICES_MAX)?.unwrap_or(1);
         if prompts.len() * choices > TEXTS_MAX {
             let message =
@@ -327,6 +331,8 @@ const MESSAGES_MAX: usize = 256;
 const LOGPROBS_MAX: usize = 20;
 /// Log-probabilities of an answer: each is about 30 bytes of JSON, and all of it is in memory.
 const NUMBERS_MAX: usize = 1 << 20;
+/// Some tokenizers leave out what they do not know.
+const NO_TOKENS: &str = "the tokenizer has no token for this text: send another one";
 /// Tokens of all prompts of a request.
 const PROMPT_TOKENS_MAX: usize = 131_072;
 /// Tokens that are written for one text.

@@ -115,6 +115,22 @@ fn what_is_wrong_or_would_be_ignored_is_refused_by_name() {
     assert!(Order::read(deep.as_bytes(), AskedFor::Chat, &served(None), 7).is_err());
 }
 
+/// Some tokenizers leave out what they do not know.
+#[test]
+fn a_text_without_any_token_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = r#"{"version":"1.0","model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}}"#;
+    std::fs::write(folder.path().join("tokenizer.json"), file).unwrap();
+    let tokenizer = intellect_model::hf::text::open(folder.path(), None).unwrap().tokenizer;
+    let served = Served { tokenizer, known: 2, ..served(None) };
+    let order = |prompt: &str| {
+        let body = json!({ "prompt": prompt, "echo": true, "logprobs": 0 }).to_string();
+        Order::read(body.as_bytes(), AskedFor::Completion, &served, 7)
+    };
+    assert_eq!(order("ab").unwrap().prompts[0].tokens, [0, 1]);
+    assert!(said(order("漢")).contains("prompt: the tokenizer has no token"));
+}
+
 /// The numbers of a prompt are repeated for each choice, so a body of 1 MB asked for gigabytes.
 #[test]
 fn an_answer_with_too_many_numbers_is_refused() {
