@@ -264,17 +264,20 @@ impl Stranger {
             SwarmEvent::OutgoingConnectionError { peer_id, .. } => {
                 (*peer_id == Some(host)).then_some(())
             }
-            SwarmEvent::Behaviour(BehaviourEvent::Streams(incoming)) if incoming.peer == host => {
-                panic!("it is welcome")
-            }
             _ => None,
         };
+        // Streams that the node opened before it dropped this peer may still arrive.
         if self.side.swarm.is_connected(&host) {
             self.until("being thrown out", gone);
         }
         self.line = None;
         self.dial(node);
-        self.until("being kept out", gone);
+        self.until("being kept out", |event| match event {
+            SwarmEvent::Behaviour(BehaviourEvent::Streams(incoming)) if incoming.peer == host => {
+                panic!("it is welcome")
+            }
+            other => gone(other),
+        });
     }
 
     /// Lives on until an event comes that `pick` takes.
