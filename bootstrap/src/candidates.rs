@@ -26,9 +26,9 @@ use crate::address;
 #[derive(Default)]
 pub struct Candidates {
     inner: Behaviour,
-    /// The addresses that it was told since then.
+    /// The addresses that it was told in this hour, or since this machine came to this network.
     told: BTreeSet<Multiaddr>,
-    /// Since when these are counted.
+    /// When this hour began; `None` before the first address.
     since: Option<Instant>,
 }
 

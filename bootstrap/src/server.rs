@@ -219,7 +219,9 @@ impl Server {
                 }
                 tell(Event::Address { address: self.entry(address), way: Way::Own(scope) });
             }
-            SwarmEvent::ExpiredListenAddr { address, .. } => {
+            SwarmEvent::ExpiredListenAddr { address, .. }
+                if address::scope(&address) == Some(Scope::Public) =>
+            {
                 self.swarm.remove_external_address(&address);
             }
             SwarmEvent::ListenerClosed { addresses, reason, .. } => {
