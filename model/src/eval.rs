@@ -94,8 +94,8 @@ impl Entropies {
     }
 }
 
-/// Measures `model` on a fixed set of at least `tokens` held-out tokens, or of all that there are, the same for every
-/// peer.
+/// Measures `model` on a fixed set of at least `tokens` held-out tokens, the same for every peer; on fewer where no more
+/// can be had ([`Dataset::held_out_rows`]).
 ///
 /// # Errors
 /// If nothing is held out, the source or the model fails, or the model has diverged.
@@ -181,7 +181,7 @@ pub fn bytes_per_token(
     Ok(Some(bytes as f64 / count as f64))
 }
 
-/// The fixed set of at least `tokens` held-out tokens, or of all that there are, in batches.
+/// The fixed set of at least `tokens` held-out tokens, or of as many as can be had, in batches.
 fn held_out(
     source: &Dataset,
     work: &Work,

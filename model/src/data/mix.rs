@@ -113,7 +113,8 @@ impl Mix {
         (&self.files[file], row.saturating_sub(begin), end.saturating_sub(begin))
     }
 
-    /// How many held-out rows share no judged token, spread over the files by their first weights.
+    /// How many held-out rows share no judged token, spread over the files by their first weights. The file that has the
+    /// fewest for its weight decides.
     pub(super) fn held_out_rows(&self, context: usize) -> u64 {
         let rows = self.files.iter().enumerate().map(|(file, tokens)| {
             let (begin, end) = self.stable.range(file);

@@ -89,7 +89,10 @@ impl Store {
             serde_json::from_slice(&header).map_err(|error| damaged(error.to_string()))?;
         let (begin, data) = (8 + length, metadata.data_len() as u64);
         if begin.checked_add(data) != Some(bytes) {
-            return Err(damaged(format!("{bytes} bytes instead of {begin} and {data}")));
+            return Err(damaged(format!(
+                "{bytes} bytes instead of {}",
+                begin.saturating_add(data)
+            )));
         }
         Ok((Self { path, file, begin }, metadata))
     }

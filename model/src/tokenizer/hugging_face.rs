@@ -11,6 +11,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::Deserialize;
+use serde_json::Value;
 use tokenizers::Tokenizer;
 
 use super::file::FileError;
@@ -33,11 +34,13 @@ pub(super) struct HuggingFace {
     begins: Vec<char>,
 }
 
-/// The part of the file that names the token of unknown text.
+/// The parts of the file that name the token of unknown text, and how tokens become text.
 #[derive(Deserialize)]
 struct Outline {
     /// The object `model` of the file, of which two keys are read.
     model: Model,
+    #[serde(default)]
+    decoder: Value,
 }
 
 /// The two keys by which a file names that token: by its text, or by its id.
@@ -90,6 +93,10 @@ impl HuggingFace {
     fn find_unknown(&self, file: &[u8]) -> Result<Unknown, FileError> {
         let outline: Outline = serde_json::from_slice(file)
             .map_err(|why| FileError::NoTokenizer { why: why.to_string() })?;
+        if strips_ends(&outline.decoder) {
+            let why = "its decoder strips the ends of tokens, which is not supported".into();
+            return Err(FileError::NoTokenizer { why });
+        }
         let Model { unk_token, unk_id } = outline.model;
         let token = unk_token.and_then(|name| self.id(&name)).or(unk_id);
         Ok(match token {
@@ -200,10 +207,15 @@ impl HuggingFace {
 
     /// The text of consecutive tokens; unknown ids add nothing.
     pub(super) fn decode(&self, ids: &[u32]) -> String {
-        // The library panics if the file says to strip more letters than a token has.
-        let text = catch_unwind(AssertUnwindSafe(|| self.inner.decode(ids, false)));
-        text.ok().and_then(Result::ok).unwrap_or_default()
+        self.inner.decode(ids, false).unwrap_or_default()
     }
+}
+
+/// Whether a decoder, or one inside it, takes letters from the end of tokens. The library panics where a token has fewer.
+fn strips_ends(decoder: &Value) -> bool {
+    let inner = decoder["decoders"].as_array();
+    decoder["stop"].as_u64().is_some_and(|stop| stop > 0)
+        || inner.is_some_and(|inner| inner.iter().any(strips_ends))
 }
 
 /// A private-use character, which no vocabulary has.

@@ -160,11 +160,18 @@ fn a_line_break_that_is_no_token_costs_nothing() {
 
 /// The library panics where a decoder is to strip more letters than a token has.
 #[test]
-fn a_decoder_that_strips_too_much_decodes_to_nothing() {
-    let file = r#"{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0, "": 1}, "merges": []},
-        "decoder": {"type": "Strip", "content": "a", "start": 0, "stop": 3}}"#;
-    let tokenizer = Tokenizer::read(Scheme::HuggingFace, file.as_bytes()).expect("a tokenizer");
-    assert_eq!(decode(&tokenizer, &[0, 1]), "");
+fn a_decoder_that_strips_the_ends_of_tokens_is_refused() {
+    let read = |stop: u32| {
+        let file = format!(
+            r#"{{"version": "1.0", "model": {{"type": "BPE", "vocab": {{"a": 0}}, "merges": []}},
+            "decoder": {{"type": "Sequence", "decoders": [{{"type": "Fuse"}},
+                {{"type": "Strip", "content": " ", "start": 1, "stop": {stop}}}]}}}}"#
+        );
+        Tokenizer::read(Scheme::HuggingFace, file.as_bytes())
+    };
+    assert_eq!(decode(&read(0).expect("as Llama has it"), &[0]), "a");
+    let message = read(1).expect_err("refused").to_string();
+    assert!(message.contains("strips the ends of tokens"), "{message}");
 }
 
 #[test]

@@ -133,7 +133,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.finished {
-            // If it cannot be removed, an unfinished file of ours remains, which does no harm.
+            // If it cannot be removed, the next attempt names it.
             let _ = fs::remove_file(&self.part);
         }
     }
