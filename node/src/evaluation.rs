@@ -85,7 +85,8 @@ impl Evaluator {
         self.source.entropies()
     }
 
-    /// Measures the weights that are drawn from the run's seed, on at least `tokens` held-out tokens.
+    /// Measures the weights that are drawn from the run's seed, on `tokens` held-out tokens, as
+    /// [`eval::evaluate`] does.
     pub(crate) fn drawn(&mut self, tokens: usize) -> Result<Evaluation, EvaluationError> {
         let specs = arch::specs(&self.manifest.work.model);
         self.model.load(&genesis::weights(self.manifest.run.seed, &specs))?;
@@ -104,7 +105,7 @@ impl Evaluator {
         Ok(self.model.load(theta)?)
     }
 
-    /// Measures the loaded weights on at least `tokens` held-out tokens.
+    /// Measures the loaded weights on `tokens` held-out tokens, as [`eval::evaluate`] does.
     pub(crate) fn evaluate(&self, tokens: usize) -> Result<Evaluation, EvaluationError> {
         Ok(eval::evaluate(self.model.as_ref(), &self.source, &self.manifest.work, tokens)?)
     }

@@ -41,10 +41,10 @@ pub(crate) struct ScanArgs {
     /// Only these types, such as self_attn.q_proj or mlp.down_proj [default: all]
     #[arg(long, value_name = "TYPES", value_delimiter = ',')]
     pub(crate) types: Vec<String>,
-    /// Write the list to this file, in the YAML of other programs [default: standard output]
+    /// Write the list to this new file, in the YAML of other programs [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Write the list and the ratio of every matrix to this file, as JSON
+    /// Write the list and the ratio of every matrix to this new file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 }

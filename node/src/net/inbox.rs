@@ -181,9 +181,9 @@ const RELAYED_RATE: u64 = 64_000;
 /// Bytes of long frames that are in memory at once, partly read or waiting for the driver.
 const ROOM_BYTES: usize = 64 << 20;
 
-/// Answers that are in memory at once, of members and of all others: each has up to 1 MiB, and nobody need read it. The
-/// keys of one address cannot have more, so they keep nobody waiting.
-const ANSWERS_MAX: usize = 1_024;
+/// Answers that are in memory at once, to members and to all others: each has up to 1 MiB, and nobody need read it. The
+/// keys of one address can have half of them.
+const ANSWERS_MAX: usize = 2_048;
 
 /// A megabyte over a bad home link takes as long.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);

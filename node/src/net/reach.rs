@@ -124,7 +124,8 @@ impl Evidence {
 
     /// This machine listens at `address` no longer, but at `others`: it may have left that network, as a laptop does.
     /// Returns the confirmed addresses that led to it there: that address itself, and if no other one of IPv4 is left,
-    /// those that a router forwards.
+    /// those that a router forwards. Where a bridge of this machine is left, they are taken to hold: without a test
+    /// nobody can tell.
     pub(super) fn leaves<'a>(
         &mut self,
         address: &Multiaddr,
@@ -139,7 +140,8 @@ impl Evidence {
         }
         if !gone.is_empty() {
             if self.left.len() >= NETWORKS_MAX {
-                self.left.pop_first();
+                // Of IPv6, whose temporary addresses do not come back.
+                self.left.pop_last();
             }
             self.left.insert(address.clone(), gone.clone());
         }

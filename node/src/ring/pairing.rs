@@ -4,8 +4,8 @@
 //! the predecessor it takes the stream with the same preamble. A stream may come before its roster has
 //! opened here; then it waits unread, and the transport holds its sender back. A stream that fits no ring
 //! of ours is no fault, since it may be early or late; but only a few streams of each peer wait, and strangers
-//! together have a bounded number of places, which they cannot take from members, nor from the predecessor of a ring that
-//! runs here.
+//! together have a bounded number of places, which they cannot take from members. The predecessor of a ring that runs
+//! here has a place for its preamble too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -51,7 +51,8 @@ pub(crate) fn run(
 /// Measures the modules of a model, and reports how far it is.
 fn scan(args: &ScanArgs, out: &mut dyn Write) -> Result<(), SpectrumCommandError> {
     for path in [&args.out, &args.report].into_iter().flatten() {
-        if path.exists() {
+        // A pipe or a device may be there.
+        if path.is_file() {
             return Err(SpectrumCommandError::Exists(path.clone()));
         }
     }

@@ -311,9 +311,9 @@ fn a_server_that_falls_silent_is_given_up() {
 fn a_server_that_sends_a_byte_now_and_then_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| (answer("200 OK\r\nContent-Length: 2097229", &[]), Then::Drip));
-    let rules = WebRules { patience: Duration::from_millis(100), ..server.rules() };
+    let rules = WebRules { patience: Duration::from_millis(300), ..server.rules() };
     let error = fetched(&server, folder.path(), &rules).0.unwrap_err().to_string();
-    assert!(error.contains("1 MiB has not come in 1 s"), "{error}");
+    assert!(error.contains("1 MiB has not come in 3 s"), "{error}");
     assert_eq!(server.asked().0, 5);
 }
 

@@ -44,6 +44,9 @@ pub(crate) enum TasksError {
     /// The file of `--details` exists.
     #[error("--details {}: it exists and is not overwritten: name another file", .0.display())]
     Exists(PathBuf),
+    /// Another program writes that file, or was ended while it did.
+    #[error("{} is there: another eval writes it, or one was ended; remove it in that case", .0.display())]
+    Unfinished(PathBuf),
     /// The file of `--details` cannot be written.
     #[error(transparent)]
     Details(#[from] PathError),
@@ -160,8 +163,11 @@ impl Details {
             return Err(TasksError::Exists(path.to_owned()));
         }
         let part = path.with_added_extension("part");
-        let out = BufWriter::new(File::create(&part).map_err(cannot("write", &part))?);
-        Ok(Self { path: path.to_owned(), part, out })
+        let file = File::create_new(&part).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => TasksError::Unfinished(part.clone()),
+            _ => cannot("write", &part)(error).into(),
+        })?;
+        Ok(Self { path: path.to_owned(), part, out: BufWriter::new(file) })
     }
 
     /// Adds a line, as one object of JSON.
@@ -174,6 +180,9 @@ impl Details {
     /// Ends the file, gives it its name, and prints that.
     fn finish(mut self, out: &mut dyn Write) -> Result<(), TasksError> {
         self.out.flush().map_err(cannot("write", &self.part))?;
+        if self.path.exists() {
+            return Err(TasksError::Exists(self.path.clone()));
+        }
         fs::rename(&self.part, &self.path).map_err(cannot("write", &self.path))?;
         Ok(write(out, &[String::new(), format!("wrote          {}", self.path.display())])?)
     }
