@@ -99,6 +99,7 @@ pub(super) async fn answer(
         let _turn = shared.answer_turn(&from).await?;
         events.send(TaskEvent::Emit(Event::Fetch { from, request, reply })).await.ok()?;
         let (answer, urgency) = answered.await.ok()?;
+        let urgency = shared.urgency_for(&from, urgency);
         write(stream, &answer, urgency, link, &shared).await
     };
     // Whatever went wrong, the peer sees that its stream has ended.

@@ -22,7 +22,7 @@ use super::enter::{Offer, OfferError, Offerers, Wanted};
 use super::interface::{
     ByteStream, Event, GossipToken, Response, SendError, StreamError, Topic, Verdict,
 };
-use super::limits::rate::{Inflow, RateLimiter};
+use super::limits::rate::{Inflow, RateLimiter, Urgency};
 
 /// Where the answer to a command goes. It may be sent although nobody waits any longer.
 pub(super) type Responder<T, E> = oneshot::Sender<Result<T, E>>;
@@ -144,6 +144,11 @@ impl Shared {
         self.answers[usize::from(self.is_member(peer))].acquire().await.ok()
     }
 
+    /// How urgent an answer is for this peer: one that is no member holds nobody up, whatever it asks.
+    pub(super) fn urgency_for(&self, peer: &Peer, urgency: Urgency) -> Urgency {
+        if self.is_member(peer) { urgency } else { Urgency::Stranger }
+    }
+
     /// The queues, for reading. A panic elsewhere does not make them unusable, because no writer
     /// leaves them half changed.
     pub(super) fn queues(&self) -> RwLockReadGuard<'_, HashMap<Peer, mpsc::Sender<Vec<u8>>>> {
@@ -202,5 +207,7 @@ mod tests {
         let held: Vec<_> = (0..=ANSWERS_MAX).map_while(|_| turn(&stranger)).collect();
         assert_eq!(held.len(), ANSWERS_MAX);
         assert!(turn(&stranger).is_none() && turn(&member).is_some());
+        assert_eq!(shared.urgency_for(&stranger, Urgency::Epoch), Urgency::Stranger);
+        assert_eq!(shared.urgency_for(&member, Urgency::Epoch), Urgency::Epoch);
     }
 }

@@ -20,6 +20,15 @@ pub(crate) enum Urgency {
     Epoch,
     /// One peer that catches up: it takes what the others leave, and at least an eighth of the link.
     Transfer,
+    /// Whatever a peer asks that is no member. All of these share that rest evenly with all transfers.
+    Stranger,
+}
+
+impl Urgency {
+    /// Whether a ring or the end of an epoch goes first.
+    fn gives_way(self) -> bool {
+        matches!(self, Self::Transfer | Self::Stranger)
+    }
 }
 
 /// The limit on all bulk that this node sends. One slice of each urgency waits for the link, and the
@@ -33,7 +42,7 @@ pub(crate) struct RateLimiter {
     link: Mutex<Schedule>,
     /// One turn for each [`Urgency`]: the holder waits for the link, and the others of that urgency
     /// behind it.
-    turns: [Turn; 3],
+    turns: [Turn; 4],
 }
 
 /// A fair lock: it passes on in the order of asking.
@@ -116,7 +125,7 @@ impl RateLimiter {
 
     /// Until when a transfer waits for more urgent slices, at most until `patience`.
     fn gives_way(&self, urgency: Urgency, now: Instant, patience: Instant) -> Option<Instant> {
-        if urgency != Urgency::Transfer || self.bytes_per_second == 0 {
+        if !urgency.gives_way() || self.bytes_per_second == 0 {
             return None;
         }
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +142,7 @@ impl RateLimiter {
         let start = link.free_at.map_or(now, |at| at.max(now));
         let end = start + self.length(bytes);
         link.free_at = Some(end);
-        if urgency != Urgency::Transfer {
+        if !urgency.gives_way() {
             link.taken_until = Some(end);
         }
         Some(start)
@@ -274,13 +283,25 @@ mod tests {
     /// With forty answers under way a ring still sends about every third slice.
     #[tokio::test]
     async fn many_answers_do_not_hold_up_a_ring() {
+        let between = answered_during(Urgency::Ring, &[Urgency::Epoch, Urgency::Transfer]).await;
+        assert!((10..=2 * 20 + 4).contains(&between), "{between} answers went first");
+    }
+
+    /// However many strangers ask, a member that catches up sends every second slice.
+    #[tokio::test]
+    async fn many_strangers_do_not_hold_up_a_member() {
+        let between = answered_during(Urgency::Transfer, &[Urgency::Stranger]).await;
+        assert!((10..=20 + 4).contains(&between), "{between} strangers went first");
+    }
+
+    /// How many slices of forty answers are sent while twenty of this urgency are.
+    async fn answered_during(urgency: Urgency, others: &[Urgency]) -> usize {
         let (pace, answered) = (Arc::new(RateLimiter::new(100_000)), Arc::new(AtomicUsize::new(0)));
-        for number in 0..40 {
+        for other in others.iter().copied().cycle().take(40) {
             let (pace, answered) = (Arc::clone(&pace), Arc::clone(&answered));
-            let urgency = if number % 2 == 0 { Urgency::Epoch } else { Urgency::Transfer };
             tokio::spawn(async move {
                 loop {
-                    pace.take(200, urgency).await;
+                    pace.take(200, other).await;
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -290,10 +311,9 @@ mod tests {
         }
         let before = answered.load(Ordering::Relaxed);
         for _ in 0..20 {
-            pace.take(200, Urgency::Ring).await;
+            pace.take(200, urgency).await;
         }
-        let between = answered.load(Ordering::Relaxed) - before;
-        assert!((10..=2 * 20 + 4).contains(&between), "{between} answers went first");
+        answered.load(Ordering::Relaxed) - before
     }
 
     #[test]
