@@ -162,7 +162,7 @@ async fn prepare(
     let store = Arc::new(store.keeping(local.keep));
     store.save_manifest(&manifest.text)?;
     let wanted = tokenizer::wanted(manifest.vocabulary(), local.tokenizer.as_deref(), &store)?;
-    let data = data::look(local, &manifest, &store).await?;
+    let data = data::look(local, &manifest, &store, console).await?;
     let identity = &home.identity;
     let ticket = admission::ticket(local, identity, &manifest, &store)?;
     let mut admission = Admission::new(&manifest, identity.peer(), ticket);
@@ -249,9 +249,11 @@ impl Opened<'_> {
         let (theta, published) = found.published.map(|found| (found.theta, found.saved)).unzip();
         let files = Arc::clone(&source);
         let (worker, mut reports) = start_worker(local, machine, home, &manifest, source, theta)?;
-        let genesis = state_of(&mut reports).await?;
+        let first = state_of(&mut reports);
+        let genesis = console.announced("building the model and its first weights", first).await?;
         let recovery = recover(&store, &manifest, &genesis, begun, console).await?;
-        let newest = resume(&worker, &mut reports, &recovery.snapshot).await?;
+        let last = resume(&worker, &mut reports, &recovery.snapshot);
+        let newest = console.announced("loading the newest state", last).await?;
         let kept = store.notices()?;
         let kept = kept.iter().filter_map(|bytes| Notice::from_bytes(bytes)).collect();
         let credentials = epoch::Credentials {

@@ -36,9 +36,15 @@ pub(crate) async fn look(
     local: &Local,
     manifest: &Arc<Manifest>,
     store: &Arc<Store>,
+    console: &Console,
 ) -> Result<Files, EnterError> {
     let here = Here::new(local, manifest, store);
-    off_loop(move || here.look()).await?
+    let bytes = manifest.work.data.source.files().iter().map(|file| file.bytes).sum();
+    let sentence = format!(
+        "reading the run's data ({}), to compare it with the manifest",
+        figures::bytes(bytes)
+    );
+    console.announced(&sentence, off_loop(move || here.look())).await?
 }
 
 /// Fetches the missing files and opens the whole data set.

@@ -3,11 +3,15 @@
 //! On a terminal the sentence is one line that is overwritten four times a second. Elsewhere, as in a log, it comes
 //! at the beginning, every ten seconds, and at the end. The rate is that of the last seconds; what was on disk before
 //! does not count.
+//!
+//! Work that does not know how far it is gets a sentence once it takes long.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use intellect_model::config::Fingerprint;
 use intellect_protocol::base::id::{Digest, PeerId};
+use tokio::time::timeout;
 
 use super::Console;
 use super::events;
@@ -20,6 +24,9 @@ const OFTEN: Duration = Duration::from_millis(250);
 
 /// How often a line is added where it cannot be overwritten.
 const SELDOM: Duration = Duration::from_secs(10);
+
+/// How long work may take without a sentence.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// The length of the bar, in characters.
 const CELLS: u64 = 20;
@@ -65,6 +72,16 @@ impl Console {
     /// The same for a file of the run's data, which sentences call `name`.
     pub(crate) fn meter_of_data(&self, name: &str, file: &Fingerprint) -> Meter {
         Meter::new(self.clone(), Subject::Data(Digest(file.digest).into(), name.to_owned()))
+    }
+
+    /// Awaits work that does not know how far it is. If it takes over two seconds, the sentence is printed.
+    pub(crate) async fn announced<T>(&self, sentence: &str, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        if let Ok(done) = timeout(SILENCE_MAX, work.as_mut()).await {
+            return done;
+        }
+        self.say(sentence);
+        work.await
     }
 }
 

@@ -18,7 +18,7 @@ use intellect_protocol::base::id::Digest;
 
 use crate::cli::data::{DataCommand, TokenizeArgs};
 use crate::figures::{bytes, count};
-use crate::tools::pace::ProgressPace;
+use crate::tools::pace::{ProgressPace, announced};
 
 /// Why one of these commands failed.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +97,7 @@ fn show(
     tokenizer: Option<&Path>,
     out: &mut dyn Write,
 ) -> Result<(), DataCommandError> {
-    let (header, file) = tokens::describe(path)?;
+    let (header, file) = announced("reading the file", || tokens::describe(path))?;
     // The tokenizer comes before any output, since a file that was named has to be right.
     let tokenizer = match Tokenizer::of_documents(&header.vocabulary, tokenizer) {
         Err(OpenError::NoFile { .. }) => None,

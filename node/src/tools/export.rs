@@ -18,7 +18,10 @@ use crate::{
     cli::{ExportArgs, NumberFormat},
     figures::bytes,
     manifest::Manifest,
-    tools::stored::{self, StoredError},
+    tools::{
+        pace::announced,
+        stored::{self, StoredError},
+    },
 };
 
 /// Why a state was not exported. The state is unchanged; the folder may hold a part of the model.
@@ -50,14 +53,14 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
         // A model can be used without a tokenizer.
         Err(error) => (None, Some(format!("lacks    a tokenizer: {}", stored::remedied(&error)))),
     };
-    let theta = front.theta()?;
+    let theta = announced("reading the parameters", || front.theta())?;
     let precision = match args.format {
         NumberFormat::F32 => Precision::F32,
         NumberFormat::Bf16 => Precision::Bf16,
     };
     let (tokenizer, shard_bytes) = (tokenizer.as_ref(), args.shard_bytes);
     let export = Export { work, theta: &theta, tokenizer, precision, shard_bytes };
-    let written = export.write(&args.to)?;
+    let written = announced("writing the model", || export.write(&args.to))?;
     let lines = [
         format!("run      {} ({})", manifest.id, manifest.run.name),
         format!("state    {} of epoch {epoch}", state.hex()),

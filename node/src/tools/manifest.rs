@@ -32,7 +32,7 @@ use crate::{
     name::PeerName,
     os::{self, PathError, cannot},
     store::StoreError,
-    tools::stored::StoredError,
+    tools::{pace::announced, stored::StoredError},
 };
 use begin::{Before, Begin};
 use describe::{describe, warn_of_gain, warn_of_memory, warn_of_toy_data};
@@ -365,12 +365,12 @@ pub(crate) fn work(named: &[PathBuf]) -> Result<Work, DataError> {
     match named {
         [] => Ok(Work::synthetic()),
         [path] if !path.is_dir() && !tokens::is_meant(path)? => {
-            let mut work = Work::text(text::propose(path)?);
+            let mut work = Work::text(announced(READS, || text::propose(path))?);
             work.data.hints = Hints::of(named);
             Ok(work)
         }
         named => {
-            let (vocabulary, paths, files) = tokens::describe_all(named)?;
+            let (vocabulary, paths, files) = announced(READS, || tokens::describe_all(named))?;
             let mut work = match files.as_slice() {
                 [file] => Work::tokens(vocabulary, *file),
                 files => Work::mix(vocabulary, files),
@@ -408,6 +408,8 @@ fn write_line(out: &mut dyn Write, key: &str, value: &str) -> io::Result<()> {
     writeln!(out, "{key:<9} {value}")
 }
 
+/// What is done while the named data is hashed.
+const READS: &str = "reading the data";
 /// The lines of a manifest's description that are printed when it is made.
 const SHOWN: [&str; 6] = ["run", "name", "model", "data", "joining", "memory"];
 

@@ -20,7 +20,7 @@ use crate::{
     os::{PathError, cannot},
     tools::{
         models::{OpenModel, OpenModelError},
-        pace::ProgressPace,
+        pace::{ProgressPace, announced},
     },
 };
 
@@ -46,7 +46,8 @@ pub(crate) fn run(args: &MergeArgs, out: &mut dyn Write) -> Result<(), MergeComm
     let recipe = read(&args.recipe)?;
     let (mut inputs, mut sources) = (BTreeMap::new(), Vec::new());
     for name in recipe.models() {
-        let OpenModel { input, source } = OpenModel::open(Path::new(name))?;
+        let opened = announced("checking a model", || OpenModel::open(Path::new(name)));
+        let OpenModel { input, source } = opened?;
         inputs.insert(name.to_owned(), input);
         sources.push(source);
     }

@@ -1,6 +1,11 @@
 //! When a command that takes long says how far it is.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::{self, Write},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Allows a line of progress after two seconds, and then every ten seconds.
 pub(crate) struct ProgressPace {
@@ -32,7 +37,66 @@ impl ProgressPace {
     }
 }
 
+/// Does work that does not know how far it is. Standard error gets a line with its name after two seconds, and then
+/// every ten.
+pub(crate) fn announced<T>(name: &str, work: impl FnOnce() -> T) -> T {
+    announced_on(&mut io::stderr(), FIRST, name, work)
+}
+
+/// Like [`announced`], with lines on `err` from the time `first` on.
+fn announced_on<T>(
+    err: &mut (impl Write + Send),
+    first: Duration,
+    name: &str,
+    work: impl FnOnce() -> T,
+) -> T {
+    let (working, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (begun, mut wait) = (Instant::now(), first);
+            while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                let line = format!("{name}: {} s so far\n", begun.elapsed().as_secs());
+                let _ = err.write_all(line.as_bytes());
+                wait = EVERY;
+            }
+        });
+        let done = work();
+        drop(working);
+        done
+    })
+}
+
 /// Time before the first line of progress.
 const FIRST: Duration = Duration::from_secs(2);
 /// Time between two lines of progress.
 const EVERY: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_takes_long_is_announced() {
+        let mut err = Vec::new();
+        let quick = announced_on(&mut err, Duration::from_secs(60), "reading", || 7);
+        assert_eq!((quick, err.len()), (7, 0));
+        let (seen, signal) = mpsc::channel();
+        announced_on(&mut Signalling(seen), Duration::ZERO, "reading", || {
+            let line = signal.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert_eq!(line, "reading: 0 s so far\n");
+        });
+    }
+
+    /// Sends each line that it gets.
+    struct Signalling(mpsc::Sender<String>);
+
+    impl Write for Signalling {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.0.send(String::from_utf8_lossy(bytes).into_owned());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+}
