@@ -14,8 +14,7 @@
 //! | mixed | everything |
 //! | nat | attempts from the second on, heartbeats that name peers without a direct connection |
 //! | invited | what lossy must, revocations, and everything about disks |
-//! | liars | what lossy must, refusals, failed attempts, minted heads, liars without a position, found out |
-//! | half | what liars must, unresponsive voters left behind |
+//! | liars, half | what lossy must, refusals, failed attempts, minted heads, liars without a position, found out |
 //!
 //! About disks: restarts with a log of votes and without one, crashes around a flush, epochs
 //! replayed, checkpoints loaded.
@@ -390,8 +389,6 @@ impl Summary {
             ("minted heads asked for", total.of(Count::Minted)),
             ("lies found out", total.of(Count::Exposed)),
         ];
-        // A Regroup leaves them behind, and `liars` has none: its liars are fewer than a third.
-        let left_behind = ("unresponsive voters left behind", total.of(Count::MuteLeft));
         let [attempts, duels, adopted, by_commit] = disturbed;
         let revoked = ("revocations", total.of(Count::Revocations));
         let unlinked = ("peers without a connection", total.of(Count::Unlinked));
@@ -405,8 +402,7 @@ impl Summary {
             Faults::Blackhole => [each.as_slice(), &[attempts, duels, by_commit, mended]].concat(),
             Faults::Partition => [each.as_slice(), &[attempts, adopted, mended], &parted].concat(),
             Faults::Invited => [each.as_slice(), &disturbed, &restarted, &[revoked]].concat(),
-            Faults::Liars => [each.as_slice(), &disturbed, &lied].concat(),
-            Faults::Half => [each.as_slice(), &disturbed, &lied, &[left_behind]].concat(),
+            Faults::Liars | Faults::Half => [each.as_slice(), &disturbed, &lied].concat(),
             Faults::Mixed => [each.as_slice(), &disturbed, &[mended], &parted, &restarted].concat(),
         };
         let zero = wanted.iter().filter(|(_, count)| *count == 0).map(|(name, _)| *name);
