@@ -44,7 +44,7 @@ use super::interface::{Config, Event, GossipToken, NetError, Ring};
 use super::members::{Members, Output};
 use super::path::Trail;
 use super::peers::{Connection, Peers, Purpose};
-use super::reach::{Evidence, Reachability};
+use super::reach::{Evidence, Reachability, uplink};
 use super::run::Run;
 use super::swarm::SwarmTasks;
 use super::{contacts, name};
@@ -353,7 +353,7 @@ impl Actor {
                 self.swarm.on_listener_closed(listener_id, &reason);
             }
             SwarmEvent::ExternalAddrConfirmed { address } => {
-                self.evidence.confirmed(&address);
+                self.evidence.confirmed(&address, uplink());
                 self.swarm.publish_addresses();
                 self.announce_soon(now);
             }

@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    net::{IpAddr, Ipv4Addr, UdpSocket},
     time::Duration,
 };
 
@@ -91,6 +92,9 @@ pub(super) struct Evidence {
     since: Instant,
     /// Confirmed addresses that need no relay.
     open: BTreeSet<Multiaddr>,
+    /// Where packets to the internet left this machine when one of these was confirmed last: a router forwards them to
+    /// this address, and not to that of a bridge for containers.
+    uplink: Option<Ipv4Addr>,
     /// Confirmed addresses at relays.
     circuits: BTreeSet<Multiaddr>,
     /// What was confirmed on networks that this machine has left, by the address at which it listened there. AutoNAT
@@ -103,15 +107,19 @@ pub(super) struct Evidence {
 impl Evidence {
     /// `far`: an entry point is on the internet.
     pub(super) fn new(far: bool, now: Instant) -> Self {
-        let (open, circuits, left) = Default::default();
-        Self { far, since: now, open, circuits, left, probes_failed: 0 }
+        let (open, uplink, circuits, left) = Default::default();
+        Self { far, since: now, open, uplink, circuits, left, probes_failed: 0 }
     }
 
-    /// An address was confirmed by the router, by AutoNAT, or by a relay's reservation.
-    pub(super) fn confirmed(&mut self, address: &Multiaddr) {
-        let set = if address::is_relayed(address) { &mut self.circuits } else { &mut self.open };
-        // Bounded: libp2p confirms only addresses that we listen on, map or announce.
-        set.insert(address.clone());
+    /// An address was confirmed by the router, by AutoNAT, or by a relay's reservation, while packets to the internet
+    /// leave from `uplink`. Bounded: libp2p confirms only addresses that we listen on, map or announce.
+    pub(super) fn confirmed(&mut self, address: &Multiaddr, uplink: Option<Ipv4Addr>) {
+        if address::is_relayed(address) {
+            self.circuits.insert(address.clone());
+            return;
+        }
+        self.open.insert(address.clone());
+        self.uplink = uplink.or(self.uplink);
     }
 
     /// The confirmation of an address has expired.
@@ -123,18 +131,19 @@ impl Evidence {
     }
 
     /// This machine listens at `address` no longer, but at `others`: it may have left that network, as a laptop does.
-    /// Returns the confirmed addresses that led to it there: that address itself, and if no other one of IPv4 is left,
-    /// those that a router forwards. Where a bridge of this machine is left, they are taken to hold: without a test
-    /// nobody can tell.
+    /// Returns the confirmed addresses that led to it there: that address itself, and if packets to the internet left
+    /// from it, those that a router forwards.
     pub(super) fn leaves<'a>(
         &mut self,
         address: &Multiaddr,
-        mut others: impl Iterator<Item = &'a Multiaddr>,
+        others: impl Iterator<Item = &'a Multiaddr>,
         now: Instant,
     ) -> BTreeSet<Multiaddr> {
-        let is_last = is_routed(address) && !others.any(is_routed);
-        let of = |open: &&Multiaddr| *open == address || (is_last && is_routed(open));
-        let gone: BTreeSet<_> = self.open.iter().filter(of).cloned().collect();
+        let others: BTreeSet<_> = others.collect();
+        let was_uplink = ipv4(address).is_some_and(|ip| self.uplink == Some(ip));
+        let is_forwarded = |open: &&Multiaddr| ipv4(open).is_some() && !others.contains(open);
+        let led = |open: &&Multiaddr| *open == address || (was_uplink && is_forwarded(open));
+        let gone: BTreeSet<_> = self.open.iter().filter(led).cloned().collect();
         for gone in &gone {
             self.expired(gone, now);
         }
@@ -179,10 +188,23 @@ impl Evidence {
     }
 }
 
-/// Whether a router may stand before an address, as far as its form shows.
-fn is_routed(address: &Multiaddr) -> bool {
-    matches!(address.iter().next(), Some(Protocol::Ip4(ip)) if !ip.is_loopback())
-        && !address::is_relayed(address)
+/// The address of this machine from which packets to the internet leave, if it has a way there. No packet is sent: the
+/// system only looks up its route to an address that belongs to nobody (RFC 5737).
+pub(super) fn uplink() -> Option<Ipv4Addr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    match socket.local_addr().ok()?.ip() {
+        IpAddr::V4(ip) => Some(ip),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// The IPv4 address with which an address begins.
+fn ipv4(address: &Multiaddr) -> Option<Ipv4Addr> {
+    match address.iter().next() {
+        Some(Protocol::Ip4(ip)) => Some(ip),
+        _ => None,
+    }
 }
 
 /// Networks that a laptop comes back to.
@@ -203,11 +225,11 @@ mod tests {
         assert_eq!(evidence.conclude(start + PATIENCE), Reachability::Closed);
         let relay = libp2p::PeerId::random();
         let circuit = format!("/ip4/203.0.113.7/tcp/1/p2p/{relay}/p2p-circuit").parse().unwrap();
-        evidence.confirmed(&circuit);
+        evidence.confirmed(&circuit, None);
         assert_eq!(evidence.conclude(start), Reachability::Relayed);
         assert!(!Reachability::Relayed.is_direct());
         let open: Multiaddr = "/ip4/203.0.113.8/tcp/1".parse().unwrap();
-        evidence.confirmed(&open);
+        evidence.confirmed(&open, None);
         assert_eq!(evidence.conclude(start), Reachability::Open(vec![open.to_string()]));
         evidence.expired(&circuit, start);
         evidence.expired(&open, start + PATIENCE);
@@ -224,15 +246,15 @@ mod tests {
         let (home, mapped) = (at("/ip4/192.168.1.2/tcp/1"), at("/ip4/203.0.113.8/tcp/9"));
         let own = at("/ip6/2001:db8::1/tcp/1");
         let mut evidence = Evidence::new(true, start);
-        evidence.confirmed(&mapped);
-        evidence.confirmed(&own);
+        evidence.confirmed(&mapped, Some(Ipv4Addr::new(192, 168, 1, 2)));
+        evidence.confirmed(&own, None);
         let (bridge, loopback) = (at("/ip4/172.18.0.1/tcp/1"), at("/ip4/127.0.0.1/tcp/1"));
         let at_home = [&loopback, &home, &own];
         assert!(
             evidence.leaves(&at("/ip6/2001:db8::2/tcp/1"), at_home.into_iter(), start).is_empty()
         );
         assert!(evidence.leaves(&bridge, at_home.into_iter(), start).is_empty(), "it is at home");
-        let gone = evidence.leaves(&home, [&loopback, &own].into_iter(), start);
+        let gone = evidence.leaves(&home, [&loopback, &bridge, &own].into_iter(), start);
         assert_eq!(gone, BTreeSet::from([mapped.clone()]));
         assert_eq!(evidence.conclude(start), Reachability::Open(vec![own.to_string()]));
         let gone = evidence.leaves(&own, [&loopback].into_iter(), start);

@@ -5,6 +5,7 @@
 //! without them the test is skipped and says so.
 
 pub(crate) mod lab;
+mod laptop;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -79,7 +80,7 @@ struct Street {
     plan: Plan,
     nodes: Vec<Process>,
     _entry: Process,
-    _lab: Lab,
+    lab: Lab,
     started_ms: u64,
     /// From then on it counts what happens.
     settled_ms: u64,
@@ -133,7 +134,7 @@ impl Street {
         };
         let nodes = plan.kinds.iter().enumerate().map(start).collect();
         let started_ms = now_ms();
-        Self { plan, nodes, _entry: entry, _lab: lab, started_ms, settled_ms: started_ms }
+        Self { plan, nodes, _entry: entry, lab, started_ms, settled_ms: started_ms }
     }
 
     /// Whether all that can were in one sum, of which one of them has reported the commit.

@@ -141,6 +141,24 @@ impl Lab {
         Ok(())
     }
 
+    /// Adds a bridge to a machine, as container engines do.
+    pub(crate) fn bridge(&self, name: &str, bridge: &str, address: &str) -> Result<()> {
+        self.ip(name, &format!("link add {bridge} type bridge"))?;
+        self.ip(name, &format!("addr add {address} dev {bridge}"))?;
+        self.ip(name, &format!("link set {bridge} up"))
+    }
+
+    /// Takes a machine away from its router, and connects it behind another one, number `index`, that forwards nothing.
+    pub(crate) fn moves(&mut self, name: &str, index: usize) -> Result<()> {
+        self.ip(name, "link del eth0")?;
+        let (router, wan) = (format!("{name}-elsewhere"), format!("5.5.1.{}", 1 + index));
+        let (inside, gate) = (format!("192.168.{index}.2"), format!("192.168.{index}.1"));
+        self.space(&router)?;
+        self.on_street(&router, "wan", Some(&format!("{wan}/16")))?;
+        self.behind(name, "eth0", &inside, &router, &gate)?;
+        self.router(&router, Kind::PortRestricted, &inside, &wan)
+    }
+
     /// The namespace of a machine, for `ip netns exec`.
     pub(crate) fn name(&self, space: &str) -> String {
         format!("{}{space}", self.prefix)
