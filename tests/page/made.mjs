@@ -110,7 +110,7 @@ export function reports(folder, count, epochs, peers, name) {
       version: "0.1.0", command: ["intellect-node", "sim", "--out", name], date: "2026-11-30 18:13 UTC", machine: { cpu: name, cores: 2, system: "linux" },
       run: hex(n), seed: n + 1, peers, threads: 1, links: "loopback", parameters: 94_528, wall_s: 12.5, succeeded: true, reasons: [], weights: hex(3),
       held_out: { before: { loss: 3.3, error: 0.01, excess: 1.6, tokens: 32_768 }, after: null }, chaos_rules: [{ do: "kill", each: "epoch" }],
-      entropies: { uniform: 2.77, unigram: 2.5, bigram: 2.2, floor: 1.7 }, manifest: { name, seed: n + 1, ring: { codec: "int8" } },
+      entropies: { uniform: 2.77, unigram: 2.5, bigram: 2.2, floor: 1.7 + n / 10 }, manifest: { name, seed: n + 1, ring: { codec: "int8" } },
       started_ms: BEGAN, done: [{ t_ms: BEGAN + 5_000, what: name }, { t_ms: BEGAN + 9_000, what: "kill -9 peer 2" }], table: rows(n + 1),
     };
     writeFileSync(join(path, "report.json"), JSON.stringify(made));

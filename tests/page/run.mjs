@@ -189,6 +189,8 @@ async function onDisk(browser, what, count, name) {
   const [charts, data] = [await page.evaluate(drawn), JSON.parse(readFileSync(join(folders[0], "report.json"), "utf8"))];
   const held = charts.loss.series.find((one) => one.name.startsWith(count === 1 ? "held-out" : "seed-1, held-out"));
   check(`${what}: the first run's held-out loss`, held.y.length === data.table.length && data.table.every((row, at) => near(held.y[at], row.held_out_loss)));
+  const floor = charts.loss.series.find((one) => one.name.startsWith("floor"));
+  check(`${what}: the floor is that of all seeds`, near(floor.y[0], 1.7 + (count - 1) / 20), floor.y[0]);
   check(`${what}: each chart has ink`, Object.values(charts).every(({ ink }) => ink > 200), Object.values(charts).map(({ ink }) => ink).join(", "));
   const link = page.waitForEvent("download");
   await page.click("#loss-csv");

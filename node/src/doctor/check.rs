@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use intellect_view::record::is_harmful;
 use serde::Serialize;
 
 /// How good it is. The order is that of severity.
@@ -92,7 +93,10 @@ impl Check {
 /// The table's row, and below it the remedy.
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<10}{:<11}{}", self.check, self.verdict, self.found)?;
+        // An entry point names addresses, which may have any characters.
+        let harmless = |c: char| if is_harmful(c) { char::REPLACEMENT_CHARACTER } else { c };
+        let found: String = self.found.chars().map(harmless).collect();
+        write!(f, "{:<10}{:<11}{found}", self.check, self.verdict)?;
         match &self.remedy {
             Some(remedy) => write!(f, "\n{:<21}→ {remedy}", ""),
             None => Ok(()),
@@ -106,5 +110,20 @@ pub(super) fn at_least(value: f64, good: f64, bearable: f64) -> Grade {
         value if value >= good => Grade::Ok,
         value if value >= bearable => Grade::Warning,
         _ => Grade::Bad,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_a_stranger_moves_no_cursor() {
+        let found = "/dns4/\u{1b}[2J\u{202e}x/udp/1/quic-v1 does not answer";
+        let said = Check::new("entry", Grade::Warning, found).to_string();
+        assert!(
+            !said.contains(['\u{1b}', '\u{202e}']) && said.contains("does not answer"),
+            "{said}"
+        );
     }
 }

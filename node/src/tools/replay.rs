@@ -63,7 +63,11 @@ async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<
     let mut interrupts = os::Interrupts::new().map_err(ReplayError::Runtime)?;
     let speed = Speed { times: if args.follow { 0.0 } else { args.speed }, follow: args.follow };
     let source = Source { live: args.follow, speed: speed.times, ended: false };
-    let (stage, seen) = Stage::new(source);
+    let (mut stage, seen) = Stage::new(source);
+    // Another node may have written the earliest line.
+    if let Some(peer) = player.first_writer() {
+        stage.seen_by(peer.clone());
+    }
     let page = match Page::open(&args.page)? {
         Some(page) => {
             print(out, format_args!("{}\n", page.sentence()))?;
@@ -210,6 +214,28 @@ mod tests {
         let out = replay(&format!("{EVENT}\nnoise\n{}", &EVENT[..30]), &["--speed", "0"]).unwrap();
         let end = "the end: 1 event; 1 line is no event, and skipped; the last line is cut, and skipped\n";
         assert!(out.starts_with("epoch 0") && out.ends_with(end), "{out}");
+    }
+
+    /// The second file begins earlier.
+    #[test]
+    fn the_first_file_is_the_node_that_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, peer: &str, t_ms: u64| {
+            let path = folder.path().join(name);
+            let start = EVENT.replace("\"me\"", &format!("\"{peer}\""));
+            let commit = r#"{"event":"committed","attempt":1,"members":[],"weights":[],"state":"s","update":"u","tokens":TOKENS,"loss":1.5,"sync_ms":1,"sent_bytes":0,"received_bytes":0,"forkable_since":null,"peer":"PEER","run":"r","epoch":1,"t_ms":9}"#;
+            let commit = commit.replace("PEER", peer).replace("TOKENS", &t_ms.to_string());
+            let start = start.replace("\"t_ms\":1", &format!("\"t_ms\":{t_ms}"));
+            std::fs::write(&path, format!("{start}\n{commit}\n")).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let (first, second) = (file("a", "one", 5), file("b", "two", 3));
+        let line = ["x", "replay", &first, &second, "--speed", "0"];
+        let Some(Verb::Replay(args)) = Cli::try_parse_from(line).unwrap().command else { panic!() };
+        let mut out = Vec::new();
+        run(&args, &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.contains("5 tokens") && !out.contains("3 tokens"), "{out}");
     }
 
     #[test]

@@ -9,6 +9,8 @@ const drawn = (tag, attributes, text) => {
   if (text !== undefined) node.textContent = text;
   return node;
 };
+// The same text again would be read aloud again.
+const put = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 const fill = (node, children) => node.replaceChildren(...children.filter(Boolean));
 const last6 = (peer) => (peer ? [...peer].slice(-6).join("") : "–");
 const whole = (number) => Math.round(number).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
@@ -43,7 +45,7 @@ const STRIP = 50;
 // A folder of files has what was seen last; a server answers with what is seen now.
 const still = "still" in document.documentElement.dataset;
 let state = null, past = null, recent = null, wanted = [null, null];
-let at = 0, asked = -1, busy = false;
+let at = 0, asked = null, busy = false, away = false;
 
 const axis = () => $("axis").value;
 const onAxis = (x) => (axis() === "t_ms" ? clock(x) : short(x));
@@ -95,9 +97,13 @@ function charts() {
   key($("traffic-key"), moved);
 }
 
+/** What the charts have to follow: the last commit, and what was measured after it. */
+const newest = () => [state.head.epoch, state.head.state, state.held_out?.epoch, state.held_out?.loss].join(" ");
+
 async function load() {
   if (busy || !state) return;
   busy = true;
+  const wants = newest();
   try {
     const head = state.head.epoch;
     const [from, to] = wanted;
@@ -107,10 +113,12 @@ async function load() {
     [past, recent] = await Promise.all([
       get(`points=1500${range}`), get(`points=${STRIP}&from=${Math.max(0, head - STRIP + 1)}`),
     ]);
-    asked = head;
+    asked = wants;
     charts();
   } catch { /* The next picture asks again. */ }
   busy = false;
+  // What came meanwhile may have been the last picture.
+  if (asked === wants && newest() !== wants) load();
 }
 
 /** The rows of a history between two epochs. */
@@ -136,15 +144,15 @@ function fact(label, value) {
 
 function verdict() {
   const { head, ring, node, open, agreement, pace, counts } = state;
-  $("verdict").dataset.mood = state.verdict.mood;
-  $("sentence").textContent = state.verdict.sentence;
-  $("cure").textContent = state.verdict.cure ?? "";
-  $("cure").hidden = !state.verdict.cure;
+  $("verdict").dataset.mood = away ? "ended" : state.verdict.mood;
+  put($("sentence"), away ? "No connection: this is what was shown last." : state.verdict.sentence);
+  put($("cure"), state.verdict.cure ?? "");
+  $("cure").hidden = away || !state.verdict.cure;
   const inside = ring.some((seat) => seat.peer === node.peer);
   const agree = agreement.differing ? `no: ${agreement.differing} differ`
     : agreement.compared ? `yes, in ${whole(agreement.compared)} comparisons` : "no other state was reported";
   const rate = state.source.live ? 1 : state.source.speed;
-  const left = state.next_ms === null ? null : state.next_ms - (performance.now() - at) * rate;
+  const left = away || state.next_ms === null ? null : state.next_ms - (performance.now() - at) * rate;
   fill($("facts"), [
     head.epoch > 0 && fact("last commit", `epoch ${whole(head.epoch)}`),
     ring.length > 0 && fact("last ring", `${ring.length} members, this node ${inside ? "too" : "not"}`),
@@ -257,14 +265,14 @@ function show(text) {
   $("model").textContent = [
     run.parameters && `${whole(run.parameters)} parameters`, node.peer && `seen by ${last6(node.peer)}`, node.device,
   ].filter(Boolean).join(" · ");
-  $("source").textContent = still ? `as of ${new Date(state.now_ms).toLocaleString()}` : source.live ? "live" : source.ended ? "end of the file"
+  $("source").textContent = away ? "no connection" : still ? `as of ${new Date(state.now_ms).toLocaleString()}` : source.live ? "live" : source.ended ? "end of the file"
     : source.speed ? `replay, ${short(source.speed)} times as fast` : "reading";
   $("line").textContent = `intellect-node --bootstrap ADDRESS${run.id ? ` --run ${run.id.slice(0, 8)}` : ""}`;
   $("needs").textContent = `ADDRESS is in the line that the run's organiser hands out; events do not name it.${
     run.parameters ? ` The model has ${whole(run.parameters)} parameters: a joining machine says at its start how much memory and disk that takes.` : ""}${
     node.version ? ` This node runs version ${node.version}.` : ""}`;
   verdict(); tiles(); ring(); members(); news();
-  if (state.head.epoch !== asked) load();
+  if (newest() !== asked) load();
 }
 
 $("axis").addEventListener("change", () => { loss.view = null; zoom(null, null); charts(); });
@@ -278,8 +286,16 @@ setInterval(() => { if (state) verdict(); }, 1000);
 const look = () => fetch(still ? "status.json" : "status").then((answer) => answer.text()).then(show).catch(() => {});
 look();
 if (still) setInterval(look, 10_000);
-else {
+else follow();
+
+/** Shows pictures as they come. A browser tries a lost connection again, but not one that was refused. */
+function follow() {
   const stream = new EventSource("events");
-  stream.addEventListener("picture", (event) => show(event.data));
-  stream.addEventListener("error", () => { $("source").textContent = "no connection"; });
+  stream.addEventListener("picture", (event) => { away = false; show(event.data); });
+  stream.addEventListener("error", () => {
+    away = true;
+    $("source").textContent = "no connection";
+    if (state) verdict();
+    if (stream.readyState === EventSource.CLOSED) setTimeout(follow, 5_000);
+  });
 }

@@ -16,33 +16,38 @@ const level = (name, y, width) => ({ name, y: Array(width).fill(y), color: "mute
 const each = (column, color) => runs.map((run) => ({
   name: `${run.name}, ${column.replace("_", "-")}`, key: column, of: run, y: run.columns[column], color, width: single ? 1.8 : 0.8, alpha: single ? 1 : 0.5,
 }));
-const floors = (entropies, width, take) => Object.entries(entropies)
+/** What guesses cost. Each seed has a source of its own: of several runs these are means, as their curves are. */
+const entropies = Object.fromEntries(Object.keys(runs[0].entropies).map((name) => {
+  const all = runs.map((run) => run.entropies[name]);
+  return [name, all.includes(null) ? null : all.reduce((sum, nats) => sum + nats, 0) / all.length];
+}));
+const floors = (width, take) => Object.entries(entropies)
   .filter(([, nats]) => nats !== null).map(([name, nats]) => [name, take(nats)])
-  .filter(([, nats]) => nats !== null).map(([name, nats]) => level(name, nats, width));
+  .filter(([, nats]) => nats !== null).map(([name, nats]) => level(single ? name : `${name}, mean of ${runs.length}`, nats, width));
 
 /** The series of each chart over the columns x. */
 const FIGURES = {
   loss: () => {
     if (single) {
-      const { columns: of, entropies } = runs[0];
+      const { columns: of } = runs[0];
       return [
         { name: "training, mean and range of peers", y: of.train, min: of.train_min, max: of.train_max, color: "blue", width: 1.6 },
         { name: "held-out ± standard error", y: of.held_out, min: spread(of.held_out, of.error, -1), max: spread(of.held_out, of.error, 1), color: "orange", width: 2.6 },
-        ...floors(entropies, of.epoch.length, (nats) => nats),
+        ...floors(of.epoch.length, (nats) => nats),
       ];
     }
     return [
       ...each("held_out", "orange"),
       { name: `training, mean of ${runs.length} ± standard error`, ...band(mean.train), color: "blue", width: 1.8 },
       { name: `held-out, mean of ${runs.length} ± standard error`, ...band(mean.held_out), color: "orange", width: 2.8 },
-      ...floors(runs[0].entropies, mean.epoch.length, (nats) => nats),
+      ...floors(mean.epoch.length, (nats) => nats),
     ];
   },
   excess: () => {
-    const floor = runs[0].entropies.floor;
+    const { floor } = entropies;
     const width = (mean ?? runs[0].columns).epoch.length;
     return [...each("excess", "teal"),
-      ...(floor === null ? [] : floors(runs[0].entropies, width, (nats) => (nats > floor ? nats - floor : null)))];
+      ...(floor === null ? [] : floors(width, (nats) => (nats > floor ? nats - floor : null)))];
   },
   sync: () => single ? each("sync_s", "blue")
     : [...each("sync_s", "blue"), { name: "mean ± standard error", ...band(mean.sync_s), color: "blue", width: 2 }],

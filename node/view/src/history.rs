@@ -95,21 +95,36 @@ impl History {
             Event::Evaluated { loss, floor, .. } => {
                 let epoch = record.epoch.unwrap_or_default();
                 let at = self.rows.partition_point(|row| row.epoch < epoch);
-                if let Some(row) = self.rows.get_mut(at) {
+                // A row of one epoch has no place for the loss of another one.
+                let row = self.rows.get_mut(at).filter(|row| row.epoch - epoch < row.epochs);
+                if let Some(row) = row {
                     row.cells[HELD_OUT] = row.cells[HELD_OUT].and(cell(*loss));
                     row.cells[FLOOR] = row.cells[FLOOR].and(cell(*floor));
                 }
             }
             event if own => {
+                if let Event::Fork { first_epoch, undone, .. } = event
+                    && *undone > 0
+                {
+                    self.undo(*first_epoch);
+                }
                 let (kind, text) = match event {
                     Event::PeerFound { who, .. } => ("join", format!("{} is here", who.short())),
                     Event::PeerLost { who, .. } => ("loss", format!("{} is gone", who.short())),
-                    Event::Fork { .. } => ("fork", "two lineages met".to_owned()),
+                    Event::Fork { first_epoch, .. } => {
+                        ("fork", format!("two lineages since epoch {first_epoch}"))
+                    }
                     Event::Regroup { number, .. } => ("fork", format!("regroup {number}")),
                     _ => return,
                 };
                 let (epoch, tokens) = (picture.head.epoch, picture.head.tokens);
                 let (t_ms, kind) = (record.t_ms, kind.into());
+                // A fork that lasts is reported again each minute.
+                if matches!(event, Event::Fork { .. })
+                    && self.marks.iter().any(|mark| mark.text == text)
+                {
+                    return;
+                }
                 self.marks.push_back(Mark { epoch, tokens, t_ms, kind, text });
                 shorten(&mut self.marks, MARKS_MAX);
             }
@@ -121,10 +136,7 @@ impl History {
     /// that one is whole.
     fn commit(&mut self, picture: &Picture) {
         let head = &picture.head;
-        // A lineage that is taken back is not shown beside the one that counts.
-        while self.rows.last().is_some_and(|row| row.epoch >= head.epoch) {
-            self.rows.pop();
-        }
+        self.undo(head.epoch);
         let Times { train, wait, retry, ring, vote, apply, sync } = head.times;
         let number = |number: Option<u64>| cell(number.map(|number| number as f64));
         let mut cells = [Cell::NONE; COLUMNS.len()];
@@ -152,6 +164,14 @@ impl History {
         if self.rows.len() > ROWS_MAX {
             self.merged = whole * 2;
             self.rows = joined(&self.rows, 2);
+        }
+    }
+
+    /// Drops the rows from an epoch on: a lineage that is taken back is not shown beside the one
+    /// that counts.
+    fn undo(&mut self, first_epoch: u64) {
+        while self.rows.last().is_some_and(|row| row.epoch >= first_epoch) {
+            self.rows.pop();
         }
     }
 
@@ -321,6 +341,43 @@ mod tests {
         picture.head.epoch = 8;
         history.commit(&picture);
         assert_eq!(history.columns(0, u64::MAX, 100).epoch, [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    fn line(event: &str, epoch: u64) -> Record {
+        let line = format!(r#"{{{event},"t_ms":1,"peer":"me","run":"r","epoch":{epoch}}}"#);
+        Record::parse(line.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn epochs_that_a_fork_undoes_are_not_shown_beside_the_later_ones() {
+        let (mut history, mut picture) = (past(8, |_| 1.0), Picture::default());
+        picture.node.peer = Some(Text::new("me"));
+        let met =
+            r#""event":"fork","first_epoch":3,"mine":"a","theirs":"b","undone":0,"held":false"#;
+        history.take(&line(met, 8), &picture);
+        history.take(&line(met, 8), &picture);
+        let shown = history.columns(0, u64::MAX, 100);
+        assert_eq!((shown.epoch.len(), shown.marks.len()), (8, 1));
+        history.take(&line(&met.replace(":0", ":6"), 8), &picture);
+        // It has caught up beyond them: no epoch is committed a second time.
+        picture.head.epoch = 27;
+        history.commit(&picture);
+        assert_eq!(history.columns(0, u64::MAX, 100).epoch, [1, 2, 27]);
+    }
+
+    #[test]
+    fn a_held_out_loss_is_shown_at_its_own_epoch_or_not_at_all() {
+        let mut history = past(2, |_| 1.0);
+        let mut picture = Picture::default();
+        picture.head.epoch = 11;
+        history.commit(&picture);
+        for (epoch, loss) in [(0, 9), (5, 8), (2, 2)] {
+            let measured =
+                format!(r#""event":"evaluated","loss":{loss},"floor":null,"excess":null"#);
+            history.take(&line(&measured, epoch), &picture);
+        }
+        let shown = history.columns(0, u64::MAX, 100).numbers("held_out");
+        assert_eq!(shown, [None, Some(2.0), None]);
     }
 
     proptest! {

@@ -30,7 +30,7 @@ pub(crate) enum Mood {
     Good,
     /// The node does not get on yet; mostly it passes without help.
     Wait,
-    /// A state differs where it must not. It does not pass by itself.
+    /// A state differs where it must not, or a person has to decide. It does not pass by itself.
     Bad,
     /// The node has stopped, or the file has no more events.
     Ended,
@@ -47,10 +47,19 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
         let sentence = "Equal receipts have given different states: software or memory is broken.";
         return say(Mood::Bad, sentence.to_owned());
     }
+    // What was waited for at the end is over too.
+    let is_over = open.phase == Phase::Stopped || picture.source.ended;
+    if let Some(epoch) = picture.held_fork.filter(|_| !is_over) {
+        let sentence = format!(
+            "From epoch {epoch} on another lineage of the run is greater, and a person has to decide."
+        );
+        let cure = Some("the node has named the state for --follow".to_owned());
+        return Verdict { mood: Mood::Bad, sentence, cure };
+    }
     // How much of a later state has come says more than that it is fetched.
     let says =
         |waiting: &&Waiting| open.phase != Phase::Fetching || waiting.reason.as_str() != "behind";
-    if let Some(waiting) = picture.waiting.as_ref().filter(says) {
+    if let Some(waiting) = picture.waiting.as_ref().filter(|_| !is_over).filter(says) {
         let said = if waiting.text.as_str().is_empty() { &waiting.reason } else { &waiting.text };
         let mood = if is_ordinary(waiting) { Mood::Good } else { Mood::Wait };
         return Verdict {
@@ -235,7 +244,8 @@ const ORDINARY: [&str; 9] =
 
 /// Whether the node waits for something that is no part of an epoch.
 fn stands(picture: &Picture) -> bool {
-    picture.waiting.as_ref().is_some_and(|waiting| !is_ordinary(waiting))
+    let waits = picture.waiting.as_ref().is_some_and(|waiting| !is_ordinary(waiting));
+    waits && picture.open.phase != Phase::Stopped
 }
 
 /// A sentence of a message: it begins with a capital, and ends with a point.
@@ -336,6 +346,31 @@ mod tests {
         assert_eq!(verdict(&picture(&[START, WAIT, diverged])).mood, Mood::Bad);
         let stopped = r#""event":"stopped","code":0"#;
         assert_eq!(sentence(&[START, stopped]), "This node has stopped at epoch 0.");
+        assert_eq!(sentence(&[START, WAIT, stopped]), "This node has stopped at epoch 0.");
+        assert_eq!(verdict(&picture(&[START, WAIT, stopped])).mood, Mood::Ended);
+        assert!(lines(&picture(&[START, WAIT, stopped]), 80)[0].contains("stopped"));
+    }
+
+    /// Both are said once, or once a minute, and last for hours.
+    #[test]
+    fn a_node_that_is_alone_or_on_a_lesser_lineage_is_not_well_because_it_commits() {
+        let commit = |members: &str, weights: &str| {
+            format!(
+                r#""event":"committed","attempt":1,"members":[{members}],"weights":[{weights}],"state":"s","update":"u","tokens":9,"loss":2.5,"sync_ms":1,"sent_bytes":1,"received_bytes":1,"forkable_since":null,"epoch":1"#
+            )
+        };
+        let (alone, two) = (commit(r#""me""#, "9"), commit(r#""me","b""#, "9,9"));
+        let roster = r#""event":"roster","attempt":1,"members":["me"],"adopt":null"#;
+        let found = r#""event":"peer-found","who":"b","direct":true"#;
+        let mood = |lines: &[&str]| verdict(&picture(lines)).mood;
+        assert_eq!(mood(&[START, WAIT, roster, &alone]), Mood::Wait);
+        assert_eq!(mood(&[START, WAIT, &alone, found]), Mood::Good);
+        assert_eq!(mood(&[START, WAIT, &alone, &two]), Mood::Good);
+        let held =
+            r#""event":"fork","first_epoch":1,"mine":"a","theirs":"b","undone":0,"held":true"#;
+        assert_eq!(mood(&[START, held, held, &two]), Mood::Bad);
+        assert_eq!(picture(&[START, held, held, &two]).counts.forks, 1);
+        assert_eq!(mood(&[START, held, &two, START]), Mood::Good);
     }
 
     #[test]

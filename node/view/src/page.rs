@@ -374,7 +374,7 @@ pub(crate) const ASSETS: [(&str, &str, &str); 4] = [
     ("/page.css", "text/css; charset=utf-8", include_str!("../assets/page.css")),
 ];
 /// The version of the files: a browser keeps what it has until this changes.
-const ETAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "-2\"");
+const ETAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "-3\"");
 /// Headers of every answer: the page loads nothing from elsewhere, stands in no frame, and sends no
 /// address on.
 const HEADERS: [(HeaderName, &str); 4] = [

@@ -15,7 +15,7 @@ pub(crate) mod times;
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
 };
 
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,12 @@ pub struct Picture {
     /// Signs of life; only a running node knows them.
     pub(crate) life: Option<gauge::Life>,
     pub(crate) waiting: Option<Waiting>,
+    /// The first epoch of a greater lineage about which a person has to decide.
+    #[serde(default)]
+    pub(crate) held_fork: Option<u64>,
+    /// The first epochs of the lineages that were met, at most `FORKS_MAX`.
+    #[serde(skip)]
+    forks: BTreeSet<u64>,
     pub(crate) fetch: Option<Fetch>,
     pub(crate) held_out: Option<HeldOut>,
     pub(crate) agreement: Agreement,
@@ -288,6 +294,12 @@ impl Picture {
                 self.node.micro_batch = Some(*micro_batch);
                 self.run.parameters = Some(*parameters);
                 self.source.ended = false;
+                // What lies between two starts is no pace, and whoever was here has to come again.
+                (self.pace, self.held_fork) = (Pace::default(), None);
+                for peer in self.peers.values_mut().filter(|peer| peer.here == Some(true)) {
+                    (peer.here, peer.cause) = (Some(false), Some(Text::new("not found again yet")));
+                    (peer.phase, peer.link, peer.rtt_ms) = (None, None, None);
+                }
                 self.resume(epoch.unwrap_or(self.head.epoch), *tokens, t_ms);
             }
             Event::Listening { addresses } => {
@@ -304,6 +316,7 @@ impl Picture {
             Event::PeerFound { who, direct } => {
                 let peer = self.peer(who);
                 (peer.here, peer.direct, peer.cause) = (Some(true), Some(*direct), None);
+                self.waiting.take_if(|waiting| goes_on_alone(waiting));
             }
             Event::PeerLost { who, cause } => {
                 let peer = self.peer(who);
@@ -335,8 +348,8 @@ impl Picture {
                 self.phase(Phase::Ready, t_ms);
             }
             Event::Roster { attempt, members } => self.roster(record, *attempt, members),
-            Event::Regroup { .. } => {
-                self.waiting = None;
+            Event::Regroup { members, .. } => {
+                self.go_on(members.0.len());
                 self.counts.regroups += 1;
             }
             Event::Committed(commit) => self.commit(epoch.unwrap_or_default(), t_ms, commit),
@@ -357,7 +370,8 @@ impl Picture {
         self.open.marks.roster_ms = Some((first, record.t_ms));
         self.open.attempt = attempt;
         self.open.roster.clone_from(&members.0);
-        self.waiting = None;
+        // Voters that are gone are members of it too.
+        self.go_on(1);
         self.phase(Phase::Ring, record.t_ms);
     }
 
@@ -373,13 +387,24 @@ impl Picture {
                     self.phase(Phase::Ready, t_ms);
                 }
             }
-            Event::Fork { undone, .. } => {
-                counts.forks += 1;
+            Event::Fork { first_epoch, undone, held } => {
+                // One that lasts is reported again each minute.
+                counts.forks += u64::from(self.forks.insert(*first_epoch));
+                if self.forks.len() > FORKS_MAX {
+                    self.forks.pop_first();
+                }
                 counts.undone_epochs = counts.undone_epochs.saturating_add(*undone);
+                if *held || *undone > 0 {
+                    self.held_fork = held.then_some(*first_epoch);
+                }
             }
             Event::LeftOut { .. } => counts.left_out += 1,
             Event::Diverged { .. } => self.agreement.differing += 1,
-            Event::ForkExcluded { .. } => self.head.forkable_since = None,
+            Event::ForkExcluded { .. } => {
+                (self.head.forkable_since, self.held_fork) = (None, None);
+            }
+            // The organiser has decided.
+            Event::Attested { .. } => self.held_fork = None,
             Event::Fault { .. } => counts.faults += 1,
             Event::Disk { .. } => counts.disk += 1,
             Event::Refused { .. } => counts.refused += 1,
@@ -403,7 +428,8 @@ impl Picture {
             times,
         };
         let weights = commit.weights.0.iter().copied().chain(std::iter::repeat(0));
-        let seats = commit.members.0.iter().zip(weights);
+        // A voter without a position is a member of weight 0: it was in no ring.
+        let seats = commit.members.0.iter().zip(weights).filter(|(_, tokens)| *tokens > 0);
         self.ring = seats.map(|(peer, tokens)| Seat { peer: peer.clone(), tokens }).collect();
         for seat in self.ring.clone() {
             let peer = self.peer(&seat.peer);
@@ -417,6 +443,7 @@ impl Picture {
         self.counts.received_bytes =
             self.counts.received_bytes.saturating_add(commit.received_bytes);
         self.pace.note(t_ms, commit.tokens);
+        self.go_on(self.ring.len());
         self.begin(epoch.saturating_add(1), t_ms);
     }
 
@@ -444,12 +471,19 @@ impl Picture {
         if epoch != self.head.epoch {
             self.head = Head { epoch, tokens: tokens.unwrap_or_default(), t_ms, ..Head::default() };
         }
+        self.waiting = None;
         self.begin(epoch.saturating_add(1), t_ms);
+    }
+
+    /// What was waited for has come. That the node trains on alone is said once a minute, and
+    /// holds until so many peers together go on, or another one is found.
+    fn go_on(&mut self, together: usize) {
+        self.waiting.take_if(|waiting| together > 1 || !goes_on_alone(waiting));
     }
 
     /// Opens an epoch, and forgets what belonged to the one before.
     fn begin(&mut self, epoch: u64, t_ms: u64) {
-        (self.waiting, self.fetch, self.training) = (None, None, None);
+        (self.fetch, self.training) = (None, None);
         self.open = Open { epoch, phase: Phase::Training, since_ms: t_ms, ..Open::default() };
         self.open.marks.began_ms = Some(t_ms);
     }
@@ -474,6 +508,11 @@ impl Picture {
     }
 }
 
+/// Whether the node trains on though no other peer is here.
+fn goes_on_alone(waiting: &Waiting) -> bool {
+    waiting.reason.as_str() == "goes-on-alone"
+}
+
 /// Drops the oldest entries beyond a bound.
 pub(crate) fn shorten<T>(queue: &mut VecDeque<T>, most: usize) {
     while queue.len() > most {
@@ -483,6 +522,7 @@ pub(crate) fn shorten<T>(queue: &mut VecDeque<T>, most: usize) {
 
 const PEERS_MAX: usize = 256;
 const NOTICES_MAX: usize = 64;
+const FORKS_MAX: usize = 64;
 const ADDRESSES_MAX: usize = 16;
 const PHASES_MAX: usize = 16;
 

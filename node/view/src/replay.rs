@@ -16,7 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{picture::Source, record::Record, stage::Stage};
+use crate::{
+    picture::Source,
+    record::{Event, Record, Text},
+    stage::Stage,
+};
 
 /// How fast files are played, and to which end.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +104,15 @@ impl Player {
             tapes.push(tape);
         }
         Ok(Self { tapes })
+    }
+
+    /// Who wrote the file that was named first, and so whose sight is shown. A file that a simulation
+    /// wrote has none; it begins with what it measured.
+    pub fn first_writer(&self) -> Option<&Text> {
+        let firsts = self.tapes.iter().filter_map(|tape| tape.next.as_ref());
+        let mut of_nodes =
+            firsts.filter(|(record, _)| !matches!(record.event, Event::Evaluated { .. }));
+        of_nodes.next().map(|(record, _)| &record.peer)
     }
 
     /// Plays until the files end, or `stop` is dropped, and says what was read.

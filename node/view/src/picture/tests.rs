@@ -56,6 +56,36 @@ fn an_epoch_is_divided_where_the_events_divide_it() {
     assert_eq!(picture.peers[&Text::new("b")].tokens, 10);
 }
 
+/// A voter that was left out is a member without weight.
+#[test]
+fn a_member_without_a_position_is_in_no_ring() {
+    let mut picture = Picture::default();
+    picture.take(&record(1_000, "me", 0, STARTED));
+    let commit = committed(&names(4), "s1", 30).replace("[10, 10, 10, 10]", "[10, 10, 10, 0]");
+    picture.take(&record(1_100, "me", 1, &commit));
+    assert_eq!(picture.ring.len(), 3);
+    let left_out = picture.peers.get(&Text::new(&names(4)[3]));
+    assert!(left_out.is_none_or(|peer| (peer.epochs, peer.last_epoch) == (0, 0)));
+}
+
+/// A file has both starts; nobody says goodbye in between.
+#[test]
+fn a_second_start_knows_neither_who_is_here_nor_how_fast_it_goes() {
+    let mut picture = Picture::default();
+    picture.take(&record(1_000, "me", 0, STARTED));
+    picture.take(&record(1_100, "me", 0, r#""event":"peer-found","who":"b","direct":true"#));
+    for epoch in 1..=3 {
+        picture.take(&record(epoch * 1_000, "me", epoch, &committed(&names(1), "s", epoch * 10)));
+    }
+    picture.take(&record(9_000_000, "me", 3, &format!("{STARTED},\"tokens\":30")));
+    assert_eq!(picture.peers[&Text::new("b")].here, Some(false));
+    for epoch in 4..=5 {
+        let t_ms = 9_000_000 + epoch * 1_000;
+        picture.take(&record(t_ms, "me", epoch, &committed(&names(1), "s", epoch * 10)));
+    }
+    assert_eq!(picture.pace.tokens_per_s, Some(10.0));
+}
+
 #[test]
 fn another_writer_adds_its_state_and_nothing_else() {
     let mut picture = Picture::default();

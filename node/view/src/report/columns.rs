@@ -102,10 +102,12 @@ impl Curves {
             columns.excess.push(row.excess);
             columns.sync_s.push(row.sync_ms as f64 / 1_000.0);
             columns.attempt.push(row.attempt);
-            let seats = row.peers.iter().filter(|peer| peer.weight.is_some()).count();
+            // A member of weight 0 is a voter without a position in the ring.
+            let weight = |peer: &PeerRow| peer.weight.filter(|tokens| *tokens > 0);
+            let seats = row.peers.iter().filter(|peer| weight(peer).is_some()).count();
             columns.members.push(seats as u64);
             for (index, weights) in columns.weights.iter_mut().enumerate() {
-                weights.push(row.peers.get(index).and_then(|peer| peer.weight));
+                weights.push(row.peers.get(index).and_then(weight));
             }
         }
         columns

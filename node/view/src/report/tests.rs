@@ -12,7 +12,7 @@ fn report(seed: u64, losses: &[Option<f64>]) -> Value {
             "peers": [
                 { "weight": 60, "train_loss": 2.0, "sent_bytes": 10 },
                 { "weight": 40, "train_loss": 3.0, "sent_bytes": 20 },
-                { "weight": null, "train_loss": null, "sent_bytes": null },
+                { "weight": 0, "train_loss": null, "sent_bytes": null },
             ],
         })
     };
