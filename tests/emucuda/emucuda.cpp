@@ -405,7 +405,9 @@ API nvrtcCompileProgram(Program *p, int, const char **) {
     if (!file) return NVRTC_COMPILATION;
     fputs(source.c_str(), file);
     fclose(file);
-    if (system(("g++" + flags + "-o '" + made + "' '" + path + "'").c_str())) return NVRTC_COMPILATION;
+    // A compiled header stands before the header itself; the kernel is the same.
+    static const string compiled = setting("EMUCUDA_HEADER", ".");
+    if (system(("g++ -I'" + compiled + "'" + flags + "-o '" + made + "' '" + path + "'").c_str())) return NVRTC_COMPILATION;
     unlink(path.c_str());
     return rename(made.c_str(), p->object.c_str()) ? NVRTC_COMPILATION : OK;
 }
