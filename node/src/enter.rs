@@ -169,6 +169,13 @@ async fn prepare(
     if let Some(admission) = &admission {
         admission::seek(admission, &manifest, home, net, &store).await?;
     }
+    // Data and weights may take hours to come: a start that ends before has its options remembered.
+    let mut options = typed.options.clone();
+    if reached == choose::Reached::None && !stored.options.bootstrap.is_empty() {
+        // The entry points that an earlier start stored may be good.
+        options.bootstrap.clear();
+    }
+    remember(&options, &stored, &store, console);
     let mut early = Early {
         net: &mut *net,
         manifest: &manifest,
@@ -206,12 +213,6 @@ async fn prepare(
         figures::number_of(local.options.threads().get(), "thread")
     ));
     os::notify_ready();
-    let mut options = typed.options.clone();
-    if reached == choose::Reached::None && !stored.options.bootstrap.is_empty() {
-        // The entry points that an earlier start stored may be good.
-        options.bootstrap.clear();
-    }
-    remember(&options, &stored, &store, console);
     let first = home.identity.peer().as_bytes()[0];
     let tokenizer =
         tokenizer::fetch_wanted(wanted, net.handle.clone(), store, console.clone(), first);

@@ -54,8 +54,10 @@ pub(crate) fn loaded(
     path: &Path,
     device: Device,
 ) -> Result<Box<dyn Model>, EvaluationError> {
+    // First, since the run's node may remove it.
+    let front = Front::of(path, manifest)?;
     let mut model = intellect_model::model(&manifest.work, device)?;
-    model.load(&Front::of(path, manifest)?.whole(|_| {})?.theta)?;
+    model.load(&front.whole(|_| {})?.theta)?;
     Ok(model)
 }
 

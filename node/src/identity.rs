@@ -78,6 +78,9 @@ pub(crate) enum IdentityError {
         path.display()
     )]
     Simulated { path: PathBuf },
+    /// The node's folder cannot be made.
+    #[error("cannot create {}: choose a folder that you may write with --data-dir", path.display())]
+    Folder { path: PathBuf, source: io::Error },
     /// A file of that name exists, and a key is never overwritten.
     #[error(
         "{} exists and is not overwritten: choose another name, or move it away", path.display()
@@ -103,7 +106,8 @@ pub(crate) struct Home {
 impl Home {
     /// Creates `folder` if it is missing, locks it, and reads or makes the identity in it.
     pub(crate) fn open(folder: &Path, origin: Origin) -> Result<Self, IdentityError> {
-        os::create_folder(folder).map_err(cannot("create", folder))?;
+        let unusable = |source| IdentityError::Folder { path: folder.to_owned(), source };
+        os::create_folder(folder).map_err(unusable)?;
         let lock = os::lock_folder(folder)?;
         let identity = Identity::load_or_create(folder, origin)?;
         Ok(Self { identity, _lock: lock })
@@ -164,11 +168,17 @@ impl Identity {
             .map_err(|reason| IdentityError::Malformed { path: path.to_owned(), reason })
     }
 
+    /// Reads the identity of `folder`, or makes both. The folder is not locked: its node may be running.
+    pub(crate) fn of_folder(folder: &Path, expected: Origin) -> Result<Self, IdentityError> {
+        os::create_folder(folder).map_err(cannot("create", folder))?;
+        Self::load_or_create(folder, expected)
+    }
+
     /// Reads the identity of `folder`, or makes one if there is none.
     ///
     /// `expected` is the origin that the caller can use. A simulated key is refused on a real network, but a simulation
     /// takes a real one.
-    pub(crate) fn load_or_create(folder: &Path, expected: Origin) -> Result<Self, IdentityError> {
+    fn load_or_create(folder: &Path, expected: Origin) -> Result<Self, IdentityError> {
         let path = folder.join(FILE_NAME);
         let identity = match (Self::load(&path), expected) {
             (Err(IdentityError::Io(error)), Origin::Random)

@@ -97,6 +97,25 @@ pub fn bootstrap_main() -> ExitCode {
     })
 }
 
+/// The output of a command whose effect is worth more than a reader of its lines: it goes on where nobody reads.
+struct Unread<'a>(&'a mut dyn io::Write);
+
+impl io::Write for Unread<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(bytes.len()),
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.0.flush() {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            flushed => flushed,
+        }
+    }
+}
+
 /// Whether this is the name of the entry point, whatever folder comes before it.
 fn is_bootstrap(started_as: Option<&OsStr>) -> bool {
     started_as.is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(cli::BOOTSTRAP)))
@@ -136,9 +155,9 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Run(args) => run(*args)?,
         Verb::Sim(args) => sim::run(&args, out)?,
         Verb::Keygen(args) => tools::manifest::keygen(&args.out, out)?,
-        Verb::Manifest(command) => tools::manifest::run(command, out)?,
-        Verb::Invite(command) => tools::access::run(&command, out)?,
-        Verb::Vouch(args) => tools::access::vouch::vouch(&args, out)?,
+        Verb::Manifest(command) => tools::manifest::run(command, &mut Unread(out))?,
+        Verb::Invite(command) => tools::access::run(&command, &mut Unread(out))?,
+        Verb::Vouch(args) => tools::access::vouch::vouch(&args, &mut Unread(out))?,
         Verb::Data(command) => data::run(&command, out)?,
         Verb::Eval(args) => evaluate::run(&args, out)?,
         Verb::Sample(args) => stored::sample(&args, out)?,
@@ -384,6 +403,33 @@ mod tests {
         assert!(is("intellect-bootstrap") && is("/usr/bin/intellect-bootstrap"));
         assert!(!is("intellect-node") && !is("/intellect-bootstrap/intellect-node") && !is(""));
         assert!(!is_bootstrap(None));
+    }
+
+    /// `manifest new … | true` has made the manifest.
+    #[test]
+    fn a_reader_that_goes_away_stops_no_effect() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let (key, out) = (path("key"), path("run.toml"));
+        let type_in = |words: &[&str], to: &mut dyn io::Write| {
+            dispatch(Cli::try_parse_from([&["x"], words].concat()).unwrap(), to)
+        };
+        type_in(&["keygen", "--out", &key], &mut Vec::new()).unwrap();
+        type_in(&["manifest", "new", "--out", &out, "--key", &key], &mut Closed).unwrap();
+        assert!(Path::new(&out).is_file());
+    }
+
+    /// A pipe whose reader has gone.
+    struct Closed;
+
+    impl io::Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
     }
 
     #[test]

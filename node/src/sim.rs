@@ -29,7 +29,7 @@ mod swarm;
 mod table;
 mod watch;
 
-use std::{io::Write, path::Path, time::Duration};
+use std::{io::Write, panic::resume_unwind, path::Path, thread, time::Duration};
 
 use crate::{
     checkpoint::Front,
@@ -37,7 +37,7 @@ use crate::{
     evaluation::{Evaluator, REPORT_TOKENS},
     manifest::Manifest,
     os::cannot,
-    tools,
+    tools::{self, pace::announced},
 };
 
 use event_log::EventLog;
@@ -46,6 +46,7 @@ use observer::{Measured, Observer, Request};
 use plan::Plan;
 use process_group::{Ending, ProcessGroup};
 use report::{Findings, origin::Origin};
+use scenario::Scenario;
 use show::Outlook;
 use stop::Stop;
 use watch::watch;
@@ -66,9 +67,10 @@ pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
 fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let mut folder = Folder::make(args)?;
     let mut stop = Stop::listen().map_err(SimError::Signals)?;
-    let (plan, scenario) = Plan::check(args, &folder.path)?;
     let wanted = Outlook::check(args, out)?;
-    let evaluator = Evaluator::open(plan.manifest.clone(), &plan.data, plan.device(0))?;
+    let Some((plan, scenario, evaluator)) = prepare(args, &folder.path, &mut stop)? else {
+        return Err(SimError::Interrupted { epoch: 0, folder: folder.kept() });
+    };
     let entropies = evaluator.entropies();
     table::introduce(&plan, &entropies, out)?;
     let unusable = cannot("use", &plan.folder);
@@ -132,6 +134,27 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
         return Err(SimError::Failed { reasons: closed.reasons, folder: folder.keep() });
     }
     Ok(())
+}
+
+/// What has to be right before any process starts; `None` if a signal came first, since reading the data may take long.
+fn prepare(
+    args: &SimArgs,
+    folder: &Path,
+    stop: &mut Stop,
+) -> Result<Option<(Plan, Scenario, Evaluator)>, SimError> {
+    let (args, folder) = (args.clone(), folder.to_owned());
+    let prepared = thread::spawn(move || {
+        let (plan, scenario) = Plan::check(&args, &folder)?;
+        let opened = || Evaluator::open(plan.manifest.clone(), &plan.data, plan.device(0));
+        let evaluator = announced("reading the data", opened)?;
+        Ok((plan, scenario, evaluator))
+    });
+    while !prepared.is_finished() {
+        if stop.is_wanted_within(Duration::from_millis(20)) {
+            return Ok(None);
+        }
+    }
+    prepared.join().unwrap_or_else(|panic| resume_unwind(panic)).map(Some)
 }
 
 /// The digest of the weights in a checkpoint, if it can be read.

@@ -11,7 +11,7 @@ pub(crate) mod generate;
 pub(crate) mod manifest;
 pub(crate) mod merge;
 mod models;
-mod pace;
+pub(crate) mod pace;
 pub(crate) mod receipts;
 pub(crate) mod replay;
 pub(crate) mod report;

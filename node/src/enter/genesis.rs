@@ -23,6 +23,8 @@ use crate::store::Store;
 use crate::store::genesis::{Published, PublishedError};
 use crate::tell::Console;
 
+/// Said while the weights are read from a file.
+const READS: &str = "reading the published weights";
 /// Said while no connected peer has the weights.
 const WAITING: &str = "waiting for the published weights: no peer that is here has all of them yet; \
     one node needs the file, given with --genesis FILE";
@@ -103,8 +105,14 @@ impl Early<'_> {
         };
         let parameters = manifest.work.model.parameter_count();
         let stored = match &local.genesis {
-            Some(path) => Some(adopt(store, path.clone(), state, parameters).await?),
-            None => stored_weights(store, state, parameters, console).await?,
+            Some(path) => {
+                let adopted = adopt(store, path.clone(), state, parameters);
+                Some(console.announced(READS, adopted).await?)
+            }
+            None => {
+                let stored = stored_weights(store, state, parameters, console);
+                console.announced(READS, stored).await?
+            }
         };
         if stored.is_some() {
             return Ok(self.with(stored));

@@ -21,9 +21,7 @@ pub(super) struct Folder {
 impl Folder {
     /// Makes the folder; it must be new or empty.
     pub(super) fn make(args: &SimArgs) -> Result<Self, SimError> {
-        let path = args.out.clone().unwrap_or_else(|| {
-            std::env::temp_dir().join(format!("intellect-sim-{}", std::process::id()))
-        });
+        let path = args.out.clone().unwrap_or_else(unused);
         let unusable = cannot("use", &path);
         os::refuse_file(&path).map_err(&unusable)?;
         fs::create_dir_all(&path).map_err(&unusable)?;
@@ -46,11 +44,40 @@ impl Folder {
     }
 }
 
+/// A folder in the system's temporary one that does not exist: an earlier process of the same number may have left its
+/// own.
+fn unused() -> PathBuf {
+    let name = format!("intellect-sim-{}", std::process::id());
+    let mut path = std::env::temp_dir().join(&name);
+    let mut number = 1_u64;
+    while path.exists() {
+        number += 1;
+        path.set_file_name(format!("{name}-{number}"));
+    }
+    path
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
         if !self.stays {
             // The system cleans up its temporary folder.
             let _ = fs::remove_dir_all(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a container each first process has the same number.
+    #[test]
+    fn a_folder_that_an_earlier_process_left_is_not_taken() {
+        let first = unused();
+        fs::create_dir(&first).unwrap();
+        let second = unused();
+        fs::remove_dir(&first).unwrap();
+        assert_ne!(first, second);
+        assert!(!second.exists());
     }
 }

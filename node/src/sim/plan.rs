@@ -70,25 +70,29 @@ impl Plan {
         if manifest.run.genesis.is_some() != args.genesis.is_some() {
             return Err(SimError::Genesis);
         }
-        let wanted = scenario.has_links() || chaos.as_ref().is_some_and(ChaosRules::has_links);
         let absolute = |path: &Path| fs::canonicalize(path).map_err(cannot("use", path));
+        let data = args.data.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?;
+        let genesis = args.genesis.as_deref().map(absolute).transpose()?;
+        let devices = args.devices.iter().map(|name| config::parse_device(name));
+        let devices = devices.collect::<Result<_, _>>()?;
+        // Links leave files behind, so they come last.
+        let wanted = scenario.has_links() || chaos.as_ref().is_some_and(ChaosRules::has_links);
         let network = if wanted {
             Network::with_links(args.links, peers + 1, args.seed, folder)
                 .map_err(SimError::Links)?
         } else {
             Network::Loopback
         };
-        let devices = args.devices.iter().map(|name| config::parse_device(name));
         let plan = Self {
             peers,
             epochs: args.epochs.map_or(EPOCHS_DEFAULT, NonZeroU64::get),
             manifest,
-            data: args.data.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?,
-            genesis: args.genesis.as_deref().map(absolute).transpose()?,
+            data,
+            genesis,
             seed: args.seed,
             rate: args.rate,
             threads: (os::cores() / peers).max(1),
-            devices: devices.collect::<Result<_, _>>()?,
+            devices,
             chaos,
             network,
             folder: folder.to_owned(),

@@ -5,7 +5,7 @@
 //! log.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, Read as _},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -33,7 +33,13 @@ impl Process {
     /// Starts this program with `arguments`; its output is appended to `log`.
     pub(super) fn start(arguments: &[String], log: &Path) -> io::Result<Self> {
         let log = File::options().create(true).append(true).open(log)?;
-        let child = Command::new(std::env::current_exe()?)
+        // This very program, also if its file has been replaced meanwhile.
+        let itself = Path::new("/proc/self/exe");
+        let program = match fs::symlink_metadata(itself) {
+            Ok(_) => itself.to_owned(),
+            Err(_) => std::env::current_exe()?,
+        };
+        let child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -81,7 +87,7 @@ pub(super) fn wait_for_line<T>(
 ) -> io::Result<T> {
     let start = Instant::now();
     loop {
-        let text = std::fs::read_to_string(path)?;
+        let text = fs::read_to_string(path)?;
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         if let Some(found) = whole.lines().find_map(&find) {
             return Ok(found);

@@ -188,7 +188,7 @@ impl<'a> ProcessGroup<'a> {
             .map(|slot| Outcome { exit: slot.exit(), killed: slot.killed })
             .collect();
         let mut reasons =
-            judge::reasons(&self.observations, &outcomes, &self.scenario, self.plan.epochs);
+            judge::reasons(&self.observations, &outcomes, &self.scenario, self.last_epoch());
         if !self.bootstrap_killed && self.bootstrap.exit().is_some() {
             reasons.push("the bootstrap ended by itself".to_owned());
         }
@@ -201,15 +201,22 @@ impl<'a> ProcessGroup<'a> {
         Closed { observations: self.observations, outcomes, reasons, done, started_ms, cost }
     }
 
+    /// The epoch at which each peer ends: the last one that was asked for, or the one that completes the run.
+    fn last_epoch(&self) -> u64 {
+        let completed = self.observations.completed(self.plan.manifest.run.stop_tokens);
+        completed.map_or(self.plan.epochs, |epoch| epoch.min(self.plan.epochs))
+    }
+
     /// Kills the peers that chaos has delayed, once every other peer has reached the end: no peer is left that could tell
     /// them the last epochs.
     fn dismiss_late(&mut self) {
+        let last = self.last_epoch();
         let Some(chaos) = &self.chaos else { return };
         let late = |peer: &usize| {
             let head = self.observations.head(*peer).map_or(0, |(epoch, _)| *epoch);
-            head < self.plan.epochs && chaos.has_hurt(*peer)
+            head < last && chaos.has_hurt(*peer)
         };
-        if self.observations.committed() < self.plan.epochs {
+        if self.observations.committed() < last {
             return;
         }
         let running = occupied(&mut self.slots);
@@ -237,8 +244,8 @@ impl<'a> ProcessGroup<'a> {
             return Some(Ending::Failed(format!("no peer committed an epoch for {seconds} s")));
         }
         // Although no process runs, the scenario may start one by the clock.
-        let resumes =
-            !self.scenario.pending().is_empty() && self.observations.committed() < self.plan.epochs;
+        let resumes = !self.scenario.pending().is_empty()
+            && self.observations.committed() < self.last_epoch();
         if self.running() > 0 || resumes { None } else { Some(Ending::Ended) }
     }
 

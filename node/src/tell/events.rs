@@ -10,6 +10,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -460,9 +461,11 @@ impl Sink {
     }
 }
 
-/// Opens a file of events for appending, and creates it if needed.
+/// Opens a file of events for appending, and creates it if needed. A full pipe refuses an event, and one that nobody
+/// reads is refused here: neither makes the node wait.
 pub(crate) fn append_to(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    OpenOptions::new().create(true).append(true).custom_flags(flags).open(path)
 }
 
 /// The time now, in Unix milliseconds as in `t_ms`.

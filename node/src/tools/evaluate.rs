@@ -117,7 +117,7 @@ fn on_held_out(
     out: &mut dyn Write,
 ) -> Result<(), EvaluateError> {
     let device = config::parse_device(&args.checkpoint.device)?;
-    let Candidate::State { path, manifest } = &origin else {
+    let Candidate::State { path, manifest, .. } = &origin else {
         return Err(EvaluateError::NothingToMeasure);
     };
     // All but the bits per byte is measured without a tokenizer. But a tokenizer that was named has to be right, which

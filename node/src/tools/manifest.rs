@@ -27,7 +27,7 @@ use crate::{
     cli::manifest::{ManifestCommand, ManifestNewArgs},
     config::{self, LocalError},
     figures::count,
-    identity::{self, Home, Identity, IdentityError, Origin},
+    identity::{self, Identity, IdentityError, Origin},
     manifest::{Draft, DraftError, LoadError, Manifest},
     name::PeerName,
     os::{self, PathError, cannot},
@@ -306,7 +306,8 @@ fn note_on_sharing(manifest: &Manifest) -> Option<String> {
 fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, OfflineError> {
     let organiser = match &args.key {
         Some(path) => Identity::load(path)?,
-        None => Home::open(&config::data_dir()?, Origin::Random)?.identity,
+        // The node of that folder may be running.
+        None => Identity::of_folder(&config::data_dir()?, Origin::Random)?,
     };
     let me = organiser.peer();
     let mut draft = match begin {

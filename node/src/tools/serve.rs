@@ -175,7 +175,7 @@ fn folder_name(folder: &Path) -> String {
 /// What `--live` follows, if it was typed.
 fn followed(args: &ServeArgs, candidate: &Candidate) -> Result<Option<StateFolder>, ServeError> {
     match candidate {
-        Candidate::State { path, manifest } if args.live => {
+        Candidate::State { path, manifest, .. } if args.live => {
             let state = &args.checkpoint.state;
             let folder = state.data_dir.clone().map_or_else(config::data_dir, Ok)?;
             let (manifest, served) = ((**manifest).clone(), path.clone());

@@ -294,12 +294,7 @@ impl Picture {
                 self.node.micro_batch = Some(*micro_batch);
                 self.run.parameters = Some(*parameters);
                 self.source.ended = false;
-                // What lies between two starts is no pace, and whoever was here has to come again.
-                (self.pace, self.held_fork) = (Pace::default(), None);
-                for peer in self.peers.values_mut().filter(|peer| peer.here == Some(true)) {
-                    (peer.here, peer.cause) = (Some(false), Some(Text::new("not found again yet")));
-                    (peer.phase, peer.link, peer.rtt_ms) = (None, None, None);
-                }
+                self.part();
                 self.resume(epoch.unwrap_or(self.head.epoch), *tokens, t_ms);
             }
             Event::Listening { addresses } => {
@@ -464,6 +459,16 @@ impl Picture {
         // Earlier epochs were not taken when they were decided.
         self.pace = Pace::default();
         self.resume(epoch, tokens, t_ms);
+    }
+
+    /// Forgets what a start does not bring back: what lies between two starts is no pace, and each peer that was here
+    /// has to come again.
+    fn part(&mut self) {
+        (self.pace, self.held_fork) = (Pace::default(), None);
+        for peer in self.peers.values_mut().filter(|peer| peer.here == Some(true)) {
+            (peer.here, peer.cause) = (Some(false), Some(Text::new("not found again yet")));
+            (peer.phase, peer.link, peer.rtt_ms) = (None, None, None);
+        }
     }
 
     /// Goes on from a state that this file has not seen committed.

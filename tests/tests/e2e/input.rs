@@ -200,6 +200,13 @@ fn one_folder_has_one_node() {
     lock.lock().unwrap();
     let done = story.node(&["--bootstrap", &entry(), "--data-dir", data.to_str().unwrap()]);
     done.unwrap().expect_failure(1, &["another intellect-node", "--data-dir"]).unwrap();
+    // The folder of a node that runs has the organiser's key.
+    let usual = story.path("home/intellect-node");
+    fs::create_dir_all(&usual).unwrap();
+    let lock = File::create(usual.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let made = story.node(&["manifest", "new", "--out", &story.text("run.toml")]).unwrap();
+    made.expect_success().unwrap();
 }
 
 #[test]
@@ -208,7 +215,7 @@ fn a_folder_that_cannot_be_made_is_named() {
     fs::write(story.path("file"), "").unwrap();
     let inside = story.text("file/data");
     let done = story.node(&["--bootstrap", &entry(), "--data-dir", &inside]).unwrap();
-    done.expect_failure(1, &[&inside]).unwrap();
+    done.expect_failure(1, &[&inside, "--data-dir"]).unwrap();
     let file = story.text("file");
     let words = format!("{file} is a file: name a folder");
     let done = story.node(&["--bootstrap", &entry(), "--data-dir", &file]).unwrap();
@@ -344,6 +351,13 @@ fn a_simulation_is_checked_before_anything_starts() {
     fs::write(story.path("full/x"), "").unwrap();
     let done = story.node(&["sim", "--out", &story.text("full")]).unwrap();
     done.expect_failure(1, &["not empty"]).unwrap();
+    let slow = "[[step]]\ndo = \"link\"\npeer = 1\nsecond = 0\nrate = 100000\n";
+    fs::write(&scenario, slow).unwrap();
+    let (out, wrong) = (story.text("out"), ["--devices", "nonsense"]);
+    let line = ["sim", "--out", &out, "--links", "shaped", "--scenario", &scenario];
+    let done = story.node(&[&line[..], &wrong].concat()).unwrap();
+    done.expect_failure(2, &["nonsense"]).unwrap();
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "the corrected line can be typed");
     let done = story.node(&["sim", "--data", "/absent"]).unwrap();
     done.expect_failure(1, &["/absent"]).unwrap();
 }

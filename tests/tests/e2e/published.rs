@@ -112,6 +112,10 @@ fn weights_of_elsewhere_reach_everybody() {
     let mut other = story.start_node("other", &entry, &line).unwrap();
     other.wait_for(PATIENCE, |event| event["event"] == "manifest").unwrap();
     assert!(other.events().unwrap().iter().all(|event| event["event"] != "started"));
+    // Hours may pass here, and its machine may be switched off.
+    other.wait_until_it_said("looking for peers that have them", PATIENCE).unwrap();
+    let stored = fs::read_to_string(kept(&story, "other").with_file_name("node.toml")).unwrap();
+    assert!(stored.contains(&entry), "{stored}");
     let mut first =
         story.start_node("first", &entry, &[&line[..], &["--genesis", &weights]].concat()).unwrap();
     // Training goes on where the model was, instead of at the beginning.

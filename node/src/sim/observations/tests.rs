@@ -52,6 +52,16 @@ fn good() -> Observations {
     observations
 }
 
+#[test]
+fn a_run_is_complete_with_the_epoch_that_has_its_last_token() {
+    let observations = good();
+    let [first, second] = [1, 2].map(|epoch| observations.epochs[&epoch].tokens);
+    assert!(first > 0 && second > 0);
+    let last = |tokens| observations.completed(tokens);
+    assert_eq!((last(0), last(1), last(first)), (None, Some(1), Some(1)));
+    assert_eq!((last(first + 1), last(first + second + 1)), (Some(2), None));
+}
+
 const DONE: Outcome = Outcome { exit: Some(Exit::Code(0)), killed: false };
 
 fn judge(observations: &Observations, outcomes: &[Outcome]) -> Vec<String> {

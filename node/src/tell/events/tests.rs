@@ -1,4 +1,4 @@
-//! Tests of `events`: the documented form, and full disks.
+//! Tests of `events`: the documented form, full disks, and pipes.
 
 use std::fs;
 
@@ -267,4 +267,19 @@ fn every_event_is_a_record_of_the_picture() {
         let read = format!("{read:?}");
         assert!(!read.contains("None"), "a key has another name: {line}\n{read}");
     }
+}
+
+/// A reader may stop reading, as `less` does, or never begin.
+#[test]
+fn a_pipe_that_nobody_reads_makes_no_node_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    assert!(append_to(&pipe).is_err(), "nobody has it open");
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap();
+    let _reader = OpenOptions::new().read(true).custom_flags(flags).open(&pipe).unwrap();
+    let mut file = append_to(&pipe).unwrap();
+    let error = file.write_all(&vec![0; 1 << 21]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
 }

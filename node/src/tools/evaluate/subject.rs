@@ -24,13 +24,16 @@ use crate::{
     evaluation::EvaluationError,
     figures::count,
     manifest::Manifest,
-    tools::stored::{self, StoredError},
+    tools::{
+        pace::announced,
+        stored::{self, StoredError},
+    },
 };
 
 /// Where the weights are that are measured.
 pub(crate) enum Candidate {
-    /// A checkpoint, and the manifest of its run.
-    State { path: PathBuf, manifest: Box<Manifest> },
+    /// A checkpoint, and the manifest of its run. It is open from the beginning, since the run's node may remove it.
+    State { path: PathBuf, manifest: Box<Manifest>, front: Box<Front> },
     /// A folder in Hugging Face's layout, or a `.pth` file.
     Folder(PathBuf),
 }
@@ -52,7 +55,8 @@ impl Candidate {
             return Ok(Self::Folder(folder.to_owned()));
         }
         let (path, manifest) = stored::find(state)?;
-        Ok(Self::State { path, manifest: manifest.into() })
+        let front = Front::of(&path, &manifest).map_err(unreadable)?;
+        Ok(Self::State { path, manifest: manifest.into(), front: front.into() })
     }
 
     /// The sizes of the model, with the context that is to be read at once, and the rows of a batch.
@@ -79,7 +83,7 @@ impl Candidate {
     pub(crate) fn texts(&self, named: Option<&Path>) -> Result<Texts, EvaluateError> {
         match self {
             Self::Folder(folder) => Ok(text::open(folder, named)?),
-            Self::State { path, manifest } => {
+            Self::State { path, manifest, .. } => {
                 let file = stored::tokenizer_file(named, path, manifest);
                 let tokenizer = Tokenizer::of(&manifest.work.data, file.as_deref())?;
                 Ok(Texts { tokenizer, vocabulary: manifest.vocabulary().copied() })
@@ -103,8 +107,7 @@ impl Subject {
                     vec![format!("model          {} in {}", named(&work.model), folder.display())],
                 )
             }
-            Candidate::State { path, manifest } => {
-                let front = Front::of(&path, &manifest).map_err(unreadable)?;
+            Candidate::State { manifest, front, .. } => {
                 let (header, state) = (*front.table.header(), front.table.state());
                 let whose = format!("run            {} ({})", manifest.id, manifest.run.name);
                 let state = format!(
@@ -113,7 +116,8 @@ impl Subject {
                     header.epoch,
                     count(header.tokens)
                 );
-                (front.whole(|_| {}).map_err(unreadable)?.theta, vec![whose, state])
+                let state_of = announced("reading the weights", || front.whole(|_| {}));
+                (state_of.map_err(unreadable)?.theta, vec![whose, state])
             }
         };
         lines.push(format!("weights        {}", stored::weights(&theta)?));

@@ -19,7 +19,7 @@ use crate::{
     figures::count,
     manifest::{Draft, DraftError, Manifest},
     store::{StoreError, unpublished::Unpublished},
-    tools::stored,
+    tools::{pace::announced, stored},
 };
 
 /// With which weights a new run begins.
@@ -129,8 +129,10 @@ impl Before {
         let (path, manifest) = stored::newest(folder.to_owned(), run)?;
         let front = Front::of(&path, &manifest)?;
         let (epoch, tokens) = (front.table.header().epoch, front.table.header().tokens);
-        let theta = front.theta()?;
-        let file = Unpublished::write::<StoreError>(out, theta.len() as u64, |take| take(&theta))?;
+        let theta = announced("reading the weights", || front.theta())?;
+        let write =
+            || Unpublished::write::<StoreError>(out, theta.len() as u64, |take| take(&theta));
+        let file = announced("writing the weights", write)?;
         let weights = Weights { model: manifest.work.model.clone(), file };
         Ok(Self { manifest, epoch, tokens, weights })
     }
