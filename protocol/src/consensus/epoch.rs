@@ -20,7 +20,7 @@
 
 mod interface;
 mod facts;
-mod open;
+mod open_epoch;
 mod slot;
 mod series;
 mod ballot;
@@ -77,7 +77,7 @@ pub use interface::{Config, Credentials, Durability};
 use conduct::{Conduct, Halt};
 use facts::{Facts, Process};
 use known::Admission;
-use open::Epoch;
+use open_epoch::Epoch;
 use reach::Reach;
 use series::{SeriesState, Stage};
 use slot::Slot;
@@ -165,7 +165,7 @@ impl State {
         self.votes = votes;
         self.votes.forget(self.slot.head.epoch);
         self.process.limit_weight(median);
-        enter::resume(&mut self.open(step));
+        enter::resume(&mut self.epoch(step));
         // A peer with another log is another voter, and has left nobody behind.
         self.process.restarted = self.facts(step).is_voter();
         self
@@ -184,19 +184,19 @@ impl State {
             Input::Heard(peer) => self.on_heard(step, peer),
             Input::Message(message) => self.on_message(step, &message),
             Input::Trained { tokens, norm, loss } => {
-                enter::freeze(&mut self.open(step), tokens, norm, loss);
+                enter::freeze(&mut self.epoch(step), tokens, norm, loss);
             }
             Input::RingFinished { roster, update } => self.slot.end_ring(roster, update),
             Input::RingStopped { roster, lost, hops } => {
-                recover::on_ring_stopped(&mut self.open(step), roster, Halt { lost, hops });
+                recover::on_ring_stopped(&mut self.epoch(step), roster, Halt { lost, hops });
             }
             Input::ChunkHeld(finished) => self.slot.chunks.insert(finished),
             Input::ChunkMissing(ring, chunk) => {
-                recover::on_chunk_missing(&mut self.open(step), ring, chunk);
+                recover::on_chunk_missing(&mut self.epoch(step), ring, chunk);
             }
             Input::ChunksGone(roster) => self.slot.chunks.remove_ring(roster),
             Input::UpdateHeld(update, kept) => self.slot.hold(update, kept),
-            Input::UpdateMissing(update) => decide::miss_update(&mut self.open(step), update),
+            Input::UpdateMissing(update) => decide::miss_update(&mut self.epoch(step), update),
             Input::Applied(state) => self.on_applied(step, state),
             Input::Lead(lead) => self.on_lead(step, lead),
             Input::Ahead(ahead) => self.process.ahead = ahead,
@@ -215,7 +215,7 @@ impl State {
         if let Some(admission) = &mut self.process.admission {
             admission.learn_ticket(step, series.epoch, peer);
         }
-        enter::learn_ready(&mut self.open(step), peer);
+        enter::learn_ready(&mut self.epoch(step), peer);
         let Some(seen) = step.table.peers.get(&peer) else { return };
         self.process.reach.hear(step.table, peer, &seen.beat);
         if seen.beat.series == series {
@@ -230,7 +230,7 @@ impl State {
                 // The state must not move in two ways at once, even if it was about to move anyway.
                 let stage = &self.slot.series.stage;
                 if behind && matches!(stage, Stage::Open { .. } | Stage::Decided(_)) {
-                    recover::recover(&mut self.open(step), Reason::Behind);
+                    recover::recover(&mut self.epoch(step), Reason::Behind);
                 }
             }
             Lead::Notices(notices) => {
@@ -240,10 +240,10 @@ impl State {
                     admission.look_ahead(step, epoch);
                 }
             }
-            Lead::Link(from, link) => decide::on_link(&mut self.open(step), from, *link),
+            Lead::Link(from, link) => decide::on_link(&mut self.epoch(step), from, *link),
             Lead::Openings(from, openings) => {
-                for opening in reconfigure::follow_on(&mut self.open(step), from, &openings) {
-                    if !reconfigure::follow(&mut self.open(step), opening) {
+                for opening in reconfigure::follow_on(&mut self.epoch(step), from, &openings) {
+                    if !reconfigure::follow(&mut self.epoch(step), opening) {
                         break;
                     }
                     self.replay_early(step);
@@ -265,7 +265,7 @@ impl State {
     /// R18: the outer step is taken: the epoch is committed, and the members of its receipt vote on
     /// the next one, which begins.
     fn on_applied(&mut self, step: &mut Step<'_>, state: Digest) {
-        let committed = decide::commit(&mut self.open(step), state);
+        let committed = decide::commit(&mut self.epoch(step), state);
         let Some((head, link, by_commit)) = committed else { return };
         let (voters, ledger) = self.process.after(&link.receipt);
         let named = link.certificate.roster.voters();
@@ -292,14 +292,14 @@ impl State {
         self.slot = Slot::new(step.now, head, voters);
         self.votes.forget(head.epoch);
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
-        enter::resume(&mut self.open(step));
+        enter::resume(&mut self.epoch(step));
         let epoch = head.epoch.saturating_add(1);
         step.put(Output::Train { epoch, tokens: head.tokens });
         if let Some(admission) = &mut self.process.admission {
             admission.look_ahead(step, epoch);
         }
         let live = step.table.live(step.now);
-        live.for_each(|(peer, _)| enter::learn_ready(&mut self.open(step), *peer));
+        live.for_each(|(peer, _)| enter::learn_ready(&mut self.epoch(step), *peer));
         self.replay_early(step);
     }
 
@@ -321,20 +321,20 @@ impl State {
     fn advance(&mut self, step: &mut Step<'_>) {
         // Each step leaves its condition false; the bound is many times the longest chain of steps.
         for _ in 0..64 {
-            let open = &mut self.open(step);
-            let left = reconfigure::leave(open);
-            let moved = decide::settle(open)
-                || decide::decide(open)
-                || decide::conclude(open)
-                || recover::time_out(open)
-                || recover::follow_others(open)
-                || recover::begin_wait(open)
-                || acceptor::answer_query(open)
-                || proposer::finish_asking(open)
-                || proposer::ask(open)
-                || proposer::propose_first(open)
-                || reconfigure::regroup(open);
-            let opens = !moved && reconfigure::open_joined(open);
+            let epoch = &mut self.epoch(step);
+            let left = reconfigure::leave(epoch);
+            let moved = decide::settle(epoch)
+                || decide::decide(epoch)
+                || decide::conclude(epoch)
+                || recover::time_out(epoch)
+                || recover::follow_others(epoch)
+                || recover::begin_wait(epoch)
+                || acceptor::answer_query(epoch)
+                || proposer::finish_asking(epoch)
+                || proposer::ask(epoch)
+                || proposer::propose_first(epoch)
+                || reconfigure::regroup(epoch);
+            let opens = !moved && reconfigure::open_joined(epoch);
             self.left |= left;
             if opens {
                 self.replay_early(step);
@@ -382,23 +382,23 @@ impl State {
         if !gate::is_read(self.facts(step), &from, message.body()) {
             return;
         }
-        let open = &mut self.open(step);
+        let epoch = &mut self.epoch(step);
         match message.body() {
-            Message::Ready(ready) => enter::on_ready(open, from, ready),
-            Message::Query(query) => acceptor::on_query(open, from, query),
-            Message::Status(status) => proposer::on_status(open, message, status),
-            Message::Report(report) => proposer::on_report(open, from, report),
-            Message::Ground(ground) => acceptor::on_ground(open, from, ground),
-            Message::Opened(opened) => acceptor::on_opened(open, from, opened),
-            Message::Prepared(prepared) => acceptor::on_prepared(open, message, prepared),
-            Message::Roster(roster) => acceptor::on_roster(open, message, roster),
-            Message::Accept(accept) => decide::on_accept(open, message, accept),
-            Message::Refuse(refuse) => recover::on_refuse(open, from, refuse),
-            Message::Stalled(stalled) => recover::on_stalled(open, from, stalled),
-            Message::Done(done) => decide::on_done(open, message, done),
-            Message::Commit(commit) => decide::on_commit(open, from, commit),
-            Message::Regroup(regroup) => reconfigure::on_regroup(open, message, regroup),
-            Message::Join(join) => reconfigure::on_join(open, message, join),
+            Message::Ready(ready) => enter::on_ready(epoch, from, ready),
+            Message::Query(query) => acceptor::on_query(epoch, from, query),
+            Message::Status(status) => proposer::on_status(epoch, message, status),
+            Message::Report(report) => proposer::on_report(epoch, from, report),
+            Message::Ground(ground) => acceptor::on_ground(epoch, from, ground),
+            Message::Opened(opened) => acceptor::on_opened(epoch, from, opened),
+            Message::Prepared(prepared) => acceptor::on_prepared(epoch, message, prepared),
+            Message::Roster(roster) => acceptor::on_roster(epoch, message, roster),
+            Message::Accept(accept) => decide::on_accept(epoch, message, accept),
+            Message::Refuse(refuse) => recover::on_refuse(epoch, from, refuse),
+            Message::Stalled(stalled) => recover::on_stalled(epoch, from, stalled),
+            Message::Done(done) => decide::on_done(epoch, message, done),
+            Message::Commit(commit) => decide::on_commit(epoch, from, commit),
+            Message::Regroup(regroup) => reconfigure::on_regroup(epoch, message, regroup),
+            Message::Join(join) => reconfigure::on_join(epoch, message, join),
             Message::Heartbeat(_) | Message::Leaving(_) | Message::Notice(_) => {}
         }
     }
@@ -430,7 +430,7 @@ impl State {
     }
 
     /// The open epoch, as a rule may change it in this step.
-    fn open<'a>(&'a mut self, step: &'a mut Step<'_>) -> Epoch<'a> {
+    fn epoch<'a>(&'a mut self, step: &'a mut Step<'_>) -> Epoch<'a> {
         let Self { process, conduct, votes, slot, .. } = self;
         let Step { now, table, out } = step;
         Epoch::new(process, conduct, votes, slot, Step { now: *now, table, out })

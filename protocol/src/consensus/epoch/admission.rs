@@ -25,7 +25,7 @@ use crate::message::{
 
 use super::facts::{Facts, Process};
 use super::known::Admission;
-use super::open::Epoch;
+use super::open_epoch::Epoch;
 
 impl Process {
     /// The ledger before the open epoch; `None` in open runs.
@@ -173,8 +173,8 @@ pub(super) fn check_admitted(facts: Facts<'_>, roster: &Roster) -> Result<(), Ac
 }
 
 /// T4, T5: what only this voter can know. A proposer that lacks a notice gets it.
-pub(super) fn check_trust(open: &mut Epoch<'_>, roster: &Roster) -> Result<(), Refusal> {
-    let Some(admission) = &open.process.admission else { return Ok(()) };
+pub(super) fn check_trust(epoch: &mut Epoch<'_>, roster: &Roster) -> Result<(), Refusal> {
+    let Some(admission) = &epoch.process.admission else { return Ok(()) };
     if !roster.is_free() {
         return Ok(());
     }
@@ -183,14 +183,14 @@ pub(super) fn check_trust(open: &mut Epoch<'_>, roster: &Roster) -> Result<(), R
         |number: u64| trust.is_some_and(|trust| trust.notices.iter().any(|n| n.number == number));
     if let Some(next) = admission.pending().first()
         && !carries(next.number)
-        && open.validator.keeps(Rule::T5)
+        && epoch.validator.keeps(Rule::T5)
     {
-        let notice = open.validator.seal(Message::Notice(next.as_ref().clone()));
-        open.step.put(Output::Send(roster.proposer, notice));
+        let notice = epoch.validator.seal(Message::Notice(next.as_ref().clone()));
+        epoch.step.put(Output::Send(roster.proposer, notice));
         let (number, digest) = next.place();
         return Err(Refusal::Notice(number, digest));
     }
-    let unix = admission.unix(open.step.now);
+    let unix = admission.unix(epoch.step.now);
     let mut tickets = trust.into_iter().flat_map(|trust| &trust.tickets);
     match tickets.find(|ticket| ticket.check_clock(unix, Judge::Second).is_err()) {
         Some(ticket) => Err(Refusal::Expired(ticket.peer())),

@@ -12,34 +12,34 @@ use crate::message::{Loss, Message, Ready, Roster, Voted};
 
 use super::ballot::{Ballot, RingState, Vote};
 use super::facts::Facts;
-use super::open::Epoch;
+use super::open_epoch::Epoch;
 use super::series::Stage;
 use super::slot::Frozen;
 use super::{reconfigure, send};
 
 /// R20: returns to the series that the log entered last, and to where it stood there.
-pub(super) fn resume(open: &mut Epoch<'_>) {
+pub(super) fn resume(epoch: &mut Epoch<'_>) {
     loop {
-        let ballots = resumed_ballots(open.facts());
-        open.slot.ballots.extend(ballots);
-        let bound = open.bound();
+        let ballots = resumed_ballots(epoch.facts());
+        epoch.slot.ballots.extend(ballots);
+        let bound = epoch.bound();
         let (dones, opening) = (bound.dones().cloned(), bound.opened().cloned());
         for voted in dones.collect::<Vec<Voted>>() {
-            open.slot.grounds.insert(wire::ranked(&open.validator.run, &voted), voted);
+            epoch.slot.grounds.insert(wire::ranked(&epoch.validator.run, &voted), voted);
         }
         let Some(opening) = opening else { break };
-        reconfigure::enter_opened(open, opening);
+        reconfigure::enter_opened(epoch, opening);
     }
-    let facts = open.facts();
+    let facts = epoch.facts();
     let bound = facts.bound();
     let (attempt, joined, now) = (bound.attempt(), bound.joined().cloned(), facts.step.now);
     let accepted = bound.accepted(attempt);
     if let Some(joined) = joined {
         let until = now + facts.join_time();
-        open.slot.series.stage = Stage::Joined { regroup: joined.digest, until };
-        reconfigure::note_joined(open, joined);
+        epoch.slot.series.stage = Stage::Joined { regroup: joined.digest, until };
+        reconfigure::note_joined(epoch, joined);
     } else if let Some(roster) = accepted {
-        open.slot.series.stage = match facts.slot.roster(&roster) {
+        epoch.slot.series.stage = match facts.slot.roster(&roster) {
             // We voted on it, or may do so once its update is stored.
             Some(body) => {
                 let until = now + facts.ring_time(body);
@@ -49,7 +49,7 @@ pub(super) fn resume(open: &mut Epoch<'_>) {
         };
     } else if attempt > 0 {
         let until = Some(now + facts.ask_time() + facts.accept_time());
-        open.slot.series.stage = Stage::Recover { attempt: attempt.saturating_add(1), until };
+        epoch.slot.series.stage = Stage::Recover { attempt: attempt.saturating_add(1), until };
     }
 }
 
@@ -79,43 +79,43 @@ fn resumed_ballots(facts: Facts<'_>) -> Vec<(Digest, Ballot)> {
     bound.rosters().map(ballot).collect()
 }
 
-pub(super) fn freeze(open: &mut Epoch<'_>, tokens: u64, norm: f32, loss: Loss) {
-    let weight = tokens.min(open.process.weight_max);
-    open.slot.frozen = Some(Frozen { weight, norm, loss, at: open.step.now });
-    open.step.put_all(send::ready(open.facts()));
+pub(super) fn freeze(epoch: &mut Epoch<'_>, tokens: u64, norm: f32, loss: Loss) {
+    let weight = tokens.min(epoch.process.weight_max);
+    epoch.slot.frozen = Some(Frozen { weight, norm, loss, at: epoch.step.now });
+    epoch.step.put_all(send::ready(epoch.facts()));
 }
 
-pub(super) fn on_ready(open: &mut Epoch<'_>, from: PeerId, ready: &Ready) {
-    if let Err(why) = note_ready(open, from, ready.incarnation, ready.weight) {
-        open.step.put(Output::Fault(from, Fault::Ready(why)));
+pub(super) fn on_ready(epoch: &mut Epoch<'_>, from: PeerId, ready: &Ready) {
+    if let Err(why) = note_ready(epoch, from, ready.incarnation, ready.weight) {
+        epoch.step.put(Output::Fault(from, Fault::Ready(why)));
     }
 }
 
 /// Learns a Ready from a heartbeat, which repeats what a lost `Ready` would have said.
-pub(super) fn learn_ready(open: &mut Epoch<'_>, peer: PeerId) {
-    let Some(seen) = open.step.table.peers.get(&peer) else { return };
+pub(super) fn learn_ready(epoch: &mut Epoch<'_>, peer: PeerId) {
+    let Some(seen) = epoch.step.table.peers.get(&peer) else { return };
     let beat = &seen.beat;
-    if beat.ready > 0 && beat.series.is_beside(&open.series()) {
+    if beat.ready > 0 && beat.series.is_beside(&epoch.series()) {
         // A contradiction is a fault only if its author signed it as a Ready.
-        let _ = note_ready(open, peer, beat.incarnation, beat.ready);
+        let _ = note_ready(epoch, peer, beat.incarnation, beat.ready);
     }
 }
 
 pub(super) fn note_ready(
-    open: &mut Epoch<'_>,
+    epoch: &mut Epoch<'_>,
     peer: PeerId,
     incarnation: u64,
     weight: u64,
 ) -> Result<(), ReadyFault> {
-    if !open.process.can_weigh(weight) {
+    if !epoch.process.can_weigh(weight) {
         return Ok(());
     }
-    let known = open.slot.ready.get(&peer).map(|known| (known.incarnation, known.weight));
+    let known = epoch.slot.ready.get(&peer).map(|known| (known.incarnation, known.weight));
     if known.is_some_and(|(start, said)| start == incarnation && said != weight) {
         return Err(ReadyFault::Changed);
     }
     if known.is_none_or(|(start, _)| start < incarnation) {
-        open.slot.declare(&open.step, peer, incarnation, weight);
+        epoch.slot.declare(&epoch.step, peer, incarnation, weight);
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use crate::message::{
 
 use super::facts::Facts;
 use super::gathering::Turn;
-use super::open::Epoch;
+use super::open_epoch::Epoch;
 use super::series::{Reply, Stage};
 use super::timers::Timer;
 use super::{admission, founders, send, timers};
@@ -37,51 +37,51 @@ const FOUNDING_HEARTBEATS_MAX: u32 = 30;
 const PROVEN_GRACES: u32 = 16;
 
 /// R12: proposes a Regroup when no majority of voters is present and it is our turn.
-pub(super) fn regroup(open: &mut Epoch<'_>) -> bool {
-    if !regroups_now(open) {
-        open.slot.series.gathering.turn = None;
+pub(super) fn regroup(epoch: &mut Epoch<'_>) -> bool {
+    if !regroups_now(epoch) {
+        epoch.slot.series.gathering.turn = None;
         return false;
     }
-    let number = open.slot.series.gathering.number_seen.saturating_add(1);
-    wait_for_founders(open);
-    match open.slot.series.gathering.turn.filter(|turn| turn.number == number) {
-        Some(_) if !timers::is_over(open.facts(), Timer::RegroupTurn) => return false,
-        Some(_) if founders::awaits_links(open.facts()) => return false,
+    let number = epoch.slot.series.gathering.number_seen.saturating_add(1);
+    wait_for_founders(epoch);
+    match epoch.slot.series.gathering.turn.filter(|turn| turn.number == number) {
+        Some(_) if !timers::is_over(epoch.facts(), Timer::RegroupTurn) => return false,
+        Some(_) if founders::awaits_links(epoch.facts()) => return false,
         Some(_) => {}
         None => {
-            let due = open.step.now
-                + founders::founding_wait(open.facts())
-                + timers::turn(open.facts(), number);
-            open.slot.series.gathering.turn = Some(Turn { number, due });
+            let due = epoch.step.now
+                + founders::founding_wait(epoch.facts())
+                + timers::turn(epoch.facts(), number);
+            epoch.slot.series.gathering.turn = Some(Turn { number, due });
             return false;
         }
     }
-    let Some(regroup) = founders::compose_regroup(open.facts()) else { return false };
+    let Some(regroup) = founders::compose_regroup(epoch.facts()) else { return false };
     // What we would not join ourselves is not sent.
-    if founders::check_regroup(open.facts(), &regroup).is_err() {
+    if founders::check_regroup(epoch.facts(), &regroup).is_err() {
         return false;
     }
-    let message = open.validator.seal(Message::Regroup(regroup.clone()));
-    open.step.put(Output::Gossip(Arc::clone(&message)));
-    open.slot.series.gathering.turn = None;
-    on_regroup(open, &message, &regroup);
+    let message = epoch.validator.seal(Message::Regroup(regroup.clone()));
+    epoch.step.put(Output::Gossip(Arc::clone(&message)));
+    epoch.slot.series.gathering.turn = None;
+    on_regroup(epoch, &message, &regroup);
     true
 }
 
 /// A founding waits until no new peer has come for a while, up to a limit: newcomers cost
 /// nothing, so later they no longer move a turn (G8). A Regroup of survivors waits for nobody.
-fn wait_for_founders(open: &mut Epoch<'_>) {
-    if !open.voters().is_empty() {
+fn wait_for_founders(epoch: &mut Epoch<'_>) {
+    if !epoch.voters().is_empty() {
         return;
     }
-    let candidates = founders::candidates_beside(open.facts()).map(|(p, _)| *p).collect();
-    let gathering = &mut open.slot.series.gathering;
-    let since = *gathering.founding_since.get_or_insert(open.step.now);
-    let early = open.step.now < since + open.step.table.heartbeat * FOUNDING_HEARTBEATS_MAX;
+    let candidates = founders::candidates_beside(epoch.facts()).map(|(p, _)| *p).collect();
+    let gathering = &mut epoch.slot.series.gathering;
+    let since = *gathering.founding_since.get_or_insert(epoch.step.now);
+    let early = epoch.step.now < since + epoch.step.table.heartbeat * FOUNDING_HEARTBEATS_MAX;
     if gathering.candidates != candidates {
         gathering.candidates = candidates;
-        if (early && gathering.number_seen == 0) || !open.validator.keeps(Rule::G8) {
-            open.slot.series.gathering.turn = None;
+        if (early && gathering.number_seen == 0) || !epoch.validator.keeps(Rule::G8) {
+            epoch.slot.series.gathering.turn = None;
         }
     }
 }
@@ -89,97 +89,97 @@ fn wait_for_founders(open: &mut Epoch<'_>) {
 /// R12: whether we may propose a Regroup, and no greater head of another peer delays it any
 /// more. Heads that are only claimed delay the Regroups of a series by one grace in all,
 /// however many keys claim them.
-fn regroups_now(open: &mut Epoch<'_>) -> bool {
-    let may = founders::may_regroup(open.facts());
-    let most = match open.process.ahead {
+fn regroups_now(epoch: &mut Epoch<'_>) -> bool {
+    let may = founders::may_regroup(epoch.facts());
+    let most = match epoch.process.ahead {
         Ahead::Nobody => Duration::ZERO,
-        Ahead::Claimed => open.step.table.grace,
-        Ahead::Proven => PROVEN_GRACES * open.step.table.grace,
+        Ahead::Claimed => epoch.step.table.grace,
+        Ahead::Proven => PROVEN_GRACES * epoch.step.table.grace,
         Ahead::PassedOver => Duration::MAX,
     };
-    let gathering = &mut open.slot.series.gathering;
-    let since = gathering.held_since.unwrap_or(open.step.now);
-    gathering.held = gathering.held.saturating_add(open.step.now.since(since));
-    gathering.held_since = (may && most > Duration::ZERO).then_some(open.step.now);
+    let gathering = &mut epoch.slot.series.gathering;
+    let since = gathering.held_since.unwrap_or(epoch.step.now);
+    gathering.held = gathering.held.saturating_add(epoch.step.now.since(since));
+    gathering.held_since = (may && most > Duration::ZERO).then_some(epoch.step.now);
     may && gathering.held >= most
 }
 
 pub(super) fn on_regroup(
-    open: &mut Epoch<'_>,
+    epoch: &mut Epoch<'_>,
     message: &Arc<Verified<Message>>,
     regroup: &Regroup,
 ) {
     let proposer = message.author();
     if regroup.proposer != proposer {
         let why = CertificateFault::NotItsAuthor;
-        return open.step.put(Output::Fault(proposer, Fault::Certificate(why)));
+        return epoch.step.put(Output::Fault(proposer, Fault::Certificate(why)));
     }
-    let known = |ticket: &Ticket| open.process.knows_ticket(ticket);
-    let (voters, ledger) = (open.voters(), open.process.ledger());
-    if let Err(fault) = open.validator.check_regroup(voters, ledger, regroup, known) {
-        return open.step.put(Output::Fault(proposer, fault));
+    let known = |ticket: &Ticket| epoch.process.knows_ticket(ticket);
+    let (voters, ledger) = (epoch.voters(), epoch.process.ledger());
+    if let Err(fault) = epoch.validator.check_regroup(voters, ledger, regroup, known) {
+        return epoch.step.put(Output::Fault(proposer, fault));
     }
     // Numbers rise one by one; a jump would use them up.
-    let most = open.slot.series.gathering.number_seen.saturating_add(NUMBERS_MISSED_MAX);
+    let most = epoch.slot.series.gathering.number_seen.saturating_add(NUMBERS_MISSED_MAX);
     if regroup.number > most || regroup.number == u64::MAX {
         return;
     }
-    admission::learn_notices(&mut open.step, regroup.trust.as_deref());
-    let digest = wire::regroup_digest(&open.validator.run, regroup);
-    let known = open.slot.series.gathering.known(&open.me.peer, digest);
+    admission::learn_notices(&mut epoch.step, regroup.trust.as_deref());
+    let digest = wire::regroup_digest(&epoch.validator.run, regroup);
+    let known = epoch.slot.series.gathering.known(&epoch.me.peer, digest);
     known.signed.get_or_insert_with(|| Arc::clone(message));
     known.regroup.get_or_insert_with(|| Arc::new(regroup.clone()));
-    open.slot.series.gathering.number_seen =
-        open.slot.series.gathering.number_seen.max(regroup.number);
-    let joined = open.bound().joined().map_or(0, |j| j.regroup.number);
-    if regroup.number <= joined || !regroup.members.contains(&open.me.voter()) {
+    epoch.slot.series.gathering.number_seen =
+        epoch.slot.series.gathering.number_seen.max(regroup.number);
+    let joined = epoch.bound().joined().map_or(0, |j| j.regroup.number);
+    if regroup.number <= joined || !regroup.members.contains(&epoch.me.voter()) {
         return;
     }
-    if open.facts().looks_on() {
+    if epoch.facts().looks_on() {
         return;
     }
-    match founders::check_regroup(open.facts(), regroup) {
-        Ok(()) => join(open, digest, regroup),
-        Err(reason) if proposer != open.me.peer => {
-            let (series, head) = (open.series(), open.slot.head);
+    match founders::check_regroup(epoch.facts(), regroup) {
+        Ok(()) => join(epoch, digest, regroup),
+        Err(reason) if proposer != epoch.me.peer => {
+            let (series, head) = (epoch.series(), epoch.slot.head);
             let refuse = Refuse { series, what: digest, promised: 0, head, reason };
-            open.step.put(Output::Send(proposer, open.validator.seal(Message::Refuse(refuse))));
+            epoch.step.put(Output::Send(proposer, epoch.validator.seal(Message::Refuse(refuse))));
         }
         Err(_) => {}
     }
 }
 
 /// R13: leaves the series, and those that it descends from, for good.
-fn join(open: &mut Epoch<'_>, digest: Digest, regroup: &Regroup) {
-    open.slot.abort(&mut open.step, Reason::Regroup);
-    open.slot.series.asking = None;
+fn join(epoch: &mut Epoch<'_>, digest: Digest, regroup: &Regroup) {
+    epoch.slot.abort(&mut epoch.step, Reason::Regroup);
+    epoch.slot.series.asking = None;
     let done =
-        open.validator.keeps(Rule::R13).then(|| highest_done_of_chain(open.facts())).flatten();
+        epoch.validator.keeps(Rule::R13).then(|| highest_done_of_chain(epoch.facts())).flatten();
     let (regroup, logged) = (regroup.clone(), done.clone().map(Box::new));
-    open.log(Record::Joined { regroup: regroup.clone(), done: logged });
+    epoch.log(Record::Joined { regroup: regroup.clone(), done: logged });
     let members = regroup.members.clone();
     let joined = Joined { digest, regroup, done };
-    open.slot.series.gathering.joined_at.get_or_insert(open.step.now);
-    let proven = joined.done.as_ref().map(|done| wire::ranked(&open.validator.run, done));
-    let message = note_joined(open, joined);
-    let until = open.step.now + open.facts().join_time();
-    open.slot.series.stage = Stage::Joined { regroup: digest, until };
-    open.slot.series.repeat_at = open.step.now + open.facts().repeat_interval();
-    open.step.put(Output::Gossip(message));
-    for member in members.iter().filter(|m| m.peer != open.me.peer) {
-        let proof = proven.and_then(|vote| send::prove(open.facts(), member.peer, &vote));
-        open.step.put_all(proof);
+    epoch.slot.series.gathering.joined_at.get_or_insert(epoch.step.now);
+    let proven = joined.done.as_ref().map(|done| wire::ranked(&epoch.validator.run, done));
+    let message = note_joined(epoch, joined);
+    let until = epoch.step.now + epoch.facts().join_time();
+    epoch.slot.series.stage = Stage::Joined { regroup: digest, until };
+    epoch.slot.series.repeat_at = epoch.step.now + epoch.facts().repeat_interval();
+    epoch.step.put(Output::Gossip(message));
+    for member in members.iter().filter(|m| m.peer != epoch.me.peer) {
+        let proof = proven.and_then(|vote| send::prove(epoch.facts(), member.peer, &vote));
+        epoch.step.put_all(proof);
     }
 }
 
-pub(super) fn on_join(open: &mut Epoch<'_>, message: &Verified<Message>, join: &Join) {
-    let (from, digest, me) = (message.author(), join.regroup, open.me.peer);
-    let impossible = join.done.is_some() && open.voters().is_empty();
-    if impossible || !can_have_voted(join, open.slot.depth()) {
+pub(super) fn on_join(epoch: &mut Epoch<'_>, message: &Verified<Message>, join: &Join) {
+    let (from, digest, me) = (message.author(), join.regroup, epoch.me.peer);
+    let impossible = join.done.is_some() && epoch.voters().is_empty();
+    if impossible || !can_have_voted(join, epoch.slot.depth()) {
         let why = CertificateFault::ImpossibleVote;
-        return open.step.put(Output::Fault(from, Fault::Certificate(why)));
+        return epoch.step.put(Output::Fault(from, Fault::Certificate(why)));
     }
-    let Some(known) = open.slot.series.gathering.joined(&me, digest) else { return };
+    let Some(known) = epoch.slot.series.gathering.joined(&me, digest) else { return };
     let who = Voter { peer: from, log: join.log };
     if known.regroup.as_ref().is_some_and(|regroup| !regroup.members.contains(&who)) {
         return;
@@ -187,29 +187,29 @@ pub(super) fn on_join(open: &mut Epoch<'_>, message: &Verified<Message>, join: &
     let said = known.joins.get(&from).map(|(said, _)| said);
     if said.is_some_and(|said| said != join) {
         known.is_torn = true;
-        return open.step.put(Output::Fault(from, Fault::Certificate(CertificateFault::TwoJoins)));
+        return epoch.step.put(Output::Fault(from, Fault::Certificate(CertificateFault::TwoJoins)));
     }
     let room = known.joins.len() < MEMBERS_MAX;
     let repeated = room && known.joins.insert(from, (join.clone(), message.signature())).is_some();
     let mine = known.joins.get(&me).map(|(join, _)| join.clone());
     // A Regroup that we joined before another one must not open with us: we would not follow
     // it.
-    let last = last_joined(open.facts());
+    let last = last_joined(epoch.facts());
     if let (true, Some(join)) = (repeated, mine)
         && last == Some(digest)
-        && open.slot.series.may_reply(open.step.now, from, Reply::Join)
+        && epoch.slot.series.may_reply(epoch.step.now, from, Reply::Join)
     {
         let proven = join.done;
-        open.step.put(Output::Send(from, open.validator.seal(Message::Join(join))));
-        open.step.put_all(proven.and_then(|vote| send::prove(open.facts(), from, &vote)));
+        epoch.step.put(Output::Send(from, epoch.validator.seal(Message::Join(join))));
+        epoch.step.put_all(proven.and_then(|vote| send::prove(epoch.facts(), from, &vote)));
     }
 }
 
 /// R13: opens the new series when every member has joined. Only the last Regroup joined is ever
 /// entered.
-pub(super) fn open_joined(open: &mut Epoch<'_>) -> bool {
-    let Stage::Joined { regroup: digest, .. } = open.slot.series.stage else { return false };
-    let known = open.slot.series.gathering.known.get(&digest);
+pub(super) fn open_joined(epoch: &mut Epoch<'_>) -> bool {
+    let Stage::Joined { regroup: digest, .. } = epoch.slot.series.stage else { return false };
+    let known = epoch.slot.series.gathering.known.get(&digest);
     let Some(known) = known.filter(|known| !known.is_torn) else { return false };
     let Some(regroup) = &known.regroup else { return false };
     let join = |m: &Voter| {
@@ -221,45 +221,45 @@ pub(super) fn open_joined(open: &mut Epoch<'_>) -> bool {
     let mut opening = Opening { regroup: regroup.as_ref().clone(), joins, ground: None };
     // A member whose vote is not proven has not joined.
     if let Some(highest) = opening.highest_done() {
-        let Some(voted) = open.slot.grounds.get(&highest) else { return false };
+        let Some(voted) = epoch.slot.grounds.get(&highest) else { return false };
         opening.ground = Some(Box::new(voted.clone()));
     }
-    enter(open, opening);
+    enter(epoch, opening);
     true
 }
 
-fn enter(open: &mut Epoch<'_>, opening: Opening) {
-    open.log(Record::Opened { opening: opening.clone() });
+fn enter(epoch: &mut Epoch<'_>, opening: Opening) {
+    epoch.log(Record::Opened { opening: opening.clone() });
     let Regroup { number, proposer, members, absent, .. } = &opening.regroup;
-    open.step.put(Output::Event(Event::Regroup {
-        epoch: open.series().epoch,
+    epoch.step.put(Output::Event(Event::Regroup {
+        epoch: epoch.series().epoch,
         number: *number,
         proposer: *proposer,
         members: members.iter().map(|v| v.peer).collect(),
         absent: absent.iter().map(|(v, _)| v.peer).collect(),
     }));
-    enter_opened(open, opening);
-    open.step.put_all(send::ready(open.facts()));
+    enter_opened(epoch, opening);
+    epoch.step.put_all(send::ready(epoch.facts()));
 }
 
 /// Enters the series that a Regroup opens, with what its Joins force there.
-pub(super) fn enter_opened(open: &mut Epoch<'_>, opening: Opening) {
-    let series = open.validator.opened(&opening);
-    open.slot.enter(open.step.now, opening, series);
+pub(super) fn enter_opened(epoch: &mut Epoch<'_>, opening: Opening) {
+    let series = epoch.validator.opened(&opening);
+    epoch.slot.enter(epoch.step.now, opening, series);
 }
 
 /// Remembers a Regroup that we have joined, now or before a restart (R20). Returns our Join.
-pub(super) fn note_joined(open: &mut Epoch<'_>, joined: Joined) -> Arc<Verified<Message>> {
+pub(super) fn note_joined(epoch: &mut Epoch<'_>, joined: Joined) -> Arc<Verified<Message>> {
     let Joined { digest, regroup, done } = joined;
-    let (series, log, me) = (open.series(), open.me.log, open.me.peer);
+    let (series, log, me) = (epoch.series(), epoch.me.log, epoch.me.peer);
     let done = done.map(|done| {
-        let vote = wire::ranked(&open.validator.run, &done);
-        open.slot.grounds.insert(vote, done);
+        let vote = wire::ranked(&epoch.validator.run, &done);
+        epoch.slot.grounds.insert(vote, done);
         vote
     });
     let join = Join { series, regroup: digest, log, done };
-    let message = open.validator.seal(Message::Join(join.clone()));
-    let gathering = &mut open.slot.series.gathering;
+    let message = epoch.validator.seal(Message::Join(join.clone()));
+    let gathering = &mut epoch.slot.series.gathering;
     gathering.number_seen = gathering.number_seen.max(regroup.number);
     let known = gathering.known(&me, digest);
     known.regroup.get_or_insert_with(|| Arc::new(regroup));
@@ -269,22 +269,22 @@ pub(super) fn note_joined(open: &mut Epoch<'_>, joined: Joined) -> Arc<Verified<
 
 /// Checks Regroups that another peer served. Returns those that follow on ours.
 pub(super) fn follow_on<'a>(
-    open: &mut Epoch<'_>,
+    epoch: &mut Epoch<'_>,
     from: PeerId,
     openings: &'a [Opening],
 ) -> &'a [Opening] {
-    let ours = open.slot.openings.len();
-    let theirs = openings.iter().map(|opening| open.validator.opened(opening));
+    let ours = epoch.slot.openings.len();
+    let theirs = openings.iter().map(|opening| epoch.validator.opened(opening));
     // What proves a vote can differ: two openings are the same if they open the same series.
-    let extend = theirs.take(ours).eq(open.slot.chain.iter().skip(1).copied());
-    let base = Series { regroup: None, ..open.series() };
+    let extend = theirs.take(ours).eq(epoch.slot.chain.iter().skip(1).copied());
+    let base = Series { regroup: None, ..epoch.series() };
     let beside = || openings.iter().all(|o| o.regroup.series.is_beside(&base));
-    if openings.len() <= ours || !extend || open.slot.series.decided().is_some() || !beside() {
+    if openings.len() <= ours || !extend || epoch.slot.series.decided().is_some() || !beside() {
         return &[];
     }
-    let ledger = open.process.ledger();
-    if let Err(fault) = open.validator.follow(base, &open.slot.base, ledger, openings) {
-        open.step.put(Output::Fault(from, fault));
+    let ledger = epoch.process.ledger();
+    if let Err(fault) = epoch.validator.follow(base, &epoch.slot.base, ledger, openings) {
+        epoch.step.put(Output::Fault(from, fault));
         return &[];
     }
     &openings[ours..]
@@ -293,8 +293,8 @@ pub(super) fn follow_on<'a>(
 /// Follows a Regroup that another peer served. A member enters through its own Join. Any other
 /// peer may go along without a vote, and thereby leaves its own series for good (R13): only if
 /// that series has no majority present, or no vote of ours.
-pub(super) fn follow(open: &mut Epoch<'_>, opening: &Opening) -> bool {
-    let facts = open.facts();
+pub(super) fn follow(epoch: &mut Epoch<'_>, opening: &Opening) -> bool {
+    let facts = epoch.facts();
     let joined = || {
         let digest = wire::regroup_digest(&facts.validator.run, &opening.regroup);
         last_joined(facts) == Some(digest)
@@ -303,35 +303,35 @@ pub(super) fn follow(open: &mut Epoch<'_>, opening: &Opening) -> bool {
     let free = !opening.regroup.members.contains(&facts.me.voter()) && !bound;
     let follows = free || joined();
     if follows {
-        open.slot.abort(&mut open.step, Reason::Regroup);
-        enter(open, opening.clone());
+        epoch.slot.abort(&mut epoch.step, Reason::Regroup);
+        enter(epoch, opening.clone());
     }
     follows
 }
 
 /// R29: says goodbye once nothing is open, or the wait is over. Returns whether it has.
-pub(super) fn leave(open: &mut Epoch<'_>) -> bool {
-    if open.process.leaving.is_none() {
+pub(super) fn leave(epoch: &mut Epoch<'_>) -> bool {
+    if epoch.process.leaving.is_none() {
         return false;
     }
-    let under_way = match &open.slot.series.stage {
+    let under_way = match &epoch.slot.series.stage {
         Stage::Open { .. } | Stage::Decided(_) | Stage::Applying(_) => true,
         Stage::Idle { .. } | Stage::Recover { .. } | Stage::Joined { .. } => false,
     };
-    if under_way && !timers::is_over(open.facts(), Timer::Leave) {
+    if under_way && !timers::is_over(epoch.facts(), Timer::Leave) {
         return false;
     }
     // R29: the peers that are here may go on without us, and those that were here may have
     // decided what is open. So we must not decide it again after our return. The last peer to
     // leave, with nothing open, has left nobody behind; and where no Regroup is lawful, nothing
     // could open the series again.
-    let others = under_way || open.step.table.live(open.step.now).next().is_some();
-    if others && open.facts().is_voter() && open.validator.quorum.regroups() {
-        open.log(Record::Left { series: open.series() });
+    let others = under_way || epoch.step.table.live(epoch.step.now).next().is_some();
+    if others && epoch.facts().is_voter() && epoch.validator.quorum.regroups() {
+        epoch.log(Record::Left { series: epoch.series() });
     }
-    let leaving = Leaving { head: open.slot.head, incarnation: open.me.incarnation };
-    open.step.put(Output::Gossip(open.validator.seal(Message::Leaving(leaving))));
-    open.step.put(Output::Left);
+    let leaving = Leaving { head: epoch.slot.head, incarnation: epoch.me.incarnation };
+    epoch.step.put(Output::Gossip(epoch.validator.seal(Message::Leaving(leaving))));
+    epoch.step.put(Output::Left);
     true
 }
 

@@ -14,7 +14,7 @@ use super::attendance::Question;
 use super::ballot::RingState;
 use super::conduct::{Amends, Decline, Halt, Offence};
 use super::facts::Facts;
-use super::open::Epoch;
+use super::open_epoch::Epoch;
 use super::series::Stage;
 use super::slot::Slot;
 use super::timers::Timer;
@@ -24,32 +24,32 @@ use super::{admission, founders, patience, salvage, send, timers, turns};
 const ATTEMPTS_MAX: u64 = 256;
 
 /// R35: our own ring has stopped, which we say while nobody is known to have its update.
-pub(super) fn on_ring_stopped(open: &mut Epoch<'_>, digest: Digest, halt: Halt) {
-    let Some(roster) = open.slot.roster(&digest).cloned() else { return };
-    open.slot.ballot(&open.me.peer, digest).ring = RingState::Lost;
-    if open.slot.has_update(open.validator.quorum, &digest) || roster.series != open.series() {
+pub(super) fn on_ring_stopped(epoch: &mut Epoch<'_>, digest: Digest, halt: Halt) {
+    let Some(roster) = epoch.slot.roster(&digest).cloned() else { return };
+    epoch.slot.ballot(&epoch.me.peer, digest).ring = RingState::Lost;
+    if epoch.slot.has_update(epoch.validator.quorum, &digest) || roster.series != epoch.series() {
         return;
     }
     let Halt { lost, hops } = halt;
     let stalled = Stalled { series: roster.series, roster: digest, lost, hops };
-    open.step.put(Output::Gossip(open.validator.seal(Message::Stalled(stalled))));
+    epoch.step.put(Output::Gossip(epoch.validator.seal(Message::Stalled(stalled))));
     let members: Vec<PeerId> = roster.ring().map(|m| m.peer).collect();
-    open.conduct.note_halt(digest, &members, open.me.peer, halt);
+    epoch.conduct.note_halt(digest, &members, epoch.me.peer, halt);
     if let Some(neighbour) = lost {
-        open.conduct.note(&open.step, neighbour, Offence::Lost { by: Some(open.me.peer) });
+        epoch.conduct.note(&epoch.step, neighbour, Offence::Lost { by: Some(epoch.me.peer) });
     }
-    if open.slot.series.is_at(digest, Progress::Reduce) {
-        lose_ring(open, digest);
+    if epoch.slot.series.is_at(digest, Progress::Reduce) {
+        lose_ring(epoch, digest);
     }
 }
 
 /// R35: the ring of another member has stopped. If its neighbour is gone, ours cannot end either.
-pub(super) fn on_stalled(open: &mut Epoch<'_>, from: PeerId, stalled: &Stalled) {
+pub(super) fn on_stalled(epoch: &mut Epoch<'_>, from: PeerId, stalled: &Stalled) {
     let digest = stalled.roster;
-    if !salvage::has_opened(open.facts(), &digest) {
+    if !salvage::has_opened(epoch.facts(), &digest) {
         return;
     }
-    let Some(roster) = open.slot.roster(&digest) else { return };
+    let Some(roster) = epoch.slot.roster(&digest) else { return };
     let members: Vec<PeerId> = roster.ring().map(|m| m.peer).collect();
     let Some(position) = members.iter().position(|peer| *peer == from) else { return };
     let count = members.len();
@@ -58,149 +58,149 @@ pub(super) fn on_stalled(open: &mut Epoch<'_>, from: PeerId, stalled: &Stalled) 
     if lost.is_some_and(|who| who == from || !around.contains(&who)) {
         return;
     }
-    open.conduct.note_halt(digest, &members, from, Halt { lost, hops });
+    epoch.conduct.note_halt(digest, &members, from, Halt { lost, hops });
     let Some(lost) = lost else { return };
-    if lost != open.me.peer {
-        open.conduct.note(&open.step, lost, Offence::Lost { by: Some(from) });
+    if lost != epoch.me.peer {
+        epoch.conduct.note(&epoch.step, lost, Offence::Lost { by: Some(from) });
     }
-    let stopped = open.conduct.has_stopped(&digest, &lost);
-    if !stopped && open.slot.series.is_at(digest, Progress::Reduce) {
-        lose_ring(open, digest);
+    let stopped = epoch.conduct.has_stopped(&digest, &lost);
+    if !stopped && epoch.slot.series.is_at(digest, Progress::Reduce) {
+        lose_ring(epoch, digest);
     }
 }
 
 /// If anybody has voted, the update exists and is fetched (R6). Else a higher attempt is due.
-fn lose_ring(open: &mut Epoch<'_>, roster: Digest) {
-    let has_update = open.slot.has_update(open.validator.quorum, &roster);
-    open.slot.stop_ring(&mut open.step, roster);
-    let Some(ballot) = open.slot.ballots.get_mut(&roster) else { return };
+fn lose_ring(epoch: &mut Epoch<'_>, roster: Digest) {
+    let has_update = epoch.slot.has_update(epoch.validator.quorum, &roster);
+    epoch.slot.stop_ring(&mut epoch.step, roster);
+    let Some(ballot) = epoch.slot.ballots.get_mut(&roster) else { return };
     ballot.ring = RingState::Lost;
     if !has_update {
-        recover(open, Reason::RingLost);
+        recover(epoch, Reason::RingLost);
     }
 }
 
-pub(super) fn on_refuse(open: &mut Epoch<'_>, from: PeerId, refuse: &Refuse) {
-    let me = open.me.peer;
+pub(super) fn on_refuse(epoch: &mut Epoch<'_>, from: PeerId, refuse: &Refuse) {
+    let me = epoch.me.peer;
     let mine = |r: &&Arc<Roster>| r.proposer == me && r.member(&from).is_some();
-    let roster = open.slot.roster(&refuse.what).filter(mine).cloned();
-    if open.names_voter(&from) {
-        learn_promise(open, from, refuse.promised);
+    let roster = epoch.slot.roster(&refuse.what).filter(mine).cloned();
+    if epoch.names_voter(&from) {
+        learn_promise(epoch, from, refuse.promised);
     }
     let Some(roster) = roster else { return };
     if refuse.reason == Refusal::Unproven {
-        open.step.put_all(send::prove_adopted(open.facts(), from, &roster));
-        open.step.put_all(send::prove_kept(open.facts(), from, &roster));
+        epoch.step.put_all(send::prove_adopted(epoch.facts(), from, &roster));
+        epoch.step.put_all(send::prove_kept(epoch.facts(), from, &roster));
         return;
     }
-    if !open.slot.series.is_at(refuse.what, Progress::Accepted) {
+    if !epoch.slot.series.is_at(refuse.what, Progress::Accepted) {
         return;
     }
     // If a peer is right that it is early, it accepts the same roster later: its patience is a little
     // longer than ours.
-    let waits = matches!(refuse.reason, Refusal::Early(_)) && !open.conduct.has_declined(&from);
+    let waits = matches!(refuse.reason, Refusal::Early(_)) && !epoch.conduct.has_declined(&from);
     if let (true, Refusal::Early(left_ms)) = (waits, refuse.reason) {
-        if !open.slot.ballot(&me, refuse.what).early.insert(from) {
+        if !epoch.slot.ballot(&me, refuse.what).early.insert(from) {
             return;
         }
-        outlast(open, &roster, refuse.what, Duration::from_millis(left_ms.into()));
+        outlast(epoch, &roster, refuse.what, Duration::from_millis(left_ms.into()));
     }
     let how = match refuse.reason {
-        Refusal::Lacks(voter) if roster.member(&voter).is_none() && open.names_voter(&voter) => {
-            open.slot.reported_alive.insert(voter);
+        Refusal::Lacks(voter) if roster.member(&voter).is_none() && epoch.names_voter(&voter) => {
+            epoch.slot.reported_alive.insert(voter);
             Decline::Justified
         }
         Refusal::Expired(_) => Decline::Expired,
-        reason if waits || admission::is_justified(open.facts(), &roster, reason) => {
+        reason if waits || admission::is_justified(epoch.facts(), &roster, reason) => {
             Decline::Justified
         }
         _ => Decline::Refused,
     };
-    open.conduct.note(&open.step, from, Offence::Declined(how));
+    epoch.conduct.note(&epoch.step, from, Offence::Declined(how));
     // G4: a refusal costs the refuser its position, and the others this attempt at most.
     if !waits && roster.ring().any(|m| m.peer == from) {
-        recover(open, Reason::Refused);
+        recover(epoch, Reason::Refused);
     }
 }
 
 /// Waits with our roster until the patience of other voters is over, if they are more than may lie.
 /// Peers remember differently whom an epoch has awaited in vain (G5), so one proposes before the
 /// others accept; alone it would use up attempts that they come to later.
-fn outlast(open: &mut Epoch<'_>, roster: &Roster, digest: Digest, left: Duration) {
-    let facts = open.facts();
+fn outlast(epoch: &mut Epoch<'_>, roster: &Roster, digest: Digest, left: Duration) {
+    let facts = epoch.facts();
     let Some(ballot) = facts.slot.ballots.get(&digest) else { return };
     let voters = ballot.early.iter().filter(|peer| facts.names_voter(peer)).count();
     if voters <= facts.validator.quorum.liars(facts.voters().len()) {
         return;
     }
     let end = facts.step.now + left.min(patience::most(facts)) + facts.accept_time_of(roster);
-    if let Stage::Open { until, .. } = &mut open.slot.series.stage {
+    if let Stage::Open { until, .. } = &mut epoch.slot.series.stage {
         *until = end.max(*until);
     }
 }
 
 /// Learns what a voter has promised, from its refusal. The greatest number says that it has left
 /// the series.
-fn learn_promise(open: &mut Epoch<'_>, from: PeerId, promised: u64) {
-    open.conduct.clear(&from, Amends::Bound);
+fn learn_promise(epoch: &mut Epoch<'_>, from: PeerId, promised: u64) {
+    epoch.conduct.clear(&from, Amends::Bound);
     if promised == u64::MAX {
-        if open.slot.series.closed.len() < MEMBERS_MAX {
-            open.slot.series.closed.insert(from);
+        if epoch.slot.series.closed.len() < MEMBERS_MAX {
+            epoch.slot.series.closed.insert(from);
         }
     } else {
-        open.slot.series.note_reached(from, promised);
+        epoch.slot.series.note_reached(from, promised);
     }
 }
 
 /// Ends the attempt under way; the next one is due.
-pub(super) fn recover(open: &mut Epoch<'_>, reason: Reason) {
-    open.slot.abort(&mut open.step, reason);
-    let attempt = open.bound().attempt().max(1).saturating_add(1);
-    await_attempt(open, attempt);
+pub(super) fn recover(epoch: &mut Epoch<'_>, reason: Reason) {
+    epoch.slot.abort(&mut epoch.step, reason);
+    let attempt = epoch.bound().attempt().max(1).saturating_add(1);
+    await_attempt(epoch, attempt);
 }
 
 /// R37: comes to an attempt, whose roster is due once enough voters have come to it.
-pub(super) fn await_attempt(open: &mut Epoch<'_>, attempt: u64) {
-    open.slot.series.stage = Stage::Recover { attempt, until: None };
-    open.slot.series.asking.take_if(|asking| asking.attempt < attempt);
-    if attempt > ATTEMPTS_MAX && !open.slot.series.stuck_reported {
-        open.slot.series.stuck_reported = true;
-        let epoch = open.series().epoch;
-        open.step.put(Output::Event(Event::Stuck { epoch, attempts: attempt }));
+pub(super) fn await_attempt(epoch: &mut Epoch<'_>, attempt: u64) {
+    epoch.slot.series.stage = Stage::Recover { attempt, until: None };
+    epoch.slot.series.asking.take_if(|asking| asking.attempt < attempt);
+    if attempt > ATTEMPTS_MAX && !epoch.slot.series.stuck_reported {
+        epoch.slot.series.stuck_reported = true;
+        let stuck = Event::Stuck { epoch: epoch.series().epoch, attempts: attempt };
+        epoch.step.put(Output::Event(stuck));
     }
 }
 
 /// R37: begins to wait for a roster. Where voters may lie, so many must have come to its attempt
 /// that all others will: a hasty voter would leave one attempt after another before they come to
 /// it. Nobody waits where the owner seems dead.
-pub(super) fn begin_wait(open: &mut Epoch<'_>) -> bool {
-    let Stage::Recover { attempt, until: None } = open.slot.series.stage else { return false };
-    let facts = open.facts();
+pub(super) fn begin_wait(epoch: &mut Epoch<'_>) -> bool {
+    let Stage::Recover { attempt, until: None } = epoch.slot.series.stage else { return false };
+    let facts = epoch.facts();
     let expected = turns::is_expected(facts, attempt);
     if expected && facts.validator.quorum.prepares() && turns::common(facts) < attempt {
         return false;
     }
     let wait = if expected { facts.ask_time() + facts.accept_time() } else { Duration::ZERO };
-    let until = Some(open.step.now + wait);
-    open.slot.series.stage = Stage::Recover { attempt, until };
+    let until = Some(epoch.step.now + wait);
+    epoch.slot.series.stage = Stage::Recover { attempt, until };
     true
 }
 
 /// R38: comes to the attempt of the others, once more of them have than may lie.
-pub(super) fn follow_others(open: &mut Epoch<'_>) -> bool {
-    let undecided = open.slot.series.stage.is_undecided();
-    if !undecided || open.process.behind || open.process.leaving.is_some() {
+pub(super) fn follow_others(epoch: &mut Epoch<'_>) -> bool {
+    let undecided = epoch.slot.series.stage.is_undecided();
+    if !undecided || epoch.process.behind || epoch.process.leaving.is_some() {
         return false;
     }
-    let common = turns::common(open.facts());
-    let follows = common > turns::ours(open.facts()).max(1);
+    let common = turns::common(epoch.facts());
+    let follows = common > turns::ours(epoch.facts()).max(1);
     if follows {
         // Some voter that does not lie has waited for these Accepts as long as it must.
-        if let Stage::Open { roster, progress: Progress::Accepted, .. } = open.slot.series.stage {
-            note_late(open, roster);
+        if let Stage::Open { roster, progress: Progress::Accepted, .. } = epoch.slot.series.stage {
+            note_late(epoch, roster);
         }
-        open.slot.abort(&mut open.step, Reason::HigherAttempt);
-        await_attempt(open, common);
+        epoch.slot.abort(&mut epoch.step, Reason::HigherAttempt);
+        await_attempt(epoch, common);
     }
     follows
 }
@@ -224,36 +224,36 @@ pub(super) fn may_go_on(facts: Facts<'_>) -> bool {
 }
 
 /// R37: no roster of this attempt has come. Its owner may be dead, or our timers too short.
-pub(super) fn end_wait(open: &mut Epoch<'_>, attempt: u64) {
-    let facts = open.facts();
+pub(super) fn end_wait(epoch: &mut Epoch<'_>, attempt: u64) {
+    let facts = epoch.facts();
     let (expected, common) = (turns::is_expected(facts, attempt), turns::common(facts));
     if expected {
-        open.slot.count_failure();
+        epoch.slot.count_failure();
     }
-    if open.bound().promised() == attempt && common >= attempt {
-        note_unanswered(open, |slot, peer| {
+    if epoch.bound().promised() == attempt && common >= attempt {
+        note_unanswered(epoch, |slot, peer| {
             slot.series.answered.get(peer).is_none_or(|highest| *highest < attempt)
         });
     }
-    await_attempt(open, attempt.saturating_add(1));
+    await_attempt(epoch, attempt.saturating_add(1));
 }
 
 /// R37: the deadline of any phase makes the next attempt due.
-pub(super) fn time_out(open: &mut Epoch<'_>) -> bool {
-    let over = || timers::is_over(open.facts(), Timer::Stage);
-    let reason = match open.slot.series.stage {
+pub(super) fn time_out(epoch: &mut Epoch<'_>) -> bool {
+    let over = || timers::is_over(epoch.facts(), Timer::Stage);
+    let reason = match epoch.slot.series.stage {
         Stage::Open { roster, progress, .. } if over() => match progress {
             Progress::Accepted => {
-                note_late(open, roster);
+                note_late(epoch, roster);
                 Reason::AcceptsMissing
             }
             Progress::Reduce => {
-                note_withheld(open, roster);
+                note_withheld(epoch, roster);
                 Reason::UpdateMissing
             }
             Progress::Finished => {
                 // Voters that the roster names, and that have not voted on it.
-                note_unanswered(open, |slot, peer| {
+                note_unanswered(epoch, |slot, peer| {
                     slot.ballots.get(&roster).is_some_and(|ballot| {
                         let roster = ballot.roster.as_ref();
                         roster.is_some_and(|r| r.member(peer).is_some())
@@ -264,74 +264,74 @@ pub(super) fn time_out(open: &mut Epoch<'_>) -> bool {
             }
         },
         Stage::Idle { patience: Some(_) } if over() => {
-            open.slot.count_failure();
+            epoch.slot.count_failure();
             Reason::LeftOut
         }
-        Stage::Recover { attempt, .. } if over() && may_go_on(open.facts()) => {
-            end_wait(open, attempt);
+        Stage::Recover { attempt, .. } if over() && may_go_on(epoch.facts()) => {
+            end_wait(epoch, attempt);
             return true;
         }
         _ => return false,
     };
-    recover(open, reason);
+    recover(epoch, reason);
     true
 }
 
 /// G9: notes it against each voter that is here and owes us a reply.
-fn note_unanswered(open: &mut Epoch<'_>, owes: impl Fn(&Slot, &PeerId) -> bool) {
-    let facts = open.facts();
+fn note_unanswered(epoch: &mut Epoch<'_>, owes: impl Fn(&Slot, &PeerId) -> bool) {
+    let facts = epoch.facts();
     let here = facts.live(Question::Answers).map(|(peer, _)| *peer);
     let owing = here.filter(|peer| facts.names_voter(peer) && owes(facts.slot, peer));
     for peer in owing.collect::<Vec<_>>() {
-        open.conduct.note(&open.step, peer, Offence::Unanswered);
+        epoch.conduct.note(&epoch.step, peer, Offence::Unanswered);
     }
 }
 
 /// R37: remembers the members whose Accept is missing, so that they delay no second roster. Where
 /// two rosters crossed, a member that accepted the other one is bound by it, and not late.
-fn note_late(open: &mut Epoch<'_>, roster: Digest) {
-    let Some(roster) = open.slot.roster(&roster).cloned() else { return };
+fn note_late(epoch: &mut Epoch<'_>, roster: Digest) {
+    let Some(roster) = epoch.slot.roster(&roster).cloned() else { return };
     let same = |r: &Arc<Roster>| (r.series, r.attempt) == (roster.series, roster.attempt);
-    let ballots = open.slot.ballots.values();
+    let ballots = epoch.slot.ballots.values();
     let ballots: Vec<_> = ballots.filter(|b| b.roster.as_ref().is_some_and(same)).collect();
     let accepts = |m: &&Member| ballots.iter().any(|b| b.accepts.contains_key(&m.peer));
     let missing = roster.members.iter().filter(|m| !accepts(m));
-    let missing: Vec<Member> = missing.filter(|m| m.peer != open.me.peer).copied().collect();
+    let missing: Vec<Member> = missing.filter(|m| m.peer != epoch.me.peer).copied().collect();
     for Member { peer, weight, .. } in missing {
         if weight > 0 {
-            open.conduct.note(&open.step, peer, Offence::Declined(Decline::Late));
+            epoch.conduct.note(&epoch.step, peer, Offence::Declined(Decline::Late));
         }
-        if open.names_voter(&peer) {
-            open.conduct.note(&open.step, peer, Offence::Unanswered);
+        if epoch.names_voter(&peer) {
+            epoch.conduct.note(&epoch.step, peer, Offence::Unanswered);
         }
     }
 }
 
 /// R8: the authors of a value whose bytes did not come are left out next time.
-fn note_withheld(open: &mut Epoch<'_>, roster: Digest) {
-    let adopt = open.slot.roster(&roster).and_then(|roster| roster.adopt.as_ref());
+fn note_withheld(epoch: &mut Epoch<'_>, roster: Digest) {
+    let adopt = epoch.slot.roster(&roster).and_then(|roster| roster.adopt.as_ref());
     let Some(update) = adopt.map(|receipt| receipt.update) else { return };
-    if let Some(adopted) = open.slot.series.adopted.get_mut(&update) {
+    if let Some(adopted) = epoch.slot.series.adopted.get_mut(&update) {
         adopted.missed = true;
     }
 }
 
 /// R37: a peer that no roster names waits three times as long before it asks.
-pub(super) fn be_patient(open: &mut Epoch<'_>) {
-    if let Stage::Idle { patience } = &open.slot.series.stage {
-        let count = open.step.table.live_in(open.series(), open.step.now).count() + 1;
-        let wait = open.facts().accept_time()
-            + open.facts().ring_time_of(count, None)
-            + open.facts().done_time();
-        let until = (open.step.now + 3 * wait).max(patience.unwrap_or(open.step.now));
-        open.slot.series.stage = Stage::Idle { patience: Some(until) };
+pub(super) fn be_patient(epoch: &mut Epoch<'_>) {
+    if let Stage::Idle { patience } = &epoch.slot.series.stage {
+        let count = epoch.step.table.live_in(epoch.series(), epoch.step.now).count() + 1;
+        let wait = epoch.facts().accept_time()
+            + epoch.facts().ring_time_of(count, None)
+            + epoch.facts().done_time();
+        let until = (epoch.step.now + 3 * wait).max(patience.unwrap_or(epoch.step.now));
+        epoch.slot.series.stage = Stage::Idle { patience: Some(until) };
     }
 }
 
 /// R32: a chunk that a ring was to keep cannot be fetched.
-pub(super) fn on_chunk_missing(open: &mut Epoch<'_>, roster: Digest, chunk: (Digest, u32)) {
-    open.slot.chunks.note_undelivered(chunk);
-    if open.slot.series.is_at(roster, Progress::Reduce) {
-        recover(open, Reason::KeptUnserved);
+pub(super) fn on_chunk_missing(epoch: &mut Epoch<'_>, roster: Digest, chunk: (Digest, u32)) {
+    epoch.slot.chunks.note_undelivered(chunk);
+    if epoch.slot.series.is_at(roster, Progress::Reduce) {
+        recover(epoch, Reason::KeptUnserved);
     }
 }
