@@ -69,8 +69,10 @@ impl Driver {
     /// Sends a message over the control stream. Without a stream it is gossiped instead, as long as
     /// the budget for that lasts: two peers behind routers may have no connection at all.
     fn send(&mut self, to: PeerId, message: &Verified<Message>) {
-        let sent = self.net.send(to, wire::envelope(message));
-        if sent == Err(SendError::NoStream) && self.budgets.answer(Instant::now().into()) {
+        let envelope = wire::envelope(message);
+        let bytes = envelope.len();
+        let sent = self.net.send(to, envelope);
+        if sent == Err(SendError::NoStream) && self.budgets.answer(bytes, Instant::now().into()) {
             self.repeats = self.repeats.wrapping_add(1);
             self.gossip(self.repeats, message);
         }

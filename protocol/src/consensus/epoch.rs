@@ -130,8 +130,9 @@ impl State {
     ) -> Self {
         let Start { head, voters, ledger } = start;
         let (notices, credentials) = (notices.clone(), config.credentials.clone());
+        let next = head.epoch.saturating_add(1);
         let process = Process {
-            admission: ledger.map(|ledger| Admission::new(now, ledger, notices, credentials)),
+            admission: ledger.map(|ledger| Admission::new(now, next, ledger, notices, credentials)),
             weight_max: validator.capacity.weight_max(None),
             validator,
             me,

@@ -25,7 +25,7 @@ pub(crate) struct Budgets {
     /// What is left for the questions of each peer.
     asks: BTreeMap<PeerId, Bucket>,
     /// What is left for messages that are gossiped for want of a control stream.
-    answers: Bucket,
+    answers: Allowance,
 }
 
 impl Budgets {
@@ -38,7 +38,10 @@ impl Budgets {
                 Bucket::new(BYTES_PER_S, NON_VOTERS_BYTES_BURST, now),
             ),
             asks: BTreeMap::new(),
-            answers: Bucket::new(ANSWERS_PER_S, ANSWERS_BURST, now),
+            answers: Allowance::new(
+                Bucket::new(ANSWERS_PER_S, ANSWERS_BURST, now),
+                Bucket::new(ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST, now),
+            ),
         }
     }
 
@@ -69,8 +72,8 @@ impl Budgets {
 
     /// Whether a message to a peer without a control stream may be gossiped instead. A peer that asks under
     /// many keys must not make us flood the others, for which they would blame us.
-    pub(crate) fn answer(&mut self, now: Instant) -> bool {
-        self.answers.take(now)
+    pub(crate) fn answer(&mut self, bytes: usize, now: Instant) -> bool {
+        self.answers.take(bytes, now)
     }
 }
 
@@ -110,6 +113,9 @@ const ASK_WAIT_MAX: Duration = Duration::from_secs(2);
 /// that others read.
 const ANSWERS_PER_S: u32 = 16;
 const ANSWERS_BURST: u32 = 64;
+/// Their bytes: a quarter of what others read of us (`net::limits::source`).
+const ANSWER_BYTES_PER_S: u32 = 10_000;
+const ANSWER_BYTES_BURST: u32 = 256 << 10;
 
 /// Authors whose messages are counted: as many as the view can hold.
 const AUTHORS_MAX: usize = 1_024;

@@ -51,11 +51,9 @@ pub(super) fn on_roster(epoch: &mut Epoch<'_>, message: &Arc<Verified<Message>>,
     }
     let digest = wire::roster_digest(&epoch.validator.run, roster);
     let mine = proposer == epoch.me.peer;
-    if !mine && let Some(other) = epoch.slot.other_of_its_proposer(digest, roster) {
-        if other.series == roster.series {
-            epoch.step.put(Output::Fault(proposer, Fault::Roster(RosterFault::TwoOfOneAttempt)));
-        }
-        return;
+    if !mine && epoch.slot.has_proposed_another(digest, roster) {
+        let why = Fault::Roster(RosterFault::TwoOfOneAttempt);
+        return epoch.step.put(Output::Fault(proposer, why));
     }
     if let Err(why) = epoch.validator.check_seals(roster) {
         return epoch.step.put(Output::Fault(proposer, Fault::Roster(why)));
@@ -106,6 +104,7 @@ fn note_roster(
         receipt.update == vote.update && wire::receipt_digest(&run, &receipt) == vote.r
     };
     ballot.dones.retain(|_, vote| fits(vote));
+    ballot.accepts.retain(|peer, _| roster.member(peer).is_some());
     let roster = Arc::new(roster.clone());
     ballot.roster = Some(Arc::clone(&roster));
     roster
@@ -242,6 +241,9 @@ pub(super) fn on_prepared(epoch: &mut Epoch<'_>, message: &Verified<Message>, pr
     epoch.conduct.clear(&from, Amends::Reply);
     let me = epoch.me.peer;
     let Some(ballot) = epoch.slot.ballot_voted_on(&me, prepared.roster) else { return };
+    if !ballot.is_of(&prepared.series) {
+        return;
+    }
     match ballot.prepared.get(&from).map(|(said, _)| *said) {
         Some(said) if said != update => {
             epoch.step.put(Output::Fault(from, Fault::Done(DoneFault::HoldsTwo)));
@@ -288,7 +290,7 @@ pub(super) fn on_opened(epoch: &mut Epoch<'_>, from: PeerId, opened: &Opened) {
     let ballot = epoch.slot.ballot(&epoch.me.peer, digest);
     ballot.roster.get_or_insert_with(|| Arc::new(opened.roster.clone()));
     for (peer, signature) in &opened.accepts {
-        ballot.accepts.entry(*peer).or_insert(*signature);
+        ballot.accepts.insert(*peer, *signature);
     }
     recheck_rosters(epoch, |roster| roster.keep.iter().any(|keep| keep.roster == digest));
 }

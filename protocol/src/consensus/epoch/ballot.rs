@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::id::{Digest, PeerId};
 use crate::base::sign::{Signature, Verified};
-use crate::message::{Message, QuorumRule, Roster, Voter};
+use crate::message::{Message, QuorumRule, Roster, Series, Voter};
 
 /// A roster, as far as it is known.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +45,11 @@ impl Ballot {
     /// The attempt of its roster; 0 while the roster is not known.
     pub(super) fn attempt(&self) -> u64 {
         self.roster.as_ref().map_or(0, |roster| roster.attempt)
+    }
+
+    /// Whether what a message of this series says can be about its roster, as far as that is known.
+    pub(super) fn is_of(&self, series: &Series) -> bool {
+        self.roster.as_ref().is_none_or(|roster| roster.series == *series)
     }
 
     /// The value that most voters have voted for. One roster has one value (R11): among honest

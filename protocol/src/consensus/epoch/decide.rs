@@ -1,6 +1,7 @@
 //! From an accepted roster to the next epoch: Accepts, the ring, the vote; certificates, the wait
 //! for other copies, the outer step (R5, R6, R11, R16, R17, R24, R25, R34).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::blocks::Blocks;
@@ -171,7 +172,10 @@ fn on_short_commit(epoch: &mut Epoch<'_>, from: PeerId, done: Done, dones: &[(Pe
     let consistent = wire::receipt_digest(&run, &roster.receipt(done.update)) == done.r
         && dones.len() <= epoch.voters().len();
     let is_new = |peer| epoch.names_voter(peer) && !ballot.dones.contains_key(peer);
-    let new: Vec<_> = dones.iter().filter(|(peer, _)| is_new(peer)).copied().collect();
+    // One vote may be repeated until the message is full.
+    let dones = if consistent { dones } else { &[] };
+    let new = dones.iter().filter(|(peer, _)| is_new(peer)).copied();
+    let new: BTreeMap<PeerId, Signature> = new.collect();
     let message = Message::Done(done.clone());
     let signed = new.iter().all(|(peer, s)| epoch.validator.signed(peer, &message, s));
     if !consistent || !signed {
@@ -231,6 +235,9 @@ pub(super) fn on_accept(epoch: &mut Epoch<'_>, message: &Verified<Message>, acce
     let (from, digest) = (message.author(), accept.roster);
     epoch.conduct.clear(&from, Amends::Accept);
     let Some(ballot) = epoch.slot.ballot_voted_on(&epoch.me.peer, digest) else { return };
+    if !ballot.is_of(&accept.series) {
+        return;
+    }
     let room = ballot.accepts.len() < MEMBERS_MAX;
     let repeated = room && ballot.accepts.insert(from, message.signature()).is_some();
     let Some(roster) = ballot.roster.clone() else { return };
@@ -250,6 +257,9 @@ pub(super) fn on_done(epoch: &mut Epoch<'_>, message: &Verified<Message>, done: 
     let run = epoch.validator.run;
     epoch.conduct.clear(&from, Amends::Reply);
     let Some(ballot) = epoch.slot.ballot_voted_on(&epoch.me.peer, done.roster) else { return };
+    if !ballot.is_of(&done.series) {
+        return;
+    }
     // Every stored vote on a roster that is known has been found to fit it.
     let fits = |vote: &Vote| vote.update == done.update && vote.r == done.r;
     if let Some(roster) = &ballot.roster

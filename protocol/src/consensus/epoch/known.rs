@@ -39,15 +39,18 @@ pub(super) struct Admission {
 }
 
 impl Admission {
+    /// Before `epoch`. Notices that an earlier start has stored are due.
     pub(super) fn new(
         now: Time,
+        epoch: u64,
         ledger: Arc<Ledger>,
         notices: Notices,
         credentials: Credentials,
     ) -> Self {
         let Credentials { ticket, unix } = credentials;
+        let due = with_pending(&ledger, &notices, epoch);
         Self {
-            due: Arc::clone(&ledger),
+            due,
             ledger,
             notices,
             ticket,
@@ -102,9 +105,7 @@ impl Admission {
     /// Computes which peers will be in after the open epoch, by the notices known so far, and checks
     /// all tickets again.
     pub(super) fn look_ahead(&mut self, step: &mut Step<'_>, epoch: u64) {
-        let mut ledger = self.ledger.as_ref().clone();
-        self.pending().iter().for_each(|notice| ledger.take(epoch, notice));
-        self.due = Arc::new(ledger);
+        self.due = with_pending(&self.ledger, &self.notices, epoch);
         self.shown.clear();
         let table = step.table;
         self.reported.retain(|peer, _| table.peers.contains_key(peer));
@@ -118,6 +119,14 @@ impl Admission {
         }
         self.ledger = ledger;
     }
+}
+
+/// A ledger with the notices that a roster of this epoch has to carry.
+fn with_pending(ledger: &Arc<Ledger>, notices: &Notices, epoch: u64) -> Arc<Ledger> {
+    let mut due = ledger.as_ref().clone();
+    let pending = notices.after(ledger.last(), NOTICES_MAX);
+    pending.iter().for_each(|notice| due.take(epoch, notice));
+    Arc::new(due)
 }
 
 /// Reports to the user which peers were admitted or revoked, and which notices are in force.
@@ -159,7 +168,7 @@ mod tests {
         let (run, organiser) = (RunId([7; 32]), Keypair::from_seed(&[1; 32]));
         let ledger = Arc::new(Ledger::new(run, organiser.peer()));
         let notices = Notices::new(run, organiser.peer(), Level::Invited);
-        let mut known = Admission::new(Time::ZERO, ledger, notices, Credentials::default());
+        let mut known = Admission::new(Time::ZERO, 1, ledger, notices, Credentials::default());
         let ticket = Ticket::named(run, key(0), 0, &organiser);
         passing(|table, peer| {
             let mut table = table.clone();

@@ -91,9 +91,10 @@ pub(super) fn on_status(epoch: &mut Epoch<'_>, message: &Verified<Message>, stat
     }
     epoch.slot.series.note_reached(from, status.attempt);
     epoch.conduct.clear(&from, Amends::Query);
+    let votes = epoch.names_voter(&from);
     if let Some(asking) = &mut epoch.slot.series.asking
         && asking.attempt == status.attempt
-        && asking.statuses.len() < MEMBERS_MAX
+        && (votes || asking.statuses.len() < MEMBERS_MAX)
     {
         asking.statuses.insert(from, (*status, message.signature()));
     }
@@ -109,11 +110,13 @@ pub(super) fn on_report(epoch: &mut Epoch<'_>, from: PeerId, report: &Report) {
         // As in a heartbeat, a contradiction is no fault here.
         let _ = enter::note_ready(epoch, from, incarnation, weight);
     }
+    let votes = epoch.names_voter(&from);
     if let Some(asking) = &mut epoch.slot.series.asking
         && asking.attempt == report.attempt
-        && asking.reports.len() < MEMBERS_MAX
+        && (votes || asking.reports.len() < MEMBERS_MAX)
     {
-        asking.reports.insert(from, report.clone());
+        // A proposer reads all but who is present, which may be long.
+        asking.reports.insert(from, Report { present: Vec::new(), ..report.clone() });
     }
 }
 

@@ -57,8 +57,12 @@ pub(super) fn regroup(epoch: &mut Epoch<'_>) -> bool {
         }
     }
     let Some(regroup) = founders::compose_regroup(epoch.facts()) else { return false };
-    // What we would not join ourselves is not sent.
-    if founders::check_regroup(epoch.facts(), &regroup).is_err() {
+    // What we would not join ourselves is not sent; one ticket may have brought more founders than it has uses.
+    let known = |ticket: &Ticket| epoch.process.knows_ticket(ticket);
+    let (voters, ledger) = (epoch.voters(), epoch.process.ledger());
+    if epoch.validator.check_regroup(voters, ledger, &regroup, known).is_err()
+        || founders::check_regroup(epoch.facts(), &regroup).is_err()
+    {
         return false;
     }
     let message = epoch.validator.seal(Message::Regroup(regroup.clone()));

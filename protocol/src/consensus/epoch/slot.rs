@@ -111,6 +111,8 @@ impl Slot {
         let found = opening.ground.as_deref().map(Voted::receipt);
         self.forced = found.or_else(|| self.forced.take());
         let voters = opening.regroup.members.clone();
+        // Votes on rosters that never came are about the series that is left, whatever comes later.
+        self.ballots.retain(|_, ballot| ballot.roster.is_some());
         self.openings.push(opening);
         self.chain.push(series);
         self.series = SeriesState::new(now, series, voters);
@@ -238,10 +240,12 @@ impl Slot {
         u32::try_from(self.openings.len()).unwrap_or(u32::MAX)
     }
 
-    /// Another roster that its proposer made at the same attempt, in the same incarnation.
-    pub(super) fn other_of_its_proposer(&self, digest: Digest, roster: &Roster) -> Option<&Roster> {
-        let start = |r: &Roster| r.member(&r.proposer).map(|m| (m.peer, m.incarnation, r.attempt));
-        self.others(digest).map(|(_, other)| other).find(|other| start(other) == start(roster))
+    /// Whether its proposer made another roster in the same series, attempt and incarnation (R2).
+    pub(super) fn has_proposed_another(&self, digest: Digest, roster: &Roster) -> bool {
+        let start = |r: &Roster| {
+            r.member(&r.proposer).map(|m| (r.series, m.peer, m.incarnation, r.attempt))
+        };
+        self.others(digest).any(|(_, other)| start(other) == start(roster))
     }
 
     /// Whether a peer, in the same incarnation, has accepted another roster of this series and attempt (R1).

@@ -170,17 +170,22 @@ impl State {
                 false => self.ask_chain(step, now),
             };
         }
-        for link in links {
+        // Between two answers their author may have withdrawn from that lineage (R23), which is no fault of it.
+        let goes_on = !candidate.entries.is_empty();
+        for (at, link) in links.iter().enumerate() {
             if let Err(fault) = candidate.add(&self.ours, link, reply.open) {
                 self.requests.note_misleading(step, claim);
-                return step.put(Output::Fault(claim.peer, fault));
+                if !goes_on || at > 0 {
+                    step.put(Output::Fault(claim.peer, fault));
+                }
+                return;
             }
             if self.is_proof(step, now, &candidate) {
                 return;
             }
         }
         if !candidate.entries.is_empty() {
-            self.on_verified(step, reply, candidate);
+            self.on_verified(step, reply, candidate, goes_on);
         } else if now.head == self.ours.head {
             step.lead(Lead::Openings(claim.peer, reply.openings.to_vec()));
         } else if now.head.epoch <= base.epoch && !candidate.by_chain {
@@ -217,15 +222,23 @@ impl State {
     }
 
     /// The tokens of the head come first: a lineage that does not lead there is not fetched to its
-    /// end (G12).
-    fn on_verified(&mut self, step: &mut Step<'_>, reply: &Reply<'_>, mut candidate: Candidate) {
+    /// end (G12). If it goes on from an earlier answer, the head may have moved since.
+    fn on_verified(
+        &mut self,
+        step: &mut Step<'_>,
+        reply: &Reply<'_>,
+        mut candidate: Candidate,
+        goes_on: bool,
+    ) {
         let (claim, target) = (candidate.claim, reply.now.head);
         let (reached, tokens) = (candidate.reached(), candidate.tokens());
         let leads = (reached < target.epoch && tokens <= target.tokens && !reply.links.is_empty())
             || (reached, tokens) == (target.epoch, target.tokens);
         if !leads {
             self.requests.note_misleading(step, claim);
-            step.put(Output::Fault(claim.peer, Fault::Answer(AnswerFault::HeadNotReached)));
+            if !goes_on {
+                step.put(Output::Fault(claim.peer, Fault::Answer(AnswerFault::HeadNotReached)));
+            }
         } else if reached == target.epoch {
             candidate.end_at(target.state);
             self.follow(step, reply, candidate);
