@@ -9,7 +9,7 @@
 //! informed of it, because a peer votes for an update that it holds (R5). If the disk is full, room
 //! is made by dropping updates that a checkpoint contains, and the write is tried again. Until it
 //! succeeds the peer does not vote for the update. It serves the update from memory and, once
-//! others have decided it, takes the outer step without sending anything (`outbox`).
+//! others have decided it, takes the outer step without a message (`outbox`).
 //!
 //! `keep` is the way of one update, `updates` the list of all, `repair` the chunks of rings, `checkpoints` the
 //! states. Begin with `State::handle` and `State::decide`.

@@ -2,8 +2,9 @@
 //!
 //! A roster is a Paxos ballot (Lamport 1998) whose value a ring computes. A voter that holds the
 //! value votes with `Done`, and Dones from a majority decide. Voters that have lost their majority
-//! sign a Regroup and go on as the voters of a new series. The rules are R1–R18, R22, R29–R31 and
-//! R34–R39 of `docs/PROTOCOL.md`; a comment names the rule where the code follows it.
+//! sign a Regroup and go on as the voters of a new series. The rules are those of
+//! `docs/PROTOCOL.md`, without most of those about heads (`sync`) and the disk (`holdings`); a comment
+//! names the rule where the code follows it.
 //!
 //! ```text
 //! Idle (Train, Ready) → Accepted → Reduce → Finished → Decided → Applying → Idle of the next epoch

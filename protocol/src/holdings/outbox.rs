@@ -14,7 +14,8 @@
 //!
 //! If a write fails, its records are written again later. Until then outgoing messages are dropped,
 //! as on a bad link, heartbeats too, so that the others go on without us; the peer repeats messages
-//! that matter. The node keeps training and following without sending anything. It is also silent
+//! that matter. The node keeps training and following. It still hands out updates, chunks and
+//! states: these are believed by their digest, and do not come here. Messages are dropped too
 //! while a decided update is not yet on disk: a peer may announce a head only if it could restart
 //! from it (R21). The records that wait for a full disk are bounded: above the bound the peer is
 //! suspended ([`Outbox::is_stuck`]).

@@ -34,11 +34,11 @@ pub enum Wait {
         /// The rule by which voters form a quorum.
         rule: QuorumRule,
     },
-    /// R24: a greater head is being fetched.
+    /// R28: a greater head is being fetched.
     Behind,
     /// R44: others have decided the open epoch, and none has served the decision yet.
     PassedOver,
-    /// R9: a Regroup is joined, and these members have not joined it.
+    /// R13: a Regroup is joined, and these members have not joined it.
     Joins(BTreeSet<PeerId>),
     /// R36: the work of this peer is ready, and that of these peers is not.
     Training(BTreeSet<PeerId>),
