@@ -10,6 +10,7 @@ mod agreement;
 pub mod gauge;
 pub(crate) mod notice;
 mod pace;
+mod peers;
 mod public;
 pub(crate) mod times;
 
@@ -20,11 +21,12 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Commit, Event, List, Member, Record, Ring, Text};
+use crate::record::{Commit, Event, List, Record, Ring, Text};
 use agreement::Agreement;
 use gauge::{Gauge, Training};
 use notice::notice;
 use pace::Pace;
+pub(crate) use peers::Peer;
 use times::{Marks, Times};
 
 /// A run as one node has seen it so far.
@@ -143,31 +145,6 @@ pub(crate) enum Phase {
 pub(crate) struct Seat {
     pub(crate) peer: Text,
     pub(crate) tokens: u64,
-}
-
-/// What this node has seen of a peer. `epochs` and `tokens` are those in which it had a position.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Peer {
-    /// Whether it counts as present; unknown if only receipts name it.
-    pub(crate) here: Option<bool>,
-    pub(crate) direct: Option<bool>,
-    pub(crate) cause: Option<Text>,
-    pub(crate) epochs: u64,
-    pub(crate) tokens: u64,
-    pub(crate) last_epoch: u64,
-    /// The last loss that it wrote itself, where its file is read too; else the one that it names to others.
-    pub(crate) loss: Option<f64>,
-    /// The phase of its newest heartbeat.
-    pub(crate) phase: Option<Text>,
-    /// The epoch that it committed last.
-    pub(crate) head: Option<u64>,
-    /// Tokens of its frozen work; 0 while it has none.
-    pub(crate) ready: Option<u64>,
-    pub(crate) rtt_ms: Option<u64>,
-    /// Bytes a second that it sent in its last ring.
-    pub(crate) send_rate: Option<u64>,
-    /// Its connection: `direct` or `relayed`.
-    pub(crate) link: Option<Text>,
 }
 
 /// Why the node does not get on, in its own words; `reason` is a word of docs/FORMATS.md.
@@ -294,14 +271,20 @@ impl Picture {
                 self.node.micro_batch = Some(*micro_batch);
                 self.run.parameters = Some(*parameters);
                 self.source.ended = false;
-                self.part();
+                // What lies between two starts is no pace, and whoever was here has to come again.
+                (self.pace, self.held_fork) = (Pace::default(), None);
+                peers::lose_all(&mut self.peers);
                 self.resume(epoch.unwrap_or(self.head.epoch), *tokens, t_ms);
             }
             Event::Listening { addresses } => {
                 self.node.addresses = addresses.0.iter().take(ADDRESSES_MAX).cloned().collect();
             }
             Event::Reachability { state } => self.node.reachability = Some(state.clone()),
-            Event::Member(member) => self.member(member),
+            Event::Member(member) => {
+                if self.node.peer.as_ref() != Some(&member.who) {
+                    self.peer(&member.who).say(member);
+                }
+            }
             Event::Ring(ring) => self.own_ring = Some(Ring::clone(ring)),
             Event::Path { step, error, .. } => self.node.path = Some((step.clone(), error.clone())),
             Event::Waiting { reason, text, cure } => {
@@ -314,9 +297,7 @@ impl Picture {
                 self.waiting.take_if(|waiting| goes_on_alone(waiting));
             }
             Event::PeerLost { who, cause } => {
-                let peer = self.peer(who);
-                (peer.here, peer.cause) = (Some(false), Some(cause.clone()));
-                (peer.phase, peer.link, peer.rtt_ms) = (None, None, None);
+                self.peer(who).lose(cause.clone());
             }
             Event::Manifest { name, organiser, parameters } => {
                 self.run.parameters = parameters.or(self.run.parameters);
@@ -442,33 +423,10 @@ impl Picture {
         self.begin(epoch.saturating_add(1), t_ms);
     }
 
-    fn member(&mut self, member: &Member) {
-        let own = self.node.peer.as_ref() == Some(&member.who);
-        if own {
-            return;
-        }
-        let peer = self.peer(&member.who);
-        peer.here = Some(true);
-        (peer.phase, peer.head) = (Some(member.phase.clone()), Some(member.head));
-        (peer.ready, peer.rtt_ms) = (Some(member.ready), member.rtt_ms);
-        (peer.send_rate, peer.link) = (member.send_rate, member.link.clone());
-        peer.loss = member.loss.or(peer.loss);
-    }
-
     fn catch_up(&mut self, epoch: u64, tokens: Option<u64>, t_ms: u64) {
         // Earlier epochs were not taken when they were decided.
         self.pace = Pace::default();
         self.resume(epoch, tokens, t_ms);
-    }
-
-    /// Forgets what a start does not bring back: what lies between two starts is no pace, and each peer that was here
-    /// has to come again.
-    fn part(&mut self) {
-        (self.pace, self.held_fork) = (Pace::default(), None);
-        for peer in self.peers.values_mut().filter(|peer| peer.here == Some(true)) {
-            (peer.here, peer.cause) = (Some(false), Some(Text::new("not found again yet")));
-            (peer.phase, peer.link, peer.rtt_ms) = (None, None, None);
-        }
     }
 
     /// Goes on from a state that this file has not seen committed.
@@ -493,23 +451,16 @@ impl Picture {
         self.open.marks.began_ms = Some(t_ms);
     }
 
+    /// The row of a peer, which may take the place of an older one.
+    fn peer(&mut self, name: &Text) -> &mut Peer {
+        peers::row(&mut self.peers, name)
+    }
+
     /// Enters a phase; in the same phase the time of its beginning stays.
     fn phase(&mut self, phase: Phase, t_ms: u64) {
         if self.open.phase != phase {
             (self.open.phase, self.open.since_ms) = (phase, t_ms);
         }
-    }
-
-    /// The row of a peer. At the bound the one that was in a ring longest ago makes room.
-    fn peer(&mut self, name: &Text) -> &mut Peer {
-        if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(name) {
-            let oldest =
-                self.peers.iter().min_by_key(|(_, p)| (p.last_epoch, p.here == Some(true)));
-            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
-                self.peers.remove(&oldest);
-            }
-        }
-        self.peers.entry(name.clone()).or_default()
     }
 }
 
@@ -525,7 +476,6 @@ pub(crate) fn shorten<T>(queue: &mut VecDeque<T>, most: usize) {
     }
 }
 
-const PEERS_MAX: usize = 256;
 const NOTICES_MAX: usize = 64;
 const FORKS_MAX: usize = 64;
 const ADDRESSES_MAX: usize = 16;

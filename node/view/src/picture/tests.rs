@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{notice::names_an_address, *};
+use super::{notice::names_an_address, peers::PEERS_MAX, *};
 
 fn record(t_ms: u64, peer: &str, epoch: u64, event: &str) -> Record {
     let line = format!(r#"{{{event},"t_ms":{t_ms},"peer":"{peer}","run":"r","epoch":{epoch}}}"#);
