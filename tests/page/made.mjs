@@ -32,7 +32,7 @@ export async function run(folder) {
   const write = async (text) => { if (!file.write(text)) await once(file, "drain"); };
   const start = { event: "started", version: "0.1.0", device: "cpu", micro_batch: 8, parameters: 94_528, t_ms: BEGAN, peer: names[0], run: hex(7) };
   await write(`${JSON.stringify(start)}\n`);
-  await write(`${JSON.stringify({ event: "manifest", name: "long-run", organiser: hex(1), from: null, t_ms: BEGAN, peer: names[0], run: hex(7) })}\n`);
+  await write(`${JSON.stringify({ event: "manifest", name: "long-run", organiser: hex(1), from: null, parameters: 94_528, stop_tokens: 2 * tokensOf(EPOCHS), t_ms: BEGAN, peer: names[0], run: hex(7) })}\n`);
   for (const who of names.slice(1)) {
     await write(`${JSON.stringify({ event: "peer-found", who, direct: true, t_ms: BEGAN + 1, peer: names[0], run: hex(7) })}\n`);
   }

@@ -137,6 +137,7 @@ async function longRun(browser) {
   equal("seats of the ring", await page.$$eval("#ring .seat title", (all) => all.map((one) => one.textContent.split(":")[0])), status.ring.map(({ peer }) => peer));
   equal("events, newest first", (await text("#news li span:last-child")), status.notices.map((notice) => notice.text).reverse());
   check("progress has epochs and tokens", /10\u202f000/.test((await text("#progress"))[0]) && (await text("#progress"))[0].includes("1.02 G"));
+  check("progress has the share of the tokens at which the run ends", (await text("#progress"))[0].includes("of 2.05 G (50 %)"));
   await looks(page, "page");
   const session = await browser.newBrowserCDPSession();
   const { processInfo } = await session.send("SystemInfo.getProcessInfo");

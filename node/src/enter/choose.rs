@@ -99,7 +99,9 @@ fn report(manifest: &Manifest, from: String, console: &Console) {
     console.say(&format!("run {id} \"{}\", signed by {signed}", run.name));
     let (name, organiser) = (run.name.clone(), Hex::from(run.organiser));
     let parameters = manifest.work.model.parameter_count();
-    console.emit(None, events::Event::Manifest { name, organiser, from, parameters });
+    let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
+    let event = events::Event::Manifest { name, organiser, from, parameters, stop_tokens };
+    console.emit(None, event);
 }
 
 /// Whether a run begins with what was typed; without a prefix every run does.

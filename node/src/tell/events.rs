@@ -141,6 +141,8 @@ pub(crate) enum Event {
         from: String,
         /// Number of the model's parameters.
         parameters: u64,
+        /// Committed tokens at which the run is finished; `null` if it has no end.
+        stop_tokens: Option<u64>,
     },
     /// A state is being fetched from other peers.
     Sync {

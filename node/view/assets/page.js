@@ -158,6 +158,7 @@ function verdict() {
     ring.length > 0 && fact("last ring", `${ring.length} members, this node ${inside ? "too" : "not"}`),
     fact("states agree", agree),
     left !== null && fact("next commit", left > 0 ? `in about ${span(left)}` : "is due"),
+    state.left_ms !== null && !away && fact("time left", `about ${span(state.left_ms)}`),
     open.attempt > 1 && fact("attempt", String(open.attempt)),
     node.reachability && fact("others reach this node", node.reachability),
     counts.forks > 0 && fact("forks", `${counts.forks}, ${counts.undone_epochs} epochs undone`),
@@ -165,10 +166,11 @@ function verdict() {
 }
 
 function tiles() {
-  const { head, pace, counts, training, held_out: held, fetch: coming } = state;
+  const { head, pace, counts, run, training, held_out: held, fetch: coming } = state;
+  const share = run.stop_tokens && Math.floor(100 * Math.min(1, head.tokens / run.stop_tokens));
   const entries = [
     ["epochs committed", whole(head.epoch)],
-    ["tokens", short(head.tokens)],
+    ["tokens", short(head.tokens), run.stop_tokens && `of ${short(run.stop_tokens)} (${share} %)`],
     ["tokens a second, whole run", pace.tokens_per_s === null ? "–" : short(pace.tokens_per_s)],
     ["an epoch takes", pace.epoch_ms === null ? "–" : span(pace.epoch_ms)],
     ["training loss", head.loss === null ? "–" : head.loss.toFixed(3)],

@@ -49,7 +49,9 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
     }
     // What was waited for at the end is over too.
     let is_over = open.phase == Phase::Stopped || picture.source.ended;
-    if let Some(epoch) = picture.held_fork.filter(|_| !is_over) {
+    if let Some(epoch) = picture.held_fork
+        && !is_over
+    {
         let sentence = format!(
             "From epoch {epoch} on another lineage of the run is greater, and a person has to decide."
         );
@@ -59,7 +61,9 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
     // How much of a later state has come says more than that it is fetched.
     let says =
         |waiting: &&Waiting| open.phase != Phase::Fetching || waiting.reason.as_str() != "behind";
-    if let Some(waiting) = picture.waiting.as_ref().filter(|_| !is_over).filter(says) {
+    if let Some(waiting) = picture.waiting.as_ref().filter(says)
+        && !is_over
+    {
         let said = if waiting.text.as_str().is_empty() { &waiting.reason } else { &waiting.text };
         let mood = if is_ordinary(waiting) { Mood::Good } else { Mood::Wait };
         return Verdict {
@@ -152,11 +156,12 @@ fn run(picture: &Picture) -> Vec<String> {
     parts.into_iter().flatten().collect()
 }
 
-/// How fast the run and this machine are.
+/// How far the run is, and how fast it and this machine are.
 fn pace(picture: &Picture) -> Vec<String> {
     let here = picture.training.and_then(|training| training.tokens_per_s);
     let left_out = picture.counts.left_out;
     let parts = [
+        progress(picture),
         picture.pace.tokens_per_s.map(|rate| format!("run {} tokens/s", short(rate))),
         here.map(|rate| format!("this machine {} tokens/s", short(rate))),
         next_ms(picture).map(|ms| format!("next epoch in {}", span(ms))),
@@ -167,6 +172,14 @@ fn pace(picture: &Picture) -> Vec<String> {
         }),
     ];
     parts.into_iter().flatten().collect()
+}
+
+/// The share of all tokens that a run with an end has, and how long the others take.
+fn progress(picture: &Picture) -> Option<String> {
+    let (have, all) = (picture.head.tokens, picture.run.stop_tokens?);
+    let left = left_ms(picture).map_or_else(String::new, |ms| format!(", about {} left", span(ms)));
+    let (share, have, all) = (percent(have, all), short(have as f64), short(all as f64));
+    Some(format!("{have} of {all} tokens ({share} %){left}"))
 }
 
 /// The peers that are here, and the way to them. The rates of a ring are means over all of its
@@ -259,12 +272,29 @@ fn capital(text: &str) -> String {
 /// epoch after the last commit. `None` while the node does not get on, before the pace is known,
 /// and once the commit is overdue.
 pub(crate) fn next_ms(picture: &Picture) -> Option<u64> {
-    let runs = matches!(picture.open.phase, Phase::Training | Phase::Ready | Phase::Ring);
-    if !runs || stands(picture) || picture.source.ended {
+    if gets_on(picture) { after_commit(picture, picture.pace.epoch_ms?) } else { None }
+}
+
+/// Milliseconds of the file until the run has its `stop_tokens`, at the pace of the last epochs.
+/// `None` where it has no end or has reached it, and as [`next_ms`] otherwise.
+pub(crate) fn left_ms(picture: &Picture) -> Option<u64> {
+    let (stop, rate) = (picture.run.stop_tokens?, picture.pace.tokens_per_s?);
+    let left = stop.saturating_sub(picture.head.tokens);
+    if left == 0 || rate <= 0.0 || !gets_on(picture) {
         return None;
     }
-    let expected = picture.head.t_ms.saturating_add(picture.pace.epoch_ms?);
-    expected.checked_sub(picture.now_ms)
+    after_commit(picture, (1_000.0 * left as f64 / rate) as u64)
+}
+
+/// Whether epochs follow one another now.
+fn gets_on(picture: &Picture) -> bool {
+    let runs = matches!(picture.open.phase, Phase::Training | Phase::Ready | Phase::Ring);
+    runs && !stands(picture) && !picture.source.ended
+}
+
+/// What is left of a time that began with the last commit; `None` once it is over.
+fn after_commit(picture: &Picture, ms: u64) -> Option<u64> {
+    picture.head.t_ms.saturating_add(ms).checked_sub(picture.now_ms)
 }
 
 /// Cuts a text at a number of characters; the last one that stays becomes an ellipsis.
@@ -393,6 +423,39 @@ mod tests {
             "abcdef  train           0        12 ms   1.5 kB/s  direct                 0   2.500\n";
         let text = text(&picture);
         assert!(text.starts_with("Training epoch 1.\nepoch 0") && text.ends_with(row), "{text}");
+    }
+
+    #[test]
+    fn a_run_with_an_end_says_how_far_it_is_and_how_long_the_rest_takes() {
+        let manifest = |stop: &str| {
+            format!(
+                r#""event":"manifest","name":"n","organiser":"o","from":"f","parameters":9,"stop_tokens":{stop}"#
+            )
+        };
+        let commit = |epoch: u64| {
+            format!(
+                r#""event":"committed","attempt":1,"members":["me"],"weights":[9],"state":"s","update":"u","tokens":{epoch}0000,"loss":2.5,"sync_ms":1,"sent_bytes":1,"received_bytes":1,"forkable_since":null,"epoch":{epoch}"#
+            )
+        };
+        let (end, one, two) = (manifest("100000"), commit(1), commit(2));
+        let said = |all: &[&str]| lines(&picture(all), 200)[1].clone();
+        let goes_on = "run 10 k tokens/s · next epoch in 1 s";
+        assert_eq!(said(&[START, &end, &one]), "pace     10 k of 100 k tokens (10 %)");
+        let far = format!("pace     20 k of 100 k tokens (20 %), about 8 s left · {goes_on}");
+        assert_eq!(said(&[START, &end, &one, &two]), far);
+        let endless = manifest("null");
+        assert_eq!(said(&[START, &endless, &one, &two]), format!("pace     {goes_on}"));
+        // What lies before a start is no pace, and a run that has its tokens needs no time.
+        assert!(!said(&[START, &end, &one, &two, START]).contains("left"));
+        let short = manifest("20000");
+        let full = said(&[START, &short, &one, &two]);
+        assert!(full.contains("(100 %) · run 10 k"), "{full}");
+        let picture = picture(&[START, &end, &one, &two]);
+        let status = crate::page::status_of(&picture).unwrap();
+        assert!(status.contains(r#""left_ms":8000"#), "{status}");
+        assert!(status.contains(r#""stop_tokens":100000"#), "{status}");
+        let metrics = crate::metrics::text(&picture);
+        assert!(metrics.contains("intellect_stop_tokens{run=\"\"} 100000\n"), "{metrics}");
     }
 
     #[test]

@@ -40,6 +40,9 @@ type Metric = (&'static str, &'static str, &'static str, fn(&Picture) -> Samples
 const METRICS: &[Metric] = &[
     ("epoch", "Last committed epoch.", "gauge", |p| one(p.head.epoch as f64)),
     ("tokens", "Committed tokens of the run.", "gauge", |p| one(p.head.tokens as f64)),
+    ("stop_tokens", "Committed tokens at which the run is finished.", "gauge", |p| {
+        some(p.run.stop_tokens.map(|tokens| tokens as f64))
+    }),
     ("loss_nats", "Mean training loss of this node in nats per token.", "gauge", |p| {
         some(p.head.loss)
     }),

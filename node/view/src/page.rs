@@ -215,6 +215,8 @@ struct Status<'a> {
     verdict: Verdict,
     /// Milliseconds until the next commit is expected.
     next_ms: Option<u64>,
+    /// Milliseconds until the run is expected to have its `stop_tokens`.
+    left_ms: Option<u64>,
     #[serde(flatten)]
     picture: &'a Picture,
 }
@@ -234,7 +236,8 @@ impl Shown {
 /// The picture as `/status` answers it, in JSON.
 pub(crate) fn status_of(picture: &Picture) -> serde_json::Result<String> {
     let (verdict, next_ms) = (lines::verdict(picture), lines::next_ms(picture));
-    serde_json::to_string(&Status { format: 1, verdict, next_ms, picture })
+    let left_ms = lines::left_ms(picture);
+    serde_json::to_string(&Status { format: 1, verdict, next_ms, left_ms, picture })
 }
 
 async fn status(State(shown): State<Shown>) -> Response {
@@ -374,7 +377,7 @@ pub(crate) const ASSETS: [(&str, &str, &str); 4] = [
     ("/page.css", "text/css; charset=utf-8", include_str!("../assets/page.css")),
 ];
 /// The version of the files: a browser keeps what it has until this changes.
-const ETAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "-3\"");
+const ETAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "-4\"");
 /// Headers of every answer: the page loads nothing from elsewhere, stands in no frame, and sends no
 /// address on.
 const HEADERS: [(HeaderName, &str); 4] = [

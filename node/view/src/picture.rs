@@ -81,6 +81,8 @@ pub(crate) struct Run {
     pub(crate) name: Option<Text>,
     pub(crate) organiser: Option<Text>,
     pub(crate) parameters: Option<u64>,
+    /// Committed tokens at which the run is finished; `None` also if it has no end.
+    pub(crate) stop_tokens: Option<u64>,
 }
 
 /// The node that wrote the events file.
@@ -299,8 +301,9 @@ impl Picture {
             Event::PeerLost { who, cause } => {
                 self.peer(who).lose(cause.clone());
             }
-            Event::Manifest { name, organiser, parameters } => {
+            Event::Manifest { name, organiser, parameters, stop_tokens } => {
                 self.run.parameters = parameters.or(self.run.parameters);
+                self.run.stop_tokens = *stop_tokens;
                 self.run.name = Some(name.clone());
                 self.run.organiser = Some(organiser.clone());
             }
@@ -379,7 +382,7 @@ impl Picture {
             Event::ForkExcluded { .. } => {
                 (self.head.forkable_since, self.held_fork) = (None, None);
             }
-            // The organiser has decided.
+            // The organiser has decided in place of this node's owner.
             Event::Attested { .. } => self.held_fork = None,
             Event::Fault { .. } => counts.faults += 1,
             Event::Disk { .. } => counts.disk += 1,

@@ -133,6 +133,9 @@ pub enum Event {
         organiser: Text,
         /// The number of the model's parameters. A file of an older program has none.
         parameters: Option<u64>,
+        /// Committed tokens at which the run is finished; `None` if it has no end, and in a file of
+        /// an older program.
+        stop_tokens: Option<u64>,
     },
     /// A later state is being fetched. The bytes are those of the fetch so far, and of all of it.
     Sync {

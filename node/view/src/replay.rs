@@ -106,7 +106,7 @@ impl Player {
         Ok(Self { tapes })
     }
 
-    /// Who wrote the file that was named first, and so whose sight is shown. A file that a simulation
+    /// The writer of the file that was named first: the run is shown as this one sees it. A file that a simulation
     /// wrote has none; it begins with what it measured.
     pub fn first_writer(&self) -> Option<&Text> {
         let firsts = self.tapes.iter().filter_map(|tape| tape.next.as_ref());
