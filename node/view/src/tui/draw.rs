@@ -5,13 +5,14 @@
 
 use ratatui::{
     Frame,
+    buffer::Buffer,
     layout::{Constraint, Layout, Rect},
     style::{Color, Modifier, Style},
     symbols::Marker,
     text::{Line, Span},
     widgets::{
         Axis as ChartAxis, Block, Borders, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table,
-        Wrap,
+        Widget as _, Wrap,
     },
 };
 
@@ -93,9 +94,18 @@ impl View<'_> {
         if area.width < COLUMNS_MIN || area.height < ROWS_MIN {
             return self.small(frame, area);
         }
-        let parts = [Constraint::Length(4), Constraint::Min(8), Constraint::Length(1)];
-        let [head, body, foot] = Layout::vertical(parts).areas(area);
-        self.head(frame, head);
+        let verdict = self.verdict();
+        let rows = rows(&verdict, area.width);
+        let parts = [
+            Constraint::Length(rows),
+            Constraint::Length(LINES),
+            Constraint::Min(8),
+            Constraint::Length(1),
+        ];
+        let [head, under, body, foot] = Layout::vertical(parts).areas(area);
+        frame.render_widget(verdict, head);
+        let drawn = lines::lines(self.picture, usize::from(area.width)).map(Line::raw);
+        frame.render_widget(Paragraph::new(Vec::from(drawn)), under);
         frame.render_widget(self.keys(), foot);
         let (loss, peers, news) = if area.width >= COLUMNS_WIDE {
             let [left, right] =
@@ -119,11 +129,11 @@ impl View<'_> {
         let mut all = vec![Line::styled(verdict.sentence, mood(verdict.mood))];
         all.extend(lines::lines(self.picture, usize::from(area.width)).map(Line::raw));
         all.push(Line::styled(format!("needs {COLUMNS_MIN}×{ROWS_MIN}, q ends"), faint()));
-        frame.render_widget(Paragraph::new(all), area);
+        frame.render_widget(Paragraph::new(all).wrap(Wrap { trim: true }), area);
     }
 
-    /// The run, the verdict with its cure, and the three lines.
-    fn head(&self, frame: &mut Frame<'_>, area: Rect) {
+    /// The run, and the verdict with its cure, over as many rows as they take.
+    fn verdict(&self) -> Paragraph<'_> {
         let run = &self.picture.run;
         let name = run.name.as_ref().map_or("intellect", Text::as_str);
         let id = run.id.as_ref().map_or("", |id| id.as_str().get(..8).unwrap_or_default());
@@ -131,14 +141,9 @@ impl View<'_> {
         let sentence =
             Span::styled(verdict.sentence, mood(verdict.mood).add_modifier(Modifier::BOLD));
         let cure = verdict.cure.map_or_else(String::new, |cure| format!(" {cure}"));
-        let first = Line::from(vec![
-            Span::styled(format!("{name} {id}  "), faint()),
-            sentence,
-            Span::raw(cure),
-        ]);
-        let drawn = lines::lines(self.picture, usize::from(area.width)).map(Line::raw);
-        let text: Vec<Line<'_>> = [first].into_iter().chain(drawn).collect();
-        frame.render_widget(Paragraph::new(text), area);
+        let run = Span::styled(format!("{name} {id}  "), faint());
+        let text = Line::from(vec![run, sentence, Span::raw(cure)]);
+        Paragraph::new(text).wrap(Wrap { trim: true })
     }
 
     /// The foot: what the keys do, and the caller's note.
@@ -261,6 +266,16 @@ impl View<'_> {
     }
 }
 
+/// The rows that a wrapped text takes, 1 to `VERDICT_ROWS`. It is drawn aside, where nobody sees it:
+/// another way of counting could come to another number.
+fn rows(text: &Paragraph<'_>, width: u16) -> u16 {
+    let area = Rect::new(0, 0, width, VERDICT_ROWS);
+    let mut aside = Buffer::empty(area);
+    text.render(area, &mut aside);
+    let is_used = |row: &u16| (0..width).any(|column| aside[(column, *row)].symbol() != " ");
+    (0..VERDICT_ROWS).rev().find(is_used).map_or(1, |last| last + 1)
+}
+
 /// The newest sentences first. A long one takes several rows, so the oldest may be below the edge.
 fn sentences(said: &Said, room: usize) -> Vec<Line<'static>> {
     let line = said.newest_first(room).into_iter().map(|sentence| {
@@ -301,6 +316,10 @@ fn clock(t_ms: u64) -> String {
 const COLUMNS_MIN: u16 = 60;
 /// The least height, counted in rows of the terminal.
 const ROWS_MIN: u16 = 16;
+/// A verdict and its cure take at most so many rows.
+const VERDICT_ROWS: u16 = 3;
+/// The three lines beneath the verdict.
+const LINES: u16 = 3;
 /// From this width on peers stand beside the loss.
 const COLUMNS_WIDE: u16 = 110;
 /// Characters of the longest bar.

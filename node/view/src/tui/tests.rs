@@ -64,6 +64,29 @@ fn the_screen_is_as_it_was() {
     }
 }
 
+/// A narrow terminal has no verdict without its end: a cure that is cut is none.
+#[test]
+fn a_long_verdict_takes_up_to_three_rows() {
+    let (mut stage, seen) = Stage::new(Source::default());
+    let text = "alone: no other peer of this run can be reached; what is trained now may be undone when one can";
+    let cure = "name an entry point with --bootstrap";
+    let mut wait = |text: &str| {
+        let line = format!(
+            r#"{{"event":"waiting","reason":"goes-on-alone","text":"{text}","cure":"{cure}","t_ms":1,"peer":"me","run":"0123456789"}}"#
+        );
+        stage.take(&Record::parse(line.as_bytes()).unwrap(), &line);
+        stage.publish();
+        screen(80, 24, &seen, Axis::Tokens)
+    };
+    let drawn = wait(text);
+    let words = drawn.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(&format!("{}. {cure} epoch 0", text.replacen('a', "A", 1))), "{drawn}");
+    assert_eq!(drawn.lines().position(|line| line.starts_with("epoch 0")), Some(2), "{drawn}");
+    let endless = wait(&"word ".repeat(90));
+    assert_eq!(endless.lines().position(|line| line.starts_with("epoch 0")), Some(3), "{endless}");
+    assert_eq!(endless.lines().count(), 24);
+}
+
 #[test]
 fn every_size_and_axis_can_be_drawn() {
     let (full, (_stage, empty)) = (seen(), Stage::new(Source::default()));
