@@ -148,7 +148,7 @@ pub enum ReportError {
     Twice(PathBuf),
     /// Two folders hold different runs: the setting that differs.
     #[error(
-        "{} is of another run than {}: `{key}` differs; only the seed may, so make a page of each",
+        "{} is of another run than {}: {key} differs; only the seed may, so make a page of each",
         other.display(), first.display()
     )]
     Different {
@@ -156,7 +156,7 @@ pub enum ReportError {
         first: PathBuf,
         /// The folder that does not fit it.
         other: PathBuf,
-        /// The key of the manifest, or another word for what differs.
+        /// What differs: a key of the manifest, or the peers or links with both values.
         key: String,
     },
 }
@@ -188,6 +188,20 @@ struct Page<'a> {
     mean: Option<Mean>,
     /// The manifest of the first run, which stands for all.
     settings: Vec<(String, String)>,
+}
+
+impl Conditions {
+    /// The first thing beside the seed in which another simulation differs.
+    fn difference(&self, other: &Self) -> Option<String> {
+        if self.peers != other.peers {
+            return Some(format!("the number of peers ({} and {})", self.peers, other.peers));
+        }
+        if self.links != other.links {
+            return Some(format!("the kind of links ({} and {})", self.links, other.links));
+        }
+        let key = settings::difference(&self.manifest, &other.manifest)?;
+        Some(format!("`{key}`"))
+    }
 }
 
 impl Report {
@@ -277,11 +291,11 @@ impl Report {
 /// The page of one run, or of several runs of equal settings with their mean and its standard
 /// error.
 ///
-/// Manifests are compared, but for what follows from the seed. Numbers of peers, links, chaos and
-/// machines are not: they stand among the facts, where a reader sees them.
+/// Numbers of peers, links and manifests are compared, but for what follows from the seed. Chaos
+/// and machines are not: they stand among the facts, where a reader sees them.
 ///
 /// # Errors
-/// If two reports have one seed, or manifests that differ in another setting.
+/// If two reports have one seed, or differ in something else that is compared.
 pub fn html(reports: &[Report]) -> Result<String, ReportError> {
     if let Some((first, others)) = reports.split_first() {
         let mut seeds = BTreeSet::from([first.setup.seed]);
@@ -289,7 +303,7 @@ pub fn html(reports: &[Report]) -> Result<String, ReportError> {
             if !seeds.insert(other.setup.seed) {
                 return Err(ReportError::Twice(other.folder.clone()));
             }
-            if let Some(key) = settings::difference(&first.setup.manifest, &other.setup.manifest) {
+            if let Some(key) = first.setup.difference(&other.setup) {
                 let (first, other) = (first.folder.clone(), other.folder.clone());
                 return Err(ReportError::Different { first, other, key });
             }

@@ -89,12 +89,21 @@ fn different_runs_and_foreign_files_are_refused() {
     changed["manifest"]["ring"]["codec"] = json!("f32");
     let error = html(&[first(), open(&changed).unwrap()]).unwrap_err();
     assert!(
-        matches!(&error, ReportError::Different { key, .. } if key == "ring.codec"),
+        matches!(&error, ReportError::Different { key, .. } if key == "`ring.codec`"),
         "{error:?}"
     );
     changed["manifest"]["ring"] = json!({});
     assert!(html(&[first(), open(&changed).unwrap()]).is_err());
     assert!(matches!(html(&[first(), first()]), Err(ReportError::Twice(_))));
+    for (key, value, said) in [
+        ("peers", json!(4), "the number of peers (3 and 4) differs"),
+        ("links", json!("switched"), "the kind of links (loopback and switched) differs"),
+    ] {
+        let mut changed = report(2, &[Some(1.0)]);
+        changed[key] = value;
+        let error = html(&[first(), open(&changed).unwrap()]).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains("only the seed may"), "{error}");
+    }
     assert!(matches!(open(&json!({ "run": "r" })), Err(ReportError::Foreign(..))));
     assert!(matches!(Report::open(Path::new("/nowhere")), Err(ReportError::Read(..))));
 }
