@@ -9,16 +9,24 @@ mod follow;
 mod lineage;
 mod members;
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use intellect_protocol::{
     access::{
         admit::{Denied, Level, code::Code},
         handshake::{Outcome, Visit},
     },
-    base::id::{PeerId, RunId},
+    base::{
+        base58,
+        id::{PeerId, RunId},
+    },
 };
-use intellect_view::{folder::Folder, stage::Seen};
+use intellect_view::{folder::Folder, replay::Player, stage::Seen};
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +37,7 @@ use crate::{
     enter::{EnterError, choose},
     identity::Identity,
     manifest::Manifest,
+    name::PeerName,
     net::{self, Net, NetError, address::Address},
     os::{self, PathError, cannot},
     page::{Page, PageError},
@@ -117,7 +126,7 @@ async fn show(
     let mut interrupts = os::Interrupts::new().map_err(WatchError::Start)?;
     let key = key()?;
     let path = folder.as_ref().map(|folder| folder.events());
-    let sink = Sink::open(path.as_deref(), key.peer().into());
+    let sink = Sink::open(path.as_deref(), writer(path.as_deref(), key.peer()));
     let sink = sink.map_err(cannot("write to", path.as_deref().unwrap_or(&PathBuf::new())))?;
     let (console, seen) = Console::shown(sink, Voice::Sentences, PathBuf::new());
     let mut tasks = JoinSet::new();
@@ -155,6 +164,14 @@ async fn show(
 /// A key for this process only, which is never stored.
 fn key() -> Result<Identity, WatchError> {
     Identity::random().map_err(WatchError::Start)
+}
+
+/// The name under which events are written: that of the first start in a folder, since a replay follows one writer. The
+/// key is not kept with it, because everybody may read the folder.
+fn writer(events: Option<&Path>, me: PeerId) -> PeerName {
+    let earlier = events.and_then(|path| Player::open(&[path.to_owned()], true).ok());
+    let first = earlier.as_ref().and_then(Player::first_writer);
+    first.and_then(|name| base58::decode(name.as_str())).unwrap_or(me).into()
 }
 
 /// Writes the folder. A refusal is said once.

@@ -410,6 +410,10 @@ impl Picture {
         // A voter without a position is a member of weight 0: it was in no ring.
         let seats = commit.members.0.iter().zip(weights).filter(|(_, tokens)| *tokens > 0);
         self.ring = seats.map(|(peer, tokens)| Seat { peer: peer.clone(), tokens }).collect();
+        if epoch == 1 {
+            // The file counts from the beginning again, as one does in which a watcher starts again.
+            peers::count_again(&mut self.peers);
+        }
         for seat in self.ring.clone() {
             let peer = self.peer(&seat.peer);
             peer.epochs += 1;

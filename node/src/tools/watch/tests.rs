@@ -8,6 +8,7 @@ use intellect_protocol::{
     download::Failure,
     message::{Answer, Ask, Head, Link, Loss, Phase, Picture, Request, Row, wire},
 };
+use intellect_view::{lines, picture::Source, replay::Speed, stage::Stage};
 
 use super::{follow::Watch, *};
 use crate::{
@@ -60,7 +61,11 @@ struct Kit {
 impl Kit {
     /// Both members have these epochs of the run.
     fn new(lineage: &[(Head, Link)]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::start(tempfile::tempdir().unwrap(), PeerId([3; 32]), lineage)
+    }
+
+    /// The same in this folder, where an earlier watcher may have been, with this key.
+    fn start(folder: tempfile::TempDir, me: PeerId, lineage: &[(Head, Link)]) -> Self {
         let member = member(lineage);
         let members = Arc::new(Mutex::new([member.clone(), member]));
         let played = Arc::clone(&members);
@@ -73,8 +78,8 @@ impl Kit {
                 .map(|answer| wire::answer(&answer))
                 .ok_or(Failure::Refused)
         });
-        let me = PeerId([3; 32]);
-        let sink = Sink::open(Some(&folder.path().join("events.jsonl")), me.into()).unwrap();
+        let path = folder.path().join("events.jsonl");
+        let sink = Sink::open(Some(&path), writer(Some(&path), me)).unwrap();
         let console = Console::new(sink, Voice::Quiet, PathBuf::new());
         let refused = watch::Sender::default().subscribe();
         let watch = Watch::new(net, manifest(Level::Open), me, refused, console);
@@ -126,6 +131,22 @@ async fn what_members_prove_is_reported_with_what_they_say() {
     }
     assert!(events.contains("\"event\":\"caught-up\"") && events.contains("\"loss\":2.5"));
     assert_eq!(kit.left(), 0);
+}
+
+#[tokio::test]
+async fn a_replay_follows_every_start_in_a_folder() {
+    let all = epochs();
+    let mut kit = Kit::new(&all[..2]);
+    kit.turn().await;
+    let mut kit = Kit::start(kit.folder, PeerId([4; 32]), &all);
+    kit.turn().await;
+    let player = Player::open(&[kit.folder.path().join("events.jsonl")], false).unwrap();
+    let (mut stage, seen) = Stage::new(Source::default());
+    stage.seen_by(player.first_writer().unwrap().clone());
+    let (_keep, stop) = std::sync::mpsc::channel();
+    player.play(&mut stage, Speed { times: 0.0, follow: false }, &stop).unwrap();
+    let drawn = lines::lines(&seen.picture.borrow(), 200);
+    assert!(drawn[0].starts_with("epoch 4 "), "{drawn:?}");
 }
 
 #[tokio::test]

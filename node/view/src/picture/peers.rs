@@ -68,5 +68,12 @@ pub(super) fn lose_all(peers: &mut BTreeMap<Text, Peer>) {
     }
 }
 
+/// No epoch and no token is counted any more.
+pub(super) fn count_again(peers: &mut BTreeMap<Text, Peer>) {
+    for peer in peers.values_mut() {
+        (peer.epochs, peer.tokens, peer.last_epoch) = (0, 0, 0);
+    }
+}
+
 /// The most rows that are kept.
 pub(super) const PEERS_MAX: usize = 256;

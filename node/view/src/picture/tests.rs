@@ -56,6 +56,18 @@ fn an_epoch_is_divided_where_the_events_divide_it() {
     assert_eq!(picture.peers[&Text::new("b")].tokens, 10);
 }
 
+/// A watcher that starts again in a folder proves the run from epoch 1 on, and writes it into the same file.
+#[test]
+fn epochs_that_a_file_has_twice_are_counted_once() {
+    let mut picture = Picture::default();
+    let two = ["me".to_owned(), "b".to_owned()];
+    for (t_ms, epoch) in [(1, 1), (2, 2), (3, 1), (4, 2), (5, 3)] {
+        picture.take(&record(t_ms, "me", epoch, &committed(&two, "s", 20 * epoch)));
+    }
+    let peer = &picture.peers[&Text::new("b")];
+    assert_eq!((peer.epochs, peer.tokens, peer.last_epoch), (3, 30, 3));
+}
+
 /// A voter that was left out is a member without weight.
 #[test]
 fn a_member_without_a_position_is_in_no_ring() {
