@@ -50,6 +50,7 @@ mod enter;
 mod acceptor;
 mod proposer;
 mod recover;
+mod vote;
 mod decide;
 mod reconfigure;
 
@@ -325,9 +326,9 @@ impl State {
         for _ in 0..64 {
             let epoch = &mut self.epoch(step);
             let left = reconfigure::leave(epoch);
-            let moved = decide::settle(epoch)
+            let moved = vote::advance_roster(epoch)
                 || decide::decide(epoch)
-                || decide::conclude(epoch)
+                || decide::apply_when_copied(epoch)
                 || recover::time_out(epoch)
                 || recover::follow_others(epoch)
                 || recover::begin_wait(epoch)
@@ -394,10 +395,10 @@ impl State {
             Message::Opened(opened) => acceptor::on_opened(epoch, from, opened),
             Message::Prepared(prepared) => acceptor::on_prepared(epoch, message, prepared),
             Message::Roster(roster) => acceptor::on_roster(epoch, message, roster),
-            Message::Accept(accept) => decide::on_accept(epoch, message, accept),
+            Message::Accept(accept) => vote::on_accept(epoch, message, accept),
             Message::Refuse(refuse) => recover::on_refuse(epoch, from, refuse),
             Message::Stalled(stalled) => recover::on_stalled(epoch, from, stalled),
-            Message::Done(done) => decide::on_done(epoch, message, done),
+            Message::Done(done) => vote::on_done(epoch, message, done),
             Message::Commit(commit) => decide::on_commit(epoch, from, commit),
             Message::Regroup(regroup) => reconfigure::on_regroup(epoch, message, regroup),
             Message::Join(join) => reconfigure::on_join(epoch, message, join),
