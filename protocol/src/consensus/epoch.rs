@@ -288,10 +288,10 @@ impl State {
 
     /// Begins the epoch after `head`, with nothing known of it.
     fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
-        let facts = self.facts(step);
-        let (measured, awaited) = (patience::measured(facts), patience::awaited(facts));
-        self.process.ready_median = measured.or(self.process.ready_median);
-        self.conduct.next_epoch(&self.process.validator, &self.slot, &awaited);
+        let could_be_awaited = patience::could_be_awaited(self.facts(step));
+        let median = patience::median_time_to_ready(self.facts(step));
+        self.process.ready_median = median.or(self.process.ready_median);
+        self.conduct.next_epoch(&self.process.validator, &self.slot, &could_be_awaited);
         self.slot = Slot::new(step.now, head, voters);
         self.votes.forget(head.epoch);
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));

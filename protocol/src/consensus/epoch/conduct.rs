@@ -126,15 +126,15 @@ impl Conduct {
         }
     }
 
-    /// Closes the account of an epoch. The peers that were awaited come with whether they were
+    /// Closes the account of an epoch. The peers that could be awaited come with whether they were
     /// Ready.
     pub(super) fn next_epoch(
         &mut self,
         validator: &Validator,
         slot: &Slot,
-        awaited: &[(PeerId, bool)],
+        could_be_awaited: &[(PeerId, bool)],
     ) {
-        self.waits.count_epoch(slot, awaited);
+        self.waits.count_epoch(slot, could_be_awaited);
         let offenders = self.declines.all().chain(self.outcasts(validator, slot)).collect();
         self.offences.count_epoch(&offenders, &slot.members_seen());
         let Self { offences, waits, .. } = std::mem::take(self);

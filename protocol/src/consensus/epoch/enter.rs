@@ -45,7 +45,7 @@ pub(super) fn resume(epoch: &mut Epoch<'_>) {
                 let until = now + facts.ring_time(body);
                 Stage::Open { roster, progress: Progress::Reduce, until }
             }
-            None => Stage::Idle { patience: None },
+            None => Stage::Idle { left_out_until: None },
         };
     } else if attempt > 0 {
         let until = Some(now + facts.ask_time() + facts.accept_time());

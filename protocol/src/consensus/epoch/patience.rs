@@ -53,7 +53,7 @@ fn patience_until(facts: Facts<'_>) -> Option<Time> {
 }
 
 /// The longest that an honest voter's patience lasts beyond ours.
-pub(super) fn most(facts: Facts<'_>) -> Duration {
+pub(super) fn longest_beyond_ours(facts: Facts<'_>) -> Duration {
     facts.ready_median.map_or(facts.config.ready_grace, |m| (m / 8).max(PATIENCE_MIN))
 }
 
@@ -79,7 +79,7 @@ fn ready_voters<'a>(facts: Facts<'a>) -> impl Iterator<Item = (PeerId, Time)> + 
 }
 
 /// The median time that voters took to be Ready, if half of them were.
-pub(super) fn measured(facts: Facts<'_>) -> Option<Duration> {
+pub(super) fn median_time_to_ready(facts: Facts<'_>) -> Option<Duration> {
     if 2 * ready_voters(facts).count() < facts.voters().len() {
         return None;
     }
@@ -89,12 +89,12 @@ pub(super) fn measured(facts: Facts<'_>) -> Option<Duration> {
 
 /// Whether every peer is Ready for which the first attempt waits.
 pub(super) fn everyone_ready(facts: Facts<'_>) -> bool {
-    unready(facts).next().is_none()
+    awaited_and_unready(facts).next().is_none()
 }
 
 /// The peers for which the first attempt waits, since they are not Ready (R36). Peers that were
 /// recently awaited without effect do not count (G5).
-pub(super) fn unready<'a>(facts: Facts<'a>) -> impl Iterator<Item = PeerId> + 'a {
+pub(super) fn awaited_and_unready<'a>(facts: Facts<'a>) -> impl Iterator<Item = PeerId> + 'a {
     let live = facts.step.table.live(facts.step.now);
     let is_awaited = move |peer: &PeerId, seen: &PeerRecord| {
         let beat = &seen.beat;
@@ -102,21 +102,21 @@ pub(super) fn unready<'a>(facts: Facts<'a>) -> impl Iterator<Item = PeerId> + 'a
             && beat.direct
             && beat.phase != Phase::Behind
             && facts.peer_status_of(peer, seen).counts(Question::IsAwaited)
-            && !(facts.keeps(Rule::G5) && is_not_awaited(facts, peer))
+            && !(facts.keeps(Rule::G5) && is_awaited_no_longer(facts, peer))
     };
     live.filter(move |(peer, seen)| is_awaited(peer, seen)).map(|(peer, _)| *peer)
 }
 
 /// G5: whether a peer that is not Ready was recently awaited without effect. If it is a newcomer,
 /// it still has a little longer than the voters.
-pub(super) fn is_not_awaited(facts: Facts<'_>, peer: &PeerId) -> bool {
+pub(super) fn is_awaited_no_longer(facts: Facts<'_>, peer: &PeerId) -> bool {
     let over = || newcomers_until(facts).is_some_and(|until| facts.step.now >= until);
     let is_voter = facts.names_voter(peer);
     facts.conduct.is_awaited_in_vain(peer, is_voter) && (is_voter || over())
 }
 
 /// The live peers for which the epoch could have waited, each with whether it became Ready.
-pub(super) fn awaited(facts: Facts<'_>) -> Vec<(PeerId, bool)> {
+pub(super) fn could_be_awaited(facts: Facts<'_>) -> Vec<(PeerId, bool)> {
     let able = |seen: &PeerRecord| seen.beat.direct && seen.beat.phase != Phase::Behind;
     let came = |peer, seen: &PeerRecord| facts.slot.ready_of(peer, seen.beat.incarnation).is_some();
     let live = facts.step.table.live_in(facts.series(), facts.step.now);

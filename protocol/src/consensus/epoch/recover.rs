@@ -133,7 +133,8 @@ fn outlast(epoch: &mut Epoch<'_>, roster: &Roster, digest: Digest, left: Duratio
     if voters <= facts.validator.quorum.liars(facts.voters().len()) {
         return;
     }
-    let end = facts.step.now + left.min(patience::most(facts)) + facts.accept_time_of(roster);
+    let left = left.min(patience::longest_beyond_ours(facts));
+    let end = facts.step.now + left + facts.accept_time_of(roster);
     if let Stage::Open { until, .. } = &mut epoch.slot.series.stage {
         *until = end.max(*until);
     }
@@ -263,7 +264,7 @@ pub(super) fn time_out(epoch: &mut Epoch<'_>) -> bool {
                 Reason::VotesMissing
             }
         },
-        Stage::Idle { patience: Some(_) } if over() => {
+        Stage::Idle { left_out_until: Some(_) } if over() => {
             epoch.slot.count_failure();
             Reason::LeftOut
         }
@@ -317,14 +318,13 @@ fn note_withheld(epoch: &mut Epoch<'_>, roster: Digest) {
 }
 
 /// R37: a peer that no roster names waits three times as long before it asks.
-pub(super) fn be_patient(epoch: &mut Epoch<'_>) {
-    if let Stage::Idle { patience } = &epoch.slot.series.stage {
+pub(super) fn note_left_out(epoch: &mut Epoch<'_>) {
+    if let Stage::Idle { left_out_until } = &epoch.slot.series.stage {
         let count = epoch.step.table.live_in(epoch.series(), epoch.step.now).count() + 1;
-        let wait = epoch.facts().accept_time()
-            + epoch.facts().ring_time_of(count, None)
-            + epoch.facts().done_time();
-        let until = (epoch.step.now + 3 * wait).max(patience.unwrap_or(epoch.step.now));
-        epoch.slot.series.stage = Stage::Idle { patience: Some(until) };
+        let facts = epoch.facts();
+        let wait = facts.accept_time() + facts.ring_time_of(count, None) + facts.done_time();
+        let until = (epoch.step.now + 3 * wait).max(left_out_until.unwrap_or(epoch.step.now));
+        epoch.slot.series.stage = Stage::Idle { left_out_until: Some(until) };
     }
 }
 

@@ -63,9 +63,9 @@ pub(super) enum Reply {
 /// How far the series is. Each variant holds the data that exists in that stage.
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
-    /// No roster is accepted yet. `patience` is when to ask, set once rosters were seen that leave
-    /// us out.
-    Idle { patience: Option<Time> },
+    /// No roster is accepted yet. `left_out_until` is when to ask, set once rosters were seen that
+    /// leave us out, or that we refuse.
+    Idle { left_out_until: Option<Time> },
     /// An attempt is under way: its roster is accepted. `until` ends its present progress.
     Open { roster: Digest, progress: Progress, until: Time },
     /// We have come to an attempt, and wait until `until` for its roster; for other voters to come
@@ -141,7 +141,7 @@ impl SeriesState {
             name: series,
             voters,
             entered: now,
-            stage: Stage::Idle { patience: None },
+            stage: Stage::Idle { left_out_until: None },
             turns: OnceLock::new(),
             reached: BTreeMap::new(),
             queries: BTreeMap::new(),

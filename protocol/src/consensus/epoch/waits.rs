@@ -24,11 +24,11 @@ pub(super) fn wait(facts: Facts<'_>, met: bool) -> Option<Wait> {
     let now = match &series.stage {
         Stage::Decided(_) => return Some(Wait::Update),
         Stage::Applying(_) => return None,
-        Stage::Idle { patience: Some(_) } => {
+        Stage::Idle { left_out_until: Some(_) } => {
             Some(Wait::LeftOut { direct: facts.reach.is_direct(facts.step) })
         }
-        Stage::Idle { patience: None } => facts.slot.frozen.is_some().then(|| {
-            let training: BTreeSet<PeerId> = patience::unready(facts).collect();
+        Stage::Idle { left_out_until: None } => facts.slot.frozen.is_some().then(|| {
+            let training: BTreeSet<PeerId> = patience::awaited_and_unready(facts).collect();
             let first = Wait::Roster { attempt: 1, owner: None };
             if training.is_empty() { first } else { Wait::Training(training) }
         }),

@@ -20,9 +20,9 @@ pub(super) struct Waits {
 impl Waits {
     /// Counts the peers for which an epoch could have waited, each with whether it became Ready.
     /// Voters count only if we were Ready ourselves.
-    pub(super) fn count_epoch(&mut self, slot: &Slot, awaited: &[(PeerId, bool)]) {
+    pub(super) fn count_epoch(&mut self, slot: &Slot, could_be_awaited: &[(PeerId, bool)]) {
         let (voters, newcomers): (Vec<_>, Vec<_>) =
-            awaited.iter().partition(|(peer, _)| slot.series.names_voter(peer));
+            could_be_awaited.iter().partition(|(peer, _)| slot.series.names_voter(peer));
         let came = |which| newcomers.iter().any(|(_, came)| *came == which);
         self.newcomers.count_epoch(came(true), came(false));
         if slot.frozen.is_none() {
