@@ -148,8 +148,7 @@ pub fn on_file(
     while rows.peek().is_some() {
         let rows: Vec<_> = rows.by_ref().take(work.train.batch).collect::<Result<_, _>>()?;
         for row in &rows {
-            let text = tokenizer.text_bytes(&row[1..]);
-            bytes = bytes.zip(text).map(|(all, more)| all + more as u64);
+            bytes = bytes.zip(judged_bytes(tokenizer, row)).map(|(all, more)| all + more as u64);
         }
         sums.judge(model, &rows, corpus.bos(), room)?;
     }
@@ -159,6 +158,14 @@ pub fn on_file(
     let bytes = if measured { corpus.text_bytes().or(bytes) } else { bytes };
     let bytes_per_token = bytes.map(|bytes| bytes as f64 / evaluation.tokens as f64);
     Ok(OnFile { evaluation, bytes_per_token })
+}
+
+/// The bytes of text of a row's tokens but the first, which is read and not judged. With it they are decoded, since some
+/// tokenizers leave out the space before the first word.
+fn judged_bytes(tokenizer: &Tokenizer, row: &[i32]) -> Option<usize> {
+    let [all, first] = [row, &row[..1]].map(|tokens| tokenizer.text_bytes(tokens));
+    // A character that was cut in two may count for more alone.
+    all.zip(first).map(|(all, first)| all.saturating_sub(first))
 }
 
 /// Bytes of text per token of the set that [`evaluate`] uses; `None` where tokens are not text.

@@ -184,6 +184,9 @@ impl Tokenizer {
         match (self.bos, &self.kind) {
             (Some(bos), _) => tokens.push(bos),
             (None, Kind::Symbols) if text.is_empty() => tokens.push(0),
+            (None, Kind::HuggingFace(inner)) if text.is_empty() => {
+                tokens.push(inner.line_break().unwrap_or_default());
+            }
             (None, _) if text.is_empty() => tokens.push(u32::from(b'\n')),
             (None, _) => {}
         }
@@ -251,7 +254,15 @@ impl Tokenizer {
             Kind::Symbols => None,
             Kind::Bytes => Some(texts().count()),
             Kind::Rwkv(trie) => Some(texts().map(|id| trie.decode(id as usize).len()).sum()),
-            Kind::HuggingFace(inner) => Some(inner.decode(&texts().collect::<Vec<_>>()).len()),
+            Kind::HuggingFace(inner) => {
+                // A decoder may take the space before the first word of a document.
+                let begins = |token: &i32| self.bos.is_some_and(|bos| bos as i32 == *token);
+                let bytes = |document: &[i32]| {
+                    let ids = document.iter().filter_map(|token| self.text_token(*token));
+                    inner.decode(&ids.collect::<Vec<_>>()).len()
+                };
+                Some(tokens.split(begins).map(bytes).sum())
+            }
         }
     }
 

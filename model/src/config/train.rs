@@ -24,7 +24,7 @@ table! {
         beta1: f64, 0.0..=BETA_MAX, "decay of the first moment";
         beta2: f64, 0.0..=BETA_MAX, "decay of the second moment";
         eps: f64, 1e-12..=1e-2, "added to the root of the second moment";
-        weight_decay: f64, 0.0..=1.0, "decoupled decay of all parameters, times the learning rate";
+        weight_decay: f64, 0.0..=1.0, "decoupled decay of a Llama's parameters and of the other families' matrices, times the learning rate";
         clip: f64, 0.0..=1e6, "largest global norm of a gradient; 0: none";
         z_loss: f64, 0.0..=1.0, "weight of the squared largest logit in the loss";
         warmup_tokens: u64, 0..=TOKENS_MAX, "committed tokens over which the rate rises";

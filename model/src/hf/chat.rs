@@ -1,8 +1,7 @@
 //! The template by which the model in a folder was taught to chat: it makes one text of messages.
 //!
 //! The template is `chat_template.jinja`, else `chat_template` in `tokenizer_config.json`. It runs as
-//! in transformers: a line of a block leaves no line break, and `raise_exception` is known. The text
-//! is encoded with the token that begins a document in front, so `bos_token` is empty here. What a
+//! in transformers: a line of a block leaves no line break, and `raise_exception` is known. What a
 //! template may do is bounded by the same budget as that of a [task](crate::eval::task::template).
 
 use std::fs::File;
@@ -23,6 +22,8 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     /// The template itself, which is compiled for each text.
     source: String,
+    /// The text of the token that begins a document, which some templates repeat; empty if none is named.
+    bos: String,
     /// The text of the token that ends an answer; empty if none is named.
     eos: String,
 }
@@ -50,8 +51,10 @@ impl ChatTemplate {
                 .map_err(|error| wrong(&config, error.to_string()))?,
             None => Value::Null,
         };
-        let eos = [&settings["eos_token"], &settings["eos_token"]["content"]];
-        let eos = eos.into_iter().find_map(Value::as_str).unwrap_or_default().to_owned();
+        let [bos, eos] = ["bos_token", "eos_token"].map(|name| {
+            let named = [&settings[name], &settings[name]["content"]];
+            named.into_iter().find_map(Value::as_str).unwrap_or_default().to_owned()
+        });
         let (path, source) = match read(&alone).map_err(|why| wrong(&alone, why))? {
             Some(text) => (alone, text),
             None => match template(&settings["chat_template"]) {
@@ -63,7 +66,7 @@ impl ChatTemplate {
         if let Err(error) = environment.template_from_str(&source) {
             return Err(wrong(&path, one_line(error)));
         }
-        Ok(Some(Self { environment, source, eos }))
+        Ok(Some(Self { environment, source, bos, eos }))
     }
 
     /// The text of these messages, each with a `role` and a `content`, up to where the answer
@@ -75,7 +78,7 @@ impl ChatTemplate {
         let given = json!({
             "messages": messages,
             "add_generation_prompt": true,
-            "bos_token": "",
+            "bos_token": self.bos,
             "eos_token": self.eos,
         });
         self.environment.render_str(&self.source, Serde(&given)).map_err(one_line)
@@ -142,6 +145,20 @@ mod tests {
         {{ raise_exception('no tools here') }}\n{% endif %}\n\
         <|{{ message['role'] }}|>{{ message['content'].strip() }}{{ eos_token }}\n{% endfor %}\n\
         {% if add_generation_prompt %}<|assistant|>{% endif %}";
+
+    /// Llama 2 repeats the token before each question.
+    #[test]
+    fn a_template_may_repeat_the_token_that_begins_a_document() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = "{% for m in messages %}{{ bos_token + m.content }}{% endfor %}";
+        for bos in [json!("<s>"), json!({ "content": "<s>" })] {
+            let settings = json!({ "chat_template": source, "bos_token": bos });
+            fs::write(folder.path().join(CONFIG), settings.to_string()).unwrap();
+            let template = ChatTemplate::open(folder.path()).unwrap().unwrap();
+            let messages = ["a", "b"].map(|content| json!({ "role": "user", "content": content }));
+            assert_eq!(template.text(&messages).unwrap(), "<s>a<s>b");
+        }
+    }
 
     #[test]
     fn messages_become_the_text_that_the_template_says() {

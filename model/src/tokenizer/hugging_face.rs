@@ -9,6 +9,7 @@
 //! line break, whose tokens are then removed together with the space.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,6 +23,8 @@ use super::unknown::{EncodeError, Unknown};
 pub(super) struct HuggingFace {
     /// The library's tokenizer, without truncation and padding.
     inner: Tokenizer,
+    /// The same, except that special tokens in a text stand for themselves; made when it is needed.
+    marked: OnceLock<Tokenizer>,
     /// One more than the greatest id.
     tokens: usize,
     /// The tokens of a line break as a whole text; empty if it has none.
@@ -83,7 +86,8 @@ impl HuggingFace {
         begins.sort_unstable();
         begins.dedup();
         let unknown = Unknown::Never;
-        let mut read = Self { inner, tokens, line_break, unknown, marks, begins };
+        let marked = OnceLock::new();
+        let mut read = Self { inner, marked, tokens, line_break, unknown, marks, begins };
         read.unknown = read.find_unknown(file)?;
         Ok(read)
     }
@@ -152,10 +156,12 @@ impl HuggingFace {
     /// # Errors
     /// If the model has neither a token for some part of the text nor an unknown token.
     pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
-        let encoding = self.inner.encode_fast(text, false);
-        let encoding = encoding.map_err(|why| EncodeError::Refused { why: why.to_string() })?;
-        ids.extend_from_slice(encoding.get_ids());
-        Ok(())
+        append(&self.inner, text, ids)
+    }
+
+    /// The last token of a line break, if there is one.
+    pub(super) fn line_break(&self) -> Option<u32> {
+        self.line_break.last().copied()
     }
 
     /// Appends the ids of `text`, which continues after a line break.
@@ -180,28 +186,21 @@ impl HuggingFace {
     /// # Errors
     /// The same as those of [`HuggingFace::encode`].
     pub(super) fn encode_marked(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
-        let mut rest = text;
-        while let Some((at, mark, id)) = self.first_mark(rest) {
-            if at > 0 {
-                self.encode(&rest[..at], ids)?;
-            }
-            ids.push(id);
-            rest = &rest[at + mark.len()..];
-        }
-        if rest.is_empty() { Ok(()) } else { self.encode(rest, ids) }
+        // Only the whole text shows what begins it, and which spaces belong to a special token.
+        let marked = self.marked.get_or_init(|| {
+            let mut marked = self.inner.clone();
+            marked.set_encode_special_tokens(false);
+            marked
+        });
+        append(marked, text, ids)
     }
 
-    /// The first special token that the text spells.
+    /// The first special token that the text spells; of several there the longest.
     pub(super) fn mark_in(&self, text: &str) -> Option<&str> {
-        self.first_mark(text).map(|(_, mark, _)| mark)
-    }
-
-    /// Where the first special token is, and which; of several there the longest.
-    fn first_mark(&self, text: &str) -> Option<(usize, &str, u32)> {
         let places = text.char_indices().filter(|(_, letter)| self.begins.contains(letter));
         places.map(|(at, _)| at).find_map(|at| {
             let here = |(mark, _): &&(String, u32)| text[at..].starts_with(mark.as_str());
-            self.marks.iter().find(here).map(|(mark, id)| (at, mark.as_str(), *id))
+            self.marks.iter().find(here).map(|(mark, _)| mark.as_str())
         })
     }
 
@@ -209,6 +208,14 @@ impl HuggingFace {
     pub(super) fn decode(&self, ids: &[u32]) -> String {
         self.inner.decode(ids, false).unwrap_or_default()
     }
+}
+
+/// Appends the ids of a text to those before it.
+fn append(inner: &Tokenizer, text: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
+    let encoding = inner.encode_fast(text, false);
+    let encoding = encoding.map_err(|why| EncodeError::Refused { why: why.to_string() })?;
+    ids.extend_from_slice(encoding.get_ids());
+    Ok(())
 }
 
 /// Whether a decoder, or one inside it, takes letters from the end of tokens. The library panics where a token has fewer.

@@ -233,3 +233,33 @@ fn special_tokens_stand_for_themselves_only_in_a_marked_text() {
     tokenizer.append("x<|a|>", &mut plain).unwrap();
     assert!(!plain.contains(&2), "{plain:?}");
 }
+
+/// Only the begin of the whole text gets a space, not what is behind a special token.
+#[test]
+fn text_behind_a_special_token_does_not_begin_a_text() {
+    let file = r#"{"version": "1.0",
+        "added_tokens": [{"id": 5, "content": "<s>", "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true}],
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"},
+        "model": {"type": "WordLevel", "unk_token": "<unk>",
+            "vocab": {"<unk>": 0, "▁one": 1, "one": 2, "▁two": 3, "▁three": 4}}}"#;
+    let tokenizer = Tokenizer::read(Scheme::HuggingFace, file.as_bytes()).unwrap();
+    let mut tokens = Vec::new();
+    tokenizer.append_marked("<s>one", &mut tokens).unwrap();
+    assert_eq!(tokens, [5, 2]);
+}
+
+#[test]
+fn nothing_is_the_line_break_of_the_file() {
+    let file = r#"{"version": "1.0", "model": {"type": "WordLevel", "unk_token": "u",
+        "vocab": {"u": 0, "x": 1, "\n": 2}}}"#;
+    let tokenizer = Tokenizer::read(Scheme::HuggingFace, file.as_bytes()).unwrap();
+    assert_eq!(tokenizer.bos(), None);
+    assert_eq!(tokenizer.encode(""), Ok(vec![2]));
+}
+
+/// Its decoder takes the space before the first word.
+#[test]
+fn the_bytes_of_each_document_are_those_of_its_text() {
+    assert_eq!(words().text_bytes(&[4, 1, 4, 2]), Some("one".len() + "two".len()));
+}

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use intellect_view::record::is_harmful;
 use serde::Serialize;
+
+use crate::tell::screen::printable;
 
 /// How good it is. The order is that of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -94,9 +95,7 @@ impl Check {
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // An entry point names addresses, which may have any characters.
-        let harmless = |c: char| if is_harmful(c) { char::REPLACEMENT_CHARACTER } else { c };
-        let found: String = self.found.chars().map(harmless).collect();
-        write!(f, "{:<10}{:<11}{found}", self.check, self.verdict)?;
+        write!(f, "{:<10}{:<11}{}", self.check, self.verdict, printable(&self.found))?;
         match &self.remedy {
             Some(remedy) => write!(f, "\n{:<21}→ {remedy}", ""),
             None => Ok(()),

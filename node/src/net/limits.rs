@@ -2,4 +2,4 @@
 
 pub(crate) mod bucket;
 pub(crate) mod rate;
-pub(super) mod source;
+pub(crate) mod source;

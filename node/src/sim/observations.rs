@@ -121,9 +121,11 @@ impl Epoch {
 impl Observations {
     /// The epoch with which a run of so many tokens is complete, if it has come that far; 0 tokens are no end.
     pub(super) fn completed(&self, stop_tokens: u64) -> Option<u64> {
+        if stop_tokens == 0 {
+            return None;
+        }
         let mut sum = 0_u64;
-        let mut epochs = self.epochs.iter().filter(|_| stop_tokens > 0);
-        let last = epochs.find(|(_, entry)| {
+        let last = self.epochs.iter().find(|(_, entry)| {
             sum = sum.saturating_add(entry.tokens);
             sum >= stop_tokens
         });

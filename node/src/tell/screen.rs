@@ -64,7 +64,7 @@ pub(super) fn say(sentence: &str) {
 }
 
 /// A sentence as a terminal may get it, since parts of it can come from another peer. Its own line breaks stay.
-fn printable(sentence: &str) -> String {
+pub(crate) fn printable(sentence: &str) -> String {
     let harmless = |c: char| c == '\n' || !is_harmful(c);
     sentence.chars().map(|c| if harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }

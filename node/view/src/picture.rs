@@ -273,9 +273,7 @@ impl Picture {
                 self.node.micro_batch = Some(*micro_batch);
                 self.run.parameters = Some(*parameters);
                 self.source.ended = false;
-                // What lies between two starts is no pace, and whoever was here has to come again.
-                (self.pace, self.held_fork) = (Pace::default(), None);
-                peers::lose_all(&mut self.peers);
+                self.part();
                 self.resume(epoch.unwrap_or(self.head.epoch), *tokens, t_ms);
             }
             Event::Listening { addresses } => {
@@ -294,13 +292,10 @@ impl Picture {
                 self.waiting = Some(Waiting { reason, text, cure, t_ms });
             }
             Event::PeerFound { who, direct } => {
-                let peer = self.peer(who);
-                (peer.here, peer.direct, peer.cause) = (Some(true), Some(*direct), None);
+                self.peer(who).come(*direct);
                 self.waiting.take_if(|waiting| goes_on_alone(waiting));
             }
-            Event::PeerLost { who, cause } => {
-                self.peer(who).lose(cause.clone());
-            }
+            Event::PeerLost { who, cause } => self.peer(who).lose(cause.clone()),
             Event::Manifest { name, organiser, parameters, stop_tokens } => {
                 self.run.parameters = parameters.or(self.run.parameters);
                 self.run.stop_tokens = *stop_tokens;
@@ -434,6 +429,13 @@ impl Picture {
         // Earlier epochs were not taken when they were decided.
         self.pace = Pace::default();
         self.resume(epoch, tokens, t_ms);
+    }
+
+    /// Forgets what a start does not bring back: what lies between two starts is no pace, and each peer that was here
+    /// has to come again.
+    fn part(&mut self) {
+        (self.pace, self.held_fork) = (Pace::default(), None);
+        peers::lose_all(&mut self.peers);
     }
 
     /// Goes on from a state that this file has not seen committed.

@@ -123,6 +123,7 @@ const AUTHORS_MAX: usize = 1_024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::limits::source::{Claim, Ruling, Source};
 
     const A: PeerId = PeerId([1; 32]);
     const B: PeerId = PeerId([2; 32]);
@@ -156,10 +157,17 @@ mod tests {
     fn answers_to_many_keys_stay_below_what_others_read_of_us() {
         let now = Instant::now();
         let mut budgets = Budgets::new(now);
-        let answered = (0..1_000).filter(|_| budgets.answer(now)).count();
+        let answered = (0..1_000).filter(|_| budgets.answer(100, now)).count();
         let later = now + Duration::from_secs(1);
-        let then = (0..1_000).filter(|_| budgets.answer(later)).count();
+        let then = (0..1_000).filter(|_| budgets.answer(100, later)).count();
         assert_eq!((answered, then), (64, 16));
+        // Made-up keys ask for certificates, which are long; others count them as ours.
+        let (mut budgets, mut others) = (Budgets::new(now), Source::new(now));
+        for at in (0..60 * 16).map(|turn| now + turn * Duration::from_secs(1) / 16) {
+            if budgets.answer(8_000, at) {
+                assert_eq!(others.take(Claim::Own, 8_000, 16, 6, at), Ruling::Read);
+            }
+        }
     }
 
     #[test]

@@ -41,6 +41,11 @@ impl Peer {
         self.loss = member.loss.or(self.loss);
     }
 
+    /// It counts as present, and has not said anything yet.
+    pub(super) fn come(&mut self, direct: bool) {
+        (self.here, self.direct, self.cause) = (Some(true), Some(direct), None);
+    }
+
     /// It counts as absent, and what it does is not known any more.
     pub(super) fn lose(&mut self, cause: Text) {
         (self.here, self.cause) = (Some(false), Some(cause));

@@ -26,6 +26,9 @@ pub(super) fn on_accept(epoch: &mut Epoch<'_>, message: &Verified<Message>, acce
     let (from, digest) = (message.author(), accept.roster);
     epoch.conduct.clear(&from, Amends::Accept);
     let Some(ballot) = epoch.slot.ballot_voted_on(&epoch.me.peer, digest) else { return };
+    if !ballot.is_of(&accept.series) {
+        return;
+    }
     let room = ballot.accepts.len() < MEMBERS_MAX;
     let repeated = room && ballot.accepts.insert(from, message.signature()).is_some();
     let Some(roster) = ballot.roster.clone() else { return };
@@ -44,6 +47,9 @@ pub(super) fn on_done(epoch: &mut Epoch<'_>, message: &Verified<Message>, done: 
     let (from, me, run) = (message.author(), epoch.me.peer, epoch.validator.run);
     epoch.conduct.clear(&from, Amends::Reply);
     let Some(ballot) = epoch.slot.ballot_voted_on(&me, done.roster) else { return };
+    if !ballot.is_of(&done.series) {
+        return;
+    }
     // Every stored vote on a roster that is known has been found to fit it.
     let fits = |vote: &Vote| vote.update == done.update && vote.r == done.r;
     if let Some(roster) = &ballot.roster
