@@ -90,6 +90,20 @@ export function hostile(folder) {
   return path;
 }
 
+/** Writes what `watch` writes: commits without anything that it would have to measure. */
+export function watched(folder) {
+  const members = [id(1), id(2)];
+  const commit = (epoch) => ({
+    event: "committed", attempt: 1, members, weights: [512, 512], state: hex(epoch), update: hex(1), tokens: 1_024 * epoch, loss: lossOf(epoch),
+    sync_ms: 0, sent_bytes: 0, received_bytes: 0, forkable_since: null, epoch,
+  });
+  const events = [{ event: "watching", version: "0.1.0" }, ...Array.from({ length: 20 }, (_, at) => commit(at + 1))];
+  const path = join(folder, "watched.jsonl");
+  const all = { peer: id(0), run: hex(7) };
+  writeFileSync(path, events.map((event, at) => `${JSON.stringify({ ...event, t_ms: BEGAN + at, ...all })}\n`).join(""));
+  return path;
+}
+
 /** Writes folders as `sim --out` does, of equal settings but for the seed. */
 export function reports(folder, count, epochs, peers, name) {
   const rows = (seed) => Array.from({ length: epochs }, (_, at) => {

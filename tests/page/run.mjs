@@ -11,7 +11,7 @@ import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { isDeepStrictEqual } from "node:util";
 
-import { EPOCHS, EVIL, PEERS, hostile, lossOf, reports, run, tokensOf } from "./made.mjs";
+import { EPOCHS, EVIL, PEERS, hostile, lossOf, reports, run, tokensOf, watched } from "./made.mjs";
 import { contrasts, drawn, widths } from "./seen.mjs";
 
 const program = resolve(process.argv[2] ?? "target/release/intellect-node");
@@ -178,6 +178,20 @@ async function hostileRun(browser) {
   shown.end();
 }
 
+async function watchedRun(browser) {
+  const shown = await played([watched(folder)]);
+  const { page, context, notes } = await opened(browser);
+  await page.goto(shown.url);
+  await page.waitForFunction(() => document.querySelector("main[data-watches]") && document.querySelector("#loss-key li"));
+  const titles = await page.$$eval("h2", (all) => all.filter((one) => one.getClientRects().length).map((one) => one.textContent));
+  equal("watcher: what nobody measured is left out", titles, ["Loss", "Progress", "Join this run", "The last ring", "Peers", "Events"]);
+  equal("watcher: the loss is named", await page.locator("#loss-key li").allTextContents(), ["training, mean of what members say"]);
+  await looks(page, "watcher");
+  quiet(notes, shown.url, "watcher");
+  await context.close();
+  shown.end();
+}
+
 async function onDisk(browser, what, count, name) {
   const folders = reports(join(folder, what), count, 200, 24, name);
   const html = join(folder, `${what}.html`);
@@ -212,6 +226,7 @@ const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? 
 try {
   await longRun(browser);
   await hostileRun(browser);
+  await watchedRun(browser);
   await onDisk(browser, "report of one run", 1, "sim");
   await onDisk(browser, "report of three runs", 3, EVIL[0]);
 } finally {

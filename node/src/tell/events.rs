@@ -363,6 +363,12 @@ pub(crate) enum Event {
     Leaving,
     /// The last line: the process ends.
     Stopped { code: u8 },
+    /// The writer of the next events is a watcher: it proves epochs and trains nothing, so it measures neither times nor
+    /// bytes of a commit. The loss of one is the mean of what members say, by their weights.
+    Watching {
+        /// Version of this program, as `--version` prints it.
+        version: String,
+    },
 }
 
 /// Milliseconds of one epoch by what they were spent on: together from the state before to this one. None of them

@@ -42,7 +42,10 @@ use crate::{
     os::{self, PathError, cannot},
     page::{Page, PageError},
     readers,
-    tell::{Console, events::Sink},
+    tell::{
+        Console,
+        events::{Event, Sink},
+    },
 };
 
 /// Why a run is not shown, or no longer.
@@ -196,6 +199,7 @@ async fn follow(target: Target, key: &Identity, mut console: Console) -> Result<
     let net = net::start(config, stop)?;
     let manifest = choose::from_network(&net, target.prefix.as_ref(), &console).await?;
     console.set_run(manifest.id);
+    console.emit(None, Event::Watching { version: env!("CARGO_PKG_VERSION").to_owned() });
     let visit = visit(&manifest, target.invite.as_ref(), &key.peer())?;
     // The network lives as long as this.
     let _ = net.handle.seek(manifest.id, CONNECTED_MAX).await;

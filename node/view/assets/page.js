@@ -24,7 +24,7 @@ const span = (ms) => {
 const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
 
 const LOSS = [
-  { name: "training, this node", key: "loss", color: "blue", width: 1.6 },
+  { name: "training, this node", watched: "training, mean of what members say", key: "loss", color: "blue", width: 1.6 },
   { name: "held-out", key: "held_out", color: "orange", width: 2.8 },
   { name: "floor of the data", key: "floor", color: "muted", width: 1.4, dash: [6, 5] },
 ];
@@ -83,7 +83,8 @@ function key(node, list, box) {
 
 function charts() {
   if (!past) return;
-  const lines = series(LOSS, past);
+  const watches = state.node.watches;
+  const lines = series(LOSS, past).map((one) => (watches && one.watched ? { ...one, name: one.watched } : one));
   const marks = past.marks.map((mark) => ({ x: mark[axis()], kind: mark.kind, text: mark.text }));
   loss.log = $("log").checked;
   loss.set(past[axis()], lines, marks);
@@ -148,14 +149,14 @@ function verdict() {
   put($("sentence"), away ? "No connection: this is what was shown last." : state.verdict.sentence);
   put($("cure"), state.verdict.cure ?? "");
   $("cure").hidden = away || !state.verdict.cure;
-  const inside = ring.some((seat) => seat.peer === node.peer);
+  const inside = node.watches ? "" : `, this node ${ring.some((seat) => seat.peer === node.peer) ? "too" : "not"}`;
   const agree = agreement.differing ? `no: ${agreement.differing} differ`
     : agreement.compared ? `yes, in ${whole(agreement.compared)} comparisons` : "no other state was reported";
   const rate = state.source.live ? 1 : state.source.speed;
   const left = away || state.next_ms === null ? null : state.next_ms - (performance.now() - at) * rate;
   fill($("facts"), [
     head.epoch > 0 && fact("last commit", `epoch ${whole(head.epoch)}`),
-    ring.length > 0 && fact("last ring", `${ring.length} members, this node ${inside ? "too" : "not"}`),
+    ring.length > 0 && fact("last ring", `${ring.length} members${inside}`),
     fact("states agree", agree),
     left !== null && fact("next commit", left > 0 ? `in about ${span(left)}` : "is due"),
     state.left_ms !== null && !away && fact("time left", `about ${span(state.left_ms)}`),
@@ -166,18 +167,18 @@ function verdict() {
 }
 
 function tiles() {
-  const { head, pace, counts, run, training, held_out: held, fetch: coming } = state;
+  const { head, pace, counts, run, node, training, held_out: held, fetch: coming } = state;
   const share = run.stop_tokens && Math.floor(100 * Math.min(1, head.tokens / run.stop_tokens));
   const entries = [
     ["epochs committed", whole(head.epoch)],
     ["tokens", short(head.tokens), run.stop_tokens && `of ${short(run.stop_tokens)} (${share} %)`],
     ["tokens a second, whole run", pace.tokens_per_s === null ? "–" : short(pace.tokens_per_s)],
     ["an epoch takes", pace.epoch_ms === null ? "–" : span(pace.epoch_ms)],
-    ["training loss", head.loss === null ? "–" : head.loss.toFixed(3)],
+    [node.watches ? "training loss, as members say" : "training loss", head.loss === null ? "–" : head.loss.toFixed(3)],
     training && ["this epoch", `${Math.floor(100 * training.share)} %`,
       training.tokens_per_s === null ? "" : `${short(training.tokens_per_s)} tokens/s here`],
     held && ["held-out loss", held.loss?.toFixed(3) ?? "–", held.excess && `+${held.excess.toFixed(3)} over floor`],
-    ["left out", whole(counts.left_out), `of ${whole(counts.commits)} epochs`],
+    !node.watches && ["left out", whole(counts.left_out), `of ${whole(counts.commits)} epochs`],
     coming && ["fetched", `${Math.floor((100 * coming.have_bytes) / (coming.want_bytes || 1))} %`, bytes(coming.want_bytes)],
   ].filter(Boolean).slice(0, 8);
   fill($("progress"), entries.map(([name, value, note]) => {
@@ -222,7 +223,7 @@ function ring() {
   const own = state.own_ring;
   const edge = own && own.of > 1
     ? `; to ${last6(own.to)} ${bytes((1000 * own.sent_bytes) / Math.max(1, own.took_ms))}/s` : "";
-  $("ring-note").textContent = seats.length ? `clockwise; area is weight, orange is this node${edge}` : "no ring yet";
+  $("ring-note").textContent = seats.length ? `clockwise; area is weight${node.watches ? "" : ", orange is this node"}${edge}` : "no ring yet";
 }
 
 function members() {
@@ -269,8 +270,11 @@ function show(text) {
   ].filter(Boolean).join(" · ");
   $("source").textContent = away ? "no connection" : still ? `as of ${new Date(state.now_ms).toLocaleString()}` : source.live ? "live" : source.ended ? "end of the file"
     : source.speed ? `replay, ${short(source.speed)} times as fast` : "reading";
-  $("line").textContent = `intellect-node --bootstrap ADDRESS${run.id ? ` --run ${run.id.slice(0, 8)}` : ""}`;
-  $("needs").textContent = `ADDRESS is in the line that the run's organiser hands out; events do not name it.${
+  document.querySelector("main").toggleAttribute("data-watches", Boolean(node.watches));
+  $("line").textContent = `intellect-node --bootstrap ${node.entrance ?? "ADDRESS"}${run.id ? ` --run ${run.id.slice(0, 8)}` : ""}`;
+  const from = node.entrance ? "The address is this node's own, where anybody can dial it."
+    : "ADDRESS is in the line that the run's organiser hands out; events do not name it.";
+  $("needs").textContent = `${from}${
     run.parameters ? ` The model has ${whole(run.parameters)} parameters: a joining machine says at its start how much memory and disk that takes.` : ""}${
     node.version ? ` This node runs version ${node.version}.` : ""}`;
   verdict(); tiles(); ring(); members(); news();

@@ -150,9 +150,9 @@ impl History {
             number(ring),
             number(vote),
             number(apply),
-            number(Some(sync)),
-            number(Some(head.sent_bytes)),
-            number(Some(head.received_bytes)),
+            number(picture.node.measured(sync)),
+            number(picture.node.measured(head.sent_bytes)),
+            number(picture.node.measured(head.received_bytes)),
         ];
         cells[..some.len()].copy_from_slice(&some);
         let row = Row { epochs: 1, epoch: head.epoch, t_ms: head.t_ms, tokens: head.tokens, cells };

@@ -209,7 +209,7 @@ fn network(picture: &Picture) -> Vec<String> {
                 rate(ring.received_bytes, ring.took_ms)
             )
         }),
-        (own.is_none() && head.epoch > 0).then(|| {
+        (own.is_none() && head.epoch > 0 && !picture.node.watches).then(|| {
             format!(
                 "{}B up, {}B down an epoch",
                 short(head.sent_bytes as f64),

@@ -43,9 +43,12 @@ const METRICS: &[Metric] = &[
     ("stop_tokens", "Committed tokens at which the run is finished.", "gauge", |p| {
         some(p.run.stop_tokens.map(|tokens| tokens as f64))
     }),
-    ("loss_nats", "Mean training loss of this node in nats per token.", "gauge", |p| {
-        some(p.head.loss)
-    }),
+    (
+        "loss_nats",
+        "Mean training loss in nats per token: of this node, or as members say.",
+        "gauge",
+        |p| some(p.head.loss),
+    ),
     ("held_out_loss_nats", "Loss on held-out data in nats per token.", "gauge", |p| {
         some(p.held_out.and_then(|held_out| held_out.loss))
     }),
@@ -57,11 +60,11 @@ const METRICS: &[Metric] = &[
         some(p.pace.tokens_per_s)
     }),
     ("sync_seconds", "From Ready to the commit of the last epoch.", "gauge", |p| {
-        one(p.head.times.sync as f64 / 1_000.0)
+        some(p.node.measured(p.head.times.sync).map(|ms| ms as f64 / 1_000.0))
     }),
-    ("sent_bytes_total", "Bulk bytes sent.", "counter", |p| one(p.counts.sent_bytes as f64)),
+    ("sent_bytes_total", "Bulk bytes sent.", "counter", |p| measured(p, p.counts.sent_bytes)),
     ("received_bytes_total", "Bulk bytes received.", "counter", |p| {
-        one(p.counts.received_bytes as f64)
+        measured(p, p.counts.received_bytes)
     }),
     ("commits_total", "Epochs that this node committed live.", "counter", |p| {
         one(p.counts.commits as f64)
@@ -71,7 +74,7 @@ const METRICS: &[Metric] = &[
         p.counts.aborted.iter().map(row).collect()
     }),
     ("left_out_total", "Epochs committed without this node.", "counter", |p| {
-        one(p.counts.left_out as f64)
+        measured(p, p.counts.left_out)
     }),
     ("forks_total", "Meetings with another lineage.", "counter", |p| one(p.counts.forks as f64)),
     (
@@ -130,6 +133,11 @@ const METRICS: &[Metric] = &[
 /// One sample without further labels.
 fn one(value: f64) -> Samples {
     vec![(Vec::new(), value)]
+}
+
+/// One sample of what a node measures; none of one that only looks at the run.
+fn measured(picture: &Picture, number: u64) -> Samples {
+    some(picture.node.measured(number).map(|number| number as f64))
 }
 
 /// One sample, or none where the number is unknown.

@@ -8,6 +8,7 @@
 
 mod agreement;
 pub mod gauge;
+mod node;
 pub(crate) mod notice;
 mod pace;
 mod peers;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::record::{Commit, Event, List, Record, Ring, Text};
 use agreement::Agreement;
 use gauge::{Gauge, Training};
+pub(crate) use node::Node;
 use notice::notice;
 use pace::Pace;
 pub(crate) use peers::Peer;
@@ -83,20 +85,6 @@ pub(crate) struct Run {
     pub(crate) parameters: Option<u64>,
     /// Committed tokens at which the run is finished; `None` also if it has no end.
     pub(crate) stop_tokens: Option<u64>,
-}
-
-/// The node that wrote the events file.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Node {
-    pub(crate) peer: Option<Text>,
-    pub(crate) version: Option<Text>,
-    pub(crate) device: Option<Text>,
-    pub(crate) micro_batch: Option<u64>,
-    pub(crate) addresses: Vec<Text>,
-    /// The last step on the way between this node and others, with its error if it failed.
-    pub(crate) path: Option<(Text, Option<Text>)>,
-    /// How others reach it, in a word.
-    pub(crate) reachability: Option<Text>,
 }
 
 /// The last epoch that this node committed in this file: 0 until the first, even if it caught up.
@@ -210,7 +198,10 @@ impl Picture {
     pub fn take(&mut self, record: &Record) {
         let acts = matches!(
             record.event,
-            Event::Started { .. } | Event::Committed(_) | Event::Ready { .. }
+            Event::Started { .. }
+                | Event::Watching { .. }
+                | Event::Committed(_)
+                | Event::Ready { .. }
         );
         if self.node.peer.is_none() && acts {
             self.node.peer = Some(record.peer.clone());
@@ -272,30 +263,18 @@ impl Picture {
                 self.node.device = Some(device.clone());
                 self.node.micro_batch = Some(*micro_batch);
                 self.run.parameters = Some(*parameters);
-                self.source.ended = false;
-                self.part();
+                self.node.watches = false;
+                self.start();
                 self.resume(epoch.unwrap_or(self.head.epoch), *tokens, t_ms);
             }
-            Event::Listening { addresses } => {
-                self.node.addresses = addresses.0.iter().take(ADDRESSES_MAX).cloned().collect();
+            Event::Watching { version } => {
+                (self.node.watches, self.node.version) = (true, Some(version.clone()));
+                self.start();
             }
-            Event::Reachability { state } => self.node.reachability = Some(state.clone()),
-            Event::Member(member) => {
-                if self.node.peer.as_ref() != Some(&member.who) {
-                    self.peer(&member.who).say(member);
-                }
-            }
-            Event::Ring(ring) => self.own_ring = Some(Ring::clone(ring)),
-            Event::Path { step, error, .. } => self.node.path = Some((step.clone(), error.clone())),
             Event::Waiting { reason, text, cure } => {
                 let (reason, text, cure) = (reason.clone(), text.clone(), cure.clone());
                 self.waiting = Some(Waiting { reason, text, cure, t_ms });
             }
-            Event::PeerFound { who, direct } => {
-                self.peer(who).come(*direct);
-                self.waiting.take_if(|waiting| goes_on_alone(waiting));
-            }
-            Event::PeerLost { who, cause } => self.peer(who).lose(cause.clone()),
             Event::Manifest { name, organiser, parameters, stop_tokens } => {
                 self.run.parameters = parameters.or(self.run.parameters);
                 self.run.stop_tokens = *stop_tokens;
@@ -333,8 +312,41 @@ impl Picture {
                     Some(HeldOut { epoch, loss: *loss, floor: *floor, excess: *excess });
             }
             Event::Leaving {} | Event::Stopped { .. } => self.phase(Phase::Stopped, t_ms),
-            _ => self.count(&record.event, t_ms),
+            _ => self.meet(record),
         }
+    }
+
+    /// Notes who is here, and the way to them.
+    fn meet(&mut self, record: &Record) {
+        match &record.event {
+            Event::Listening { addresses } => self.node.listens(addresses),
+            Event::Reachability { state, addresses } => {
+                self.node.reach(state, addresses, &record.peer);
+            }
+            Event::Member(member) => {
+                if self.node.peer.as_ref() != Some(&member.who) {
+                    self.peer(&member.who).say(member);
+                }
+            }
+            Event::Ring(ring) => self.own_ring = Some(Ring::clone(ring)),
+            Event::Path { step, error, .. } => self.node.path = Some((step.clone(), error.clone())),
+            Event::PeerFound { who, direct } => {
+                self.peer(who).come(*direct);
+                self.waiting.take_if(|waiting| goes_on_alone(waiting));
+            }
+            Event::PeerLost { who, cause } => {
+                self.peer(who).lose(cause.clone());
+            }
+            _ => self.count(&record.event, record.t_ms),
+        }
+    }
+
+    /// A process begins to write. What lies between two starts is no pace, and whoever was here has
+    /// to come again.
+    fn start(&mut self) {
+        self.source.ended = false;
+        (self.pace, self.held_fork, self.waiting) = (Pace::default(), None, None);
+        peers::lose_all(&mut self.peers);
     }
 
     /// A roster is accepted: its ring is next.
@@ -431,13 +443,6 @@ impl Picture {
         self.resume(epoch, tokens, t_ms);
     }
 
-    /// Forgets what a start does not bring back: what lies between two starts is no pace, and each peer that was here
-    /// has to come again.
-    fn part(&mut self) {
-        (self.pace, self.held_fork) = (Pace::default(), None);
-        peers::lose_all(&mut self.peers);
-    }
-
     /// Goes on from a state that this file has not seen committed.
     fn resume(&mut self, epoch: u64, tokens: Option<u64>, t_ms: u64) {
         if epoch != self.head.epoch {
@@ -487,7 +492,6 @@ pub(crate) fn shorten<T>(queue: &mut VecDeque<T>, most: usize) {
 
 const NOTICES_MAX: usize = 64;
 const FORKS_MAX: usize = 64;
-const ADDRESSES_MAX: usize = 16;
 const PHASES_MAX: usize = 16;
 
 #[cfg(test)]

@@ -88,6 +88,9 @@ pub enum Event {
     Reachability {
         /// `local`, `unknown`, `open`, `relayed` or `closed`.
         state: Text,
+        /// Where they can, if the state is `open`.
+        #[serde(default)]
+        addresses: List<Text>,
     },
     /// The node does not get on, for the reason that it names.
     Waiting {
@@ -282,6 +285,11 @@ pub enum Event {
     Stopped {
         /// The exit status of the process.
         code: i64,
+    },
+    /// The writer looks at the run from outside, and measures nothing.
+    Watching {
+        /// The version of the program, as `--version` prints it.
+        version: Text,
     },
     /// An event that nothing here shows, or of a newer program.
     #[serde(other)]

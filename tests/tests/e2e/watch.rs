@@ -41,6 +41,10 @@ fn a_run_is_watched_by_a_program_that_nobody_counts() {
         assert_eq!(status["head"][key], commit[key], "{key}");
     }
     assert_eq!(status["ring"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&status["node"]["watches"], &status["node"]["version"].is_string()),
+        (&true.into(), &true)
+    );
     assert_eq!((&status["run"]["id"], &status["run"]["name"]), (&commit["run"], &"demo".into()));
     let peer = commit["peer"].as_str().unwrap();
     let row = until(|| seen(&at)["peers"][peer].clone(), |row| row["loss"].is_number());

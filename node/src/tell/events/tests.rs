@@ -203,6 +203,7 @@ fn every() -> Vec<Event> {
         Event::DuplicateIdentity { who },
         Event::Leaving,
         Event::Stopped { code: 1 },
+        Event::Watching { version: text() },
     ]
 }
 
@@ -246,6 +247,7 @@ fn place(event: &Event) -> usize {
         Event::DuplicateIdentity { .. } => 34,
         Event::Leaving => 35,
         Event::Stopped { .. } => 36,
+        Event::Watching { .. } => 37,
     }
 }
 
@@ -255,7 +257,7 @@ fn place(event: &Event) -> usize {
 fn every_event_is_a_record_of_the_picture() {
     let all = every();
     let places: Vec<usize> = all.iter().map(place).collect();
-    assert_eq!(places, (0..37).collect::<Vec<_>>());
+    assert_eq!(places, (0..38).collect::<Vec<_>>());
     for event in all {
         let record = Record {
             event,

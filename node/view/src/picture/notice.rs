@@ -12,6 +12,9 @@ pub(super) fn notice(event: &Event) -> Option<(&'static str, String)> {
         Event::Started { version, device, .. } => {
             ("start", format!("started, version {version}, on {device}"))
         }
+        Event::Watching { version } => {
+            ("start", format!("the run is watched from outside, by version {version}"))
+        }
         Event::PeerFound { who, .. } => ("join", format!("{} is here", who.short())),
         Event::PeerLost { who, cause } => ("loss", format!("{} is gone: {cause}", who.short())),
         Event::Strangers { count } => ("info", format!("{count} other keys came within a minute")),
@@ -64,7 +67,7 @@ pub(super) fn notice(event: &Event) -> Option<(&'static str, String)> {
         }
         Event::Leaving {} => ("loss", "this node leaves".to_owned()),
         Event::Stopped { code } => ("loss", format!("stopped with exit code {code}")),
-        Event::Reachability { state } => ("info", format!("others reach this node: {state}")),
+        Event::Reachability { state, .. } => ("info", format!("others reach this node: {state}")),
         Event::Listening { .. }
         | Event::Member(_)
         | Event::Ring(_)

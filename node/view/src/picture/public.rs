@@ -10,6 +10,7 @@ impl Picture {
     pub(crate) fn without_addresses(&self) -> Self {
         let mut picture = self.clone();
         picture.node.addresses.clear();
+        picture.node.entrance = None;
         for notice in &mut picture.notices {
             if names_an_address(&notice.text) {
                 notice.text = HIDDEN.to_owned();

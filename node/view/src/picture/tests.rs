@@ -68,6 +68,34 @@ fn epochs_that_a_file_has_twice_are_counted_once() {
     assert_eq!((peer.epochs, peer.tokens, peer.last_epoch), (3, 30, 3));
 }
 
+/// A 0 in the events of a watcher is no measurement.
+#[test]
+fn what_a_watcher_does_not_measure_is_not_shown() {
+    let mut picture = Picture::default();
+    let mut past = crate::history::History::default();
+    let members = ["a".to_owned(), "b".to_owned()];
+    let mut take = |picture: &mut Picture, line: &str| {
+        let record = record(1, "me", 1, line);
+        picture.take(&record);
+        past.take(&record, picture);
+        past.columns(0, u64::MAX, 9)
+    };
+    take(&mut picture, r#""event":"watching","version":"0.1.0""#);
+    let shown = take(&mut picture, &committed(&members, "s", 20));
+    assert_eq!(shown.numbers("loss"), [Some(2.5)]);
+    for column in ["sync_ms", "sent_bytes", "received_bytes"] {
+        assert!(shown.numbers(column).is_empty(), "{column}");
+    }
+    let metrics = crate::metrics::text(&picture);
+    for name in ["sync_seconds", "sent_bytes_total", "received_bytes_total", "left_out_total"] {
+        assert!(!metrics.contains(&format!("intellect_{name}{{")), "{metrics}");
+    }
+    assert!(!crate::lines::lines(&picture, 200)[2].contains("up"));
+    take(&mut picture, STARTED);
+    let shown = take(&mut picture, &committed(&members, "s", 20));
+    assert_eq!(shown.numbers("sent_bytes"), [Some(100.0)]);
+}
+
 /// A voter that was left out is a member without weight.
 #[test]
 fn a_member_without_a_position_is_in_no_ring() {
@@ -137,6 +165,9 @@ fn addresses_stay_on_this_machine() {
     let mut picture = Picture::default();
     picture.take(&record(1, "me", 0, STARTED));
     picture.take(&record(2, "me", 0, r#""event":"listening","addresses":["/ip4/1.2.3.4/tcp/1"]"#));
+    let open = r#""event":"reachability","state":"open","addresses":["/ip4/1.2.3.4/tcp/1"]"#;
+    picture.take(&record(2, "me", 0, open));
+    assert_eq!(picture.node.entrance, Some(Text::new("/ip4/1.2.3.4/tcp/1/p2p/me")));
     picture.take(&record(3, "me", 0, r#""event":"fault","who":"x","why":"dialled 10.0.0.1:40""#));
     picture.take(&record(4, "me", 0, r#""event":"path","step":"dialled","error":"10.0.0.2:40""#));
     picture.take(&record(5, "me", 0, r#""event":"peer-lost","who":"x","cause":"10.0.0.3:40""#));
