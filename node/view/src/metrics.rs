@@ -89,6 +89,15 @@ const METRICS: &[Metric] = &[
         "counter",
         |p| one(p.counts.faults as f64),
     ),
+    ("disk_errors_total", "Files that could not be read or written.", "counter", |p| {
+        measured(p, p.counts.disk)
+    }),
+    ("refused_total", "Peers that were not let into the run.", "counter", |p| {
+        measured(p, p.counts.refused)
+    }),
+    ("regroups_total", "Regroups that this node joined.", "counter", |p| {
+        measured(p, p.counts.regroups)
+    }),
     ("diverged_total", "States that differ where they must not.", "counter", |p| {
         one(p.agreement.differing as f64)
     }),
@@ -153,6 +162,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Record;
 
     #[test]
     fn every_metric_has_help_and_type_and_labels_are_quoted() {
@@ -169,5 +179,24 @@ mod tests {
         }
         let names: std::collections::BTreeSet<_> = METRICS.iter().map(|metric| metric.0).collect();
         assert_eq!(names.len(), METRICS.len());
+    }
+
+    #[test]
+    fn what_an_alarm_asks_for_is_counted() {
+        let mut picture = Picture::default();
+        for event in [
+            r#""event":"disk","error":"no space""#,
+            r#""event":"disk","error":"no space""#,
+            r#""event":"refused","who":"b","why":"no invite""#,
+            r#""event":"regroup","number":1,"proposer":"me","members":["me"],"absent":[]"#,
+        ] {
+            let line = format!(r#"{{{event},"t_ms":1,"peer":"me","run":"r"}}"#);
+            picture.take(&Record::parse(line.as_bytes()).unwrap());
+        }
+        let text = text(&picture);
+        for (name, count) in [("disk_errors", 2), ("refused", 1), ("regroups", 1)] {
+            let sample = format!(" counter\nintellect_{name}_total{{run=\"\"}} {count}\n");
+            assert!(text.contains(&sample), "{text}");
+        }
     }
 }
