@@ -28,14 +28,10 @@ pub(super) fn notice(event: &Event) -> Option<(&'static str, String)> {
             ("info", format!("path {step}{who}{error}"))
         }
         Event::CaughtUp { .. } => ("start", "caught up with the run".to_owned()),
-        Event::Regroup { number, members, absent } => (
-            "fork",
-            format!(
-                "regroup {number}: {} voters go on, {} are absent",
-                members.0.len(),
-                absent.0.len()
-            ),
-        ),
+        Event::Regroup { number, members, absent } => {
+            let (on, gone) = (members.0.len(), absent.0.len());
+            ("fork", format!("regroup {number}: {on} voters go on, {gone} are absent"))
+        }
         Event::Aborted { attempt, phase, reason } => {
             ("wait", format!("attempt {attempt} ended in {phase}: {reason}"))
         }

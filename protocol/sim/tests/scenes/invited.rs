@@ -549,6 +549,21 @@ fn founding_with_tickets() -> Played {
     Ok(())
 }
 
+/// T9: an invite of two uses brings three friends, and the run begins with three. Nobody is blamed for a founding that
+/// their tickets make too small.
+#[test]
+fn founding_that_tickets_make_too_small() -> Played {
+    let mut world = World::scene(3, 0, None);
+    world.needs(3);
+    world.invite(NOW);
+    let invite = world.new_invite(FOUNDERS, ORGANISER, |terms| terms.uses = 2);
+    world.hand_all(&[0, 1, 2], FOUNDERS, &invite);
+    world.start(&[0, 1, 2]);
+    world.play(5 * GRACE_MS)?;
+    assert!((0..3).all(|host| world.epoch(host) == 0) && world.blamed.is_empty());
+    Ok(())
+}
+
 /// S8: a joiner that loads a checkpoint has the same ledger as the others, though it saw none of
 /// the epochs. So has a peer that restarts.
 #[test]

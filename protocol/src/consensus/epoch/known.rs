@@ -162,6 +162,19 @@ mod tests {
     use crate::base::id::RunId;
     use crate::base::sign::Keypair;
     use crate::machine::table::{PEERS_MAX, key, passing};
+    use crate::message::{Body, Clause};
+
+    /// Else a proposer would name a revoked peer that its roster no longer admits, after each common restart.
+    #[test]
+    fn t5_a_notice_that_was_stored_before_the_start_is_due() {
+        let (run, organiser) = (RunId([7; 32]), Keypair::from_seed(&[1; 32]));
+        let ledger = Arc::new(Ledger::new(run, organiser.peer()));
+        let admit = Body::Membership(vec![Clause::Admit(key(5))]);
+        let notice = Notice::after(run, ledger.last(), admit, &organiser);
+        let notices = Notices::new(run, organiser.peer(), Level::Invited).with([&notice]);
+        let known = Admission::new(Time::ZERO, 1, ledger, notices, Credentials::default());
+        assert!(known.ledger.admits(&key(5)).is_err() && known.due.admits(&key(5)).is_ok());
+    }
 
     #[test]
     fn t2_tickets_that_strangers_show_under_one_key_after_another_are_bounded() {
