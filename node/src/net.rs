@@ -60,7 +60,7 @@ use self::{
     address::Address,
     enter::Wanted,
     inbox::{Command, Responder, Shared, replace},
-    limits::rate::Urgency,
+    limits::rate::{Receiver, Urgency},
 };
 
 pub(crate) use self::{
@@ -318,7 +318,7 @@ impl Handle {
     /// # Cancel safety
     /// Cancel safe; the bytes count as sent.
     pub(crate) async fn pace(&self, bytes: usize) {
-        self.shared.limiter.take(bytes, Urgency::Ring).await;
+        self.shared.limiter.take(bytes, Urgency::Ring, Receiver::Member).await;
     }
 
     /// The length of the slices that a sender writes, at most `most` bytes. Under a low rate short slices

@@ -26,7 +26,7 @@ use tokio::{
 use super::{
     inbox::{Severity, Shared, TaskEvent},
     interface::{ANSWER_BYTES_MAX, Event, Link, REQUEST_BYTES_MAX, Reply},
-    limits::rate::{Inflow, Urgency},
+    limits::rate::{Inflow, Receiver, Urgency},
     name,
 };
 
@@ -99,8 +99,8 @@ pub(super) async fn answer(
         let _turn = shared.answer_turn(&from).await?;
         events.send(TaskEvent::Emit(Event::Fetch { from, request, reply })).await.ok()?;
         let (answer, urgency) = answered.await.ok()?;
-        let urgency = shared.urgency_for(&from, urgency);
-        write(stream, &answer, urgency, link, &shared).await
+        let receiver = shared.receiver(&from);
+        write(stream, &answer, urgency, receiver, link, &shared).await
     };
     // Whatever went wrong, the peer sees that its stream has ended.
     let _ = timeout(TIMEOUT, exchange).await;
@@ -111,6 +111,7 @@ pub(super) async fn write(
     mut stream: Stream,
     answer: &[u8],
     urgency: Urgency,
+    receiver: Receiver,
     link: Link,
     shared: &Shared,
 ) -> Option<()> {
@@ -122,9 +123,9 @@ pub(super) async fn write(
     };
     for slice in answer.chunks(slice_bytes) {
         if link == Link::Relayed {
-            shared.relayed.take(slice.len(), urgency).await;
+            shared.relayed.take(slice.len(), urgency, receiver).await;
         }
-        shared.limiter.take(slice.len(), urgency).await;
+        shared.limiter.take(slice.len(), urgency, receiver).await;
         stream.write_all(slice).await.ok()?;
     }
     stream.close().await.ok()

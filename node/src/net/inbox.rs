@@ -22,7 +22,7 @@ use super::enter::{Offer, OfferError, Offerers, Wanted};
 use super::interface::{
     ByteStream, Event, GossipToken, Response, SendError, StreamError, Topic, Verdict,
 };
-use super::limits::rate::{Inflow, RateLimiter, Urgency};
+use super::limits::rate::{Inflow, RateLimiter, Receiver};
 
 /// Where the answer to a command goes. It may be sent although nobody waits any longer.
 pub(super) type Responder<T, E> = oneshot::Sender<Result<T, E>>;
@@ -144,9 +144,9 @@ impl Shared {
         self.answers[usize::from(self.is_member(peer))].acquire().await.ok()
     }
 
-    /// How urgent an answer is for this peer: one that is no member holds nobody up, whatever it asks.
-    pub(super) fn urgency_for(&self, peer: &Peer, urgency: Urgency) -> Urgency {
-        if self.is_member(peer) { urgency } else { Urgency::Stranger }
+    /// What a peer is to the limit on bulk.
+    pub(super) fn receiver(&self, peer: &Peer) -> Receiver {
+        if self.is_member(peer) { Receiver::Member } else { Receiver::Stranger }
     }
 
     /// The queues, for reading. A panic elsewhere does not make them unusable, because no writer
@@ -207,7 +207,7 @@ mod tests {
         let held: Vec<_> = (0..=ANSWERS_MAX).map_while(|_| turn(&stranger)).collect();
         assert_eq!(held.len(), ANSWERS_MAX);
         assert!(turn(&stranger).is_none() && turn(&member).is_some());
-        assert_eq!(shared.urgency_for(&stranger, Urgency::Epoch), Urgency::Stranger);
-        assert_eq!(shared.urgency_for(&member, Urgency::Epoch), Urgency::Epoch);
+        let receivers = [member, stranger].map(|peer| shared.receiver(&peer));
+        assert_eq!(receivers, [Receiver::Member, Receiver::Stranger]);
     }
 }

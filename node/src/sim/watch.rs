@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{self, Write},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use intellect_model::eval;
@@ -27,7 +27,8 @@ pub(super) fn watch(
     out: &mut dyn Write,
 ) -> Result<(BTreeMap<u64, Measurement>, Ending), SimError> {
     let mut evaluations = BTreeMap::new();
-    let (mut asked, mut printed) = (0, 0);
+    let (mut asked, mut answered, mut printed) = (0, 0, 0);
+    let mut last_until = None;
     writeln!(out, "{}", table::HEADER)?;
     loop {
         let mut done = Vec::new();
@@ -37,6 +38,7 @@ pub(super) fn watch(
             writeln!(out, "{:>6}  {line}", "")?;
         }
         while let Some(Answer { epoch, result, .. }) = observer.answer() {
+            answered = epoch;
             match result {
                 Ok(measured) => {
                     event_log.write(epoch, Some(measured.evaluation));
@@ -62,7 +64,19 @@ pub(super) fn watch(
             printed += 1;
             print_row(group, printed, &evaluations, out)?;
         }
+        // The last epoch is measured at the lowest priority, and so perhaps after the nodes have ended.
+        let lacks = answered < committed && group.checkpoint(committed).is_some();
+        let mut waits = || {
+            let until = *last_until.get_or_insert_with(|| Instant::now() + LAST_PATIENCE);
+            Instant::now() < until
+        };
         let end = match ending {
+            Some(Ending::Ended) if lacks && waits() => {
+                if !stop.is_wanted_within(POLL) {
+                    continue;
+                }
+                Ending::Interrupted
+            }
             Some(Ending::Failed(why)) => Ending::Failed(why),
             None if !stop.is_wanted_within(POLL) => continue,
             Some(_) if !stop.is_wanted_within(Duration::from_millis(1)) => Ending::Ended,
@@ -75,6 +89,9 @@ pub(super) fn watch(
         return Ok((evaluations, end));
     }
 }
+
+/// How long the measurement of the last epoch is waited for.
+const LAST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether the line of an epoch is complete: nothing more can be added to it.
 fn is_complete(

@@ -20,19 +20,19 @@ pub(crate) enum Urgency {
     Epoch,
     /// One peer that catches up: it takes what the others leave, and at least an eighth of the link.
     Transfer,
-    /// Whatever a peer asks that is no member. All of these share that rest evenly with all transfers.
+}
+
+/// For whom bulk is sent. Strangers wait for one another, and delay a member by one slice at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receiver {
+    /// A member of the run.
+    Member,
+    /// Any other peer, such as one that catches up before it takes part.
     Stranger,
 }
 
-impl Urgency {
-    /// Whether a ring or the end of an epoch goes first.
-    fn gives_way(self) -> bool {
-        matches!(self, Self::Transfer | Self::Stranger)
-    }
-}
-
-/// The limit on all bulk that this node sends. One slice of each urgency waits for the link, and the
-/// others behind it, so a ring waits for two slices at most, however many answers are under way.
+/// The limit on all bulk that this node sends. One slice of each urgency and kind of receiver waits for the link, and
+/// the others behind it, so a ring waits for four slices at most, however many answers are under way.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     /// The limit, where 0 means that there is none.
@@ -40,9 +40,9 @@ pub(crate) struct RateLimiter {
     /// When the link is free, and for whom. The lock is held for a few instructions, never across a
     /// wait.
     link: Mutex<Schedule>,
-    /// One turn for each [`Urgency`]: the holder waits for the link, and the others of that urgency
-    /// behind it.
-    turns: [Turn; 4],
+    /// One turn for each [`Urgency`] and [`Receiver`]: the holder waits for the link, and the others of its kind behind
+    /// it.
+    turns: [[Turn; 2]; 3],
 }
 
 /// A fair lock: it passes on in the order of asking.
@@ -87,8 +87,8 @@ impl RateLimiter {
     ///
     /// # Cancel safety
     /// Cancel safe; the bytes count as sent.
-    pub(crate) async fn take(&self, bytes: usize, urgency: Urgency) {
-        let _turn = self.turns[urgency as usize].lock().await;
+    pub(crate) async fn take(&self, bytes: usize, urgency: Urgency, receiver: Receiver) {
+        let _turn = self.turns[urgency as usize][receiver as usize].lock().await;
         let patience = Instant::now() + GIVE_WAY * self.length(bytes);
         while let Some(until) = self.gives_way(urgency, Instant::now(), patience) {
             tokio::time::sleep_until(until).await;
@@ -125,7 +125,7 @@ impl RateLimiter {
 
     /// Until when a transfer waits for more urgent slices, at most until `patience`.
     fn gives_way(&self, urgency: Urgency, now: Instant, patience: Instant) -> Option<Instant> {
-        if !urgency.gives_way() || self.bytes_per_second == 0 {
+        if urgency != Urgency::Transfer || self.bytes_per_second == 0 {
             return None;
         }
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,7 +142,7 @@ impl RateLimiter {
         let start = link.free_at.map_or(now, |at| at.max(now));
         let end = start + self.length(bytes);
         link.free_at = Some(end);
-        if !urgency.gives_way() {
+        if urgency != Urgency::Transfer {
             link.taken_until = Some(end);
         }
         Some(start)
@@ -283,25 +283,27 @@ mod tests {
     /// With forty answers under way a ring still sends about every third slice.
     #[tokio::test]
     async fn many_answers_do_not_hold_up_a_ring() {
-        let between = answered_during(Urgency::Ring, &[Urgency::Epoch, Urgency::Transfer]).await;
+        let others = [Urgency::Epoch, Urgency::Transfer].map(|urgency| (urgency, Receiver::Member));
+        let between = answered_during(Urgency::Ring, &others).await;
         assert!((10..=2 * 20 + 4).contains(&between), "{between} answers went first");
     }
 
     /// However many strangers ask, a member that catches up sends every second slice.
     #[tokio::test]
     async fn many_strangers_do_not_hold_up_a_member() {
-        let between = answered_during(Urgency::Transfer, &[Urgency::Stranger]).await;
+        let others = [(Urgency::Transfer, Receiver::Stranger)];
+        let between = answered_during(Urgency::Transfer, &others).await;
         assert!((10..=20 + 4).contains(&between), "{between} strangers went first");
     }
 
     /// How many slices of forty answers are sent while twenty of this urgency are.
-    async fn answered_during(urgency: Urgency, others: &[Urgency]) -> usize {
+    async fn answered_during(urgency: Urgency, others: &[(Urgency, Receiver)]) -> usize {
         let (pace, answered) = (Arc::new(RateLimiter::new(100_000)), Arc::new(AtomicUsize::new(0)));
-        for other in others.iter().copied().cycle().take(40) {
+        for (other, receiver) in others.iter().copied().cycle().take(40) {
             let (pace, answered) = (Arc::clone(&pace), Arc::clone(&answered));
             tokio::spawn(async move {
                 loop {
-                    pace.take(200, other).await;
+                    pace.take(200, other, receiver).await;
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -311,7 +313,7 @@ mod tests {
         }
         let before = answered.load(Ordering::Relaxed);
         for _ in 0..20 {
-            pace.take(200, urgency).await;
+            pace.take(200, urgency, Receiver::Member).await;
         }
         answered.load(Ordering::Relaxed) - before
     }
