@@ -22,12 +22,11 @@ pub(crate) enum Urgency {
     Transfer,
 }
 
-/// For whom bulk is sent. Strangers wait for one another, and delay a member by one slice at most.
+/// For whom bulk is sent: a member of the run, or any other peer, such as one that catches up before it takes part.
+/// Strangers wait for one another, and delay a member by one slice at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receiver {
-    /// A member of the run.
     Member,
-    /// Any other peer, such as one that catches up before it takes part.
     Stranger,
 }
 
