@@ -14,9 +14,9 @@ RUN cargo install --locked cargo-about --version 0.9.3 --features cli && \
     cargo fetch --locked && cargo about generate --frozen --fail -m node/Cargo.toml -c node/packaging/about.toml --features cuda \
     -o target/third-party.txt node/packaging/about.hbs
 
-# Kernels are compiled at run time, which needs the headers of the toolkit too.
+# Kernels are compiled at run time, which needs the headers of the toolkit too; those for tensor cores are in cuda-crt.
 FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04
-RUN apt-get update && apt-get install -y --no-install-recommends cuda-nvrtc-12-8 cuda-cudart-dev-12-8 && \
+RUN apt-get update && apt-get install -y --no-install-recommends cuda-nvrtc-12-8 cuda-cudart-dev-12-8 cuda-crt-12-8 && \
     rm -rf /var/lib/apt/lists/*
 COPY --from=build /source/target/dist/intellect-node /usr/local/bin/intellect-node
 COPY --from=build /source/target/third-party.txt /source/LICENSE-APACHE /source/LICENSE-MIT /usr/share/doc/intellect-node/
