@@ -74,7 +74,7 @@ pub(crate) struct Pending {
     progress: HashMap<PeerId, Progress>,
     /// Peers that asked for nothing in time, and until when they are not dialled again.
     ignored: VecDeque<(PeerId, Instant)>,
-    /// What all pending connections together may ask for.
+    /// What all pending connections together may ask for; in an open run, what all may.
     rate: Bucket,
 }
 
@@ -150,10 +150,10 @@ impl Pending {
     }
 
     /// Whether a request over this connection is read. The first one extends the connection by the time
-    /// that an answer takes.
+    /// that an answer takes. In an open run, where anybody may be the organiser with a notice, all share one rate.
     pub(crate) fn takes_request(&mut self, id: ConnectionId, now: Instant) -> bool {
         let Some(pending) = self.connections.get_mut(&id) else {
-            return self.allowed.is_restricted();
+            return self.allowed.is_restricted() || self.rate.take(now);
         };
         pending.requests += 1;
         if pending.requests == 1 {
@@ -340,6 +340,15 @@ mod tests {
         assert_eq!(taken, 64);
         // A peer on the allow list is not limited.
         assert!(pending.takes_request(ConnectionId::new_unchecked(1), now));
+    }
+
+    #[test]
+    fn all_connections_to_an_open_run_share_one_rate() {
+        let now = Instant::now();
+        let mut open = Pending::new(now);
+        let taken =
+            |open: &mut Pending, id| open.takes_request(ConnectionId::new_unchecked(id), now);
+        assert_eq!((0..200).filter(|id| taken(&mut open, id % 5)).count(), 64);
     }
 
     #[test]
