@@ -101,6 +101,8 @@ pub(crate) struct Driver {
 pub(crate) enum Ended {
     /// As its user wanted, which has been reported.
     Reported,
+    /// It was led back to an epoch that it had left, and starts again, bound by its log.
+    LedBack,
     /// The run has reached its last epoch, with the state `newest`; `before`: an earlier start had reached it.
     Complete { newest: Arc<Snapshot>, before: bool },
 }
@@ -239,6 +241,7 @@ impl Driver {
     fn keep_time(&mut self) {
         if let Some(slept) = self.clock.turn() {
             self.tell.woke(slept);
+            self.peer_input(peer::Input::Woke(slept.saturating_sub(TURN_MAX)));
         }
         self.sample();
         let due = self.holdings.deadline().is_some_and(|at| at <= self.now());

@@ -64,13 +64,21 @@ use machine::Machine;
 use recover::{Recovery, Rules};
 use remember::{Earlier, known_peers, listen, remember};
 
+/// What follows on a node's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    Nothing,
+    /// The same program, with the same arguments.
+    StartAgain,
+}
+
 /// Runs a node until it is done, or ends with the error that stops it.
 pub(crate) fn run(
     local: &Local,
     home: &Home,
     events: Option<File>,
     page: Option<Page>,
-) -> Result<(), EnterError> {
+) -> Result<Next, EnterError> {
     let runtime = os::runtime().map_err(EnterError::Runtime)?;
     let result = runtime.block_on(enter(local, home, events, page));
     // Nobody waits for the jobs that still run.
@@ -84,7 +92,7 @@ async fn enter(
     home: &Home,
     events: Option<File>,
     page: Option<Page>,
-) -> Result<(), EnterError> {
+) -> Result<Next, EnterError> {
     let interrupts = Interrupts::new().map_err(EnterError::Runtime)?;
     let sink = Sink::new(events, PeerName::from(home.identity.peer()));
     let (mut console, seen) = Console::shown(sink, local.voice, local.data_dir.clone());
@@ -92,7 +100,7 @@ async fn enter(
     let stop = CancellationToken::new();
     let result = join(local, home, &mut console, interrupts, &stop).await;
     stop.cancel();
-    console.stopped(result.as_ref().map_or_else(EnterError::exit_code, |()| 0));
+    console.stopped(result.as_ref().map_or_else(EnterError::exit_code, |_| 0));
     drop(readers);
     console.take_lines_away();
     result
@@ -106,7 +114,7 @@ async fn join(
     console: &mut Console,
     mut interrupts: Interrupts,
     stop: &CancellationToken,
-) -> Result<(), EnterError> {
+) -> Result<Next, EnterError> {
     let known = known_peers(local, console);
     let before = Earlier::read(local, console);
     let with = local.with(&before.stored.options);
@@ -119,7 +127,7 @@ async fn join(
     let mut net = net::start(config, stop.clone())?;
     let (config, source, reports, tokenizer) = tokio::select! {
         prepared = prepare(local, before, home, &mut net, console, stop) => prepared?,
-        () = interrupts.next() => return Ok(()),
+        () = interrupts.next() => return Ok(Next::Nothing),
     };
     let manifest = Arc::clone(&config.manifest);
     console.follows(local.follow);
@@ -128,11 +136,15 @@ async fn join(
         ended = driver.run(net, reports, ring_events, interrupts) => ended?,
         never = async { tokenizer.await; pending::<Infallible>().await } => match never {},
     };
-    if let Ended::Complete { newest, before } = ended {
-        let run = complete::Complete { manifest, source, newest, before };
-        run.report(local, console).await;
+    match ended {
+        Ended::Reported => Ok(Next::Nothing),
+        Ended::LedBack => Ok(Next::StartAgain),
+        Ended::Complete { newest, before } => {
+            let run = complete::Complete { manifest, source, newest, before };
+            run.report(local, console).await;
+            Ok(Next::Nothing)
+        }
     }
-    Ok(())
 }
 
 /// What [`prepare`] leaves to be run: the driver's config, the data, the worker's reports, and the future that

@@ -210,7 +210,10 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
     };
     let page = Page::open(&local.page)?;
     let home = identity::Home::open(&local.data_dir, local.origin())?;
-    Ok(enter::run(&local, &home, events, page)?)
+    match enter::run(&local, &home, events, page)? {
+        enter::Next::Nothing => Ok(()),
+        enter::Next::StartAgain => Err(Error::StartAgain(os::start_again())),
+    }
 }
 
 /// Sends log lines to standard error, so that standard output stays readable. Warnings of libraries are left out
@@ -309,6 +312,9 @@ enum Error {
     /// This node cannot take part in the run, or no longer can.
     #[error(transparent)]
     Enter(#[from] EnterError),
+    /// The node has to start again, and cannot by itself.
+    #[error("the node cannot start itself again: start it by hand")]
+    StartAgain(#[source] io::Error),
     /// The events file cannot be opened.
     #[error("cannot write events to {}: name another file with --events", path.display())]
     Events { path: PathBuf, source: io::Error },

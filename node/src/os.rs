@@ -10,8 +10,11 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
     net::Ipv4Addr,
-    os::unix::{ffi::OsStrExt as _, fs::DirBuilderExt as _, net::UnixDatagram},
+    os::unix::{
+        ffi::OsStrExt as _, fs::DirBuilderExt as _, net::UnixDatagram, process::CommandExt as _,
+    },
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
@@ -51,6 +54,25 @@ impl Interrupts {
     /// No signal is lost when this future is dropped.
     pub(crate) async fn next(&mut self) {
         self.wishes.next().await;
+    }
+}
+
+/// This very program, also if its file has been replaced meanwhile.
+pub(crate) fn itself() -> io::Result<PathBuf> {
+    let running = Path::new("/proc/self/exe");
+    match fs::symlink_metadata(running) {
+        Ok(_) => Ok(running.to_owned()),
+        Err(_) => env::current_exe(),
+    }
+}
+
+/// Starts this program again in place of this process, with the same arguments. Returns only if that fails.
+pub(crate) fn start_again() -> io::Error {
+    let mut words = env::args_os();
+    let name = words.next().unwrap_or_default();
+    match itself() {
+        Ok(program) => Command::new(program).arg0(name).args(words).exec(),
+        Err(error) => error,
     }
 }
 

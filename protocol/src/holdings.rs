@@ -322,6 +322,7 @@ impl State {
             peer::Output::Fault(peer, fault) => out.push(Output::Fault(peer, fault)),
             peer::Output::Event(event) => out.push(Output::Event(event)),
             peer::Output::Left => out.push(Output::Left),
+            peer::Output::Restart => out.push(Output::Restart),
         }
     }
 }

@@ -138,7 +138,7 @@ impl State {
 
     /// Takes one input. The caller applies every output, in order, before the next input. Before it
     /// the machines learn which peers are named; after it whether a peer is ahead, and they get a
-    /// tick. After [`Output::Left`] every input is ignored.
+    /// tick. After [`Output::Left`] or [`Output::Restart`] every input is ignored.
     pub fn handle(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
         if self.left {
             return;
@@ -165,6 +165,10 @@ impl State {
     fn take(&mut self, now: Time, input: Input, out: &mut Vec<Output>) -> bool {
         let next = match input {
             Input::Tick => return self.see(now, view::Input::Tick, out),
+            Input::Woke(slept) => {
+                self.run(now, Next::Sync(sync::Input::Woke(slept)), out);
+                Next::Epoch(epoch::Input::Woke(slept))
+            }
             Input::Message(message) => return self.on_message(now, message, out),
             Input::Unlinked(peer) => {
                 self.see(now, view::Input::Unlinked(peer), out);
@@ -240,7 +244,7 @@ impl State {
                 Next::Epoch(input) => self.epoch.handle(step, input),
                 Next::Sync(input) => self.sync.handle(step, open(&self.epoch), input),
                 Next::Out(output) => {
-                    self.left |= matches!(output, Output::Left);
+                    self.left |= matches!(output, Output::Left | Output::Restart);
                     out.push(output);
                 }
             }

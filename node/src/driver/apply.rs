@@ -62,6 +62,7 @@ impl Driver {
             }
             Output::Event(event) => self.on_event(event),
             Output::Left => self.finish.left(),
+            Output::Restart => self.finish.restart(),
             Output::Lost { epoch } => self.finish.lost = Some(epoch),
         }
     }

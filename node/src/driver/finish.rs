@@ -43,6 +43,8 @@ pub(super) struct Finish {
     leaving: Option<Instant>,
     /// Whether the state has said goodbye, so that nothing is left to wait for.
     over: bool,
+    /// Whether the node starts again after its end.
+    restarts: bool,
     /// The epoch whose update no peer has.
     pub(super) lost: Option<u64>,
 }
@@ -88,6 +90,16 @@ impl Finish {
     /// Notes that the state has said goodbye.
     pub(super) fn left(&mut self) {
         self.over = true;
+    }
+
+    /// Notes that the state wants another start. A node that is leaving ends.
+    pub(super) fn restart(&mut self) {
+        (self.over, self.restarts) = (true, self.leaving.is_none());
+    }
+
+    /// Whether the node starts again after its end.
+    pub(super) fn restarts(&self) -> bool {
+        self.restarts
     }
 
     /// When the loop must look at this again, if it ends or waits.

@@ -139,6 +139,10 @@ impl Driver {
         }
         self.stop.cancel();
         drop(tokio::time::timeout(CLOSE, net.task).await);
+        if self.finish.restarts() {
+            self.tell.led_back();
+            return Ended::LedBack;
+        }
         match self.finish.reached() {
             Some((Goal::Tokens, before)) => {
                 return Ended::Complete { newest: Arc::clone(&self.buffers.newest), before };

@@ -14,7 +14,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{os::unless_missing, tell::events::Record};
+use crate::{
+    os::{self, unless_missing},
+    tell::events::Record,
+};
 
 /// A process that runs, or has ended.
 #[derive(Debug)]
@@ -33,13 +36,7 @@ impl Process {
     /// Starts this program with `arguments`; its output is appended to `log`.
     pub(super) fn start(arguments: &[String], log: &Path) -> io::Result<Self> {
         let log = File::options().create(true).append(true).open(log)?;
-        // This very program, also if its file has been replaced meanwhile.
-        let itself = Path::new("/proc/self/exe");
-        let program = match fs::symlink_metadata(itself) {
-            Ok(_) => itself.to_owned(),
-            Err(_) => std::env::current_exe()?,
-        };
-        let child = Command::new(program)
+        let child = Command::new(os::itself()?)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -50,6 +50,14 @@ impl Console {
         ));
     }
 
+    /// An attestation led this node back to an epoch in which it may have signed something before.
+    pub(crate) fn led_back(&self) {
+        self.say(
+            "led back to an epoch that this node had left for another lineage: starting again, bound \
+             by what it signed there",
+        );
+    }
+
     /// The last epoch is reached: `last` if the user set it, else the end that the manifest sets.
     pub(crate) fn reached(&self, epoch: u64, last: Option<u64>) {
         self.say(&match last {

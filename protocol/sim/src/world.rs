@@ -121,8 +121,8 @@ struct Running {
     states: BTreeMap<Digest, Arc<Anchor>>,
     /// When the next tick is planned, if one is.
     tick_ms: Option<u64>,
-    /// The events that it missed while it was stopped.
-    paused: Option<Vec<Happening>>,
+    /// When it was stopped, and the events that it has missed since.
+    paused: Option<(u64, Vec<Happening>)>,
     /// When the current training has used up its budget.
     training: Option<u64>,
     /// Counts orders to train and changes of the state: training that
@@ -148,8 +148,8 @@ struct Running {
     sends: Sends,
     /// The blocks and tokens that the last outer step took as spent or carried.
     settled: Option<(Blocks, Vec<Range<u64>>)>,
-    /// How far its clock has leapt ahead, in milliseconds.
-    leapt_ms: u64,
+    /// How far its clock is ahead, in milliseconds: it leaps ahead, and stands still while the process is stopped.
+    drift_ms: i64,
 }
 
 /// A head, the blocks in which it contains our work, and the unspent tokens of each block before.
@@ -275,7 +275,7 @@ impl World {
         let current = self.hosts[host].incarnation == incarnation;
         self.script.lying.acting = host;
         let (Some(process), true) = (&mut self.hosts[host].process, current) else { return };
-        if let Some(backlog) = &mut process.paused {
+        if let Some((_, backlog)) = &mut process.paused {
             backlog.push(happening);
             return;
         }
@@ -292,6 +292,12 @@ impl World {
                     process.tick_ms = None;
                     self.feed_peer(host, peer::Input::Tick);
                 }
+            }
+            Happening::Restart => {
+                self.end(host, super::disk::Kept::ALL);
+                // On another lineage it may have dropped what it had voted for: then its log is lost (R19).
+                self.hosts[host].disk.damaged = true;
+                self.boot(host);
             }
             Happening::Measure => self.measure(host),
             Happening::Trained { order } => self.on_trained(host, order),
@@ -320,7 +326,7 @@ impl World {
         let Some(deadline) = process.holdings.deadline() else { return };
         // A deadline that a Tick did not move is late by a millisecond, so that time always passes.
         let due_ms = process.judged.started_ms + deadline.0;
-        let at_ms = due_ms.saturating_sub(process.leapt_ms).max(now_ms + 1);
+        let at_ms = due_ms.saturating_add_signed(-process.drift_ms).max(now_ms + 1);
         if process.tick_ms.is_none_or(|tick| at_ms < tick) {
             process.tick_ms = Some(at_ms);
             self.push(at_ms - now_ms, host, Happening::Tick);
@@ -374,6 +380,7 @@ impl World {
             Output::Fault(who, fault) => self.blame(host, who, fault),
             Output::Event(event) => self.on_event(host, event),
             Output::Left => self.end(host, super::disk::Kept::ALL),
+            Output::Restart => self.push(0, host, Happening::Restart),
             Output::Lost { epoch } => {
                 self.break_with("L1", format!("nobody has the update of epoch {epoch}"));
             }
@@ -443,7 +450,10 @@ impl World {
     /// The time by the process' own clock. It begins at 0 with each start, as a node's does.
     fn clock(&self, host: usize) -> Time {
         let process = self.hosts[host].process.as_ref();
-        process.map_or(Time(0), |p| Time(self.now_ms - p.judged.started_ms + p.leapt_ms))
+        process.map_or(Time::ZERO, |process| {
+            let real_ms = self.now_ms - process.judged.started_ms;
+            Time(real_ms.saturating_add_signed(process.drift_ms))
+        })
     }
 
     /// Plans something on the host itself, within its jitter.

@@ -117,7 +117,26 @@ pub(crate) struct State {
     early: VecDeque<Arc<Verified<Message>>>,
     /// When the last input came. A long gap means that this process was suspended (R12).
     awake: Time,
+    entered: Entered,
     left: bool,
+}
+
+/// The epochs that this start has entered, as their first series, the last one at the end.
+#[derive(Clone, Debug, Default)]
+struct Entered(VecDeque<Series>);
+
+/// The most epochs that are remembered: those of a day and more.
+const ENTERED_MAX: usize = 4_096;
+
+impl Entered {
+    /// Notes that the epoch after `head` begins. Returns whether it has begun before: an attestation leads back (G11).
+    fn note(&mut self, head: &Head) -> bool {
+        let series = Series::after(head);
+        let again = self.0.contains(&series);
+        self.0.push_back(series);
+        self.0.drain(..self.0.len().saturating_sub(ENTERED_MAX));
+        again
+    }
 }
 
 impl State {
@@ -147,6 +166,8 @@ impl State {
             ahead: Ahead::Nobody,
             leaving: None,
         };
+        let mut entered = Entered::default();
+        entered.note(&head);
         Self {
             process,
             conduct: Conduct::default(),
@@ -154,6 +175,7 @@ impl State {
             slot: Slot::new(now, head, voters),
             early: VecDeque::new(),
             awake: now,
+            entered,
             left: false,
         }
     }
@@ -179,11 +201,12 @@ impl State {
         if self.left {
             return;
         }
-        self.wake(step);
+        self.note_gap(step);
         let SeriesState { name, voters, .. } = &self.slot.series;
         self.process.reach.follow(step.table, *name, voters);
         match input {
             Input::Tick => {}
+            Input::Woke(slept) => self.wake(step.now, slept),
             Input::Heard(peer) => self.on_heard(step, peer),
             Input::Message(message) => self.on_message(step, &message),
             Input::Trained { tokens, norm, loss } => {
@@ -209,7 +232,9 @@ impl State {
                 self.process.leaving.get_or_insert(step.now + LEAVE_WAIT);
             }
         }
-        self.advance(step);
+        if !self.left {
+            self.advance(step);
+        }
     }
 
     /// Reads a heartbeat: what it shows, and what a lost message would have said.
@@ -288,6 +313,11 @@ impl State {
 
     /// Begins the epoch after `head`, with nothing known of it.
     fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
+        if self.entered.note(&head) {
+            // What we have declared and signed there is forgotten here, and binds us: the log still has it (R20).
+            self.left = true;
+            return step.put(Output::Restart);
+        }
         let could_be_awaited = patience::could_be_awaited(self.facts(step));
         let median = patience::median_time_to_ready(self.facts(step));
         self.process.ready_median = median.or(self.process.ready_median);
@@ -306,14 +336,22 @@ impl State {
         self.replay_early(step);
     }
 
-    /// R12: a process that was suspended heard nobody meanwhile, and must not conclude anything
-    /// from that silence.
-    fn wake(&mut self, step: &Step<'_>) {
+    /// Wakes after a long time without an input, in which this process was suspended.
+    fn note_gap(&mut self, step: &Step<'_>) {
         if step.now.since(self.awake) > 4 * step.table.heartbeat {
-            self.slot.series.entered = step.now;
-            self.slot.series.gathering.held_since = None;
+            self.wake(step.now, Duration::ZERO);
         }
         self.awake = step.now;
+    }
+
+    /// R12: a process that was suspended heard nobody meanwhile, and must not conclude anything
+    /// from that silence. `slept` is what our clock lacks of that time.
+    fn wake(&mut self, now: Time, slept: Duration) {
+        self.slot.series.entered = now;
+        self.slot.series.gathering.held_since = None;
+        if let Some(admission) = &mut self.process.admission {
+            admission.sleep(slept);
+        }
     }
 
     /// When a condition can change without an input.

@@ -263,6 +263,9 @@ pub enum Output {
     Event(Event),
     /// The farewell was sent: this peer gives no more outputs.
     Left,
+    /// We were led back to an epoch in which we have been. The process has to start again, bound by
+    /// its log (R20).
+    Restart,
     /// No peer delivers the update of this decided epoch. The process has to end, and fetches
     /// the state when it starts again.
     Lost {

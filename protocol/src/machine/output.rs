@@ -72,6 +72,9 @@ pub enum Output {
     Event(Event),
     /// The farewell was sent: this peer gives no more outputs.
     Left,
+    /// We were led back to an epoch in which we have been. This start gives no more outputs, and the next one is bound
+    /// by the log (R20).
+    Restart,
 }
 
 /// A ring to run, once all its members have accepted.

@@ -42,6 +42,9 @@ pub struct Config {
 pub enum Input {
     /// Time has passed; due at [`State::deadline`](super::State::deadline).
     Tick,
+    /// This process did not run for a while: it was stopped, or the machine slept. So much time passed
+    /// that the times of the inputs do not contain.
+    Woke(Duration),
     /// A verified control message, gossiped or sent directly.
     Message(Arc<Verified<Message>>),
     /// The last connection to a peer closed, in whichever direction it was dialled. It ages the

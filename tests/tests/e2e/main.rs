@@ -13,6 +13,7 @@
 )]
 
 mod arrive;
+mod attested;
 mod churn;
 mod doctor;
 mod ending;

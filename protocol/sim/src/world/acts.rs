@@ -80,7 +80,7 @@ impl World {
             lies: false,
             sends: Sends::AsItShould,
             settled: None,
-            leapt_ms: 0,
+            drift_ms: 0,
         }));
         self.hosts[host].line_ms = now_ms;
         self.misbehave(host);
@@ -246,16 +246,24 @@ impl World {
 
     /// Stops a process without ending it: its connections stay open, and it answers nothing.
     pub fn pause(&mut self, host: usize) {
+        let now_ms = self.now_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
-        process.paused.get_or_insert_default();
+        process.paused.get_or_insert_with(|| (now_ms, Vec::new()));
         self.lose(host, Loss::Stalled);
     }
 
     /// Lets a stopped process go on: everything that has come meanwhile reaches it at once. The
-    /// order in which that came is kept.
+    /// order in which that came is kept. As in a node, its clock has stood still, but for a turn.
     pub fn resume(&mut self, host: usize) {
+        let (now_ms, turn_ms) = (self.now_ms, self.setup.heartbeat_ms);
         let Some(process) = &mut self.hosts[host].process else { return };
-        for happening in process.paused.take().unwrap_or_default() {
+        let Some((since_ms, backlog)) = process.paused.take() else { return };
+        let slept_ms = (now_ms - since_ms).saturating_sub(turn_ms);
+        process.drift_ms -= slept_ms.cast_signed();
+        process.tick_ms = None;
+        let slept = peer::Input::Woke(Duration::from_millis(slept_ms));
+        self.push(0, host, Happening::Input(Input::Peer(slept)));
+        for happening in backlog {
             self.push(0, host, happening);
         }
     }
@@ -265,7 +273,7 @@ impl World {
     pub(crate) fn leap(&mut self, host: usize, length_ms: u64) {
         let least_ms = 5 * self.setup.heartbeat_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
-        process.leapt_ms += least_ms + length_ms;
+        process.drift_ms += (least_ms + length_ms).cast_signed();
         self.push(0, host, Happening::Input(Input::Peer(peer::Input::Tick)));
     }
 

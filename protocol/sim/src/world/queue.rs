@@ -20,6 +20,8 @@ pub(super) enum Happening {
     Input(Input),
     /// A deadline of the machine is due.
     Tick,
+    /// The machine has asked for another start.
+    Restart,
     /// Round trips to all others are measured.
     Measure,
     /// Training has used up its budget; void if `order` is not the newest.

@@ -194,6 +194,77 @@ fn g11_the_side_that_holds_the_attestation_is_the_run() -> Played {
     Ok(())
 }
 
+/// R20, G11: three of four vote on an epoch; one of them hears it and commits alone. The two others follow a greater
+/// head, and an attestation leads them back to the fourth, which never voted. Their votes bind them.
+#[test]
+fn r20_votes_bind_a_peer_that_is_led_back() -> Played {
+    led_back(false)
+}
+
+/// The same, but they go on with the greater head. What they had voted for is gone then, so their logs are lost, and the
+/// fourth goes on by a Regroup.
+#[test]
+fn r19_a_peer_that_is_led_back_from_beyond_is_another_voter() -> Played {
+    led_back(true)
+}
+
+fn led_back(beyond: bool) -> Played {
+    let mut world = World::scene(9, 0, None);
+    let hosts: Vec<usize> = (0..9).collect();
+    world.start(&hosts);
+    reach(&mut world, &hosts, 1)?;
+    let (few, many) = (&hosts[..4], &hosts[4..]);
+    world.cut(many, 1);
+    many.iter().for_each(|host| world.train_in(*host, 3_000));
+    reach(&mut world, few, 4)?;
+    // The first voter is the one that stays: the two others are no majority without it.
+    let order = world.voters(few[0]);
+    let [d, a, b, c] = order[..] else { unreachable!("{order:?}") };
+    let base = world.epoch(a);
+    reach(&mut world, &[a, b, c, d], base)?;
+    let votes: Votes = Rc::default();
+    let noted = votes.clone();
+    world.train_in(d, 600_000);
+    world.direct(move |from, to, message| match message {
+        _ if to == d && epoch_of(message) == base + 1 => Fate::Drop,
+        Message::Done(vote) if [a, b, c].contains(&from) && epoch_of(message) == base + 1 => {
+            noted.borrow_mut().insert(from, vote.update);
+            if to == c { Fate::Deliver } else { Fate::Drop }
+        }
+        Message::Commit(_) | Message::Heartbeat(_) if from == c => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    reach(&mut world, &[c], base + 1)?;
+    let (first, attested) = (commit(&world, c, base + 1), commit(&world, d, base));
+    world.kill(&[c, d]);
+    world.train_in(d, 300);
+    let voted = votes.borrow().clone();
+    assert_eq!((voted[&a], voted[&b]), (first.receipt.update, first.receipt.update));
+    world.let_through();
+    reach(&mut world, many, base)?;
+    many.iter().for_each(|host| world.train_in(*host, 3_600_000));
+    world.cut(&[a, b], 1);
+    assert!(world.until(END_MS, |world| world.same(&[a, b, many[0]]))?);
+    if beyond {
+        many.iter().for_each(|host| world.train_in(*host, 300));
+        reach(&mut world, &[a, b], base + 3)?;
+    }
+    world.kill(many);
+    let notice = world.attest(None, &attested);
+    world.cut(&[a, b, d], 2);
+    world.start(&[d]);
+    [a, b, d].iter().for_each(|host| world.bring_notice(*host, &notice));
+    reach(&mut world, &[a, b, d], base + 1)?;
+    let again = commit(&world, a, base + 1);
+    assert_eq!(world.report.of(Count::Blank), if beyond { 2 } else { 0 });
+    assert_eq!((again.head == first.head, again.regrouped), (!beyond, beyond));
+    world.start(&[c]);
+    world.cut(&[c], 2);
+    let is_one = |world: &mut World| world.epoch(c) > base + 3 && world.same(&[a, b, c, d]);
+    assert!(world.until(END_MS, is_one)?);
+    Ok(())
+}
+
 /// G11: a notice that the organiser has not signed for this run counts for nothing, and
 /// is a fault of the peer that sends it. An attestation that does not extend the known
 /// one is ignored without a fault.

@@ -36,6 +36,8 @@ pub struct Credentials {
 pub(crate) enum Input {
     /// Time has passed, or the peer table has changed.
     Tick,
+    /// This process did not run for so long, which the time of the inputs does not contain.
+    Woke(Duration),
     /// A heartbeat of this peer was taken.
     Heard(PeerId),
     /// A verified message of this epoch, or of the next one.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::access::admit::{Denied, Judge, NOTICES_MAX};
 use crate::access::ledger::{Ledger, Via};
@@ -63,6 +64,11 @@ impl Admission {
     /// The notices that a roster on this ledger has to carry (T5).
     pub(super) fn pending(&self) -> Vec<Arc<Notice>> {
         self.notices.after(self.ledger.last(), NOTICES_MAX)
+    }
+
+    /// Counts a time that our clock lacks.
+    pub(super) fn sleep(&mut self, slept: Duration) {
+        self.clock.0 = self.clock.0.saturating_add(slept.as_secs());
     }
 
     pub(super) fn unix(&self, now: Time) -> u64 {

@@ -85,6 +85,11 @@ impl Forks {
         step.put_all(self.marks.mark(step.now, epoch).map(Output::Log));
     }
 
+    /// Counts a time that our clock lacks.
+    pub(super) fn sleep(&mut self, slept: Duration) {
+        self.marks.sleep(slept);
+    }
+
     /// Forgets when our head was beyond this epoch, which it is no more.
     pub(super) fn rewind(&mut self, epoch: u64) {
         self.marks.rewind(epoch);

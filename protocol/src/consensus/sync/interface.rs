@@ -43,6 +43,8 @@ pub struct Config {
 pub(crate) enum Input {
     /// Time has passed, or the peer table or the open epoch has changed.
     Tick,
+    /// This process did not run for so long, which the time of the inputs does not contain.
+    Woke(Duration),
     /// The answer to a question of ours, or its absence.
     Answer {
         /// The peer that was asked, and has answered or not.

@@ -68,6 +68,11 @@ impl Marks {
         self.unlogged.take_if(|mark| mark.epoch > epoch);
     }
 
+    /// Counts a time that our clock lacks, since this process did not run.
+    pub(super) fn sleep(&mut self, slept: Duration) {
+        self.clock.0 = self.clock.0.saturating_add(slept.as_secs());
+    }
+
     /// The wall clock now, from its value at the start; it is not read again.
     fn unix(&self, now: Time) -> u64 {
         let (unix, at) = self.clock;
@@ -124,6 +129,16 @@ mod tests {
         let mut given_up = Marks::new(Vec::new(), 9, (0, at(0)));
         given_up.rewind(8);
         assert_eq!(given_up.start(), None, "beyond a fork");
+    }
+
+    #[test]
+    fn g11_time_passes_while_the_machine_sleeps() {
+        let mut marks = Marks::new(Vec::new(), 0, (1_000_000, at(0)));
+        marks.mark(at(20), 5);
+        let recent = Duration::from_secs(RECENT_S);
+        assert!(marks.is_recent(at(30), 5, recent));
+        marks.sleep(2 * recent);
+        assert!(!marks.is_recent(at(31), 5, recent));
     }
 
     #[test]
