@@ -26,6 +26,9 @@ const SETTLING: Duration = Duration::from_secs(15);
 /// for a minute and a half.
 const PATIENCE: Duration = Duration::from_secs(150);
 
+/// The lines of each machine that a failure shows.
+const LAST_LINES: usize = 40;
+
 /// The machines of one street, and which of them are expected in one ring.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
@@ -97,6 +100,8 @@ struct Outcome {
     lost: usize,
     /// How many epochs each machine committed as their only member.
     alone: Vec<usize>,
+    /// What each machine printed last, for people who look for the cause of a failure.
+    last: Vec<String>,
 }
 
 fn now_ms() -> u64 {
@@ -171,8 +176,14 @@ impl Street {
             .filter(ring)
             .map(|event| (event["epoch"].as_u64().unwrap(), event["attempt"].as_u64().unwrap()))
             .collect();
+        let last = |node: &Process| {
+            let said = node.said();
+            let lines: Vec<&str> = said.lines().collect();
+            lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+        };
+        let last = self.nodes.iter().map(last).collect();
         let since = |at: u64| Duration::from_millis(at.saturating_sub(self.started_ms));
-        Outcome { plan: self.plan, first: first.map(since), sums, lost: lost.len(), alone }
+        Outcome { plan: self.plan, first: first.map(since), sums, lost: lost.len(), alone, last }
     }
 }
 
@@ -243,6 +254,9 @@ fn machines_behind_home_routers_average_together() {
     outcomes.iter().for_each(|outcome| println!("{}", outcome.row()));
     for outcome in &outcomes {
         let (plan, together) = (outcome.plan, outcome.together(outcome.plan.together));
+        if together < SHARE {
+            println!("{}: last said by each:\n{}", plan.name, outcome.last.join("\n\n"));
+        }
         assert!(!outcome.sums.is_empty(), "{}: no epoch", plan.name);
         assert!(together >= SHARE, "{}: {together} %", plan.name);
         let pairs = outcome.sums.values().filter(|sum| sum.len() >= 2).count();

@@ -125,6 +125,7 @@ fn a_run_that_cannot_be_watched_is_a_sentence() {
     let other = watch(&["--bootstrap", &entry, "--run", "0123456789abcdef"]);
     other.expect_failure(1, &["no run that is offered begins with"]).unwrap();
     let empty = watch(&["--bootstrap", &entry]);
+    assert!(empty.out.contains("looking for a member of the run"), "{}", empty.out);
     empty.expect_failure(1, &["no member of run", "has answered"]).unwrap();
 }
 

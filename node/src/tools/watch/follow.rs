@@ -37,6 +37,8 @@ pub(super) struct Watch {
     refused: watch::Receiver<Option<String>>,
     /// When the watch began, for what is said about a long search.
     began: Instant,
+    /// Whether the search for a member was said.
+    searching: bool,
     /// Whether all that is decided was proved at least once.
     caught_up: bool,
     /// The reason that was last reported why nothing goes on.
@@ -60,6 +62,7 @@ impl Watch {
             apart: BTreeSet::new(),
             refused,
             began: Instant::now(),
+            searching: false,
             caught_up: false,
             waiting: None,
         }
@@ -97,6 +100,11 @@ impl Watch {
         if is_new && self.began.elapsed() >= SEEK_PATIENCE {
             let (run, why) = (self.manifest.id, self.refused.borrow().clone());
             return Err(WatchError::Nobody { run, why });
+        }
+        if is_new && !self.searching && self.began.elapsed() >= SAID_AFTER {
+            self.searching = true;
+            let s = SEEK_PATIENCE.as_secs();
+            self.console.say(&format!("looking for a member of the run, {s} s at most"));
         }
         if !is_new {
             let cure = "it has ended, or cannot be reached from here";
@@ -309,3 +317,5 @@ fn asked(members: usize) -> String {
 const NONSENSE: &str = "its answer makes no sense";
 /// How long members are looked for at the beginning.
 const SEEK_PATIENCE: Duration = Duration::from_secs(30);
+/// After which the search is said.
+const SAID_AFTER: Duration = Duration::from_secs(2);
