@@ -10,6 +10,7 @@
 mod access;
 mod apply;
 mod buffers;
+mod clock;
 mod config;
 mod contacts;
 mod disk;
@@ -44,13 +45,13 @@ use crate::os::Interrupts;
 use crate::ring::pairing;
 use crate::store::{Journal, Saved, Store, StoreError};
 use crate::tell::Console;
-use crate::wake::Turns;
 use crate::worker::{self, Report, Snapshot};
 
 pub(crate) use config::Config;
 
 use access::Access;
 use buffers::{Buffers, PendingRequests};
+use clock::{Clock, TURN_MAX};
 use finish::Finish;
 use receive::budget::Budgets;
 use twins::Twins;
@@ -219,7 +220,15 @@ impl Driver {
                 return Err(DriverError::Twin { since });
             }
         }
-        Ok(self.close(net).await)
+        match self.close(net).await {
+            // Ctrl-C came while this start was closed.
+            Ended::LedBack
+                if tokio::time::timeout(Duration::ZERO, interrupts.next()).await.is_ok() =>
+            {
+                Ok(Ended::Reported)
+            }
+            ended => Ok(ended),
+        }
     }
 
     /// Goes on from the head, which is genesis or the head of an earlier start.
@@ -434,50 +443,6 @@ impl Driver {
     }
 }
 
-/// The time of the state: the milliseconds since the driver was made in which it ran. A clock that jumped
-/// would make all peers seem silent after a sleep.
-struct Clock {
-    /// Its value at the last turn of the loop.
-    shown: Duration,
-    /// The real time at that turn, from which the time since then is measured.
-    turned: Instant,
-    /// Detects that the process slept between two turns.
-    turns: Turns,
-    /// Its value when timers were last fired.
-    looked: Time,
-}
-
-impl Clock {
-    fn new() -> Self {
-        let (shown, turned) = (Duration::ZERO, Instant::now());
-        Self { shown, turned, turns: Turns::new(), looked: Time::ZERO }
-    }
-
-    /// The time of the state now. A turn adds at most [`TURN_MAX`], so a sleep of any length adds
-    /// one second.
-    fn elapsed(&self) -> Duration {
-        self.shown + self.turned.elapsed().min(TURN_MAX)
-    }
-
-    fn now(&self) -> Time {
-        Time(u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX))
-    }
-
-    /// Notes a turn of the loop. Returns how long this process has slept, if it has.
-    fn turn(&mut self) -> Option<Duration> {
-        (self.shown, self.turned) = (self.elapsed(), Instant::now());
-        self.turns.turn()
-    }
-
-    /// Whether the time has moved since timers were last fired, which the caller then does.
-    fn moves(&mut self) -> bool {
-        let now = self.now();
-        let moves = self.looked < now;
-        self.looked = now;
-        moves
-    }
-}
-
 /// The result of a job. A panic ends the node with its message: after a write that was lost the node would
 /// train on and never vote again.
 fn ended(job: Result<Done, JoinError>) -> Result<Done, DriverError> {
@@ -491,9 +456,6 @@ const EPOCH_MIN: Duration = Duration::from_millis(500);
 
 /// The longest time between two turns of the loop.
 const IDLE: Duration = Duration::from_millis(500);
-
-/// The most that one turn adds to the clock of the state.
-const TURN_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -100,7 +100,11 @@ async fn enter(
     let stop = CancellationToken::new();
     let result = join(local, home, &mut console, interrupts, &stop).await;
     stop.cancel();
-    console.stopped(result.as_ref().map_or_else(EnterError::exit_code, |_| 0));
+    match &result {
+        Ok(Next::Nothing) => console.stopped(0),
+        Ok(Next::StartAgain) => {}
+        Err(error) => console.stopped(error.exit_code()),
+    }
     drop(readers);
     console.take_lines_away();
     result

@@ -212,7 +212,10 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
     let home = identity::Home::open(&local.data_dir, local.origin())?;
     match enter::run(&local, &home, events, page)? {
         enter::Next::Nothing => Ok(()),
-        enter::Next::StartAgain => Err(Error::StartAgain(os::start_again())),
+        enter::Next::StartAgain => {
+            tell::screen::flush();
+            Err(Error::StartAgain(os::start_again()))
+        }
     }
 }
 

@@ -11,7 +11,10 @@ use std::{
     io::{self, Read as _, Seek as _, Write as _},
     net::Ipv4Addr,
     os::unix::{
-        ffi::OsStrExt as _, fs::DirBuilderExt as _, net::UnixDatagram, process::CommandExt as _,
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt as _, MetadataExt as _},
+        net::UnixDatagram,
+        process::CommandExt as _,
     },
     path::{Path, PathBuf},
     process::Command,
@@ -57,13 +60,12 @@ impl Interrupts {
     }
 }
 
-/// This very program, also if its file has been replaced meanwhile.
+/// This very program: by its name, or where its file has been replaced meanwhile, by the system's link to it.
 pub(crate) fn itself() -> io::Result<PathBuf> {
-    let running = Path::new("/proc/self/exe");
-    match fs::symlink_metadata(running) {
-        Ok(_) => Ok(running.to_owned()),
-        Err(_) => env::current_exe(),
-    }
+    let (link, named) = (Path::new("/proc/self/exe"), env::current_exe()?);
+    let file = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
+    let replaced = file(link).is_some() && file(link) != file(&named);
+    Ok(if replaced { link.to_owned() } else { named })
 }
 
 /// Starts this program again in place of this process, with the same arguments. Returns only if that fails.

@@ -107,7 +107,7 @@ impl State {
         let Config { validator, me, epoch, sync, heartbeat, minority_grace, recovered } = config;
         assert!(validator.key.peer() == me.peer, "D2: who we are is whose key we sign with");
         let table = PeerTable::new(heartbeat, minority_grace);
-        let Recovered { lineage, marks, votes } = recovered;
+        let Recovered { lineage, marks, votes, forgotten } = recovered;
         let votes = Votes::replay(&validator.run, &votes);
         let sync = sync::State::new(now, validator.clone(), me, sync, lineage, marks);
         let (head, voters, median) = sync.lineage().tip();
@@ -116,7 +116,7 @@ impl State {
             epoch::State::new(now, validator.clone(), me, epoch, start, &sync.lineage().notices);
         let step = &mut Step { now, table: &table, out: &mut Vec::new() };
         Self {
-            epoch: epoch.bound_by(step, votes, median),
+            epoch: epoch.bound_by(step, votes, forgotten, median),
             view: view::State::new(me.peer, table),
             validator,
             me,

@@ -72,8 +72,7 @@ pub(crate) fn recover(
     let (from, saved) = newest(store, rules, &lineage, console)?;
     let mut progress = Progress::new();
     let restored = holdings::restore(
-        Recovered { lineage, marks, votes },
-        journal.forgotten(),
+        Recovered { lineage, marks, votes, forgotten: journal.forgotten() },
         from.table.header().epoch,
         from,
         |at, head, link| {

@@ -376,8 +376,7 @@ impl Disk {
         let saved = self.checkpoints.values().rfind(on_it);
         let from = Arc::clone(saved.unwrap_or(genesis));
         let restored = holdings::restore(
-            Recovered { lineage, marks, votes: reread(&self.votes) },
-            0,
+            Recovered { lineage, marks, votes: reread(&self.votes), forgotten: 0 },
             from.epoch,
             from,
             |anchor, head, link| self.step(run, anchor, head, link).map(Arc::new),

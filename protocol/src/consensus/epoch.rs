@@ -47,6 +47,7 @@ mod waits;
 mod standing;
 mod send;
 mod enter;
+mod entered;
 mod acceptor;
 mod proposer;
 mod recover;
@@ -77,6 +78,7 @@ pub(crate) use interface::Input;
 pub use interface::{Config, Credentials, Durability};
 
 use conduct::{Conduct, Halt};
+use entered::Entered;
 use facts::{Facts, Process};
 use known::Admission;
 use open_epoch::Epoch;
@@ -121,24 +123,6 @@ pub(crate) struct State {
     left: bool,
 }
 
-/// The epochs that this start has entered, as their first series, the last one at the end.
-#[derive(Clone, Debug, Default)]
-struct Entered(VecDeque<Series>);
-
-/// The most epochs that are remembered: those of a day and more.
-const ENTERED_MAX: usize = 4_096;
-
-impl Entered {
-    /// Notes that the epoch after `head` begins. Returns whether it has begun before: an attestation leads back (G11).
-    fn note(&mut self, head: &Head) -> bool {
-        let series = Series::after(head);
-        let again = self.0.contains(&series);
-        self.0.push_back(series);
-        self.0.drain(..self.0.len().saturating_sub(ENTERED_MAX));
-        again
-    }
-}
-
 impl State {
     /// A machine that begins with an epoch; `notices` are those of the organiser.
     pub(crate) fn new(
@@ -167,7 +151,7 @@ impl State {
             leaving: None,
         };
         let mut entered = Entered::default();
-        entered.note(&head);
+        entered.note(Series::after(&head));
         Self {
             process,
             conduct: Conduct::default(),
@@ -180,13 +164,18 @@ impl State {
         }
     }
 
-    /// Binds a peer that has just started by the votes that its log still has.
+    /// Binds a peer that has just started by the votes that its log still has: it lacks those of epochs up to
+    /// `forgotten`.
     pub(crate) fn bound_by(
         mut self,
         step: &mut Step<'_>,
         votes: Votes,
+        forgotten: u64,
         median: Option<u64>,
     ) -> Self {
+        self.entered.forget(forgotten);
+        let before = votes.series().filter(|series| series.epoch <= self.slot.head.epoch);
+        before.for_each(|series| _ = self.entered.note(series));
         self.votes = votes;
         self.votes.forget(self.slot.head.epoch);
         self.process.limit_weight(median);
@@ -206,7 +195,7 @@ impl State {
         self.process.reach.follow(step.table, *name, voters);
         match input {
             Input::Tick => {}
-            Input::Woke(slept) => self.wake(step.now, slept),
+            Input::Woke(slept) => self.wake(step, slept),
             Input::Heard(peer) => self.on_heard(step, peer),
             Input::Message(message) => self.on_message(step, &message),
             Input::Trained { tokens, norm, loss } => {
@@ -313,7 +302,7 @@ impl State {
 
     /// Begins the epoch after `head`, with nothing known of it.
     fn enter(&mut self, step: &mut Step<'_>, head: Head, voters: Vec<Voter>) {
-        if self.entered.note(&head) {
+        if self.entered.note(Series::after(&head)) {
             // What we have declared and signed there is forgotten here, and binds us: the log still has it (R20).
             self.left = true;
             return step.put(Output::Restart);
@@ -336,22 +325,30 @@ impl State {
         self.replay_early(step);
     }
 
-    /// Wakes after a long time without an input, in which this process was suspended.
+    /// A long time without an input, in which this process was suspended.
     fn note_gap(&mut self, step: &Step<'_>) {
         if step.now.since(self.awake) > 4 * step.table.heartbeat {
-            self.wake(step.now, Duration::ZERO);
+            self.begin_grace(step.now);
         }
         self.awake = step.now;
     }
 
-    /// R12: a process that was suspended heard nobody meanwhile, and must not conclude anything
-    /// from that silence. `slept` is what our clock lacks of that time.
-    fn wake(&mut self, now: Time, slept: Duration) {
-        self.slot.series.entered = now;
-        self.slot.series.gathering.held_since = None;
+    /// This process did not run for a time that our clock lacks. In a short one nobody has left us behind; a machine that
+    /// often stalls must not put off each Regroup.
+    fn wake(&mut self, step: &Step<'_>, slept: Duration) {
+        if slept >= step.table.grace / 2 {
+            self.begin_grace(step.now);
+        }
         if let Some(admission) = &mut self.process.admission {
             admission.sleep(slept);
         }
+    }
+
+    /// R12: a process that was suspended heard nobody meanwhile, and must not conclude anything
+    /// from that silence.
+    fn begin_grace(&mut self, now: Time) {
+        self.slot.series.entered = now;
+        self.slot.series.gathering.held_since = None;
     }
 
     /// When a condition can change without an input.

@@ -158,6 +158,8 @@ pub struct Recovered {
     pub marks: Vec<Mark>,
     /// Every record of its votes, in order, including those of epochs after that head.
     pub votes: Vec<Record>,
+    /// The log of votes no longer has those of epochs up to this one.
+    pub forgotten: u64,
 }
 
 /// The epochs that `records` commit after `genesis`. A record that does not follow on those before
@@ -301,6 +303,11 @@ impl Votes {
     #[must_use]
     pub fn of(&self, series: Series) -> &Bound {
         self.0.get(&series).unwrap_or(&UNBOUND)
+    }
+
+    /// The series that some record names.
+    pub fn series(&self) -> impl Iterator<Item = Series> {
+        self.0.keys().copied()
     }
 
     /// Takes one record. Records of the lineage bind nothing. It checks nothing: what is lawful was

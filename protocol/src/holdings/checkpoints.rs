@@ -145,17 +145,16 @@ pub struct Restored<S> {
 /// fetched from other peers (R21).
 ///
 /// The votes bind as before, unless one of them is for an update after that head that `reads`
-/// cannot read and apply, or the head lies before `forgotten`, up to which the log of votes has
-/// dropped epochs. Then the log is lost (R19).
+/// cannot read and apply, or the head lies before the epoch up to which the log of votes has
+/// forgotten them. Then the log is lost (R19).
 pub fn restore<S>(
     stored: Recovered,
-    forgotten: u64,
     mut epoch: u64,
     mut state: S,
     mut step: impl FnMut(&S, &Head, &Link) -> Option<S>,
     mut reads: impl FnMut(Name) -> bool,
 ) -> Restored<S> {
-    let Recovered { mut lineage, marks, votes } = stored;
+    let Recovered { mut lineage, marks, votes, forgotten } = stored;
     let known = lineage.last().map_or(0, |(head, _)| head.epoch);
     let index = |epoch| usize::try_from(epoch).unwrap_or(usize::MAX);
     for (head, link) in lineage.get(index(epoch)..).unwrap_or_default() {
@@ -174,8 +173,9 @@ pub fn restore<S>(
         .collect();
     let held = named.into_iter().filter(|name| reads(*name)).map(|name| name.digest).collect();
     let is_lost = log::unreadable(&votes, epoch, &held).is_some() || epoch < forgotten;
-    let votes = if is_lost { Vec::new() } else { votes };
-    Restored { state, recovered: Recovered { lineage, marks, votes }, known, held, is_lost }
+    let (votes, forgotten) = if is_lost { (Vec::new(), 0) } else { (votes, forgotten) };
+    let recovered = Recovered { lineage, marks, votes, forgotten };
+    Restored { state, recovered, known, held, is_lost }
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ impl Outbox {
         if free || item.is_of_others() || (item.is_heartbeat() && self.may_overtake(now)) {
             return Ruling::Now(item);
         }
-        if self.retry_at.is_some() {
+        if self.retry_at.is_some() && !item.is_restart() {
             return if item.leaves() { Ruling::Never(item) } else { Ruling::Now(item) };
         }
         if self.queue.len() >= QUEUE_MAX && item.leaves() {
@@ -225,7 +225,10 @@ impl Outbox {
             }
             Disk::Refused => {
                 self.retry_at = Some(now + RETRY);
-                self.queue.drain(..).map(|(_, item)| item).partition(|item| !item.leaves())
+                let all = std::mem::take(&mut self.queue);
+                let rest;
+                (self.queue, rest) = all.into_iter().partition(|(_, item)| item.is_restart());
+                rest.into_iter().map(|(_, item)| item).partition(|item| !item.leaves())
             }
         }
     }
@@ -246,6 +249,11 @@ impl Effect {
             **output,
             Output::Fault(..) | Output::Event(PeerFound { .. } | PeerLost { .. } | Refused { .. })
         )
+    }
+
+    /// Whether it ends this start. The next one needs all records before it, so it waits for a disk that refuses.
+    fn is_restart(&self) -> bool {
+        matches!(self, Self::Decision(output) if matches!(**output, Output::Restart))
     }
 
     /// Whether other peers see it. A question reveals nothing but that we ask.

@@ -202,6 +202,27 @@ impl Outcome {
         100 * self.sums.values().filter(all).count() / self.sums.len().max(1)
     }
 
+    /// Whether this street does what it should; if not, it prints why.
+    fn holds(&self) -> bool {
+        let epochs = self.sums.len();
+        let together = self.together(self.plan.together);
+        let pairs = self.sums.values().filter(|sum| sum.len() >= 2).count();
+        let alone = self.alone.iter().max().copied().unwrap_or_default();
+        let why = if epochs == 0 {
+            "no epoch".to_owned()
+        } else if together < SHARE {
+            format!("{together} % together")
+        } else if 100 * pairs < SHARE * epochs {
+            "many rings of one".to_owned()
+        } else if 2 * alone >= epochs {
+            format!("one went on alone: {alone}")
+        } else {
+            return true;
+        };
+        println!("{}: {why}; last said by each:\n{}", self.plan.name, self.last.join("\n\n"));
+        false
+    }
+
     fn row(&self) -> String {
         let of_each: Vec<String> = (0..self.plan.kinds.len())
             .map(|host| format!("{} %", self.together(&[host])))
@@ -228,16 +249,27 @@ fn machines_behind_home_routers_average_together() {
     }
     let story = story();
     story.manifest("run.toml", &["epoch.amount=1", "train.batch=1"]).unwrap();
-    let plays = |plan: &&Plan| {
+    let plays = |plan: &Plan| {
         let plays = lab::has_upnp() || !plan.kinds.contains(&Kind::Upnp);
         if !plays {
             println!("skipped: {}: miniupnpd is not installed", plan.name);
         }
         plays
     };
-    let plans = PLANS.iter().filter(plays).enumerate();
-    let mut streets: Vec<Street> =
-        plans.map(|(number, plan)| Street::open(&story, number, *plan)).collect();
+    let failed = play(&story, PLANS.into_iter().filter(plays).enumerate());
+    // On a machine that is too busy a hole is not punched, or a ring is late: then it is the machine if the street alone
+    // holds.
+    let again = (PLANS.len()..).zip(failed);
+    assert!(play(&story, again).is_empty(), "twice the same street");
+}
+
+/// Plays these streets at once, each under a number of its own. Returns those that fail.
+fn play(story: &Story, plans: impl Iterator<Item = (usize, Plan)>) -> Vec<Plan> {
+    let open = |(number, plan)| Street::open(story, number, plan);
+    let mut streets: Vec<Street> = plans.map(open).collect();
+    if streets.is_empty() {
+        return Vec::new();
+    }
     let start = Instant::now();
     thread::sleep(SETTLING);
     while start.elapsed() < PATIENCE && !streets.iter().all(Street::has_settled) {
@@ -252,18 +284,7 @@ fn machines_behind_home_routers_average_together() {
     );
     println!("|---|---|---|---|---|---|");
     outcomes.iter().for_each(|outcome| println!("{}", outcome.row()));
-    for outcome in &outcomes {
-        let (plan, together) = (outcome.plan, outcome.together(outcome.plan.together));
-        if together < SHARE {
-            println!("{}: last said by each:\n{}", plan.name, outcome.last.join("\n\n"));
-        }
-        assert!(!outcome.sums.is_empty(), "{}: no epoch", plan.name);
-        assert!(together >= SHARE, "{}: {together} %", plan.name);
-        let pairs = outcome.sums.values().filter(|sum| sum.len() >= 2).count();
-        assert!(100 * pairs >= SHARE * outcome.sums.len(), "{}: many rings of one", plan.name);
-        let alone = outcome.alone.iter().max().copied().unwrap_or_default();
-        assert!(2 * alone < outcome.sums.len(), "{}: one went on alone: {alone}", plan.name);
-    }
+    outcomes.iter().filter(|outcome| !outcome.holds()).map(|outcome| outcome.plan).collect()
 }
 
 /// The least share of epochs, in per cent, in which machines that can average together do so here;

@@ -65,6 +65,8 @@ pub(crate) struct Pending {
     allowed: AllowList,
     /// Pending connections. Incoming ones are bounded by [`SLOTS`], dialled ones by our own dials.
     connections: HashMap<ConnectionId, PendingConnection>,
+    /// Requests of each connection in an open run.
+    asked: HashMap<ConnectionId, u32>,
     /// What this node shows to be admitted; `None` until the driver has set it.
     request: Option<Vec<u8>>,
     /// How often our request has changed.
@@ -84,6 +86,7 @@ impl Pending {
         Self {
             allowed: AllowList::default(),
             connections: HashMap::new(),
+            asked: HashMap::new(),
             request: None,
             number: 0,
             progress: HashMap::new(),
@@ -144,22 +147,34 @@ impl Pending {
     /// A connection has closed; `last`: its peer has no other one.
     pub(crate) fn closed(&mut self, peer: &PeerId, id: ConnectionId, last: bool) {
         self.connections.remove(&id);
+        self.asked.remove(&id);
         if last {
             self.progress.remove(peer);
         }
     }
 
     /// Whether a request over this connection is read. The first one extends the connection by the time
-    /// that an answer takes. In an open run, where anybody may be the organiser with a notice, all share one rate.
+    /// that an answer takes.
     pub(crate) fn takes_request(&mut self, id: ConnectionId, now: Instant) -> bool {
         let Some(pending) = self.connections.get_mut(&id) else {
-            return self.allowed.is_restricted() || self.rate.take(now);
+            return match self.allowed {
+                AllowList::Nobody => false,
+                AllowList::Everybody => self.takes_open(id, now),
+                AllowList::Only(_) => true,
+            };
         };
         pending.requests += 1;
         if pending.requests == 1 {
             pending.closes_at = now + ANSWER_TIMEOUT;
         }
         pending.requests <= REQUESTS_PER_CONNECTION && self.rate.take(now)
+    }
+
+    /// The same in an open run, where anybody may be the organiser with a notice.
+    fn takes_open(&mut self, id: ConnectionId, now: Instant) -> bool {
+        let requests = self.asked.entry(id).or_default();
+        *requests = requests.saturating_add(1);
+        *requests <= REQUESTS_PER_CONNECTION && self.rate.take(now)
     }
 
     /// Connections whose time is over.
@@ -251,152 +266,4 @@ const IGNORED_FOR: Duration = Duration::from_secs(15);
 const IGNORED_MAX: usize = 256;
 
 #[cfg(test)]
-mod tests {
-    use std::{collections::HashSet, sync::Arc};
-
-    use intellect_protocol::base::id::PeerId as Name;
-    use libp2p::Multiaddr;
-
-    use super::*;
-    use crate::net::{name, peers::Purpose};
-
-    fn peer(seed: u8) -> PeerId {
-        name::to_libp2p(Name([seed; 32]))
-    }
-
-    fn connection(number: usize, remote: &str, dialled: bool, since: Instant) -> Connection {
-        let (id, purpose) = (ConnectionId::new_unchecked(number), Purpose::Control);
-        let remote: Multiaddr = remote.parse().unwrap();
-        Connection { id, purpose, remote, dialled, relayed: false, since }
-    }
-
-    fn invited(seeds: &[u8]) -> AllowList {
-        let these: HashSet<_> = seeds.iter().map(|seed| Name([*seed; 32])).collect();
-        AllowList::Only(Arc::new(these))
-    }
-
-    fn pending(now: Instant) -> (Pending, Peers) {
-        let peers = Peers::new(peer(255), 1);
-        let mut pending = Pending::new(now);
-        assert!(pending.set_allow_list(invited(&[1]), &peers, |_| false, now).is_empty());
-        (pending, peers)
-    }
-
-    #[test]
-    fn pending_connections_take_sixteen_slots_and_two_of_one_address() {
-        let now = Instant::now();
-        let (mut pending, _) = pending(now);
-        let mut come = |number: usize, remote: &str, dialled| {
-            let seed = u8::try_from(number).unwrap();
-            pending.connected(peer(seed), &connection(number, remote, dialled, now))
-        };
-        assert!(come(2, "/ip4/203.0.113.1/tcp/1", false));
-        assert!(come(3, "/ip4/203.0.113.1/tcp/2", false));
-        assert!(!come(4, "/ip4/203.0.113.1/tcp/3", false));
-        assert!(come(5, "/ip6/2001:4860:0:1::1/tcp/1", false));
-        assert!(come(6, "/ip6/2001:4860:0:1:2::1/tcp/1", false));
-        assert!(!come(7, "/ip6/2001:4860:0:1:3::1/tcp/1", false), "the same /64");
-        for number in 8..20 {
-            assert!(come(number, &format!("/ip4/203.0.113.{number}/tcp/1"), false), "{number}");
-        }
-        assert!(!come(20, "/ip4/203.0.113.20/tcp/1", false), "the seventeenth");
-        // Peers that we dial or allow take none.
-        assert!(come(21, "/ip4/203.0.113.1/tcp/1", true));
-        assert!(come(1, "/ip4/203.0.113.1/tcp/1", false));
-    }
-
-    #[test]
-    fn a_connection_without_a_request_is_closed_after_five_seconds_and_not_dialled_for_a_while() {
-        let now = Instant::now();
-        let (mut pending, _) = pending(now);
-        let (silent, talks) = (connection(2, "/ip4/10.0.0.2/tcp/1", false, now), 3);
-        assert!(pending.connected(peer(2), &silent));
-        assert!(pending.connected(peer(3), &connection(talks, "/ip4/10.0.0.3/tcp/1", false, now)));
-        assert!(pending.connected(peer(1), &connection(1, "/ip4/10.0.0.1/tcp/1", false, now)));
-        let talks = ConnectionId::new_unchecked(talks);
-        let late = now + REQUEST_TIMEOUT - Duration::from_millis(1);
-        assert!(pending.over(late).is_empty());
-        assert!((0..8).all(|_| pending.takes_request(talks, late)));
-        assert!(!pending.takes_request(talks, late), "the ninth request");
-        let late = now + REQUEST_TIMEOUT;
-        assert_eq!(pending.over(late), [silent.id]);
-        assert!(!pending.may_dial(&peer(2)) && pending.may_dial(&peer(3)));
-        assert_eq!(pending.over(late + ANSWER_TIMEOUT), [talks], "however often it talks");
-        assert!(pending.over(late + IGNORED_FOR + ANSWER_TIMEOUT).is_empty());
-        assert!(pending.may_dial(&peer(2)));
-    }
-
-    #[test]
-    fn all_pending_connections_share_one_rate() {
-        let now = Instant::now();
-        let (mut pending, _) = pending(now);
-        let mut taken = 0;
-        for number in 2..200_u8 {
-            let remote = format!("/ip4/203.0.113.{number}/tcp/1");
-            let connection = connection(number.into(), &remote, true, now);
-            assert!(pending.connected(peer(number), &connection));
-            taken += (0..8).filter(|_| pending.takes_request(connection.id, now)).count();
-        }
-        assert_eq!(taken, 64);
-        // A peer on the allow list is not limited.
-        assert!(pending.takes_request(ConnectionId::new_unchecked(1), now));
-    }
-
-    #[test]
-    fn all_connections_to_an_open_run_share_one_rate() {
-        let now = Instant::now();
-        let mut open = Pending::new(now);
-        let taken =
-            |open: &mut Pending, id| open.takes_request(ConnectionId::new_unchecked(id), now);
-        assert_eq!((0..200).filter(|id| taken(&mut open, id % 5)).count(), 64);
-    }
-
-    #[test]
-    fn a_removed_peer_is_returned_and_a_connected_one_gets_its_time() {
-        let now = Instant::now();
-        let mut pending = Pending::new(now);
-        let mut peers = Peers::new(peer(255), 1);
-        for seed in 1..=4_u8 {
-            let connection = connection(seed.into(), "/ip4/10.0.0.1/tcp/1", false, now);
-            assert!(pending.connected(peer(seed), &connection), "there is no list yet");
-            peers.connected(peer(seed), connection);
-        }
-        let entry = |asked: &PeerId| *asked == peer(4);
-        assert!(pending.set_allow_list(invited(&[1, 2]), &peers, entry, now).is_empty());
-        assert_eq!(pending.set_allow_list(invited(&[1]), &peers, entry, now), [peer(2)]);
-        assert_eq!(pending.over(now + REQUEST_TIMEOUT), [ConnectionId::new_unchecked(3)]);
-        // A pending connection whose peer is allowed meanwhile stays.
-        let late = connection(5, "/ip4/10.0.0.1/tcp/1", false, now);
-        assert!(pending.connected(peer(5), &late));
-        peers.connected(peer(5), late);
-        pending.set_allow_list(invited(&[1, 5]), &peers, entry, now);
-        assert!(pending.over(now + REQUEST_TIMEOUT).is_empty());
-    }
-
-    #[test]
-    fn our_request_is_sent_until_it_is_answered() {
-        let now = Instant::now();
-        let (mut pending, mut peers) = pending(now);
-        for seed in 1..=3_u8 {
-            peers.connected(peer(seed), connection(seed.into(), "/ip4/10.0.0.1/tcp/1", true, now));
-        }
-        let due = |pending: &mut Pending, at| pending.take_due(&peers, at).len();
-        assert_eq!(due(&mut pending, now), 0, "no request");
-        pending.set_request(b"a ticket".to_vec());
-        assert_eq!(due(&mut pending, now), 3);
-        assert_eq!(due(&mut pending, now + IGNORED_FOR), 0, "not answered yet");
-        assert!(pending.note(peer(1), 1, Response::Welcome, now));
-        assert!(pending.note(peer(2), 1, Response::Silent, now));
-        assert!(pending.note(peer(3), 1, Response::Refused, now));
-        assert_eq!(due(&mut pending, now + AGAIN), 1);
-        assert!(pending.note(peer(2), 1, Response::Unknown, now));
-        assert_eq!(due(&mut pending, now + REFUSED_AGAIN), 1);
-        pending.set_request(b"another".to_vec());
-        assert_eq!(due(&mut pending, now), 3);
-        assert!(!pending.note(peer(1), 1, Response::Welcome, now), "of the request before");
-        // Nor does an answer count for a new connection.
-        pending.closed(&peer(1), ConnectionId::new_unchecked(1), true);
-        assert!(!pending.note(peer(1), 2, Response::Welcome, now));
-        assert_eq!(due(&mut pending, now), 1);
-    }
-}
+mod tests;

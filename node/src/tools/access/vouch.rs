@@ -90,7 +90,7 @@ fn attested<'a>(
     Ok(found)
 }
 
-/// Hands the notice to members until one takes it. In an open run they take it only from a member.
+/// Hands the notice to members until one takes it.
 async fn hand_over(
     visitor: &mut Visitor,
     notice: Notice,

@@ -194,21 +194,32 @@ fn g11_the_side_that_holds_the_attestation_is_the_run() -> Played {
     Ok(())
 }
 
+/// What two peers do before they are led back to an epoch in which they have voted.
+#[derive(Clone, Copy, PartialEq)]
+enum Meanwhile {
+    /// They follow a greater head, and do nothing else.
+    Follow,
+    /// And decide epochs there, so that what they had voted for is gone from their disks.
+    GoOn,
+    /// And are restarted there, before they are led back.
+    Restart,
+}
+
 /// R20, G11: three of four vote on an epoch; one of them hears it and commits alone. The two others follow a greater
 /// head, and an attestation leads them back to the fourth, which never voted. Their votes bind them.
 #[test]
 fn r20_votes_bind_a_peer_that_is_led_back() -> Played {
-    led_back(false)
+    led_back(Meanwhile::Follow)
 }
 
-/// The same, but they go on with the greater head. What they had voted for is gone then, so their logs are lost, and the
-/// fourth goes on by a Regroup.
+/// The same, but their logs are lost, since what they had voted for is gone. The fourth goes on by a Regroup.
 #[test]
 fn r19_a_peer_that_is_led_back_from_beyond_is_another_voter() -> Played {
-    led_back(true)
+    led_back(Meanwhile::GoOn)?;
+    led_back(Meanwhile::Restart)
 }
 
-fn led_back(beyond: bool) -> Played {
+fn led_back(meanwhile: Meanwhile) -> Played {
     let mut world = World::scene(9, 0, None);
     let hosts: Vec<usize> = (0..9).collect();
     world.start(&hosts);
@@ -245,9 +256,14 @@ fn led_back(beyond: bool) -> Played {
     many.iter().for_each(|host| world.train_in(*host, 3_600_000));
     world.cut(&[a, b], 1);
     assert!(world.until(END_MS, |world| world.same(&[a, b, many[0]]))?);
+    let beyond = meanwhile != Meanwhile::Follow;
     if beyond {
         many.iter().for_each(|host| world.train_in(*host, 300));
         reach(&mut world, &[a, b], base + 3)?;
+    }
+    if meanwhile == Meanwhile::Restart {
+        world.kill(&[a, b]);
+        world.start(&[a, b]);
     }
     world.kill(many);
     let notice = world.attest(None, &attested);

@@ -422,16 +422,18 @@ fn revoked_are_the_majority() -> Played {
 fn t10_who_is_silent_to_one_and_revoked_to_another() -> Played {
     let mut proposals = Vec::new();
     for (deaf, knows) in [(0, true), (0, false), (1, true), (1, false)] {
-        proposals.push(revoked_and_silent(deaf, knows)?);
+        for after_ms in [100, 300, 900] {
+            proposals.push(revoked_and_silent(deaf, knows, after_ms)?);
+        }
     }
     assert!(proposals.contains(&(true, true)), "never proposed where it is silent");
     assert!(proposals.contains(&(true, false)), "the notice was always known");
     Ok(())
 }
 
-/// Plays with the `deaf` one of the two, which `knows` the notice or not. Returns whether it proposed
-/// a Regroup, and whether its first one brought the notice.
-fn revoked_and_silent(deaf: usize, knows: bool) -> Result<(bool, bool), Violation> {
+/// Plays with the `deaf` one of the two, which `knows` the notice or not; the four die `after_ms`. Returns whether it
+/// proposed a Regroup, and whether its first one brought the notice.
+fn revoked_and_silent(deaf: usize, knows: bool, after_ms: u64) -> Result<(bool, bool), Violation> {
     let (mut world, all) = run(7, 0, None)?;
     let (pair, revoked) = ([all[0], all[1]], all[2]);
     let [deaf, other] = [pair[deaf], pair[1 - deaf]];
@@ -451,7 +453,7 @@ fn revoked_and_silent(deaf: usize, knows: bool) -> Result<(bool, bool), Violatio
         _ if from == revoked && to == deaf => Fate::Drop,
         _ => Fate::Deliver,
     });
-    world.play(100)?;
+    world.play(after_ms)?;
     world.kill(&all[3..]);
     let clauses = vec![Clause::RevokePeer(world.name(revoked))];
     let notice = world.update((0, Digest::ZERO), ORGANISER, clauses);

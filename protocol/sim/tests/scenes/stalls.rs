@@ -1,6 +1,8 @@
 //! A peer that is alive, accepts rosters, and holds up the ring: the others go on without it,
 //! each time within a bounded time.
 
+use intellect_protocol::message::Phase;
+
 use super::*;
 
 /// From epoch 2 on, one of `count` peers sends in this way. The others must commit three more
@@ -35,4 +37,21 @@ fn one_that_accepts_and_never_sends_is_left_out() -> Played {
 #[test]
 fn one_that_sends_slowly_on_purpose_is_left_out() -> Played {
     (3..=6).try_for_each(|count| held_up(count, Sends::Slowly))
+}
+
+/// R37: a voter is cut off in a ring, for less than a grace. It hears nobody, so it comes to no further attempts: its
+/// promises there would shut it out of those of the others.
+#[test]
+fn a_voter_that_hears_nobody_uses_up_no_attempts() -> Played {
+    let (mut world, all) = founded(3, 0, None)?;
+    let alone = all[2];
+    let rings = |world: &mut World| world.phase(alone).is_some_and(|(p, _)| p == Phase::Reduce);
+    assert!(world.until(END_MS, rings)?);
+    world.cut(&[alone], 1);
+    world.play(GRACE_MS * 7 / 8)?;
+    let (phase, attempt) = world.phase(alone).unwrap();
+    assert!(phase == Phase::Recover && attempt <= 3, "{phase:?}, {attempt}");
+    world.mend();
+    let epoch = world.epoch(all[0]);
+    reach(&mut world, &all, epoch + 3)
 }

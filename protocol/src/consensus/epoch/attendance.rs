@@ -181,6 +181,12 @@ impl<'a> Facts<'a> {
         self.validator.quorum.holds(self.voters(), |voter| self.present(voter))
     }
 
+    /// Whether a majority of voters is alive: we, and those that were heard just now.
+    pub(super) fn hears_majority(self) -> bool {
+        let is_alive = |voter: &Voter| voter.peer == self.me.peer || self.is_alive(&voter.peer);
+        self.validator.quorum.holds(self.voters(), is_alive)
+    }
+
     /// Whether any voter of this series can sign a Regroup of it: we, or a live peer.
     pub(super) fn is_any_voter_here(self) -> bool {
         let votes = |(peer, seen): (&PeerId, &PeerRecord)| {

@@ -219,6 +219,7 @@ pub(super) fn may_go_on(facts: Facts<'_>) -> bool {
         && (facts.is_voter() || !facts.keeps(Rule::G1))
         && !facts.voters().is_empty()
         && facts.has_majority()
+        && facts.hears_majority()
         && !facts.said_goodbye()
         && !founders::awaits_news(facts)
         && !early()

@@ -53,7 +53,7 @@ fn absent(facts: Facts<'_>, met: bool) -> Option<Wait> {
     let rule = facts.validator.quorum;
     let is_here = |voter: &Voter| voter.peer == facts.me.peer || facts.is_alive(&voter.peer);
     // R29: after a goodbye others may have gone on, and are waited for.
-    let goes_on = rule.holds(voters, is_here) && !facts.said_goodbye();
+    let goes_on = facts.hears_majority() && !facts.said_goodbye();
     if table.live(now).next().is_none() && (needed > 1 || met) {
         return Some(Wait::Alone { voters: voters.len(), rule, goes_on });
     }

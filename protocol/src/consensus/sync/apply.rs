@@ -61,7 +61,10 @@ impl State {
             }
             self.forks.remember(way.claim.head.state);
             self.give_up(&way, Time(u64::MAX));
-            return self.enter_head(step);
+            if way.base < head.epoch {
+                return self.enter_head(step);
+            }
+            return step.lead(Lead::Behind(self.ours.awaits_attested()));
         }
         let Some(receipt) = next else { return self.enter_head(step) };
         let spent = self.ours.spent_by(receipt);

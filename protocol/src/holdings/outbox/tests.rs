@@ -85,6 +85,22 @@ fn nothing_leaves_while_a_decided_update_is_not_on_the_disk() {
     assert!(!bench.outbox.awaits_any_flush(), "it is given up");
 }
 
+/// The next start needs all records before it.
+#[test]
+fn a_restart_waits_for_a_disk_that_refuses() {
+    let mut bench = Bench::default();
+    bench.outbox.log(promised(1));
+    assert!(!bench.admits(Output::Restart));
+    assert_eq!(bench.fail(), (Vec::new(), Vec::new()));
+    bench.now = bench.now + RETRY;
+    assert_eq!(bench.write(), ["Restart"]);
+    bench.outbox.log(promised(2));
+    bench.fail();
+    assert!(!bench.admits(Output::Restart));
+    bench.now = bench.now + RETRY;
+    assert_eq!(bench.write(), ["Restart"]);
+}
+
 /// A disk that is full for a day costs memory up to a bound; then all of it is written, in batches.
 #[test]
 fn what_waits_for_a_disk_is_bounded_and_none_of_it_is_lost() {
