@@ -390,6 +390,12 @@ impl Peers {
         }
     }
 
+    /// A peer could not be dialled just now, through no fault of its own.
+    pub(super) fn put_off(&mut self, peer: &PeerId, now: Instant) {
+        let Some(entry) = self.table.get_mut(peer) else { return };
+        entry.dial_at = now + spread(&mut self.rng, REDIAL_MIN);
+    }
+
     /// Peers to dial now: those that no direct connection reaches. Their next dial is put off, so that none is
     /// dialled twice.
     pub(super) fn due(&mut self, now: Instant) -> Vec<PeerId> {
@@ -493,6 +499,9 @@ mod tests {
         assert!(!peers.want(small, start), "nobody dials itself");
         assert_eq!(peers.due(start), [great]);
         assert!(peers.due(start + SECOND).is_empty(), "a dial under way is not repeated");
+        // A dial of discovery was under way.
+        peers.put_off(&great, start);
+        assert_eq!(peers.due(start + 2 * SECOND), [great]);
         let mut now = start;
         for _ in 0..FAILURES_MAX {
             peers.failed(&great, now);

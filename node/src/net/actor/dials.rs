@@ -32,7 +32,9 @@ impl Actor {
             // A ring connection may have outlived the one for messages.
             let condition = PeerCondition::NotDialing;
             match self.swarm.dial(dial::for_messages(peer, addresses, condition)) {
-                Ok(_) | Err(DialError::DialPeerConditionFalse(_)) => {}
+                Ok(_) => {}
+                // Another dial of it is under way, whose end may say nothing of this one.
+                Err(DialError::DialPeerConditionFalse(_)) => self.members.peers.put_off(&peer, now),
                 Err(_) => self.members.peers.failed(&peer, now),
             }
         }
