@@ -11,6 +11,10 @@ use crate::message::{Absence, Voter};
 
 use super::facts::Facts;
 
+/// How many graces a living voter may take to come from the epoch before; guess: an outer step of many
+/// parameters, or an update over a slow line.
+const SLOW_GRACES: u32 = 16;
+
 /// The status of a peer, seen from our open series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerStatus {
@@ -97,6 +101,7 @@ impl<'a> Facts<'a> {
         }
         let series = self.series();
         let silent = self.step.table.silent(who, series, self.slot.series.entered, self.step.now);
+        let silent = silent && !self.is_slow(who);
         let Some(seen) = self.step.table.peers.get(&who.peer) else {
             return if silent { PeerStatus::Silent } else { PeerStatus::Coming };
         };
@@ -131,6 +136,16 @@ impl<'a> Facts<'a> {
         } else {
             PeerStatus::Silent
         }
+    }
+
+    /// Whether a living peer still names an earlier epoch, though not for very long: its outer step
+    /// takes its time, or the update is on its way to it.
+    fn is_slow(self, who: &Voter) -> bool {
+        let before = |seen: &PeerRecord| seen.beat.series.epoch < self.series().epoch;
+        let seen = self.step.table.peers.get(&who.peer);
+        self.is_alive(&who.peer)
+            && seen.is_some_and(before)
+            && self.step.now < self.slot.series.entered + SLOW_GRACES * self.step.table.grace
     }
 
     /// The status of a peer that was heard.
