@@ -11,7 +11,7 @@ use crate::message::{Absence, Voter};
 
 use super::facts::Facts;
 
-/// How many graces a living voter may take to come from the epoch before; guess: an outer step of many
+/// How many graces a voter that is heard may take to come from the epoch before; guess: an outer step of many
 /// parameters, or an update over a slow line.
 const SLOW_GRACES: u32 = 16;
 
@@ -138,14 +138,15 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether a living peer still names an earlier epoch, though not for very long: its outer step
-    /// takes its time, or the update is on its way to it.
+    /// Whether a peer was heard lately in an earlier epoch, and may still come: its outer step takes
+    /// its time, or the update is on its way to it.
     fn is_slow(self, who: &Voter) -> bool {
-        let before = |seen: &PeerRecord| seen.beat.series.epoch < self.series().epoch;
-        let seen = self.step.table.peers.get(&who.peer);
-        self.is_alive(&who.peer)
-            && seen.is_some_and(before)
-            && self.step.now < self.slot.series.entered + SLOW_GRACES * self.step.table.grace
+        let (now, grace) = (self.step.now, self.step.table.grace);
+        let before = |seen: &PeerRecord| {
+            seen.beat.series.epoch < self.series().epoch && now.since(seen.heard) < grace
+        };
+        now < self.slot.series.entered + SLOW_GRACES * grace
+            && self.step.table.peers.get(&who.peer).is_some_and(before)
     }
 
     /// The status of a peer that was heard.
