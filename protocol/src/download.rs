@@ -418,9 +418,11 @@ impl State {
             .filter(|(open, _, donor)| donor.is_free(now, *open))
             .collect();
         // Donors that have delivered come before unknown ones: near the end of a transfer most
-        // unknown donors have joined late, and have nothing yet.
-        free.sort_by_key(|(open, _, Donor { unanswered, delivered, .. })| {
-            (*open, *unanswered, *delivered == 0, *delivered)
+        // unknown donors have joined late, and have nothing yet. Unknown ones come before those
+        // that had nothing: else the first few would be asked again and again, and the last one
+        // not at all as long as they refuse.
+        free.sort_by_key(|(open, _, Donor { unanswered, delivered, refused, .. })| {
+            (*open, *unanswered, *delivered == 0, *refused, *delivered)
         });
         if !task.waiting.is_empty() {
             let late = self.open.values().filter(|open| now.since(open.at) >= SLOW).count();

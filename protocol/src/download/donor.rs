@@ -22,7 +22,7 @@ pub(super) struct Donor {
     /// It has had nothing to give since the last bytes came from any donor.
     pub(super) empty: bool,
     /// Refusals in a row, of which those at one time count once.
-    refused: u32,
+    pub(super) refused: u32,
     /// Requests that may be open at it.
     limit: usize,
     /// The length of its next pause, when it has nothing to give.

@@ -282,6 +282,21 @@ fn who_has_delivered_is_asked_before_who_has_come_late() {
     assert!(late.iter().all(|donor| play.asked_of(*donor) == 0), "{:?}", play.asked);
 }
 
+/// Nine donors have nothing, and each says so after a second; the tenth has everything. No donor is
+/// asked twice before each was asked once.
+#[test]
+fn who_had_nothing_is_asked_after_who_was_not_asked_yet() {
+    let empty = (10..19).map(|name| PeerId([name; 32]));
+    let donors: Vec<PeerId> = empty.chain([HONEST]).collect();
+    let mut play = Play::new(&donors, |peer, offset, length| match peer {
+        HONEST => answer(peer, offset, length),
+        _ => Some((1_000, Err(Failure::Refused))),
+    });
+    assert!(play.fetch(whole()) && play.now < Time(12_000), "{:?}", play.now);
+    let first: Vec<PeerId> = play.asked.iter().take(10).map(|(peer, _)| *peer).collect();
+    assert_eq!(first, donors);
+}
+
 /// They take turns, so that a request is always open.
 #[test]
 fn donors_that_hold_a_request_and_refuse_it_hold_up_nobody_for_ever() {
