@@ -149,13 +149,12 @@ impl World {
         let (seed, place) = (self.setup.seed, &self.hosts[host]);
         let (undo_max, undo_time) = self.script.undo.unwrap_or((1 << 32, Duration::ZERO));
         let voter = |i: usize| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) };
-        let encoded = CODEC.encoded_bytes(ELEMENTS) as u64;
         peer::Config {
             validator: self.law_of(host),
             me: LocalPeer { peer: place.name, log, incarnation: place.incarnation },
             epoch: epoch::Config {
                 ready_grace: Duration::from_secs(30),
-                update_bytes: self.script.update_bytes.unwrap_or(encoded),
+                update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
                 credentials: self.credentials(host),
             },
             sync: sync::Config {
