@@ -122,7 +122,7 @@ async fn join(
     let known = known_peers(local, console);
     let before = Earlier::read(local, console);
     let with = local.with(&before.stored.options);
-    if known.is_empty() && with.options.bootstrap.is_empty() {
+    if before.run.is_some() && known.is_empty() && with.options.bootstrap.is_empty() {
         console.say(
             "no other peer is known: waiting to be found; name an entry point with --bootstrap",
         );
@@ -131,7 +131,10 @@ async fn join(
     let mut net = net::start(config, stop.clone())?;
     let (config, source, reports, tokenizer) = tokio::select! {
         prepared = prepare(local, before, home, &mut net, console, stop) => prepared?,
-        () = interrupts.next() => return Ok(Next::Nothing),
+        () = interrupts.next() => {
+            console.say("left before training began; the next start goes on with what has come");
+            return Ok(Next::Nothing);
+        }
     };
     let manifest = Arc::clone(&config.manifest);
     console.follows(local.follow);

@@ -108,17 +108,19 @@ impl Driver {
         self.tell.ring_opened(Seat { roster: ring.roster, position, of, to });
         let members = ring.members.iter().map(|member| &member.peer);
         let round_trip = self.holdings.peer().table().round_trip(members);
+        let (cut, codec) = (ring.layout.cut(), self.manifest.run.ring.codec);
+        let sent = codec.encoded_bytes(cut.elements()).saturating_mul(2) / of * (of - 1);
         self.rings.start(ring::Job {
             run: self.manifest.id,
             roster: ring.roster,
-            cut: ring.layout.cut(),
+            cut,
             recomputed: (!ring.keep.is_empty()).then(|| ring.layout.redone().clone()),
             members: ring.members.clone(),
             position: ring.index,
-            codec: self.manifest.run.ring.codec,
+            codec,
             key: self.key.clone(),
             delta,
-            timeouts: Timeouts::new(round_trip),
+            timeouts: Timeouts::new(round_trip, sent),
         });
     }
 

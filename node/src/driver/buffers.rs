@@ -58,6 +58,11 @@ impl Buffers {
         }
     }
 
+    /// Whether the disk refuses what a vote rests on.
+    pub(super) fn disk_refuses(&self) -> bool {
+        self.refused_log || self.refused_update
+    }
+
     /// The bytes that a slice names, if they are in memory.
     pub(super) fn slice(&self, slice: &Slice) -> Option<Window> {
         let bytes = Arc::clone(self.bytes.get(&slice.buffer)?);

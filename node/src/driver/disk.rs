@@ -34,7 +34,7 @@ impl Driver {
         self.buffers.refused_log = result.is_err();
         match &result {
             Err(error) if !refused => self.tell.journal(error),
-            Ok(()) if refused => self.tell.disk_again(),
+            Ok(()) if refused && !self.buffers.disk_refuses() => self.tell.disk_again(),
             Ok(()) | Err(_) => {}
         }
         self.input(Input::Written(taken(&result)));
@@ -60,7 +60,7 @@ impl Driver {
         self.buffers.refused_update = result.is_err();
         match &result {
             Err(error) if !refused => self.tell.update(error),
-            Ok(()) if refused => self.tell.disk_again(),
+            Ok(()) if refused && !self.buffers.disk_refuses() => self.tell.disk_again(),
             Ok(()) | Err(_) => {}
         }
         self.input(Input::Kept(name, taken(&result)));

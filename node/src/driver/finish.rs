@@ -144,6 +144,11 @@ impl Finish {
         self.reached
     }
 
+    /// Whether the run was complete before this start.
+    pub(super) fn is_past(&self) -> bool {
+        self.reached == Some((Goal::Tokens, true))
+    }
+
     /// Begins to leave; false if that has begun before.
     pub(super) fn leave(&mut self, now: Instant) -> bool {
         self.lingering = None;

@@ -42,16 +42,16 @@ impl Driver {
         let head = self.holdings.peer().head();
         match self.finish.reach(head.epoch, head.tokens, before, Instant::now()) {
             Some(Goal::Epochs) => self.tell.reached(head.epoch, self.finish.epochs),
-            Some(Goal::Tokens) if !before => self.tell.reached(head.epoch, None),
-            // The end of the run is reported last.
-            Some(Goal::Tokens) | None => {}
+            Some(Goal::Tokens) if before => self.tell.handing_out(head.epoch),
+            Some(Goal::Tokens) => self.tell.reached(head.epoch, None),
+            None => {}
         }
     }
 
     /// Why this node makes no progress; `None` if it does.
     fn reason(&self) -> Option<Reason> {
         let (peer, now) = (self.holdings.peer(), self.now());
-        if self.buffers.refused_log {
+        if self.buffers.disk_refuses() {
             return Some(Reason::Disk);
         }
         if self.finish.is_reached() {
@@ -112,7 +112,9 @@ impl Driver {
         let live = self.holdings.peer().table().live(now);
         let heads = live.map(|(peer, seen)| (*peer, seen.beat.head.epoch));
         let behind: BTreeMap<PeerId, u64> = heads.filter(|(_, head)| *head < epoch).collect();
-        let all_there = behind.is_empty() && !self.holdings.is_saving();
+        // After a start at the end of the run nobody was met yet, and somebody may lack its last state.
+        let alone = self.finish.is_past() && self.holdings.peer().table().peers.is_empty();
+        let all_there = behind.is_empty() && !alone && !self.holdings.is_saving();
         if let Some(far) = self.finish.note_behind(Instant::now(), epoch, behind) {
             self.tell.lingering(epoch, far);
         }

@@ -30,7 +30,10 @@ pub(crate) struct Offer {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OfferError {
     /// The owner has named no entry point.
-    #[error("no address to enter at: give one with --bootstrap, as intellect-bootstrap prints it")]
+    #[error(
+        "no address to enter at: give one with --bootstrap, as intellect-bootstrap prints it; a node that has \
+         been in a run finds it again in its folder, --data-dir"
+    )]
     NoEntry,
     /// None of the entry points answered.
     #[error(

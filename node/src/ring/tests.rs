@@ -367,8 +367,13 @@ async fn a_sum_that_is_too_large_loses_the_predecessor() {
 
 #[test]
 fn timeouts_follow_the_link_within_its_bounds() {
-    let timeouts = Timeouts::new(Duration::from_millis(20));
+    let timeouts = Timeouts::new(Duration::from_millis(20), 1_000_000);
     let quiet = |gap_ms| timeouts.quiet(Some(Duration::from_millis(gap_ms))).as_millis();
     assert_eq!(timeouts.quiet(None).as_millis(), 2_000);
     assert_eq!((quiet(1), quiet(100), quiet(1_000)), (500, 880, 2_000));
+    // A ring of a gigabyte outlives a wireless link that drops.
+    for (bytes, bounds) in [(100_000_000, (5_000, 5_000)), (1_000_000_000, (7_000, 7_000))] {
+        let long = Timeouts::new(Duration::from_millis(20), bytes);
+        assert_eq!((long.least.as_millis(), long.most.as_millis()), bounds);
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! The predecessor may send nothing for T_quiet = clamp(8 × median frame gap + 4·rtt, 0.5 s, 2 s), the successor may take
 //! nothing for 2 s, and both for 5 s before the first item. Then the ring ends, and the neighbour counts as quiet. It
-//! counts as lost only if its stream ended, after max(2·rtt, 0.1 s).
+//! counts as lost only if its stream ended, after max(2·rtt, 0.1 s). A ring of minutes is worth a longer wait, for a
+//! wireless link that drops: both bounds are at least a 16th of what it takes at 10 Mbit/s, up to 7 s.
 
 use std::time::Duration;
 
@@ -21,10 +22,13 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// The values of the protocol for neighbours with this round trip.
-    pub(crate) fn new(rtt: Duration) -> Self {
-        let least = Duration::from_millis(500);
-        Self { first: Duration::from_secs(5), least, most: Duration::from_secs(2), rtt }
+    /// The values of the protocol for neighbours with this round trip, in a ring in which each member sends so
+    /// many bytes.
+    pub(crate) fn new(rtt: Duration, bytes: usize) -> Self {
+        let share_ms = u64::try_from(bytes / HOME_BYTES_PER_MS / 16).unwrap_or(u64::MAX);
+        let share = Duration::from_millis(share_ms).min(QUIET_MAX);
+        let least = Duration::from_millis(500).max(share);
+        Self { first: Duration::from_secs(5), least, most: Duration::from_secs(2).max(share), rtt }
     }
 
     /// T_quiet for this median gap between frames.
@@ -35,6 +39,15 @@ impl Timeouts {
     /// How long we wait after a stream has ended. A neighbour that gives up because it lost its own neighbour
     /// is not lost itself, and the protocol reports that meanwhile.
     pub(super) fn closed(&self) -> Duration {
-        (2 * self.rtt).max(self.least / 5)
+        (2 * self.rtt).max(CLOSED_MIN.min(self.least))
     }
 }
+
+/// 10 Mbit/s, the upload of a common home line.
+const HOME_BYTES_PER_MS: usize = 1_250;
+
+/// Beyond this TCP gives the connection up.
+const QUIET_MAX: Duration = Duration::from_secs(7);
+
+/// How long a neighbour may need to say why its stream ended, if no round trip is longer.
+const CLOSED_MIN: Duration = Duration::from_millis(100);

@@ -35,6 +35,13 @@ impl Console {
         ));
     }
 
+    /// Says that a node that was started after the last epoch waits for peers that lack it.
+    pub(crate) fn handing_out(&self, epoch: u64) {
+        self.say(&format!(
+            "epoch {epoch} was the last one: waiting half a minute for peers that lack it (Ctrl-C leaves)"
+        ));
+    }
+
     /// Says that leaving has begun, and how to cut it short.
     pub(crate) fn leaving(&self) {
         self.say("leaving: finishing open work, 5 s at most (Ctrl-C again ends at once)");
