@@ -39,7 +39,7 @@ impl Timeouts {
     /// How long we wait after a stream has ended. A neighbour that gives up because it lost its own neighbour
     /// is not lost itself, and the protocol reports that meanwhile.
     pub(super) fn closed(&self) -> Duration {
-        (2 * self.rtt).max(CLOSED_MIN.min(self.least))
+        (2 * self.rtt).max((self.least / 5).min(CLOSED))
     }
 }
 
@@ -50,4 +50,4 @@ const HOME_BYTES_PER_MS: usize = 1_250;
 const QUIET_MAX: Duration = Duration::from_secs(7);
 
 /// How long a neighbour may need to say why its stream ended, if no round trip is longer.
-const CLOSED_MIN: Duration = Duration::from_millis(100);
+const CLOSED: Duration = Duration::from_millis(100);
