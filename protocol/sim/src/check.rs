@@ -28,11 +28,12 @@ use super::toy::Frozen;
 use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::base::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::base::sign::Verified;
+use intellect_protocol::history::log::Recovered;
 use intellect_protocol::holdings::Name;
 use intellect_protocol::machine::event::{Committed, Event};
 use intellect_protocol::message::wire;
 use intellect_protocol::message::{
-    Absence, Clause, Head, Heartbeat, Link, Message, Notice, QuorumRule, Regroup, Series, Voter,
+    Absence, Clause, Head, Heartbeat, Message, Notice, QuorumRule, Regroup, Series, Voter,
 };
 
 /// An invariant that was broken, and how.
@@ -429,16 +430,17 @@ impl Check {
     }
 
     /// A process starts from what its disk still has. Epochs that it restores count as
-    /// committed, though it may have died before it reported them. It is where it was, or
-    /// beyond, unless its disk was damaged (S3).
+    /// committed, and the Joins of an opening as sent, though it may have died before it said so. It
+    /// is where it was, or beyond, unless its disk was damaged (S3).
     pub(super) fn restored(
         &mut self,
         who: &Process,
-        lineage: &[(Head, Link)],
+        recovered: &Recovered,
         updates: &[(Name, Arc<Vec<u8>>)],
         damaged: bool,
     ) -> Verdict {
-        for (head, link) in lineage {
+        self.votes.on_restored(&self.run, who.voter, &recovered.votes)?;
+        for (head, link) in &recovered.lineage {
             let receipt = link.receipt.clone();
             if !self.lineage.knows(&head.state) {
                 let held = updates.iter().find(|(name, _)| name.digest == receipt.update);

@@ -134,6 +134,9 @@ pub const SPARE: usize = 4;
 /// Peers that found a run of more than one; below it, one founds alone.
 const PEERS_MIN: usize = 2;
 
+/// The same where liars are tolerated, as a manifest has to: two liars alone could found otherwise.
+const PEERS_MIN_LIARS: usize = 4;
+
 /// The run's heartbeat and `minority_grace` in milliseconds, as `manifest new` writes them.
 const HEARTBEAT_MS: u64 = 500;
 const GRACE_MS: u64 = 8_000;
@@ -232,9 +235,10 @@ impl Story {
             _ if founders > 0 => QuorumRule::Majority,
             _ => QuorumRule::Available,
         };
+        let least = if faults == Faults::Liars { PEERS_MIN_LIARS } else { PEERS_MIN };
         let mut world = World::new(Setup {
             hosts: peers + spare + strangers,
-            peers_min: peers.min(PEERS_MIN),
+            peers_min: peers.min(least),
             quorum,
             founders,
             heartbeat_ms: slower * HEARTBEAT_MS,

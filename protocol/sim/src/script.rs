@@ -79,6 +79,9 @@ pub(crate) struct Script {
     /// How many epochs a greater head may undo, and within which time any number, at
     /// hosts that start from now on.
     pub(crate) undo: Option<(u64, Duration)>,
+    /// The bytes of an update, by which processes that start from now on set their deadlines, if not
+    /// those that it has here.
+    pub(crate) update_bytes: Option<u64>,
     /// The head that a person has chosen for each host, for its next start.
     pub(crate) follow: BTreeMap<usize, Digest>,
     pub(crate) attesting: Attesting,

@@ -93,6 +93,8 @@ struct Host {
     line_ms: u64,
     /// How long a flush takes, in milliseconds, before jitter.
     flush_ms: u64,
+    /// How long an outer step takes, in milliseconds, before jitter.
+    apply_ms: u64,
     /// How it lies, if it does. A liar may be blamed, and what it blames others for does not count.
     liar: Option<Box<Liar>>,
     /// The tokens that it claims for each epoch's training, if it exaggerates.
@@ -212,6 +214,7 @@ impl World {
                     loading_ms: 0,
                     line_ms: 0,
                     flush_ms: 0,
+                    apply_ms: 0,
                     liar: None,
                     boast: None,
                     disk,

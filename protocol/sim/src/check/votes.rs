@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Verdict, require};
 use intellect_protocol::base::id::{Digest, PeerId, RunId};
 use intellect_protocol::base::sign::Signature;
+use intellect_protocol::history::log::Record;
 use intellect_protocol::message::wire;
 use intellect_protocol::message::{
     Accept, Done, Join, Opening, QuorumRule, Ranked, Regroup, Roster, Series, Status, Voter,
@@ -208,6 +209,19 @@ impl Votes {
         log.joined.push(join.regroup);
         self.note_join(run, voter, join);
         self.regroup_remembers(&join.regroup)
+    }
+
+    /// Counts the Joins with which a voter's log opens a series: it may have died before it sent its own.
+    pub(super) fn on_restored(&mut self, run: &RunId, voter: Voter, log: &[Record]) -> Verdict {
+        for record in log {
+            let Record::Opened { opening } = record else { continue };
+            self.on_regroup(wire::regroup_digest(run, &opening.regroup), &opening.regroup);
+            let mut joins = opening.joins.iter();
+            if let Some((_, join, _)) = joins.find(|(peer, ..)| *peer == voter.peer) {
+                self.on_join(run, voter, join)?;
+            }
+        }
+        Ok(())
     }
 
     /// Counts a Join, also that of a liar.

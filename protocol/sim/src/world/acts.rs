@@ -47,7 +47,7 @@ impl World {
         let mut judged = Process::new(Voter { peer: name, log }, incarnation, now_ms, head);
         judged.notices.extend(self.hosts[host].notices.clone());
         let updates = self.hosts[host].disk.updates();
-        let verdict = self.check.restored(&judged, &recovered.lineage, &updates, damaged);
+        let verdict = self.check.restored(&judged, &recovered, &updates, damaged);
         self.judge(verdict);
         let config = holdings::Config {
             peer: self.config(host, log, recovered),
@@ -149,12 +149,13 @@ impl World {
         let (seed, place) = (self.setup.seed, &self.hosts[host]);
         let (undo_max, undo_time) = self.script.undo.unwrap_or((1 << 32, Duration::ZERO));
         let voter = |i: usize| Voter { peer: self.hosts[i].name, log: log_id(seed, i, 1) };
+        let encoded = CODEC.encoded_bytes(ELEMENTS) as u64;
         peer::Config {
             validator: self.law_of(host),
             me: LocalPeer { peer: place.name, log, incarnation: place.incarnation },
             epoch: epoch::Config {
                 ready_grace: Duration::from_secs(30),
-                update_bytes: CODEC.encoded_bytes(ELEMENTS) as u64,
+                update_bytes: self.script.update_bytes.unwrap_or(encoded),
                 credentials: self.credentials(host),
             },
             sync: sync::Config {

@@ -192,6 +192,11 @@ impl World {
         self.hosts[host].disk.full = false;
     }
 
+    /// Lets processes that start from now on set their deadlines by updates of so many bytes.
+    pub fn update_of(&mut self, bytes: u64) {
+        self.script.update_bytes = Some(bytes);
+    }
+
     /// Lets so many peers found the run; before a process starts.
     pub fn needs(&mut self, peers: usize) {
         self.setup.peers_min = peers;

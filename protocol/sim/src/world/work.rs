@@ -42,6 +42,11 @@ impl World {
         self.hosts[host].flush_ms = flush_ms;
     }
 
+    /// Sets how long an outer step takes on a host, in milliseconds; 0 by default.
+    pub fn apply_in(&mut self, host: usize, apply_ms: u64) {
+        self.hosts[host].apply_ms = apply_ms;
+    }
+
     /// Trains the next epoch. A budget that another epoch interrupted is finished first.
     pub(super) fn train(&mut self, host: usize) {
         let now_ms = self.now_ms;
@@ -80,7 +85,8 @@ impl World {
     pub(super) fn step_soon(&mut self, host: usize, apply: Arc<Apply>) {
         let Some(process) = &self.hosts[host].process else { return };
         let serial = process.loads;
-        self.push_soon(host, Happening::Step { serial, apply });
+        let delay_ms = self.hosts[host].apply_ms + 1 + self.rng.below(self.setup.jitter_ms);
+        self.push(delay_ms, host, Happening::Step { serial, apply });
     }
 
     /// Applies an update to the state, and tells the machine which state that makes.

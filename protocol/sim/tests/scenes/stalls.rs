@@ -55,3 +55,102 @@ fn a_voter_that_hears_nobody_uses_up_no_attempts() -> Played {
     let epoch = world.epoch(all[0]);
     reach(&mut world, &all, epoch + 3)
 }
+
+/// Where the attempt stands that committed an epoch, and which of the hosts had a position in it.
+fn worked(world: &World, at: usize, epoch: u64, hosts: &[usize]) -> (u64, Vec<usize>) {
+    let committed = commit(world, at, epoch);
+    let worked = |host: &&usize| weight(world, &committed, **host).is_some_and(|w| w > 0);
+    let attempt = accepted(world, at, epoch).last().map_or(0, |(attempt, _)| *attempt);
+    (attempt, sorted(&hosts.iter().filter(worked).copied().collect::<Vec<_>>()))
+}
+
+/// R12: the outer step of half of the voters takes longer than a grace, when the others are Ready already. They are
+/// on their way, so no Regroup leaves them behind.
+#[test]
+fn a_slow_outer_step_is_no_absence() -> Played {
+    for (count, slow) in [(2, 1), (3, 2), (4, 2)] {
+        let (mut world, all) = founded(count, 0, None)?;
+        all.iter().for_each(|host| world.train_in(*host, 4_000));
+        let epoch = world.epoch(all[0]);
+        all[..slow].iter().for_each(|host| world.apply_in(*host, 2 * GRACE_MS));
+        reach(&mut world, &all, epoch + 3)?;
+        assert!(all.iter().all(|host| regroups(&world, *host).is_empty()), "{slow} of {count}");
+    }
+    Ok(())
+}
+
+/// R12: two friends lose each other for longer than a grace, in the middle of their training. Nothing is due yet, so
+/// neither goes on alone.
+#[test]
+fn a_cut_while_all_train_costs_nothing() -> Played {
+    for count in [2, 3] {
+        let (mut world, all) = founded(count, 0, None)?;
+        let epoch = world.epoch(all[0]) + 1;
+        all.iter().for_each(|host| world.train_in(*host, 60_000));
+        world.play(5_000)?;
+        (0..count).for_each(|side| world.cut(&[all[side]], side as u32));
+        world.play(4 * GRACE_MS)?;
+        world.mend();
+        reach(&mut world, &all, epoch)?;
+        assert_eq!(worked(&world, all[0], epoch, &all), (1, sorted(&all)), "of {count}");
+        assert!(all.iter().all(|host| regroups(&world, *host).is_empty()));
+    }
+    Ok(())
+}
+
+/// R37: one voter has not heard another one for a grace, and its roster lacks it. The others refuse that roster, and
+/// do not wait for a ring that cannot begin: one of these large updates would take hours.
+#[test]
+fn a_roster_that_is_refused_costs_seconds() -> Played {
+    for deaf in 0..4 {
+        let mut world = scene(4, 0, None);
+        world.update_of(1_000_000_000);
+        let (mut world, all) = found(world, 4)?;
+        let epoch = world.epoch(all[0]) + 2;
+        all.iter().for_each(|host| world.train_in(*host, 20_000));
+        reach(&mut world, &all, epoch - 1)?;
+        let (deaf, unheard) = (all[deaf], all[(deaf + 1) % 4]);
+        world.direct(move |from, to, _| match (from, to) == (unheard, deaf) {
+            true => Fate::Drop,
+            false => Fate::Deliver,
+        });
+        world.play(20_500)?;
+        world.let_through();
+        let since_ms = world.now_ms;
+        reach(&mut world, &all, epoch)?;
+        assert!(world.now_ms - since_ms < 10_000, "{deaf}: {} ms", world.now_ms - since_ms);
+    }
+    Ok(())
+}
+
+/// R20: the power fails in the midst of a ring. Its deltas are lost, so nobody waits for it.
+#[test]
+fn a_ring_that_a_power_cut_ended_is_not_waited_for() -> Played {
+    let mut world = scene(3, 0, None);
+    world.update_of(1_000_000_000);
+    let (mut world, all) = found(world, 3)?;
+    let epoch = world.epoch(all[0]) + 1;
+    let in_ring = |world: &World, host: &usize| {
+        world.phase(*host).is_some_and(|(phase, _)| phase == Phase::Reduce)
+    };
+    assert!(world.until(END_MS, |world| all.iter().all(|host| in_ring(world, host)))?);
+    world.kill(&all);
+    world.start(&all);
+    let since_ms = world.now_ms;
+    reach(&mut world, &all, epoch)?;
+    assert!(world.now_ms - since_ms < 60_000, "{} ms", world.now_ms - since_ms);
+    Ok(())
+}
+
+/// R37: the disk of one voter needs long for a flush, without which it accepts nothing. It is not late for that.
+#[test]
+fn a_slow_disk_costs_no_position() -> Played {
+    let (mut world, all) = founded(3, 0, None)?;
+    world.flush_in(all[1], 700);
+    let epoch = world.epoch(all[0]) + 1;
+    reach(&mut world, &all, epoch + 4)?;
+    for epoch in epoch + 1..=epoch + 4 {
+        assert_eq!(worked(&world, all[0], epoch, &all), (1, sorted(&all)), "epoch {epoch}");
+    }
+    Ok(())
+}

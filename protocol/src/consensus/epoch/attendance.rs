@@ -11,6 +11,10 @@ use crate::message::{Absence, Voter};
 
 use super::facts::Facts;
 
+/// How many graces a voter that is heard may take to come from the epoch before; guess: an outer step of many
+/// parameters, or an update over a slow line.
+const SLOW_GRACES: u32 = 16;
+
 /// The status of a peer, seen from our open series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerStatus {
@@ -97,6 +101,7 @@ impl<'a> Facts<'a> {
         }
         let series = self.series();
         let silent = self.step.table.silent(who, series, self.slot.series.entered, self.step.now);
+        let silent = silent && !self.is_slow(who);
         let Some(seen) = self.step.table.peers.get(&who.peer) else {
             return if silent { PeerStatus::Silent } else { PeerStatus::Coming };
         };
@@ -131,6 +136,17 @@ impl<'a> Facts<'a> {
         } else {
             PeerStatus::Silent
         }
+    }
+
+    /// Whether a peer was heard lately in an earlier epoch, and may still come: its outer step takes
+    /// its time, or the update is on its way to it.
+    fn is_slow(self, who: &Voter) -> bool {
+        let (now, grace) = (self.step.now, self.step.table.grace);
+        let before = |seen: &PeerRecord| {
+            seen.beat.series.epoch < self.series().epoch && now.since(seen.heard) < grace
+        };
+        now < self.slot.series.entered + SLOW_GRACES * grace
+            && self.step.table.peers.get(&who.peer).is_some_and(before)
     }
 
     /// The status of a peer that was heard.

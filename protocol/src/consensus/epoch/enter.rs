@@ -2,6 +2,7 @@
 //! in it (R13, R20, R31, R36).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::fault::{Fault, ReadyFault};
 use crate::base::id::{Digest, PeerId};
@@ -40,9 +41,12 @@ pub(super) fn resume(epoch: &mut Epoch<'_>) {
         reconfigure::note_joined(epoch, joined);
     } else if let Some(roster) = accepted {
         epoch.slot.series.stage = match facts.slot.roster(&roster) {
-            // We voted on it, or may do so once its update is stored.
+            // We voted on it, or may do so once its update is stored. A ring that lacks our delta
+            // has ended before, or never will.
             Some(body) => {
-                let until = now + facts.ring_time(body);
+                let computes = body.ring().any(|member| member.peer == facts.me.peer);
+                let ring = if computes { Duration::ZERO } else { facts.ring_time(body) };
+                let until = now + ring + facts.done_time();
                 Stage::Open { roster, progress: Progress::Reduce, until }
             }
             None => Stage::Idle { left_out_until: None },

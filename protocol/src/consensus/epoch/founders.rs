@@ -50,6 +50,8 @@ pub(super) fn may_regroup(facts: Facts<'_>) -> bool {
     let waits = match &facts.slot.series.stage {
         Stage::Decided(_) | Stage::Applying(_) => false,
         Stage::Joined { .. } => timers::is_over(facts, Timer::Stage),
+        // Nothing is due before our work is done, and until then the others may return.
+        Stage::Idle { .. } => facts.slot.frozen.is_some() || facts.voters().is_empty(),
         _ => true,
     };
     waits

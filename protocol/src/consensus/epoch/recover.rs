@@ -196,9 +196,11 @@ pub(super) fn follow_others(epoch: &mut Epoch<'_>) -> bool {
     let common = turns::common(epoch.facts());
     let follows = common > turns::ours(epoch.facts()).max(1);
     if follows {
-        // Some voter that does not lie has waited for these Accepts as long as it must.
-        if let Stage::Open { roster, progress: Progress::Accepted, .. } = epoch.slot.series.stage {
-            note_late(epoch, roster);
+        // Some voter that does not lie has waited for these Accepts, or bytes, as long as it must.
+        match epoch.slot.series.stage {
+            Stage::Open { roster, progress: Progress::Accepted, .. } => note_late(epoch, roster),
+            Stage::Open { roster, progress: Progress::Reduce, .. } => note_withheld(epoch, roster),
+            _ => {}
         }
         epoch.slot.abort(&mut epoch.step, Reason::HigherAttempt);
         await_attempt(epoch, common);
@@ -318,13 +320,18 @@ fn note_withheld(epoch: &mut Epoch<'_>, roster: Digest) {
     }
 }
 
-/// R37: a peer that no roster names waits three times as long before it asks.
-pub(super) fn note_left_out(epoch: &mut Epoch<'_>) {
-    if let Stage::Idle { left_out_until } = &epoch.slot.series.stage {
-        let count = epoch.step.table.live_in(epoch.series(), epoch.step.now).count() + 1;
-        let facts = epoch.facts();
-        let wait = facts.accept_time() + facts.ring_time_of(count, None) + facts.done_time();
-        let until = (epoch.step.now + 3 * wait).max(left_out_until.unwrap_or(epoch.step.now));
+/// R37: a peer that a roster leaves out waits three times as long as that may take before it asks. A
+/// ring in which we have a position, and that we refuse, does not begin: it waits until the others see that.
+pub(super) fn note_left_out(epoch: &mut Epoch<'_>, roster: &Roster) {
+    let facts = epoch.facts();
+    if let Stage::Idle { left_out_until } = &facts.slot.series.stage {
+        let now = facts.step.now;
+        let wait = if roster.ring().any(|member| member.peer == facts.me.peer) {
+            facts.accept_time_of(roster) + patience::patience_left(facts).unwrap_or_default()
+        } else {
+            3 * (facts.accept_time() + facts.ring_time(roster) + facts.done_time())
+        };
+        let until = (now + wait).max(left_out_until.unwrap_or(now));
         epoch.slot.series.stage = Stage::Idle { left_out_until: Some(until) };
     }
 }

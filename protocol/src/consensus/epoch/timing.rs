@@ -53,12 +53,12 @@ impl<'a> Facts<'a> {
     }
 
     pub(super) fn accept_time(self) -> Duration {
-        (4 * self.usual_trip() + ACCEPT_BASE) * self.back_off()
+        ((4 * self.usual_trip() + ACCEPT_BASE) * self.back_off()).max(ACCEPT_MIN)
     }
 
     /// How long the Accepts of a roster are waited for.
     pub(super) fn accept_time_of(self, roster: &Roster) -> Duration {
-        (4 * self.slowest_trip(roster) + ACCEPT_BASE) * self.back_off()
+        ((4 * self.slowest_trip(roster) + ACCEPT_BASE) * self.back_off()).max(ACCEPT_MIN)
     }
 
     /// How long the Joins of a Regroup are waited for. It doubles with each Regroup that we have
@@ -111,6 +111,10 @@ const ROUND_TRIP_FAR: Duration = Duration::from_millis(500);
 /// The constant parts of T_ask and T_accept (docs/PROTOCOL.md).
 const ASK_BASE: Duration = Duration::from_millis(100);
 const ACCEPT_BASE: Duration = Duration::from_millis(300);
+
+/// The shortest T_accept. A member that is late loses its position, and it flushes before it accepts: a busy hard
+/// disk, or an SD card, needs most of this.
+const ACCEPT_MIN: Duration = Duration::from_secs(1);
 
 /// Bytes per second of a peer whose rate is unknown: 1 Mbit/s (docs/PROTOCOL.md).
 const RATE_UNKNOWN: u64 = 125_000;
