@@ -47,6 +47,8 @@ const RETRY: Duration = Duration::from_secs(2);
 pub(crate) enum FetchError {
     /// None of the peers that were asked has all of it.
     Nobody,
+    /// The same, but some of it came, and is stored.
+    BrokenOff,
     /// All peers have the same state, and it cannot be used.
     Useless(Useless),
 }
@@ -177,11 +179,12 @@ pub(crate) async fn checkpoint(
     let (mut fetched, present) = stored.ok_or(FetchError::Nobody)?;
     let pieces = pieces(&table);
     let want_bytes = header.parameters.saturating_mul(8);
-    let mut have_bytes = present
+    let stored_bytes: u64 = present
         .iter()
         .filter_map(|piece| pieces.get(*piece))
         .map(|piece| u64::from(piece.length))
         .sum();
+    let mut have_bytes = stored_bytes;
     meter.show(Progress { have_bytes, want_bytes, donors: download.donors() });
     download.input(Input::Fetch(Want::Pieces(pieces, present)));
     let request =
@@ -203,6 +206,7 @@ pub(crate) async fn checkpoint(
             }
             Output::Fault(peer, why) => net.fault(peer, why.to_string()),
             Output::Done => return Ok((table, fetched)),
+            Output::Nobody if have_bytes > stored_bytes => return Err(FetchError::BrokenOff),
             Output::Nobody => return Err(FetchError::Nobody),
             Output::Ask { .. } | Output::Hash { .. } => {}
         }
@@ -235,7 +239,7 @@ pub(crate) async fn checkpoint_at_last(
         match checkpoint(net, store, header, state, || net.members(), meter).await {
             Ok(found) => return Ok(found),
             Err(FetchError::Useless(why)) => return Err(why),
-            Err(FetchError::Nobody) => {}
+            Err(FetchError::Nobody | FetchError::BrokenOff) => {}
         }
         if pause == RETRY || pause == RETRY_MAX {
             unanswered();

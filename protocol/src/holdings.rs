@@ -12,8 +12,9 @@
 //! others have decided it, takes the outer step without a message (`outbox`).
 //!
 //! `keep` is the way of one update, `updates` the list of all, `repair` the chunks of rings, `checkpoints` the
-//! states. Begin with `State::handle` and `State::decide`.
+//! states, `answers` what other peers ask for. Begin with `State::handle` and `State::decide`.
 
+mod answers;
 mod checkpoints;
 mod interface;
 mod keep;
@@ -135,9 +136,10 @@ impl State {
         let peer = if self.outbox.is_stuck() { None } else { self.peer.deadline() };
         let kept = self.writing.values().filter_map(|writing| writing.retry_at).min();
         let steps = self.steps.refetch_at;
-        let all =
-            [peer, kept, steps, self.resave_at, self.outbox.deadline(), self.repairs.deadline()];
-        all.iter().flatten().min().copied()
+        let (records, chunks) = (self.outbox.deadline(), self.repairs.deadline());
+        let states = self.checkpoints.deadline();
+        let all = [peer, kept, steps, self.resave_at, records, chunks, states];
+        all.into_iter().flatten().min()
     }
 
     /// Takes one input. The caller carries out every output, in order, before the next.
@@ -169,6 +171,10 @@ impl State {
             Input::Joined { roster, update } => self.on_joined(roster, update, out),
             Input::State(head, origin) => self.on_state(head, origin, out),
             Input::Saved(disk) => self.on_saved(now, disk, out),
+            // What a peer says of itself must not be ahead of its log.
+            Input::Asked(ticket, Request::Ask(_) | Request::Picture) => {
+                self.admit(now, Effect::Answer(ticket), out);
+            }
             Input::Asked(ticket, request) => self.on_asked(now, ticket, &request, out),
         }
         self.drain(now, out);
@@ -221,10 +227,8 @@ impl State {
         for name in refused.collect::<Vec<_>>() {
             self.retry_keep(name, out);
         }
-        for (ticket, part) in self.repairs.answered(now, self.codec) {
-            out.push(answer(ticket, part.map(Location::Memory)));
-        }
         out.extend(self.checkpoints.forget(now).into_iter().map(Output::Retire));
+        self.answer_waiting(now, out);
     }
 
     /// Carries out a decision, once its records are on disk.
@@ -355,9 +359,7 @@ impl State {
         let (old, spare) = self.repairs.keep(roster);
         self.inbox.extend(old.map(peer::Input::ChunksGone));
         out.extend(spare.into_iter().map(Output::Release));
-        for (ticket, part) in self.repairs.answered(now, self.codec) {
-            out.push(answer(ticket, part.map(Location::Memory)));
-        }
+        self.answer_waiting(now, out);
     }
 
     /// A ring has computed its part.
@@ -465,35 +467,8 @@ impl State {
                 self.resave_at = needed.then_some(self.resave_at.unwrap_or(now + DISK_PAUSE));
             }
         }
+        self.answer_waiting(now, out);
     }
-
-    /// Answers a request, or says at once that it cannot be. One for a chunk may wait for our ring.
-    fn on_asked(&mut self, now: Time, ticket: Inquiry, request: &Request, out: &mut Vec<Output>) {
-        let asked = Effect::Answer(ticket);
-        let place = match *request {
-            Request::Ask(_) | Request::Picture => return self.admit(now, asked, out),
-            Request::Update { update, .. } => self.updates.location(&update),
-            Request::Chunk { roster, chunk, .. } => {
-                let part = self.repairs.part(self.codec, (roster, chunk));
-                if part.is_none() && self.repairs.wait(now, ticket, (roster, chunk)) {
-                    return;
-                }
-                part.map(Location::Memory)
-            }
-            Request::File { file, .. } => (self.file == Some(file)).then_some(Location::File),
-            Request::Tree { file, .. } | Request::Data { file, .. } => {
-                self.data.contains(&file).then_some(Location::Data)
-            }
-            Request::Table { state, .. } | Request::Piece { state, .. } => {
-                self.checkpoints.ask(now, state)
-            }
-        };
-        out.push(answer(ticket, place));
-    }
-}
-
-fn answer(ticket: Inquiry, place: Option<Location>) -> Output {
-    place.map_or(Output::Refuse(ticket), |place| Output::Serve(ticket, place))
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ impl State {
             }
             Input::Partial(state) => Next::Sync(sync::Input::Partial(state)),
             Input::Loaded(head) => Next::Sync(sync::Input::Loaded(head)),
-            Input::LoadFailed(head) => Next::Sync(sync::Input::LoadFailed(head)),
+            Input::LoadFailed { head, kept } => Next::Sync(sync::Input::LoadFailed { head, kept }),
             Input::Notice(notice) => Next::Sync(sync::Input::Notice(notice, None)),
             Input::Leave => {
                 out.push(Output::Event(Event::Leaving));

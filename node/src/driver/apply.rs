@@ -198,7 +198,10 @@ impl Driver {
             let (meter, donors) = (&mut meter, || donors.borrow().clone());
             match fetch::checkpoint(&net, &store, header, head.state, donors, meter).await {
                 Ok((table, state)) => Done::Loaded(table, Box::new(state), spent),
-                Err(_) => Done::Input(Box::new(Input::Peer(peer::Input::LoadFailed(head)))),
+                Err(error) => {
+                    let kept = matches!(error, fetch::FetchError::BrokenOff);
+                    Done::Input(Box::new(Input::Peer(peer::Input::LoadFailed { head, kept })))
+                }
             }
         });
     }

@@ -131,7 +131,7 @@ impl State {
             Input::UpdateMissing(update) => self.on_update_missing(step, &update),
             Input::Partial(state) => self.partial = Some(state),
             Input::Loaded(head) => self.on_loaded(step, head),
-            Input::LoadFailed(head) => self.on_load_failed(step, head),
+            Input::LoadFailed { head, kept } => self.on_load_failed(step, head, kept),
             Input::Notice(notice, from) => self.on_notice(step, &notice, from),
         }
         self.forkable.note_returned(step, &self.ours);

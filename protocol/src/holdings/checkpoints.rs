@@ -2,12 +2,12 @@
 //!
 //! The newest three on disk are served. A slow joiner needs longer than three epochs
 //! for one, so a state that was requested within the last minute is *pinned*: its file
-//! is unlinked, but stays open.
+//! is unlinked, but stays open. A request for the state that is being written waits until it is on disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::interface::{Location, Name};
+use super::interface::{Inquiry, Location, Name};
 use crate::base::id::Digest;
 use crate::base::time::Time;
 use crate::history::log::{self, Record, Recovered};
@@ -22,6 +22,11 @@ pub const PINNED_MAX: usize = 2;
 /// A peer that still fetches a state requests a piece of it within this time, which is twice
 /// as long as a request may take.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The most requests that wait for the state that is being written, and for how long they do: a peer waits half a
+/// minute for an answer.
+const WAITING_MAX: usize = 64;
+const WAIT: Duration = Duration::from_secs(20);
 
 /// The states that are in memory, on disk and being written.
 #[derive(Clone, Debug)]
@@ -38,6 +43,8 @@ pub(super) struct Checkpoints {
     pinned: Vec<Digest>,
     /// The state that is being written.
     pub(super) saving: Option<Head>,
+    /// Requests for the state that is being written, each with the end of its wait.
+    waiting: Vec<(Time, Inquiry, Digest)>,
     /// A state that was fetched and is not on disk yet. It becomes our head once it is.
     pub(super) loaded: Option<Head>,
 }
@@ -52,6 +59,7 @@ impl Checkpoints {
             asked: BTreeMap::new(),
             pinned: Vec::new(),
             saving: None,
+            waiting: Vec::new(),
             loaded: None,
         }
     }
@@ -105,6 +113,37 @@ impl Checkpoints {
         }
         let newest = self.newest.state == state;
         here.then_some(if newest { Location::Newest } else { Location::Checkpoint(state) })
+    }
+
+    /// Lets a request wait if its state is being written.
+    pub(super) fn wait(&mut self, now: Time, ticket: Inquiry, state: Digest) -> bool {
+        let waits = self.is_written(&state) && self.waiting.len() < WAITING_MAX;
+        if waits {
+            self.waiting.push((now + WAIT, ticket, state));
+        }
+        waits
+    }
+
+    fn is_written(&self, state: &Digest) -> bool {
+        self.saving.is_some_and(|saving| saving.state == *state)
+    }
+
+    /// The requests whose wait has ended, each with the location of its state if that is here.
+    pub(super) fn answered(&mut self, now: Time) -> Vec<(Inquiry, Option<Location>)> {
+        let mut over = Vec::new();
+        for (until, ticket, state) in std::mem::take(&mut self.waiting) {
+            if self.is_written(&state) && now < until {
+                self.waiting.push((until, ticket, state));
+            } else {
+                over.push((ticket, self.ask(now, state)));
+            }
+        }
+        over
+    }
+
+    /// When the first request that waits must be answered.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.waiting.iter().map(|(until, ..)| *until).min()
     }
 
     /// Forgets requests that are too old. Returns the states that are
@@ -218,6 +257,30 @@ mod tests {
         assert_eq!(states.ask(at(40), Digest([1; 32])), None);
         assert_eq!(states.forget(at(63)), [Digest([2; 32])]);
         assert_eq!(states.ask(at(63), Digest([2; 32])), None);
+    }
+
+    #[test]
+    fn a_request_for_the_state_that_is_being_written_waits_for_the_disk() {
+        let mut states = Checkpoints::new(head(1), None, None);
+        let (now, late) = (Time::ZERO, Time::ZERO + WAIT);
+        assert!(!states.wait(now, Inquiry(1), head(1).state), "nobody writes it");
+        assert!(states.due().is_some());
+        states.newest = head(2);
+        assert_eq!(states.ask(now, head(1).state), None, "it is on the disk only in part");
+        assert!(states.wait(now, Inquiry(1), head(1).state));
+        assert!(states.answered(now).is_empty());
+        assert_eq!(
+            (states.deadline(), states.answered(late)),
+            (Some(late), vec![(Inquiry(1), None)])
+        );
+        assert!(states.wait(now, Inquiry(2), head(1).state));
+        states.saved();
+        let there = Some(Location::Checkpoint(head(1).state));
+        assert_eq!(states.answered(now), [(Inquiry(2), there)]);
+        assert!(states.due().is_some() && states.wait(now, Inquiry(3), head(2).state));
+        states.saving = None;
+        states.newest = head(3);
+        assert_eq!(states.answered(now), [(Inquiry(3), None)], "the disk refused it");
     }
 
     #[test]

@@ -116,7 +116,12 @@ pub enum Input {
     Loaded(Head),
     /// That checkpoint could not be fetched from any of the peers named, or nothing of it arrived
     /// for a while.
-    LoadFailed(Head),
+    LoadFailed {
+        /// The head that was to be reached.
+        head: Head,
+        /// Whether more of it is stored than before: then it is the next one to be tried.
+        kept: bool,
+    },
     /// A notice that came with the manifest, or from a peer that need not be in the run. If the
     /// organiser has signed it and it fits those known, it is reported by
     /// [`Event::Notice`](crate::machine::event::Event::Notice) and passed on.

@@ -435,31 +435,31 @@ impl World {
             let table = std::mem::take(&mut fetching.bytes);
             return self.fetch_pieces(host, fetch, table);
         }
-        let Some(Fetch { wanted, bytes: content, .. }) = process.fetching.remove(&fetch) else {
-            return;
-        };
-        let (bytes, input) = match wanted {
+        let Some(Fetch { wanted, bytes, .. }) = process.fetching.remove(&fetch) else { return };
+        let (buffer, input) = match wanted {
             Wanted::Update(name) => (Buffer::Update(name.digest), Input::UpdateCame(name)),
             Wanted::Chunk { ring, finished, .. } => {
                 let input = Input::ChunkCame { ring, finished };
                 (Buffer::Chunk((finished.roster, finished.chunk)), input)
             }
             Wanted::State { serial, head, r, spent } => {
-                let anchor = Arc::new(Anchor::of(&head, r, &content));
+                let anchor = Arc::new(Anchor::of(&head, r, &bytes));
                 return self.on_load(host, serial, head, anchor, spent);
             }
         };
-        self.push(0, host, Happening::Came { bytes, content: Arc::new(content), input });
+        let content = Arc::new(bytes);
+        self.push(0, host, Happening::Came { bytes: buffer, content, input });
     }
 
     /// No donor has the bytes, so the transfer has failed.
     fn missed(&mut self, host: usize, fetch: u64) {
         let Some(process) = &mut self.hosts[host].process else { return };
-        let Some(Fetch { wanted, .. }) = process.fetching.remove(&fetch) else { return };
+        let Some(Fetch { wanted, transfer, .. }) = process.fetching.remove(&fetch) else { return };
+        let kept = transfer.active().next().is_some();
         let input = match wanted {
             Wanted::Update(name) => Input::UpdateMissed(name),
             Wanted::Chunk { ring, finished, .. } => Input::ChunkMissed { ring, finished },
-            Wanted::State { head, .. } => Input::Peer(peer::Input::LoadFailed(head)),
+            Wanted::State { head, .. } => Input::Peer(peer::Input::LoadFailed { head, kept }),
         };
         self.feed(host, input);
     }

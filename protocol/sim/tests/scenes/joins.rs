@@ -154,9 +154,17 @@ fn updates_that_nobody_has_kept() -> Played {
     Ok(())
 }
 
-/// A newcomer fetches a state of 16 pieces over a slow link, and is killed twice on the way.
-/// Returns how many pieces it has fetched in all.
-fn killed_on_the_way(without: Option<Rule>) -> Result<u64, Violation> {
+/// What happens to a newcomer on its way.
+#[derive(Clone, Copy)]
+enum Mishap {
+    Killed,
+    /// All its connections close, for longer than a grace.
+    CutOff,
+}
+
+/// A newcomer fetches a state of 16 pieces over a slow link, and something happens to it twice on the
+/// way. Returns how many pieces it has fetched in all.
+fn held_up_on_the_way(mishap: Mishap, without: Option<Rule>) -> Result<u64, Violation> {
     let (mut world, all) = founded(3, 1, without)?;
     (0..4).for_each(|host| world.train_in(host, 8_000));
     reach(&mut world, &all, 10)?;
@@ -165,8 +173,15 @@ fn killed_on_the_way(without: Option<Rule>) -> Result<u64, Violation> {
         world.start(&[3]);
         let there = |world: &mut World| world.report.of(Count::Pieces) >= pieces;
         assert!(world.until(END_MS, there)?);
-        if pieces < 16 {
-            world.kill(&[3]);
+        match mishap {
+            Mishap::Killed if pieces < 16 => world.kill(&[3]),
+            Mishap::CutOff if pieces < 16 => {
+                all.iter().for_each(|donor| world.break_link(3, *donor));
+                all.iter().for_each(|donor| world.break_link(*donor, 3));
+                world.play(12_000)?;
+                world.mend();
+            }
+            _ => {}
         }
     }
     assert!(world.until(END_MS, |world| world.report.of(Count::Loaded) > 0)?);
@@ -175,13 +190,19 @@ fn killed_on_the_way(without: Option<Rule>) -> Result<u64, Violation> {
 
 #[test]
 fn a_newcomer_that_is_killed_goes_on_where_it_was() -> Played {
-    assert_eq!(killed_on_the_way(None)?, 16);
+    assert_eq!(held_up_on_the_way(Mishap::Killed, None)?, 16);
+    Ok(())
+}
+
+#[test]
+fn a_newcomer_that_is_cut_off_goes_on_where_it_was() -> Played {
+    assert_eq!(held_up_on_the_way(Mishap::CutOff, None)?, 16);
     Ok(())
 }
 
 #[test]
 fn resumed_is_missed() -> Played {
-    let pieces = killed_on_the_way(Some(Rule::Resumed))?;
+    let pieces = held_up_on_the_way(Mishap::Killed, Some(Rule::Resumed))?;
     assert!(pieces > 16, "{pieces}: it begins anew, and nobody sees it");
     Ok(())
 }

@@ -64,6 +64,28 @@ fn worked(world: &World, at: usize, epoch: u64, hosts: &[usize]) -> (u64, Vec<us
     (attempt, sorted(&hosts.iter().filter(worked).copied().collect::<Vec<_>>()))
 }
 
+/// R36: a voter is Ready before all others, and is cut off for less than a grace. It proposes nothing alone, which
+/// would use up the first attempt and shut it out of that of the others. Updates are large, so that a peer that a
+/// roster leaves out would wait long.
+#[test]
+fn a_ready_voter_that_hears_nobody_proposes_nothing() -> Played {
+    let mut world = scene(3, 0, None);
+    world.update_of(1_000_000_000);
+    let (mut world, all) = found(world, 3)?;
+    let epoch = world.epoch(all[0]) + 2;
+    all.iter().for_each(|host| world.train_in(*host, 20_000));
+    reach(&mut world, &all, epoch - 1)?;
+    world.train_in(all[2], 1_000);
+    world.cut(&[all[2]], 1);
+    world.play(3_000)?;
+    world.mend();
+    let since_ms = world.now_ms;
+    reach(&mut world, &all, epoch)?;
+    assert!(world.now_ms - since_ms < 25_000, "{} ms", world.now_ms - since_ms);
+    assert_eq!(worked(&world, all[0], epoch, &all), (1, sorted(&all)));
+    Ok(())
+}
+
 /// R12: the outer step of half of the voters takes longer than a grace, when the others are Ready already. They are
 /// on their way, so no Regroup leaves them behind.
 #[test]

@@ -36,7 +36,8 @@ pub(super) fn propose_first(epoch: &mut Epoch<'_>) -> bool {
         && able
         && votes
         && !patience::is_too_early(epoch.facts())
-        && epoch.facts().has_majority();
+        && epoch.facts().has_majority()
+        && epoch.facts().hears_majority();
     let due = due && !founders::awaits_news(epoch.facts());
     if !due {
         epoch.slot.series.turn_since = None;

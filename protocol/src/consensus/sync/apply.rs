@@ -101,7 +101,7 @@ impl State {
 
     /// Fetches the checkpoint at the end of the way, or at an earlier state that is easier to get.
     fn load(&mut self, step: &mut Step<'_>, mut way: Way) {
-        // What is stored of a checkpoint is tried once.
+        // What is stored of a checkpoint is tried again only if the last try brought more.
         way.shorten(step, &self.ours, self.partial.take());
         if way.without_link() > 0 {
             step.put(Output::Log(Record::Rewound { epoch: way.base, to: way.claim.head }));
@@ -186,10 +186,12 @@ impl State {
         self.ours.wait_for_attested(step);
     }
 
-    /// R25: no peer serves the checkpoint, so we go on with our own lineage until one may.
-    pub(super) fn on_load_failed(&mut self, step: &mut Step<'_>, head: Head) {
+    /// R25: no peer serves the checkpoint, so we go on with our own lineage until one may. What has
+    /// come of it is gone on with, as long as each try brings more.
+    pub(super) fn on_load_failed(&mut self, step: &mut Step<'_>, head: Head, kept: bool) {
         let failed = |c: &mut CatchUp| matches!(c, CatchUp::Load(way) if way.claim.head == head);
         let Some(CatchUp::Load(way)) = self.catch_up.take_if(failed) else { return };
+        self.partial = kept.then_some(head.state);
         let until = step.now + step.table.grace;
         if let Some(last) = way.entries.back() {
             self.requests.note_unserved(head.state, last.r, until);

@@ -68,7 +68,12 @@ pub(crate) enum Input {
     /// The checkpoint of this head is loaded.
     Loaded(Head),
     /// No peer delivered the checkpoint of this head.
-    LoadFailed(Head),
+    LoadFailed {
+        /// The head that was to be reached.
+        head: Head,
+        /// Whether more of it is stored than before.
+        kept: bool,
+    },
     /// A notice, and the peer that sent it; `None` if it came with the manifest or in a checked
     /// message.
     Notice(Box<Notice>, Option<PeerId>),

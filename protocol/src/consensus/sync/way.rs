@@ -90,8 +90,8 @@ impl Way {
     /// newest one that a donor has on disk, since a state that is only in memory may be gone before
     /// it is fetched. The shorter way must still lead to a greater head than ours (S3).
     pub(super) fn shorten(&mut self, step: &Step<'_>, ours: &Lineage, partial: Option<Digest>) {
-        let end = |state| self.entries.iter().take_while(|entry| entry.state != state).count() + 1;
-        let count = partial.map(end).or_else(|| self.count_served(step, ours));
+        let end = |state| Some(self.entries.iter().position(|entry| entry.state == state)? + 1);
+        let count = partial.and_then(end).or_else(|| self.count_served(step, ours));
         let last = |count: usize| Some((count, self.entries.get(count.checked_sub(1)?)?));
         let Some((count, entry)) = count.and_then(last) else { return };
         let head = entry.head(self.base.saturating_add(count as u64));
