@@ -206,7 +206,9 @@ pub(crate) async fn checkpoint(
             }
             Output::Fault(peer, why) => net.fault(peer, why.to_string()),
             Output::Done => return Ok((table, fetched)),
-            Output::Nobody if have_bytes > stored_bytes => return Err(FetchError::BrokenOff),
+            Output::Nobody if incoming.is_some() && have_bytes > stored_bytes => {
+                return Err(FetchError::BrokenOff);
+            }
             Output::Nobody => return Err(FetchError::Nobody),
             Output::Ask { .. } | Output::Hash { .. } => {}
         }
