@@ -26,7 +26,7 @@ const TEMPORARY: &str = "temporary";
 const POLL: Duration = Duration::from_millis(20);
 
 /// How long a command without a network may take.
-const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
+const COMMAND_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Held while a simulation runs: its nodes compute all the time, and what strikes them is planned
 /// by time. Beside a second one a node may get no processor for seconds.

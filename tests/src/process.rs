@@ -166,6 +166,15 @@ impl Process {
         }
     }
 
+    /// The name of this peer, for which it waits while the node starts.
+    ///
+    /// # Errors
+    /// As [`Process::wait_for`].
+    pub fn peer(&mut self, patience: Duration) -> Result<String> {
+        let first = self.wait_for(patience, |event| event["peer"].is_string())?;
+        Ok(first["peer"].as_str().unwrap_or_default().to_owned())
+    }
+
     /// Waits until it has printed `words`.
     ///
     /// # Errors

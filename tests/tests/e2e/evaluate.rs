@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::story;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The number in the line of `said` that begins with these words.
 pub(super) fn number(said: &str, words: &str) -> f64 {

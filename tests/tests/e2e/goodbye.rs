@@ -58,14 +58,17 @@ fn a_bootstrap_of_nohup_hears_no_closed_terminal() {
     assert_eq!(done.code, Some(0), "{}", done.err);
 }
 
+/// It measures at the lowest priority, beside everything else that runs.
+const PATIENCE_OF_SIM: Duration = Duration::from_secs(300);
+
 fn simulate(story: &Story, name: &str, arguments: &[&str]) -> e2e::Done {
     let mut all = vec!["sim", "--peers", "2", "--epochs", "10000"];
     all.extend(SMALL.iter().flat_map(|setting| ["--set", setting]));
     all.extend(arguments);
     let mut sim = story.start_command(name, &all).unwrap();
-    sim.wait_until_it_said("×2", PATIENCE).unwrap();
+    sim.wait_until_it_said("×2", PATIENCE_OF_SIM).unwrap();
     sim.hang_up().unwrap();
-    sim.wait(PATIENCE).unwrap()
+    sim.wait(PATIENCE_OF_SIM).unwrap()
 }
 
 #[test]

@@ -82,6 +82,7 @@ const PLANS: [Plan; 8] = [
 struct Street {
     plan: Plan,
     nodes: Vec<Process>,
+    names: Vec<String>,
     _entry: Process,
     lab: Lab,
     started_ms: u64,
@@ -137,18 +138,20 @@ impl Street {
             let under = ["ip", "netns", "exec", &space];
             story.start_node_under(&name, &under, &["--bootstrap", &way_in]).unwrap()
         };
-        let nodes = plan.kinds.iter().enumerate().map(start).collect();
+        let mut nodes: Vec<Process> = plan.kinds.iter().enumerate().map(start).collect();
         let started_ms = now_ms();
-        Self { plan, nodes, _entry: entry, lab, started_ms, settled_ms: started_ms }
+        let names = nodes.iter_mut().map(|node| node.peer(PATIENCE).unwrap()).collect();
+        Self { plan, nodes, names, _entry: entry, lab, started_ms, settled_ms: started_ms }
     }
 
     /// Whether all that can were in one sum, of which one of them has reported the commit.
     fn has_settled(&self) -> bool {
-        let events = |node: &usize| self.nodes[*node].events().unwrap();
-        let events: Vec<Vec<Value>> = self.plan.together.iter().map(events).collect();
-        let names: Vec<&str> = events.iter().map(|all| all[0]["peer"].as_str().unwrap()).collect();
-        let committed = events[0].iter().filter(|event| event["event"] == "committed");
-        committed.map(|event| sum_of(event, &names)).any(|sum| sum.len() == names.len())
+        let events = self.nodes[self.plan.together[0]].events().unwrap();
+        let mut committed = events.iter().filter(|event| event["event"] == "committed");
+        committed.any(|event| {
+            let sum = sum_of(event, &self.names);
+            self.plan.together.iter().all(|machine| sum.contains(machine))
+        })
     }
 
     /// Reads what happened, and ends it.
@@ -156,7 +159,7 @@ impl Street {
         let events: Vec<Vec<Value>> =
             self.nodes.iter().map(|node| node.events().unwrap()).collect();
         let of = |event: &Value, kind: &str| event["event"] == kind;
-        let names: Vec<&str> = events.iter().map(|all| all[0]["peer"].as_str().unwrap()).collect();
+        let names = &self.names;
         let at_ms = |event: &Value| event["t_ms"].as_u64().unwrap();
         let all = || events.iter().flatten();
         let first = all().filter(|event| of(event, "committed")).map(at_ms).min();
@@ -166,7 +169,7 @@ impl Street {
             for event in own.iter().filter(|e| of(e, "committed") && at_ms(e) >= self.settled_ms) {
                 alone[index] += usize::from(event["members"].as_array().unwrap().len() == 1);
                 let sum = sums.entry(event["epoch"].as_u64().unwrap()).or_default();
-                sum.extend(sum_of(event, &names));
+                sum.extend(sum_of(event, names));
             }
         }
         let ring = |event: &&Value| {
@@ -188,7 +191,7 @@ impl Street {
 }
 
 /// Which of these machines, by index, are in the sum of a committed epoch.
-fn sum_of(event: &Value, names: &[&str]) -> BTreeSet<usize> {
+fn sum_of(event: &Value, names: &[String]) -> BTreeSet<usize> {
     let of = |key: &str| event[key].as_array().unwrap().iter();
     let of_weight = of("members").zip(of("weights")).filter(|(_, w)| w.as_u64() > Some(0));
     let host = |member: &Value| names.iter().position(|name| *member == **name);

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use e2e::{Process, SMALL, Story};
+use e2e::{SMALL, Story};
 use serde_json::Value;
 
 use crate::story;
@@ -28,11 +28,6 @@ pub(super) fn invite(story: &Story, [key, out]: &[String; 2], uses: &str) -> Str
 
 fn is_commit(event: &Value) -> bool {
     event["event"] == "committed"
-}
-
-fn name(node: &mut Process) -> String {
-    let started = node.wait_for(PATIENCE, |event| event["event"] == "started").unwrap();
-    started["peer"].as_str().unwrap().to_owned()
 }
 
 /// A peer with the code joins, also from a file, and later without it; one
@@ -131,7 +126,7 @@ fn who_comes_later_by_a_code_trains_along_and_the_next_one_finds_it_used_up() {
     let _two = story.start_node("two", &entry, &["--invite", &founders]).unwrap();
     one.wait_for_commit(3, PATIENCE).unwrap();
     let mut late = story.start_node("late", &entry, &["--invite", &single]).unwrap();
-    let who = name(&mut late);
+    let who = late.peer(PATIENCE).unwrap();
     let named = |event: &Value| {
         is_commit(event) && event["members"].as_array().unwrap().contains(&Value::from(&*who))
     };
@@ -165,7 +160,7 @@ fn who_is_revoked_is_out_at_the_same_epoch_for_everybody() {
     let code = invite(&story, &organiser, "3");
     let start = |name| story.start_node(name, &entry, &["--invite", &code]).unwrap();
     let (mut one, mut two, mut three) = (start("one"), start("two"), start("three"));
-    let who = name(&mut three);
+    let who = three.peer(PATIENCE).unwrap();
     let has_it = |event: &Value| {
         is_commit(event) && event["members"].as_array().unwrap().contains(&Value::from(&*who))
     };
@@ -211,7 +206,7 @@ fn of_two_one_is_revoked_and_told_and_the_command_returns() {
     let code = invite(&story, &organiser, "2");
     let start = |name| story.start_node(name, &entry, &["--invite", &code]).unwrap();
     let (mut one, mut two) = (start("one"), start("two"));
-    let who = name(&mut two);
+    let who = two.peer(PATIENCE).unwrap();
     for node in [&mut one, &mut two] {
         node.wait_for_commit(2, PATIENCE).unwrap();
     }

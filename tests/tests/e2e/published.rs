@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::story;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A model that one peer has trained.
 struct Model {

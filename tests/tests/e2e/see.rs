@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::story;
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Where the node says that its page is.
 pub(super) fn page(node: &mut Process) -> String {

@@ -52,22 +52,14 @@ fn a_laptop_that_is_opened_in_a_cafe_says_so_and_trains_on() {
 /// Waits until the laptop has committed an epoch of all three that ended after this time.
 fn wait_for_a_sum_of_all(street: &Street, after_ms: u64) {
     let start = Instant::now();
-    let names: Vec<String> =
-        street.nodes.iter().map(|node| name(&node.events().unwrap())).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let is_of_all = |event: &Value| {
         event["event"] == "committed"
             && event["t_ms"].as_u64() >= Some(after_ms)
-            && sum_of(event, &names).len() == names.len()
+            && sum_of(event, &street.names).len() == street.names.len()
     };
     while !street.nodes[LAPTOP].events().unwrap().iter().any(is_of_all) {
         let waited = start.elapsed();
         assert!(waited < PATIENCE, "no sum of all:\n{}", street.nodes[LAPTOP].said());
         std::thread::sleep(Duration::from_millis(500));
     }
-}
-
-/// The name of the node that wrote these events.
-fn name(events: &[Value]) -> String {
-    events[0]["peer"].as_str().unwrap().to_owned()
 }
