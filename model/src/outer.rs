@@ -47,6 +47,9 @@ impl Outer {
 
     /// Takes one outer step in place: commits `delta` as `epoch`.
     ///
+    /// It saturates: no update, however large, leads out of the finite numbers. What a member sends
+    /// may spoil the weights, but must not end every node.
+    ///
     /// # Panics
     /// If the three slices, which belong to the same parameters, differ in length.
     pub fn step(&self, epoch: u64, delta: &[f32], theta: &mut [f32], momentum: &mut [f32]) {
@@ -54,10 +57,15 @@ impl Outer {
         assert_eq!(theta.len(), momentum.len(), "a momentum for every parameter");
         let (eta, mu) = (self.lr, self.momentum_in(epoch));
         for ((theta, v), &d) in theta.iter_mut().zip(momentum).zip(delta) {
-            *v = mu * *v + d;
-            *theta -= eta * (d + mu * *v);
+            *v = finite(mu * *v + d);
+            *theta = finite(*theta - eta * finite(d + mu * *v));
         }
     }
+}
+
+/// The finite number that is closest to an infinite one.
+fn finite(x: f32) -> f32 {
+    x.clamp(f32::MIN, f32::MAX)
 }
 
 #[cfg(test)]
@@ -109,6 +117,19 @@ mod tests {
         let (mut theta, mut v) = ([10.0], [2.0]);
         outer.step(1, &[4.0], &mut theta, &mut v);
         assert_eq!((theta, v), ([8.375], [5.0]));
+    }
+
+    #[test]
+    fn no_update_leads_out_of_the_finite_numbers() {
+        for (lr, momentum) in [(0.7, 0.6), (10.0, 0.999), (0.0, 0.9)] {
+            let outer = Outer { lr, momentum, momentum_ramp_epochs: 10 };
+            let (mut theta, mut v) = ([1.0, -1.0], [0.0, 0.0]);
+            for epoch in 1..=30 {
+                let d = if epoch < 20 { f32::MAX } else { f32::MIN };
+                outer.step(epoch, &[d, -d], &mut theta, &mut v);
+                assert!(theta.iter().chain(&v).all(|x| x.is_finite()), "{outer:?} in {epoch}");
+            }
+        }
     }
 
     #[test]

@@ -148,20 +148,19 @@ pub struct Step {
 }
 
 /// Why a call to a model or trainer failed. What the caller gave is wrong in `MicroBatch` and
-/// `Tokens`, its files in `Data`, the machine in `Device` and `Lost`. In `Optim` the training has
-/// diverged.
+/// `Tokens`, its files in `Data`, the machine in `Device` and `Lost`. [`OptimError::NotFinite`]
+/// says that the training has diverged.
 #[derive(Debug, Error)]
 pub enum TrainError {
     /// The device cannot be used, or computes wrong numbers. Another device has to be chosen.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The device failed while it computed, so the contents of its memory cannot be trusted.
+    /// Nothing goes on in this process: what is agreed lies on the disk.
     #[error(
         "{device} failed ({what}), and nothing that it computed since is used. If it lacks memory, \
          choose a smaller --micro-batch, else --device cpu"
     )]
-    /// The device failed while it computed, so the contents of its memory cannot be trusted. The
-    /// caller goes on from weights that it stored before.
     Lost {
         /// The device as it is named in `--device`.
         device: crate::Device,
@@ -457,8 +456,9 @@ impl<A: TrainBackend> Trainer for Learner<A> {
             let parameters = &mut self.session.parameters;
             Ok((loss, self.optimizer.step(parameters, gradients, learning_rate)?))
         })?;
-        // Zeros are what a buffer without any writes yields.
-        if place.name.is_gpu() && (loss <= 0.0 || grad_norm <= 0.0) {
+        // Zeros are what a buffer without any writes yields. Only the loss may be 0: of text that
+        // the model knows by heart.
+        if place.name.is_gpu() && (loss < 0.0 || grad_norm <= 0.0) {
             let what = format!("a step of loss {loss} and norm {grad_norm}");
             return Err(TrainError::Lost { device: place.name, what });
         }

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use intellect_model::data::Stream;
+use intellect_model::optim::OptimError;
 use intellect_model::outer::Outer;
 use intellect_model::state::State;
 use intellect_model::train::{TrainError, Trainer};
@@ -99,8 +100,7 @@ impl Snapshot {
     }
 }
 
-/// Why an update could not be applied.
-/// What the worker cannot repair: each of these ends it.
+/// Why an update could not be applied, which ends the worker.
 #[derive(Debug, thiserror::Error)]
 enum ApplyError {
     #[error("the update does not decode: {0}")]
@@ -245,6 +245,7 @@ impl Worker {
             };
             let done = match received {
                 Ok(command) => self.execute(command).map_err(|error| error.to_string()),
+                Err(TryRecvError::Empty) if self.has_done_all() => self.freeze(),
                 Err(TryRecvError::Empty) => self.step(),
                 Err(TryRecvError::Disconnected) => return,
             };
@@ -277,13 +278,27 @@ impl Worker {
             Command::Apply { header, update, spent } => self.apply(header, &update, &spent),
             Command::Load { table, state, spent } => {
                 let header = *table.header();
+                self.carry();
                 self.move_to(*state, &spent)?;
                 self.publish(header, Some(Origin::Loaded))
             }
         }
     }
 
-    /// Takes one inner step, and freezes the delta after the last one of the epoch.
+    /// Whether the budget of the epoch is used up. A step may last longer than an epoch of the others, so the
+    /// delta is frozen only once no command waits.
+    fn has_done_all(&self) -> bool {
+        let Some(training) = &self.training else { return false };
+        let done = training.done();
+        let done = match self.config.epoch.budget {
+            Budget::Steps => done.steps,
+            Budget::Tokens => done.tokens,
+            Budget::Seconds => done.length.as_secs(),
+        };
+        self.unspent > 0 && done >= self.config.epoch.amount
+    }
+
+    /// Takes one inner step, if an epoch is being trained.
     fn step(&mut self) -> Result<(), String> {
         let Some(training) = &mut self.training else { return Ok(()) };
         let position = training.stream.committed.saturating_add(self.unspent);
@@ -295,17 +310,12 @@ impl Worker {
                 #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
                 let weight = step.tokens as f64;
                 self.unspent_loss += step.loss * weight;
-                let done = training.done();
-                let done = match self.config.epoch.budget {
-                    Budget::Steps => done.steps,
-                    Budget::Tokens => done.tokens,
-                    Budget::Seconds => done.length.as_secs(),
-                };
-                let full = done >= self.config.epoch.amount;
                 self.report(Report::Step { loss: step.loss, tokens: step.tokens });
-                if full { self.freeze() } else { Ok(()) }
+                Ok(())
             }
-            Err(TrainError::Optim(error)) => self.restart_epoch(&error.to_string()),
+            Err(TrainError::Optim(error @ OptimError::NotFinite { .. })) => {
+                self.restart_epoch(&error.to_string())
+            }
             Err(error) => Err(error.to_string()),
         }
     }
@@ -359,9 +369,17 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes the outer step of a committed epoch on a copy, so that a failure leaves the agreed
-    /// state as it was.
+    /// Ends the training under way. What it has done counts for the next epoch, however many are committed before
+    /// that.
+    fn carry(&mut self) {
+        if let Some(training) = self.training.take() {
+            self.carried = training.done();
+        }
+    }
+
+    /// Takes the outer step of a committed epoch.
     fn apply(&mut self, header: Header, update: &[u8], spent: &Blocks) -> Result<(), ApplyError> {
+        self.carry();
         let mut delta = vec![0.0; self.local.len()];
         self.config.codec.decode(update, &mut delta)?;
         let mut state = State::clone(&self.agreed);
@@ -391,9 +409,8 @@ impl Worker {
         }
         self.trainer.model().load(&self.local)?;
         self.agreed = Arc::new(state);
-        self.carried = self.training.take().map_or_else(Done::default, |t| t.done());
         if !spent.is_empty() {
-            (self.unspent, self.unspent_loss) = (0, 0.0);
+            (self.unspent, self.unspent_loss, self.carried) = (0, 0.0, Done::default());
         }
         Ok(())
     }

@@ -33,18 +33,27 @@ fn first() -> State {
     State::genesis(genesis::weights(7, &arch::specs(&work().model)))
 }
 
+fn trainer(work: &Work) -> Result<Box<dyn Trainer>, String> {
+    let source = data::Dataset::open(work, 7, &[]).map_err(|error| error.to_string())?;
+    let trainer = intellect_model::trainer(work, Arc::new(source), Device::Cpu, None);
+    trainer.map_err(|error| error.to_string())
+}
+
+/// A worker without a thread, whose commands and steps a test carries out one by one.
+fn by_hand() -> (Worker, tasks::Receiver<Report>) {
+    let (reports, outbox) = tasks::channel(REPORTS);
+    let trainer = trainer(&work()).unwrap();
+    (Worker::new(config(u64::MAX), trainer, first(), reports).unwrap(), outbox)
+}
+
 /// A worker that has reported its genesis.
 fn begin(weight_max: u64) -> (Orders, tasks::Receiver<Report>) {
     begin_with(weight_max, work())
 }
 
 fn begin_with(weight_max: u64, work: Work) -> (Orders, tasks::Receiver<Report>) {
-    let (handle, mut reports) = start(config(weight_max), move || {
-        let source = data::Dataset::open(&work, 7, &[]).map_err(|error| error.to_string())?;
-        let trainer = intellect_model::trainer(&work, Arc::new(source), Device::Cpu, None);
-        Ok((trainer.map_err(|error| error.to_string())?, first()))
-    })
-    .unwrap();
+    let (handle, mut reports) =
+        start(config(weight_max), move || Ok((trainer(&work)?, first()))).unwrap();
     let genesis = state(&mut reports, None);
     assert_eq!(*genesis.state, first());
     (handle, reports)
@@ -144,11 +153,7 @@ fn r34_a_delta_that_was_left_out_is_offered_again() {
 /// R34: in blocks that were spent only the training since Ready stays; in the others all of it.
 #[test]
 fn r34_a_delta_is_spent_block_by_block() {
-    let work = work();
-    let source = Arc::new(data::Dataset::open(&work, 7, &[]).unwrap());
-    let trainer = intellect_model::trainer(&work, source, Device::Cpu, None).unwrap();
-    let (reports, _outbox) = tasks::channel(REPORTS);
-    let mut worker = Worker::new(config(u64::MAX), trainer, first(), reports).unwrap();
+    let (mut worker, _outbox) = by_hand();
     let anchor = first().theta().to_vec();
     let more = |by: f32| -> Vec<f32> { anchor.iter().map(|number| number + by).collect() };
     worker.at_ready = Some(more(1.0));
@@ -208,6 +213,46 @@ fn a_fetched_state_replaces_the_anchor() {
 }
 
 /// Updates are checked before the vote, so one that does not decode here ends the node.
+/// A member that names such an update must not end every node of the run.
+#[test]
+fn the_greatest_numbers_give_a_state_that_can_be_kept() {
+    let mut worker = begin(u64::MAX);
+    let greatest = vec![f32::MAX; first().theta().len()];
+    let snapshot = apply(&mut worker, 1, &greatest, false);
+    assert!(snapshot.state.theta().iter().all(|x| x.is_finite()));
+}
+
+/// A step may last longer than an epoch of the others, and a lid may stay closed for several.
+#[test]
+fn a_slow_peer_goes_on_where_it_was_after_epochs_without_it() {
+    let (mut worker, mut heard) = by_hand();
+    let zeros = vec![0.0; first().theta().len()];
+    let mut update = vec![0; Codec::F32.encoded_bytes(zeros.len())];
+    Codec::F32.encode(&zeros, &mut update).unwrap();
+    let update = Arc::new(update);
+    let without_it = |epoch| {
+        let (update, spent) = (Arc::clone(&update), Blocks::default());
+        Command::Apply { header: header(epoch), update, spent }
+    };
+    let train = |epoch| Command::Train { epoch, tokens: 0 };
+    worker.execute(train(1)).unwrap();
+    worker.step().unwrap();
+    (1..=2).for_each(|epoch| worker.execute(without_it(epoch)).unwrap());
+    worker.execute(train(3)).unwrap();
+    assert!(!worker.has_done_all());
+    worker.step().unwrap();
+    // The others commit before the delta is frozen.
+    worker.execute(without_it(3)).unwrap();
+    worker.execute(train(4)).unwrap();
+    assert!(worker.has_done_all());
+    worker.freeze().unwrap();
+    let trained = std::iter::from_fn(|| heard.try_recv().ok()).find_map(|report| match report {
+        Report::Trained { epoch, tokens, .. } => Some((epoch, tokens)),
+        _ => None,
+    });
+    assert_eq!(trained, Some((4, budget())));
+}
+
 #[test]
 fn an_update_that_does_not_decode_is_never_applied() {
     let (handle, mut reports) = begin(u64::MAX);
