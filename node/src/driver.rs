@@ -105,7 +105,7 @@ pub(crate) enum Ended {
     /// It was led back to an epoch that it had left, and starts again, bound by its log.
     LedBack,
     /// The run has reached its last epoch, with the state `newest`; `before`: an earlier start had reached it.
-    Complete { newest: Arc<Snapshot>, before: bool },
+    Complete { newest: Arc<Snapshot>, before: bool, stored: bool },
 }
 
 /// Why a running node cannot go on.

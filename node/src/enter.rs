@@ -146,8 +146,8 @@ async fn join(
     match ended {
         Ended::Reported => Ok(Next::Nothing),
         Ended::LedBack => Ok(Next::StartAgain),
-        Ended::Complete { newest, before } => {
-            let run = complete::Complete { manifest, source, newest, before };
+        Ended::Complete { newest, before, stored } => {
+            let run = complete::Complete { manifest, source, newest, before, stored };
             run.report(local, console).await;
             Ok(Next::Nothing)
         }

@@ -28,7 +28,9 @@ use std::{
 };
 
 use intellect_protocol::{
-    base::id::RunId, history::checkpoint::TableError, ring::codec::EncodeError,
+    base::id::{Digest, RunId},
+    history::checkpoint::TableError,
+    ring::codec::EncodeError,
 };
 use tokio::task::JoinError;
 
@@ -137,9 +139,11 @@ impl Store {
         write(&self.tokenizer_path(), bytes)
     }
 
-    /// At most `most` bytes of the tokenizer's file, from `offset` on.
-    pub(crate) fn tokenizer_part(&self, offset: u64, most: usize) -> io::Result<Vec<u8>> {
-        part_of(&self.tokenizer_path(), offset, most)
+    /// The tokenizer's file, at most `most` bytes long; `None` if it is not the one with this BLAKE3 digest any more.
+    pub(crate) fn tokenizer(&self, digest: Digest, most: usize) -> io::Result<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        File::open(self.tokenizer_path())?.take(most as u64).read_to_end(&mut bytes)?;
+        Ok((blake3::hash(&bytes) == blake3::Hash::from_bytes(digest.0)).then_some(bytes))
     }
 
     /// Path of the tokenizer's file.
@@ -154,6 +158,20 @@ impl Store {
 
     /// Moves a file that makes no sense into `damaged/`, for a person to look at.
     pub(crate) fn set_aside(&self, path: &Path) -> Result<(), StoreError> {
+        self.put_aside(path, |path, aside| fs::rename(path, aside))
+    }
+
+    /// Leaves a copy of such a file in `damaged/`.
+    fn copy_aside(&self, path: &Path) -> Result<(), StoreError> {
+        self.put_aside(path, |path, aside| fs::copy(path, aside).map(drop))
+    }
+
+    /// Gives a file a name in `damaged/`, where the oldest ones are removed.
+    fn put_aside(
+        &self,
+        path: &Path,
+        put: impl FnOnce(&Path, &Path) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
         let folder = self.folder.join("damaged");
         let error = cannot("set aside", path);
         os::create_folder(&folder).map_err(&error)?;
@@ -163,7 +181,7 @@ impl Store {
         known.sort();
         let next = known.last().map_or(1, |(last, _)| last.saturating_add(1));
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        fs::rename(path, folder.join(format!("{name}.{next}"))).map_err(&error)?;
+        put(path, &folder.join(format!("{name}.{next}"))).map_err(&error)?;
         os::sync_folder(&folder).and_then(|()| os::sync_parent(path)).map_err(&error)?;
         let old = known.len().saturating_sub(DAMAGED - 1);
         for (_, old) in &known[..old] {

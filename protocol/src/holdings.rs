@@ -119,6 +119,19 @@ impl State {
         self.checkpoints.saving.is_some()
     }
 
+    /// Whether a fetched state waits to be written: it is no head of ours before.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        self.checkpoints.loaded.is_some()
+    }
+
+    /// Whether this peer cannot go on because of the disk: it has refused a fetched state, or has not answered for
+    /// seconds.
+    #[must_use]
+    pub fn awaits_disk(&self, now: Time) -> bool {
+        (self.is_loading() && self.resave_at.is_some()) || self.outbox.is_late(now)
+    }
+
     /// Whether records are being written, by a disk that accepts them.
     #[must_use]
     pub fn is_logging(&self) -> bool {

@@ -130,16 +130,20 @@ impl Driver {
         let disk = taken(&result);
         match result {
             Ok(saved) => {
-                self.tell.checkpoint_saved();
+                self.tell.checkpoint_saved(self.buffers.disk_refuses());
                 self.drop_received(saved.state);
                 self.buffers.saved.insert(saved.state, saved);
             }
-            Err(error) => self.tell.checkpoint_refused(&error),
+            Err(error) => {
+                self.tell.checkpoint_refused(&error, self.holdings.is_loading());
+                // It is in memory, and takes the room that its checkpoint needs.
+                self.drop_received(self.buffers.newest.table.state());
+            }
         }
         self.input(Input::Saved(disk));
     }
 
-    /// Deletes the fetched form of a state that is stored as our own checkpoint now.
+    /// Deletes the fetched form of a state.
     fn drop_received(&mut self, state: Digest) {
         let store = Arc::clone(&self.store);
         self.jobs.spawn_blocking(move || {

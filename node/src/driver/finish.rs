@@ -15,6 +15,12 @@ const LINGER: Duration = FETCH_TIMEOUT;
 /// The longest time for which a node waits for peers that are behind, even if they make progress.
 const LINGER_MAX: Duration = Duration::from_mins(10);
 
+/// The longest time for which a node waits for its last state to be written: 30 GB on a stick of 10 MB/s.
+const WRITING_MAX: Duration = Duration::from_mins(60);
+
+/// How often it looks then whether that is done.
+const WRITING_LOOK: Duration = Duration::from_secs(1);
+
 /// How long an open ring or vote may take after Ctrl-C; the state gives up sooner.
 const LEAVE: Duration = Duration::from_millis(4_300);
 
@@ -58,11 +64,13 @@ struct Linger {
     end: Instant,
     /// The heads of the peers that are behind, when last seen.
     behind: BTreeMap<PeerId, u64>,
+    /// Whether it waits for the disk alone.
+    writes: bool,
 }
 
 impl Linger {
     fn new(now: Instant) -> Self {
-        Self { until: now + LINGER, end: now + LINGER_MAX, behind: BTreeMap::new() }
+        Self { until: now + LINGER, end: now + LINGER_MAX, behind: BTreeMap::new(), writes: false }
     }
 
     /// Moves the end of the wait, but not beyond [`LINGER_MAX`].
@@ -182,6 +190,14 @@ impl Finish {
     pub(super) fn has_lingered(&self, now: Instant) -> Option<bool> {
         self.lingering.as_ref().map(|linger| now >= linger.until)
     }
+
+    /// Waits on while the last state is written: without it the run would have no model. Returns whether it waits, and
+    /// whether that is news.
+    pub(super) fn await_disk(&mut self, now: Instant) -> Option<bool> {
+        let linger = self.lingering.as_mut().filter(|linger| now < linger.end + WRITING_MAX)?;
+        linger.until = now + WRITING_LOOK;
+        Some(!std::mem::replace(&mut linger.writes, true))
+    }
 }
 
 #[cfg(test)]
@@ -216,5 +232,17 @@ mod tests {
         assert_eq!(finish.deadline(), Some(now + LINGER / 2 + LINGER));
         finish.helps(now + LINGER_MAX);
         assert_eq!(finish.deadline(), Some(now + LINGER_MAX));
+    }
+
+    #[test]
+    fn the_last_state_is_waited_for_up_to_a_bound() {
+        let now = Instant::now();
+        let mut finish = Finish::new(Some(3), None);
+        assert_eq!(finish.await_disk(now), None);
+        finish.reach(3, 0, false, now);
+        assert_eq!(finish.await_disk(now + LINGER), Some(true));
+        assert_eq!(finish.await_disk(now + LINGER_MAX), Some(false));
+        assert_eq!(finish.deadline(), Some(now + LINGER_MAX + WRITING_LOOK));
+        assert_eq!(finish.await_disk(now + LINGER_MAX + WRITING_MAX), None);
     }
 }

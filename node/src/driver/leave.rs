@@ -51,7 +51,7 @@ impl Driver {
     /// Why this node makes no progress; `None` if it does.
     fn reason(&self) -> Option<Reason> {
         let (peer, now) = (self.holdings.peer(), self.now());
-        if self.buffers.disk_refuses() {
+        if self.buffers.disk_refuses() || self.holdings.awaits_disk(now) {
             return Some(Reason::Disk);
         }
         if self.finish.is_reached() {
@@ -118,7 +118,15 @@ impl Driver {
         if let Some(far) = self.finish.note_behind(Instant::now(), epoch, behind) {
             self.tell.lingering(epoch, far);
         }
-        if all_there || self.finish.has_lingered(Instant::now()) == Some(true) {
+        let lingered = self.finish.has_lingered(Instant::now()) == Some(true);
+        if lingered
+            && self.holdings.is_saving()
+            && let Some(is_news) = self.finish.await_disk(Instant::now())
+        {
+            if is_news {
+                self.tell.writes_the_last(epoch);
+            }
+        } else if all_there || lingered {
             self.take_leave();
         }
     }
@@ -147,7 +155,9 @@ impl Driver {
         }
         match self.finish.reached() {
             Some((Goal::Tokens, before)) => {
-                return Ended::Complete { newest: Arc::clone(&self.buffers.newest), before };
+                let newest = Arc::clone(&self.buffers.newest);
+                let stored = self.buffers.saved.contains_key(&newest.table.state());
+                return Ended::Complete { newest, before, stored };
             }
             Some((Goal::Epochs, _)) => self.tell.last_word("done"),
             None => self.tell.last_word("left"),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use intellect_model::tokenizer::FILE_BYTES_MAX;
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::holdings::{Input, Inquiry, Location};
 use intellect_protocol::message::wire;
@@ -83,9 +84,10 @@ impl Driver {
                 let piece = move || saved?.piece(usize::try_from(index).ok()?);
                 self.read_for(reply, piece);
             }
-            (Location::File, Request::File { offset, .. }) => {
+            (Location::File, Request::File { file, offset }) => {
                 let store = Arc::clone(&self.store);
-                self.read_for(reply, move || store.tokenizer_part(offset, PART_BYTES).ok());
+                let whole = move || store.tokenizer(file, FILE_BYTES_MAX).ok().flatten();
+                self.read_for(reply, move || part_of(&whole()?, offset));
             }
             (Location::Data, Request::Tree { file, offset }) => {
                 let shared = Arc::clone(&self.buffers.shared);

@@ -23,16 +23,18 @@ pub(super) struct Complete {
     pub(super) newest: Arc<Snapshot>,
     /// Whether that state was here before this start.
     pub(super) before: bool,
+    /// Whether that state is on the disk.
+    pub(super) stored: bool,
 }
 
 impl Complete {
     /// Reports the end of the run. A loss that cannot be measured soon is left out; `eval` says why.
     pub(super) async fn report(self, local: &Local, console: &Console) {
-        let (head, before) = (self.newest.head(), self.before);
+        let (head, before, stored) = (self.newest.head(), self.before, self.stored);
         // Nobody reads the output of a simulated node, and `sim` measures by itself.
         let is_read = local.voice != Voice::Quiet && local.origin() == Origin::Random;
         let held_out = if is_read { self.measured(local.device, console).await } else { None };
-        console.complete(head, before, held_out);
+        console.complete(head, before, held_out, stored);
     }
 
     /// Measures on another thread, and gives up on Ctrl-C or after [`PATIENCE`]. A long wait is

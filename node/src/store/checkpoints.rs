@@ -14,10 +14,10 @@
 use std::{
     ffi::OsStr,
     fs::{self, File},
-    io::{Read as _, Seek as _, Write as _},
+    io::{self, Read as _, Seek as _, Write as _},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Once},
     time::{Duration, SystemTime},
 };
 
@@ -31,7 +31,7 @@ use intellect_protocol::{
 use super::{Keep, Store, StoreError, TEMPORARY, files};
 use crate::{
     checkpoint::{Checkpoint, CheckpointError, Front},
-    os::{self, cannot},
+    os::{self, cannot, unless_missing},
 };
 
 /// Bytes of a checkpoint that may wait for the disk: a tenth of a second of a slow one.
@@ -46,6 +46,8 @@ pub(crate) struct Saved {
     pub(crate) table: Arc<Table>,
     /// The open file, shared by all answers that read from it.
     file: Arc<File>,
+    /// Reports once that the file has changed.
+    damaged: Arc<Once>,
 }
 
 /// What the search for a checkpoint reports.
@@ -76,10 +78,12 @@ impl Store {
         let newest = self.dated()?.first().map(|(modified, _)| *modified);
         let file = write(&path, &table, theta, momentum, newest)?;
         let old = self.checkpoints()?.into_iter().skip(CHECKPOINTS);
+        // The state is stored; that an old one stays, or a second name is missing, stops nothing.
         for old in old.filter(|old| *old != path) {
-            fs::remove_file(&old).map_err(cannot("remove", &old))?;
+            if let Err(error) = unless_missing(fs::remove_file(&old)) {
+                tracing::warn!(%error, path = %old.display(), "an old checkpoint stays");
+            }
         }
-        // The state is stored; that a second name is missing stops nothing.
         let epoch = table.header().epoch;
         let keep = |keep: Keep| keep.milestone(&self.milestones_folder(), &path, epoch);
         if let Some(Err(error)) = self.keep.map(keep) {
@@ -169,13 +173,22 @@ impl Store {
 impl Saved {
     /// The state of `table`, whose checkpoint is `file`.
     pub(super) fn new(table: Arc<Table>, file: File) -> Self {
-        Self { state: table.state(), table, file: Arc::new(file) }
+        Self { state: table.state(), table, file: Arc::new(file), damaged: Arc::new(Once::new()) }
     }
 
-    /// The bytes of a piece, as they are served, if there is such a piece and it can be read.
+    /// The bytes of a piece, as they are served, if there is such a piece and it can be read. Bytes that have changed
+    /// on the disk are not served: others would blame this node.
     pub(crate) fn piece(&self, piece: usize) -> Option<Vec<u8>> {
+        let digest = self.table.pieces().get(piece)?;
         let mut bytes = vec![0; 4 * self.table.piece(piece)?.len()];
         self.file.read_exact_at(&mut bytes, self.table.offset(piece)?).ok()?;
+        if blake3::hash(&bytes) != blake3::Hash::from_bytes(digest.0) {
+            let epoch = self.table.header().epoch;
+            self.damaged.call_once(|| {
+                tracing::error!("the state of epoch {epoch} has changed on the disk, which may be failing: check it");
+            });
+            return None;
+        }
         Some(bytes)
     }
 }
@@ -198,6 +211,12 @@ pub(super) fn write(
         })
 }
 
+/// The bytes of the pieces that are no holes.
+fn filled_bytes(table: &Table) -> u64 {
+    let filled = table.zeros().enumerate().filter(|(_, is_zero)| !is_zero);
+    filled.filter_map(|(piece, _)| table.piece(piece)).map(|range| 4 * range.len() as u64).sum()
+}
+
 /// Writes `header ‖ table ‖ pieces` down to the disk. Pieces of zeros become holes.
 fn write_pieces(
     path: &Path,
@@ -207,6 +226,11 @@ fn write_pieces(
     newest: Option<SystemTime>,
 ) -> Result<(), StoreError> {
     let failed = cannot("write", path);
+    // A disk that is filled to its end would refuse logs and updates too.
+    let free = path.parent().and_then(os::disk_available_bytes);
+    if free.is_some_and(|free| free < filled_bytes(table)) {
+        return Err(failed(io::ErrorKind::StorageFull.into()).into());
+    }
     let mut file = File::create(path).map_err(&failed)?;
     file.write_all(&table.to_bytes()).map_err(&failed)?;
     let mut bytes = vec![0; PIECE_BYTES];

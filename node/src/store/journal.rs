@@ -34,7 +34,7 @@ use intellect_protocol::{
 
 use super::{
     Store, StoreError,
-    log::{Content, Log},
+    log::{Content, Log, MARK_BYTES},
 };
 use crate::{
     identity::Origin,
@@ -152,9 +152,10 @@ impl Store {
         if !content.damaged && decided.len() == content.records.len() {
             return Ok((open(content.bytes)?, decided));
         }
-        self.set_aside(&path)?;
+        // A copy: until the good part has the name, nothing else may, or a power cut here would cost the lineage.
+        self.copy_aside(&path)?;
         damaged.push(path.clone());
-        let mut log = open(0)?;
+        let mut log = open(content.bytes)?;
         let good = content.records.get(..decided.len()).unwrap_or_default();
         log.rewrite(good).map_err(cannot("write", &path))?;
         Ok((log, decided))
@@ -237,7 +238,7 @@ impl Journal {
     fn forget(&mut self, epoch: u64) -> io::Result<()> {
         let content = Content::read(self.votes.path())?;
         let (vote_log, whole) = VoteLog::of(&content.records);
-        if content.damaged || !whole {
+        if content.damaged || !whole || content.bytes + (MARK_BYTES as u64) < self.votes.bytes() {
             return Err(io::Error::other("it does not read back as it was written"));
         }
         let Start { log, incarnation } = self.start;

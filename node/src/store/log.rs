@@ -20,7 +20,7 @@
 //! The caller decides what records mean.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions},
     io::{self, Write as _},
     ops::Range,
     os::unix::fs::{FileExt as _, MetadataExt as _},
@@ -97,9 +97,15 @@ impl Log {
         Ok(Self { path, file, bytes, torn: true, named: false })
     }
 
-    /// Whether the file has been removed since: its records are lost when the process ends.
+    /// Whether another file has its name since, or none: its records are lost when the process ends. A file of which
+    /// nothing is known any more counts too, as on a disk that was unplugged.
     pub(super) fn is_removed(&self) -> bool {
-        self.file.metadata().is_ok_and(|file| file.nlink() == 0)
+        let identity = |file: &Metadata| (file.dev(), file.ino());
+        match (self.file.metadata(), fs::metadata(&self.path)) {
+            (Ok(ours), Ok(named)) => identity(&ours) != identity(&named),
+            (Ok(_), Err(error)) => error.kind() == io::ErrorKind::NotFound,
+            (Err(_), _) => true,
+        }
     }
 
     /// The path under which the log was opened.

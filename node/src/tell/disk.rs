@@ -9,8 +9,9 @@ use crate::figures::number_of;
 use crate::store::StoreError;
 
 impl Console {
-    /// A checkpoint of this node's own could not be written, which is said once and then every minute.
-    pub(crate) fn checkpoint_refused(&mut self, error: &StoreError) {
+    /// A checkpoint could not be written, which is said once and then every minute. Without one of a state that was
+    /// fetched this node cannot take part.
+    pub(crate) fn checkpoint_refused(&mut self, error: &StoreError, is_fetched: bool) {
         let error = self.explain(error);
         if let Some(count) = self.later.refused_checkpoints.note(Instant::now()) {
             let again = if count > 1 {
@@ -18,14 +19,15 @@ impl Console {
             } else {
                 String::new()
             };
-            self.say(&format!("disk: {error}{again}{FREE_SPACE}"));
+            let meanwhile = if is_fetched { FREE_SPACE_TO_JOIN } else { FREE_SPACE };
+            self.say(&format!("disk: {error}{again}{meanwhile}"));
         }
         self.emit(None, events::Event::Disk { error });
     }
 
-    /// A checkpoint was written: if others were refused before, the disk has room again.
-    pub(crate) fn checkpoint_saved(&mut self) {
-        if self.later.refused_checkpoints.end() {
+    /// A checkpoint was written: if others were refused before, the disk has room again, unless it `refuses` votes.
+    pub(crate) fn checkpoint_saved(&mut self, refuses: bool) {
+        if self.later.refused_checkpoints.end() && !refuses {
             self.disk_again();
         }
     }
@@ -75,3 +77,5 @@ impl Console {
 }
 
 const FREE_SPACE: &str = "; training goes on: free some disk space";
+const FREE_SPACE_TO_JOIN: &str =
+    "; this node takes part once the state that it has fetched is written: free some disk space";

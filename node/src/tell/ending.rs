@@ -75,10 +75,30 @@ impl Console {
         });
     }
 
+    /// All peers that were waited for have the last epoch, and its state is still being written.
+    pub(crate) fn writes_the_last(&self, epoch: u64) {
+        self.say(&format!(
+            "writing the state of epoch {epoch} to the disk (Ctrl-C ends without it)"
+        ));
+    }
+
     /// The run has its last state, reached `before` this start or in it. Names the held-out loss and the
-    /// commands that use the model.
-    pub(crate) fn complete(&self, head: Head, before: bool, held_out: Option<HeldOut>) {
+    /// commands that use the model, if it is `stored`.
+    pub(crate) fn complete(
+        &self,
+        head: Head,
+        before: bool,
+        held_out: Option<HeldOut>,
+        stored: bool,
+    ) {
         self.say(&complete(head, before, held_out));
+        if !stored {
+            self.say(
+                "the last state is not on the disk, so that only an older one can be used: free some disk space, and \
+                 start this node again until it is written",
+            );
+            return;
+        }
         let command = |verb: &str| config::command_of(verb, &self.data_dir);
         self.say(&format!(
             "try it: `{}`; for other programs: `{} --to model/`",

@@ -80,6 +80,9 @@ pub(super) struct Outbox {
 /// How long heartbeats overtake a write. A write that takes longer is treated like one that failed.
 const OVERTAKE: Duration = Duration::from_secs(5);
 
+/// After so long a write counts as one that the disk does not answer.
+const LATE: Duration = Duration::from_secs(10);
+
 /// Records that may wait for a full disk, in bytes: a thousand epochs of a small run.
 /// Above this the peer is suspended.
 const WAITING_BYTES_MAX: usize = 16 << 20;
@@ -149,9 +152,15 @@ impl Outbox {
         self.durable == self.issued && !self.awaits_any_flush()
     }
 
-    /// Whether more records wait for a disk that failed than the bound allows.
+    /// Whether more records wait for a disk that has failed, or does not answer, than the bound allows.
     pub(super) fn is_stuck(&self) -> bool {
-        self.retry_at.is_some() && self.waiting_bytes > WAITING_BYTES_MAX
+        let waits = self.retry_at.is_some() || self.writing_since.is_some();
+        waits && self.waiting_bytes > WAITING_BYTES_MAX
+    }
+
+    /// Whether the disk has not answered for long.
+    pub(super) fn is_late(&self, now: Time) -> bool {
+        self.writing_since.is_some_and(|since| now >= since + LATE)
     }
 
     /// Decides whether an effect may happen; queues it if it must wait.

@@ -45,10 +45,11 @@ fn a_tokenizer_is_named_once_and_kept() {
     fs::write(&path, file()).unwrap();
     assert_eq!(need(Some(&path)).unwrap(), None);
     assert_eq!(need(None).unwrap(), None);
-    assert_eq!(store.tokenizer_part(7, 9).unwrap(), file()[7..16]);
-    assert!(store.tokenizer_part(u64::MAX, 9).unwrap().is_empty());
+    let named = Digest(vocabulary.digest);
+    assert_eq!(store.tokenizer(named, 1 << 20).unwrap(), Some(file().to_vec()));
+    assert_eq!(store.tokenizer(Digest([9; 32]), 1 << 20).unwrap(), None, "it is another file");
     // A file that was damaged is asked for again.
     fs::write(store.tokenizer_path(), "1 'a' 1\n").unwrap();
     assert_eq!(need(None).unwrap(), Some(Digest(vocabulary.digest)));
-    assert!(store.tokenizer_part(0, 9).is_err(), "it is not handed out");
+    assert!(store.tokenizer(named, 1 << 20).is_err(), "it is not handed out");
 }

@@ -45,6 +45,29 @@ fn a_checkpoint_is_served_as_it_was_saved() {
     assert!(bytes.starts_with(&table.to_bytes()));
 }
 
+/// Others would blame this node for wrong bytes, and drop it.
+#[test]
+fn a_piece_that_has_changed_on_the_disk_is_not_served() {
+    let (_folder, store) = open();
+    let saved = save(&store, 3, PIECE_BYTES / 4 + 5);
+    let path = store.checkpoint_path(3);
+    let file = File::options().write(true).open(&path).unwrap();
+    let (table, ..) = state(3, PIECE_BYTES / 4 + 5);
+    file.write_all_at(&[0x55], table.offset(0).unwrap() + 7).unwrap();
+    assert!(saved.piece(0).is_none() && saved.piece(1).is_some());
+}
+
+/// The state is stored all the same; a folder in place of a file stands for one that cannot be removed.
+#[test]
+fn an_old_state_that_stays_refuses_no_new_one() {
+    let (_folder, store) = open();
+    let stays = store.checkpoint_path(1);
+    fs::create_dir_all(stays.join("inside")).unwrap();
+    File::open(&stays).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    (2..=6).for_each(|epoch| drop(save(&store, epoch, 10)));
+    assert!(stays.exists() && !store.checkpoint_path(2).exists());
+}
+
 #[test]
 fn the_newest_three_are_kept_and_a_pruned_one_can_still_be_served() {
     let (_folder, store) = open();

@@ -11,7 +11,6 @@ use intellect_protocol::{
 };
 
 use super::*;
-use crate::store::log;
 use crate::store::tests::{RUN, damaged, open};
 
 const FIRST: LogId = LogId([1; 16]);
@@ -134,12 +133,12 @@ fn the_log_id_belongs_to_the_folder_and_not_to_the_key() {
 fn a_log_torn_at_any_byte_binds_by_what_is_whole() {
     let (_folder, store) = open();
     let mut begun = begin(&store, 5_000);
-    let started = begun.journal.votes.bytes() - log::MARK_BYTES as u64;
+    let started = begun.journal.votes.bytes() - MARK_BYTES as u64;
     begun.journal.append(&[promise(1, 2)]).unwrap();
     let path = store.folder.join("votes.log");
     let whole = fs::read(&path).unwrap();
     // The last mark may be cut: a batch without its mark is whole.
-    for cut in 0..whole.len() - log::MARK_BYTES {
+    for cut in 0..whole.len() - MARK_BYTES {
         fs::write(&path, &whole[..cut]).unwrap();
         let again = begin(&store, 10);
         assert!(again.votes.is_empty() && again.damaged.is_empty(), "{cut}");
@@ -238,6 +237,24 @@ fn a_log_that_was_removed_while_it_was_open_takes_nothing() {
     assert!(matches!(error, StoreError::Removed { .. }), "{error}");
 }
 
+/// R19: a start would read the file that has the name, and could vote twice.
+#[test]
+fn r19_a_log_that_was_moved_or_replaced_takes_nothing() {
+    for replaced in [false, true] {
+        let (_folder, store) = open();
+        let mut journal = begin(&store, 1_000).journal;
+        journal.append(&[promise(1, 1)]).unwrap();
+        let path = journal.votes.path().to_owned();
+        let older = fs::read(&path).unwrap();
+        fs::rename(&path, path.with_extension("aside")).unwrap();
+        if replaced {
+            fs::write(&path, older).unwrap();
+        }
+        let error = journal.append(&[promise(1, 2)]).unwrap_err();
+        assert!(matches!(error, StoreError::Removed { .. }), "{error}");
+    }
+}
+
 #[test]
 fn of_damaged_receipts_those_before_the_damage_are_kept() {
     let (_folder, store) = open();
@@ -253,7 +270,7 @@ fn of_damaged_receipts_those_before_the_damage_are_kept() {
         fs::write(&path, &bad).unwrap();
         let begun = begin(&store, 2_000);
         // A damaged mark costs no record.
-        let least = at / each + usize::from(at % each >= each - log::MARK_BYTES);
+        let least = at / each + usize::from(at % each >= each - MARK_BYTES);
         assert!(all.starts_with(&begun.receipts), "byte {at}");
         assert!(begun.receipts.len() >= least, "byte {at}");
         // The votes are whole, so the voter is the same.

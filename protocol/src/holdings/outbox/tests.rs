@@ -101,6 +101,17 @@ fn a_restart_waits_for_a_disk_that_refuses() {
     assert_eq!(bench.write(), ["Restart"]);
 }
 
+/// A disk that does not answer, as on a server that is gone, costs no more memory than one that refuses.
+#[test]
+fn what_waits_for_a_write_that_hangs_is_bounded_too() {
+    let mut bench = Bench::default();
+    bench.outbox.log(promised(0));
+    assert!(bench.outbox.due(bench.now).is_some());
+    assert!(!bench.outbox.is_late(bench.now) && bench.outbox.is_late(bench.now + LATE));
+    (0..=WAITING_BYTES_MAX / length(&promised(1))).for_each(|_| bench.outbox.log(promised(1)));
+    assert!(bench.outbox.is_stuck());
+}
+
 /// A disk that is full for a day costs memory up to a bound; then all of it is written, in batches.
 #[test]
 fn what_waits_for_a_disk_is_bounded_and_none_of_it_is_lost() {
@@ -110,7 +121,7 @@ fn what_waits_for_a_disk_is_bounded_and_none_of_it_is_lost() {
     let number = |index: usize| promised(u64::try_from(index % 200).unwrap());
     bench.outbox.log(number(0));
     bench.fail();
-    assert!(!bench.outbox.is_stuck());
+    assert!(!bench.outbox.is_stuck() && !bench.outbox.is_late(bench.now + LATE));
     (1..count).for_each(|index| bench.outbox.log(number(index)));
     assert!(bench.outbox.is_stuck());
     bench.now = bench.now + RETRY;
