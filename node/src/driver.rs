@@ -14,6 +14,7 @@ mod clock;
 mod config;
 mod contacts;
 mod disk;
+mod donors;
 mod finish;
 mod leave;
 mod receive;
@@ -35,7 +36,7 @@ use intellect_protocol::holdings::{self, Buffer, Input, Name};
 use intellect_protocol::machine::table::PeerRecord;
 use intellect_protocol::message::Loss;
 use intellect_protocol::peer;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +53,7 @@ pub(crate) use config::Config;
 use access::Access;
 use buffers::{Buffers, PendingRequests};
 use clock::{Clock, TURN_MAX};
+use donors::Donors;
 use finish::Finish;
 use receive::budget::Budgets;
 use twins::Twins;
@@ -79,8 +81,8 @@ pub(crate) struct Driver {
     buffers: Buffers,
     /// Requests of other peers that the state has not answered yet.
     requests: PendingRequests,
-    /// The peers that may serve the state that is being fetched.
-    donors: watch::Sender<Vec<PeerId>>,
+    /// The peers that may serve what is being fetched.
+    donors: Donors,
     /// All work that would make the loop wait: reading, writing, fetching and sleeping.
     jobs: JoinSet<Done>,
     /// Counts repeats, which makes them distinct: gossip drops duplicates.

@@ -66,10 +66,10 @@ pub(crate) async fn bytes(
     net: &Handle,
     digest: Digest,
     length: usize,
-    donors: Vec<PeerId>,
+    donors: impl Fn() -> Vec<PeerId>,
     part: impl Fn(u64) -> Request,
 ) -> Option<Vec<u8>> {
-    let mut download = PeerDownload::new(net, || donors.clone());
+    let mut download = PeerDownload::new(net, donors);
     let part = |_, offset| part(offset);
     let fault = |peer, why: AnswerFault| net.fault(peer, why.to_string());
     whole(&mut download, digest, Length::Exactly(length as u64), &part, blake3_of, fault).await

@@ -34,6 +34,7 @@ impl Driver {
             Output::Keep(name) => self.keep(name),
             Output::Read(name) => self.read(name),
             Output::FetchUpdate(name, from) => self.fetch_update(name, from),
+            Output::UpdateDonors(update, from) => self.donors.name_of_update(&update, from),
             Output::FetchChunk { ring, finished, length, holders } => {
                 self.fetch_chunk(ring, finished, length, holders);
             }
@@ -51,7 +52,7 @@ impl Driver {
             Output::Apply(apply) => self.step(&apply),
             Output::Ask(peer, ask) => self.ask(peer, ask),
             Output::Fetch { head, r, donors, spent } => self.fetch_state(head, r, donors, spent),
-            Output::Donors(donors) => drop(self.donors.send_replace(donors)),
+            Output::Donors(donors) => self.donors.name_of_state(donors),
             Output::Train { epoch, tokens } => self.train(epoch, tokens),
             Output::Fault(peer, fault) => {
                 self.tell.fault(peer, &fault.to_string());
@@ -155,15 +156,18 @@ impl Driver {
         });
     }
 
-    /// Fetches an update from the peers that may have it. The bytes count only if
-    /// they have the digest and decode: a peer must not vote for an update that nobody can apply.
+    /// Fetches an update from the peers that may have it, of which [`Output::UpdateDonors`] may
+    /// name more. The bytes count only if they have the digest and decode: a peer must not vote for
+    /// an update that nobody can apply.
     fn fetch_update(&mut self, name: Name, from: Vec<PeerId>) {
+        let from = self.donors.of_update(name.digest, from);
         let (net, decodes) = (self.net.clone(), self.decodes());
         let length =
             self.manifest.run.ring.codec.encoded_bytes(self.buffers.newest.state.theta().len());
         self.jobs.spawn(async move {
             let part = |offset| Request::Update { update: name.digest, offset };
-            let found = fetch::bytes(&net, name.digest, length, from, part).await;
+            let donors = || from.borrow().clone();
+            let found = fetch::bytes(&net, name.digest, length, donors, part).await;
             update_came(name, found.filter(|bytes| decodes(bytes)))
         });
     }
@@ -175,7 +179,8 @@ impl Driver {
         let Finished { roster, chunk, seal } = f;
         self.jobs.spawn(async move {
             let part = |offset| Request::Chunk { roster, chunk, offset };
-            let found = fetch::bytes(&net, seal.digest, length, holders, part).await;
+            let donors = || holders.clone();
+            let found = fetch::bytes(&net, seal.digest, length, donors, part).await;
             let Some(content) = found else {
                 return Done::Input(Box::new(Input::ChunkMissed { ring, finished: f }));
             };
@@ -189,8 +194,7 @@ impl Driver {
     /// [`Output::Donors`], which the job sees through a watch channel.
     fn fetch_state(&mut self, head: Head, r: Digest, donors: Vec<PeerId>, spent: Blocks) {
         let header = self.header(head.epoch, head.tokens, r);
-        self.donors.send_replace(donors);
-        let (net, donors) = (self.net.clone(), self.donors.subscribe());
+        let (net, donors) = (self.net.clone(), self.donors.of_state(donors));
         let store = Arc::clone(&self.store);
         let from_epoch = self.holdings.peer().head().epoch;
         let mut meter = self.tell.meter(from_epoch, head.epoch);

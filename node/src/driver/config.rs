@@ -11,12 +11,13 @@ use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::base::time::Time;
 use intellect_protocol::holdings::{self, Name};
 use intellect_protocol::peer;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
 use super::buffers::{Buffers, PendingRequests};
+use super::donors::Donors;
 use super::finish::Finish;
 use super::receive::budget::Budgets;
 use super::shared::SharedData;
@@ -107,7 +108,7 @@ impl Driver {
             tell: config.tell,
             buffers: Buffers::new(config.newest, saved, config.journal, shared),
             requests: PendingRequests::default(),
-            donors: watch::Sender::default(),
+            donors: Donors::default(),
             jobs: JoinSet::new(),
             repeats: 0,
             budgets: Budgets::new(Instant::now().into()),

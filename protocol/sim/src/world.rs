@@ -345,6 +345,10 @@ impl World {
             Output::FetchUpdate(name, donors) => {
                 self.fetch_soon(host, Wanted::Update(name), donors);
             }
+            Output::UpdateDonors(update, donors) => {
+                let is_it = |wanted: &Wanted| matches!(wanted, Wanted::Update(name) if name.digest == update);
+                self.welcome(host, is_it, &donors);
+            }
             Output::FetchChunk { ring, finished, holders, length } => {
                 self.fetch_soon(host, Wanted::Chunk { ring, finished, length }, holders);
             }
@@ -378,7 +382,9 @@ impl World {
                 let serial = process.loads;
                 self.fetch_soon(host, Wanted::State { serial, head, r, spent }, donors);
             }
-            Output::Donors(donors) => self.welcome(host, &donors),
+            Output::Donors(donors) => {
+                self.welcome(host, |wanted| matches!(wanted, Wanted::State { .. }), &donors);
+            }
             Output::Train { .. } => self.train(host),
             Output::Fault(who, fault) => self.blame(host, who, fault),
             Output::Event(event) => self.on_event(host, event),

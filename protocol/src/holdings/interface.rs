@@ -192,6 +192,8 @@ pub enum Output {
     Read(Name),
     /// Fetch an update into memory from any of these peers, trying them in this order.
     FetchUpdate(Name, Vec<PeerId>),
+    /// These peers have the update that is being fetched, if it still is.
+    UpdateDonors(Digest, Vec<PeerId>),
     /// Fetch a chunk that a roster keeps into memory.
     FetchChunk {
         /// Roster of the ring that it is for.

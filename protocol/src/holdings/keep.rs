@@ -118,7 +118,7 @@ impl State {
     }
 
     /// Brings an update into memory, from disk or from other peers. An update that is already on
-    /// its way is not fetched again.
+    /// its way is not fetched again, but may come from more peers.
     pub(super) fn fetch(
         &mut self,
         now: Time,
@@ -126,13 +126,16 @@ impl State {
         from: Vec<PeerId>,
         out: &mut Vec<Output>,
     ) {
-        if !self.steps.under_way.insert(name.digest) {
-            return;
-        }
+        let begins = self.steps.under_way.insert(name.digest);
         match self.updates.location(&name.digest) {
-            Some(Location::Update(name)) => out.push(Output::Read(name)),
-            Some(_) => self.on_update(now, name, out),
-            None => out.push(Output::FetchUpdate(name, self.living_first(now, from))),
+            Some(Location::Update(name)) if begins => out.push(Output::Read(name)),
+            Some(_) if begins => self.on_update(now, name, out),
+            Some(_) => {}
+            None => {
+                let donors = self.living_first(now, from);
+                let more = |donors| Output::UpdateDonors(name.digest, donors);
+                out.push(if begins { Output::FetchUpdate(name, donors) } else { more(donors) });
+            }
         }
     }
 

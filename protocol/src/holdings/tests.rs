@@ -85,6 +85,7 @@ fn step(state: &mut State, now: Time, input: Input) -> Vec<String> {
 fn described(out: &[Output]) -> Vec<String> {
     let about = out.iter().filter_map(|output| match output {
         Output::FetchUpdate(name, _) => Some(format!("fetch {}", name.epoch)),
+        Output::UpdateDonors(_, from) => Some(format!("donors {}", from.len())),
         Output::Keep(name) => Some(format!("keep {}", name.epoch)),
         Output::Apply(apply) => Some(format!("apply {}", apply.epoch)),
         Output::Lost { epoch } => Some(format!("lost {epoch}")),
@@ -108,6 +109,22 @@ fn a_decided_update_that_is_not_here_is_fetched_and_then_applied() {
     assert_eq!(step(&mut state, now + FETCH_PAUSE, Input::UpdateCame(NAME)), ["keep 1"]);
     let kept = Input::Kept(NAME, Disk::Took);
     assert_eq!(step(&mut state, now + FETCH_PAUSE, kept), ["apply 1"]);
+}
+
+/// The first to vote does not serve all that were in no ring.
+#[test]
+fn an_update_on_its_way_comes_from_all_that_have_it_by_now() {
+    let (mut state, now) = (state(), Time::ZERO);
+    let named = |state: &mut State, count| {
+        let mut out = Vec::new();
+        let from = (1..=count).map(|n| PeerId([n; 32])).collect();
+        state.decide(now, peer::Output::FetchUpdate(NAME.digest, from), &mut out);
+        described(&out)
+    };
+    assert_eq!(named(&mut state, 1), ["fetch 1"]);
+    assert_eq!(named(&mut state, 3), ["donors 3"]);
+    assert_eq!(step(&mut state, now, Input::UpdateCame(NAME)), ["keep 1"]);
+    assert!(named(&mut state, 4).is_empty(), "it is here");
 }
 
 #[test]

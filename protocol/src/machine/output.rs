@@ -30,7 +30,8 @@ pub enum Output {
     Ring(Arc<Ring>),
     /// Stop the ring of this roster, if it still runs.
     Abandon(Digest),
-    /// Fetch an update by digest from any of these peers, trying them in this order.
+    /// Fetch an update by digest from any of these peers, trying them in this order. If it is being fetched already,
+    /// these are all peers that have it by now.
     FetchUpdate(Digest, Vec<PeerId>),
     /// Take the outer step of a committed epoch.
     Apply(Arc<Apply>),

@@ -240,6 +240,13 @@ impl World {
         }
     }
 
+    /// Lets a host answer every request for bytes with other bytes.
+    pub fn lie(&mut self, host: usize) {
+        if let Some(process) = &mut self.hosts[host].process {
+            process.lies = true;
+        }
+    }
+
     /// Asks a process to leave, as Ctrl-C does.
     pub fn leave(&mut self, host: usize) {
         self.push(0, host, Happening::Input(Input::Peer(peer::Input::Leave)));

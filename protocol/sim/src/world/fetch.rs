@@ -155,13 +155,17 @@ impl World {
         }
     }
 
-    /// More peers serve the state that is being fetched.
-    pub(super) fn welcome(&mut self, host: usize, donors: &[PeerId]) {
+    /// Other peers serve what is being fetched.
+    pub(super) fn welcome(
+        &mut self,
+        host: usize,
+        is_it: impl Fn(&Wanted) -> bool,
+        donors: &[PeerId],
+    ) {
         let Some(process) = &self.hosts[host].process else { return };
-        let states = process.fetching.iter();
-        let states = states.filter(|(_, fetch)| matches!(fetch.wanted, Wanted::State { .. }));
-        let states: Vec<u64> = states.map(|(number, _)| *number).collect();
-        for fetch in states {
+        let those = process.fetching.iter().filter(|(_, fetch)| is_it(&fetch.wanted));
+        let those: Vec<u64> = those.map(|(number, _)| *number).collect();
+        for fetch in those {
             self.drive(host, fetch, download::Input::Donors(donors.to_vec()), &[]);
         }
     }
@@ -476,13 +480,6 @@ impl World {
     pub fn withhold_chunks(&mut self, host: usize) {
         if let Some(process) = &mut self.hosts[host].process {
             process.withholds = true;
-        }
-    }
-
-    /// Lets a host answer every request for bytes with other bytes.
-    pub fn lie(&mut self, host: usize) {
-        if let Some(process) = &mut self.hosts[host].process {
-            process.lies = true;
         }
     }
 }

@@ -137,7 +137,7 @@ fn updates_that_nobody_has_kept() -> Played {
     let [a, b, c, d] = all[..] else { unreachable!() };
     reach(&mut world, &all, 8)?;
     world.pause(d);
-    reach(&mut world, &[a, b, c], 11)?;
+    reach(&mut world, &[a, b, c], 13)?;
     world.start(&[4]);
     let caught_up = |world: &mut World| arrivals(world, 4) > 0;
     assert!(world.until(END_MS, caught_up)?);

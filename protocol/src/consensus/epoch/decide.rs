@@ -85,14 +85,17 @@ pub(super) fn apply_when_copied(epoch: &mut Epoch<'_>) -> bool {
         {
             return false;
         }
-        if epoch.step.now.since(decided.since) >= epoch.step.table.grace {
+        let voted = decided.link.certificate.dones.iter().map(|(peer, _)| *peer);
+        let mut from: Vec<PeerId> = voted.filter(|p| *p != epoch.me.peer).collect();
+        // A large update takes longer than a grace to come.
+        let comes = epoch.slot.series.fetching.is_some_and(|(fetched, _)| fetched == update)
+            && from.iter().any(|peer| epoch.facts().is_alive(peer));
+        if !comes && epoch.step.now.since(decided.since) >= epoch.step.table.grace {
             let r = wire::receipt_digest(&epoch.validator.run, &decided.link.receipt);
             epoch.slot.unserved.insert(r);
             recover::recover(epoch, Reason::UpdateUnserved);
             return true;
         }
-        let voted = decided.link.certificate.dones.iter().map(|(peer, _)| *peer);
-        let mut from: Vec<PeerId> = voted.filter(|p| *p != epoch.me.peer).collect();
         from.sort_by_key(|peer| !epoch.facts().is_alive(peer));
         fetch(epoch, update, from);
         return false;
@@ -201,20 +204,23 @@ pub(super) fn on_link(epoch: &mut Epoch<'_>, from: PeerId, link: Link) {
     enter_decided(epoch, link, true);
 }
 
+/// Fetches an update from the peers that have it. While it comes, more of them may be named: the first to vote is not
+/// left to serve all that could not average.
 pub(super) fn fetch(epoch: &mut Epoch<'_>, update: Digest, from: Vec<PeerId>) {
-    if epoch.slot.series.fetching == Some(update)
-        || !timers::is_over(epoch.facts(), Timer::Fetch)
-        || from.is_empty()
-    {
-        return;
+    let named = match epoch.slot.series.fetching {
+        Some((fetched, named)) if fetched == update => named,
+        _ if timers::is_over(epoch.facts(), Timer::Fetch) => 0,
+        _ => return,
+    };
+    if from.len() > named {
+        epoch.slot.series.fetching = Some((update, from.len()));
+        epoch.step.put(Output::FetchUpdate(update, from));
     }
-    epoch.slot.series.fetching = Some(update);
-    epoch.step.put(Output::FetchUpdate(update, from));
 }
 
 pub(super) fn miss_update(epoch: &mut Epoch<'_>, update: Digest) {
     epoch.slot.updates.remove(&update);
-    epoch.slot.series.fetching.take_if(|other| *other == update);
+    epoch.slot.series.fetching.take_if(|(fetched, _)| *fetched == update);
     epoch.slot.series.fetch_after = epoch.step.now + epoch.facts().repeat_interval();
 }
 

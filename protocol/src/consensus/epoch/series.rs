@@ -40,7 +40,8 @@ pub(super) struct SeriesState {
     pub(super) closed: BTreeSet<PeerId>,
     /// When each peer's message of each kind was last answered.
     pub(super) replied: BTreeMap<(PeerId, Reply), Time>,
-    pub(super) fetching: Option<Digest>,
+    /// The update that is being fetched, and how many peers were named that have it.
+    pub(super) fetching: Option<(Digest, usize)>,
     pub(super) fetch_after: Time,
     pub(super) repeat_at: Time,
     pub(super) stuck_reported: bool,

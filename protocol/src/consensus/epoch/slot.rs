@@ -125,7 +125,7 @@ impl Slot {
     /// Notes that an update is stored here, and how safely.
     pub(super) fn hold(&mut self, update: Digest, durability: Durability) {
         self.updates.insert(update, durability);
-        self.series.fetching.take_if(|other| *other == update);
+        self.series.fetching.take_if(|(fetched, _)| *fetched == update);
     }
 
     /// Our own ring has computed the update of a roster.
