@@ -302,22 +302,30 @@ impl World {
     }
 
     /// S11: of the voters whose Ready a majority held when the roster was proposed, half have a
-    /// position. A third has to after failed rings, which cost peers their position (R40). Newcomers
-    /// have few positions in any case (G7).
+    /// position. A third has to after failed rings, which cost peers their position (R40), or once a
+    /// liar has shown two rosters, of which each voter accepts one at most (G6). Newcomers have few
+    /// positions in any case (G7).
     fn judge_places(&self, receipt: &Receipt, places: &BTreeSet<PeerId>) -> Verdict {
         let formed = |(roster, _): &&(Roster, BTreeSet<PeerId>)| {
             roster.series == receipt.series && roster.members == receipt.members
         };
         let lying = &self.script.lying;
-        let Some((_, held)) = lying.readies.iter().find(formed) else { return Ok(()) };
+        let Some((roster, held)) = lying.readies.iter().find(formed) else { return Ok(()) };
         let rings = lying.rings.get(&receipt.series.parent).map_or(0, BTreeSet::len);
         let placed = held.iter().filter(|peer| places.contains(peer)).count();
-        let least = if rings > SPOILT_MAX { held.len() / 3 } else { held.len() / 2 };
+        let of_series =
+            || lying.readies.iter().map(|(r, _)| r).filter(|r| r.series == roster.series);
+        let two = |a: &Roster| {
+            of_series().any(|b| (a.attempt, a.proposer) == (b.attempt, b.proposer) && a != b)
+        };
+        let spoilt = rings > SPOILT_MAX || of_series().any(two);
+        let least = if spoilt { held.len() / 3 } else { held.len() / 2 };
         require(placed >= least.min(held.len()), "S11", || {
-            let epoch = receipt.series.epoch;
+            let (epoch, attempt) = (receipt.series.epoch, roster.attempt);
             format!(
-                "{placed} of {} Readies have a place in epoch {epoch}, ring {rings}",
-                held.len()
+                "{placed} of {} Readies have a place in attempt {attempt} of epoch {epoch}, ring {rings}, by {}",
+                held.len(),
+                roster.proposer
             )
         })
     }
