@@ -8,7 +8,7 @@
 //!
 //! A lost chunk cannot vanish from a stream, so it arrives later, by TCP's time until
 //! retransmission, and all later chunks wait. Bytes to or from an address that is cut off are
-//! held back, and the stream ends when that lasts longer than `TCP_USER_TIMEOUT`. The kernel sends
+//! held back, and the stream ends when that lasts longer than `SILENCE_MAX`. The kernel sends
 //! the acknowledgements, so a cut in one direction leaves the other direction intact. A cut does
 //! not prevent new connections, nor does it hide the end of a process, which closes its
 //! connections.
@@ -41,7 +41,7 @@ use tokio::{
 };
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt as _};
 
-use crate::transport::TCP_USER_TIMEOUT;
+use crate::transport::SILENCE_MAX;
 
 /// The properties of a line. The default passes everything on at once.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -109,7 +109,7 @@ impl Shaper {
                 }
             }
         });
-        Ok(Self { line, ways: Arc::default(), patience: TCP_USER_TIMEOUT })
+        Ok(Self { line, ways: Arc::default(), patience: SILENCE_MAX })
     }
 
     /// Returns the near end of the line, whose far end is `stream`.

@@ -2,7 +2,7 @@
 //! relay.
 //!
 //! The defaults of libp2p apply, with three exceptions. A TCP connection whose peer has vanished is
-//! closed after 8 s (`TCP_USER_TIMEOUT`; the kernel would wait 15 minutes). BBR is requested where
+//! closed after 8 s (`SILENCE_MAX`; the kernel would wait 15 minutes). BBR is requested where
 //! the kernel allows it: at 0.1 % loss its throughput is 5 to 50 times that of cubic. QUIC streams
 //! get small windows: quinn closes a connection whose reassembly buffer has over 1,024 gaps, which
 //! a burst of losses in a large window causes.
@@ -110,7 +110,8 @@ pub fn build(
         .timeout(UPGRADE_TIMEOUT)
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     let mut settings = quic::Config::new(key);
-    settings.max_idle_timeout = 4_000;
+    // As long as over TCP, and longer than a ring waits for a quiet neighbour (docs/PROTOCOL.md).
+    settings.max_idle_timeout = u32::try_from(SILENCE_MAX.as_millis()).unwrap_or(u32::MAX);
     settings.keep_alive_interval = Duration::from_secs(1);
     settings.max_stream_data = 2_000_000;
     // What a peer may send that nobody reads; over 200 ms it lets 80 MB/s pass.
@@ -235,7 +236,7 @@ fn tcp_socket(address: &Multiaddr) -> Option<SocketAddr> {
 #[cfg(target_os = "linux")]
 fn tune(stream: &tokio::net::TcpStream) {
     let socket = SockRef::from(stream);
-    if let Err(error) = socket.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT)) {
+    if let Err(error) = socket.set_tcp_user_timeout(Some(SILENCE_MAX)) {
         tracing::debug!(%error, "no TCP_USER_TIMEOUT");
     }
     if let Err(error) = socket.set_tcp_congestion(b"bbr") {
@@ -247,7 +248,7 @@ fn tune(stream: &tokio::net::TcpStream) {
 /// not one with unacknowledged bytes.
 #[cfg(not(target_os = "linux"))]
 fn tune(stream: &tokio::net::TcpStream) {
-    let keep_alive = socket2::TcpKeepalive::new().with_time(TCP_USER_TIMEOUT);
+    let keep_alive = socket2::TcpKeepalive::new().with_time(SILENCE_MAX);
     if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keep_alive) {
         tracing::debug!(%error, "no TCP keep-alive");
     }
@@ -256,8 +257,8 @@ fn tune(stream: &tokio::net::TcpStream) {
 /// Ample for three round trips over a bad line. Inbound connections have less time, see
 /// [`crate::handshakes`].
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(8);
-/// The time without acknowledgement after which a TCP connection is closed.
-pub(crate) const TCP_USER_TIMEOUT: Duration = Duration::from_secs(8);
+/// The time without acknowledgement, or over QUIC without any packet, after which a connection is closed.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(8);
 
 /// Gossip and our own streams keep a connection open, so this concerns only unused ones. A ring
 /// connection must survive 60 s without use (docs/FORMATS.md).

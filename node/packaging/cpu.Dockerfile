@@ -1,7 +1,9 @@
 # A node on CPUs. Nobody has built this yet: there was no Docker where it was written.
 #
 #   docker build -f node/packaging/cpu.Dockerfile -t intellect-node .
-#   docker run -v intellect:/data -p 4001:4001/tcp -p 4001:4001/udp intellect-node --bootstrap /ip4/…
+#   docker run -v intellect:/data -p 4001:4001/tcp -p 4001:4001/udp intellect-node \
+#     --listen /ip4/0.0.0.0/tcp/4001 /ip4/0.0.0.0/udp/4001/quic-v1 \
+#     --external /ip4/ADDRESS-OF-THE-HOST/tcp/4001 --bootstrap /ip4/…
 #
 # An entry point: docker run … --entrypoint intellect-bootstrap intellect-node --data-dir /data --listen … --manifest …
 FROM rust:1.95-bookworm AS build

@@ -2,7 +2,9 @@
 # The image has CUDA's run-time compiler (NVRTC) and its headers; the driver comes from the host.
 #
 #   docker build -f node/packaging/cuda.Dockerfile -t intellect-node:cuda .
-#   docker run --gpus all -v intellect:/data -p 4001:4001/tcp -p 4001:4001/udp intellect-node:cuda --bootstrap /ip4/…
+#   docker run --gpus all -v intellect:/data -p 4001:4001/tcp -p 4001:4001/udp intellect-node:cuda \
+#     --listen /ip4/0.0.0.0/tcp/4001 /ip4/0.0.0.0/udp/4001/quic-v1 \
+#     --external /ip4/ADDRESS-OF-THE-HOST/tcp/4001 --bootstrap /ip4/…
 FROM nvidia/cuda:12.8.1-devel-ubuntu24.04 AS build
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates curl gcc libc6-dev && \
     curl -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain 1.95.0

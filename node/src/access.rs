@@ -211,9 +211,11 @@ impl Admission {
         self.answers.welcome.remove(peer);
     }
 
-    /// Why no peer admits this node, once that is clear.
-    pub(crate) fn refused(&mut self, now: Instant) -> Option<String> {
-        if let Err(revoked @ Denied::PeerRevoked { .. }) = self.ledger.admits(&self.me) {
+    /// Why no peer admits this node, once that is clear. If it is `named`, a notice that is not in force yet lets it in.
+    pub(crate) fn refused(&mut self, now: Instant, named: bool) -> Option<String> {
+        if let Err(revoked @ Denied::PeerRevoked { .. }) = self.ledger.admits(&self.me)
+            && !named
+        {
             return Some(revoked.to_string());
         }
         if self.is_welcome() {

@@ -275,7 +275,8 @@ pub(crate) fn parse_peer(flag: &'static str, text: &str) -> Result<PeerId, Local
     peer.ok_or_else(|| LocalError::Peer { flag, text: text.to_owned() })
 }
 
-/// The invite that was typed, or else the one in the variable, which simulated nodes ignore.
+/// The invite that was typed, or else the one in the variable, which simulated nodes ignore. The variable of a service
+/// may name a file that its owner has removed once the node was in.
 pub(crate) fn given_invite(
     typed: Option<String>,
     simulated: bool,
@@ -284,7 +285,10 @@ pub(crate) fn given_invite(
         return Ok(Some(code::read("--invite", &text)?));
     }
     let set = env::var(INVITE_VARIABLE).ok().filter(|text| !simulated && !text.is_empty());
-    Ok(set.map(|text| code::read(INVITE_VARIABLE, &text)).transpose()?)
+    match set.map(|text| code::read(INVITE_VARIABLE, &text)).transpose() {
+        Err(GivenError::Neither { .. }) => Ok(None),
+        read => Ok(read?),
+    }
 }
 
 /// Which run is meant: the typed one, or that of the invite.

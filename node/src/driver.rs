@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use intellect_bootstrap::discovery::IDENTIFY;
 use intellect_model::state::State;
 use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::base::id::PeerId;
@@ -334,9 +335,14 @@ impl Driver {
                 self.peer_input(peer::Input::Reachable(state.is_direct()));
             }
             net::Event::Path(path) => self.tell.path(&path),
-            net::Event::Incompatible { peer, version } => self.incompatible(peer, version),
+            net::Event::Incompatible { peer, version } => {
+                self.incompatible(peer, version, IDENTIFY);
+            }
             net::Event::Fault { peer, why } => self.tell.fault(peer, &why),
             net::Event::Impostor { address, found } => self.tell.impostor(&address, &found),
+            net::Event::EntryPoint { address, answers } => {
+                self.tell.entry_point(&address, answers);
+            }
         }
     }
 

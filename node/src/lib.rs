@@ -91,11 +91,14 @@ pub fn main() -> ExitCode {
 pub fn bootstrap_main() -> ExitCode {
     carry_out(|| {
         let args = BootstrapArgs::parse();
-        log_to_stderr(Some(&env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned())));
+        log_to_stderr(Some(&env::var("RUST_LOG").unwrap_or_else(|_| BOOTSTRAP_LOG.to_owned())));
         bootstrap::run(&args, &mut io::stdout())?;
         Ok(0)
     })
 }
+
+/// What an entry point warns of concerns its owner, such as a file of notices that it may not read.
+const BOOTSTRAP_LOG: &str = "error,intellect_bootstrap=warn";
 
 /// The output of a command whose effect is worth more than a reader of its lines: it goes on where nobody reads.
 struct Unread<'a>(&'a mut dyn io::Write);

@@ -198,11 +198,12 @@ impl Console {
         }
     }
 
-    /// Reports that a peer speaks another version; the caller does so once for each peer.
-    pub(crate) fn incompatible(&self, peer: PeerId, version: String) {
+    /// Reports that a peer speaks another version than `ours`; the caller does so once for each peer.
+    pub(crate) fn incompatible(&self, peer: PeerId, version: String, ours: &str) {
         let who = PeerName::from(peer);
         let remedy = "update the older of the two programs".to_owned();
-        self.say(&format!("peer {} speaks protocol version {version}: {remedy}", who.short()));
+        let speaks = format!("peer {} speaks protocol version {version}", who.short());
+        self.say(&format!("{speaks}, this program {ours}: {remedy}"));
         self.emit(None, events::Event::Incompatible { who, version, remedy });
     }
 
@@ -211,15 +212,6 @@ impl Console {
         let who = PeerName::from(peer);
         self.say(&format!("peer {} is not admitted: {why}", who.short()));
         self.emit(None, events::Event::Refused { who, why: why.to_owned() });
-    }
-
-    /// Another key than the one that was typed answers at the address of an entry point.
-    pub(crate) fn impostor(&self, address: &str, found: &str) {
-        self.say(&format!(
-            "at {address} another peer answers, {found}: the entry point's address or key has changed; give the new \
-             one with --bootstrap, or remove the old one from {}",
-            store::OPTIONS
-        ));
     }
 
     /// Two programs run with the key of `peer`.

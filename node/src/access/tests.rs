@@ -112,26 +112,26 @@ fn only_refusals_of_admitted_peers_end_a_node_and_one_welcome_is_enough() {
     let mut here = admission(&manifest, Some(named(&manifest, 2)));
     let member = key(3).peer();
     assert!(!here.answered(now, &key(9).peer(), refusal("a peer that is not admitted refuses")));
-    assert_eq!(here.refused(now + 2 * REFUSED_FOR), None);
+    assert_eq!(here.refused(now + 2 * REFUSED_FOR, false), None);
     here.enter(member, Some(named(&manifest, 3))).unwrap();
     let used = || refusal("this invite has been used 1 of 1 times");
     assert!(here.answered(now, &member, used()), "the first one is reported at once");
     assert!(!here.answered(now, &member, used()));
-    assert_eq!(here.refused(now), None, "others may say something else");
-    let text = here.refused(now + REFUSED_FOR).unwrap();
+    assert_eq!(here.refused(now, false), None, "others may say something else");
+    let text = here.refused(now + REFUSED_FOR, false).unwrap();
     assert!(text.contains("used 1 of 1"), "{text}");
     let welcome = here.reply(Outcome::Welcome);
     here.answered(now, &key(9).peer(), welcome);
-    assert!(here.refused(now + REFUSED_FOR).is_some(), "a stranger keeps nobody");
+    assert!(here.refused(now + REFUSED_FOR, false).is_some(), "a stranger keeps nobody");
     here.enter(key(9).peer(), Some(named(&manifest, 9))).unwrap();
-    assert_eq!(here.refused(now + REFUSED_FOR), None, "it counts from its ticket on");
+    assert_eq!(here.refused(now + REFUSED_FOR, false), None, "it counts from its ticket on");
     here.answered(now, &member, refusal("this peer was revoked"));
-    assert_eq!(here.refused(now + REFUSED_FOR), None, "one still lets it in");
+    assert_eq!(here.refused(now + REFUSED_FOR, false), None, "one still lets it in");
     // A peer that no longer admits us closes the connection, and gives the reason at the next request.
     here.unlinked(&key(9).peer());
-    assert_eq!(here.refused(now + REFUSED_FOR), None);
+    assert_eq!(here.refused(now + REFUSED_FOR, false), None);
     here.answered(now, &member, refusal("this peer was revoked"));
-    assert!(here.refused(now + REFUSED_FOR).unwrap().contains("was revoked"));
+    assert!(here.refused(now + REFUSED_FOR, false).unwrap().contains("was revoked"));
     // Strangers with many keys fill the table, and members still count.
     let welcome = here.reply(Outcome::Welcome);
     here.answered(now, &member, welcome);
@@ -141,25 +141,33 @@ fn only_refusals_of_admitted_peers_end_a_node_and_one_welcome_is_enough() {
         here.answered(now, &stranger, welcome);
     }
     assert!(here.answers.welcome.len() <= TICKETS_MAX);
-    assert_eq!(here.refused(now + REFUSED_FOR), None, "the member has not left its room to them");
+    assert_eq!(
+        here.refused(now + REFUSED_FOR, false),
+        None,
+        "the member has not left its room to them"
+    );
     here.answered(now, &member, refusal("this peer was revoked"));
-    assert!(here.refused(now + REFUSED_FOR).is_some());
+    assert!(here.refused(now + REFUSED_FOR, false).is_some());
     let late = key(8).peer();
     let welcome = here.reply(Outcome::Welcome);
     here.answered(now, &late, welcome);
     here.enter(late, Some(named(&manifest, 8))).unwrap();
-    assert_eq!(here.refused(now + REFUSED_FOR), None, "strangers leave room for the next one");
+    assert_eq!(
+        here.refused(now + REFUSED_FOR, false),
+        None,
+        "strangers leave room for the next one"
+    );
     here.unlinked(&late);
     here.answered(now, &member, refusal("this peer was revoked"));
-    assert!(here.refused(now + REFUSED_FOR).is_some());
+    assert!(here.refused(now + REFUSED_FOR, false).is_some());
     let welcome = here.reply(Outcome::Welcome);
     here.answered(now, &member, welcome);
-    assert_eq!(here.refused(now + REFUSED_FOR), None);
+    assert_eq!(here.refused(now + REFUSED_FOR, false), None);
     // A revocation in its own lineage needs no reply.
     let in_ledger = ledger(&here, 1, Vec::new(), vec![named(&manifest, 2)]);
     here.follow(&in_ledger, 2);
     let clauses = vec![Clause::RevokePeer(key(2).peer())];
     let notice = Notice::after(manifest.id, in_ledger.last(), Body::Membership(clauses), &key(1));
     here.follow(&ledger(&here, 2, vec![notice], Vec::new()), 3);
-    assert!(here.refused(now).unwrap().contains("revoked by notice 1 in epoch 2"));
+    assert!(here.refused(now, false).unwrap().contains("revoked by notice 1 in epoch 2"));
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use intellect_protocol::access::handshake::{Outcome, Reception, Visit};
 use intellect_protocol::access::notices::NoticeError;
 use intellect_protocol::base::id::PeerId;
-use intellect_protocol::message::{Clause, Notice, Ticket};
+use intellect_protocol::message::{Notice, Ticket};
 use intellect_protocol::peer;
 use tokio::sync::oneshot;
 
@@ -112,7 +112,10 @@ impl Driver {
         if admission.follow(ledger, peer.head().epoch.saturating_add(1)) {
             self.net.allow(admission.allowed());
         }
-        admission.refused(Instant::now()).map_or(Ok(()), |why| Err(DriverError::Refused(why)))
+        let named = peer.notices().admit(&self.key.peer());
+        admission
+            .refused(Instant::now(), named)
+            .map_or(Ok(()), |why| Err(DriverError::Refused(why)))
     }
 
     /// Takes over the ledger of an earlier start.
@@ -124,15 +127,11 @@ impl Driver {
         admission.resume(ledger, peer.head().epoch.saturating_add(1));
         self.net.allow(admission.allowed());
         match admission.check() {
-            Err(denied) if !self.is_named() => Err(DriverError::Refused(denied.to_string())),
+            Err(denied) if !peer.notices().admit(&self.key.peer()) => {
+                Err(DriverError::Refused(denied.to_string()))
+            }
             Ok(()) | Err(_) => Ok(()),
         }
-    }
-
-    /// Whether a known notice admits this node, which then needs no ticket.
-    fn is_named(&self) -> bool {
-        let me = Clause::Admit(self.key.peer());
-        self.holdings.peer().notices().all().any(|notice| notice.clauses().contains(&me))
     }
 
     /// Fetches the notices of the run from one peer, or from all connected ones.

@@ -32,7 +32,7 @@ impl Driver {
             Ok(message) => self.on_opened(from, via, bytes.len(), Arc::new(message)),
             Err(wire::OpenError::Version(version)) => {
                 self.verdict(via, Verdict::Ignore);
-                self.incompatible(from, version.to_string());
+                self.incompatible(from, version.to_string(), &wire::VERSION.to_string());
             }
             Err(error) => {
                 self.verdict(via, Verdict::Reject);
@@ -78,9 +78,9 @@ impl Driver {
     }
 
     /// Reports once that a peer speaks another version of the protocol.
-    pub(super) fn incompatible(&mut self, peer: PeerId, version: String) {
+    pub(super) fn incompatible(&mut self, peer: PeerId, version: String, ours: &str) {
         if is_first(&mut self.access.incompatible, peer) {
-            self.tell.incompatible(peer, version);
+            self.tell.incompatible(peer, version, ours);
         }
     }
 

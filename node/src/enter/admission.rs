@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use intellect_protocol::access::admit::Denied;
 use intellect_protocol::access::notices::Notices;
-use intellect_protocol::message::{Clause, Notice, Ticket};
+use intellect_protocol::message::{Notice, Ticket};
 
 use super::EnterError;
 use crate::access::Admission;
@@ -48,8 +48,7 @@ async fn check_ticket(
     let offered: Vec<_> =
         offers.iter().filter_map(|offer| Notice::from_bytes(&offer.bytes)).collect();
     let notices = notices(manifest).with(&offered);
-    let me = Clause::Admit(home.identity.peer());
-    if !notices.all().any(|notice| notice.clauses().contains(&me)) {
+    if !notices.admit(&home.identity.peer()) {
         return Err(denied.into());
     }
     let bytes: Vec<Arc<[u8]>> = notices.all().map(|notice| notice.to_bytes().into()).collect();

@@ -226,7 +226,7 @@ fn is_sure(found: &Found, prefix: Option<&RunPrefix>) -> Result<(), EnterError> 
 }
 
 /// 64 bits: too many keys for anybody to try.
-const SURE_DIGITS: usize = 16;
+pub(crate) const SURE_DIGITS: usize = 16;
 
 /// The runs on a line each, as errors list them.
 fn list(found: &Found) -> String {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use intellect_bootstrap::discovery::IDENTIFY;
 use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::history::checkpoint::Header;
 
@@ -217,7 +218,7 @@ fn note(
         Event::AdmitReply { peer, reply } => {
             if let Some(admission) = admission {
                 admission.answered(Instant::now(), &peer, reply);
-                if let Some(why) = admission.refused(Instant::now()) {
+                if let Some(why) = admission.refused(Instant::now(), false) {
                     return Err(DriverError::Refused(why.to_owned()));
                 }
             }
@@ -229,9 +230,10 @@ fn note(
         }
         Event::Path(path) => console.path(&path),
         Event::Listening => console.listening(&net.handle.addresses()),
-        Event::Incompatible { peer, version } => console.incompatible(peer, version),
+        Event::Incompatible { peer, version } => console.incompatible(peer, version, IDENTIFY),
         Event::Fault { peer, why } => console.fault(peer, &why),
         Event::Impostor { address, found } => console.impostor(&address, &found),
+        Event::EntryPoint { address, answers } => console.entry_point(&address, answers),
         Event::Message { via: Via::Gossip(token), .. } => {
             net.handle.verdict(token, Verdict::Ignore);
         }

@@ -44,35 +44,61 @@ pub(crate) async fn data_from_web(
     // The thread ends when this future is dropped.
     let _waits = stop.clone().drop_guard();
     let fetch = move || {
-        let show = &mut |have_bytes| {
-            meter.show(Progress { have_bytes, want_bytes: file.bytes, donors: Vec::new() });
+        let show = &mut |news: News<'_>| match news {
+            News::Stored(have_bytes) => {
+                meter.show(Progress { have_bytes, want_bytes: file.bytes, donors: Vec::new() });
+            }
+            News::Again(error, pause) => meter.console.say(&error.again(pause)),
         };
         fetch(&WebRules::public(), &store, file, &url, &stop, show)
     };
     spawn_blocking(fetch).await.map_err(StoreError::from)?
 }
 
-/// The same on this thread, until `stop`; `show` gets the number of bytes that are stored.
+/// What happens during a download.
+enum News<'a> {
+    /// So many bytes of the file are stored.
+    Stored(u64),
+    /// A try has failed, and the next one comes after this pause.
+    Again(&'a WebError, Duration),
+}
+
+/// The same on this thread, until `stop`.
 fn fetch(
     rules: &WebRules,
     store: &Store,
     file: Fingerprint,
     url: &str,
     stop: &CancellationToken,
-    show: &mut dyn FnMut(u64),
+    show: &mut dyn FnMut(News<'_>),
 ) -> Result<(), WebError> {
     let part = store.receive_data(&file, store.data_tree(&file).as_ref())?;
     let client = Client::new(rules);
-    let mut tries = 0..TRIES_MAX - 1;
+    let mut most = (part.begun().len() * TREE_PIECE_BYTES) as u64;
+    let (mut is_online, mut failed) = (false, 0);
     loop {
-        let tried = Transfer { client: &client, file, url, stop, part: &part }.run(show);
-        match tried {
-            Err(error) if error.is_passing() && !stop.is_cancelled() && tries.next().is_some() => {
-                tracing::info!(%error, "trying again");
-                std::thread::sleep(rules.pause);
-            }
-            tried => return tried,
+        let before = most;
+        let transfer = Transfer { client: &client, file, url, stop, part: &part };
+        let tried = transfer.run(&mut |have_bytes| {
+            (is_online, most) = (true, most.max(have_bytes));
+            show(News::Stored(have_bytes));
+        });
+        let Err(error) = tried else { return Ok(()) };
+        failed = if most > before { 0 } else { failed + 1 };
+        if stop.is_cancelled() || failed == TRIES_MAX || !error.is_passing(is_online) {
+            return Err(error);
         }
+        let pause = PAUSE_MAX.min(rules.pause * (1 << failed));
+        show(News::Again(&error, pause));
+        wait(stop, pause);
+    }
+}
+
+/// Lets time pass, unless nobody wants the file any more.
+fn wait(stop: &CancellationToken, pause: Duration) {
+    let until = Instant::now() + pause;
+    while !stop.is_cancelled() && Instant::now() < until {
+        std::thread::sleep(LOOK_EVERY.min(until.saturating_duration_since(Instant::now())));
     }
 }
 
@@ -166,11 +192,16 @@ impl Transfer<'_> {
     }
 }
 
-/// How often a server is asked for a file. Each try resumes where the last one ended.
-const TRIES_MAX: usize = 5;
+/// How often in a row a server is asked without a piece of the file: some four minutes, in which a router starts
+/// anew. Each try resumes where the last one ended.
+const TRIES_MAX: u32 = 8;
 
-/// The pause between two tries, for a server that is overloaded for a moment.
+/// The pause after a try that brought a piece. It doubles with each one that brings none.
 const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// How often a pause looks whether the file is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;

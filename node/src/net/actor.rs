@@ -308,10 +308,8 @@ impl Actor {
         self.redial(now);
         let outputs = self.members.tick(now);
         self.carry_out(outputs);
-        for ask in self.entries.settled(now) {
-            let asked = self.entries.asked(ask.of, self.members.peers.connected_ones());
-            self.swarm.ask_offers(ask, asked, self.entries.attempts());
-        }
+        self.report_entries(now);
+        self.settle_asks(now);
         self.settle_reachability(now);
         let known = &self.swarm.shared().contacts;
         let list = contacts::list(&self.members.peers, &known.borrow());

@@ -47,6 +47,17 @@ pub(crate) enum OfferError {
          belong to it.", .0.concat()
     )]
     Nothing(Vec<String>),
+    /// Peers answered, but had not the one that was asked for.
+    #[error(
+        "nobody handed out the manifest of run {of}, which --run or the invite names:{}\nIf these addresses \
+         are right, they offer another run by now: ask its organiser for a new invite.", .attempts.concat()
+    )]
+    AnotherRun {
+        /// The run that was asked for, which is the whole name.
+        of: RunId,
+        /// Each address, with what came of it.
+        attempts: Vec<String>,
+    },
     /// As many callers as may wait do so already.
     #[error("too many ask for manifests at once; try again in a moment")]
     Busy,
@@ -105,6 +116,10 @@ struct Entry {
     wait: Duration,
     /// When it is dialled again, if it is down.
     dial_at: Instant,
+    /// Since when it has not been connected.
+    down_since: Option<Instant>,
+    /// Whether it was reported that it does not answer.
+    is_silent: bool,
     /// Whether an impostor at its address was reported.
     reported: bool,
 }
@@ -131,6 +146,8 @@ impl Entries {
                     state: State::Down(Vec::new()),
                     wait: WAIT_MIN,
                     dial_at: now,
+                    down_since: Some(now),
+                    is_silent: false,
                     reported: false,
                 }),
             }
@@ -163,8 +180,22 @@ impl Entries {
     /// An entry point is connected, so its next failure waits the shortest time again.
     pub(super) fn up(&mut self, peer: &PeerId) {
         for entry in self.all.iter_mut().filter(|entry| entry.peer == *peer) {
-            (entry.state, entry.wait) = (State::Up, WAIT_MIN);
+            (entry.state, entry.wait, entry.down_since) = (State::Up, WAIT_MIN, None);
         }
+    }
+
+    /// The entry points that have not answered for minutes (false), or answer again (true), each change once.
+    pub(super) fn news(&mut self, now: Instant) -> Vec<(Multiaddr, bool)> {
+        let mut news = Vec::new();
+        for entry in &mut self.all {
+            let down = entry.down_since.map(|since| now.saturating_duration_since(since));
+            let is_silent = down.is_some_and(|down| entry.is_silent || down >= SILENT_AFTER);
+            if is_silent != entry.is_silent {
+                entry.is_silent = is_silent;
+                news.extend(entry.addresses.first().map(|address| (address.clone(), !is_silent)));
+            }
+        }
+        news
     }
 
     /// A dial has failed. Returns the address at which another peer answered, and its id, if that is news.
@@ -191,6 +222,7 @@ impl Entries {
     pub(super) fn down(&mut self, peer: &PeerId, attempts: Vec<String>, now: Instant) {
         for entry in self.all.iter_mut().filter(|entry| entry.peer == *peer) {
             entry.state = State::Down(attempts.clone());
+            entry.down_since.get_or_insert(now);
             entry.dial_at = now + entry.wait;
             entry.wait = (entry.wait * 2).min(WAIT_MAX);
         }
@@ -285,7 +317,11 @@ pub(super) async fn collect(
             Err(cause) => attempts.push(attempt(from, cause)),
         }
     }
-    if offers.is_empty() { Err(OfferError::Nothing(attempts)) } else { Ok(offers) }
+    match wanted {
+        _ if !offers.is_empty() => Ok(offers),
+        Wanted::Manifests(Some(of)) => Err(OfferError::AnotherRun { of, attempts }),
+        Wanted::Manifests(None) | Wanted::Notices(_) => Err(OfferError::Nothing(attempts)),
+    }
 }
 
 /// A line about one address or peer that was tried.
@@ -333,6 +369,8 @@ const NO_RECORDS: &str = "no records found";
 
 const WAIT_MIN: Duration = Duration::from_secs(5);
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// A bootstrap that starts anew is back before, and was dialled at least four times.
+const SILENT_AFTER: Duration = Duration::from_secs(120);
 /// Longer than a dial may take (8 s, see the transport).
 const ASK_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Time for the others once one entry point is connected.
@@ -389,6 +427,25 @@ mod tests {
         assert!(matches!(answer, Err(OfferError::Busy)), "{answer:?}");
         assert!(waiting.into_iter().all(|mut asked| asked.try_recv().is_err()));
         assert_eq!(entries.settled(now).len(), ASKS_MAX);
+    }
+
+    #[test]
+    fn an_entry_point_that_falls_silent_is_named_once_and_again_once_it_answers() {
+        let now = Instant::now();
+        let peer = PeerId::random();
+        let address: Multiaddr = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}").parse().unwrap();
+        let mut entries = Entries::new(vec![address.clone()], now);
+        entries.up(&peer);
+        assert!(entries.news(now + 2 * SILENT_AFTER).is_empty());
+        let gone = now + 2 * SILENT_AFTER;
+        entries.down(&peer, Vec::new(), gone);
+        entries.down(&peer, Vec::new(), gone + WAIT_MAX);
+        assert!(entries.news(gone + WAIT_MAX).is_empty());
+        assert_eq!(entries.news(gone + SILENT_AFTER), [(address.clone(), false)]);
+        assert!(entries.news(gone + 2 * SILENT_AFTER).is_empty());
+        entries.up(&peer);
+        assert_eq!(entries.news(gone + 2 * SILENT_AFTER), [(address, true)]);
+        assert!(entries.news(gone + 3 * SILENT_AFTER).is_empty());
     }
 
     #[test]

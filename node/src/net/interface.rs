@@ -192,6 +192,12 @@ pub(crate) enum Event {
         /// The id of that peer, as libp2p prints it.
         found: String,
     },
+    /// An entry point has not answered for minutes, or `answers` again.
+    EntryPoint {
+        /// One of its addresses, as it was typed.
+        address: String,
+        answers: bool,
+    },
     /// A peer did what no honest peer does; [`Event::Disconnected`] follows if it was dropped.
     Fault {
         peer: PeerId,

@@ -623,6 +623,6 @@ async fn a_manifest_comes_from_any_peer() {
     assert_eq!(offers[0].bytes, b"from a peer");
     let other =
         soon("none", second.net.handle.manifests(Some(RunId([1; 32])), Offerers::Everybody)).await;
-    assert!(matches!(other, Err(OfferError::Nothing(_))));
+    assert!(matches!(other, Err(OfferError::AnotherRun { .. })));
     assert_eq!(manifest::FILES_MAX, 16);
 }

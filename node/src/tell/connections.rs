@@ -14,6 +14,7 @@ use intellect_protocol::peer;
 use super::{Console, events};
 use crate::name::PeerName;
 use crate::net::{self, Link};
+use crate::store::OPTIONS;
 
 impl Console {
     /// Notes how a peer is connected. Nothing is said yet: a peer is found only once it is heard.
@@ -44,6 +45,27 @@ impl Console {
         self.say(&format!("network: {state}"));
         let (state, addresses) = (state.name().to_owned(), state.addresses().to_vec());
         self.emit(None, events::Event::Reachability { state, addresses });
+    }
+
+    /// Another key than the one that was typed answers at the address of an entry point.
+    pub(crate) fn impostor(&self, address: &str, found: &str) {
+        self.say(&format!(
+            "at {address} another peer answers, {found}: the entry point's address or key has changed; give the new \
+             one with --bootstrap, or remove the old one from {}",
+            OPTIONS
+        ));
+    }
+
+    /// An entry point has not answered for minutes, or answers again.
+    pub(crate) fn entry_point(&self, address: &str, answers: bool) {
+        self.say(&if answers {
+            format!("entry point {address} answers again")
+        } else {
+            format!(
+                "entry point {address} has not answered for minutes: the peers that are here go on without it; \
+                 newcomers need another one, and peers behind routers lose its relay"
+            )
+        });
     }
 
     /// Reports where one of the peers that were found is, if it is the turn of one.

@@ -89,7 +89,7 @@ impl Reason {
             },
             Self::Unserved => "start a node that trained last, or wait for one",
             Self::NotAdmitted => "members admit whoever has an invite of the organiser: --invite",
-            Self::Disk => "free some disk space",
+            Self::Disk => "free some disk space, and check the disk if it has room",
             Self::Finished => "Ctrl-C ends it now",
         }
     }
@@ -104,7 +104,7 @@ impl fmt::Display for Reason {
             ),
             Self::NotAdmitted => f.write_str("waiting: no member of the run has admitted this node yet"),
             Self::Disk => {
-                f.write_str("waiting: the disk does not take this node's votes, and it sends none that it has not kept")
+                f.write_str("waiting: the disk does not take this node's votes or its state, and it sends no vote that it has not kept")
             }
             Self::Finished => {
                 f.write_str("finished: the last epoch is reached, and peers that are behind may still fetch it")

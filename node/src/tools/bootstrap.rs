@@ -24,6 +24,7 @@ use intellect_protocol::access::admit::Level;
 use crate::{
     cli::BootstrapArgs,
     config::{self, FETCH_DATA_BYTES, LocalError, shell_word},
+    enter::choose::SURE_DIGITS,
     figures::count,
     manifest::{LoadError, Manifest},
     net::address::{self, Address},
@@ -197,7 +198,8 @@ fn join_lines(offers: &[Offer], unlisted: bool, address: &Address) -> String {
         let run = match (unlisted, offers.len()) {
             (true, _) => format!(" --run {}", manifest.id.hex()),
             (false, 1) => String::new(),
-            (false, _) => format!(" --run {}", manifest.id),
+            // Where several organisers offer runs, a node takes no shorter name.
+            (false, _) => format!(" --run {}", &manifest.id.hex()[..SURE_DIGITS]),
         };
         format!("intellect-node --bootstrap {address}{run}{}\n", data_flag(manifest))
     };

@@ -199,6 +199,18 @@ impl Notices {
         self
     }
 
+    /// Whether the last notice about a peer, by its name, lets it in.
+    #[must_use]
+    pub fn admit(&self, peer: &PeerId) -> bool {
+        let clauses = self.known.values().flat_map(|notice| notice.clauses());
+        let mut about = clauses.filter_map(|clause| match clause {
+            Clause::Admit(named) if named == peer => Some(true),
+            Clause::RevokePeer(named) if named == peer => Some(false),
+            _ => None,
+        });
+        about.next_back() == Some(true)
+    }
+
     /// Whether the organiser has signed a notice, and a run of this level may have such a one.
     ///
     /// # Errors

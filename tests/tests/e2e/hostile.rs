@@ -266,12 +266,16 @@ fn who_speaks_another_version_is_named_and_blamed_for_nothing() {
         mixed.tell(node, &bytes);
         mixed.gossip(true, [repeat.to_le_bytes().as_slice(), &bytes].concat());
     }
-    for (stranger, version) in [(&mut newer, "/intellect/2"), (&mut mixed, "9")] {
+    let ours = wire::VERSION.to_string();
+    for (stranger, version, ours) in
+        [(&mut newer, "/intellect/2", "/intellect/1"), (&mut mixed, "9", &*ours)]
+    {
         let who = stranger.name();
         let named = |event: &Value| event["event"] == "incompatible" && event["who"] == *who;
         let event = stranger.sees(node, version, named);
         assert_eq!(event["version"], version);
         assert!(event["remedy"].as_str().unwrap().contains("update"), "{event}");
+        assert!(node.said().contains(&format!(" {version}, this program {ours}: ")));
     }
     mixed.live(Duration::from_secs(1));
     let all = node.events().unwrap();

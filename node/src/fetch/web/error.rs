@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use intellect_protocol::base::id::Digest;
 
+use crate::figures;
 use crate::store::StoreError;
 
 /// Why a file did not come from the web server that a manifest names.
@@ -107,9 +108,25 @@ pub(crate) enum Why {
 }
 
 impl WebError {
-    /// Whether a later try may succeed.
-    pub(super) fn is_passing(&self) -> bool {
-        matches!(self, Self::Server { why, .. } if why.is_passing())
+    /// Whether a later try may succeed. A name that is not found is wrong, unless the server has answered before: then
+    /// this machine `was_online`, and is not.
+    pub(super) fn is_passing(&self, was_online: bool) -> bool {
+        let Self::Server { why, .. } = self else { return false };
+        why.is_passing() || was_online && matches!(why, Why::NoName)
+    }
+
+    /// The sentence for a try that failed and is repeated.
+    pub(super) fn again(&self, pause: Duration) -> String {
+        match self {
+            Self::Server { at, why } => {
+                format!(
+                    "no data from {}: {why}; trying again in {}",
+                    at.url,
+                    figures::length(pause.as_secs())
+                )
+            }
+            Self::Disk(error) => error.to_string(),
+        }
     }
 }
 

@@ -150,7 +150,12 @@ fn store(folder: &Path) -> Store {
 /// One call, and the progress that it showed.
 fn fetched(server: &Server, folder: &Path, rules: &WebRules) -> (Result<(), WebError>, Vec<u64>) {
     let mut shown = Vec::new();
-    let show = &mut |have| shown.push(have);
+    let show = &mut |news: News<'_>| match news {
+        News::Stored(have) => shown.push(have),
+        News::Again(error, pause) => {
+            assert!(error.again(pause).contains("; trying again in 0 s"), "{}", error.again(pause));
+        }
+    };
     let stop = CancellationToken::new();
     let result = fetch(rules, &store(folder), file(), &server.url(), &stop, show);
     (result, shown)
@@ -225,15 +230,15 @@ fn what_is_not_the_file_is_refused_with_the_cause() {
         (|_| (answer("200 OK", &[&bytes()[..], b"!"].concat()), Then::Close), 1, &["sends more"]),
         (
             |_| (answer("200 OK", b""), Then::Close),
-            5,
+            8,
             &["it ends after 0 of 2097229 bytes", "later"],
         ),
         (
             |_| (answer("200 OK\r\nContent-Length: 2097229", &bytes()[..9]), Then::Close),
-            5,
+            8,
             &["the connection failed", "later (what has arrived is kept)"],
         ),
-        (|_| (answer("503 Busy\r\nContent-Length: 0", b""), Then::Close), 5, &["status 503"]),
+        (|_| (answer("503 Busy\r\nContent-Length: 0", b""), Then::Close), 8, &["status 503"]),
         (
             |_| whole(&vec![7; bytes().len()]),
             1,
@@ -287,9 +292,11 @@ fn the_rules_of_the_internet_refuse_this_machine() {
     assert_eq!(server.asked().0, 0);
     // A label of 64 letters cannot exist, so no server is asked for it.
     let url = format!("https://{}.example/text", "a".repeat(64));
-    let (stop, show) = (CancellationToken::new(), &mut |_| ());
+    let (stop, show) = (CancellationToken::new(), &mut |_: News<'_>| ());
     let refused = fetch(&rules, &store(folder.path()), file(), &url, &stop, show).unwrap_err();
     assert!(refused.to_string().contains("name was not found"), "{refused}");
+    // A machine that has reached the server has only lost the network.
+    assert!(!refused.is_passing(false) && refused.is_passing(true));
 }
 
 #[test]
@@ -304,17 +311,17 @@ fn a_server_that_falls_silent_is_given_up() {
     assert!(error.contains("nothing has come for 0 s") && error.contains("is kept"), "{error}");
     assert!(shown.contains(&(MIB as u64)));
     // Each try asks for the rest of the file.
-    assert_eq!(server.asked(), (5, Some("bytes=1048576-".to_owned())));
+    assert_eq!(server.asked(), (9, Some("bytes=1048576-".to_owned())));
 }
 
 #[test]
 fn a_server_that_sends_a_byte_now_and_then_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| (answer("200 OK\r\nContent-Length: 2097229", &[]), Then::Drip));
-    let rules = WebRules { patience: Duration::from_millis(300), ..server.rules() };
+    let rules = WebRules { patience: Duration::from_millis(200), ..server.rules() };
     let error = fetched(&server, folder.path(), &rules).0.unwrap_err().to_string();
-    assert!(error.contains("1 MiB has not come in 3 s"), "{error}");
-    assert_eq!(server.asked().0, 5);
+    assert!(error.contains("1 MiB has not come in 2 s"), "{error}");
+    assert_eq!(server.asked().0, 8);
 }
 
 #[test]
@@ -322,8 +329,8 @@ fn nobody_waits_for_a_transfer_that_was_stopped() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|_| whole(&bytes()));
     let stop = CancellationToken::new();
-    let show = &mut |have| {
-        if have > 0 {
+    let show = &mut |news: News<'_>| {
+        if matches!(news, News::Stored(1..)) {
             stop.cancel();
         }
     };

@@ -139,6 +139,21 @@ impl Actor {
             self.emit(Event::Impostor { address: address.to_string(), found: found.to_string() });
         }
     }
+
+    /// Asks the peers for what callers want whose wait for entry points is over.
+    pub(super) fn settle_asks(&mut self, now: Instant) {
+        for ask in self.entries.settled(now) {
+            let asked = self.entries.asked(ask.of, self.members.peers.connected_ones());
+            self.swarm.ask_offers(ask, asked, self.entries.attempts());
+        }
+    }
+
+    /// Reports the entry points that have fallen silent, or answer again.
+    pub(super) fn report_entries(&mut self, now: Instant) {
+        for (address, answers) in self.entries.news(now) {
+            self.emit(Event::EntryPoint { address: address.to_string(), answers });
+        }
+    }
 }
 
 /// When to ask for a relay again. The first time may be before an entry point is connected.

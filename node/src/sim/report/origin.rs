@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use intellect_protocol::base::time::utc;
 use serde_json::{Value, json};
 
-use crate::{figures, os, tell::events::unix_ms};
+use crate::{os, tell::events::unix_ms};
 
 use crate::sim::{plan::Plan, scenario::Scenario};
 
@@ -33,7 +34,7 @@ impl Origin {
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "command": self.command,
-            "date": figures::utc(self.began_ms / 1_000),
+            "date": utc(self.began_ms / 1_000),
             "machine": { "cpu": cpu(), "cores": os::cores(), "system": std::env::consts::OS },
             "devices": plan.devices.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "rate": plan.rate,

@@ -127,12 +127,13 @@ impl Entry {
         PeerId::from_hex(&self.key)
     }
 
-    /// The entry as text. No value needs escapes, since labels and digits have no quotation marks.
+    /// The entry as text, on lines of its own even if a person has taken the last line's end away. No value needs
+    /// escapes, since labels and digits have no quotation marks.
     fn to_text(&self) -> String {
         let Self { run, label, key, uses, expires, until_epoch } = self;
         format!(
-            "[[invite]]\nrun = \"{run}\"\nlabel = \"{label}\"\nkey = \"{key}\"\nuses = {uses}\n\
-             expires = {expires}\nuntil_epoch = {until_epoch}\n\n"
+            "\n[[invite]]\nrun = \"{run}\"\nlabel = \"{label}\"\nkey = \"{key}\"\nuses = {uses}\n\
+             expires = {expires}\nuntil_epoch = {until_epoch}\n"
         )
     }
 }

@@ -4,20 +4,14 @@ use std::io::Write;
 
 use intellect_protocol::{
     access::admit::code::Code,
-    base::sign::Keypair,
+    base::{sign::Keypair, time::utc},
     message::{Invite, Terms, Ticket},
 };
 
 use super::{AccessError, book::Book};
 use crate::{
-    access::unix_seconds,
-    cli::access::InviteNewArgs,
-    config,
-    figures::{number_of, utc},
-    name::PeerName,
-    net::address,
-    os,
-    tools::bootstrap,
+    access::unix_seconds, cli::access::InviteNewArgs, config, figures::number_of, name::PeerName,
+    net::address, os, tools::bootstrap,
 };
 
 /// Makes an invite, and prints what it allows and what to do with it.

@@ -128,10 +128,14 @@ fn invites_of_one_run_have_names_of_their_own() {
     let error = folder.invite("a", &["--label", "no blanks"]).unwrap_err().to_string();
     assert!(error.contains("A-Za-z0-9._-"), "{error}");
     let manifest = invited(Path::new(&folder.path("run.toml"))).unwrap();
+    let path = folder.path("invites.toml");
+    let edited = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, edited.trim_end()).unwrap();
+    assert_eq!(label(folder.invite("a", &[]).unwrap()), "invite invite-5");
     let book = book::Book::beside(Path::new(&folder.path("a"))).unwrap();
-    assert_eq!(book.of(manifest.id).count(), 4);
+    assert_eq!(book.of(manifest.id).count(), 5);
     assert_eq!(book.of(RunId([1; 32])).count(), 0);
-    std::fs::write(folder.path("invites.toml"), "[[invite]]\nlabel = 3").unwrap();
+    std::fs::write(path, "[[invite]]\nlabel = 3").unwrap();
     let error = folder.invite("a", &[]).unwrap_err().to_string();
     assert!(error.contains("invites.toml") && error.contains("correct that line"), "{error}");
 }

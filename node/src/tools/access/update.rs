@@ -54,7 +54,14 @@ pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), Acces
 pub(super) fn admit(args: &AdmitArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let (manifest, key) = decides(&args.update)?;
     let clause = Clause::Admit(config::parse_peer("peer", &args.peer)?);
-    decide(clause, &args.update, &manifest, &key, out)
+    decide(clause, &args.update, &manifest, &key, out)?;
+    let kept = args.update.manifest.with_extension("notices");
+    let (kept, name) = (kept.display(), kept.file_name().unwrap_or_default().display());
+    writeln!(
+        out,
+        "a peer that starts for the first time asks the entry points: copy {kept} beside the manifest of each, as {name}"
+    )?;
+    Ok(())
 }
 
 /// The manifest of the run, and the key of its organiser.

@@ -39,7 +39,8 @@ fn a_line_for_each_run_says_what_joining_it_takes() {
     let lines = format!(
         "intellect-node --bootstrap {ADDRESS} --run {}\n\
          intellect-node --bootstrap {ADDRESS} --run {} --data FILE\n",
-        first.manifest.id, second.manifest.id
+        &first.manifest.id.hex()[..16],
+        &second.manifest.id.hex()[..16]
     );
     assert_eq!(join_lines(&two, false, &address), lines);
     let unlisted = join_lines(&one, true, &address);

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::base::id::{PeerId, RunId};
+use crate::base::time::utc;
 
 /// Why a peer is not admitted. The sentence is written for the person who wants to join.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -70,7 +71,7 @@ pub enum Denied {
     },
     /// The clock of a peer has passed its expiry and the slack (T4).
     #[error(
-        "this invite expired at {expires} (Unix seconds): ask for a new one, or check this machine's clock"
+        "this invite expired at {}: ask for a new one, or check this machine's clock", utc(*expires)
     )]
     Expired {
         /// Its expiry, in Unix seconds.
