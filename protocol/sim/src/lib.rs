@@ -451,9 +451,10 @@ fn strangers(faults: Faults, seed: u64) -> usize {
 }
 
 /// What this many liars among the members may cost beyond the timers of an epoch, in milliseconds
-/// (L3): two attempts, and three more for each.
+/// (L3): two attempts, and three more for each. With timers that grow they take 12 s in the mean: in
+/// seed 563 of 16 peers four liars spoil eight attempts in 104 s.
 fn lies_ms(liars: usize) -> u64 {
-    if liars == 0 { 0 } else { (2 + 3 * liars as u64) * 4_000 }
+    if liars == 0 { 0 } else { (2 + 3 * liars as u64) * 12_000 }
 }
 
 /// What an undisturbed epoch may take in addition to its training and its ring, in milliseconds,
