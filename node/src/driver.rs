@@ -400,6 +400,9 @@ impl Driver {
                 self.buffers.bytes.insert(Buffer::Update(update), held.update);
                 self.input(Input::RingHeld { roster, update, send_rate });
             }
+            pairing::Event::Carried { sent_bytes, received_bytes } => {
+                self.tell.carried(sent_bytes, received_bytes);
+            }
             pairing::Event::Stopped { roster, lost, hops } => {
                 self.peer_input(peer::Input::RingStopped { roster, lost, hops });
             }

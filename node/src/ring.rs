@@ -89,8 +89,9 @@ pub(crate) enum News {
     Held(Held),
     /// The ring has failed; the chunks that were reported lie at their ranges in these bytes.
     Salvaged(Arc<Vec<u8>>),
-    /// The ring has stopped after this many hops, of 2(n − 1).
-    Stopped { hops: u32 },
+    /// The ring has ended after this many hops, of 2(n − 1). The bytes are those since the update, or all
+    /// of them if there is none.
+    Ended { hops: u32, sent_bytes: u64, received_bytes: u64 },
 }
 
 /// The complete update, or all of it that this ring computes.

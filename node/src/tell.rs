@@ -253,7 +253,8 @@ impl Console {
 
     /// Gives the picture what no event says; `silence` is the time since the last heartbeat of another peer.
     pub(crate) fn sample(&self, now: Instant, run: &Run, silence: Option<Duration>) {
-        let gauge = self.timing.sampler.gauge(now, run.epoch, run.members.minority_grace, silence);
+        let (epoch, grace) = (self.epoch + 1, run.members.minority_grace);
+        let gauge = self.timing.sampler.gauge(now, epoch, run.epoch, grace, silence);
         if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
             stage.measure(gauge);
         }
@@ -266,7 +267,6 @@ impl Console {
         self.ready_at = Some(now);
         self.loss = Some(loss);
         self.tokens = tokens;
-        (self.sent_bytes, self.received_bytes) = (0, 0);
         let Means { device, micro_batch } = self.means.clone();
         let (loss, norm) = (Some(loss), Some(f64::from(norm)));
         let event = events::Event::Ready { tokens, loss, norm, device, micro_batch };
@@ -288,8 +288,7 @@ impl Console {
 
     /// A ring has computed its update.
     pub(crate) fn ring(&mut self, roster: Digest, sent: u64, received: u64, took: Duration) {
-        self.sent_bytes += sent;
-        self.received_bytes += received;
+        self.carried(sent, received);
         self.timing.marks.held(Instant::now());
         let Some(seat) = self.timing.seat.clone().filter(|seat| seat.roster == roster) else {
             return;
@@ -304,6 +303,12 @@ impl Console {
             received_bytes: received,
         };
         self.emit(Some(self.epoch + 1), event);
+    }
+
+    /// Counts bytes of a ring, which may have failed, for the epoch that is committed next.
+    pub(crate) fn carried(&mut self, sent: u64, received: u64) {
+        self.sent_bytes += sent;
+        self.received_bytes += received;
     }
 
     /// The epoch is decided, and its update is being applied.
@@ -492,7 +497,38 @@ impl Console {
 
 #[cfg(test)]
 mod tests {
+    use intellect_protocol::message::{Receipt, Series};
+
     use super::*;
+
+    /// A ring may fail before the work of the next epoch is frozen, and go on once it has its update.
+    #[test]
+    fn an_epoch_counts_the_bytes_of_all_rings_since_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.jsonl");
+        let sink = Sink::open(Some(&path), PeerId([1; 32]).into()).unwrap();
+        let mut console = Console::new(sink, Voice::Quiet, PathBuf::new());
+        let head = Head { epoch: 1, tokens: 9, state: Digest::ZERO };
+        let (series, members, parts) = (Series::after(&head), Vec::new(), Vec::new());
+        let receipt = Receipt { series, trust: None, update: Digest::ZERO, members, parts };
+        let (attempt, regrouped, forkable_since, by_commit) = (2, false, None, false);
+        let committed = Committed { head, attempt, receipt, regrouped, forkable_since, by_commit };
+        console.carried(1_000, 100);
+        console.ready(1, 9, 2.0, 1.0);
+        console.carried(200, 20);
+        console.ring(Digest::ZERO, 30, 3, Duration::ZERO);
+        console.committed(&committed);
+        console.committed(&committed);
+        let text = std::fs::read_to_string(path).unwrap();
+        let parse = |line| serde_json::from_str::<events::Record>(line).unwrap().event;
+        let counts = text.lines().map(parse).filter_map(|event| match event {
+            events::Event::Committed { sent_bytes, received_bytes, .. } => {
+                Some((sent_bytes, received_bytes))
+            }
+            _ => None,
+        });
+        assert_eq!(counts.collect::<Vec<_>>(), [(1_230, 123), (0, 0)]);
+    }
 
     #[test]
     fn an_epoch_without_this_node_is_one_sentence() {

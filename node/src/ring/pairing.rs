@@ -53,6 +53,8 @@ pub(crate) enum Event {
     Held(Digest, Held),
     /// A ring has failed; the chunks that were reported lie at their ranges in these bytes.
     Salvaged(Digest, Arc<Vec<u8>>),
+    /// A ring has ended, with or without its update: these are the bytes that [`Event::Held`] did not count.
+    Carried { sent_bytes: u64, received_bytes: u64 },
     /// A ring has stopped before its end, or was given up; see `epoch::Input::RingStopped`.
     Stopped { roster: Digest, lost: Option<PeerId>, hops: u32 },
     /// A neighbour did what no honest member does, and its connection counts as failed too.
@@ -367,9 +369,9 @@ async fn exchange(
                 News::Sealed(chunk, seal) => Event::Sealed(Finished { roster, chunk, seal }),
                 News::Held(held) => Event::Held(roster, held),
                 News::Salvaged(bytes) => Event::Salvaged(roster, bytes),
-                News::Stopped { hops } => {
+                News::Ended { hops, sent_bytes, received_bytes } => {
                     stopped = hops;
-                    continue;
+                    Event::Carried { sent_bytes, received_bytes }
                 }
             };
             drop(events.send(event).await);

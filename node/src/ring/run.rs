@@ -90,9 +90,9 @@ struct Ring {
     sealed: usize,
     /// Whether nothing is left to pass on.
     closed: bool,
-    /// Bytes given to the writer, labels included.
+    /// Bytes given to the writer that were not reported yet, labels included.
     sent_bytes: u64,
-    /// Bytes taken from the reader, labels included.
+    /// Bytes taken from the reader that were not reported yet, labels included.
     received_bytes: u64,
 }
 
@@ -131,8 +131,8 @@ impl Ring {
         })
     }
 
-    /// Runs the loop, and reports what was finished if it fails. On success it waits for the
-    /// writer, so that the last bytes leave before the stream is dropped.
+    /// Runs the loop, reports what was finished if it fails, and all bytes that were not reported yet. On success
+    /// it waits for the writer, so that the last bytes leave before the stream is dropped.
     async fn run(
         mut self,
         mut tasks: JoinSet<End>,
@@ -147,14 +147,17 @@ impl Ring {
         };
         if result.is_err() {
             self.send_salvaged().await;
-            // Fails only where the receiver is gone.
-            drop(self.news.send(News::Stopped { hops: small(self.state.hops()) }).await);
-            return result;
         }
-        // Once the writer has closed its stream, the last bytes are on their way.
-        drop((self, arrived, sent));
-        while tasks.join_next().await.is_some() {}
-        Ok(())
+        let Self { sent_bytes, received_bytes, .. } = self;
+        let ended = News::Ended { hops: small(self.state.hops()), sent_bytes, received_bytes };
+        // Fails only where the receiver is gone.
+        drop(self.news.send(ended).await);
+        if result.is_ok() {
+            // Once the writer has closed its stream, the last bytes are on their way.
+            drop((self, arrived, sent));
+            while tasks.join_next().await.is_some() {}
+        }
+        result
     }
 
     /// The loop: until the update is here, and nothing is left to pass on.
@@ -320,7 +323,8 @@ impl Ring {
     async fn hold(&mut self, update: Arc<Vec<u8>>, digest: Digest) {
         self.held = true;
         let took = self.began.elapsed();
-        let (sent_bytes, received_bytes) = (self.sent_bytes, self.received_bytes);
+        let sent_bytes = std::mem::take(&mut self.sent_bytes);
+        let received_bytes = std::mem::take(&mut self.received_bytes);
         let held = Held { update, digest, sent_bytes, received_bytes, took };
         // Fails only where the receiver has given the ring up.
         drop(self.news.send(News::Held(held)).await);

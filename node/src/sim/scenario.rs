@@ -350,7 +350,7 @@ impl When {
         };
         match *self {
             // The state that the run begins with counts as committed from the start.
-            Self::Epoch { epoch: 0, plus_ms: 0 } => true,
+            Self::Epoch { epoch: 0, plus_ms } => elapsed >= Duration::from_millis(plus_ms),
             Self::Epoch { epoch, plus_ms } => passed(observations.commit_ms(epoch), plus_ms),
             Self::Elapsed(since) => elapsed >= since,
             Self::Roster { peer, epoch, plus_ms } => {

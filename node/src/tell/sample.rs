@@ -11,6 +11,7 @@ use super::times::ms;
 /// The steps of the epoch that is being trained.
 #[derive(Clone, Debug)]
 pub(super) struct Sampler {
+    /// The number of the epoch, which is 0 before the first step.
     epoch: u64,
     /// When this epoch's first step came.
     began: Instant,
@@ -62,10 +63,12 @@ impl Sampler {
         due
     }
 
-    /// A sample for the picture; `silence` is the time since the last heartbeat of another peer.
+    /// A sample for the picture while `epoch` is open, which may have no step yet; `silence` is the time since the
+    /// last heartbeat of another peer.
     pub(super) fn gauge(
         &self,
         now: Instant,
+        epoch: u64,
         rules: Epoch,
         grace: Duration,
         silence: Option<Duration>,
@@ -75,7 +78,7 @@ impl Sampler {
         let quiet = [silence, stepped].into_iter().flatten().min();
         let quiet = quiet.unwrap_or_else(|| now.saturating_duration_since(self.began));
         let life = Life { heard_ms: t_ms.saturating_sub(ms(quiet)), grace_ms: ms(grace) };
-        let training = (self.steps > 0).then(|| self.training(now, rules));
+        let training = (self.epoch == epoch).then(|| self.training(now, rules));
         Gauge { t_ms, training, life }
     }
 
@@ -119,17 +122,20 @@ mod tests {
         };
         let mut sampler = Sampler::new(start);
         let grace = Duration::from_secs(8);
-        assert_eq!(sampler.gauge(at(0), rules, grace, None).training, None);
+        assert_eq!(sampler.gauge(at(0), 4, rules, grace, None).training, None);
         sampler.step(at(1_000), 4, 3.0, 100);
         sampler.step(at(2_000), 4, 3.0, 100);
         sampler.step(at(3_000), 4, 2.0, 100);
-        let gauge = sampler.gauge(at(3_500), rules, grace, Some(Duration::from_secs(1)));
+        let gauge = sampler.gauge(at(3_500), 4, rules, grace, Some(Duration::from_secs(1)));
         let training = gauge.training.unwrap();
         assert_eq!((training.tokens, training.share), (300, 0.3));
         assert_eq!((training.tokens_per_s, training.loss), (Some(100.0), Some(2.9)));
         assert_eq!(gauge.t_ms - gauge.life.heard_ms, 500, "the last step is the last sign");
+        let next = sampler.gauge(at(3_900), 5, rules, grace, None);
+        assert_eq!(next.training, None, "the steps of the epoch before do not count");
+        assert_eq!(next.t_ms - next.life.heard_ms, 900, "but they are a sign of life");
         sampler.step(at(4_000), 5, 1.0, 100);
-        let training = sampler.gauge(at(4_000), rules, grace, None).training.unwrap();
+        let training = sampler.gauge(at(4_000), 5, rules, grace, None).training.unwrap();
         assert_eq!((training.tokens, training.tokens_per_s), (100, None));
         assert!(
             sampler.is_due(at(4_000)) && !sampler.is_due(at(4_200)) && sampler.is_due(at(4_250))

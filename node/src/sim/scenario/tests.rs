@@ -49,6 +49,17 @@ fn steps_are_taken_once_when_their_moment_comes() {
     assert!(scenario.pending().is_empty());
 }
 
+/// A run that commits nothing reaches the time after it too.
+#[test]
+fn epoch_0_is_the_start_of_the_simulation() {
+    let at_once = step("do = \"kill-bootstrap\"\nepoch = 0");
+    let later = step("do = \"kill\"\npeer = 1\nepoch = 0\nplus_ms = 4000");
+    let mut scenario = parse(&(at_once + &later), 2).unwrap();
+    assert_eq!(due(&mut scenario, 0.0, &observations(0)), [Action::KillBootstrap]);
+    assert!(due(&mut scenario, 3.9, &observations(0)).is_empty());
+    assert_eq!(due(&mut scenario, 4.0, &observations(0)), [Action::Peer(PeerAction::Kill, 1)]);
+}
+
 #[test]
 fn a_roster_step_waits_for_its_peer_and_its_epoch() {
     let text = step("do = \"kill\"\npeer = 1\nroster = 5\nplus_ms = 200");
