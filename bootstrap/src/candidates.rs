@@ -3,6 +3,9 @@
 //! AutoNAT keeps each such address for good, and any peer may report new ones as often as it likes (identify's push). A
 //! machine has few addresses, and the first ones come from the entry point that it dials. It may have others once it
 //! listens on another network, or its provider gives it another address.
+//!
+//! Only entry points are asked. AutoNAT would ask any peer that was dialled, and believe whoever says that it has
+//! dialled back.
 
 use std::{
     collections::BTreeSet,
@@ -10,13 +13,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use either::Either;
 use libp2p::{
     Multiaddr, PeerId,
     autonat::v2::client::Behaviour,
     core::{Endpoint, transport::PortUse},
     swarm::{
         ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent,
-        THandlerOutEvent, ToSwarm,
+        THandlerOutEvent, ToSwarm, dummy,
     },
 };
 
@@ -26,6 +30,8 @@ use crate::address;
 #[derive(Default)]
 pub struct Candidates {
     inner: Behaviour,
+    /// The peers that are asked to test an address.
+    testers: BTreeSet<PeerId>,
     /// The addresses that it was told in this hour, or since this machine came to this network.
     told: BTreeSet<Multiaddr>,
     /// When this hour began; `None` before the first address.
@@ -33,6 +39,11 @@ pub struct Candidates {
 }
 
 impl Candidates {
+    /// From the next connection on these peers are asked.
+    pub fn ask(&mut self, testers: impl IntoIterator<Item = PeerId>) {
+        self.testers.extend(testers);
+    }
+
     /// Whether AutoNAT is to hear of an address. One that it knows may be reported again.
     fn takes(&mut self, address: &Multiaddr, now: Instant) -> bool {
         if now.duration_since(*self.since.get_or_insert(now)) >= PERIOD {
@@ -47,7 +58,7 @@ impl Candidates {
 }
 
 impl NetworkBehaviour for Candidates {
-    type ConnectionHandler = THandler<Behaviour>;
+    type ConnectionHandler = Either<THandler<Behaviour>, dummy::ConnectionHandler>;
     type ToSwarm = <Behaviour as NetworkBehaviour>::ToSwarm;
 
     fn handle_established_inbound_connection(
@@ -57,7 +68,7 @@ impl NetworkBehaviour for Candidates {
         local: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.inner.handle_established_inbound_connection(id, peer, local, remote)
+        self.inner.handle_established_inbound_connection(id, peer, local, remote).map(Either::Left)
     }
 
     fn handle_established_outbound_connection(
@@ -68,7 +79,12 @@ impl NetworkBehaviour for Candidates {
         role: Endpoint,
         port: PortUse,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.inner.handle_established_outbound_connection(id, peer, remote, role, port)
+        if !self.testers.contains(&peer) {
+            return Ok(Either::Right(dummy::ConnectionHandler));
+        }
+        self.inner
+            .handle_established_outbound_connection(id, peer, remote, role, port)
+            .map(Either::Left)
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
@@ -90,14 +106,17 @@ impl NetworkBehaviour for Candidates {
         id: ConnectionId,
         event: THandlerOutEvent<Self>,
     ) {
-        self.inner.on_connection_handler_event(peer, id, event);
+        match event {
+            Either::Left(event) => self.inner.on_connection_handler_event(peer, id, event),
+            Either::Right(never) => match never {},
+        }
     }
 
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
-        self.inner.poll(cx)
+        self.inner.poll(cx).map(|action| action.map_in(Either::Left))
     }
 }
 

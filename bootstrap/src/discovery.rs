@@ -13,8 +13,7 @@
 use std::{fmt, time::Duration};
 
 use libp2p::{
-    Multiaddr, PeerId, StreamProtocol, allow_block_list, autonat, connection_limits, dcutr,
-    identify,
+    Multiaddr, PeerId, StreamProtocol, allow_block_list, autonat, dcutr, identify,
     identity::Keypair,
     kad, ping, relay,
     swarm::{NetworkBehaviour, behaviour::toggle::Toggle},
@@ -24,7 +23,7 @@ use libp2p::{
 use crate::{
     address::{self, Scope},
     candidates::Candidates,
-    crowding,
+    crowding::Crowding,
     providers::Providers,
 };
 
@@ -77,10 +76,8 @@ impl fmt::Display for Gateway {
 pub struct Discovery {
     /// Blocks peers that misbehaved. The first field, so that no other behaviour hears of them.
     pub blocked: allow_block_list::Behaviour<allow_block_list::BlockedPeers>,
-    /// Limits all connections, and those of one peer.
-    pub limits: connection_limits::Behaviour,
-    /// Limits inbound connections from one address.
-    pub crowding: crowding::Crowding,
+    /// Limits connections: all of them, those of one peer, and those from one network.
+    pub crowding: Crowding,
     /// Exchanges keys, protocols and addresses with each peer.
     pub identify: identify::Behaviour,
     /// Measures round trip times, and notices when an idle connection has died.
@@ -113,8 +110,7 @@ impl Discovery {
         };
         let mut this = Self {
             blocked: allow_block_list::Behaviour::default(),
-            limits: connection_limits::Behaviour::new(limits(role)),
-            crowding: crowding::Crowding::default(),
+            crowding: crowding(role),
             identify: identify::Behaviour::new(
                 identify::Config::new(IDENTIFY.into(), key.public())
                     .with_agent_version(concat!("intellect/", env!("CARGO_PKG_VERSION")).into())
@@ -220,16 +216,11 @@ fn relay_config() -> relay::Config {
 }
 
 /// [`crate::handshakes`] limits inbound connections before their handshake.
-fn limits(role: Role) -> connection_limits::ConnectionLimits {
-    let (incoming, total) = match role {
-        Role::Entry { .. } => (900, 1_000),
-        Role::Node { .. } => (600, 800),
-    };
-    connection_limits::ConnectionLimits::default()
-        .with_max_pending_outgoing(Some(64))
-        .with_max_established_incoming(Some(incoming))
-        .with_max_established(Some(total))
-        .with_max_established_per_peer(Some(PER_PEER_MAX))
+fn crowding(role: Role) -> Crowding {
+    match role {
+        Role::Entry { .. } => Crowding::new(900, 1_000),
+        Role::Node { .. } => Crowding::new(600, 800),
+    }
 }
 
 /// Addresses of one peer that are remembered. The table may hold twice as many for a while.
@@ -237,9 +228,6 @@ pub const ADDRESSES_MAX: usize = 16;
 
 /// Often enough to notice a growing round trip early, at next to no cost on the wire.
 const PING: Duration = Duration::from_secs(5);
-
-/// Control, ring and fetch in both directions, a duplicate of each for a while, and a circuit.
-const PER_PEER_MAX: u32 = 8;
 
 /// 256 providers with two addresses each need about 30 KiB.
 const KADEMLIA_PACKET: usize = 64 * 1024;

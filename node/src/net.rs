@@ -26,6 +26,7 @@ mod fetch;
 mod gossip_filter;
 mod inbox;
 mod interface;
+mod joined;
 pub(crate) mod limits;
 mod members;
 mod name;

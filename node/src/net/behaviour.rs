@@ -14,16 +14,18 @@ use intellect_bootstrap::{
 use libp2p::{
     StreamProtocol,
     gossipsub::{
-        self, CallbackSubscriptionFilter, IdentityTransform, MaxCountSubscriptionFilter,
-        MessageAuthenticity, MessageId, PeerScoreParams, PeerScoreThresholds, TopicHash,
-        TopicScoreParams, ValidationMode,
+        self, CallbackSubscriptionFilter, MaxCountSubscriptionFilter, MessageAuthenticity,
+        MessageId, PeerScoreParams, PeerScoreThresholds, TopicHash, TopicScoreParams,
+        ValidationMode,
     },
     identity::Keypair,
     relay,
     swarm::NetworkBehaviour,
 };
 
-use super::{access::handshake::ADMIT, gossip_filter::GossipFilter, run::TOPIC_PREFIX};
+use super::{
+    access::handshake::ADMIT, gossip_filter::GossipFilter, joined::Joined, run::TOPIC_PREFIX,
+};
 
 /// Control messages, one stream per peer and direction.
 pub(super) const CONTROL: StreamProtocol = StreamProtocol::new("/intellect/ctl/1");
@@ -42,15 +44,16 @@ pub(super) struct Node {
 
 impl Node {
     /// The protocols that a node speaks. `scope`: how far away its entry points are, which decides
-    /// whether UPnP is tried.
+    /// whether UPnP is tried. Gossip is read of the `joined` topics.
     pub(super) fn new(
         key: &Keypair,
         relay: relay::client::Behaviour,
         scope: Scope,
+        joined: Joined,
     ) -> Result<Self, &'static str> {
         Ok(Self {
             discovery: Discovery::new(key, relay, Role::Node { scope }),
-            gossip: GossipFilter::new(gossip()?),
+            gossip: GossipFilter::new(gossip(joined)?),
             streams: streams::Behaviour::new(&[
                 CONTROL,
                 RING,
@@ -66,7 +69,7 @@ impl Node {
 /// Gossipsub that stores a few subscriptions of a peer, and only of names that a run can have. Without that a stranger
 /// could subscribe to other names as long as it is connected.
 pub(super) type Gossip = gossipsub::Behaviour<
-    IdentityTransform,
+    Joined,
     MaxCountSubscriptionFilter<CallbackSubscriptionFilter<fn(&TopicHash) -> bool>>,
 >;
 
@@ -79,7 +82,7 @@ fn is_topic(topic: &TopicHash) -> bool {
 /// Gossipsub with the settings of a run. A mesh of 6 neighbours passes messages on; our
 /// own messages go to all subscribers (`flood_publish`), since a vote should not wait for a mesh to
 /// form.
-fn gossip() -> Result<Gossip, &'static str> {
+fn gossip(joined: Joined) -> Result<Gossip, &'static str> {
     let config = gossipsub::ConfigBuilder::default()
         .validation_mode(ValidationMode::Anonymous)
         .validate_messages()
@@ -101,7 +104,8 @@ fn gossip() -> Result<Gossip, &'static str> {
         max_subscriptions_per_request: 2 * TOPICS_MAX,
     };
     let privacy = MessageAuthenticity::Anonymous;
-    let mut gossip = Gossip::new_with_subscription_filter(privacy, config, filter)?;
+    let mut gossip =
+        Gossip::new_with_subscription_filter_and_transform(privacy, config, filter, joined)?;
     let thresholds = PeerScoreThresholds {
         gossip_threshold: -50.0,
         publish_threshold: PUBLISH,
@@ -189,13 +193,13 @@ mod tests {
 
     #[test]
     fn the_settings_are_consistent() {
-        gossip().map(|_| ()).unwrap();
+        gossip(Joined::default()).map(|_| ()).unwrap();
         topic_score().validate().unwrap();
     }
 
     #[test]
     fn only_names_of_runs_are_subscribed_to() {
-        let mut gossip = gossip().unwrap();
+        let mut gossip = gossip(Joined::default()).unwrap();
         let mut takes = |name: &str| gossip.subscribe(&IdentTopic::new(name)).is_ok();
         let run = format!("/intellect/1/{}/", RunId([7; 32]).hex());
         assert!(takes(&format!("{run}beat")) && takes(&format!("{run}ctl")));

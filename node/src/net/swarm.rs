@@ -3,6 +3,8 @@
 //! Nothing is decided here. Each stream has a task of its own, which reports to the actor and never
 //! touches the swarm, so no lock guards the swarm.
 
+mod gossip;
+
 use std::{
     collections::{BTreeSet, HashSet},
     io,
@@ -22,7 +24,6 @@ use intellect_protocol::{base::id::RunId, download::Failure};
 use libp2p::{
     Multiaddr, PeerId, StreamProtocol, Swarm,
     core::transport::ListenerId,
-    gossipsub::{MessageAcceptance, TopicHash},
     identity::Keypair,
     multiaddr::Protocol,
     swarm::{
@@ -40,13 +41,12 @@ use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 use super::access::allow_list::AllowList;
 use super::access::handshake::{self, ADMIT};
 use super::access::pending::DueRequest;
-use super::behaviour::{CONTROL, FETCH, HUSHED, Node, NodeEvent, RING, topic_score};
+use super::behaviour::{CONTROL, FETCH, Node, NodeEvent, RING};
 use super::dial::RingDial;
 use super::enter::{Ask, Wanted, collect};
 use super::inbox::{Responder, Severity, Shared, TaskEvent, replace};
-use super::interface::{
-    ByteStream, Config, GossipToken, Link, NetError, StreamError, Topic, Verdict,
-};
+use super::interface::{ByteStream, Config, Link, NetError, StreamError};
+use super::joined::Joined;
 use super::peers::Peer;
 use super::ports::{listen, port};
 use super::run::Run;
@@ -63,6 +63,8 @@ pub(super) struct SwarmTasks {
     events: mpsc::Sender<TaskEvent>,
     /// Listeners at relays, which are not reported as lost listeners.
     relay_listeners: HashSet<ListenerId>,
+    /// The topics of which gossip is read.
+    joined: Joined,
     /// Peers to which nothing is gossiped.
     hushed: HashSet<PeerId>,
 }
@@ -76,10 +78,15 @@ impl SwarmTasks {
         events: mpsc::Sender<TaskEvent>,
     ) -> Result<Self, NetError> {
         let (transport, relay) = transport::build(key, config.line.as_deref())?;
-        let node = Node::new(key, relay, config.scope()).map_err(NetError::Gossip)?;
+        let joined = Joined::default();
+        let node = Node::new(key, relay, config.scope(), joined.clone());
+        let node = node.map_err(NetError::Gossip)?;
         let me = key.public().to_peer_id();
         let mut swarm = Swarm::new(transport, node, me, transport::swarm_config());
         listen(&mut swarm, &config.listen)?;
+        if let Some(reach) = swarm.behaviour_mut().discovery.reach.as_mut() {
+            reach.ask(config.bootstrap.iter().filter_map(address::peer));
+        }
         for address in &config.external {
             // Others may dial it at once; an entry point is asked to test whether it leads here.
             swarm.add_external_address(address.clone());
@@ -89,7 +96,7 @@ impl SwarmTasks {
         }
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         let (tasks, relay_listeners, hushed) = (JoinSet::new(), HashSet::new(), HashSet::new());
-        Ok(Self { swarm, tasks, requests, shared, events, relay_listeners, hushed })
+        Ok(Self { swarm, tasks, requests, shared, events, relay_listeners, joined, hushed })
     }
 
     /// Waits for the next event of the swarm.
@@ -167,20 +174,6 @@ impl SwarmTasks {
         let _ = self.swarm.disconnect_peer_id(peer);
     }
 
-    /// Subscribes to the gossip of a run. Returns the peers that are known to be subscribed to its
-    /// heartbeats.
-    pub(super) fn subscribe(&mut self, run: &Run) -> Vec<PeerId> {
-        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
-        for topic in [Topic::Beat, Topic::Ctl].map(|topic| run.topic(topic)) {
-            // The filter lets the topics of runs pass, and the scores are set once.
-            let _ = gossip.subscribe(&topic);
-            let _ = gossip.set_topic_params(topic, topic_score());
-        }
-        let beat = run.beat();
-        let listeners = gossip.all_peers().filter(|(_, topics)| topics.contains(&&beat));
-        listeners.map(|(peer, _)| *peer).collect()
-    }
-
     /// Announces this node as a member of a run, and looks for others, where that is due.
     pub(super) fn find(&mut self, run: &mut Run, now: Instant) {
         let kademlia = &mut self.swarm.behaviour_mut().discovery.kademlia;
@@ -192,51 +185,6 @@ impl SwarmTasks {
         if run.take_search(now) {
             kademlia.get_providers(run.key.clone());
         }
-    }
-
-    /// Publishes a message on a topic at once; it counts against the rate.
-    pub(super) fn publish(&mut self, topic: TopicHash, bytes: Vec<u8>) {
-        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
-        let hears = |(peer, topics): &(&PeerId, Vec<&TopicHash>)| {
-            topics.contains(&&topic) && !self.hushed.contains(*peer)
-        };
-        let listeners = gossip.all_peers().filter(hears).count();
-        self.shared.limiter.note(listeners.saturating_mul(bytes.len()), Instant::now());
-        // No subscriber yet, a duplicate, full queues: all ordinary, and the protocol repeats.
-        if let Err(error) = gossip.publish(topic, bytes) {
-            tracing::debug!(%error, "not gossiped");
-        }
-    }
-
-    /// Replaces the set of peers that gossip skips. Messages queued for a peer that reads nothing would be
-    /// stale once it does, and gossipsub would warn about them.
-    pub(super) fn hush(&mut self, peers: HashSet<PeerId>) {
-        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
-        for peer in peers.symmetric_difference(&self.hushed) {
-            gossip.set_application_score(peer, if peers.contains(peer) { HUSHED } else { 0.0 });
-        }
-        self.hushed = peers;
-    }
-
-    /// Passes a verdict on a gossiped message to gossipsub. A message that is passed on counts against the
-    /// part of the rate that is reserved for that.
-    pub(super) fn judge(&mut self, token: &GossipToken, verdict: Verdict) {
-        let gossip = &mut self.swarm.behaviour_mut().gossip.inner;
-        let acceptance = match verdict {
-            Verdict::Accept => {
-                let heirs = gossip.mesh_peers(&token.topic).count();
-                let (bytes, now) = (heirs.saturating_mul(token.bytes), Instant::now());
-                if self.shared.limiter.passes_on(bytes, now) {
-                    self.shared.limiter.note(bytes, now);
-                    MessageAcceptance::Accept
-                } else {
-                    MessageAcceptance::Ignore
-                }
-            }
-            Verdict::Ignore => MessageAcceptance::Ignore,
-            Verdict::Reject => MessageAcceptance::Reject,
-        };
-        gossip.report_message_validation_result(&token.id, &token.source, acceptance);
     }
 
     /// Closes all connections to a peer, and refuses new ones.
