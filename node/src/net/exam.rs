@@ -146,9 +146,12 @@ impl Exam {
         listen(&mut swarm, &config.listen)?;
         let (findings, asking) = (Examined::default(), JoinSet::new());
         let mut this = Self { swarm, findings, asking, asked: BTreeSet::new(), run_of };
+        let reach = &mut this.swarm.behaviour_mut().discovery.reach;
+        if let Some(reach) = reach.as_mut() {
+            reach.ask(config.bootstrap.iter().filter_map(address::peer));
+        }
         for external in &config.external {
             let candidate = NewExternalAddrCandidate { addr: external };
-            let reach = &mut this.swarm.behaviour_mut().discovery.reach;
             reach.on_swarm_event(FromSwarm::NewExternalAddrCandidate(candidate));
         }
         for entry in &config.bootstrap {
