@@ -173,7 +173,9 @@ impl Export<'_> {
     /// The files of the tokenizer. There are none for symbols, which are not text, or if the
     /// tokenizer's file is missing.
     fn tokenizer(&self) -> Vec<(&'static str, Cow<'_, [u8]>)> {
-        let bytes = |bos| (text(&tokenizer::describe(bos)), bos);
+        let bytes = |bos: Option<u32>| {
+            (text(&tokenizer::describe(bos)), bos.map(|_| tokenizer::BOS.to_owned()))
+        };
         let (json, bos) = match (&self.work.data.source, self.tokenizer) {
             (Source::Synthetic { .. }, _) => return Vec::new(),
             (Source::Text(_), _) => bytes(None),
@@ -184,11 +186,14 @@ impl Export<'_> {
                     (Scheme::Rwkv, Some(file)) => {
                         return vec![(RWKV_VOCABULARY, Cow::Borrowed(&file.bytes))];
                     }
-                    (Scheme::HuggingFace, Some(file)) => (Cow::Borrowed(&file.bytes[..]), None),
+                    (Scheme::HuggingFace, Some(file)) => {
+                        let bos = tokenizer::text_of(&file.bytes, vocabulary.bos);
+                        (Cow::Borrowed(&file.bytes[..]), bos)
+                    }
                 }
             }
         };
-        let settings = tokenizer::settings(self.work.model.context, bos);
+        let settings = tokenizer::settings(self.work.model.context, bos.as_deref());
         vec![(TOKENIZER, json), ("tokenizer_config.json", text(&settings))]
     }
 }

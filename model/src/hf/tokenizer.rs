@@ -69,21 +69,38 @@ pub fn describe(bos: Option<u32>) -> Value {
     })
 }
 
-/// The contents of `tokenizer_config.json` for a model that reads `context` tokens, and for the
-/// tokenizer of [`describe`].
+/// The contents of `tokenizer_config.json` for a model that reads `context` tokens. `bos` is the text of the token that
+/// begins a document, and so ends the one before.
 #[must_use]
-pub fn settings(context: usize, bos: Option<u32>) -> Value {
+pub fn settings(context: usize, bos: Option<&str>) -> Value {
     json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": bos.map(|_| BOS),
+        "bos_token": bos,
+        "eos_token": bos,
         "model_max_length": context,
         "clean_up_tokenization_spaces": false,
         "model_input_names": ["input_ids", "attention_mask"],
     })
 }
 
+/// The text of a token in a file of Hugging Face's tokenizers, if the file names it.
+pub(super) fn text_of(file: &[u8], token: u32) -> Option<String> {
+    let file: Value = serde_json::from_slice(file).ok()?;
+    let added = file["added_tokens"].as_array().into_iter().flatten();
+    if let Some(added) = added.into_iter().find(|added| added["id"] == token) {
+        return Some(added["content"].as_str()?.to_owned());
+    }
+    match &file["model"]["vocab"] {
+        Value::Object(all) => {
+            all.iter().find(|(_, id)| **id == token).map(|(text, _)| text.clone())
+        }
+        // A unigram model lists each token with its score.
+        list => Some(list.get(usize::try_from(token).ok()?)?.get(0)?.as_str()?.to_owned()),
+    }
+}
+
 /// The name of the token that begins a document.
-const BOS: &str = "<s>";
+pub(super) const BOS: &str = "<s>";
 
 /// The letter of each byte, in the order of bytes.
 fn byte_letters() -> impl Iterator<Item = char> {
@@ -99,6 +116,17 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn a_token_is_named_wherever_its_file_does() {
+        let added =
+            br#"{"added_tokens": [{"id": 7, "content": "<end>"}], "model": {"vocab": {"a": 1}}}"#;
+        assert_eq!(text_of(added, 7).as_deref(), Some("<end>"));
+        assert_eq!((text_of(added, 1).as_deref(), text_of(added, 2)), (Some("a"), None));
+        let unigram = br#"{"model": {"vocab": [["<unk>", 0.0], ["a", -1.5]]}}"#;
+        assert_eq!((text_of(unigram, 1).as_deref(), text_of(unigram, 2)), (Some("a"), None));
+        assert_eq!(text_of(b"no json", 1), None);
+    }
 
     /// In GPT-2's published vocabulary a space is Ġ, a line break Ċ, and a zero Ā.
     #[test]

@@ -25,6 +25,8 @@ pub enum Item {
     Continuation {
         /// What the model reads before it is judged.
         context: String,
+        /// What stands between the two in a solved question. As in lm-eval it is not judged.
+        delimiter: String,
         /// What is judged; it is not empty.
         continuation: String,
     },
@@ -103,6 +105,14 @@ struct Form {
     text: Option<String>,
 }
 
+/// The right answer of a multiple choice: the number of a choice, or its text.
+struct Label {
+    text: String,
+    /// Whether it is a field of the document that holds a text. Then a text of digits is that of a choice first, as in
+    /// lm-eval; else it is a number first.
+    is_field: bool,
+}
+
 impl Item {
     /// Reads an item as it is written.
     ///
@@ -119,8 +129,8 @@ impl Item {
                 continuation: None,
                 text: None,
             } => {
-                let gold = gold.map(|gold| gold.to_string());
-                Self::choice(context, String::new(), choices, gold.as_deref())
+                let gold = gold.map(|gold| Label { text: gold.to_string(), is_field: false });
+                Self::choice(context, String::new(), choices, gold)
             }
             Form {
                 context: Some(context),
@@ -128,7 +138,7 @@ impl Item {
                 gold: None,
                 continuation: Some(continuation),
                 text: None,
-            } => Self::continuation(context, continuation),
+            } => Self::continuation(context, String::new(), continuation),
             Form {
                 context: None,
                 choices: None,
@@ -155,7 +165,7 @@ impl Item {
             Target::Number(number) => number.to_string(),
             Target::Of(template) => text("doc_to_target", template)?,
         };
-        let delimiter = &written.target_delimiter;
+        let delimiter = written.target_delimiter.clone();
         match written.output_type {
             OutputType::MultipleChoice => {
                 let choices = match &written.doc_to_choice {
@@ -165,12 +175,11 @@ impl Item {
                         .list(template, doc)
                         .map_err(|why| ItemError::Template { key: "doc_to_choice", why })?,
                 };
-                Self::choice(context, delimiter.clone(), choices, Some(&target))
+                let named = |template| doc.get(template).is_some_and(Json::is_string);
+                let is_field = matches!(&written.doc_to_target, Target::Of(of) if named(of));
+                Self::choice(context, delimiter, choices, Some(Label { text: target, is_field }))
             }
-            OutputType::Loglikelihood if target.is_empty() => Self::continuation(context, target),
-            OutputType::Loglikelihood => {
-                Self::continuation(context, format!("{delimiter}{target}"))
-            }
+            OutputType::Loglikelihood => Self::continuation(context, delimiter, target),
             OutputType::LoglikelihoodRolling => Self::text(target),
         }
     }
@@ -193,19 +202,19 @@ impl Item {
             Self::Choice { context, delimiter, choices, gold } => {
                 gold.map(|gold| format!("{context}{delimiter}{}", choices[gold]))
             }
-            Self::Continuation { context, continuation } => {
-                Some(format!("{context}{continuation}"))
+            Self::Continuation { context, delimiter, continuation } => {
+                Some(format!("{context}{delimiter}{continuation}"))
             }
             Self::Text { text } => Some(text.clone()),
         }
     }
 
-    /// An item with choices. A `label` is the number of the right one, or its text.
+    /// An item whose choices are judged one by one.
     fn choice(
         context: String,
         delimiter: String,
         choices: Vec<String>,
-        label: Option<&str>,
+        label: Option<Label>,
     ) -> Result<Self, ItemError> {
         if !(2..=CHOICES_MAX).contains(&choices.len()) {
             return Err(ItemError::Choices { found: choices.len() });
@@ -213,22 +222,26 @@ impl Item {
         if choices.iter().any(String::is_empty) {
             return Err(ItemError::Empty { what: "a choice" });
         }
-        let gold = label.map(|label| {
-            let number = label.trim().parse().ok().filter(|number| *number < choices.len());
-            // A number that is none of the choices' may be the text of one.
-            let by_text = || choices.iter().position(|choice| choice == label);
-            let wrong = || ItemError::Label { found: excerpt(label), choices: choices.len() };
-            number.or_else(by_text).ok_or_else(wrong)
+        let gold = label.map(|Label { text, is_field }| {
+            let number = text.trim().parse().ok().filter(|number| *number < choices.len());
+            let by_text = choices.iter().position(|choice| *choice == text);
+            let found = if is_field { by_text.or(number) } else { number.or(by_text) };
+            let wrong = || ItemError::Label { found: excerpt(&text), choices: choices.len() };
+            found.ok_or_else(wrong)
         });
         Ok(Self::Choice { context, delimiter, gold: gold.transpose()?, choices })
     }
 
     /// An item whose continuation is judged, if there is any.
-    fn continuation(context: String, continuation: String) -> Result<Self, ItemError> {
+    fn continuation(
+        context: String,
+        delimiter: String,
+        continuation: String,
+    ) -> Result<Self, ItemError> {
         if continuation.is_empty() {
             return Err(ItemError::Empty { what: "the continuation" });
         }
-        Ok(Self::Continuation { context, continuation })
+        Ok(Self::Continuation { context, delimiter, continuation })
     }
 
     /// An item whose text is judged, if there is any.

@@ -169,7 +169,7 @@ impl<'a> Examiner<'a> {
                 let outcome = Outcome::Choice { log_likelihoods, chosen, chosen_norm, gold: *gold };
                 Ok(Answer { outcome, truncated })
             }
-            Item::Continuation { context, continuation } => {
+            Item::Continuation { context, continuation, .. } => {
                 let (sums, truncated) = self.sums(&[self.pair(context, continuation)?])?;
                 let Sum { log_likelihood, is_greedy } = sums[0];
                 Ok(Answer {

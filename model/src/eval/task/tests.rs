@@ -55,6 +55,38 @@ fn a_document_becomes_an_item_by_templates() {
     assert_eq!(task.item(1), expected);
 }
 
+/// As in lm-eval, whose LAMBADA has these templates: the delimiter stands in solved questions only.
+#[test]
+fn a_continuation_is_judged_without_the_delimiter() {
+    let file = r#"
+task = "lambada"
+test_file = "texts.jsonl"
+output_type = "loglikelihood"
+doc_to_text = "{{text.split(' ')[:-1]|join(' ')}}"
+doc_to_target = "{{' '+text.split(' ')[-1]}}"
+num_fewshot = 1
+fewshot_sampler = "first_n"
+"#;
+    let texts = "{\"text\": \"a b c\"}\n{\"text\": \"d e f\"}\n";
+    let task = open(&[("l.toml", file), ("texts.jsonl", texts)], Wishes::default()).unwrap();
+    let Item::Continuation { context, continuation, .. } = task.item(1) else { panic!() };
+    assert_eq!((context.as_str(), continuation.as_str()), ("a b  c\n\nd e", " f"));
+}
+
+/// A field that holds digits is the text of a choice; a template that gives digits is a number.
+#[test]
+fn an_answer_of_digits_is_a_text_in_a_field_and_a_number_in_a_template() {
+    let docs = "{\"o\": [\"3\", \"4\", \"2\", \"1\"], \"a\": \"3\"}\n";
+    for (target, expected) in [("a", 0), ("{{a}}", 3)] {
+        let file = format!(
+            "task = \"t\"\ntest_file = \"d.jsonl\"\noutput_type = \"multiple_choice\"\n\
+             doc_to_text = \"q\"\ndoc_to_choice = \"o\"\ndoc_to_target = \"{target}\"\n"
+        );
+        let task = open(&[("t.toml", &file), ("d.jsonl", docs)], Wishes::default()).unwrap();
+        assert!(matches!(task.item(0), Item::Choice { gold: Some(gold), .. } if gold == expected));
+    }
+}
+
 #[test]
 fn items_stand_as_they_are_in_json_lines() {
     let lines = r#"{"context": "a", "choices": ["b", "c"], "gold": 1}

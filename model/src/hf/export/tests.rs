@@ -147,6 +147,11 @@ fn a_tokenizer_that_is_a_file_is_copied() {
             }
         }
         assert_eq!(read(folder.path(), "generation_config.json")["max_length"], 64);
+        if scheme == Scheme::HuggingFace {
+            for key in ["bos_token", "eos_token"] {
+                assert_eq!(read(folder.path(), named[1])[key], "<s>", "{key}");
+            }
+        }
         let (_, files) = exported(vocabulary, None);
         assert_eq!(files, [WHOLE, "generation_config.json", CONFIG]);
     }

@@ -300,7 +300,7 @@ fn tokens(
     }
     let newer = match asked {
         AskedFor::Completion => None,
-        AskedFor::Chat => fields.count("max_completion_tokens", 1, TOKENS_MAX)?,
+        AskedFor::Chat => fields.count("max_completion_tokens", 0, TOKENS_MAX)?,
     };
     let typed = fields.count("max_tokens", 0, TOKENS_MAX)?;
     match newer.or(typed) {

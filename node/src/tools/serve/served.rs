@@ -88,7 +88,8 @@ fn plain(messages: &[Value]) -> String {
             Some("user") => "User",
             _ => "System",
         };
-        text += &format!("{name}: {}\n\n", message["content"].as_str().unwrap_or_default());
+        // An answer in this form begins with a space, and comes back with it.
+        text += &format!("{name}: {}\n\n", message["content"].as_str().unwrap_or_default().trim());
     }
     text + "Assistant:"
 }
@@ -107,7 +108,7 @@ mod tests {
         let messages = [
             json!({ "role": "system", "content": "Be brief." }),
             json!({ "role": "user", "content": "Who?" }),
-            json!({ "role": "assistant", "content": "I." }),
+            json!({ "role": "assistant", "content": " I." }),
             json!({ "role": "user", "content": "Why?" }),
         ];
         let expected =

@@ -106,7 +106,8 @@ fn a_long_context_loses_its_begin_for_a_family_with_positions_only() {
             let expected = by_scores(reads_all.as_ref(), &whole, judged.len());
             assert!((found - expected).abs() < 1e-3, "{family:?} {choice}: {found} {expected}");
         }
-        let item = Item::Continuation { context: "a".into(), continuation: "b".repeat(REACH + 1) };
+        let (context, delimiter) = ("a".into(), String::new());
+        let item = Item::Continuation { context, delimiter, continuation: "b".repeat(REACH + 1) };
         let measured = examiner.measure(&item);
         assert_eq!(matches!(measured, Err(MeasureError::Long { .. })), family == Family::Llama);
     }
