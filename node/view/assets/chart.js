@@ -13,17 +13,43 @@ export const make = (tag, text, attributes = {}) => {
 };
 
 const ROOM = { left: 52, right: 14, top: 8, bottom: 26 };
+const HOUR = 3_600_000, DAY = 24 * HOUR;
+/** The steps of a clock below a day, in milliseconds. */
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200].map((s) => 1_000 * s);
 
-/** Round numbers between two: 1, 2 or 5 times a power of ten. */
+/** The least number from this one on that is 1, 2 or 5 times a power of ten. */
+const round = (rough) => {
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
+};
+
+/** Round numbers between two. */
 export function ticks(low, high, count) {
   if (!(high > low)) return [low];
-  const rough = (high - low) / Math.max(1, count);
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
+  const step = round((high - low) / Math.max(1, count));
   const out = [];
   for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-9; at += step) out.push(at);
   return out;
 }
+
+/** Moments between two, in Unix milliseconds: whole seconds, minutes, hours or days where the reader is. */
+export function moments(low, high, count) {
+  const rough = (high - low) / Math.max(1, count);
+  const step = STEPS.find((ms) => ms >= rough) ?? DAY * round(rough / DAY);
+  const zone = (ms) => 60_000 * new Date(ms).getTimezoneOffset();
+  const out = [];
+  for (let at = Math.ceil((low - zone(low)) / step) * step; at + zone(at) <= high; at += step) out.push(at + zone(at));
+  return out.length ? out : [low];
+}
+
+/** The time of day of Unix milliseconds, behind the date if it is `dated`: if not told, on another day than today. */
+export function clock(ms, dated = new Date(ms).toDateString() !== new Date().toDateString(), parts = { second: "2-digit" }) {
+  const date = dated ? { month: "short", day: "numeric" } : {};
+  return new Date(ms).toLocaleString([], { ...date, hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...parts });
+}
+
+/** The same on an axis over so many milliseconds: seconds on a short one, the date on a long one. */
+export const onClock = (ms, span) => (span > 20 * HOUR ? clock(ms, true, {}) : clock(ms, false));
 
 /** A number in few characters: 691 k, 1.4 M, 0.02. */
 export function short(number) {
@@ -39,7 +65,7 @@ export function short(number) {
 }
 
 export class Chart {
-  /** @param canvas where; @param options {bars, x(value) and y(value): texts, zero, onzoom(from, to)} */
+  /** @param canvas where; @param options {bars, x(value, span) and y(value): texts, ticks(low, high, count), zero, onzoom(from, to)} */
   constructor(canvas, options) {
     this.canvas = canvas;
     // A test compares what is drawn with what the server said.
@@ -187,9 +213,10 @@ export class Chart {
     pen.textAlign = "center";
     pen.textBaseline = "top";
     let free = -Infinity;
-    for (const x of ticks(area.x0, area.x1, area.width / 72)) {
+    const across = this.options.ticks ?? ticks;
+    for (const x of across(area.x0, area.x1, area.width / 72)) {
       if (this.options.bars && !Number.isInteger(x)) continue;
-      const text = this.options.x(x);
+      const text = this.options.x(x, area.x1 - area.x0);
       const half = pen.measureText(text).width / 2;
       const at = Math.min(this.px(x), area.left + area.width + ROOM.right - half - 1);
       if (at - half < free) continue;

@@ -1,7 +1,7 @@
 // The page: draws /status as it streams in, and /history when an epoch is new. Every name here may be a
 // stranger's, so text goes in by textContent alone.
 
-import { $, Chart, make, short } from "./chart.js";
+import { $, Chart, clock, make, moments, onClock, short, ticks } from "./chart.js";
 
 const drawn = (tag, attributes, text) => {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -21,7 +21,6 @@ const span = (ms) => {
   if (s < 120) return `${Math.round(s)} s`;
   return s < 7200 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`;
 };
-const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
 
 const LOSS = [
   { name: "training, this node", watched: "training, mean of what members say", key: "loss", color: "blue", width: 1.6 },
@@ -48,12 +47,14 @@ let state = null, past = null, recent = null, wanted = [null, null];
 let at = 0, asked = null, busy = false, away = false;
 
 const axis = () => $("axis").value;
-const onAxis = (x) => (axis() === "t_ms" ? clock(x) : short(x));
+const isTime = () => axis() === "t_ms";
 const title = (columns, i) =>
   `epoch ${columns.epoch[i]} · ${short(columns.tokens[i])} tokens · ${clock(columns.t_ms[i])}`;
 const seconds = (y) => `${short(y)} s`;
 const loss = new Chart($("loss"), {
-  x: onAxis, y: short, value: (y) => y.toFixed(4), title: (i) => title(past, i), onzoom: zoom,
+  x: (x, span) => (isTime() ? onClock(x, span) : short(x)),
+  ticks: (...range) => (isTime() ? moments : ticks)(...range),
+  y: short, value: (y) => y.toFixed(4), title: (i) => title(past, i), onzoom: zoom,
 });
 const times = new Chart($("times"), {
   bars: true, x: whole, y: seconds, title: (i) => title(recent, i),

@@ -12,12 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     picture::{Picture, shorten, times::Times},
-    record::{Event, Record},
+    record::{Event, Record, Text},
 };
 
 /// The columns of the past, and what happened when.
 #[derive(Clone, Debug, Default)]
 pub struct History {
+    /// The run that they are of, once it is known.
+    run: Option<Text>,
     /// Rows by rising epoch. An epoch that was caught up with has none.
     rows: Vec<Row>,
     /// How many epochs a whole row stands for: a power of two.
@@ -87,17 +89,17 @@ pub(crate) struct Columns {
 impl History {
     /// Adds what a record says, after `picture` has taken it: a commit copies its row from the
     /// picture's head. A held-out loss goes into the row of its epoch; without such a row it is
-    /// dropped.
+    /// dropped. With another run it begins anew.
     pub fn take(&mut self, record: &Record, picture: &Picture) {
+        if self.run != picture.run.id {
+            *self = Self { run: picture.run.id.clone(), ..Self::default() };
+        }
         let own = picture.node.peer.as_ref() == Some(&record.peer);
         match &record.event {
+            _ if picture.is_of_another_run(record) => {}
             Event::Committed(_) if own => self.commit(picture),
             Event::Evaluated { loss, floor, .. } => {
-                let epoch = record.epoch.unwrap_or_default();
-                let at = self.rows.partition_point(|row| row.epoch < epoch);
-                // A row of one epoch has no place for the loss of another one.
-                let row = self.rows.get_mut(at).filter(|row| row.epoch - epoch < row.epochs);
-                if let Some(row) = row {
+                if let Some(row) = self.row(record.epoch.unwrap_or_default()) {
                     row.cells[HELD_OUT] = row.cells[HELD_OUT].and(cell(*loss));
                     row.cells[FLOOR] = row.cells[FLOOR].and(cell(*floor));
                 }
@@ -132,10 +134,23 @@ impl History {
         }
     }
 
+    /// The row that has this epoch. A row of one epoch has no place for what is of another one.
+    fn row(&mut self, epoch: u64) -> Option<&mut Row> {
+        let at = self.rows.partition_point(|row| row.epoch < epoch);
+        self.rows.get_mut(at).filter(|row| row.epoch - epoch < row.epochs)
+    }
+
     /// Adds the row of the epoch that `picture` has just committed. It joins the last row until
     /// that one is whole.
+    ///
+    /// A watcher that starts again proves each epoch once more, without the loss that it has heard
+    /// before. So its earlier row stays, unless the tokens tell that it is of another lineage.
     fn commit(&mut self, picture: &Picture) {
         let head = &picture.head;
+        let is_there = |row: &mut Row| row.epoch.cmp(&head.epoch) == row.tokens.cmp(&head.tokens);
+        if picture.node.watches && self.row(head.epoch).is_some_and(is_there) {
+            return;
+        }
         self.undo(head.epoch);
         let Times { train, wait, retry, ring, vote, apply, sync } = head.times;
         let number = |number: Option<u64>| cell(number.map(|number| number as f64));
@@ -229,7 +244,7 @@ impl From<Columns> for History {
         });
         let mut marks: VecDeque<Mark> = columns.marks.into();
         shorten(&mut marks, MARKS_MAX);
-        Self { rows: rows.collect(), merged: 1, marks }
+        Self { run: None, rows: rows.collect(), merged: 1, marks }
     }
 }
 
@@ -341,6 +356,33 @@ mod tests {
         picture.head.epoch = 8;
         history.commit(&picture);
         assert_eq!(history.columns(0, u64::MAX, 100).epoch, [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    /// It knows no loss of the epochs that it proves.
+    #[test]
+    fn a_watcher_that_starts_again_keeps_the_losses_that_it_has_heard() {
+        // Rows of one epoch each, and rows of two.
+        for epochs in [40, ROWS_MAX as u64 + 40] {
+            let mut picture = Picture::default();
+            picture.node.watches = true;
+            let mut history = past(epochs, |_| 1.0);
+            let before = history.rows.clone();
+            for epoch in 1..=epochs {
+                (picture.head.epoch, picture.head.tokens) = (epoch, epoch * 10);
+                history.commit(&picture);
+            }
+            let kept = |row: &Row| (row.epoch, row.epochs, row.cells[0]);
+            assert!(history.rows.iter().map(kept).eq(before.iter().map(kept)));
+            // Another lineage, and a node that is no watcher.
+            for (watches, loss) in [(true, 2.0), (false, 3.0)] {
+                (picture.node.watches, picture.head.loss) = (watches, Some(loss.into()));
+                (picture.head.epoch, picture.head.tokens) = (22, 215);
+                history.commit(&picture);
+                let last = history.rows.last();
+                let last = last.map(|row| (row.epoch, row.tokens, row.cells[0].last));
+                assert_eq!(last, Some((22, 215, loss)));
+            }
+        }
     }
 
     fn line(event: &str, epoch: u64) -> Record {

@@ -7,7 +7,8 @@
 //!
 //! There is no password. On a loopback address only programs of this machine reach it. On another
 //! address everybody who reaches the port reads it, and gets a picture without addresses of peers.
-//! No route changes anything.
+//! So does everybody if the page has a name, since a proxy then passes it on. No route changes
+//! anything.
 
 use std::{
     convert::Infallible,
@@ -70,9 +71,10 @@ impl Access {
         Self { bound: Some(bound), names }
     }
 
-    /// Whether other machines can reach the page, so that addresses have to be left out.
+    /// Whether other machines can reach the page, so that addresses have to be left out. A name is
+    /// for them too: on a loopback address they come through a proxy.
     pub fn is_public(&self) -> bool {
-        self.bound.is_some_and(|bound| !bound.ip().is_loopback())
+        self.bound.is_some_and(|bound| !bound.ip().is_loopback() || !self.names.is_empty())
     }
 
     /// Whether a `Host` names this machine, whatever port it names.
@@ -377,7 +379,7 @@ pub(crate) const ASSETS: [(&str, &str, &str); 4] = [
     ("/page.css", "text/css; charset=utf-8", include_str!("../assets/page.css")),
 ];
 /// The version of the files: a browser keeps what it has until this changes.
-const ETAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "-4\"");
+const ETAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "-5\"");
 /// Headers of every answer: the page loads nothing from elsewhere, stands in no frame, and sends no
 /// address on.
 const HEADERS: [(HeaderName, &str); 4] = [

@@ -3,8 +3,8 @@
 //! [`Mirror`](crate::stage::Mirror), so names of fields are a format.
 //!
 //! The node is the writer of the first record that says `started`, `committed` or `ready`. Of other
-//! writers only the held-out loss, the states and the losses are taken. Every collection has a
-//! bound.
+//! writers only the held-out loss, the states and the losses are taken, if they are of the same run.
+//! With a record of another run the picture begins anew. Every collection has a bound.
 
 mod agreement;
 pub mod gauge;
@@ -14,6 +14,7 @@ mod pace;
 mod peers;
 mod public;
 pub(crate) mod times;
+mod waiting;
 
 use std::{
     borrow::Cow,
@@ -30,6 +31,7 @@ use notice::notice;
 use pace::Pace;
 pub(crate) use peers::Peer;
 use times::{Marks, Times};
+pub(crate) use waiting::Waiting;
 
 /// A run as one node has seen it so far.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -137,16 +139,6 @@ pub(crate) struct Seat {
     pub(crate) tokens: u64,
 }
 
-/// Why the node does not get on, in its own words; `reason` is a word of docs/FORMATS.md.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Waiting {
-    pub(crate) reason: Text,
-    #[serde(default)]
-    pub(crate) text: Text,
-    pub(crate) cure: Text,
-    pub(crate) t_ms: u64,
-}
-
 /// A state that comes in, or without epochs a file of data. The rate is bytes a second.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Fetch {
@@ -210,6 +202,10 @@ impl Picture {
             return self.take_of_another(record);
         }
         self.now_ms = self.now_ms.max(record.t_ms);
+        if self.is_of_another_run(record) {
+            let node = Node { peer: self.node.peer.take(), ..Node::default() };
+            *self = Self { source: self.source, now_ms: self.now_ms, node, ..Self::default() };
+        }
         if record.run.is_some() {
             self.run.id.clone_from(&record.run);
         }
@@ -240,9 +236,15 @@ impl Picture {
         self.source = source;
     }
 
+    /// Whether a record is of another run, as far as it and the picture name one.
+    pub(crate) fn is_of_another_run(&self, record: &Record) -> bool {
+        self.run.id.as_ref().zip(record.run.as_ref()).is_some_and(|(id, other)| id != other)
+    }
+
     fn take_of_another(&mut self, record: &Record) {
         let epoch = record.epoch.unwrap_or_default();
         match &record.event {
+            _ if self.is_of_another_run(record) => {}
             Event::Evaluated { .. } => {
                 self.now_ms = self.now_ms.max(record.t_ms);
                 self.change(record);
@@ -264,12 +266,12 @@ impl Picture {
                 self.node.micro_batch = Some(*micro_batch);
                 self.run.parameters = Some(*parameters);
                 self.node.watches = false;
-                self.start();
+                self.start(t_ms);
                 self.resume(epoch.unwrap_or(self.head.epoch), *tokens, t_ms);
             }
             Event::Watching { version } => {
                 (self.node.watches, self.node.version) = (true, Some(version.clone()));
-                self.start();
+                self.start(t_ms);
             }
             Event::Waiting { reason, text, cure } => {
                 let (reason, text, cure) = (reason.clone(), text.clone(), cure.clone());
@@ -302,7 +304,7 @@ impl Picture {
             }
             Event::Roster { attempt, members } => self.roster(record, *attempt, members),
             Event::Regroup { members, .. } => {
-                self.go_on(members.0.len());
+                self.go_on(members.0.len(), t_ms);
                 self.counts.regroups += 1;
             }
             Event::Committed(commit) => self.commit(epoch.unwrap_or_default(), t_ms, commit),
@@ -332,7 +334,7 @@ impl Picture {
             Event::Path { step, error, .. } => self.node.path = Some((step.clone(), error.clone())),
             Event::PeerFound { who, direct } => {
                 self.peer(who).come(*direct);
-                self.waiting.take_if(|waiting| goes_on_alone(waiting));
+                self.waiting.take_if(|waiting| waiting.goes_on_alone());
             }
             Event::PeerLost { who, cause } => {
                 self.peer(who).lose(cause.clone());
@@ -343,9 +345,10 @@ impl Picture {
 
     /// A process begins to write. What lies between two starts is no pace, and whoever was here has
     /// to come again.
-    fn start(&mut self) {
+    fn start(&mut self, t_ms: u64) {
         self.source.ended = false;
-        (self.pace, self.held_fork, self.waiting) = (Pace::default(), None, None);
+        (self.pace, self.held_fork) = (Pace::default(), None);
+        self.waiting.take_if(|waiting| !waiting.holds(t_ms));
         peers::lose_all(&mut self.peers);
     }
 
@@ -357,7 +360,7 @@ impl Picture {
         self.open.attempt = attempt;
         self.open.roster.clone_from(&members.0);
         // Voters that are gone are members of it too.
-        self.go_on(1);
+        self.go_on(1, record.t_ms);
         self.phase(Phase::Ring, record.t_ms);
     }
 
@@ -433,7 +436,7 @@ impl Picture {
         self.counts.received_bytes =
             self.counts.received_bytes.saturating_add(commit.received_bytes);
         self.pace.note(t_ms, commit.tokens);
-        self.go_on(self.ring.len());
+        self.go_on(self.ring.len(), t_ms);
         self.begin(epoch.saturating_add(1), t_ms);
     }
 
@@ -448,14 +451,15 @@ impl Picture {
         if epoch != self.head.epoch {
             self.head = Head { epoch, tokens: tokens.unwrap_or_default(), t_ms, ..Head::default() };
         }
-        self.waiting = None;
+        self.waiting.take_if(|waiting| !waiting.holds(t_ms));
         self.begin(epoch.saturating_add(1), t_ms);
     }
 
-    /// What was waited for has come. That the node trains on alone is said once a minute, and
-    /// holds until so many peers together go on, or another one is found.
-    fn go_on(&mut self, together: usize) {
-        self.waiting.take_if(|waiting| together > 1 || !goes_on_alone(waiting));
+    /// What was waited for has come at `t_ms`. That the node trains on alone is said once a minute,
+    /// and holds until so many peers together go on, or another one is found.
+    fn go_on(&mut self, together: usize, t_ms: u64) {
+        self.waiting
+            .take_if(|waiting| !waiting.holds(t_ms) && (together > 1 || !waiting.goes_on_alone()));
     }
 
     /// Opens an epoch, and forgets what belonged to the one before.
@@ -476,11 +480,6 @@ impl Picture {
             (self.open.phase, self.open.since_ms) = (phase, t_ms);
         }
     }
-}
-
-/// Whether the node trains on though no other peer is here.
-fn goes_on_alone(waiting: &Waiting) -> bool {
-    waiting.reason.as_str() == "goes-on-alone"
 }
 
 /// Drops the oldest entries beyond a bound.

@@ -46,6 +46,12 @@ struct Conditions {
     threads: u64,
     /// How the processes were joined, in words.
     links: Text,
+    /// Most bulk bytes that each process sent in a second; 0 for no limit.
+    #[serde(default)]
+    rate: u64,
+    /// The scenario file as an object; `null` without one.
+    #[serde(default)]
+    scenario: Value,
     parameters: u64,
     /// The manifest as an object of tables.
     manifest: Value,
@@ -156,7 +162,8 @@ pub enum ReportError {
         first: PathBuf,
         /// The folder that does not fit it.
         other: PathBuf,
-        /// What differs: a key of the manifest, or the peers or links with both values.
+        /// What differs: a key of the manifest, the scenario, or the peers, links or rate with both
+        /// values.
         key: String,
     },
 }
@@ -198,6 +205,12 @@ impl Conditions {
         }
         if self.links != other.links {
             return Some(format!("the kind of links ({} and {})", self.links, other.links));
+        }
+        if self.rate != other.rate {
+            return Some(format!("`--rate` ({} and {})", self.rate, other.rate));
+        }
+        if self.scenario != other.scenario {
+            return Some("the scenario".to_owned());
         }
         let key = settings::difference(&self.manifest, &other.manifest)?;
         Some(format!("`{key}`"))
@@ -291,8 +304,8 @@ impl Report {
 /// The page of one run, or of several runs of equal settings with their mean and its standard
 /// error.
 ///
-/// Numbers of peers, links and manifests are compared, but for what follows from the seed. Chaos
-/// and machines are not: they stand among the facts, where a reader sees them.
+/// Numbers of peers, links, rates, scenarios and manifests are compared, but for what follows from
+/// the seed. Chaos and machines are not: they stand among the facts, where a reader sees them.
 ///
 /// # Errors
 /// If two reports have one seed, or differ in something else that is compared.

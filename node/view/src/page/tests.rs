@@ -13,6 +13,11 @@ use crate::{
 };
 
 async fn page(bind: &str) -> (SocketAddr, Stage) {
+    page_of(bind, &[]).await
+}
+
+/// The page that browsers may also ask for by these names.
+async fn page_of(bind: &str, names: &[String]) -> (SocketAddr, Stage) {
     let listener = TcpListener::bind(bind).await.unwrap();
     let bound = listener.local_addr().unwrap();
     let (mut stage, seen) = Stage::new(Source::default());
@@ -21,8 +26,7 @@ async fn page(bind: &str) -> (SocketAddr, Stage) {
     let line = r#"{"event":"listening","addresses":["/ip4/10.1.2.3/tcp/1"],"t_ms":2,"peer":"me","run":"r"}"#;
     stage.take(&Record::parse(line.as_bytes()).unwrap(), line);
     stage.publish();
-    let access = Access::new(bound, &["train.example".to_owned()]);
-    drop(tokio::spawn(serve(listener, seen, access)));
+    drop(tokio::spawn(serve(listener, seen, Access::new(bound, names))));
     (bound, stage)
 }
 
@@ -63,7 +67,7 @@ async fn every_path_answers_and_only_to_reading() {
 
 #[tokio::test]
 async fn names_of_strangers_and_other_sites_are_refused() {
-    let (at, _stage) = page("127.0.0.1:0").await;
+    let (at, _stage) = page_of("127.0.0.1:0", &["train.example".to_owned()]).await;
     for (headers, want) in [
         ("Host: evil.example\r\n", "421"),
         ("Host: 10.0.0.1\r\n", "421"),
@@ -103,6 +107,30 @@ async fn addresses_are_for_this_machine_alone() {
     let (at, _stage) = page("0.0.0.0:0").await;
     let answer = ask(at, request).await;
     assert!(answer.starts_with("HTTP/1.1 200") && !answer.contains("10.1.2.3"), "{answer}");
+}
+
+/// A proxy on this machine passes the page on, by a name that was given for it.
+#[tokio::test]
+async fn a_page_with_a_name_says_no_address_on_the_loopback_either() {
+    let (at, mut stage) = page_of("127.0.0.1:0", &["Train.example".to_owned()]).await;
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    stream.write_all(b"GET /events HTTP/1.1\r\nHost: train.example\r\n\r\n").await.unwrap();
+    let mut read = Vec::new();
+    while !String::from_utf8_lossy(&read).contains("event: picture") {
+        assert!(stream.read_buf(&mut read).await.unwrap() > 0);
+    }
+    let line =
+        r#"{"event":"fault","who":"x","why":"dialled 10.1.2.3:40","t_ms":5,"peer":"me","run":"r"}"#;
+    stage.take(&Record::parse(line.as_bytes()).unwrap(), line);
+    let line = r#"{"event":"leaving","t_ms":6,"peer":"me","run":"r"}"#;
+    stage.take(&Record::parse(line.as_bytes()).unwrap(), line);
+    while !String::from_utf8_lossy(&read).contains("leaving") {
+        assert!(stream.read_buf(&mut read).await.unwrap() > 0);
+    }
+    let read = String::from_utf8(read).unwrap();
+    assert!(!read.contains("10.1.2.3"), "{read}");
+    let answer = ask(at, "GET /status HTTP/1.1\r\nHost: train.example\r\n").await;
+    assert!(answer.contains("\"format\":1") && !answer.contains("10.1.2.3"), "{answer}");
 }
 
 #[tokio::test]
@@ -164,6 +192,26 @@ async fn health_is_a_sign_of_life() {
         let answer = ask(at, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n").await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {want}")), "{silent_ms}: {answer}");
     }
+}
+
+/// What the script says of a moment, where there is a program that runs it.
+#[test]
+fn a_moment_of_another_day_has_its_date_and_an_axis_whole_hours() {
+    let script = r"
+        const at = Date.UTC(2024, 1, 28, 21, 13, 20), hours = (n) => moments(at, at + n * HOUR, 8).map((x) => onClock(x, n * HOUR));
+        const today = new Date().setHours(0, 0, 0);
+        console.log([clock(at), clock(today), hours(8)[0], hours(60)[1], hours(300)[1], moments(at, at, 8)].join('; '));
+    ";
+    let mut program = std::process::Command::new("node");
+    program.env("TZ", "Europe/Berlin").env("LC_ALL", "en_US.UTF-8");
+    let script = include_str!("../../assets/chart.js").to_owned() + script;
+    let Ok(done) = program.args(["--input-type=module", "--eval", &script]).output() else {
+        println!("skipped: no node, so the script of the page was not run");
+        return;
+    };
+    let said = String::from_utf8(done.stdout).unwrap() + &String::from_utf8_lossy(&done.stderr);
+    let want = "Feb 28, 22:13:20; 00:00:00; 23:00:00; Feb 29, 12:00; Mar 2, 00:00; 1709154800000\n";
+    assert_eq!(said, want);
 }
 
 #[test]

@@ -68,6 +68,73 @@ fn epochs_that_a_file_has_twice_are_counted_once() {
     assert_eq!((peer.epochs, peer.tokens, peer.last_epoch), (3, 30, 3));
 }
 
+/// A node has taken part in one run, and then in another, and has written one file.
+#[test]
+fn a_file_of_two_runs_shows_the_later_one_alone() {
+    let two = ["me".to_owned(), "b".to_owned()];
+    let of = |run: &str, peer: &str, t_ms: u64, epoch: u64, event: &str| Record {
+        run: Some(Text::new(run)),
+        ..record(t_ms, peer, epoch, event)
+    };
+    let found = r#""event":"peer-found","who":"b","direct":true"#;
+    let fork = r#""event":"fork","first_epoch":3,"undone":0,"held":true"#;
+    let measured = r#""event":"evaluated","loss":2.0,"floor":1.5,"excess":0.5"#;
+    let earlier = [
+        of("a", "me", 1, 0, STARTED),
+        of("a", "me", 2, 0, r#""event":"listening","addresses":["/ip4/10.0.0.1/tcp/1"]"#),
+        of("a", "me", 3, 0, found),
+        of("a", "me", 4, 1, &committed(&two, "s", 20)),
+        of("a", "me", 5, 1, fork),
+    ];
+    let later = [
+        of("b", "me", 10, 0, STARTED),
+        of("b", "me", 11, 0, found),
+        of("b", "me", 12, 2, &committed(&two, "s", 40)),
+        of("b", "me", 13, 3, &committed(&two, "s", 60)),
+    ];
+    // Files of others go on with the run that this node has left.
+    let others =
+        [of("a", "b", 14, 3, &committed(&two, "other", 60)), of("a", "sim", 15, 3, measured)];
+    let shown = |records: &[&[Record]]| {
+        let mut picture =
+            Picture { source: Source { speed: 2.0, ..Source::default() }, ..Picture::default() };
+        let mut past = crate::history::History::default();
+        for record in records.iter().copied().flatten() {
+            picture.take(record);
+            past.take(record, &picture);
+        }
+        let past = past.columns(0, u64::MAX, 9);
+        (serde_json::to_string(&picture).unwrap(), serde_json::to_string(&past).unwrap())
+    };
+    let (picture, past) = shown(&[&later]);
+    assert!(picture.contains(r#""speed":2.0"#) && past.contains(r#""epoch":[2,3]"#), "{past}");
+    assert_eq!(shown(&[&earlier, &later, &others]), (picture, past));
+}
+
+/// The line is written once a minute, and the node follows what the others decide.
+#[test]
+fn a_node_whose_disk_is_full_is_not_well_because_it_follows_the_others() {
+    let mood = |picture: &Picture| crate::lines::verdict(picture).mood;
+    let commit = committed(&["me".to_owned(), "b".to_owned()], "s", 20);
+    let roster = r#""event":"roster","attempt":1,"members":["me","b"],"adopt":null"#;
+    let regroup = r#""event":"regroup","number":1,"proposer":"b","members":["me","b"],"absent":[]"#;
+    let caught_up = r#""event":"caught-up","state":"s","tokens":20"#;
+    for goes_on in [&*commit, roster, regroup, caught_up, STARTED] {
+        let wait = |reason: &str, t_ms: u64| {
+            let mut picture = Picture::default();
+            picture.take(&record(1, "me", 0, STARTED));
+            let waiting =
+                format!(r#""event":"waiting","reason":"{reason}","text":"full","cure":"x""#);
+            picture.take(&record(1_000, "me", 1, &waiting));
+            picture.take(&record(t_ms, "me", 1, goes_on));
+            mood(&picture)
+        };
+        assert_eq!(wait("disk", 65_999), crate::lines::Mood::Wait, "{goes_on}");
+        assert_eq!(wait("disk", 66_000), crate::lines::Mood::Good, "{goes_on}");
+        assert_eq!(wait("voters", 2_000), crate::lines::Mood::Good, "{goes_on}");
+    }
+}
+
 /// A 0 in the events of a watcher is no measurement.
 #[test]
 fn what_a_watcher_does_not_measure_is_not_shown() {

@@ -98,6 +98,8 @@ fn different_runs_and_foreign_files_are_refused() {
     for (key, value, said) in [
         ("peers", json!(4), "the number of peers (3 and 4) differs"),
         ("links", json!("switched"), "the kind of links (loopback and switched) differs"),
+        ("rate", json!(500), "`--rate` (0 and 500) differs"),
+        ("scenario", json!({ "step": [{ "do": "link", "rate": 9 }] }), "the scenario differs"),
     ] {
         let mut changed = report(2, &[Some(1.0)]);
         changed[key] = value;

@@ -238,7 +238,7 @@ impl View<'_> {
     fn news(&self, frame: &mut Frame<'_>, area: Rect) {
         let room = usize::from(area.height.saturating_sub(1));
         let (title, text) = match self.said {
-            Some(said) => (" what it says, UTC ", sentences(said, room)),
+            Some(said) => (" what it says, UTC ", sentences(said, room, self.picture.now_ms)),
             None => (" events, UTC ", self.notices(room)),
         };
         let block = Block::new().borders(Borders::TOP).title(title).border_style(faint());
@@ -248,6 +248,7 @@ impl View<'_> {
 
     /// The newest events first, as many as there are rows.
     fn notices(&self, room: usize) -> Vec<Line<'_>> {
+        let now_ms = self.picture.now_ms;
         let newest = self.picture.notices.iter().rev().take(room);
         let line = newest.map(|notice| {
             let epoch = notice.epoch.map_or_else(String::new, |epoch| format!("epoch {epoch} "));
@@ -258,7 +259,7 @@ impl View<'_> {
                 _ => Color::Reset,
             };
             Line::from(vec![
-                Span::styled(format!("{} {epoch}", clock(notice.t_ms)), faint()),
+                Span::styled(format!("{} {epoch}", clock(notice.t_ms, now_ms)), faint()),
                 Span::styled(&*notice.text, Style::new().fg(color)),
             ])
         });
@@ -277,14 +278,14 @@ fn rows(text: &Paragraph<'_>, width: u16) -> u16 {
 }
 
 /// The newest sentences first. A long one takes several rows, so the oldest may be below the edge.
-fn sentences(said: &Said, room: usize) -> Vec<Line<'static>> {
+fn sentences(said: &Said, room: usize, now_ms: u64) -> Vec<Line<'static>> {
     let line = said.newest_first(room).into_iter().map(|sentence| {
         let color = match sentence.kind {
             Kind::News => Color::Reset,
             Kind::Warning => Color::Yellow,
         };
         Line::from(vec![
-            Span::styled(format!("{} ", clock(sentence.t_ms)), faint()),
+            Span::styled(format!("{} ", clock(sentence.t_ms, now_ms)), faint()),
             Span::styled(sentence.text.to_string(), Style::new().fg(color)),
         ])
     });
@@ -306,10 +307,11 @@ fn faint() -> Style {
     Style::new().fg(Color::DarkGray)
 }
 
-/// The time of day of Unix milliseconds, in UTC.
-fn clock(t_ms: u64) -> String {
-    let seconds = t_ms / 1_000;
-    format!("{:02}:{:02}:{:02}", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
+/// The time of day of Unix milliseconds, in UTC, behind the days that have passed until `now_ms`.
+fn clock(t_ms: u64, now_ms: u64) -> String {
+    let (seconds, days) = (t_ms / 1_000, (now_ms / DAY_MS).saturating_sub(t_ms / DAY_MS));
+    let ago = if days > 0 { format!("{days} d ago, ") } else { String::new() };
+    format!("{ago}{:02}:{:02}:{:02}", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
 }
 
 /// Below this width or height the lines stand alone: a chart needs room for its labels.
@@ -322,5 +324,7 @@ const VERDICT_ROWS: u16 = 3;
 const LINES: u16 = 3;
 /// From this width on peers stand beside the loss.
 const COLUMNS_WIDE: u16 = 110;
+/// A day, in milliseconds of the clock.
+const DAY_MS: u64 = 86_400_000;
 /// Characters of the longest bar.
 const BAR: u64 = 16;

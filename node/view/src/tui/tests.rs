@@ -64,6 +64,22 @@ fn the_screen_is_as_it_was() {
     }
 }
 
+#[test]
+fn an_event_of_another_day_says_how_many_days_ago_it_was() {
+    let (mut stage, seen) = Stage::new(Source::default());
+    for (who, t_ms) in [("one", 86_399_000_u64), ("two", 86_400_000), ("six", 172_802_000)] {
+        let line = format!(
+            r#"{{"event":"peer-found","who":"{who}","direct":true,"t_ms":{t_ms},"peer":"me","run":"r"}}"#
+        );
+        stage.take(&Record::parse(line.as_bytes()).unwrap(), &line);
+    }
+    stage.publish();
+    let drawn = screen(80, 24, &seen, Axis::Tokens);
+    for said in ["\n2 d ago, 23:59:59 one is here", "\n1 d ago, 00:00:00 two", "\n00:00:02 six"] {
+        assert!(drawn.contains(said), "{drawn}");
+    }
+}
+
 /// A narrow terminal has no verdict without its end: a cure that is cut is none.
 #[test]
 fn a_long_verdict_takes_up_to_three_rows() {

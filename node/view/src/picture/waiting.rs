@@ -1,0 +1,31 @@
+//! Why the node does not get on, and how long what it said last holds.
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::Text;
+
+/// Why the node does not get on, in its own words; `reason` is a word of docs/FORMATS.md.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Waiting {
+    pub(crate) reason: Text,
+    #[serde(default)]
+    pub(crate) text: Text,
+    pub(crate) cure: Text,
+    pub(crate) t_ms: u64,
+}
+
+impl Waiting {
+    /// Whether the node trains on though no other peer is here.
+    pub(super) fn goes_on_alone(&self) -> bool {
+        self.reason.as_str() == "goes-on-alone"
+    }
+
+    /// Whether it holds at `t_ms` although the run goes on. A disk that refuses votes lets the node
+    /// follow the others, and is said again each minute for as long as that lasts.
+    pub(super) fn holds(&self, t_ms: u64) -> bool {
+        self.reason.as_str() == "disk" && self.t_ms.abs_diff(t_ms) < DISK_MS
+    }
+}
+
+/// A wait for the disk holds so long after its last line: a little longer than a minute.
+const DISK_MS: u64 = 65_000;
