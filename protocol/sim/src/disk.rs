@@ -198,6 +198,11 @@ impl Disk {
         updates
     }
 
+    /// Whether the head was ever taken back, to follow another lineage.
+    pub(super) fn has_rewound(&self) -> bool {
+        self.receipts.iter().any(|record| matches!(record, Record::Rewound { .. }))
+    }
+
     /// R19: whether a vote names this update, for an epoch after the head that the disk leads to.
     pub(super) fn binds(&self, name: &Name) -> bool {
         let committed = self.receipts.iter().rev().find_map(|record| match record {

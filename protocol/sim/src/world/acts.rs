@@ -101,7 +101,8 @@ impl World {
         let (disk, first) = (&mut place.disk, place.incarnation == 1);
         let (restored, saved) = disk.restore(&self.run, &self.genesis);
         let lost = disk.lost_votes || restored.is_lost;
-        let blameless = restored.is_lost && !disk.damaged;
+        // On another lineage it may have dropped what it had voted for on the one before.
+        let blameless = restored.is_lost && !disk.damaged && !disk.has_rewound();
         if first || (lost && !reused) {
             disk.damage(Damage::Votes);
             disk.logs += 1;
