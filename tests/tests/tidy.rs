@@ -34,7 +34,9 @@ use comments::{headless, idioms, short};
 use documents::{book, labels, markdown, mentions, said, wire};
 use prose::readable;
 use ratchet::{CODE_LINES, MANY, code_lines, few_files, method_circles};
-use read::{File, code, functions, imports, is_identifier, is_test, read_tree, root, rust, source};
+use read::{
+    Count, File, code, functions, imports, is_identifier, is_test, read_tree, root, rust, source,
+};
 use types::{WIDE, fields, nouns};
 
 /// Complaints, each naming a file and what to do about it.
@@ -183,20 +185,22 @@ fn the_budgets_are_printed() {
     lengths.sort_unstable();
     println!("functions: {}, median {} lines", lengths.len(), lengths[lengths.len() / 2]);
     println!("longest function: {:?} lines", lengths.last());
-    let longest = shipped.iter().map(|f| (source(f).len(), &f.path)).max();
-    println!("longest file without its tests: {longest:?}");
+    let longest = shipped.iter().map(|f| (Count::of(f).code, &f.path)).max();
+    println!("longest file, in lines of code: {longest:?}");
     prose::measures(&files).into_iter().for_each(|line| println!("{line}"));
 }
 
 // ---- rules ---------------------------------------------------------------------------------
 
-/// A file ends at 500 lines without its tests, an inline test module at 150.
+/// A file ends at 420 lines of code without its tests, an inline test module at 150 lines. Comments do not count: nobody
+/// shall cut an explanation to keep a bound.
 fn length(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
     for f in rust(files).filter(|f| !is_test(&f.path)) {
         let (lines, all) = (source(f).len(), f.text.lines().count());
-        if lines > FILE_LINES_MAX {
-            out.push(format!("{}: {lines} lines; split it by noun", f.path));
+        let code = Count::of(f).code;
+        if code > FILE_CODE_MAX {
+            out.push(format!("{}: {code} lines of code; split it by noun", f.path));
         }
         if all - lines > INLINE_TEST_LINES_MAX {
             let tests = f.path.replace(".rs", "/tests.rs");
@@ -404,10 +408,11 @@ const CRATES_WITH_SOURCES: [&str; 8] = [
 const CIRCLE_MAX: usize = 3;
 /// Four files in a circle, for `every_rule_can_fail`.
 const FOUR: [&str; 4] = ["use b::B;", "use crate::{c, e};", "use super::d::D;", "use crate::a;"];
-const FILE_LINES_MAX: usize = 500;
+const FILE_CODE_MAX: usize = 420;
 const INLINE_TEST_LINES_MAX: usize = 150;
-/// A file of 501 lines and a header, for `every_rule_can_fail`.
-const LONG: &str = match std::str::from_utf8(&[b'\n'; FILE_LINES_MAX + 1]) {
+/// A file with one line of code too many, for `every_rule_can_fail`.
+const LINES: &[[u8; 2]] = &[*b";\n"; FILE_CODE_MAX + 1];
+const LONG: &str = match std::str::from_utf8(LINES.as_flattened()) {
     Ok(text) => text,
     Err(_) => "",
 };

@@ -20,6 +20,12 @@ pub(crate) struct Count {
 }
 
 impl Count {
+    pub(crate) fn of(file: &File) -> Self {
+        let mut count = Self::default();
+        count.add(file);
+        count
+    }
+
     pub(crate) fn add(&mut self, file: &File) {
         let filled = |lines: &[&str]| lines.iter().filter(|l| !l.trim().is_empty()).count();
         let all: Vec<&str> = file.text.lines().collect();
