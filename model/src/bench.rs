@@ -13,10 +13,10 @@ use burn_tensor::Tensor;
 use crate::config::Family;
 use crate::data::draw::Draw;
 use crate::ops::{Attention, Documents, FusedOps, Heads, Project, Wkv};
-use crate::params::{self, ParamsError};
+use crate::params;
 use crate::train::check::{self, Farthest};
 use crate::train::{Inner, Place, Tensors, TrainBackend, TrainError};
-use crate::{Device, Placed, place};
+use crate::{Device, on};
 
 /// The self-check of a device with a small model of one family.
 #[derive(Clone, Debug)]
@@ -78,19 +78,6 @@ pub struct Measured {
     pub error: f32,
 }
 
-/// Runs `$work` on a device, whatever its backend.
-macro_rules! on {
-    ($device:expr, $place:ident => $work:expr) => {
-        match place($device)? {
-            Placed::Cpu($place) => $work,
-            #[cfg(feature = "cuda")]
-            Placed::Cuda($place) => $work,
-            #[cfg(feature = "wgpu")]
-            Placed::Gpu($place) => $work,
-        }
-    };
-}
-
 /// Checks a device with a small model of this family, three times.
 ///
 /// # Errors
@@ -135,15 +122,8 @@ fn check_on<A: TrainBackend>(place: &Place<A>, family: Family) -> Result<Checked
     leave_dirt(place)?;
     let (dirty, _) = step()?;
     let Farthest { of_bound, what } = check::farthest(&work, &expected, &found);
-    let same_in_used_memory = dirty.same_bits(&found);
-    Ok(Checked {
-        of_bound,
-        what,
-        first,
-        second,
-        same_again: again.same_bits(&found),
-        same_in_used_memory,
-    })
+    let [same_again, same_in_used_memory] = [again, dirty].map(|other| other.same_bits(&found));
+    Ok(Checked { of_bound, what, first, second, same_again, same_in_used_memory })
 }
 
 /// Fills free memory with NaN, so that later allocations do not contain zeros.
@@ -269,10 +249,7 @@ fn read<A: TrainBackend>(
     place: &Place<A>,
     tensors: Tensors<A>,
 ) -> Result<Vec<Vec<f32>>, TrainError> {
-    let read = |tensor| {
-        let data = params::read::<Inner<A>>(tensor)?;
-        Ok(data.into_vec().map_err(|_| ParamsError::Format)?)
-    };
+    let read = |tensor| Ok(params::values::<Inner<A>>(tensor)?);
     place.over(|| tensors.into_iter().map(read).collect())
 }
 

@@ -119,7 +119,7 @@ impl Dataset {
         step: u64,
         rows: Range<usize>,
     ) -> Result<Batch, DataError> {
-        let mut batch = Batch::empty(self.context);
+        let mut batch = Batch { context: self.context, ..Batch::default() };
         let length = self.context + 1;
         for row in rows {
             let mut draw = Draw::new(&stream.seed, step, row as u64);
@@ -158,7 +158,7 @@ impl Dataset {
     /// # Errors
     /// If nothing is held out, or the file can no longer be read.
     pub fn held_out(&self, rows: Range<usize>, of: usize) -> Result<Batch, DataError> {
-        let mut batch = Batch::empty(self.context);
+        let mut batch = Batch { context: self.context, ..Batch::default() };
         let (length, of) = (self.context + 1, of as u64);
         let start = |split: Split, row, of| {
             split.held_out(row, of, length).ok_or(DataError::NothingHeldOut)
@@ -188,8 +188,8 @@ impl Dataset {
     /// If the file can no longer be read, was changed meanwhile, is too short, or does not exist.
     pub fn read_file(&self, file: usize, buffer: &mut [u8], at: u64) -> Result<(), DataError> {
         let file = match &self.kind {
-            Kind::Text(text) if file == 0 => text.file(),
-            Kind::Tokens(tokens) if file == 0 => tokens.file(),
+            Kind::Text(text) if file == 0 => &text.file,
+            Kind::Tokens(tokens) if file == 0 => &tokens.scanned.file,
             Kind::Mix(mix) => mix.file(file).ok_or(DataError::NoSuchFile)?,
             Kind::Synthetic(_) | Kind::Text(_) | Kind::Tokens(_) => {
                 return Err(DataError::NoSuchFile);
@@ -210,7 +210,7 @@ impl Dataset {
         match &self.kind {
             Kind::Synthetic(markov) => markov.entropies(),
             Kind::Text(text) => text.entropies,
-            Kind::Tokens(tokens) => tokens.entropies,
+            Kind::Tokens(tokens) => tokens.scanned.entropies,
             Kind::Mix(mix) => mix.entropies(),
         }
     }
@@ -227,11 +227,6 @@ impl Dataset {
 }
 
 impl Batch {
-    /// A batch without rows, of this context.
-    fn empty(context: usize) -> Self {
-        Self { context, ..Self::default() }
-    }
-
     /// Every row as its tokens and the one that follows them. // [B, T + 1]
     pub(crate) fn rows(&self) -> Vec<Vec<i32>> {
         let rows = self.inputs.chunks(self.context).zip(self.targets.chunks(self.context));
@@ -249,10 +244,10 @@ impl Batch {
 
     /// Appends the row of a token file that begins with token `start`: documents and parts of them.
     fn push_packed(&mut self, file: &Tokens, start: u64) -> Result<(), DataError> {
-        let tokens = file.read(start, self.context + 1)?;
-        let mut document = 0;
+        let tokens = file.scanned.read(start, self.context + 1)?;
+        let (mut document, bos) = (0, file.scanned.bos());
         self.documents.extend(tokens[..self.context].iter().map(|token| {
-            document += i32::from(*token == file.bos());
+            document += i32::from(*token == bos);
             document
         }));
         self.push(&tokens);

@@ -160,10 +160,16 @@ impl Device {
     /// Any of [`DeviceError`] but [`DeviceError::Unknown`] and [`DeviceError::Wrong`].
     pub fn resolve(self) -> Result<Self, DeviceError> {
         match self {
-            Self::Auto => Ok(first_nvidia().or_else(first_gpu).unwrap_or(Self::Cpu)),
+            Self::Auto => Ok(first()),
             Self::Cpu => Ok(Self::Cpu),
-            Self::Cuda(number) => check_nvidia(number).map(|()| self),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(number) => nvidia::check(number).map(|()| self),
+            #[cfg(not(feature = "cuda"))]
+            Self::Cuda(_) => Err(DeviceError::NotBuilt { asked: self, feature: "cuda" }),
+            #[cfg(feature = "wgpu")]
             Self::Gpu(index) => by_number(index),
+            #[cfg(not(feature = "wgpu"))]
+            Self::Gpu(_) => Err(DeviceError::NotBuilt { asked: self, feature: "wgpu" }),
         }
     }
 
@@ -198,26 +204,21 @@ impl Device {
     }
 }
 
-/// The first GPU of NVIDIA, where this build has CUDA.
-#[cfg(feature = "cuda")]
-fn first_nvidia() -> Option<Device> {
-    (nvidia::count() > 0).then_some(Device::Cuda(0))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn first_nvidia() -> Option<Device> {
-    None
-}
-
-/// Whether the GPU can be used, or why not.
-#[cfg(feature = "cuda")]
-fn check_nvidia(number: usize) -> Result<(), DeviceError> {
-    nvidia::check(number)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn check_nvidia(number: usize) -> Result<(), DeviceError> {
-    Err(DeviceError::NotBuilt { asked: Device::Cuda(number), feature: "cuda" })
+/// The first GPU for which this build has a backend, NVIDIA's before others; else the CPU.
+fn first() -> Device {
+    #[cfg(feature = "cuda")]
+    {
+        if nvidia::count() > 0 {
+            return Device::Cuda(0);
+        }
+    }
+    #[cfg(feature = "wgpu")]
+    {
+        if let Some(gpu) = first_gpu() {
+            return gpu;
+        }
+    }
+    Device::Cpu
 }
 
 /// The first that is not emulated by software.
@@ -225,11 +226,6 @@ fn check_nvidia(number: usize) -> Result<(), DeviceError> {
 fn first_gpu() -> Option<Device> {
     let first = adapters::all().iter().position(|adapter| !adapter.software)?;
     Some(Device::Gpu(Some(first)))
-}
-
-#[cfg(not(feature = "wgpu"))]
-fn first_gpu() -> Option<Device> {
-    None
 }
 
 /// The GPU of this number, or without one the first that is not emulated.
@@ -248,11 +244,6 @@ fn by_number(index: Option<usize>) -> Result<Device, DeviceError> {
         Some(number) if number < all.len() => Ok(asked),
         Some(_) => Err(DeviceError::NoSuch { asked, found }),
     }
-}
-
-#[cfg(not(feature = "wgpu"))]
-fn by_number(index: Option<usize>) -> Result<Device, DeviceError> {
-    Err(DeviceError::NotBuilt { asked: Device::Gpu(index), feature: "wgpu" })
 }
 
 #[cfg(test)]

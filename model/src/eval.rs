@@ -224,31 +224,24 @@ impl Sums {
         let mut judged = judged.iter();
         for row in &apart {
             let row = judged.by_ref().take(row.len()).flatten();
-            self.rows.push(row.fold(
-                (0.0, 0),
-                |(surprise, tokens), Judged { log_probability, .. }| {
-                    (surprise - log_probability, tokens + 1)
-                },
-            ));
+            let add = |(surprise, tokens): (f64, usize), one: &Judged| {
+                (surprise - one.log_probability, tokens + 1)
+            };
+            self.rows.push(row.fold((0.0, 0), add));
         }
         Ok(())
     }
 
     /// The means of all that was added.
     fn evaluation(&self) -> Result<Evaluation, EvalError> {
-        let (loss, tokens) = self.loss();
+        let sum = |sums: (f64, usize), row: &(f64, usize)| (sums.0 + row.0, sums.1 + row.1);
+        let (surprise, tokens) = self.rows.iter().fold((0.0, 0), sum);
+        let loss = surprise / tokens as f64;
         if !loss.is_finite() {
             return Err(EvalError::NotFinite);
         }
         let excess = (self.known > 0).then(|| self.divergence / self.known as f64);
         Ok(Evaluation { loss, excess, tokens, error: self.error(loss, tokens) })
-    }
-
-    /// The mean surprise of a token, and how many tokens there are.
-    fn loss(&self) -> (f64, usize) {
-        let sum = |sums: (f64, usize), row: &(f64, usize)| (sums.0 + row.0, sums.1 + row.1);
-        let (surprise, tokens) = self.rows.iter().fold((0.0, 0), sum);
-        (surprise / tokens as f64, tokens)
     }
 
     /// SE² = k/(k − 1) · Σ (sᵢ − nᵢ · loss)² / N² over k rows: tokens of one row depend on one another.

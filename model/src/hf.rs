@@ -33,6 +33,7 @@ pub mod text;
 pub mod tokenizer;
 
 use burn_backend::bf16;
+use safetensors::Dtype;
 
 /// The format in which numbers are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,12 +73,30 @@ impl Precision {
         }
     }
 
-    /// Encodes these numbers in little endian order.
-    pub(crate) fn encode(self, numbers: &[f32]) -> Vec<u8> {
+    /// The name of this format in the header of a file of safetensors.
+    pub(crate) fn dtype(self) -> Dtype {
         match self {
-            Self::F32 => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
+            Self::F32 => Dtype::F32,
+            Self::Bf16 => Dtype::BF16,
+        }
+    }
+
+    /// Replaces `bytes` by these finite numbers, little endian; bf16 rounds to nearest, ties to
+    /// even.
+    pub(crate) fn encode(self, numbers: &[f32], bytes: &mut Vec<u8>) {
+        bytes.resize(numbers.len() * self.bytes(), 0);
+        match self {
+            Self::F32 => {
+                for (word, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
+                    *word = number.to_le_bytes();
+                }
+            }
             Self::Bf16 => {
-                numbers.iter().flat_map(|number| bf16::from_f32(*number).to_le_bytes()).collect()
+                for (word, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
+                    let bits = number.to_bits();
+                    let even = 0x7fff + (bits >> 16 & 1);
+                    *word = ((bits.wrapping_add(even) >> 16) as u16).to_le_bytes();
+                }
             }
         }
     }
@@ -98,8 +117,14 @@ pub(crate) const RWKV_VOCABULARY: &str = "rwkv_vocab_v20230424.txt";
 mod tests {
     use super::*;
 
+    fn encoded(precision: Precision, numbers: &[f32]) -> Vec<u8> {
+        let mut bytes = vec![7; 3];
+        precision.encode(numbers, &mut bytes);
+        bytes
+    }
+
     fn rounded(number: f32) -> f32 {
-        let [low, high] = Precision::Bf16.encode(&[number])[..] else { panic!("two bytes") };
+        let [low, high] = encoded(Precision::Bf16, &[number])[..] else { panic!("two bytes") };
         f32::from_bits(u32::from_le_bytes([0, 0, low, high]))
     }
 
@@ -113,8 +138,18 @@ mod tests {
         assert_eq!(rounded(1.0 + 0.51 * step), 1.0 + step);
         assert_eq!(rounded(-0.0).to_bits(), (-0.0_f32).to_bits());
         assert_eq!(rounded(f32::from_bits(0x8001)), f32::from_bits(0x1_0000));
-        assert_eq!(Precision::Bf16.encode(&[1.0, -2.0]), [0x80, 0x3f, 0x00, 0xc0]);
-        assert_eq!(Precision::F32.encode(&[1.0]), 1.0_f32.to_le_bytes());
+        assert_eq!(encoded(Precision::Bf16, &[1.0, -2.0]), [0x80, 0x3f, 0x00, 0xc0]);
+        assert_eq!(encoded(Precision::F32, &[1.0]), 1.0_f32.to_le_bytes());
+    }
+
+    #[test]
+    fn finite_numbers_are_encoded_as_by_the_crate_half() {
+        let numbers = (0..70_000_u32).map(|i| f32::from_bits(i * 30_011));
+        let numbers: Vec<f32> = numbers.filter(|x| Precision::Bf16.holds(*x)).collect();
+        let halves = numbers.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes());
+        assert!(encoded(Precision::Bf16, &numbers) == halves.collect::<Vec<_>>());
+        let whole = numbers.iter().flat_map(|x| x.to_le_bytes());
+        assert!(encoded(Precision::F32, &numbers) == whole.collect::<Vec<_>>());
     }
 
     #[test]

@@ -56,9 +56,7 @@ use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 
 pub use self::device::{Device, DeviceError, DeviceFacts};
-#[cfg(feature = "cube")]
-use self::train::check;
-use self::train::{Learner, Model, Place, Session, TrainError, Trainer};
+use self::train::{Learner, Model, Place, Session, TrainError, Trainer, check};
 
 /// Threads that compute on the CPU: all cores, or as many as `RAYON_NUM_THREADS` says. The first
 /// call starts them.
@@ -84,6 +82,21 @@ type Cuda = Autodiff<burn_cuda::Cuda<f32, i32>>;
 #[cfg(feature = "wgpu")]
 type Gpu = Autodiff<burn_wgpu::Wgpu<f32, i32>>;
 
+/// Runs `$work` on the device of this name, whatever its backend.
+macro_rules! on {
+    ($device:expr, $place:ident => $work:expr) => {
+        match $crate::place($device)? {
+            $crate::Placed::Cpu($place) => $work,
+            #[cfg(feature = "cuda")]
+            $crate::Placed::Cuda($place) => $work,
+            #[cfg(feature = "wgpu")]
+            $crate::Placed::Gpu($place) => $work,
+        }
+    };
+}
+
+pub(crate) use on;
+
 /// A model that learns from `source`. Its weights are zero until some are loaded. `micro_batch` is
 /// the number of sequences in memory at once, the whole batch by default. A GPU is checked first,
 /// which takes a second or two.
@@ -99,19 +112,10 @@ pub fn trainer(
     device: Device,
     micro_batch: Option<usize>,
 ) -> Result<Box<dyn Trainer>, TrainError> {
-    match place(device)? {
-        Placed::Cpu(cpu) => Ok(Box::new(Learner::new(work, source, cpu, micro_batch)?)),
-        #[cfg(feature = "cuda")]
-        Placed::Cuda(gpu) => {
-            check::device(&gpu, work.model.family)?;
-            Ok(Box::new(Learner::new(work, source, gpu, micro_batch)?))
-        }
-        #[cfg(feature = "wgpu")]
-        Placed::Gpu(gpu) => {
-            check::device(&gpu, work.model.family)?;
-            Ok(Box::new(Learner::new(work, source, gpu, micro_batch)?))
-        }
-    }
+    on!(device, place => {
+        check::device(&place, work.model.family)?;
+        Ok(Box::new(Learner::new(work, source, place, micro_batch)?))
+    })
 }
 
 /// A model to evaluate or to sample from. Its weights are zero until some are loaded. It keeps no
@@ -120,19 +124,10 @@ pub fn trainer(
 /// # Errors
 /// If the device cannot be used, or computes something else than the CPU.
 pub fn model(work: &config::Work, device: Device) -> Result<Box<dyn Model>, TrainError> {
-    match place(device)? {
-        Placed::Cpu(cpu) => Ok(Box::new(Session::new(work, cpu)?)),
-        #[cfg(feature = "cuda")]
-        Placed::Cuda(gpu) => {
-            check::device(&gpu, work.model.family)?;
-            Ok(Box::new(Session::new(work, gpu)?))
-        }
-        #[cfg(feature = "wgpu")]
-        Placed::Gpu(gpu) => {
-            check::device(&gpu, work.model.family)?;
-            Ok(Box::new(Session::new(work, gpu)?))
-        }
-    }
+    on!(device, place => {
+        check::device(&place, work.model.family)?;
+        Ok(Box::new(Session::new(work, place)?))
+    })
 }
 
 /// A device of one of the backends in this build. It exists only between [`place`] and the choice

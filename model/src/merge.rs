@@ -109,17 +109,7 @@ impl Method {
 
     /// Whether entries count only where they agree with the elected sign.
     fn elects(self) -> bool {
-        match self {
-            Self::Ties | Self::DareTies | Self::BreadcrumbsTies => true,
-            Self::Linear
-            | Self::Slerp
-            | Self::NuSlerp
-            | Self::TaskArithmetic
-            | Self::DareLinear
-            | Self::Breadcrumbs
-            | Self::ModelStock
-            | Self::Passthrough => false,
-        }
+        matches!(self, Self::Ties | Self::DareTies | Self::BreadcrumbsTies)
     }
 }
 
@@ -148,16 +138,13 @@ pub enum MergeError {
     #[error("the models cannot be merged:{0}")]
     Problems(plan::MergeProblems),
     /// The folder contains files, which are not overwritten.
-    #[error("{} is not empty: nothing is overwritten, name another folder", .0.display())]
+    #[error("{0} is not empty: nothing is overwritten, name another folder")]
     NotEmpty(PathBuf),
     /// Another merge into this folder runs, or was killed.
-    #[error(
-        "{} is there: another merge writes it, or one was killed; remove it in that case",
-        .0.display()
-    )]
+    #[error("{0} is there: another merge writes it, or one was killed; remove it in that case")]
     Unfinished(PathBuf),
     /// The operating system refuses to create or write a file or folder.
-    #[error("cannot write {}", path.display())]
+    #[error("cannot write {path}")]
     Write {
         /// Path of the file or folder that cannot be written.
         path: PathBuf,

@@ -151,8 +151,7 @@ fn update(train: &Train, norm: f64, learning_rate: f64, step: u64) -> AdamW {
 /// √Σ g², with a single read from the device: each read would wait for all that was begun.
 fn global_norm<B: FusedOps>(gradients: &[FloatTensor<B>]) -> Result<f64, ParamsError> {
     let sums = gradients.iter().flat_map(|gradient| B::untracked(SquareSum, [gradient.clone()]));
-    let sums = params::read::<B>(B::float_cat(sums.collect(), 0))?;
-    let sums = sums.as_slice::<f32>().map_err(|_| ParamsError::Format)?;
+    let sums = params::values::<B>(B::float_cat(sums.collect(), 0))?;
     Ok(sums.iter().map(|&sum| f64::from(sum)).sum::<f64>().sqrt())
 }
 

@@ -79,6 +79,11 @@ pub(crate) fn read<B: Backend>(tensor: FloatTensor<B>) -> Result<TensorData, Par
     read_sync(B::float_into_data(tensor)).map_err(ParamsError::Device)
 }
 
+/// The same values as a list of f32.
+pub(crate) fn values<B: Backend>(tensor: FloatTensor<B>) -> Result<Vec<f32>, ParamsError> {
+    read::<B>(tensor)?.into_vec().map_err(|_| ParamsError::Format)
+}
+
 /// Refuses a host buffer that is not as long as all tensors together.
 fn expect_length(found: usize, expected: usize) -> Result<(), ParamsError> {
     if found == expected { Ok(()) } else { Err(ParamsError::Length { found, expected }) }

@@ -124,6 +124,7 @@ pub fn sample(
 
 /// Draws the tokens of one text: a pure function of the seed, the number of the text and its scores.
 pub struct TokenSampler {
+    /// Temperature and nucleus, which were checked.
     sampling: Sampling,
     /// The stream of random numbers, one for each token.
     draw: Draw,

@@ -112,7 +112,7 @@ impl Tokenizer {
             }
             Scheme::HuggingFace => {
                 let inner = HuggingFace::parse(file)?;
-                let (tokens, bos) = (inner.tokens(), inner.bos());
+                let (tokens, bos) = (inner.tokens, inner.bos());
                 Ok(Self { kind: Kind::HuggingFace(Arc::new(inner)), tokens, bos })
             }
         }
@@ -123,11 +123,7 @@ impl Tokenizer {
     /// # Errors
     /// [`FileError::NoSuchToken`], always if it is not a Hugging Face file.
     pub fn beginning_with(self, name: &str) -> Result<Self, FileError> {
-        let id = match &self.kind {
-            Kind::HuggingFace(inner) => inner.id(name),
-            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => None,
-        };
-        match id {
+        match self.hugging_face().and_then(|inner| inner.id(name)) {
             Some(id) => Ok(Self { bos: Some(id), ..self }),
             None => Err(FileError::NoSuchToken { name: name.to_owned() }),
         }
@@ -159,19 +155,13 @@ impl Tokenizer {
     /// How it encodes a character without a token.
     #[must_use]
     pub fn unknown(&self) -> Unknown {
-        match &self.kind {
-            Kind::HuggingFace(inner) => inner.unknown(),
-            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => Unknown::Never,
-        }
+        self.hugging_face().map_or(Unknown::Never, |inner| inner.unknown)
     }
 
     /// Whether it drops this character ([`Unknown::Dropped`]).
     #[must_use]
     pub fn drops(&self, letter: char) -> bool {
-        match &self.kind {
-            Kind::HuggingFace(inner) => inner.drops(letter),
-            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => false,
-        }
+        self.hugging_face().is_some_and(|inner| inner.drops(letter))
     }
 
     /// The tokens of `text`, with the token that begins a document before them. If there is none,
@@ -218,9 +208,9 @@ impl Tokenizer {
     /// # Errors
     /// If a character is not a symbol or has no token.
     pub fn append_on(&self, text: &str, tokens: &mut Vec<u32>) -> Result<(), EncodeError> {
-        match &self.kind {
-            Kind::HuggingFace(inner) => inner.encode_on(text, tokens),
-            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => self.append(text, tokens),
+        match self.hugging_face() {
+            Some(inner) => inner.encode_on(text, tokens),
+            None => self.append(text, tokens),
         }
     }
 
@@ -230,9 +220,9 @@ impl Tokenizer {
     /// # Errors
     /// If a character is not a symbol or has no token.
     pub fn append_marked(&self, text: &str, tokens: &mut Vec<u32>) -> Result<(), EncodeError> {
-        match &self.kind {
-            Kind::HuggingFace(inner) => inner.encode_marked(text, tokens),
-            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => self.append(text, tokens),
+        match self.hugging_face() {
+            Some(inner) => inner.encode_marked(text, tokens),
+            None => self.append(text, tokens),
         }
     }
 
@@ -240,10 +230,7 @@ impl Tokenizer {
     /// would take it for one.
     #[must_use]
     pub fn mark_in(&self, text: &str) -> Option<&str> {
-        match &self.kind {
-            Kind::HuggingFace(inner) => inner.mark_in(text),
-            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => None,
-        }
+        self.hugging_face()?.mark_in(text)
     }
 
     /// The bytes of text that these tokens represent; `None` for symbols, which are not text.
@@ -278,6 +265,14 @@ impl Tokenizer {
         let mut decoder = self.decoder();
         tokens.iter().for_each(|token| drop(decoder.push(*token)));
         decoder
+    }
+
+    /// The tables of a Hugging Face file; `None` if another kind of tokenizer encodes.
+    fn hugging_face(&self) -> Option<&HuggingFace> {
+        match &self.kind {
+            Kind::HuggingFace(inner) => Some(inner),
+            Kind::Symbols | Kind::Bytes | Kind::Rwkv(_) => None,
+        }
     }
 
     /// The token as an id, if it exists and represents text.

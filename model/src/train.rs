@@ -30,7 +30,7 @@ use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, Backend, TensorData};
 use thiserror::Error;
 
-use crate::arch::{Arch, Keep, Rows, Scored};
+use crate::arch::{Arch, Keep, Rows, Scored, State};
 use crate::config::Work;
 use crate::data::{Batch, DataError, Dataset, Stream};
 use crate::device::DeviceError;
@@ -317,6 +317,41 @@ impl<A: TrainBackend> Session<A> {
         Ok(B::run(CrossEntropy { targets, z_loss }, [logits]))
     }
 
+    /// The scores of the token after each of `tokens`, on the device. // [B·T, V]
+    fn scores(
+        &self,
+        tokens: &[i32],
+        sequences: usize,
+    ) -> Result<FloatTensor<Inner<A>>, TrainError> {
+        let inputs = self.tokens::<Inner<A>>(tokens, sequences)?;
+        let rows = Rows::whole(sequences, tokens.len() / sequences);
+        Ok(self.arch.logits::<Inner<A>>(&self.parameters, inputs, &rows))
+    }
+
+    /// Reads tokens that follow the state of one text, which is advanced, and returns the scores of
+    /// the token after each of the last `count`. A long text is read in parts as long as the
+    /// training context, which bounds the memory. // [R, V]
+    fn read_on(
+        &self,
+        tokens: &[i32],
+        count: usize,
+        state: &mut State<Inner<A>>,
+    ) -> Result<Vec<f32>, TrainError> {
+        let (mut scores, mut left) = (Vec::new(), tokens.len());
+        for part in tokens.chunks(self.work.model.context) {
+            left -= part.len();
+            let scored = Scored::last(count.saturating_sub(left), part.len());
+            let of_part = self.place.over(|| {
+                let ids = self.tokens::<Inner<A>>(part, 1)?;
+                let found = self.arch.extend::<Inner<A>>(&self.parameters, ids, scored, state);
+                Ok(found.map(params::values::<Inner<A>>).transpose()?) // [R, V]
+            })?;
+            scores.extend(of_part.unwrap_or_default());
+        }
+        ops::release_memory();
+        Ok(scores)
+    }
+
     /// Tokens on the device, checked against the model. // [B·T]
     fn tokens<B: Backend<Device = Device<A>>>(
         &self,
@@ -361,14 +396,10 @@ impl<A: TrainBackend> Model for Session<A> {
     }
 
     fn logits(&self, tokens: &[i32], sequences: usize) -> Result<Vec<f32>, TrainError> {
-        let logits = self.place.over(|| {
-            let inputs = self.tokens::<Inner<A>>(tokens, sequences)?;
-            let rows = Rows::whole(sequences, tokens.len() / sequences);
-            let logits = self.arch.logits::<Inner<A>>(&self.parameters, inputs, &rows);
-            Ok(params::read::<Inner<A>>(logits)?)
-        })?;
+        let scores = || self.scores(tokens, sequences);
+        let logits = self.place.over(|| Ok(params::values::<Inner<A>>(scores()?)?))?;
         ops::release_memory();
-        Ok(logits.into_vec().map_err(|_| ParamsError::Format)?)
+        Ok(logits)
     }
 
     fn judge(
@@ -378,11 +409,7 @@ impl<A: TrainBackend> Model for Session<A> {
         sequences: usize,
     ) -> Result<Vec<Judged>, TrainError> {
         self.check(targets, sequences)?;
-        let judged = self.place.over(|| {
-            let inputs = self.tokens::<Inner<A>>(tokens, sequences)?;
-            let rows = Rows::whole(sequences, tokens.len() / sequences);
-            self.judged(self.arch.logits::<Inner<A>>(&self.parameters, inputs, &rows), targets)
-        })?;
+        let judged = self.place.over(|| self.judged(self.scores(tokens, sequences)?, targets))?;
         ops::release_memory();
         Ok(judged)
     }
@@ -477,8 +504,7 @@ fn rows(batch: &Batch) -> Rows {
 
 /// The value of a tensor of one element.
 fn scalar<B: Backend>(tensor: FloatTensor<B>) -> Result<f64, ParamsError> {
-    let data = params::read::<B>(tensor)?;
-    let values = data.as_slice::<f32>().map_err(|_| ParamsError::Format)?;
+    let values = params::values::<B>(tensor)?;
     values.first().map(|&value| f64::from(value)).ok_or(ParamsError::Format)
 }
 

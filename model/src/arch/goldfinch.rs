@@ -58,9 +58,11 @@ pub struct State<B: FusedOps> {
 /// A GoldFinch with its weights, for one pass.
 #[derive(Clone, Debug)]
 pub struct GoldFinch<B: FusedOps> {
+    /// The sizes and settings, as the manifest has them.
     model: config::Model,
     /// A row for each token. // [V, D]
     embedding: FloatTensor<B>,
+    /// The norm of the embedding, which makes x0.
     first_norm: Norm<B>,
     /// Finch-C2 blocks, from the lowest.
     below: Vec<(Recur<B>, ChannelMix<B>)>,
@@ -70,6 +72,7 @@ pub struct GoldFinch<B: FusedOps> {
     compress: FloatTensor<B>,
     /// Wb, which makes K of x0 and c. // [D, D + C]
     decompress: FloatTensor<B>,
+    /// The norm of the last GOLD block's output, before the head.
     last_norm: Norm<B>,
     /// A row of scores for each token. // [V, D]
     head: FloatTensor<B>,
@@ -78,20 +81,26 @@ pub struct GoldFinch<B: FusedOps> {
 /// Time mixing of a Finch-C2 block, in the order in which its tensors are declared.
 #[derive(Clone, Debug)]
 struct Recur<B: FusedOps> {
+    /// The norm of the residual stream, before the token shift.
     norm: Norm<B>,
+    /// The token shift of r, k, v, w and v₂, whose weights depend on the token.
     mixes: Mixes<B>,
     /// The part of w that is the same for every token. // `[D]`
     decay: FloatTensor<B>,
     /// A parameter of the reference without an effect. // `[D]`
     unused_bonus: FloatTensor<B>,
+    /// The part of w that depends on the token.
     decay_map: LowRank<B>,
     /// The part of v₂ that is added to Wv·h_v2.
     second_value: LowRank<B>,
     /// The projections of r, k, v. // [D, D] each
     projections: [FloatTensor<B>; 3],
+    /// What leads from the recurrence back to the residual stream; it has no gate.
     output: TimeOutput<B>,
 }
 
+/// What [`Arch`] knows of the family. Its cache has no last position, so it reads texts of any
+/// length; the time of a token grows with them.
 pub(super) const FACTS: Facts = Facts {
     declare,
     flops_per_token,

@@ -109,7 +109,9 @@ pub(super) const FACTS: Facts = Facts {
     read,
 };
 
-/// The parameters of a Llama, under their Hugging Face names.
+/// The parameters of a Llama, under their Hugging Face names. Checkpoints and every exchange
+/// between peers follow this order, so a parameter more, or another order of two, is
+/// another format.
 fn specs(m: &config::Model) -> Vec<Spec> {
     let small = |std: f64| Init::Normal { std };
     // INTELLECT-1 decays every parameter, including norms and embeddings.
@@ -140,7 +142,8 @@ fn specs(m: &config::Model) -> Vec<Spec> {
     specs
 }
 
-/// Queries, keys and values are one tensor, and so are gate and up.
+/// The shapes of the tensors: queries, keys and values are one, and so are gate and up. The packed
+/// parameters are neighbours in [`specs`], so packing moves no number.
 fn shapes(m: &config::Model) -> Vec<Vec<usize>> {
     let block = [
         vec![m.width],
@@ -237,7 +240,9 @@ fn read(config: &mut Conversion<'_>) {
     }
 }
 
-/// Reads the scaling of the frequencies, if there is any.
+/// Reads the scaling of the frequencies, if there is any. Only Llama 3's with its usual bounds is
+/// done here. Any other one is refused instead of ignored: the model would run, and be wrong at the
+/// positions behind the context of its first training.
 fn read_scaling(config: &mut Conversion<'_>, key: &'static str) {
     let found = &config.config[key];
     let kind = [&found["rope_type"], &found["type"]].into_iter().find(|kind| !kind.is_null());

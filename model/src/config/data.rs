@@ -207,7 +207,9 @@ impl Data {
 }
 
 impl Written {
-    /// The files of a mix and their weights.
+    /// The files of a mix and their weights, from four lists that name them in one order. A file
+    /// that is listed twice is refused, since its share would be the sum of two weights that stand
+    /// apart.
     fn components(&self) -> Result<Vec<Component>, Error> {
         let Self { digests, sizes, weights, anneal_weights, .. } = self;
         for (key, length) in [
@@ -235,7 +237,9 @@ impl Written {
         Ok((0..digests.len()).map(component).collect())
     }
 
-    /// The tokenizer that the token files were made with.
+    /// The tokenizer that the token files were made with. The number of tokens bounds the token
+    /// that begins a document, so the two are checked together; the tokenizer of bytes has only one
+    /// pair.
     fn vocabulary(&self) -> Result<Vocabulary, Error> {
         let (tokens, bos) = (self.tokens, self.bos);
         let scheme = self.tokenizer.scheme();
@@ -318,11 +322,6 @@ impl Named for Kind {
 }
 
 impl Kind {
-    /// Whether this kind has the key.
-    fn has(self, key: &str) -> bool {
-        owners(key).is_none_or(|kinds| kinds.contains(&self))
-    }
-
     /// The tokenizers that go with this source.
     fn forms(self) -> &'static [(Form, &'static str, u64)] {
         match self {
@@ -345,7 +344,7 @@ impl Table for Written {
     }
 
     fn applies(&self, key: &str) -> bool {
-        self.source.has(key)
+        owners(key).is_none_or(|kinds| kinds.contains(&self.source))
             && match key {
                 "tokenizer_digest" => self.tokenizer != Form::Of(Scheme::Bytes),
                 "url" => self.names.is_some(),
@@ -395,7 +394,7 @@ impl Form {
 }
 
 /// Checks that the source's table of counts, one for each string of `order` + 1 symbols, is not too
-/// large.
+/// large: every peer makes it at its start, and a manifest is believed by all of them.
 fn check_strings(symbols: usize, order: usize) -> Result<(), Error> {
     let strings = (0..=order).fold(1, |strings: usize, _| strings.saturating_mul(symbols));
     if strings <= STRINGS_MAX {

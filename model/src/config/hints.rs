@@ -96,8 +96,7 @@ fn spaced(number: u64) -> String {
 /// A name with the escapes that an address needs.
 fn escaped(name: &str) -> String {
     let letter = |byte: u8| match byte {
-        b'.' | b'_' | b'-' => char::from(byte).to_string(),
-        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) => char::from(byte).to_string(),
         _ => format!("%{byte:02X}"),
     };
     name.bytes().map(letter).collect()

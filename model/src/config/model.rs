@@ -93,10 +93,11 @@ impl Table for Model {
 
     /// Whether this model's family has the key.
     fn applies(&self, key: &str) -> bool {
-        self.family.has(key)
+        self.family.keys().contains(&key) || Self::only(key).is_none()
     }
 
-    /// Checks sizes that must go together; what does not apply is zero.
+    /// Checks sizes that must go together; what does not apply is zero. The message names the key
+    /// to change, and the value that it has to fit.
     fn check(&self) -> Result<(), Error> {
         let wrong = |key, value: usize, need: String| Err(Error::value(key, value, need));
         let width = self.width;
@@ -153,11 +154,6 @@ impl Family {
     #[must_use]
     pub fn name(self) -> &'static str {
         self.entry().0
-    }
-
-    /// Whether this family has `key` in `[model]`.
-    fn has(self, key: &str) -> bool {
-        self.keys().contains(&key) || Model::only(key).is_none()
     }
 }
 

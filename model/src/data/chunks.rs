@@ -1,4 +1,8 @@
 //! Reads the rest of a file in chunks of fixed size, so that it may be larger than memory.
+//!
+//! Every chunk but the last is full, whatever sizes the system returns, also from a pipe. So a
+//! caller that reads tokens of two or four bytes never gets a part of one, except at the end of a
+//! file that was cut off.
 
 use std::io::Read;
 use std::path::Path;

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::documents::Format;
 use super::documents::sink::{self, ReadError};
 use super::entropy::Entropies;
 use super::error::DataError;
+use super::text::expect_plain;
 use super::tokens::{self, Counts, Scanned};
 use crate::config::Vocabulary;
 use crate::tokenizer::{EncodeError, Tokenizer};
@@ -52,9 +52,8 @@ pub enum CorpusError {
     Data(#[from] DataError),
     /// The token file and the model have different tokenizers.
     #[error(
-        "{} was made with another tokenizer than the model's: make it anew from its documents, with \
-         `intellect-node data tokenize` and the model's tokenizer",
-        .0.display()
+        "{0} was made with another tokenizer than the model's: make it anew from its documents, with \
+         `intellect-node data tokenize` and the model's tokenizer"
     )]
     AnotherTokenizer(PathBuf),
     /// The text would take too much memory.
@@ -65,9 +64,7 @@ pub enum CorpusError {
     )]
     TooLarge(PathBuf),
     /// The text has bytes that are not UTF-8.
-    #[error(
-        "{}: byte {at} is not UTF-8: convert the text, as with `iconv -t UTF-8`", path.display()
-    )]
+    #[error("{path}: byte {at} is not UTF-8: convert the text, as with `iconv -t UTF-8`")]
     NotText {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -75,7 +72,7 @@ pub enum CorpusError {
         at: usize,
     },
     /// The text has a character without a token.
-    #[error("{}: {why}", path.display())]
+    #[error("{path}: {why}")]
     Encode {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -84,8 +81,7 @@ pub enum CorpusError {
     },
     /// The tokenizer has more tokens than the model.
     #[error(
-        "{} has the token {token}, and the model has {vocab}: name the model's own tokenizer",
-        path.display()
+        "{path} has the token {token}, and the model has {vocab}: name the model's own tokenizer"
     )]
     Unknown {
         /// The file, by the path that was given.
@@ -96,7 +92,7 @@ pub enum CorpusError {
         vocab: usize,
     },
     /// The file has no token that follows another.
-    #[error("{} has nothing to predict: it has {count} tokens; name a longer file", path.display())]
+    #[error("{path} has nothing to predict: it has {count} tokens; name a longer file")]
     Short {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -168,7 +164,7 @@ impl Corpus {
     /// Opens a token file, which must have been made by the model's own tokenizer.
     fn of_tokens(path: &Path, reads: Reads<'_>) -> Result<Self, CorpusError> {
         let file = tokens::scan(path)?;
-        let header = *file.header();
+        let header = file.header;
         let fits = |own: Vocabulary| {
             let found = header.vocabulary;
             (own.scheme, own.digest) == (found.scheme, found.digest) && found.tokens <= reads.vocab
@@ -178,9 +174,8 @@ impl Corpus {
         }
         Ok(Self {
             count: header.count,
-            entropies: file.entropies(),
-            // The cast is exact, since tokens are below 2^20.
-            bos: Some(header.vocabulary.bos as i32),
+            entropies: file.entropies,
+            bos: Some(file.bos()),
             text_bytes: None,
             kind: Kind::File(Box::new(file)),
         })
@@ -188,14 +183,7 @@ impl Corpus {
 
     /// Makes tokens of a text, in memory.
     fn of_text(path: &Path, reads: Reads<'_>) -> Result<Self, CorpusError> {
-        match Format::of(path) {
-            Ok(Format::JsonLines | Format::Parquet) => {
-                return Err(DataError::NotPlain(path.to_owned()).into());
-            }
-            // A name whose ending says nothing is taken for that of a text.
-            Ok(Format::Text | Format::Tokens(_)) | Err(ReadError::Format(_)) => {}
-            Err(error) => return Err(DataError::from(error).into()),
-        }
+        expect_plain(path)?;
         let text = text(path)?;
         let encoded = reads.tokenizer.encode(&text);
         let list = encoded.map_err(|why| CorpusError::Encode { path: path.to_owned(), why })?;

@@ -42,7 +42,7 @@ pub enum DataError {
         get: String,
     },
     /// A file was given, but the run needs none.
-    #[error("this run's data is synthetic: leave --data {} out", .0.display())]
+    #[error("this run's data is synthetic: leave --data {0} out")]
     NeedlessFile(PathBuf),
     /// A file cannot be read, or is not text although a new run is to train on it as text.
     #[error(transparent)]
@@ -56,14 +56,13 @@ pub enum DataError {
     NotPlain(PathBuf),
     /// Another program changed the file during the run.
     #[error(
-        "{} was changed after it had been opened and checked: put the run's file back, and start again",
-        .0.display()
+        "{0} was changed after it had been opened and checked: put the run's file back, and start again"
     )]
     Changed(PathBuf),
     /// The digest or length differs from the run's file.
     #[error(
-        "{} is not this run's file: it has {} bytes and BLAKE3 {}, the run's has {} bytes and BLAKE3 {}",
-        path.display(), found.bytes, hex(&found.digest), expected.bytes, hex(&expected.digest)
+        "{path} is not this run's file: it has {} bytes and BLAKE3 {}, the run's has {} bytes and BLAKE3 {}",
+        found.bytes, hex(&found.digest), expected.bytes, hex(&expected.digest)
     )]
     AnotherFile {
         /// The file, by the path that was given.
@@ -75,9 +74,8 @@ pub enum DataError {
     },
     /// One part of the file is shorter than a row.
     #[error(
-        "{} is too small: its {part} part has {size} {unit}, one row needs {needed}; \
-         take a longer file, a shorter model.context or another data.held_out",
-        path.display()
+        "{path} is too small: its {part} part has {size} {unit}, one row needs {needed}; \
+         take a longer file, a shorter model.context or another data.held_out"
     )]
     TooSmall {
         /// The file, by the path that was given.
@@ -92,7 +90,7 @@ pub enum DataError {
         needed: u64,
     },
     /// The file is not a token file, or only a part of one.
-    #[error("{}: {why}", path.display())]
+    #[error("{path}: {why}")]
     NoTokens {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -101,7 +99,7 @@ pub enum DataError {
         why: HeaderError,
     },
     /// A token file contains a number that its tokenizer does not have.
-    #[error("{} is damaged: token {at} is {token}, and its tokenizer has {tokens}", path.display())]
+    #[error("{path} is damaged: token {at} is {token}, and its tokenizer has {tokens}")]
     NoToken {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -114,25 +112,20 @@ pub enum DataError {
     },
     /// The organiser's manifest contradicts the file that it names.
     #[error(
-        "the manifest names another tokenizer than {} was made with: its organiser must change \
-         data.tokenizer, tokenizer_digest, tokens or bos",
-        .0.display()
+        "the manifest names another tokenizer than {0} was made with: its organiser must change \
+         data.tokenizer, tokenizer_digest, tokens or bos"
     )]
     AnotherVocabulary(PathBuf),
     /// None of the given paths is a token file or contains one.
     #[error("there is no token file in {}: `intellect-node data tokenize` makes one", list(.0))]
     NoTokenFile(Vec<PathBuf>),
     /// The files have different tokenizers, so they cannot be mixed.
-    #[error(
-        "{} was made with another tokenizer than the files before it: mix files of one",
-        .0.display()
-    )]
+    #[error("{0} was made with another tokenizer than the files before it: mix files of one")]
     Vocabularies(PathBuf),
     /// A file was named that is not one of the run's.
     #[error(
-        "{} is none of the {count} token files that this run mixes: it has {bytes} bytes, and \
-         `manifest show` lists them",
-        path.display()
+        "{path} is none of the {count} token files that this run mixes: it has {bytes} bytes, and \
+         `manifest show` lists them"
     )]
     NotOfMix {
         /// The file, by the path that was given.
@@ -186,6 +179,7 @@ fn folder(path: &Path) -> String {
     }
 }
 
+/// The paths that were named, as one text for a message.
 fn list(named: &[PathBuf]) -> String {
     named.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }

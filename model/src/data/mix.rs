@@ -93,7 +93,7 @@ impl Mix {
 
     /// The file of this number, in the order of the manifest.
     pub(super) fn file(&self, number: usize) -> Option<&Steady> {
-        self.files.get(number).map(Tokens::file)
+        self.files.get(number).map(|tokens| &tokens.scanned.file)
     }
 
     /// Draws the file of a row, in an epoch that began with `committed` tokens.
@@ -128,7 +128,7 @@ impl Mix {
         let mean = |of: fn(Entropies) -> Option<f64>| {
             let terms = self.files.iter().enumerate().map(|(file, tokens)| {
                 let (begin, end) = self.stable.range(file);
-                of(tokens.entropies).map(|entropy| (end - begin) * entropy)
+                of(tokens.scanned.entropies).map(|entropy| (end - begin) * entropy)
             });
             terms.sum::<Option<f64>>()
         };

@@ -2,6 +2,10 @@
 //!
 //! The held-out part is the end of the file. A training row starts anywhere in the first part; the
 //! held-out rows are spread evenly over theirs, so that a small set still covers it.
+//!
+//! Each part is at least one row long, unless nothing is held out, which is checked when the file
+//! is opened. So no start can lie so far back that its row would reach over the end of its part,
+//! and no training row contains a held-out token.
 
 use std::path::Path;
 
@@ -36,13 +40,8 @@ impl Split {
         for (part, size) in [("training", training), ("held-out", end)] {
             // Holding out nothing is a choice; holding out too little is a mistake.
             if size < needed && (part == "training" || held_out > 0.0) {
-                return Err(DataError::TooSmall {
-                    path: path.to_owned(),
-                    part,
-                    size,
-                    unit,
-                    needed,
-                });
+                let path = path.to_owned();
+                return Err(DataError::TooSmall { path, part, size, unit, needed });
             }
         }
         Ok(Self { whole, training })

@@ -21,7 +21,7 @@ use crate::config::{Fingerprint, Vocabulary};
 #[derive(Debug)]
 pub(super) struct Text {
     /// The file, which must not change.
-    file: Steady,
+    pub(super) file: Steady,
     /// The training part and the held-out part.
     pub(super) split: Split,
     /// What losses on it are compared with, of the whole file.
@@ -35,18 +35,21 @@ pub(super) struct Text {
 /// If it cannot be read, is empty, is not UTF-8, or its name indicates a format from which
 /// documents must be extracted first.
 pub fn propose(path: &Path) -> Result<Fingerprint, DataError> {
-    match Format::of(path) {
-        Ok(Format::JsonLines | Format::Parquet) => {
-            return Err(DataError::NotPlain(path.to_owned()));
-        }
-        // Any other name may be that of a text.
-        Ok(Format::Text | Format::Tokens(_)) | Err(ReadError::Format(_)) => {}
-        Err(error) => return Err(error.into()),
-    }
+    expect_plain(path)?;
     let Vocabulary { tokens, bos, .. } = Vocabulary::BYTES;
     let mut hasher = blake3::Hasher::new();
     documents::read(path, Format::Text, ReadOptions { field: "", tokens, bos }, &mut hasher)?;
     Ok(Fingerprint { digest: *hasher.finalize().as_bytes(), bytes: hasher.count() })
+}
+
+/// Refuses a file whose name says that its documents are in records, or compressed. Any other name
+/// may be that of a text.
+pub(super) fn expect_plain(path: &Path) -> Result<(), DataError> {
+    match Format::of(path) {
+        Ok(Format::JsonLines | Format::Parquet) => Err(DataError::NotPlain(path.to_owned())),
+        Ok(Format::Text | Format::Tokens(_)) | Err(ReadError::Format(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Computes the digest and the length of what is read.
@@ -85,11 +88,6 @@ impl Text {
         }
         let split = Split::new(path, found.bytes, "bytes", held_out, context)?;
         Ok(Self { file, split, entropies })
-    }
-
-    /// The file itself, for reading its bytes.
-    pub(super) fn file(&self) -> &Steady {
-        &self.file
     }
 
     /// Reads `length` bytes from `start` on.

@@ -91,7 +91,7 @@ pub enum TokenizeError {
     #[error("the tokenizer does not suit these texts: {0}")]
     Lost(Lost),
     /// The tokenizer refuses a document.
-    #[error("{}: {why}", path.display())]
+    #[error("{path}: {why}")]
     Encode {
         /// The file that holds the document.
         path: PathBuf,
@@ -164,6 +164,7 @@ pub fn tokenize(
 
 /// One job while it runs, from the first file to the last.
 struct Run<'a> {
+    /// Turns the texts into tokens, on all threads at once.
     tokenizer: &'a Tokenizer,
     /// The token that begins a document, which no text makes.
     bos: u32,

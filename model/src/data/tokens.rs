@@ -20,20 +20,16 @@ use super::error::DataError;
 use super::files;
 use super::split::Split;
 use super::steady::Steady;
-use crate::config::{Fingerprint, Vocabulary, Width};
+use crate::config::{Fingerprint, Vocabulary};
 use header::{HEADER_BYTES, Header, HeaderError};
 
 /// An open token file whose digest was checked.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    /// The file, which must not change.
-    file: Steady,
-    /// What its first bytes say about it.
-    header: Header,
+    /// The file itself, which must not change.
+    pub(super) scanned: Scanned,
     /// The training part and the held-out part.
     pub(super) split: Split,
-    /// What losses on it are compared with, of the whole file.
-    pub(super) entropies: Entropies,
 }
 
 /// What a run requires of each of its token files.
@@ -105,40 +101,40 @@ pub fn begin(path: &Path, most: usize) -> Result<Vec<i32>, DataError> {
 #[derive(Debug)]
 pub(super) struct Scanned {
     /// The file, which is checked to be the same at every read.
-    file: Steady,
+    pub(super) file: Steady,
     /// What the file says about itself.
-    header: Header,
+    pub(super) header: Header,
     /// Its digest and length, by which a manifest names it.
     pub(super) fingerprint: Fingerprint,
-    /// What guesses without a model cost on its tokens.
-    entropies: Entropies,
+    /// What losses on it are compared with, of the whole file.
+    pub(super) entropies: Entropies,
 }
 
 impl Scanned {
-    /// What the file says about itself.
-    pub(super) fn header(&self) -> &Header {
-        &self.header
-    }
-
-    /// What losses on it are compared with.
-    pub(super) fn entropies(&self) -> Entropies {
-        self.entropies
+    /// The token that begins each document.
+    pub(super) fn bos(&self) -> i32 {
+        // The cast is exact, since tokens are below 2^20.
+        self.header.vocabulary.bos as i32
     }
 
     /// Reads `length` tokens from `start` on.
     pub(super) fn read(&self, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
-        read(&self.file, self.header.width, start, length)
+        let width = self.header.width;
+        let mut bytes = vec![0; length * width as usize];
+        let at = HEADER_BYTES as u64 + start * width as u64;
+        self.file.read(&mut bytes, at)?;
+        // The casts are exact: the tokens were checked to be below 2^20 when the file was opened.
+        Ok(width.tokens(&bytes).map(|token| token as i32).collect())
     }
 
     /// Converts it to a source, if its tokenizer is the run's and both parts have room for a row.
     pub(super) fn accept(self, required: Requirements) -> Result<Tokens, DataError> {
-        let Self { file, header, entropies, .. } = self;
-        if header.vocabulary != required.vocabulary {
-            return Err(DataError::AnotherVocabulary(file.path));
+        if self.header.vocabulary != required.vocabulary {
+            return Err(DataError::AnotherVocabulary(self.file.path));
         }
         let Requirements { held_out, context, .. } = required;
-        let split = Split::new(&file.path, header.count, "tokens", held_out, context)?;
-        Ok(Tokens { file, header, split, entropies })
+        let split = Split::new(&self.file.path, self.header.count, "tokens", held_out, context)?;
+        Ok(Tokens { scanned: self, split })
     }
 }
 
@@ -156,31 +152,6 @@ impl Tokens {
         }
         scanned.accept(required)
     }
-
-    /// The file itself, for reading its bytes.
-    pub(super) fn file(&self) -> &Steady {
-        &self.file
-    }
-
-    /// The token that begins each document.
-    pub(super) fn bos(&self) -> i32 {
-        // The cast is exact, since tokens are below 2^20.
-        self.header.vocabulary.bos as i32
-    }
-
-    /// Reads `length` tokens from `start` on.
-    pub(super) fn read(&self, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
-        read(&self.file, self.header.width, start, length)
-    }
-}
-
-/// Reads `length` tokens of this width from `start` on.
-fn read(file: &Steady, width: Width, start: u64, length: usize) -> Result<Vec<i32>, DataError> {
-    let mut bytes = vec![0; length * width as usize];
-    let at = HEADER_BYTES as u64 + start * width as u64;
-    file.read(&mut bytes, at)?;
-    // The casts are exact: the tokens were checked to be below 2^20 when the file was opened.
-    Ok(width.tokens(&bytes).map(|token| token as i32).collect())
 }
 
 /// Opens a file and reads its header, whose bytes are part of the fingerprint.

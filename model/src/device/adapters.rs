@@ -1,4 +1,8 @@
 //! The GPUs that Vulkan or Metal list, in their order.
+//!
+//! The number of a device is its index in that order. A list is asked for anew at each call, and
+//! only [`open`] makes something that stays: CubeCL allows a process to open each device once, so
+//! opened devices are stored by their number until the process ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +35,8 @@ pub(crate) fn all() -> Vec<Adapter> {
     found().1.iter().map(named).collect()
 }
 
-/// What the driver of this device reports.
+/// What the driver of this device reports; nothing of a number that is not in the list. The size of
+/// the memory is unknown, since wgpu does not say it.
 pub(crate) fn facts(number: usize) -> DeviceFacts {
     let adapter = all().into_iter().nth(number);
     let facts = adapter.map(|Adapter { name, driver, .. }| DeviceFacts {

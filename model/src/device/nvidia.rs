@@ -1,4 +1,9 @@
 //! NVIDIA's GPUs: how many there are, whether driver and compiler match, and the free memory.
+//!
+//! The libraries of CUDA are loaded when they are first asked, and need not be there: a build with
+//! this backend runs on machines without them. So every question may fail, and a failure is an
+//! answer for people. That a driver is there says nothing about its kernels, which `train/check.rs`
+//! compares with the CPU.
 
 use cudarc::driver::{CudaContext, sys};
 use cudarc::nvrtc;
@@ -6,7 +11,8 @@ use cudarc::nvrtc;
 use super::watch::Watch;
 use super::{Device, DeviceError, DeviceFacts};
 
-/// Calls a library of NVIDIA. cudarc panics if the library is missing, which becomes an error here.
+/// Calls a library of NVIDIA. cudarc panics if the library is missing, which becomes an error here,
+/// with the words of the panic and without a line on the terminal.
 fn ask<T>(question: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     Watch::new().over(|| Ok(()), question)?
 }
@@ -46,7 +52,7 @@ pub(crate) fn check(number: usize) -> Result<(), DeviceError> {
     }
 }
 
-/// Unused bytes of the GPU's memory.
+/// Unused bytes of the GPU's memory at this moment: other programs may take some of it later.
 pub(crate) fn free_bytes(number: usize) -> Result<u64, DeviceError> {
     let refused = |what| DeviceError::Refuses { asked: Device::Cuda(number), what };
     memory(number).map(|(free, _)| free as u64).map_err(refused)
@@ -54,20 +60,15 @@ pub(crate) fn free_bytes(number: usize) -> Result<u64, DeviceError> {
 
 /// Free and total bytes of the GPU's memory.
 fn memory(number: usize) -> Result<(usize, usize), String> {
-    ask(|| {
-        let context = CudaContext::new(number).map_err(|error| error.to_string())?;
-        context.mem_get_info().map_err(|error| error.to_string())
-    })
+    let info = || CudaContext::new(number).and_then(|context| context.mem_get_info());
+    ask(|| info().map_err(|error| error.to_string()))
 }
 
 /// What the driver reports about this GPU, and the version of NVRTC.
 pub(crate) fn facts(number: usize) -> DeviceFacts {
-    let name = ask(|| {
-        let context = CudaContext::new(number).map_err(|error| error.to_string())?;
-        context.name().map_err(|error| error.to_string())
-    });
+    let name = || CudaContext::new(number).and_then(|context| context.name());
     DeviceFacts {
-        name: name.ok(),
+        name: ask(|| name().map_err(|error| error.to_string())).ok(),
         driver: ask(driver_version).map(dotted).ok(),
         compiler: ask(compiler_version).map(dotted).ok(),
         total_bytes: memory(number).map(|(_, total)| total as u64).ok(),

@@ -8,7 +8,8 @@
 use crate::config::Model as Sizes;
 use crate::train::{Judged, Model, TrainError};
 
-/// How much one pass over a model may take.
+/// How much one pass over a model may take: whatever fits a step of training also fits a
+/// measurement, which has no gradients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     /// Tokens of one pass, at least those of its longest piece.

@@ -150,7 +150,7 @@ pub enum TaskError {
     #[error(transparent)]
     File(#[from] DocsError),
     /// The task's file is not a task.
-    #[error("{} is not a task: {}", path.display(), why.trim_end())]
+    #[error("{path} is not a task: {}", why.trim_end())]
     Toml {
         /// The file that should be a task.
         path: PathBuf,
@@ -158,7 +158,7 @@ pub enum TaskError {
         why: String,
     },
     /// A line is not an item, or a template fails on it.
-    #[error("{}, line {line}: {why}", path.display())]
+    #[error("{path}, line {line}: {why}")]
     Item {
         /// The file of the documents, by its path.
         path: PathBuf,
@@ -169,9 +169,8 @@ pub enum TaskError {
     },
     /// There are too few documents to solve some in front of an item.
     #[error(
-        "{} has {found} documents, and {needed} are needed to solve {shots} in front of each: ask for fewer \
-         with --shots ({SHOTS_MAX} at most), or name a longer fewshot_file",
-        path.display()
+        "{path} has {found} documents, and {needed} are needed to solve {shots} in front of each: ask for fewer \
+         with --shots ({SHOTS_MAX} at most), or name a longer fewshot_file"
     )]
     Shots {
         /// The file of the documents that are solved.
@@ -211,19 +210,18 @@ impl Task {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let items = docs.each(Item::read)?;
         let kit = Kit { description: "", between: BLANK_LINE, sampler: Sampler::Default };
-        let pool = Pool { docs, items, apart: None };
-        Self::assemble(name, pool, wishes.shots.unwrap_or(0), kit, wishes)
+        Self::assemble(name, Pool { docs, items }, None, wishes.shots.unwrap_or(0), kit, wishes)
     }
 
     /// Makes a task of its TOML file; the files that it names are in `folder`.
     fn of(written: &TaskFile, folder: &Path, wishes: Wishes) -> Result<Self, TaskError> {
         let templates = Templates::new();
-        let read = |file: &Path| -> Result<Apart, TaskError> {
+        let read = |file: &Path| -> Result<Pool, TaskError> {
             let docs = Docs::read(&folder.join(file))?;
             let items = docs.each(|doc| Item::make(&templates, written, doc))?;
-            Ok(Apart { docs, items })
+            Ok(Pool { docs, items })
         };
-        let Apart { docs, items } = read(&written.test_file)?;
+        let asked = read(&written.test_file)?;
         let apart = written.fewshot_file.as_deref().map(read).transpose()?;
         let kit = Kit {
             description: &written.description,
@@ -231,7 +229,7 @@ impl Task {
             sampler: written.fewshot_sampler,
         };
         let shots = wishes.shots.unwrap_or(written.num_fewshot);
-        Self::assemble(written.task.clone(), Pool { docs, items, apart }, shots, kit, wishes)
+        Self::assemble(written.task.clone(), asked, apart, shots, kit, wishes)
     }
 
     /// How many items the task has in all.
@@ -252,19 +250,17 @@ impl Task {
         self.items[at].after(&format!("{}{before}", self.description))
     }
 
-    /// Chooses the solved items that stand before each.
+    /// Chooses the solved items that stand before each item. They are chosen from the items that are
+    /// `asked` themselves, or from those of a file of their own, `apart`.
     fn assemble(
         name: String,
-        pool: Pool,
+        asked: Pool,
+        apart: Option<Pool>,
         shots: usize,
         kit: Kit<'_>,
         wishes: Wishes,
     ) -> Result<Self, TaskError> {
-        let Pool { docs, mut items, apart } = pool;
-        let (from, candidates) = match &apart {
-            Some(apart) => (&apart.docs, &apart.items),
-            None => (&docs, &items),
-        };
+        let Pool { docs: from, items: candidates } = apart.as_ref().unwrap_or(&asked);
         // An item is not solved in front of itself.
         let needed = match shots {
             0 => 0,
@@ -284,24 +280,15 @@ impl Task {
         let chosen = chosen(kit.sampler, wishes.seed, needed, found);
         let solved = chosen.into_iter().map(shot).collect::<Result<_, TaskError>>()?;
         // The limit is on what is asked: items are solved in front from the whole file.
+        let mut items = asked.items;
         items.truncate(wishes.limit.unwrap_or(usize::MAX));
         Ok(Self { name, shots, items, description: kit.description.to_owned(), solved })
     }
 }
 
-/// The documents of a task, and the items that they are.
+/// The documents of a file, and the items that they are.
 struct Pool {
     /// The documents, with their lines.
-    docs: Docs,
-    /// What they became, in the same order.
-    items: Vec<Item>,
-    /// Those that are solved, if they are in a file of their own.
-    apart: Option<Apart>,
-}
-
-/// The same of documents in a file of their own.
-struct Apart {
-    /// The documents that are solved in front of items.
     docs: Docs,
     /// What they became, in the same order.
     items: Vec<Item>,
@@ -332,10 +319,12 @@ fn chosen(sampler: Sampler, seed: u64, needed: usize, of: usize) -> Vec<usize> {
     all
 }
 
+/// The default of `target_delimiter`, as in lm-eval.
 fn space() -> String {
     " ".to_owned()
 }
 
+/// The default of `fewshot_delimiter`, as in lm-eval.
 fn blank_line() -> String {
     BLANK_LINE.to_owned()
 }

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind};
+use minijinja::{Environment, Error, ErrorKind};
 use serde_json::{Value, json};
 
-use crate::eval::task::template::{FUEL, method, one_line};
+use crate::eval::task::template::{self, one_line};
 
 /// A template for chats that compiles.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct ChatTemplate {
 
 /// The template of a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{} has no template for chats that can be used: {why}", path.display())]
+#[error("{path} has no template for chats that can be used: {why}")]
 pub struct ChatError {
     /// The file that has the template.
     pub path: PathBuf,
@@ -87,12 +87,8 @@ impl ChatTemplate {
 
 /// Jinja as transformers sets it up, with fuel for one text.
 fn environment() -> Environment<'static> {
-    let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    environment.set_syntax(syntax.unwrap_or_default());
-    environment.set_auto_escape_callback(|_| AutoEscape::None);
-    environment.set_unknown_method_callback(method);
-    environment.set_fuel(Some(FUEL));
+    let mut environment = template::environment(syntax);
     environment.add_function("raise_exception", |why: String| -> Result<String, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, why))
     });

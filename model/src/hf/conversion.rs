@@ -74,10 +74,7 @@ impl Conversion<'_> {
 
     /// Refuses the value of a key, as one that would change results.
     pub(crate) fn refuse(&mut self, key: &'static str, supported: String) {
-        self.problems.push(Problem::Unsupported {
-            key,
-            found: self.config[key].clone(),
-            supported,
-        });
+        let found = self.config[key].clone();
+        self.problems.push(Problem::Unsupported { key, found, supported });
     }
 }

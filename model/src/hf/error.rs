@@ -15,7 +15,7 @@ use super::{INDEX, WHOLE};
 #[derive(Debug, Error)]
 pub enum ImportError {
     /// The operating system refuses to read a file or folder.
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {path}")]
     Io {
         /// Path of the file or folder, as it was named.
         path: PathBuf,
@@ -23,7 +23,7 @@ pub enum ImportError {
         source: io::Error,
     },
     /// A configuration or an index does not parse.
-    #[error("{} is not JSON", path.display())]
+    #[error("{path} is not JSON")]
     Json {
         /// Path of the configuration or index.
         path: PathBuf,
@@ -31,7 +31,7 @@ pub enum ImportError {
         source: serde_json::Error,
     },
     /// The configuration is wrong, incomplete, or of a model that is not implemented here.
-    #[error("{} cannot be used:{}", path.display(), lines(problems))]
+    #[error("{path} cannot be used:{}", lines(problems))]
     Config {
         /// Path of the configuration that was read.
         path: PathBuf,
@@ -39,10 +39,10 @@ pub enum ImportError {
         problems: Vec<Problem>,
     },
     /// The folder has no file of tensors.
-    #[error("{} holds neither {WHOLE} nor {INDEX} nor a .pth file", .0.display())]
+    #[error("{0} holds neither {WHOLE} nor {INDEX} nor a .pth file")]
     NoTensors(PathBuf),
     /// The index does not name a file of its own folder.
-    #[error("{} does not name the file in its folder that holds {tensor}", path.display())]
+    #[error("{path} does not name the file in its folder that holds {tensor}")]
     Index {
         /// Path of the index that was read.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum ImportError {
         tensor: String,
     },
     /// The header of a file of tensors is wrong.
-    #[error("{} is damaged or not a safetensors file: {why}", path.display())]
+    #[error("{path} is damaged or not a safetensors file: {why}")]
     Header {
         /// Path of the file of tensors.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum ImportError {
         why: String,
     },
     /// A `.pth` file cannot be read, or has something else than tensors.
-    #[error("{}: {why}", path.display())]
+    #[error("{path}: {why}")]
     Pth {
         /// Path of the file, as it was named.
         path: PathBuf,
@@ -66,10 +66,10 @@ pub enum ImportError {
         why: PthError,
     },
     /// The folder has several `.pth` files, and nothing says which is meant.
-    #[error("{} holds several .pth files: name one of them instead of the folder", .0.display())]
+    #[error("{0} holds several .pth files: name one of them instead of the folder")]
     Several(PathBuf),
     /// The tensors are not those of a released RWKV that is read here.
-    #[error("{}: {why}", path.display())]
+    #[error("{path}: {why}")]
     Released {
         /// Path of the file or folder, as it was named.
         path: PathBuf,
@@ -77,7 +77,7 @@ pub enum ImportError {
         why: ReleasedError,
     },
     /// The tensors are not those of the configured model.
-    #[error("{} does not hold this model:{}", folder.display(), lines(problems))]
+    #[error("{folder} does not hold this model:{}", lines(problems))]
     Tensors {
         /// Path of the folder or file that was read.
         folder: PathBuf,

@@ -1,4 +1,9 @@
 //! Writes a model into a folder that other programs can load.
+//!
+//! Everything that can be wrong with the numbers is found before the first file is written. Then
+//! the tensors are written, one converted copy of a tensor in memory at a time, then the index if
+//! there are several files, the other small files, and `config.json` as the last one. A program
+//! that looks into a folder that is not complete finds no configuration and does not load it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -61,13 +66,13 @@ pub enum ExportError {
         tensors: Vec<String>,
     },
     /// The folder contains files, which are not overwritten.
-    #[error("{} is not empty: nothing is overwritten, name another folder", .0.display())]
+    #[error("{0} is not empty: nothing is overwritten, name another folder")]
     NotEmpty(PathBuf),
     /// The path is that of a file, not of a folder.
-    #[error("{} is a file: name a folder", .0.display())]
+    #[error("{0} is a file: name a folder")]
     NoFolder(PathBuf),
     /// The operating system refuses to create or write a file or folder.
-    #[error("cannot write {}", path.display())]
+    #[error("cannot write {path}")]
     Io {
         /// Path of the file or folder that is refused.
         path: PathBuf,
@@ -75,7 +80,7 @@ pub enum ExportError {
         source: io::Error,
     },
     /// A file of tensors cannot be written.
-    #[error("cannot write {}", path.display())]
+    #[error("cannot write {path}")]
     Tensors {
         /// Path of the file of tensors.
         path: PathBuf,
@@ -211,10 +216,7 @@ struct Tensor<'a> {
 
 impl View for Tensor<'_> {
     fn dtype(&self) -> Dtype {
-        match self.precision {
-            Precision::F32 => Dtype::F32,
-            Precision::Bf16 => Dtype::BF16,
-        }
+        self.precision.dtype()
     }
 
     fn shape(&self) -> &[usize] {
@@ -222,7 +224,9 @@ impl View for Tensor<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Owned(self.precision.encode(self.values))
+        let mut bytes = Vec::new();
+        self.precision.encode(self.values, &mut bytes);
+        Cow::Owned(bytes)
     }
 
     fn data_len(&self) -> usize {

@@ -305,7 +305,8 @@ enum Dialect {
 }
 
 impl Dialect {
-    /// The convention of a model with a `config.json`.
+    /// The convention of a model with a `config.json`, by the name of the embedding. Both
+    /// conventions occur under one `model_type`, so the configuration does not say which it is.
     fn of(input: &Input, family: Family) -> Self {
         let name = layout::meta_name(EMBEDDING).unwrap_or_default();
         let meta = family == Family::Llama && input.names().contains(name.as_str());
@@ -341,7 +342,8 @@ impl Dialect {
         Err(TensorProblem::Shape { name: named, found: tensor.shape.clone(), expected })
     }
 
-    /// The order of a parameter's numbers in its tensor.
+    /// The order of a parameter's numbers in its tensor. Only a Llama of Meta has another one than
+    /// ours, in its queries and keys, so that a row is read at a time there.
     fn runs(self, model: &Model, spec: &Spec) -> Runs {
         match self {
             Self::Meta if layout::is_rotated(&spec.name) => {

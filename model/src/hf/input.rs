@@ -24,7 +24,8 @@ use super::pth::{self, PthError, PthTensor};
 use super::{INDEX, WHOLE};
 use crate::genesis::Spec;
 
-/// The numbers of one tensor, which are read in pieces.
+/// The numbers of one tensor, which are read in pieces: those of a file ([`Stored`]), or a slice in
+/// memory. A merge and a spectrum read a tensor several times, so nothing is used up by reading.
 pub trait Numbers {
     /// How many numbers the tensor has.
     fn count(&self) -> usize;
@@ -89,10 +90,8 @@ impl Store {
             serde_json::from_slice(&header).map_err(|error| damaged(error.to_string()))?;
         let (begin, data) = (8 + length, metadata.data_len() as u64);
         if begin.checked_add(data) != Some(bytes) {
-            return Err(damaged(format!(
-                "{bytes} bytes instead of {}",
-                begin.saturating_add(data)
-            )));
+            let expected = begin.saturating_add(data);
+            return Err(damaged(format!("{bytes} bytes instead of {expected}")));
         }
         Ok((Self { path, file, begin }, metadata))
     }

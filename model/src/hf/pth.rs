@@ -92,7 +92,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, Vec<PthTensor>), PthError> {
         let PickledTensor { dtype, shape, .. } = pickled;
         tensors.push(PthTensor { name, dtype, shape, offset });
     }
-    Ok((archive.into_file(), tensors))
+    Ok((archive.file, tensors))
 }
 
 /// Where the numbers of a tensor begin in the file.

@@ -11,6 +11,10 @@
 //!
 //! No file beside a `.pth` says how large the model is, but the shapes do. The World models of both
 //! generations were trained with 4,096 tokens of context, a number that no tensor shows.
+//!
+//! RWKV-4, RWKV-5.0, RWKV-5.1 and RWKV-7 have many names in common with these two. So the
+//! generation is decided by names and shapes that only one of them has, and every other one is
+//! refused by its name, instead of by a list of the tensors that are missing.
 
 use intellect_table::Table as _;
 

@@ -24,7 +24,7 @@ pub struct Texts {
 }
 
 /// The part of a `config.json` that concerns tokens.
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 struct Outline {
     /// The token that begins a document; a list or a text is not taken.
     #[serde(default)]
@@ -62,9 +62,14 @@ pub fn open(place: &Path, named: Option<&Path>) -> Result<Texts, OpenError> {
 /// The token that begins a document, if the configuration says so. A configuration that cannot be
 /// read is complained of where the model is read.
 fn bos(folder: &Path) -> Option<u32> {
+    serde_json::from_slice::<Outline>(&read(&folder.join(CONFIG))?).ok()?.bos_token_id
+}
+
+/// The begin of a configuration, as much as any has; `None` if it cannot be read.
+fn read(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(folder.join(CONFIG)).ok()?.take(CONFIG_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    serde_json::from_slice::<Outline>(&bytes).unwrap_or_default().bos_token_id
+    File::open(path).ok()?.take(CONFIG_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// The tokens that end a text of this model, as far as its folder names any.
@@ -72,11 +77,8 @@ fn bos(folder: &Path) -> Option<u32> {
 pub fn ends(folder: &Path) -> Vec<i32> {
     let mut found = Vec::new();
     for name in [CONFIG, GENERATION] {
-        let mut bytes = Vec::new();
-        let Ok(file) = File::open(folder.join(name)) else { continue };
-        let read = file.take(CONFIG_BYTES_MAX).read_to_end(&mut bytes);
-        let config: serde_json::Value =
-            read.ok().and_then(|_| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let config = read(&folder.join(name)).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let config: serde_json::Value = config.unwrap_or_default();
         let named = &config["eos_token_id"];
         let one = std::slice::from_ref(named);
         let ids = named.as_array().map_or(one, Vec::as_slice).iter();

@@ -4,6 +4,9 @@
 //! The tokenizers library writes a byte as a letter: as itself if it is a printable letter of
 //! Latin-1, else as the next unused letter from U+0100 on. `byte_letters` is this table, from GPT-2
 //! (Radford et al. 2019). With these 256 letters and no merges, every byte is a token.
+//!
+//! The file has nothing of the run in it. So `text.rs` knows that of a source of documents by
+//! comparing it with what is written here, and such a model needs no tokenizers library.
 
 use serde_json::{Map, Value, json};
 

@@ -79,6 +79,7 @@ pub enum Choice {
 }
 
 impl Choice {
+    /// Whether the formula does what the setting says.
     fn is_yes(self) -> bool {
         self == Self::Yes
     }
@@ -167,6 +168,7 @@ pub fn blend(merge: &TensorMerge<'_>, out: &mut Sink<'_>) -> Result<Vec<NotFinit
 struct Streams<'a> {
     /// All of the same number of numbers.
     inputs: Vec<&'a dyn Numbers>,
+    /// Whether the first of them is the base.
     base: Base,
     /// One for each input, filled anew for each place.
     blocks: Vec<Vec<f32>>,

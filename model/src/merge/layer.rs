@@ -1,7 +1,8 @@
 //! The layers of a model, as the names of its tensors tell them.
 //!
 //! No configuration is read: of whatever architecture a model is, a number behind `layers`,
-//! `blocks` or `h` is that of a layer.
+//! `blocks` or `h` is that of a layer. The first such word of a name counts; a name in which
+//! something else than a number follows it is of no layer.
 
 use std::ops::Range;
 
@@ -25,11 +26,8 @@ impl<'a> Layer<'a> {
         for part in name.split('.') {
             let digits = begin..begin + part.len();
             if ["layers", "blocks", "h"].contains(&before) {
-                return part.parse().ok().filter(|index| *index < LAYERS_MAX).map(|index| Self {
-                    name,
-                    digits,
-                    index,
-                });
+                let index = part.parse().ok().filter(|index| *index < LAYERS_MAX)?;
+                return Some(Self { name, digits, index });
             }
             begin = digits.end + 1;
             before = part;

@@ -2,13 +2,17 @@
 //!
 //! The files of tensors have their full length from the start, and blocks of zeros are left as
 //! holes. [`Staged`] owns the folder, and [`TensorWriter`] its tensors.
+//!
+//! The order is: the folder `OUT.part`, in it the tensors and the small files, each of them
+//! flushed, then the folder's own entries, and last the rename to `OUT`. So after a crash that name
+//! stands for a whole model, or for what was there before: nothing, or an empty folder. What a
+//! killed process leaves behind is `OUT.part`, which the next merge refuses to touch and names.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
 
@@ -49,10 +53,8 @@ impl Staged {
             // At the end it is replaced. A link or a mount point is not, so it fails here.
             fs::remove_dir(out).and_then(|()| fs::create_dir(out)).map_err(failed(out))?;
         } else if out.exists() {
-            return Err(failed(out)(io::Error::new(
-                ErrorKind::NotADirectory,
-                "it is a file: name a folder",
-            )));
+            let error = io::Error::new(ErrorKind::NotADirectory, "it is a file: name a folder");
+            return Err(failed(out)(error));
         }
         let Some(name) = out.file_name() else {
             return Err(failed(out)(io::Error::new(ErrorKind::InvalidInput, "name a new folder")));
@@ -66,11 +68,10 @@ impl Staged {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 Err(MergeError::Unfinished(folder))
             }
-            made => made.map_err(failed(&folder)).map(|()| Self {
-                folder,
-                out: out.to_owned(),
-                complete: false,
-            }),
+            made => {
+                made.map_err(failed(&folder))?;
+                Ok(Self { folder, out: out.to_owned(), complete: false })
+            }
         }
     }
 
@@ -207,7 +208,7 @@ impl TensorWriter {
         if numbers.iter().all(|number| number.to_bits() == 0) {
             return Ok(());
         }
-        encode(self.precision, numbers, &mut self.bytes);
+        self.precision.encode(numbers, &mut self.bytes);
         let written = shard.file.write_all_at(&self.bytes, at);
         written.map_err(|source| MergeError::Write { path: shard.path.clone(), source })
     }
@@ -233,11 +234,7 @@ impl Shard {
     /// Creates a file of its full length, and writes its header.
     fn create(path: PathBuf, tensors: &[Named], precision: Precision) -> Result<Self, MergeError> {
         let failed = |source| MergeError::Write { path: path.clone(), source };
-        let dtype = match precision {
-            Precision::F32 => Dtype::F32,
-            Precision::Bf16 => Dtype::BF16,
-        };
-        let mut end = 0;
+        let (dtype, mut end) = (precision.dtype(), 0);
         let infos = tensors.iter().map(|tensor| {
             let begin = end;
             end += tensor.bytes(precision) as usize;
@@ -258,25 +255,6 @@ impl Shard {
         let end = begin + end as u64;
         file.write_all_at(&front, 0).and_then(|()| file.set_len(end)).map_err(failed)?;
         Ok(Self { path, file, begin, end })
-    }
-}
-
-/// Encodes finite numbers, little endian; bf16 rounds to nearest, ties to even.
-fn encode(precision: Precision, numbers: &[f32], bytes: &mut Vec<u8>) {
-    bytes.resize(numbers.len() * precision.bytes(), 0);
-    match precision {
-        Precision::F32 => {
-            for (word, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
-                *word = number.to_le_bytes();
-            }
-        }
-        Precision::Bf16 => {
-            for (word, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
-                let bits = number.to_bits();
-                let even = 0x7fff + (bits >> 16 & 1);
-                *word = ((bits.wrapping_add(even) >> 16) as u16).to_le_bytes();
-            }
-        }
     }
 }
 
@@ -306,13 +284,11 @@ pub fn settings_of(
     let mut files = Vec::new();
     for name in KEPT {
         let path = folder.join(name);
-        match fs::metadata(&path) {
-            Ok(found) if found.is_file() && found.len() <= KEPT_BYTES_MAX => {
-                let bytes = fs::read(&path);
-                let bytes = bytes.map_err(|source| ImportError::Io { path, source })?;
-                files.push((name.to_owned(), bytes));
-            }
-            _ => {}
+        let fits = |found: fs::Metadata| found.is_file() && found.len() <= KEPT_BYTES_MAX;
+        if fs::metadata(&path).is_ok_and(fits) {
+            let bytes = fs::read(&path);
+            let bytes = bytes.map_err(|source| ImportError::Io { path, source })?;
+            files.push((name.to_owned(), bytes));
         }
     }
     files.push((CONFIG.to_owned(), format!("{config:#}\n").into_bytes()));
@@ -338,18 +314,6 @@ const KEPT_BYTES_MAX: u64 = 256 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bf16_is_encoded_as_in_an_export() {
-        let numbers: Vec<f32> = (0..70_000_u32).map(|i| f32::from_bits(i * 30_011)).collect();
-        for precision in [Precision::F32, Precision::Bf16] {
-            let numbers: Vec<f32> =
-                numbers.iter().copied().filter(|number| precision.holds(*number)).collect();
-            let mut bytes = Vec::new();
-            encode(precision, &numbers, &mut bytes);
-            assert!(bytes == precision.encode(&numbers));
-        }
-    }
 
     #[test]
     fn a_folder_appears_only_when_it_is_complete() {

@@ -162,8 +162,8 @@ impl<'a> Plan<'a> {
         self.targets.len()
     }
 
-    /// Merges one tensor. Its problems are added to the list, and the merge goes on, so that a
-    /// person sees all at once.
+    /// Merges one tensor after the other. Their problems are collected, and the merge goes on, so
+    /// that a person sees all at once.
     ///
     /// # Errors
     /// If a file cannot be read or written, or numbers are not finite.
@@ -212,12 +212,7 @@ impl Target<'_> {
         let merge = TensorMerge {
             method: recipe.method,
             base: base.as_ref().map(|base| base as _),
-            models: self
-                .models
-                .iter()
-                .zip(stored.iter().map(|numbers| numbers as _))
-                .map(operand)
-                .collect(),
+            models: self.models.iter().zip(stored.iter().map(|x| x as _)).map(operand).collect(),
             row: self.named.shape.last().copied().unwrap_or(1),
             settings: self.settings,
             masks: &masks,

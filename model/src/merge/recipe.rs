@@ -86,17 +86,16 @@ impl Recipe {
             let text = error.to_string();
             RecipeError::Yaml(text.lines().next().unwrap_or_default().to_owned())
         })?;
-        let top = Node::top(&value)?;
+        let top = Node::of(String::new(), &value)?;
         top.only(&TOP)?;
         let method = method(&top)?;
-        let read = Reader { method };
         let slices = match (top.list("models", MODELS_MAX)?, top.list("slices", SLICES_MAX)?) {
             (Some(models), None) => vec![Slice {
-                sources: read.sources(models, Form::Models)?,
+                sources: sources(method, models, Form::Models)?,
                 parameters: Parameters::new(),
             }],
             (None, Some(slices)) => {
-                slices.iter().map(|slice| read.slice(slice)).collect::<Result<_, _>>()?
+                slices.iter().map(|entry| slice(method, entry)).collect::<Result<_, _>>()?
             }
             (Some(_), Some(_)) => {
                 return Err(
@@ -107,16 +106,16 @@ impl Recipe {
                 return Err(top.wrong("models", "it is missing: list the models, or slices"));
             }
         };
-        top.expect(
-            "tokenizer_source",
-            "base",
-            "the tokenizer of the base, or of the first model, is copied: remove this key",
-        )?;
+        if top.text("tokenizer_source")?.is_some_and(|source| source != "base") {
+            let why =
+                "the tokenizer of the base, or of the first model, is copied: remove this key";
+            return Err(top.wrong("tokenizer_source", why));
+        }
         let recipe = Self {
             method,
             base: top.text("base_model")?.map(ToOwned::to_owned),
             slices,
-            parameters: read.parameters(&top, Level::All)?,
+            parameters: parameters(method, &top, Level::All)?,
             precision: precision(&top)?,
         };
         recipe.check()?;
@@ -152,12 +151,15 @@ impl Recipe {
         found.next().or_else(|| key.default(self.method))
     }
 
-    /// Checks the number of models, and the base: what the method needs of both.
+    /// Checks the number of models, and the base: what the method needs of both. The first problem
+    /// is returned. Whether the models exist and fit together shows only when they are planned.
     fn check(&self) -> Result<(), RecipeError> {
-        let wrong = |place: String, why: String| Err(RecipeError::At { place, why });
+        let wrong = |place: &str, why: &str| {
+            Err(RecipeError::At { place: place.to_owned(), why: why.to_owned() })
+        };
         let (method, base) = (self.method.name(), self.base.as_deref());
         if self.method.base() == BaseRole::Needed && base.is_none() {
-            return wrong("base_model".to_owned(), format!("{method} needs one: name it"));
+            return wrong("base_model", &format!("{method} needs one: name it"));
         }
         for (index, slice) in self.slices.iter().enumerate() {
             let place = || {
@@ -173,20 +175,14 @@ impl Recipe {
             // A base that is no more than one of the models counts only if it is listed with a
             // weight.
             if role == BaseRole::Member && base.is_some() && !has_base && !ranged {
-                return wrong(
-                    "base_model".to_owned(),
-                    format!(
-                        "{method} has no base: list it under models with its weight, or remove it"
-                    ),
-                );
+                let why = "list it under models with its weight, or remove it";
+                return wrong("base_model", &format!("{method} has no base: {why}"));
             }
             // Slices take layers by number, so those of the base have to be named as well.
             if role != BaseRole::Member && base.is_some() && ranged && !has_base {
-                return wrong(
-                    place(),
-                    "the base model is not among its sources: say which of its layers to take"
-                        .to_owned(),
-                );
+                let why =
+                    "the base model is not among its sources: say which of its layers to take";
+                return wrong(&place(), why);
             }
             // Where the formula begins at the base, the base is not one of the models that are
             // merged.
@@ -208,10 +204,8 @@ impl Recipe {
                 let range =
                     if least == most { least.to_string() } else { format!("{least} to {most}") };
                 let beside = if role == BaseRole::Member { "" } else { " beside the base" };
-                return wrong(
-                    place(),
-                    format!("{method} takes {range} models{beside}, and here are {merged}"),
-                );
+                let why = format!("{method} takes {range} models{beside}, and here are {merged}");
+                return wrong(&place(), &why);
             }
         }
         Ok(())
@@ -236,75 +230,72 @@ enum Level {
     All,
 }
 
-/// Reads the parts of a recipe that depend on its method.
-struct Reader {
-    /// The method, which decides on the parameters that there are.
-    method: Method,
+/// Reads one entry of `slices`, whose sources have equally many layers. They may be
+/// different ones: layers 0 to 8 of one model can be merged with layers 16 to 24 of another.
+fn slice(method: Method, slice: &Node<'_>) -> Result<Slice, RecipeError> {
+    slice.only(&["sources", "parameters"])?;
+    let listed = slice.list("sources", MODELS_MAX)?.ok_or_else(|| {
+        slice.wrong("sources", "it is missing: list models with their layer_range")
+    })?;
+    let sources = sources(method, listed, Form::Slices)?;
+    let count = |source: &SliceSource| source.layers.as_ref().map_or(0, ExactSizeIterator::len);
+    if sources.iter().any(|source| count(source) != count(&sources[0])) {
+        return Err(
+            slice.wrong("sources", "each layer_range has to have the same number of layers")
+        );
+    }
+    Ok(Slice { sources, parameters: parameters(method, slice, Level::All)? })
 }
 
-impl Reader {
-    /// Reads one entry of `slices`, whose sources have equally many layers.
-    fn slice(&self, slice: &Node<'_>) -> Result<Slice, RecipeError> {
-        slice.only(&["sources", "parameters"])?;
-        let sources = slice.list("sources", MODELS_MAX)?.ok_or_else(|| {
-            slice.wrong("sources", "it is missing: list models with their layer_range")
+/// Reads the models of a merge or a slice, none twice.
+fn sources(
+    method: Method,
+    list: Vec<Node<'_>>,
+    form: Form,
+) -> Result<Vec<SliceSource>, RecipeError> {
+    let read = |source: &Node<'_>| {
+        let (keys, most) =
+            (["model", "parameters", "layer_range"], if form == Form::Models { 2 } else { 3 });
+        source.only(&keys[..most])?;
+        let model = source
+            .text("model")?
+            .ok_or_else(|| source.wrong("model", "it is missing: name a folder or a checkpoint"))?;
+        let layers = match form {
+            Form::Models => None,
+            Form::Slices => Some(source.layers()?),
+        };
+        Ok(SliceSource {
+            model: model.to_owned(),
+            layers,
+            parameters: parameters(method, source, Level::Model)?,
+        })
+    };
+    let sources: Vec<SliceSource> = list.iter().map(read).collect::<Result<_, _>>()?;
+    for (index, source) in sources.iter().enumerate() {
+        if sources[..index].iter().any(|other| other.model == source.model) {
+            return Err(list[index].wrong("model", "it is listed twice: add the weights up"));
+        }
+    }
+    Ok(sources)
+}
+
+/// Reads `parameters`, and refuses those that the method or the level does not have.
+fn parameters(method: Method, node: &Node<'_>, level: Level) -> Result<Parameters, RecipeError> {
+    let Some(table) = node.table("parameters")? else { return Ok(Parameters::new()) };
+    let mut known = Key::of(method).to_vec();
+    if level == Level::Model {
+        known.retain(|key| key.is_of_a_model());
+    }
+    let read = |(name, value): (&String, &Value)| {
+        let key = known.iter().find(|key| key.name() == name).ok_or_else(|| {
+            let names: Vec<_> = known.iter().map(|key| key.name()).collect();
+            let (method, names) = (method.name(), names.join(", "));
+            table.wrong(name, &format!("{method} has no such parameter here, only: {names}"))
         })?;
-        let sources = self.sources(sources, Form::Slices)?;
-        let count = |source: &SliceSource| source.layers.as_ref().map_or(0, ExactSizeIterator::len);
-        if sources.iter().any(|source| count(source) != count(&sources[0])) {
-            return Err(
-                slice.wrong("sources", "each layer_range has to have the same number of layers")
-            );
-        }
-        Ok(Slice { sources, parameters: self.parameters(slice, Level::All)? })
-    }
-
-    /// Reads the models of a merge or a slice, none twice.
-    fn sources(&self, list: Vec<Node<'_>>, form: Form) -> Result<Vec<SliceSource>, RecipeError> {
-        let read = |source: &Node<'_>| {
-            let (keys, most) =
-                (["model", "parameters", "layer_range"], if form == Form::Models { 2 } else { 3 });
-            source.only(&keys[..most])?;
-            let model = source.text("model")?.ok_or_else(|| {
-                source.wrong("model", "it is missing: name a folder or a checkpoint")
-            })?;
-            let layers = match form {
-                Form::Models => None,
-                Form::Slices => Some(source.layers()?),
-            };
-            Ok(SliceSource {
-                model: model.to_owned(),
-                layers,
-                parameters: self.parameters(source, Level::Model)?,
-            })
-        };
-        let sources: Vec<SliceSource> = list.iter().map(read).collect::<Result<_, _>>()?;
-        for (index, source) in sources.iter().enumerate() {
-            if sources[..index].iter().any(|other| other.model == source.model) {
-                return Err(list[index].wrong("model", "it is listed twice: add the weights up"));
-            }
-        }
-        Ok(sources)
-    }
-
-    /// Reads `parameters`, and refuses those that this method or level does not have.
-    fn parameters(&self, node: &Node<'_>, level: Level) -> Result<Parameters, RecipeError> {
-        let Some(table) = node.table("parameters")? else { return Ok(Parameters::new()) };
-        let mut known = Key::of(self.method).to_vec();
-        if level == Level::Model {
-            known.retain(|key| key.is_of_a_model());
-        }
-        let read = |(name, value): (&String, &Value)| {
-            let key = known.iter().find(|key| key.name() == name).ok_or_else(|| {
-                let names: Vec<_> = known.iter().map(|key| key.name()).collect();
-                let (method, names) = (self.method.name(), names.join(", "));
-                table.wrong(name, &format!("{method} has no such parameter here, only: {names}"))
-            })?;
-            let setting = Setting::parse(*key, value).map_err(|why| table.wrong(name, &why))?;
-            Ok((*key, setting))
-        };
-        table.map.iter().map(read).collect()
-    }
+        let setting = Setting::parse(*key, value).map_err(|why| table.wrong(name, &why))?;
+        Ok((*key, setting))
+    };
+    table.map.iter().map(read).collect()
 }
 
 /// A table of the recipe, and the keys that lead to it.
@@ -316,11 +307,6 @@ struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// The recipe itself, which has to be a table.
-    fn top(value: &'a Value) -> Result<Self, RecipeError> {
-        Self::of(String::new(), value)
-    }
-
     /// Reads a value that has to be a table.
     ///
     /// # Errors
@@ -349,7 +335,8 @@ impl<'a> Node<'a> {
         RecipeError::At { place: self.path(key), why: why.to_owned() }
     }
 
-    /// Refuses a key that is none of these.
+    /// Refuses a key that is none of these: a key that is misspelt or not done here would change
+    /// nothing, and its author expects that it does.
     fn only(&self, keys: &[&str]) -> Result<(), RecipeError> {
         match self.map.keys().find(|key| !keys.contains(&key.as_str())) {
             None => Ok(()),
@@ -377,14 +364,6 @@ impl<'a> Node<'a> {
         self.value(key).map(text).transpose()
     }
 
-    /// Refuses a key with another text than this one, which has no effect.
-    fn expect(&self, key: &str, allowed: &str, why: &str) -> Result<(), RecipeError> {
-        match self.text(key)? {
-            Some(found) if found != allowed => Err(self.wrong(key, why)),
-            _ => Ok(()),
-        }
-    }
-
     /// The table of a key; `None` without the key.
     fn table(&self, key: &str) -> Result<Option<Self>, RecipeError> {
         self.value(key).map(|value| Self::of(self.path(key), value)).transpose()
@@ -406,12 +385,11 @@ impl<'a> Node<'a> {
     /// Reads the half-open `layer_range`.
     fn layers(&self) -> Result<Range<usize>, RecipeError> {
         let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
-        let range = self.value("layer_range").and_then(Value::as_array).and_then(|list| match list
-            .as_slice()
-        {
-            [begin, end] => Some(number(begin)?..number(end)?),
-            _ => None,
-        });
+        let range =
+            self.value("layer_range").and_then(|value| match value.as_array()?.as_slice() {
+                [begin, end] => Some(number(begin)?..number(end)?),
+                _ => None,
+            });
         let good = range.filter(|range| range.start < range.end && range.end <= LAYERS_MAX);
         good.ok_or_else(|| {
             self.wrong("layer_range", &format!("two numbers are expected, the first layer and the one behind the last, of at most {LAYERS_MAX}"))

@@ -113,6 +113,7 @@ pub struct Documents {
     starts: Arc<Starts>,
 }
 
+/// The starts of all rows, and their copy on a GPU.
 #[derive(Debug)]
 struct Starts {
     /// [B·T], rising within a row
@@ -123,6 +124,7 @@ struct Starts {
 }
 
 impl Documents {
+    /// Documents with these starts, which are not on a GPU yet.
     fn new(numbers: Vec<u32>) -> Self {
         let starts = Starts {
             numbers,
@@ -227,6 +229,7 @@ struct Inputs<'a> {
     qkv: &'a [f32],
     /// The start of each position's document. // [B·T]
     starts: &'a [u32],
+    /// The shape of the packed rows.
     heads: Heads,
 }
 
@@ -248,6 +251,7 @@ struct Packed<'a> {
     rows: &'a [f32],
     /// The start of each token's document. // `[T]`
     starts: &'a [u32],
+    /// The shape of the packed rows.
     heads: Heads,
     /// The key-value head, counted from 0.
     kv_head: usize,
@@ -258,6 +262,7 @@ struct Packed<'a> {
 struct Block<'a> {
     /// The first key that one of the queries sees.
     first: usize,
+    /// The first query of the block, a multiple of [`BLOCK`].
     start: usize,
     /// One behind the last query, and so behind the last key.
     end: usize,
@@ -348,6 +353,7 @@ fn writable(scores: &mut [Row], queries: usize) -> MatMut<'_> {
 
 /// One task of the backward pass: a key-value head of a sequence, and views of its gradients.
 struct Task<'a> {
+    /// The inputs of this head, from which P is computed again.
     packed: Packed<'a>,
     /// The outputs of all heads of the sequence. // [T, H·K]
     o: &'a [f32],
@@ -355,9 +361,11 @@ struct Task<'a> {
     d_o: &'a [f32],
     /// log Σ exp of the queries of this key-value head. // [H/G, T]
     lse: &'a [f32],
-    /// [T, H/G·K], [T, K], [T, K]
+    /// The gradient of the queries of the group, which is written once. // [T, H/G·K]
     dq: MatMut<'a>,
+    /// The gradient of the keys, summed over blocks and query heads. // [T, K]
     dk: MatMut<'a>,
+    /// The gradient of the values, summed alike. // [T, K]
     dv: MatMut<'a>,
 }
 

@@ -36,6 +36,7 @@ pub fn take() -> Vec<KernelTime> {
 pub(super) struct Timer {
     /// The kind that the time is added to.
     name: &'static str,
+    /// The time at which the kernel was called.
     start: Instant,
 }
 

@@ -61,8 +61,14 @@ pub(super) fn contiguous<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
 }
 
 /// Launches a kernel of this crate. Arguments: its path, a tensor on its device, the numbers of
-/// cubes and units, and the arguments of the kernel.
+/// cubes and units, and the arguments of the kernel. Tensors at the begin of these stand in
+/// brackets, and become arguments by [`arg`].
 macro_rules! launch {
+    ($kernel:ident $(::$part:ident)* $(<$generic:ty>)?, $like:expr, $cubes:expr, [$($tensor:expr),+] $(, $argument:expr)* $(,)?) => {
+        $crate::ops::cube::launch!(
+            $kernel$(::$part)*$(<$generic>)?, $like, $cubes, $($crate::ops::cube::arg($tensor)),+ $(, $argument)*
+        )
+    };
     ($kernel:ident $(::$part:ident)* $(<$generic:ty>)?, $like:expr, $cubes:expr, $($argument:expr),+ $(,)?) => {{
         let (count, dim) = $cubes;
         #[expect(unsafe_code, reason = "kernels clamp every index, or compare it with the sizes that they are given")]

@@ -19,6 +19,7 @@ use super::buf::contiguous;
 use super::node::{Variable, track, track_many};
 use super::operator::{FusedOps, MultiOutput, Operator, Untracked};
 
+/// Without gradients: what `forward` saved for a backward pass is dropped at once.
 impl FusedOps for Flex {
     fn run<O: Operator<N>, const N: usize>(op: O, inputs: [FlexTensor; N]) -> FlexTensor {
         op.forward(inputs.map(contiguous)).0
@@ -43,6 +44,9 @@ impl FusedOps for Flex {
     }
 }
 
+/// With gradients: what `forward` saved belongs to the node, and is freed when its backward pass
+/// has run. A gradient may arrive as a strided view, and is made contiguous here, so that no
+/// operator has to look.
 impl FusedOps for Autodiff<Flex> {
     fn run<O: Operator<N>, const N: usize>(op: O, inputs: [Variable<Flex>; N]) -> Variable<Flex> {
         track(inputs, |inputs| {
@@ -79,8 +83,11 @@ mod on_gpus {
     use super::super::cube::add_all;
     use super::*;
 
+    /// A backend of CubeCL with 32-bit floats, of any runtime: CUDA or wgpu.
     type Gpu<R, I, T> = CubeBackend<R, f32, I, T>;
 
+    /// Without gradients: the backward pass that `on_gpu` returns is dropped at once. Inputs are
+    /// cloned, which copies no number, because the plain form needs them where there is no kernel.
     impl<R: CubeRuntime, I: IntElement, T: BoolElement> FusedOps for Gpu<R, I, T> {
         fn run<O: Operator<N>, const N: usize>(
             op: O,
@@ -117,6 +124,8 @@ mod on_gpus {
         }
     }
 
+    /// With gradients: kernels become one node of the graph. Without kernels the plain form runs on
+    /// the tracked tensors, so that burn differentiates each of its steps.
     impl<R: CubeRuntime, I: IntElement, T: BoolElement> FusedOps for Autodiff<Gpu<R, I, T>> {
         fn run<O: Operator<N>, const N: usize>(
             op: O,

@@ -5,6 +5,8 @@
 //! gate     y = z + σ(r)∘x                 dx = dy∘σ(r),  dr = dx∘x∘(1 − σ(r)),  dz = dy
 //! decayed  y = k∘(1 − exp(−exp w))        dk = dy∘(1 − e),  dw = dy∘k∘exp(w)∘e,  e = exp(−exp w)
 //! ```
+//!
+//! Each is one pass over memory, where plain tensor code would pass once for each of its steps.
 
 #[cfg(feature = "cube")]
 mod cube;

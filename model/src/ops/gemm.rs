@@ -157,20 +157,31 @@ impl<'a> MatMut<'a> {
     /// Splits into windows of `width` columns each; the width must divide the number of columns.
     pub(super) fn into_cols(self, width: usize) -> Vec<Self> {
         assert!(width > 0 && self.cols.is_multiple_of(width), "columns do not divide into windows");
-        let mut windows = Vec::with_capacity(self.cols / width);
+        self.chunks(width)
+    }
+
+    /// Splits into windows of `width` columns each, of which the last may have fewer.
+    fn chunks(self, width: usize) -> Vec<Self> {
+        let mut windows = Vec::with_capacity(self.cols.div_ceil(width));
         let mut rest = self;
         while rest.cols > 0 {
-            let (window, right) = rest.split_cols(width);
+            let count = rest.cols.min(width);
+            let (window, right) = rest.split_cols(count);
             windows.push(window);
             rest = right;
         }
         windows
     }
 
+    /// The number of rows, as of the window and not of the slice.
     pub(super) fn rows(&self) -> usize {
         self.rows
     }
 
+    /// The elements of one row, which are adjacent in memory.
+    ///
+    /// # Panics
+    /// If there is no such row.
     pub(super) fn row_mut(&mut self, index: usize) -> &mut [f32] {
         assert!(index < self.rows, "row out of range");
         let first = self.start.wrapping_add(index * self.row_stride);
@@ -290,14 +301,7 @@ fn stride(elements: usize) -> isize {
 /// // y [N, O], x [N, I], w [O, I]
 pub(super) fn product_of_few(y: MatMut<'_>, write: Write, x: &[f32], w: &[f32]) {
     let inputs = x.len() / y.rows;
-    let (mut windows, mut rest) = (Vec::with_capacity(y.cols.div_ceil(OUTPUTS)), y);
-    while rest.cols > 0 {
-        let count = rest.cols.min(OUTPUTS);
-        let (window, right) = rest.split_cols(count);
-        windows.push(window);
-        rest = right;
-    }
-    let tasks = windows.into_par_iter().zip(w.par_chunks(OUTPUTS * inputs));
+    let tasks = y.chunks(OUTPUTS).into_par_iter().zip(w.par_chunks(OUTPUTS * inputs));
     tasks.for_each(|(y, w)| few(y, write, x, w));
 }
 

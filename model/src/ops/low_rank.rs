@@ -2,6 +2,11 @@
 //!
 //! Their matrices are [in, out], as in RWKV-LM, the other way round than those of a projection. The
 //! map is cut in two because Finch uses one set of features for several maps out of the low rank.
+//!
+//! ```text
+//! a = tanh(x·W₁)      dz = da∘(1 − a²),  dx = dz·W₁ᵀ,  dW₁ = xᵀ·dz
+//! y = base + a·W₂     da = dy·W₂ᵀ,  dW₂ = aᵀ·dy,  dbase = dy, or its sum over rows
+//! ```
 
 #[cfg(feature = "cube")]
 mod cube;

@@ -184,7 +184,8 @@ fn forward<const M: usize>(inputs: Inputs<'_>, ys: [&mut [f32]; M]) {
     );
 }
 
-/// Iterates over chunks of several slices of equal length in parallel.
+/// Iterates over chunks of several slices of equal length side by side, so that one task gets the
+/// same rows of all of them.
 fn side_by_side<const M: usize>(
     slices: [&mut [f32]; M],
     chunk: usize,

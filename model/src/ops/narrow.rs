@@ -3,6 +3,10 @@
 //! Only the memory is halved. Every operator computes in f32, and
 //! [`AttendBlock`](super::AttendBlock) reads both formats. bf16 has the exponents of f32 and 8 bits
 //! of precision.
+//!
+//! Narrowing loses digits, has no gradient, and is never a part of training. A text that was read
+//! with narrowed keys gives other scores than one that was read without. So measurements use f32
+//! (`Keep::EXACT`), and generation may use either.
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Bytes, DType, FloatDType, TensorMetadata, bf16};

@@ -103,6 +103,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for Node<B, N> {
 }
 
 /// A backward pass that runs once. burn requires `Clone`, but does not use it.
+#[derive(Clone)]
 struct Once<B: Backend, const N: usize>(Arc<Mutex<Option<Back<B, N>>>>);
 
 impl<B: Backend, const N: usize> Once<B, N> {
@@ -114,12 +115,6 @@ impl<B: Backend, const N: usize> Once<B, N> {
     /// The backward pass, once: the tensors that it keeps are freed with it.
     fn take(&self) -> Option<Back<B, N>> {
         lock(&self.0).take()
-    }
-}
-
-impl<B: Backend, const N: usize> Clone for Once<B, N> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
     }
 }
 

@@ -7,6 +7,10 @@
 //! layer  y = x̂∘w + b, x̂ = (x − mean x)/σ, σ = √(var x + eps)
 //!        dx = (dx̂ − mean dx̂ − x̂·mean(dx̂∘x̂))/σ with dx̂ = w∘dy,  dw = Σ dy∘x̂,  db = Σ dy
 //! ```
+//!
+//! A task norms 64 rows. The sums for dw and db of each task are a vector of its own, and these are
+//! added in the order of the rows. So the bits depend on the length of a task and not on the number
+//! of threads.
 
 #[cfg(feature = "cube")]
 mod cube;

@@ -6,6 +6,9 @@
 //! ```text
 //! y = x·Wᵀ,   dx = dy·W,   dW = dyᵀ·x
 //! ```
+//!
+//! Most weights of a model are used by such a product. A prompt and a training step have many rows,
+//! and the product is `gemm`'s. A token that is generated has one row, and reading W is the work.
 
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;

@@ -156,7 +156,8 @@ impl<'a> Shifted<'a> {
         &self.x[index * self.width..][..self.width]
     }
 
-    /// The row before this one in its sequence.
+    /// The row before this one in its sequence. It is called for each row within a kernel, so it
+    /// has to be inlined.
     #[inline(always)]
     pub(super) fn prev(self, index: usize) -> &'a [f32] {
         if index.is_multiple_of(self.tokens()) {

@@ -4,6 +4,9 @@
 //! silu'(g) = s + g·s·(1 − s)
 //! dgate = dy∘up∘silu'(gate),   dup = dy∘silu(gate)
 //! ```
+//!
+//! Gate and up are the two halves of each row, as one projection makes them, and so are their
+//! gradients. The output of the projection is saved as it is: silu is computed again backward.
 
 #[cfg(feature = "cube")]
 mod cube;

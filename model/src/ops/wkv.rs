@@ -272,7 +272,9 @@ fn forward(inputs: Inputs<'_>, shape: Shape, [y, kept, last]: [&mut [f32]; 3]) {
 struct HeadGradients<'a> {
     /// The columns of this head in dr, dk and dv. // [T, K] each
     r: MatMut<'a>,
+    /// dk: what later tokens read of this key, and what its own token reads.
     k: MatMut<'a>,
+    /// dv, of the same two parts as dk.
     v: MatMut<'a>,
     /// [T, K]; for a constant decay, one row that is summed over sequences
     w: MatMut<'a>,

@@ -102,7 +102,7 @@ impl Decoder {
 
     /// The text of the tokens that were not shown, as it reads after those that were.
     fn unshown(&self) -> String {
-        let Kind::HuggingFace(inner) = &self.tokenizer.kind else { return String::new() };
+        let Some(inner) = self.tokenizer.hugging_face() else { return String::new() };
         let before = inner.decode(&self.window[..self.shown]);
         let whole = inner.decode(&self.window);
         whole.get(before.len()..).unwrap_or_default().to_owned()

@@ -27,7 +27,7 @@ pub struct File {
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The operating system refuses to open or read the file.
-    #[error("cannot read the tokenizer {}: {cause}", path.display())]
+    #[error("cannot read the tokenizer {path}: {cause}")]
     Unreadable {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -36,7 +36,7 @@ pub enum OpenError {
         cause: io::Error,
     },
     /// The file is larger than [`FILE_BYTES_MAX`].
-    #[error("the tokenizer {} has more than {FILE_BYTES_MAX} bytes: is it another file?", .0.display())]
+    #[error("the tokenizer {0} has more than {FILE_BYTES_MAX} bytes: is it another file?")]
     TooLarge(PathBuf),
     /// The tokenizer needs a file, but none was given.
     #[error("the tokenizer is a file with BLAKE3 {digest}: name it with --tokenizer FILE")]
@@ -45,19 +45,13 @@ pub enum OpenError {
         digest: String,
     },
     /// The folder of a model has no tokenizer.
-    #[error(
-        "{} holds no tokenizer.json: name the model's own tokenizer with --tokenizer FILE",
-        .0.display()
-    )]
+    #[error("{0} holds no tokenizer.json: name the model's own tokenizer with --tokenizer FILE")]
     NoneIn(PathBuf),
     /// A file was given, but the tokenizer needs none.
-    #[error("the tokenizer here has no file: leave --tokenizer {} out", .0.display())]
+    #[error("the tokenizer here has no file: leave --tokenizer {0} out")]
     NeedlessFile(PathBuf),
     /// It is not the file with which the tokens were made.
-    #[error(
-        "{} is another tokenizer: it has BLAKE3 {found}, the one needed has {digest}",
-        path.display()
-    )]
+    #[error("{path} is another tokenizer: it has BLAKE3 {found}, the one needed has {digest}")]
     AnotherFile {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -67,7 +61,7 @@ pub enum OpenError {
         digest: String,
     },
     /// The contents of the file cannot be used.
-    #[error("the tokenizer {} cannot be used: {why}", path.display())]
+    #[error("the tokenizer {path} cannot be used: {why}")]
     Wrong {
         /// The file, by the path that was given.
         path: PathBuf,

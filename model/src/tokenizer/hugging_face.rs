@@ -26,11 +26,11 @@ pub(super) struct HuggingFace {
     /// The same, except that special tokens in a text stand for themselves; made when it is needed.
     marked: OnceLock<Tokenizer>,
     /// One more than the greatest id.
-    tokens: usize,
+    pub(super) tokens: usize,
     /// The tokens of a line break as a whole text; empty if it has none.
     line_break: Vec<u32>,
     /// What becomes of a character that the file has no token for.
-    unknown: Unknown,
+    pub(super) unknown: Unknown,
     /// The special tokens, the longest first.
     marks: Vec<(String, u32)>,
     /// The letters with which they begin.
@@ -42,6 +42,7 @@ pub(super) struct HuggingFace {
 struct Outline {
     /// The object `model` of the file, of which two keys are read.
     model: Model,
+    /// The object `decoder`; null where the file has none, and tokens are joined by spaces.
     #[serde(default)]
     decoder: Value,
 }
@@ -111,11 +112,6 @@ impl HuggingFace {
         })
     }
 
-    /// What becomes of a character without a token.
-    pub(super) fn unknown(&self) -> Unknown {
-        self.unknown
-    }
-
     /// Whether a character is encoded as nothing, or as a character that is in no vocabulary.
     pub(super) fn drops(&self, letter: char) -> bool {
         let alone = self.alone(letter);
@@ -128,11 +124,6 @@ impl HuggingFace {
         // The error is reported when a document contains the character.
         let _ = self.encode(letter.encode_utf8(&mut [0; 4]), &mut ids);
         ids
-    }
-
-    /// One more than the greatest token id.
-    pub(super) fn tokens(&self) -> usize {
-        self.tokens
     }
 
     /// The id of the token with this text.

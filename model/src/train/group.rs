@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::{Inner, Session, TrainBackend, TrainError};
 use crate::arch::{Keep, Scored, State};
 use crate::ops;
-use crate::params::{self, ParamsError};
+use crate::params;
 
 /// Texts that are read by the same weights. Nothing that was read is forgotten: what does not fit is
 /// refused. After an error a text must be ended, or read again from its begin.
@@ -101,30 +101,14 @@ impl<A: TrainBackend> ReaderGroup for Grouped<'_, A> {
         scored: Scored,
     ) -> Result<Vec<f32>, TrainError> {
         let session = self.session;
-        let Session { arch, parameters, work, place } = session;
         let Some(text) = self.texts.get_mut(&text) else {
             return Err(session.misfit(tokens.len(), 1));
         };
-        if arch.reach().is_some_and(|reach| text.length + tokens.len() > reach) {
+        if session.arch.reach().is_some_and(|reach| text.length + tokens.len() > reach) {
             return Err(session.misfit(text.length + tokens.len(), 1));
         }
-        let count = scored.count(tokens.len());
-        let (mut scores, mut left) = (Vec::new(), tokens.len());
-        // A long text is read in parts as long as the training context, which bounds the memory.
-        for part in tokens.chunks(work.model.context) {
-            left -= part.len();
-            let scored = Scored::last(count.saturating_sub(left), part.len());
-            let of_part = place.over(|| {
-                let ids = session.tokens::<Inner<A>>(part, 1)?;
-                let found = arch.extend::<Inner<A>>(parameters, ids, scored, &mut text.state);
-                Ok(found.map(params::read::<Inner<A>>).transpose()?) // [R, V]
-            })?;
-            if let Some(of_part) = of_part {
-                scores.extend(of_part.into_vec::<f32>().map_err(|_| ParamsError::Format)?);
-            }
-        }
+        let scores = session.read_on(tokens, scored.count(tokens.len()), &mut text.state)?;
         text.length += tokens.len();
-        ops::release_memory();
         Ok(scores)
     }
 
@@ -149,13 +133,12 @@ impl<A: TrainBackend> ReaderGroup for Grouped<'_, A> {
             let ids = session.tokens::<Inner<A>>(&tokens, tokens.len())?;
             let states: Vec<_> = texts.iter_mut().map(|text| &mut text.state).collect();
             let scores = arch.extend_each::<Inner<A>>(parameters, ids, states); // [B, V]
-            Ok(params::read::<Inner<A>>(scores)?)
+            Ok(params::values::<Inner<A>>(scores)?)
         })?;
         for text in texts {
             text.length += 1;
         }
         ops::release_memory();
-        let scores: Vec<f32> = scores.into_vec().map_err(|_| ParamsError::Format)?;
         Ok(scores.chunks_exact(work.model.vocab).map(<[f32]>::to_vec).collect())
     }
 }

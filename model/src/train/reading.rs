@@ -9,10 +9,11 @@ use burn_backend::tensor::FloatTensor;
 use super::{Inner, Judged, Reader, Session, TrainBackend, TrainError};
 use crate::arch::{Keep, Scored, State};
 use crate::ops;
-use crate::params::{self, ParamsError};
+use crate::params;
 
 /// A [`Reader`] of a session's model.
 pub(super) struct Reading<'a, A: TrainBackend> {
+    /// The model that reads, with its weights.
     session: &'a Session<A>,
     /// What the family keeps of the text, for one sequence.
     state: State<Inner<A>>,
@@ -53,23 +54,7 @@ impl<A: TrainBackend> Reader for Reading<'_, A> {
     fn read(&mut self, tokens: &[i32], scored: Scored) -> Result<Vec<f32>, TrainError> {
         let count = scored.count(tokens.len());
         let tokens = self.unread(tokens);
-        let Session { arch, parameters, work, place } = self.session;
-        let (mut scores, mut left) = (Vec::new(), tokens.len());
-        // A long text is read in parts as long as the training context, which bounds the memory.
-        for part in tokens.chunks(work.model.context) {
-            left -= part.len();
-            let scored = Scored::last(count.saturating_sub(left), part.len());
-            let of_part = place.over(|| {
-                let ids = self.session.tokens::<Inner<A>>(part, 1)?;
-                let found = arch.extend::<Inner<A>>(parameters, ids, scored, &mut self.state);
-                Ok(found.map(params::read::<Inner<A>>).transpose()?) // [R, V]
-            })?;
-            if let Some(of_part) = of_part {
-                scores.extend(of_part.into_vec::<f32>().map_err(|_| ParamsError::Format)?);
-            }
-        }
-        ops::release_memory();
-        Ok(scores)
+        self.session.read_on(&tokens, count, &mut self.state)
     }
 
     fn forgotten(&self) -> usize {
@@ -116,14 +101,11 @@ impl<A: TrainBackend> Session<A> {
         scores: FloatTensor<Inner<A>>,
         targets: &[i32],
     ) -> Result<Vec<Judged>, TrainError> {
-        let values = |tensor| -> Result<Vec<f32>, TrainError> {
-            let values = params::read::<Inner<A>>(tensor)?.into_vec();
-            Ok(values.map_err(|_| ParamsError::Format)?)
-        };
         if self.place.name.is_gpu() {
             // The scores are large, and what is asked of them is small.
-            return Ok(Judged::read(&values(ops::judge_there::<Inner<A>>(scores, targets))?));
+            let judged = ops::judge_there::<Inner<A>>(scores, targets);
+            return Ok(Judged::read(&params::values::<Inner<A>>(judged)?));
         }
-        Ok(ops::judge(&mut values(scores)?, targets))
+        Ok(ops::judge(&mut params::values::<Inner<A>>(scores)?, targets))
     }
 }

@@ -11,7 +11,9 @@ use crate::optim::Group;
 
 /// A model's parameters: the ends, and for each block the norm before time mixing, the parameters
 /// that `time_mix` declares under the given name, its output, and channel mixing. The shifts of
-/// channel mixing are called `mu` and start at `shift`.
+/// channel mixing are called `mu` and start at `shift`. `last` declares what a family has between
+/// its blocks and the last norm. Names and order are the format of checkpoints, and the name of a
+/// parameter also selects its random numbers at genesis.
 pub(in crate::arch) fn model(
     m: &config::Model,
     time_mix: impl Fn(&mut Declare, &str, Depth),

@@ -2,6 +2,12 @@
 //!
 //! The reader keeps only that field of a line: small JSON values take many times their bytes when
 //! they are parsed.
+//!
+//! A line is read whole, up to a bound, and then parsed by a visitor that passes over every other
+//! field without storing it. Where a name occurs twice, the last one counts, as in Python. A line
+//! that is no object, or lacks the field, is handed on as damaged with its number: the caller
+//! decides whether to skip it. A line over the bound ends the reading: such a file is hardly one of
+//! JSON lines, and its rest would be read as one document.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};

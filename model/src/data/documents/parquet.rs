@@ -2,6 +2,10 @@
 //!
 //! The column is read row by row, so that at most a page of it is in memory; the other columns are
 //! not decoded. A column is named as in the schema; names within a structure are joined by points.
+//!
+//! The file is read twice. The first pass hands all of its bytes to the sink, for the digest of
+//! what a token file was made of, and the second one decodes the column. Length and time of the
+//! last write are compared before and after both, so that the digest is that of the documents.
 
 use std::fs;
 use std::io::Seek;

@@ -70,7 +70,7 @@ pub struct Record {
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The operating system refuses to open or read the file.
-    #[error("cannot read {}: {cause}", path.display())]
+    #[error("cannot read {path}: {cause}")]
     Unreadable {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -80,20 +80,18 @@ pub enum ReadError {
     },
     /// The name of the file does not indicate its format, and none was given.
     #[error(
-        "what kind of file is {}? Its name ends in none of .txt, .md, .jsonl, .ndjson, .json, .parquet: say \
-         with --format text, jsonl, parquet, u16 or u32",
-        .0.display()
+        "what kind of file is {0}? Its name ends in none of .txt, .md, .jsonl, .ndjson, .json, .parquet: say \
+         with --format text, jsonl, parquet, u16 or u32"
     )]
     Format(PathBuf),
     /// The name of the file says that it is compressed.
     #[error(
-        "{} is compressed: unpack it first, or pass it on, as in `zcat a.jsonl.gz | intellect-node data \
-         tokenize /dev/stdin --format jsonl --out a.tokens`",
-        .0.display()
+        "{0} is compressed: unpack it first, or pass it on, as in `zcat a.jsonl.gz | intellect-node data \
+         tokenize /dev/stdin --format jsonl --out a.tokens`"
     )]
     Compressed(PathBuf),
     /// A text file contains bytes that are not UTF-8.
-    #[error("{} is not UTF-8 text: byte {at} is not, counted from 0", path.display())]
+    #[error("{path} is not UTF-8 text: byte {at} is not, counted from 0")]
     NoText {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -101,7 +99,7 @@ pub enum ReadError {
         at: u64,
     },
     /// A line is too long to be read into memory.
-    #[error("{}, line {line} has more than {LINE_BYTES_MAX} bytes: is it of JSON lines?", path.display())]
+    #[error("{path}, line {line} has more than {LINE_BYTES_MAX} bytes: is it of JSON lines?")]
     LongLine {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -109,13 +107,13 @@ pub enum ReadError {
         line: u64,
     },
     /// The file has no bytes, which is most likely a mistake.
-    #[error("{} is empty", .0.display())]
+    #[error("{0} is empty")]
     Empty(PathBuf),
     /// A pipe was given for Parquet, which is read from its end.
-    #[error("{} is not a regular file, which Parquet needs: write it to one first", .0.display())]
+    #[error("{0} is not a regular file, which Parquet needs: write it to one first")]
     NoFile(PathBuf),
     /// The file is not Parquet, or only a part of one.
-    #[error("{} is not a complete Parquet file, perhaps it was cut off: {why}", path.display())]
+    #[error("{path} is not a complete Parquet file, perhaps it was cut off: {why}")]
     NoParquet {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -124,9 +122,8 @@ pub enum ReadError {
     },
     /// A column is compressed in a way that this program does not support.
     #[error(
-        "{} is compressed with {found}, which is not supported: write it again with Snappy, Zstandard, \
-         gzip or nothing",
-        path.display()
+        "{path} is compressed with {found}, which is not supported: write it again with Snappy, Zstandard, \
+         gzip or nothing"
     )]
     Compression {
         /// The file, by the path that was given.
@@ -135,10 +132,10 @@ pub enum ReadError {
         found: String,
     },
     /// The file was written to between the computation of its digest and the reading of documents.
-    #[error("{} was changed while it was read: begin again when nobody writes to it", .0.display())]
+    #[error("{0} was changed while it was read: begin again when nobody writes to it")]
     Changed(PathBuf),
     /// No column of this name has one text per row.
-    #[error("{} has no column of texts named {column:?}: its columns are {known}", path.display())]
+    #[error("{path} has no column of texts named {column:?}: its columns are {known}")]
     NoColumn {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -148,7 +145,7 @@ pub enum ReadError {
         known: String,
     },
     /// The numbers have another width, or belong to another tokenizer.
-    #[error("{} holds no tokens of {width} bytes for this tokenizer: {why}", path.display())]
+    #[error("{path} holds no tokens of {width} bytes for this tokenizer: {why}")]
     WrongWidth {
         /// The file, by the path that was given.
         path: PathBuf,

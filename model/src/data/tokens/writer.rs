@@ -32,13 +32,13 @@ pub struct Writer {
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// A file of this name exists already.
-    #[error("{} exists and is not overwritten: choose another name, or move it away", .0.display())]
+    #[error("{0} exists and is not overwritten: choose another name, or move it away")]
     Exists(PathBuf),
     /// Another program writes this file, or was ended while it did.
-    #[error("{} is there: another command writes it, or one was ended; remove it in that case", .0.display())]
+    #[error("{0} is there: another command writes it, or one was ended; remove it in that case")]
     Unfinished(PathBuf),
     /// The operating system refuses to create, write or rename it.
-    #[error("cannot write {}: {cause}", path.display())]
+    #[error("cannot write {path}: {cause}")]
     Io {
         /// Path of the temporary or the final file.
         path: PathBuf,

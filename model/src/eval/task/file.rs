@@ -14,7 +14,7 @@ use super::{TaskError, template::excerpt};
 #[derive(Debug, Error)]
 pub enum DocsError {
     /// The operating system refuses to read it.
-    #[error("cannot read {}: {cause}", path.display())]
+    #[error("cannot read {path}: {cause}")]
     Unreadable {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum DocsError {
     )]
     LongTask(PathBuf),
     /// A task's file or a line is not UTF-8.
-    #[error("{}, line {line}: it is not UTF-8: convert the file, as with `iconv -t UTF-8`", path.display())]
+    #[error("{path}, line {line}: it is not UTF-8: convert the file, as with `iconv -t UTF-8`")]
     NotText {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -38,8 +38,8 @@ pub enum DocsError {
     },
     /// A line is too long to be read into memory.
     #[error(
-        "{}, line {line} has more than {} MiB: are these JSON lines, one document on each?",
-        path.display(), LINE_BYTES_MAX >> 20
+        "{path}, line {line} has more than {} MiB: are these JSON lines, one document on each?",
+        LINE_BYTES_MAX >> 20
     )]
     LongLine {
         /// The file, by the path that was given.
@@ -54,7 +54,7 @@ pub enum DocsError {
     )]
     TooLong(PathBuf),
     /// A line is not an object of JSON.
-    #[error("{}, line {line}, {excerpt}: it is not an object of JSON ({why})", path.display())]
+    #[error("{path}, line {line}, {excerpt}: it is not an object of JSON ({why})")]
     Json {
         /// The file, by the path that was given.
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum DocsError {
         why: String,
     },
     /// No line of the file has a document.
-    #[error("{} has no document: write one JSON object on each line", .0.display())]
+    #[error("{0} has no document: write one JSON object on each line")]
     Empty(PathBuf),
 }
 

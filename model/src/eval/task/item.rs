@@ -107,6 +107,7 @@ struct Form {
 
 /// The right answer of a multiple choice: the number of a choice, or its text.
 struct Label {
+    /// The answer as the document gives it.
     text: String,
     /// Whether it is a field of the document that holds a text. Then a text of digits is that of a choice first, as in
     /// lm-eval; else it is a number first.
@@ -119,36 +120,19 @@ impl Item {
     /// # Errors
     /// Any of [`ItemError`].
     pub fn read(doc: &Json) -> Result<Self, ItemError> {
-        let form = Form::deserialize(doc);
-        let form = form.map_err(|error| ItemError::Form { why: error.to_string() })?;
-        match form {
-            Form {
-                context: Some(context),
-                choices: Some(choices),
-                gold,
-                continuation: None,
-                text: None,
-            } => {
+        let wrong = |why: String| ItemError::Form { why };
+        let Form { context, choices, gold, continuation, text } =
+            Form::deserialize(doc).map_err(|error| wrong(error.to_string()))?;
+        match (context, choices, gold, continuation, text) {
+            (Some(context), Some(choices), gold, None, None) => {
                 let gold = gold.map(|gold| Label { text: gold.to_string(), is_field: false });
                 Self::choice(context, String::new(), choices, gold)
             }
-            Form {
-                context: Some(context),
-                choices: None,
-                gold: None,
-                continuation: Some(continuation),
-                text: None,
-            } => Self::continuation(context, String::new(), continuation),
-            Form {
-                context: None,
-                choices: None,
-                gold: None,
-                continuation: None,
-                text: Some(text),
-            } => Self::text(text),
-            Form { .. } => {
-                Err(ItemError::Form { why: "its keys are of none of the three forms".into() })
+            (Some(context), None, None, Some(continuation), None) => {
+                Self::continuation(context, String::new(), continuation)
             }
+            (None, None, None, None, Some(text)) => Self::text(text),
+            _ => Err(wrong("its keys are of none of the three forms".to_owned())),
         }
     }
 

@@ -172,10 +172,8 @@ impl<'a> Examiner<'a> {
             Item::Continuation { context, continuation, .. } => {
                 let (sums, truncated) = self.sums(&[self.pair(context, continuation)?])?;
                 let Sum { log_likelihood, is_greedy } = sums[0];
-                Ok(Answer {
-                    outcome: Outcome::Continuation { log_likelihood, is_greedy },
-                    truncated,
-                })
+                let outcome = Outcome::Continuation { log_likelihood, is_greedy };
+                Ok(Answer { outcome, truncated })
             }
             Item::Text { text } => {
                 let log_likelihood = self.text(text)?;
@@ -294,9 +292,8 @@ impl<'a> Examiner<'a> {
         }
         let context = self.tokenizer.encode(kept)?;
         if context.is_empty() {
-            return Err(MeasureError::NoContext {
-                what: kept.chars().take(EXCERPT_CHARS).collect(),
-            });
+            let what = kept.chars().take(EXCERPT_CHARS).collect();
+            return Err(MeasureError::NoContext { what });
         }
         Ok(Pair { context, judged })
     }

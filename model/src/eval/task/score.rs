@@ -28,20 +28,19 @@ pub struct Metric {
 #[must_use]
 pub fn metrics(outcomes: &[&Outcome]) -> Vec<Metric> {
     let mut metrics = Vec::new();
-    let right = |norm: Norm| {
+    let right = |pick: fn(usize, usize) -> usize| {
         let right = outcomes.iter().filter_map(|outcome| match outcome {
-            Outcome::Choice { chosen, chosen_norm, gold: Some(gold), .. } => Some(match norm {
-                Norm::Whole => chosen == gold,
-                Norm::Characters => chosen_norm == gold,
-            }),
+            Outcome::Choice { chosen, chosen_norm, gold: Some(gold), .. } => {
+                Some(pick(*chosen, *chosen_norm) == *gold)
+            }
             Outcome::Choice { gold: None, .. }
             | Outcome::Continuation { .. }
             | Outcome::Text { .. } => None,
         });
         right.map(|right| Pair { x: f64::from(u8::from(right)), y: 1.0 }).collect::<Vec<_>>()
     };
-    metrics.extend(ratio("acc", &right(Norm::Whole)));
-    metrics.extend(ratio("acc_norm", &right(Norm::Characters)));
+    metrics.extend(ratio("acc", &right(|chosen, _| chosen)));
+    metrics.extend(ratio("acc_norm", &right(|_, chosen_norm| chosen_norm)));
     let continuations = || {
         outcomes.iter().filter_map(|outcome| match outcome {
             Outcome::Continuation { log_likelihood, is_greedy } => {
@@ -69,15 +68,6 @@ pub fn metrics(outcomes: &[&Outcome]) -> Vec<Metric> {
     let bits = texts(|_, bytes| bytes as f64 * std::f64::consts::LN_2);
     metrics.extend(ratio("bits_per_byte", &bits));
     metrics
-}
-
-/// How choices of different length are compared.
-#[derive(Clone, Copy)]
-enum Norm {
-    /// As they are: longer choices are less likely.
-    Whole,
-    /// By their likelihood per character.
-    Characters,
 }
 
 /// A term of the two sums of a ratio.

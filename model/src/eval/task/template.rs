@@ -29,13 +29,9 @@ impl Templates {
     /// is escaped, and every run has a budget of its own.
     #[must_use]
     pub fn new() -> Self {
-        let mut environment = Environment::new();
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
         let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
-        environment.set_syntax(syntax.unwrap_or_default());
-        environment.set_auto_escape_callback(|_| AutoEscape::None);
-        environment.set_unknown_method_callback(method);
-        environment.set_fuel(Some(FUEL));
+        let mut environment = environment(syntax);
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
         Self { environment }
     }
 
@@ -76,9 +72,20 @@ impl Templates {
     }
 }
 
+/// Jinja of this syntax without any template: nothing is escaped, values have the methods of
+/// Python, and every run has a budget of its own.
+pub(crate) fn environment(syntax: Result<SyntaxConfig, Error>) -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_syntax(syntax.unwrap_or_default());
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_unknown_method_callback(method);
+    environment.set_fuel(Some(FUEL));
+    environment
+}
+
 /// The methods of Python's strings, lists and dictionaries, without `format`, whose width could
 /// make a text of any length. `index` of a list is added here.
-pub(crate) fn method(
+fn method(
     state: &mut State<'_, '_>,
     value: &Value,
     method: &str,
@@ -133,7 +140,7 @@ pub(super) fn excerpt(text: &str) -> String {
 }
 
 /// Steps of a template on one document. Each also stands for 64 bytes that it may make.
-pub(crate) const FUEL: u64 = 200_000;
+const FUEL: u64 = 200_000;
 /// Characters of a text that a message shows.
 const EXCERPT_CHARS: usize = 60;
 

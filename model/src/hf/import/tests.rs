@@ -4,7 +4,7 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
 use super::*;
-use crate::arch::llama::layout::Pairs;
+use crate::arch::llama::layout::tests::{Pairs, relayout};
 use crate::config::{Family, Work};
 use crate::genesis;
 use crate::hf::Precision;
@@ -129,7 +129,7 @@ fn a_llama_in_meta_s_words_is_the_same_model() {
     let folder = llama();
     let Imported { model, mut theta, .. } = read(folder.path()).unwrap();
     let ours = theta.clone();
-    layout::relayout(&model, &mut theta, Pairs::Half, Pairs::Interleaved);
+    relayout(&model, &mut theta, Pairs::Half, Pairs::Interleaved);
     let mut rest = &theta[..];
     let mut tensors = Vec::new();
     for spec in Arch::new(&model).specs() {

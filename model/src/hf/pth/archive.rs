@@ -15,10 +15,10 @@ use super::PthError;
 /// An archive whose directory was read.
 pub(super) struct Archive {
     /// The file, of which members are read later.
-    file: File,
+    pub(super) file: File,
     /// Where the directory begins, and all members have ended.
     end: u64,
-    /// How many entries it says that it has.
+    /// Where each member lies, by its name in the directory.
     members: BTreeMap<String, Member>,
 }
 
@@ -105,11 +105,6 @@ impl Archive {
         }
         read(&self.file, place.start, bytes).map(Some)
     }
-
-    /// The file itself, of which places were found.
-    pub(super) fn into_file(self) -> File {
-        self.file
-    }
 }
 
 impl Directory {
@@ -153,11 +148,8 @@ impl Directory {
         if !record.starts_with(b"PK\x06\x06") {
             return Err(CUT);
         }
-        let [members, bytes, begin] = [32, 40, 48].map(|at| long(&record, at));
-        match (members, bytes, begin) {
-            (Some(members), Some(bytes), Some(begin)) => Ok(Self { begin, bytes, members }),
-            _ => Err(CUT),
-        }
+        let number = |at| long(&record, at).ok_or(CUT);
+        Ok(Self { members: number(32)?, bytes: number(40)?, begin: number(48)? })
     }
 }
 
@@ -196,14 +188,12 @@ fn entry(rest: &mut &[u8]) -> Result<(String, Member), PthError> {
         large = later;
         Some(u64::from_le_bytes(*first))
     };
-    let (whole, stored, header) = (number(24), number(20), number(42));
-    match (whole, stored, header) {
-        (Some(bytes), Some(stored), Some(header)) if bytes == stored => {
-            Ok((name, Member { header, bytes }))
-        }
-        (Some(_), Some(_), Some(_)) => Err(PthError::Packed(name)),
-        _ => Err(CUT),
+    let mut number = |at| number(at).ok_or(CUT);
+    let (bytes, stored, header) = (number(24)?, number(20)?, number(42)?);
+    if bytes != stored {
+        return Err(PthError::Packed(name));
     }
+    Ok((name, Member { header, bytes }))
 }
 
 /// The field of this kind among the extra fields of an entry.

@@ -77,6 +77,7 @@ struct Storage<'a> {
 }
 
 /// The machine: what is left of the program, its stack, and what values refer to.
+#[derive(Default)]
 struct Machine<'a> {
     /// The part of the program that is left.
     rest: &'a [u8],
@@ -100,17 +101,7 @@ struct Machine<'a> {
 
 /// The tensors of the dict that `bytes` make, in its order.
 pub(super) fn tensors(bytes: &[u8]) -> Result<Vec<(String, PickledTensor)>, PthError> {
-    let mut machine = Machine {
-        rest: bytes,
-        stack: Vec::new(),
-        marks: Vec::new(),
-        memo: BTreeMap::new(),
-        texts: Vec::new(),
-        tuples: Vec::new(),
-        dicts: Vec::new(),
-        storages: Vec::new(),
-        tensors: Vec::new(),
-    };
+    let mut machine = Machine { rest: bytes, ..Machine::default() };
     while machine.step()? {}
     machine.finish()
 }
@@ -140,18 +131,9 @@ impl<'a> Machine<'a> {
             }
             b'N' => self.push(Pickled::Nothing)?,
             0x88 | 0x89 => self.push(Pickled::Truth)?,
-            b'K' => {
-                let [number] = self.array()?;
-                self.push(Pickled::Number(number.into()))?;
-            }
-            b'M' => {
-                let number = u16::from_le_bytes(self.array()?);
-                self.push(Pickled::Number(number.into()))?;
-            }
-            b'J' => {
-                let number = i32::from_le_bytes(self.array()?);
-                self.push(Pickled::Number(number.into()))?;
-            }
+            b'K' => self.number(|bytes| u8::from_le_bytes(bytes).into())?,
+            b'M' => self.number(|bytes| u16::from_le_bytes(bytes).into())?,
+            b'J' => self.number(|bytes| i32::from_le_bytes(bytes).into())?,
             0x8a => self.long()?,
             b'X' => self.text()?,
             b'c' => self.global()?,
@@ -251,6 +233,12 @@ impl<'a> Machine<'a> {
     /// Takes the last mark: where on the stack the values above it begin.
     fn mark(&mut self) -> Result<usize, PthError> {
         self.marks.pop().filter(|mark| *mark <= self.stack.len()).ok_or(SHORT)
+    }
+
+    /// Pushes a whole number that takes N bytes of the program.
+    fn number<const N: usize>(&mut self, read: fn([u8; N]) -> i64) -> Result<(), PthError> {
+        let number = read(self.array()?);
+        self.push(Pickled::Number(number))
     }
 
     /// A whole number of up to eight bytes, with a sign.
@@ -401,16 +389,9 @@ impl<'a> Machine<'a> {
             return Err(PthError::Foreign("a tensor with hooks".to_owned()));
         }
         let numbers = |tuple: &usize| -> Option<Vec<u64>> {
-            let numbers = self.tuples[*tuple].iter().map(|value| match value {
-                Pickled::Number(number) => u64::try_from(*number).ok(),
-                Pickled::Nothing
-                | Pickled::Truth
-                | Pickled::Text(_)
-                | Pickled::Tuple(_)
-                | Pickled::Dict(_)
-                | Pickled::Name(_)
-                | Pickled::Storage(_)
-                | Pickled::Tensor(_) => None,
+            let numbers = self.tuples[*tuple].iter().map(|value| {
+                let Pickled::Number(number) = value else { return None };
+                u64::try_from(*number).ok()
             });
             numbers.collect()
         };
@@ -472,6 +453,7 @@ fn within(values: usize) -> Result<(), PthError> {
 const STOP: u8 = b'.';
 /// The error of a program that pops more than the stack has, or ends too early.
 const SHORT: PthError = PthError::Damaged("its pickle takes what is not there");
+/// The error of a text that no program of PyTorch writes.
 const NO_TEXT: PthError = PthError::Damaged("a text in its pickle is cut off or not UTF-8");
 /// Far more than the longest name of a tensor.
 const TEXT_BYTES_MAX: usize = 256;

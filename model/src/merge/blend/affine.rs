@@ -3,11 +3,16 @@
 //! The factors of slerp, nuslerp and model stock follow from angles, and these from the products of
 //! all pairs of vectors, which a pass of their own sums up in f64. The parent module has the
 //! formulas.
+//!
+//! A *group* is a set of numbers that have the same factors: the whole tensor, or a row where the
+//! recipe asks for angles of rows. In memory are one block of each input, and for each group the
+//! products of its pairs of vectors, then its factors.
 
 use super::{NotFinite, Sink, Streams, TensorMerge};
 use crate::merge::{MergeError, Method};
 
-/// Makes a tensor: first the factors, which may need a pass of their own, then the sum.
+/// Makes a tensor: first the factors, which may need a pass of their own, then the sum. It is taken
+/// in f32 in the order of the inputs, beginning with the base where there is one.
 pub(super) fn blend(
     merge: &TensorMerge<'_>,
     out: &mut Sink<'_>,
@@ -33,7 +38,9 @@ pub(super) fn blend(
     Ok(found)
 }
 
-/// The parts of a block that belong to one group each, and the index of that group.
+/// The parts of a block that belong to one group each, and the index of that group. The block
+/// begins at number `at` of the tensor. Rows do not end where blocks do, so the first and the last
+/// part may be pieces of a group.
 fn runs(
     at: usize,
     length: usize,
@@ -50,6 +57,10 @@ fn runs(
 }
 
 /// The factors of the inputs, for each group of `group` numbers. A base is the first input.
+///
+/// They are computed in f64 and rounded to f32 once. Where no angle is asked for there is one list
+/// of factors, and `group` is the whole tensor. A recipe has two models where the method is
+/// nuslerp, and at least two where it is model stock, so the products that are read here exist.
 fn factors(
     merge: &TensorMerge<'_>,
     streams: &mut Streams<'_>,
@@ -111,7 +122,8 @@ enum Origin {
     Base,
 }
 
-/// The products of each pair of vectors, in each group: (0,0), (0,1), (1,1), (0,2), ….
+/// The products of each pair of vectors, in each group: (0,0), (0,1), (1,1), (0,2), …. It reads all
+/// inputs once, and costs N(N + 1)/2 multiplications for each number of N vectors.
 fn products(
     streams: &mut Streams<'_>,
     origin: Origin,

@@ -2,6 +2,16 @@
 //!
 //! Passes over the inputs, of which each formula has those that it needs: two for the borders of
 //! the largest entries, one for sums of magnitudes, and the last one for the result.
+//!
+//! | method | what stays of a task vector | passes |
+//! |---|---|---|
+//! | task arithmetic | all | 1 |
+//! | ties, breadcrumbs | what lies between two borders of magnitude | 3 |
+//! | dare | what chance leaves | 1 |
+//!
+//! With `rescale` there is one more. An input is read from disk again in each pass, since the
+//! models need not fit in memory. The passes agree on what stays, because borders are exact and
+//! chance is a function of the index alone.
 
 use super::{Masks, NotFinite, Operand, Settings, Sink, Streams, TensorMerge};
 use crate::merge::select::{Coarse, Fine, Threshold};
@@ -136,7 +146,9 @@ impl Filter {
     }
 
     /// Sets the entries of the block that begins at `at` to zero that do not stay. Blocks come in
-    /// the order of the tensor.
+    /// the order of the tensor, and a block at 0 begins a new pass: then the entries on a border
+    /// are counted anew. Entries are masked by their bits, without a branch, so that the loop is
+    /// vector code; what drops out becomes +0.
     #[inline(always)]
     fn apply(&mut self, masks: &dyn Masks, at: usize, delta: &mut [f32]) {
         let marks = &mut self.marks;
@@ -168,7 +180,8 @@ impl Filter {
     }
 }
 
-/// Finds what stays of each task vector: ⌊p·n⌋ entries, below the ⌊γ·n⌋ largest.
+/// Finds what stays of each task vector: ⌊p·n⌋ entries, below the ⌊γ·n⌋ largest. With a density of
+/// 1 everything stays, also the largest entries that breadcrumbs would drop.
 fn filters(merge: &TensorMerge<'_>, streams: &mut Streams<'_>) -> Result<Vec<Filter>, MergeError> {
     let count = streams.count();
     let share = |share: f64| ((share * count as f64) as usize).min(count);
@@ -214,7 +227,8 @@ enum Wanted {
     Borders([usize; 2]),
 }
 
-/// Finds the thresholds of all task vectors, in two passes; without a pass if none is wanted.
+/// Finds the thresholds of all task vectors, in two passes; without a pass if none is wanted. The
+/// counters of a vector take 32 KiB in the first pass, and 1 MiB for each border in the second.
 fn thresholds(
     streams: &mut Streams<'_>,
     wanted: &[Wanted],

@@ -2,6 +2,11 @@
 //!
 //! The depth of a tensor is 0 before the layers, 1 behind them, and rises from 0 to 1 within each
 //! slice. A gradient of a recipe is read at that depth.
+//!
+//! Names decide everything: no configuration is read, so models of any architecture can be planned.
+//! A tensor of the result has the name that it has in the first model of its slice, with the number
+//! that its layer has in the result. What the models do not have alike is a problem, and planning
+//! goes on, so that one attempt shows all of them.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +74,10 @@ impl<'a> Planner<'a> {
     }
 
     /// The models of a slice; the first one has the tensors that all must have. It is the base,
-    /// where the formula has one.
+    /// where the formula has one; the others keep their order, by which their chance is drawn.
+    ///
+    /// A base that the slice does not list is put in front, without parameters of its own. A recipe
+    /// in slices has to list it, so this occurs for whole models only, and its layers begin at 0.
     fn sides(&self, slice: &'a Slice) -> Vec<Side<'a>> {
         let has_base = self.recipe.method.base() != BaseRole::Member;
         let base = if has_base { self.recipe.base.as_deref() } else { None };
@@ -107,7 +115,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Plans the layers of a slice, which are `begin` and following in the result, and returns how
-    /// many they are. A slice without ranges has all layers of its first side.
+    /// many they are. A slice without ranges has all layers of its first side. The ranges of a
+    /// slice are equally long, as the recipe has checked. A range beyond the last layer is a
+    /// problem, and nothing of the slice is planned then.
     fn slice(&mut self, slice: &'a Slice, begin: usize) -> usize {
         let sides = self.sides(slice);
         let mut count = layers(sides[0].input);
@@ -145,7 +155,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Plans the tensor `name` of the tensors `names` of each side. The first side says which shape
-    /// all must have.
+    /// all must have. Tensors of 2³² numbers or more are refused, as `select` counts in 32 bits. If
+    /// a side lacks the tensor the target is planned without it; with a problem there is no merge.
     fn target(
         &mut self,
         slice: &'a Slice,
@@ -218,7 +229,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The value of a parameter. Where none is set, that is a problem.
+    /// The value of a parameter. Where none is set, that is a problem, and the 0 that stands for
+    /// the value is never used.
     fn value(
         &mut self,
         key: Key,
@@ -230,11 +242,8 @@ impl<'a> Planner<'a> {
         let source = side.and_then(|side| side.source);
         self.recipe.value(key, slice, source, name, depth).unwrap_or_else(|| {
             let model = side.map_or("the merge", |side| side.model).to_owned();
-            self.problems.push(MergeProblem::Unset {
-                key: key.name(),
-                name: name.to_owned(),
-                model,
-            });
+            let (key, name) = (key.name(), name.to_owned());
+            self.problems.push(MergeProblem::Unset { key, name, model });
             0.0
         })
     }
@@ -285,7 +294,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Compares the shapes of layers that were stacked.
+    /// Compares the shapes of layers that were stacked. They may come from different models, or
+    /// from different slices of one, while a program that loads the result expects one shape for
+    /// each kind of tensor. The first layer says which.
     fn compare_layers(&mut self) {
         let mut shapes: BTreeMap<String, (&Vec<usize>, &str)> = BTreeMap::new();
         for target in &self.targets {

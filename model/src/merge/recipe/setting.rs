@@ -1,4 +1,13 @@
 //! A parameter of a recipe: a number, one per depth, or one per kind of tensor.
+//!
+//! | in YAML | what it is |
+//! |---|---|
+//! | `0.5`, or `true` for a switch | the same for every tensor |
+//! | `[0, 0.5, 1]` | a gradient: values at equal distances of depth, with lines between them |
+//! | `[{filter: mlp, value: 0.5}, {value: 1}]` | the first entry whose filter is in the name |
+//!
+//! A value outside of the bounds of its key is refused when the recipe is read, so no formula meets
+//! one. The text of an error does not name the parameter: the recipe puts the path to it in front.
 
 use serde_json::Value;
 
@@ -88,22 +97,13 @@ impl Key {
 
     /// Whether each model may have its own value.
     pub(crate) fn is_of_a_model(self) -> bool {
-        match self {
-            Self::Weight | Self::Density | Self::Gamma | Self::Scale => true,
-            Self::Lambda
-            | Self::T
-            | Self::Normalize
-            | Self::Rescale
-            | Self::Int8Mask
-            | Self::FilterWise
-            | Self::NuslerpFlatten => false,
-        }
+        matches!(self, Self::Weight | Self::Density | Self::Gamma | Self::Scale)
     }
 
     /// What values the parameter may have.
     fn kind(self) -> Kind {
         match self {
-            Self::Weight | Self::Lambda | Self::Scale => Kind::Number { most: FACTOR_MAX },
+            Self::Weight | Self::Lambda | Self::Scale => Kind::Number,
             Self::Density | Self::Gamma | Self::T => Kind::Share,
             Self::Normalize
             | Self::Rescale
@@ -114,9 +114,10 @@ impl Key {
     }
 }
 
-/// What a parameter may be: a number of at most this magnitude, one from 0 to 1, or a boolean.
+/// What a parameter may be: a number of at most [`FACTOR_MAX`] in magnitude, one from 0 to 1, or a
+/// boolean.
 enum Kind {
-    Number { most: f64 },
+    Number,
     Share,
     Switch,
 }
@@ -171,11 +172,8 @@ impl Setting {
             return Err(format!("a list has 1 to {LIST_MAX} entries, not {}", list.len()));
         }
         if list.iter().any(Value::is_object) {
-            return list
-                .iter()
-                .map(|entry| condition(key, entry))
-                .collect::<Result<_, _>>()
-                .map(Self::Conditions);
+            let conditions = list.iter().map(|entry| condition(key, entry));
+            return conditions.collect::<Result<_, _>>().map(Self::Conditions);
         }
         gradient(key, list)
     }
@@ -183,14 +181,11 @@ impl Setting {
 
 /// Reads a list of numbers, which a switch cannot be.
 fn gradient(key: Key, list: &[Value]) -> Result<Setting, String> {
-    match key.kind() {
-        Kind::Switch => Err("true or false is expected, not a list of numbers".to_owned()),
-        Kind::Number { .. } | Kind::Share => list
-            .iter()
-            .map(|entry| plain(key, entry))
-            .collect::<Result<_, _>>()
-            .map(Setting::Gradient),
+    if let Kind::Switch = key.kind() {
+        return Err("true or false is expected, not a list of numbers".to_owned());
     }
+    let numbers = list.iter().map(|entry| plain(key, entry));
+    numbers.collect::<Result<_, _>>().map(Setting::Gradient)
 }
 
 /// Reads `{filter, value}`, which may contain a gradient but no further condition. Without a
@@ -225,7 +220,9 @@ fn plain(key: Key, value: &Value) -> Result<f64, String> {
         _ => Err(format!("{expected} is expected, not {}", short(value))),
     };
     match key.kind() {
-        Kind::Number { most } => within(most, -most, format!("a number of at most {most:e}")),
+        Kind::Number => {
+            within(FACTOR_MAX, -FACTOR_MAX, format!("a number of at most {FACTOR_MAX:e}"))
+        }
         Kind::Share => within(1.0, 0.0, "a number from 0 to 1".to_owned()),
         Kind::Switch => match value {
             Value::Bool(on) => Ok(f64::from(*on)),

@@ -1,9 +1,13 @@
 //! The update on GPUs: one launch for a parameter. [`optim`](crate::optim) has the equations.
+//!
+//! The plain form launches a kernel for each of its steps, and each of them reads and writes whole
+//! tensors. Here every number is read once and written once. A parameter or moment that another
+//! tensor shares is copied before the launch, so that the other one keeps its numbers.
 
 use burn_backend::tensor::FloatTensor;
 use cubecl::prelude::*;
 
-use super::super::cube::{GpuBackend, arg, contiguous, count, launch, units};
+use super::super::cube::{GpuBackend, contiguous, count, launch, units};
 use super::AdamW;
 
 /// The new p, m and v, written in place where no other tensor shares their memory.
@@ -17,10 +21,7 @@ pub(super) fn adamw<B: GpuBackend>(
         update,
         p,
         units(&p, count(&p)),
-        arg(&p),
-        arg(&g),
-        arg(&m),
-        arg(&v),
+        [&p, &g, &m, &v],
         step.gradient_scale,
         step.beta1,
         step.beta2,

@@ -52,7 +52,8 @@ const SHARED: usize = 48 << 10;
 
 impl Tiles {
     /// The largest tiles that the device has memory for; `None` if not even the smallest fits.
-    /// `size` is K.
+    /// `size` is K. A larger tile reads each key and value less often. The choice depends only on
+    /// the device and K, so the sums of a run on one device always have the same order.
     fn of<R: CubeRuntime>(client: &ComputeClient<R>, size: usize) -> Option<Self> {
         let hardware = &client.properties().hardware;
         let shared = hardware.max_shared_memory_size.min(SHARED);
@@ -119,8 +120,8 @@ fn forward<R: CubeRuntime>(
     );
 }
 
-/// dqkv, by two kernels one after the other: the first leaves D = ⟨dy, y⟩ for the second.
-/// // delta [B, H, T]
+/// dqkv, by two kernels one after the other: the first leaves D = ⟨dy, y⟩ for the second. They
+/// write different columns of dqkv, and together all of them. // delta [B, H, T]
 fn backward<R: CubeRuntime>(
     heads: Heads,
     tiles: Tiles,

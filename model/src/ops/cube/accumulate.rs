@@ -1,9 +1,14 @@
 //! Sums of many tensors on GPUs, several per launch: a model has hundreds of small ones.
+//!
+//! They are the gradients of micro-batches, which are added after each of them. A launch costs much
+//! more than the sum of a small tensor, so four pairs share one. It has the units of the largest of
+//! the four; those behind the end of a shorter tensor do nothing. Each number is one addition, so
+//! the grouping changes no bit.
 
 use burn_backend::tensor::FloatTensor;
 use cubecl::prelude::*;
 
-use super::{GpuBackend, arg, contiguous, count, launch, units};
+use super::{GpuBackend, contiguous, count, launch, units};
 
 /// Adds a tensor to each sum, in place where no other tensor shares the memory of the sum. The last
 /// one to three pairs are added by burn.
@@ -18,8 +23,7 @@ pub(in super::super) fn add_all<B: GpuBackend>(
     for (sums, more) in sums.chunks_exact(4).zip(more.chunks_exact(4)) {
         let ([a, b, c, d], [e, f, g, h]) = (sums, more) else { continue };
         let largest = sums.iter().map(count).max().unwrap_or(0);
-        let cubes = units(a, largest);
-        launch!(add_four, a, cubes, arg(a), arg(b), arg(c), arg(d), arg(e), arg(f), arg(g), arg(h));
+        launch!(add_four, a, units(a, largest), [a, b, c, d, e, f, g, h]);
     }
     let rest = sums.split_off(whole).into_iter().zip(more.into_iter().skip(whole));
     sums.extend(rest.map(|(sum, more)| B::float_add(sum, more)));

@@ -8,7 +8,7 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{arg, empty, launch};
+use super::{empty, launch};
 
 /// The number of columns that a cube sums.
 const COLUMNS: usize = 32;
@@ -27,7 +27,7 @@ pub(in super::super) fn sum_rows<R: CubeRuntime>(x: &CubeTensor<R>) -> CubeTenso
     let y = empty(x, [matrices, width]);
     let count = CubeCount::Static(width.div_ceil(COLUMNS) as u32, matrices as u32, 1);
     let cubes = (count, CubeDim::new_2d(COLUMNS as u32, LANES as u32));
-    launch!(sums, x, cubes, arg(x), arg(&y), rows, width);
+    launch!(sums, x, cubes, [x, &y], rows, width);
     y
 }
 

@@ -1,22 +1,26 @@
 //! Gates on GPUs: one launch forward and one backward. `gate.rs` has the equations; a unit computes
 //! one element.
+//!
+//! The number of units is rounded up to whole cubes, so each kernel compares its position with the
+//! length of what it writes. Inputs are made contiguous first, since an index is the same element
+//! in all of them.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
 use cubecl::prelude::*;
 
 use super::super::cube::{
-    GpuBackend, OnGpu, arg, contiguous, count, empty, exp_of, launch, sigmoid, units,
+    GpuBackend, OnGpu, contiguous, count, empty, exp_of, launch, sigmoid, units,
 };
 
 /// y = max(x, 0)². Only y is kept for the backward pass, as on the CPU.
 pub(super) fn relu_square<B: GpuBackend>([x]: [FloatTensor<B>; 1]) -> OnGpu<B, 1> {
     let (x, y) = (contiguous(x.clone()), empty(&x, x.shape()));
-    launch!(squares, x, units(&x, count(&x)), arg(&x), arg(&y));
+    launch!(squares, x, units(&x, count(&x)), [&x, &y]);
     let saved = y.clone();
     let back = move |dy| {
         let (dy, dx) = (contiguous(dy), empty(&saved, saved.shape()));
-        launch!(squares_back, dx, units(&dx, count(&dx)), arg(&saved), arg(&dy), arg(&dx));
+        launch!(squares_back, dx, units(&dx, count(&dx)), [&saved, &dy, &dx]);
         [dx]
     };
     (y, Box::new(back))
@@ -26,12 +30,11 @@ pub(super) fn relu_square<B: GpuBackend>([x]: [FloatTensor<B>; 1]) -> OnGpu<B, 1
 pub(super) fn gated_add<B: GpuBackend>(inputs: [FloatTensor<B>; 3]) -> OnGpu<B, 3> {
     let [r, x, residual] = inputs.map(contiguous);
     let y = empty(&x, x.shape());
-    launch!(gate, x, units(&x, count(&x)), arg(&r), arg(&x), arg(&residual), arg(&y));
+    launch!(gate, x, units(&x, count(&x)), [&r, &x, &residual, &y]);
     let back = move |dy| {
         let dy = contiguous(dy);
         let [dr, dx] = [&r, &x].map(|x| empty(x, x.shape()));
-        let cubes = units(&x, count(&x));
-        launch!(gate_back, x, cubes, arg(&r), arg(&x), arg(&dy), arg(&dr), arg(&dx));
+        launch!(gate_back, x, units(&x, count(&x)), [&r, &x, &dy, &dr, &dx]);
         [dr, dx, dy]
     };
     (y, Box::new(back))
@@ -41,12 +44,11 @@ pub(super) fn gated_add<B: GpuBackend>(inputs: [FloatTensor<B>; 3]) -> OnGpu<B, 
 pub(super) fn decayed_keys<B: GpuBackend>(inputs: [FloatTensor<B>; 2]) -> OnGpu<B, 2> {
     let [k, w] = inputs.map(contiguous);
     let y = empty(&k, k.shape());
-    launch!(decay, k, units(&k, count(&k)), arg(&k), arg(&w), arg(&y));
+    launch!(decay, k, units(&k, count(&k)), [&k, &w, &y]);
     let back = move |dy| {
         let dy = contiguous(dy);
         let [dk, dw] = [&k, &w].map(|x| empty(x, x.shape()));
-        let cubes = units(&k, count(&k));
-        launch!(decay_back, k, cubes, arg(&k), arg(&w), arg(&dy), arg(&dk), arg(&dw));
+        launch!(decay_back, k, units(&k, count(&k)), [&k, &w, &dy, &dk, &dw]);
         [dk, dw]
     };
     (y, Box::new(back))

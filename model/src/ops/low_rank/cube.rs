@@ -1,23 +1,26 @@
 //! Maps of low rank on GPUs: matrix products, and one launch for the elementwise part.
 //! `low_rank.rs` has the operators.
+//!
+//! The elementwise part cannot be a part of the product, which is a kernel of cubek. So it writes a
+//! second tensor, and that of the product is freed when the forward pass returns.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
 use cubecl::prelude::*;
 
 use super::super::cube::{
-    GpuBackend, OnGpu, arg, contiguous, count, empty, launch, product, sum_rows, turned, units,
+    GpuBackend, OnGpu, contiguous, count, empty, launch, product, sum_rows, turned, units,
 };
 
 /// y = tanh(x·W) and its backward pass, which keeps y.
 pub(super) fn tanh_project<B: GpuBackend>([x, w]: [FloatTensor<B>; 2]) -> OnGpu<B, 2> {
     let z = product(x.clone(), w.clone());
     let y = empty(&z, z.shape());
-    launch!(squash, y, units(&y, count(&y)), arg(&z), arg(&y));
+    launch!(squash, y, units(&y, count(&y)), [&z, &y]);
     let saved = y.clone();
     let back = move |dy| {
         let (dy, dz) = (contiguous(dy), empty(&saved, saved.shape()));
-        launch!(squash_back, dz, units(&dz, count(&dz)), arg(&saved), arg(&dy), arg(&dz));
+        launch!(squash_back, dz, units(&dz, count(&dz)), [&saved, &dy, &dz]);
         [product(dz.clone(), turned::<B>(w)), product(turned::<B>(x), dz)]
     };
     (y, Box::new(back))
@@ -27,7 +30,7 @@ pub(super) fn tanh_project<B: GpuBackend>([x, w]: [FloatTensor<B>; 2]) -> OnGpu<
 pub(super) fn expand<B: GpuBackend>([a, w, base]: [FloatTensor<B>; 3]) -> OnGpu<B, 3> {
     let z = product(a.clone(), w.clone());
     let (base, y) = (contiguous(base), empty(&z, z.shape()));
-    launch!(add, y, units(&y, count(&y)), arg(&z), arg(&base), arg(&y), count(&base));
+    launch!(add, y, units(&y, count(&y)), [&z, &base, &y], count(&base));
     let of_one_row = base.shape().num_dims() == 1;
     let back = move |dy: FloatTensor<B>| {
         let dy = contiguous(dy);

@@ -3,6 +3,9 @@
 //!
 //! The M pieces are M matrices of one product. So features are cut out of the rows of `a` first,
 //! and their gradient is put back at the end.
+//!
+//! The weights of all pieces are the largest tensor here, M·N·D numbers. They are freed after the
+//! forward pass and computed again for the backward pass, as on the CPU.
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{FloatDType, TensorMetadata as _};
@@ -33,19 +36,8 @@ pub(super) fn data_mix<B: GpuBackend, const M: usize>(
     let ys = empty(&x, [M, rows, width]);
     {
         let weights = product(features.clone(), maps.clone());
-        launch!(
-            forward,
-            x,
-            units(&x, count(&x)),
-            arg(&x),
-            arg(&before),
-            arg(&weights),
-            arg(&mu),
-            arg(&ys),
-            tokens,
-            width,
-            M,
-        );
+        let cubes = units(&x, count(&x));
+        launch!(forward, x, cubes, [&x, &before, &weights, &mu, &ys], tokens, width, M);
     }
     let back = move |dys: [Option<FloatTensor<B>>; M]| {
         let none = || B::float_zeros(x.shape(), &B::float_device(&x), FloatDType::F32);
@@ -58,10 +50,7 @@ pub(super) fn data_mix<B: GpuBackend, const M: usize>(
             backward,
             x,
             units(&x, count(&x)),
-            arg(&x),
-            arg(&before),
-            arg(&weights),
-            arg(&mu),
+            [&x, &before, &weights, &mu],
             dys.iter().map(arg).collect(),
             arg(&dms),
             arg(&dx),
@@ -85,7 +74,7 @@ fn features<B: GpuBackend>(mix: DataMix, pieces: usize, a: &FloatTensor<B>) -> F
     let [rows, all] = [0, 1].map(|at| a.shape()[at]);
     let y = empty(a, [pieces, rows, mix.rank]);
     let first = mix.first * mix.rank;
-    launch!(split, y, units(&y, count(&y)), arg(a), arg(&y), rows, mix.rank, all, first);
+    launch!(split, y, units(&y, count(&y)), [a, &y], rows, mix.rank, all, first);
     y
 }
 
@@ -100,7 +89,7 @@ fn whole<R: CubeRuntime>(
     let (y, first) = (empty(like, like.shape()), mix.first * rank);
     let all = count(&y) / rows;
     let end = first + count(part) / rows;
-    launch!(join, y, units(&y, count(&y)), arg(part), arg(&y), rows, rank, all, first, end);
+    launch!(join, y, units(&y, count(&y)), [part, &y], rows, rank, all, first, end);
     y
 }
 

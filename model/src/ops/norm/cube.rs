@@ -6,6 +6,9 @@
 //!
 //! A unit takes every n-th channel of its group, where n is the number of units. A sum is made in
 //! two steps: each unit adds its channels, and a tree adds the units.
+//!
+//! One pair of kernels serves all three norms: `NormKernel` says at compile time whether the mean
+//! is subtracted and whether there is a gate, and the code of what is not there is left out.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
@@ -14,9 +17,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
 
-use super::super::cube::{
-    GpuBackend, OnGpu, arg, contiguous, empty, launch, parts, sigmoid, sum_rows,
-};
+use super::super::cube::{GpuBackend, OnGpu, contiguous, empty, launch, parts, sigmoid, sum_rows};
 
 /// The form of a norm, a constant of its kernels.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -41,21 +42,8 @@ pub(super) fn norm<B: GpuBackend>(
     let [rows, width] = [0, 1].map(|at| x.shape()[at]);
     let groups = rows * (width / norm.group);
     let (y, stats) = (empty(&x, x.shape()), empty(&x, [groups, 2]));
-    launch!(
-        forward,
-        x,
-        cubes(&x, groups, norm),
-        arg(&x),
-        arg(&g),
-        arg(&w),
-        arg(&b),
-        arg(&y),
-        arg(&stats),
-        groups,
-        width,
-        eps,
-        norm,
-    );
+    let each = cubes(&x, groups, norm);
+    launch!(forward, x, each, [&x, &g, &w, &b, &y, &stats], groups, width, eps, norm);
     let back = move |dy| {
         let (dy, dx) = (contiguous(dy), empty(&x, x.shape()));
         let dg = if norm.gated { empty(&g, g.shape()) } else { empty(&x, [1]) };
@@ -64,15 +52,7 @@ pub(super) fn norm<B: GpuBackend>(
             backward,
             x,
             cubes(&x, groups, norm),
-            arg(&x),
-            arg(&g),
-            arg(&w),
-            arg(&b),
-            arg(&stats),
-            arg(&dy),
-            arg(&dx),
-            arg(&dg),
-            arg(&terms),
+            [&x, &g, &w, &b, &stats, &dy, &dx, &dg, &terms],
             groups,
             width,
             norm,
@@ -102,6 +82,9 @@ impl NormKernel {
 
 /// The sum over the units of a cube, the same number for each. A tree of additions, whose order
 /// depends only on the number of units.
+///
+/// All units have to call it, as many times as the others: it waits for them. The first wait lets
+/// all of them read the result of an earlier call before `shared` is overwritten.
 #[cube]
 fn total(x: f32, shared: &mut SharedMemory<f32>, #[comptime] units: usize) -> f32 {
     let unit = UNIT_POS as usize;

@@ -2,14 +2,16 @@
 //!
 //! A unit computes one element and writes it alone. Only dμ is a sum over rows, for which each
 //! row's part is kept until the second launch.
+//!
+//! An element of x counts in two rows of y: in its own, and in the next one of its sequence, which
+//! reads it as its previous row. The unit of that element adds both parts of its gradient, so no
+//! two units write to one number.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
 use cubecl::prelude::*;
 
-use super::super::cube::{
-    GpuBackend, OnGpu, arg, contiguous, count, empty, launch, sum_rows, units,
-};
+use super::super::cube::{GpuBackend, OnGpu, contiguous, count, empty, launch, sum_rows, units};
 use super::Weighs;
 
 /// y and its backward pass, which keeps the inputs. The second launch backward sums dμ over rows.
@@ -21,7 +23,7 @@ pub(super) fn shift_mix<B: GpuBackend>(weighs: Weighs, inputs: [FloatTensor<B>; 
     let present = weighs == Weighs::Present;
     let y = empty(&x, x.shape());
     let cubes = units(&x, count(&x));
-    launch!(forward, x, cubes, arg(&x), arg(&mu), arg(&before), arg(&y), tokens, width, present);
+    launch!(forward, x, cubes, [&x, &mu, &before, &y], tokens, width, present);
     let back = move |dy| {
         let dy = contiguous(dy);
         let [dx, dbefore, slopes] =
@@ -30,13 +32,7 @@ pub(super) fn shift_mix<B: GpuBackend>(weighs: Weighs, inputs: [FloatTensor<B>; 
             backward,
             x,
             units(&x, count(&x)),
-            arg(&x),
-            arg(&mu),
-            arg(&before),
-            arg(&dy),
-            arg(&dx),
-            arg(&dbefore),
-            arg(&slopes),
+            [&x, &mu, &before, &dy, &dx, &dbefore, &slopes],
             tokens,
             width,
             present,

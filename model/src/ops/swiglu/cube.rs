@@ -1,22 +1,23 @@
 //! SwiGLU on GPUs: one launch forward and one backward. `swiglu.rs` has the equations.
+//!
+//! A unit computes one element of y forward, and the two elements of dx that belong to it backward.
+//! The sigmoid of the gate is computed again in the backward pass, so that only x has to be stored.
 
 use burn_backend::TensorMetadata as _;
 use burn_backend::tensor::FloatTensor;
 use cubecl::prelude::*;
 
-use super::super::cube::{
-    GpuBackend, OnGpu, arg, contiguous, count, empty, launch, sigmoid, units,
-};
+use super::super::cube::{GpuBackend, OnGpu, contiguous, count, empty, launch, sigmoid, units};
 
 /// y and its backward pass, which keeps x. // x [N, 2F], y [N, F]
 pub(super) fn swiglu<B: GpuBackend>([x]: [FloatTensor<B>; 1]) -> OnGpu<B, 1> {
     let x = contiguous(x);
     let [rows, width] = [x.shape()[0], x.shape()[1] / 2];
     let y = empty(&x, [rows, width]);
-    launch!(forward, x, units(&y, count(&y)), arg(&x), arg(&y), width);
+    launch!(forward, x, units(&y, count(&y)), [&x, &y], width);
     let back = move |dy| {
         let (dy, dx) = (contiguous(dy), empty(&x, x.shape()));
-        launch!(backward, x, units(&dy, count(&dy)), arg(&x), arg(&dy), arg(&dx), width);
+        launch!(backward, x, units(&dy, count(&dy)), [&x, &dy, &dx], width);
         [dx]
     };
     (y, Box::new(back))

@@ -1,6 +1,12 @@
 //! The recurrence on GPUs: one launch forward and two backward, time and memory linear in T.
 //!
 //! This file has the sizes and the launches; `kernels.rs` has the kernels.
+//!
+//! Between the passes only the inputs and the states before the chunks are stored. The backward
+//! pass takes scratch memory for one chunk: a state for each span of it and each head of each
+//! sequence, which the kernel writes forward and reads backward. The gradients of u, and of a decay
+//! that is the same for all tokens, come as one row for each sequence and are summed by a second
+//! launch, in a fixed order.
 
 mod kernels;
 
@@ -11,7 +17,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use self::kernels::Cut;
-use super::super::cube::{GpuBackend, OnGpuOfMany, arg, contiguous, empty, launch, sum_rows};
+use super::super::cube::{GpuBackend, OnGpuOfMany, contiguous, empty, launch, sum_rows};
 use super::SPAN;
 
 /// The number of tokens between kept states. A kept state takes K numbers per channel.
@@ -94,15 +100,7 @@ fn forward<R: CubeRuntime>(
         kernels::forward<f32>,
         r,
         shape.cubes(),
-        arg(r),
-        arg(k),
-        arg(v),
-        arg(w),
-        arg(u),
-        arg(state),
-        arg(y),
-        arg(kept),
-        arg(last),
+        [r, k, v, w, u, state, y, kept, last],
         shape.tokens,
         shape.cut,
     );
@@ -126,12 +124,7 @@ fn backward<R: CubeRuntime>(
         kernels::backward_values<f32>,
         r,
         shape.cubes(),
-        arg(r),
-        arg(k),
-        arg(w),
-        arg(u),
-        arg(dy),
-        arg(&dv),
+        [r, k, w, u, dy, &dv],
         shape.tokens,
         shape.cut,
     );
@@ -139,19 +132,7 @@ fn backward<R: CubeRuntime>(
         kernels::backward_keys<f32>,
         r,
         shape.cubes(),
-        arg(r),
-        arg(k),
-        arg(v),
-        arg(w),
-        arg(u),
-        arg(dy),
-        arg(kept),
-        arg(&states),
-        arg(&dr),
-        arg(&dk),
-        arg(&dw),
-        arg(&du),
-        arg(&dstate),
+        [r, k, v, w, u, dy, kept, &states, &dr, &dk, &dw, &du, &dstate],
         shape.tokens,
         shape.cut,
     );

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use crate::ops::lanes::{BLOCK, exp, fma, simd};
+use crate::ops::lanes::{BLOCK, exp, fma, simd, sum_block};
 
 /// One register, aligned so that no load crosses a cache line.
 #[derive(Clone, Copy)]
@@ -242,7 +242,7 @@ fn store_tile<const W: usize>(row: &mut [Lanes], tile: usize, values: [[f32; BLO
     }
 }
 
-/// ⟨a∘b, c⟩ in the order of [`across`].
+/// ⟨a∘b, c⟩ in the order of [`sum_block`].
 #[inline(always)]
 fn dot3<S: Simd>(a: &[Lanes], b: &[Lanes], c: &[Lanes]) -> f32 {
     let mut sums = [0.0; BLOCK];
@@ -252,10 +252,10 @@ fn dot3<S: Simd>(a: &[Lanes], b: &[Lanes], c: &[Lanes]) -> f32 {
             sums[i] = fma::<S>(a[i] * b[i], c[i], sums[i]);
         }
     }
-    across(sums)
+    sum_block(&sums)
 }
 
-/// ⟨a, b⟩ in the order of [`across`].
+/// ⟨a, b⟩ in the order of [`sum_block`].
 #[inline(always)]
 fn dot<S: Simd>(a: &[Lanes], b: &[Lanes]) -> f32 {
     let mut sums = [0.0; BLOCK];
@@ -265,17 +265,7 @@ fn dot<S: Simd>(a: &[Lanes], b: &[Lanes]) -> f32 {
             sums[i] = fma::<S>(a[i], b[i], sums[i]);
         }
     }
-    across(sums)
-}
-
-/// The sum over the lanes of a register.
-#[inline(always)]
-fn across(sums: [f32; BLOCK]) -> f32 {
-    let mut four = [0.0; 4];
-    for i in 0..4 {
-        four[i] = (sums[i] + sums[i + 4]) + (sums[i + 8] + sums[i + 12]);
-    }
-    (four[0] + four[1]) + (four[2] + four[3])
+    sum_block(&sums)
 }
 
 /// y += c·a∘b. This and the functions below are separate because the compiler knows only of

@@ -3,6 +3,13 @@
 //!
 //! Both kernels compute the weights P again from q, k and the kept log Σ exp. One kernel could do
 //! with one P, but would add to dq from many cubes, in an order that is not fixed.
+//!
+//! A cube loads its own rows into shared memory once, and the tiles of the other rows one after the
+//! other. A cube of queries begins with the tile of the first key of their documents, and ends at
+//! their own last position. A cube of keys begins with the tile of its own first position, and ends
+//! where a tile of queries begins in a document that starts behind the keys. Tiles in which every
+//! query sees every key are not masked: only those at the diagonal, at the border of a document and
+//! at the end of a sequence are.
 
 use cubecl::prelude::*;
 

@@ -3,6 +3,11 @@
 //! It passes over the keys that they see, and keeps for each query the largest score, the sum of
 //! the weights and the mixture so far, in registers: the online softmax of `attend_block.rs`. A
 //! unit holds two rows, `row` and `row + 8`, and in each a quarter of the columns.
+//!
+//! The sums are relative to the largest score so far. When a tile has a larger one, what was summed
+//! before is multiplied by the exponential of the difference, so no exponent is ever above zero.
+//! The sums of the four units that share a row are added at the end only; the largest score has to
+//! be exchanged for each tile.
 
 use cubecl::prelude::*;
 

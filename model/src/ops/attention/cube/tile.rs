@@ -294,7 +294,9 @@ pub(super) fn quad(
 }
 
 /// Replaces by `value` the scores of keys, counted from `key`, that come after the unit's two rows
-/// or before their documents.
+/// or before their documents. Scores are hidden by [`HIDDEN`] before a softmax, and weights by 0
+/// after it. Keys behind the end of the sequence come after every row that exists, and are hidden
+/// as well.
 #[cube]
 pub(super) fn hide(
     s: &mut Array<f32>,
@@ -318,7 +320,8 @@ pub(super) fn hide(
     }
 }
 
-/// Stores the two rows of the [16, K] accumulators that a unit holds, scaled, if they exist.
+/// Stores the two rows of the [16, K] accumulators that a unit holds, scaled, if they exist. Each
+/// element has one owner, so the units need not wait for each other.
 #[cube]
 pub(super) fn store_rows<E: Float>(
     acc: &Array<f32>,

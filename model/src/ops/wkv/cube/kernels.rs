@@ -71,8 +71,9 @@ fn load<E: Float>(
     }
 }
 
-/// Loads the decays of `count` tokens, computed from w. A constant w has one row, which all tokens
-/// read. // to [span, K/4 + 1]
+/// Loads the decays of `count` tokens, computed from w: two exponentials for each channel, which
+/// the units of a cube share. A constant w has one row, which all tokens read. // to [span, K/4 +
+/// 1]
 #[cube]
 fn load_decays(
     w: &Tensor<Four>,
@@ -115,7 +116,8 @@ fn zeros(#[comptime] count: usize) -> Array<f32> {
 }
 
 /// ⟨read, S⟩, then S decays by `decays` and rows·lane is added: for a unit that owns a column, in
-/// which each row has its own decay.
+/// which each row has its own decay. The product is read before the update, as in y_t, which sees
+/// S_{t−1}. It is summed in four partial sums, one for each element of a vector.
 #[cube]
 fn step_column(
     s: &mut Array<f32>,
@@ -170,7 +172,7 @@ fn step_row(
 }
 
 /// ⟨r∘u, k⟩ of each token, the weight of its own value; waits until all loads are done, and until
-/// the weights are there.
+/// the weights are there. A unit computes whole tokens, and the others of the cube read the result.
 #[cube]
 fn weigh(
     r: &SharedMemory<Four>,
