@@ -35,7 +35,7 @@ use crate::base::id::{Digest, PeerId};
 use crate::base::rule::{Rule, Rules};
 use crate::base::time::Time;
 use donor::Donor;
-use task::{Taken, Task};
+use task::Task;
 
 /// An answer within this time allows one more request: a link of 4 Mbit/s brings a part of 1 MiB in
 /// it. It is also the first pause of a donor that has nothing to give.
@@ -218,7 +218,6 @@ impl State {
     }
 
     /// When the next tick is due, to find late requests; `None` while nothing is wanted.
-    #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.task.as_ref().map(|_| self.ticked_at + QUICK / 4)
     }
@@ -291,17 +290,15 @@ impl State {
             Ok(bytes) => {
                 let checks = self.config.rules.keeps(Rule::Checked);
                 match task.take(part, self.donors[donor].peer, bytes, checks) {
-                    Taken::Kept(offset) => {
+                    Ok(offset) => {
                         out.push(Output::Keep { part, offset });
                         self.note_answer(donor, took);
                         self.conclude(out);
                     }
-                    Taken::Wrong(why) => self.blame(donor, why, out),
+                    Err(why) => self.blame(donor, why, out),
                 }
             }
-            Err(Failure::TooLong) => {
-                self.blame(donor, AnswerFault::Endless, out);
-            }
+            Err(Failure::TooLong) => self.blame(donor, AnswerFault::Endless, out),
             Err(Failure::Busy) => self.busy_until = now + BUSY_PAUSE,
             Err(Failure::Refused) if took < SLOW => self.donors[donor].note_refusal(now),
             // A donor that holds a request for this long and then refuses it has been silent too.

@@ -108,7 +108,6 @@ impl State {
     }
 
     /// The peer inside, for reading only.
-    #[must_use]
     pub fn peer(&self) -> &peer::State {
         &self.peer
     }
@@ -144,7 +143,6 @@ impl State {
     }
 
     /// When the caller has to give a tick if nothing happens before.
-    #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let peer = if self.outbox.is_stuck() { None } else { self.peer.deadline() };
         let kept = self.writing.values().filter_map(|writing| writing.retry_at).min();
@@ -354,14 +352,8 @@ impl State {
     fn start_ring(&mut self, ring: Arc<Ring>, out: &mut Vec<Output>) {
         let epoch = self.open_epoch();
         let lacking = self.repairs.begin(epoch, &ring, self.codec, self.elements);
-        let roster = ring.roster;
         out.push(Output::Ring(ring));
-        out.extend(lacking.into_iter().map(|lack| Output::FetchChunk {
-            ring: roster,
-            finished: lack.finished,
-            length: lack.length,
-            holders: lack.holders,
-        }));
+        out.extend(lacking);
     }
 
     /// A ring is over. Its finished chunks stay for a later attempt if its epoch is still open.
@@ -414,8 +406,7 @@ impl State {
 
     /// Has an update assembled once its ring has ended and every kept chunk is here.
     fn conclude_repair(&mut self, out: &mut Vec<Output>) {
-        let Some((ring, parts)) = self.repairs.join() else { return };
-        out.push(Output::Join { ring, parts });
+        out.extend(self.repairs.join().map(|(ring, parts)| Output::Join { ring, parts }));
     }
 
     /// An update was assembled: it is kept, or released if its epoch is over.
@@ -439,6 +430,8 @@ impl State {
 }
 
 impl State {
+    /// A state is here: the outer step that led to it is done, or its fetch. A fetched one is our
+    /// head only once it is on disk, so that a restart does not go back behind it.
     fn on_state(&mut self, head: Head, origin: Origin, out: &mut Vec<Output>) {
         self.checkpoints.newest = head;
         self.steps.taken();
@@ -457,6 +450,7 @@ impl State {
         self.inbox.extend(self.checkpoints.take_loaded().map(peer::Input::Loaded));
     }
 
+    /// Orders a checkpoint of the newest state, unless one is being written or it is on disk.
     fn save(&mut self, out: &mut Vec<Output>) {
         out.extend(self.checkpoints.due().map(Output::Save));
     }

@@ -23,6 +23,7 @@ use thiserror::Error;
 use toml::Table;
 
 use crate::access::admit::Level;
+use crate::base::fault::require;
 use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::{Keypair, Signature, verify};
 use crate::history::lineage::Capacity;
@@ -106,7 +107,6 @@ impl Default for Trust {
 
 impl Members {
     /// How many voters decide, and whether fewer may go on.
-    #[must_use]
     pub fn rule(&self) -> QuorumRule {
         match (self.tolerate, self.quorum) {
             (Tolerate::Liars, _) => QuorumRule::Byzantine,
@@ -181,9 +181,7 @@ pub enum ManifestError {
 /// # Errors
 /// The first thing that is wrong, with what to write instead.
 pub fn parse(text: &str) -> Result<Unverified, ManifestError> {
-    if text.len() > TEXT_BYTES_MAX {
-        return Err(ManifestError::TooLong);
-    }
+    require(text.len() <= TEXT_BYTES_MAX, ManifestError::TooLong)?;
     let table: Table = text.parse().map_err(|error| ManifestError::syntax(text, &error))?;
     // This comes first, because a newer format may have other keys.
     let format = table.get("format").and_then(toml::Value::as_integer);
@@ -195,7 +193,6 @@ pub fn parse(text: &str) -> Result<Unverified, ManifestError> {
 }
 
 /// Describes each key, except those of the work, with what `manifest new` proposes for organiser and seed 0.
-#[must_use]
 pub fn keys() -> Vec<Description> {
     tables::described(&Run::new(PeerId([0; 32]), 0))
 }
@@ -212,13 +209,11 @@ impl ManifestError {
 
 impl Unverified {
     /// The settings, which anyone may have written.
-    #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
     }
 
     /// The whole file as it was read, for the reader of `[model]`, `[data]`, `[train]`.
-    #[must_use]
     pub fn table(&self) -> &Table {
         &self.table
     }
@@ -229,26 +224,22 @@ impl Unverified {
     /// No signature, or one that is not the organiser's over these very settings and this work.
     pub fn verify(self, work: &[u8]) -> Result<Manifest, ManifestError> {
         let signature = self.signature.ok_or(ManifestError::Unsigned)?;
-        if work.len() > WORK_BYTES_MAX {
-            return Err(ManifestError::Work { bytes: work.len() });
-        }
+        let bytes = work.len();
+        require(bytes <= WORK_BYTES_MAX, ManifestError::Work { bytes })?;
         let (id, bytes) = self.run.identify(work);
-        if !verify(&self.run.organiser, TAG, &id, &bytes, &signature) {
-            return Err(ManifestError::Signature);
-        }
+        let signed = verify(&self.run.organiser, TAG, &id, &bytes, &signature);
+        require(signed, ManifestError::Signature)?;
         Ok(Manifest { run: self.run, id })
     }
 }
 
 impl Manifest {
     /// The settings that the organiser signed.
-    #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
     }
 
     /// The id of the run with these settings.
-    #[must_use]
     pub fn id(&self) -> RunId {
         self.id
     }
@@ -282,7 +273,6 @@ impl Run {
     }
 
     /// The id of a run with these settings and this work.
-    #[must_use]
     pub fn id(&self, work: &[u8]) -> RunId {
         self.identify(work).0
     }
@@ -296,14 +286,12 @@ impl Run {
     }
 
     /// The manifest as text, every field written out; `tables` holds `[model]`, `[data]`, `[train]`.
-    #[must_use]
     pub fn to_toml(&self, tables: &Table, signature: Option<&Signature>) -> String {
         tables::to_text(self, tables, signature)
     }
 
     /// Tokens of one epoch's budget, for a model that takes `tokens_per_step` in an inner step;
     /// `None` when seconds bound it.
-    #[must_use]
     pub fn epoch_tokens(&self, tokens_per_step: u64) -> Option<u64> {
         match self.epoch.budget {
             Budget::Steps => Some(self.epoch.amount.saturating_mul(tokens_per_step)),
@@ -314,7 +302,6 @@ impl Run {
 
     /// What one peer can do in an epoch, for a model that takes `tokens_per_step` in an inner step.
     /// It bounds each weight that a peer may declare, at eight epochs' work (G11).
-    #[must_use]
     pub fn capacity(&self, tokens_per_step: u64) -> Capacity {
         let Epoch { tokens_max, .. } = self.epoch;
         self.epoch_tokens(tokens_per_step).map_or(Capacity::Timed { tokens_max }, Capacity::Counted)

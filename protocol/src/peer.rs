@@ -260,7 +260,6 @@ impl State {
     }
 
     /// When to call with [`Input::Tick`] if nothing happens before.
-    #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.due
     }
@@ -268,19 +267,16 @@ impl State {
     /// Our answer to another peer's question about our lineage, and the links that the caller puts
     /// into it from the log: their epochs, and the digests of their receipts. If the log cannot be
     /// read, the caller must not answer.
-    #[must_use]
     pub fn answer(&self, ask: &Ask) -> (Answer, Vec<(u64, Digest)>) {
         self.sync.lineage().answer(ask, self.epoch.openings())
     }
 
     /// The head that we last committed.
-    #[must_use]
     pub fn head(&self) -> Head {
         self.epoch.head()
     }
 
     /// The series that we are in, and the voters that decide it.
-    #[must_use]
     pub fn series(&self) -> (Series, &[Voter]) {
         (self.epoch.series(), self.epoch.voters())
     }
@@ -299,45 +295,38 @@ impl State {
     }
 
     /// The organiser's notices that are known.
-    #[must_use]
     pub fn notices(&self) -> &Notices {
         &self.sync.lineage().notices
     }
 
     /// The ledger before the open epoch; `None` in open runs.
-    #[must_use]
     pub fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.epoch.ledger()
     }
 
     /// Phase and attempt of the open epoch, for people.
-    #[must_use]
     pub fn phase(&self) -> (Phase, u64) {
         self.epoch.phase()
     }
 
     /// The table of peers: when each was heard, and what it said.
-    #[must_use]
     pub fn table(&self) -> &PeerTable {
         self.view.table()
     }
 
     /// The peers that may serve the checkpoint being fetched, as far as we have heard. `None` while
     /// no checkpoint is fetched.
-    #[must_use]
     pub fn donors(&self, now: Time) -> Option<Vec<PeerId>> {
         self.sync.donors(&Step { now, table: self.view.table(), out: &mut Vec::new() })
     }
 
     /// Bytes of the links in memory of a lineage that is being verified.
-    #[must_use]
     pub fn judged_bytes(&self) -> usize {
         self.sync.judged_bytes()
     }
 
     /// What this peer waits for; `None` while it trains or takes the outer step. `met`: whether it
     /// has ever met another peer, as only the caller knows after a restart.
-    #[must_use]
     pub fn wait(&self, now: Time, met: bool) -> Option<Wait> {
         let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         let passed = self.sync.is_passed_over(step, open(&self.epoch)).then_some(Wait::PassedOver);
@@ -346,13 +335,11 @@ impl State {
 
     /// R15: when the run is expected to begin if no further peer comes, and with how many peers; `None` while too few
     /// are heard, or once it has begun.
-    #[must_use]
     pub fn expected_founding(&self, now: Time) -> Option<(Time, usize)> {
         self.epoch.expected_founding(&Step { now, table: self.view.table(), out: &mut Vec::new() })
     }
 
     /// The proof of an epoch that was committed lately.
-    #[must_use]
     pub fn link(&self, epoch: u64) -> Option<&Arc<Link>> {
         self.sync.lineage().link(epoch)
     }

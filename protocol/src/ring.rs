@@ -66,32 +66,27 @@ impl Cut {
     }
 
     /// Elements of the whole fragment.
-    #[must_use]
     pub fn elements(&self) -> usize {
         self.elements
     }
 
     /// Positions in the ring, and chunks of the fragment.
-    #[must_use]
     pub fn members(&self) -> usize {
         self.members
     }
 
     /// The elements of chunk `chunk`, which is below `members`; none if there
     /// are fewer blocks than members.
-    #[must_use]
     pub fn chunk(&self, chunk: usize) -> Range<usize> {
         self.start(chunk)..self.start(chunk.saturating_add(1))
     }
 
     /// Frames of chunk `chunk`; 0 if it has no elements.
-    #[must_use]
     pub fn frame_count(&self, chunk: usize) -> usize {
         self.chunk(chunk).len().div_ceil(FRAME)
     }
 
     /// The elements of frame `frame` of chunk `chunk`; none beyond the last frame.
-    #[must_use]
     pub fn frame(&self, chunk: usize, frame: usize) -> Range<usize> {
         let chunk = self.chunk(chunk);
         let start = frame.saturating_mul(FRAME).saturating_add(chunk.start).min(chunk.end);
@@ -99,7 +94,6 @@ impl Cut {
     }
 
     /// The position that finishes chunk `chunk` and seals it.
-    #[must_use]
     pub fn owner(&self, chunk: usize) -> usize {
         (chunk + self.members - 1) % self.members
     }
@@ -124,7 +118,6 @@ pub struct Layout {
 
 impl Layout {
     /// The layout of a roster's ring; `None` if no member has a position.
-    #[must_use]
     pub fn of(roster: &Roster, elements: u64) -> Option<Self> {
         let members = roster.ring().count();
         let redone = roster.redone(elements);
@@ -133,19 +126,16 @@ impl Layout {
     }
 
     /// The blocks that the ring computes, those that the roster does not keep.
-    #[must_use]
     pub fn redone(&self) -> &Blocks {
         &self.redone
     }
 
     /// How these blocks are cut into chunks and frames.
-    #[must_use]
     pub fn cut(&self) -> Cut {
         self.cut
     }
 
     /// The blocks of the fragment in chunk `chunk`, which is below the number of members.
-    #[must_use]
     pub fn chunk(&self, chunk: usize) -> Blocks {
         let elements = self.cut.chunk(chunk);
         let block = |element: usize| element.div_ceil(BLOCK) as u64;
@@ -168,7 +158,6 @@ pub enum Order {
 /// The key of `peer` in the order for attempt (or Regroup) `k` of the epoch after
 /// `parent`, compared as bytes. Each attempt and epoch has another order, which every
 /// peer computes without a message.
-#[must_use]
 pub fn order(which: Order, run: &RunId, parent: &Digest, k: u64, peer: &PeerId) -> Digest {
     let domain = match which {
         Order::Turn => "intellect-node 1 turn",

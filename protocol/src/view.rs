@@ -88,7 +88,6 @@ impl State {
     }
 
     /// The table of peers that were heard.
-    #[must_use]
     pub fn table(&self) -> &PeerTable {
         &self.table
     }
@@ -135,7 +134,6 @@ impl State {
     }
 
     /// When the next peer becomes silent, for the caller to send a tick.
-    #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let silent = |seen: &PeerRecord| seen.heard + self.table.silent_after(seen);
         // Peers that had fallen silent by the last check were reported then.

@@ -16,7 +16,6 @@
 mod lineage;
 mod links;
 mod rights;
-mod queries;
 mod votes;
 
 use std::collections::BTreeMap;
@@ -59,19 +58,28 @@ pub(super) fn require(
 }
 
 /// A process whose acts are judged.
+///
+/// Most rules judge a peer by what it could know. So this holds what the process was shown, as the
+/// checks have read it themselves, beside where it stands. It ends with the process; what outlives
+/// it is in [`Check`].
 #[derive(Clone, Debug)]
 pub(super) struct Process {
+    /// Its key and the log of votes that binds it.
     pub(super) voter: Voter,
+    /// The number of its start; the first process of a host has 1.
     pub(super) incarnation: u64,
+    /// When it started, in virtual milliseconds.
     pub(super) started_ms: u64,
+    /// What it has heard of each author, strangers included.
     heard: BTreeMap<PeerId, Heard>,
     /// The head that it has reached.
     pub(super) head: Head,
     /// Whether it raised a fork event since its head last changed.
     fork_raised: bool,
-    /// A change of lineage that no fork event has reported yet.
+    /// A change of lineage that no fork event has reported yet. It must come before the process
+    /// says in a heartbeat that it has the new head.
     fork_owed: Option<String>,
-    /// The organiser's notices that it has heard.
+    /// The organiser's notices that it has heard, in that order. One may be in it more than once.
     pub(super) notices: Vec<Notice>,
     /// How many of them it knew when it last started to fetch a
     /// checkpoint: later ones may be too late.
@@ -92,11 +100,13 @@ struct Heard {
 }
 
 impl Heard {
+    /// The newest heartbeat, by incarnation and count.
     fn beat(&self) -> Option<&Heartbeat> {
         let Message::Heartbeat(beat) = self.last.as_ref()?.body() else { return None };
         Some(beat)
     }
 
+    /// Records a heartbeat. One that arrives after a newer one changes nothing but what is Ready.
     fn beats(&mut self, now_ms: u64, message: &Arc<Verified<Message>>, beat: &Heartbeat) {
         let newer = self
             .beat()
@@ -135,17 +145,12 @@ impl Process {
     /// Records the messages that the check of S7 needs.
     pub(super) fn hears(&mut self, now_ms: u64, message: &Arc<Verified<Message>>) {
         let heard = self.heard.entry(message.author()).or_default();
-        if let Message::Heartbeat(beat) = message.body() {
-            heard.beats(now_ms, message, beat);
-        }
-        if let Message::Ready(ready) = message.body() {
-            heard.ready = Some(ready.series);
-        }
-        if let Message::Leaving(leaving) = message.body() {
-            heard.left = heard.left.max(Some(leaving.incarnation));
-        }
-        if let Message::Notice(notice) = message.body() {
-            self.knows(notice);
+        match message.body() {
+            Message::Heartbeat(beat) => heard.beats(now_ms, message, beat),
+            Message::Ready(ready) => heard.ready = Some(ready.series),
+            Message::Leaving(leaving) => heard.left = heard.left.max(Some(leaving.incarnation)),
+            Message::Notice(notice) => self.knows(notice),
+            _ => {}
         }
     }
 
@@ -161,6 +166,7 @@ impl Process {
         self.beat_of(peer).map(|beat| beat.head)
     }
 
+    /// The newest heartbeat of a peer that it has heard.
     fn beat_of(&self, peer: &PeerId) -> Option<&Heartbeat> {
         self.heard.get(peer).and_then(Heard::beat)
     }
@@ -171,7 +177,10 @@ impl Process {
             || self.heard.get(peer).is_some_and(|heard| heard.ready == Some(*series))
     }
 
-    /// S7: every voter that a Regroup leaves behind is absent for a reason.
+    /// S7: every voter that a Regroup leaves behind is absent for a reason. The reason is looked
+    /// for in what this member has heard: the voter was not heard here for the grace, has left, has
+    /// another log, or is in another series of the epoch. For a mute voter the proposer's word
+    /// counts, and for a revoked one the notice that goes along.
     fn earned(&self, now_ms: u64, grace_ms: u64, voters: &[Voter], regroup: &Regroup) -> Verdict {
         let me = self.voter.peer;
         for voter in voters.iter().filter(|voter| !regroup.members.contains(voter)) {
@@ -203,16 +212,23 @@ impl Process {
 /// The history of a simulated run, as far as the invariants need it.
 #[derive(Clone, Debug)]
 pub(super) struct Check {
+    /// The run, over whose id every digest goes.
     run: RunId,
+    /// The run's `minority_grace`, in milliseconds (S7).
     grace_ms: u64,
-    votes: votes::Votes,
-    lineage: lineage::History,
+    /// All votes, and the series in which they were given. The world reads counts of its report.
+    pub(super) votes: votes::Votes,
+    /// All states that somebody has committed. The world asks it for ranks of heads, and for
+    /// voters.
+    pub(super) lineage: lineage::History,
     /// The head that each peer last announced.
     said: BTreeMap<PeerId, Head>,
     /// The ledger after each state, as the first peer that reached it reported.
     ledgers: BTreeMap<Digest, Digest>,
+    /// Which connections peers have said they lack (R42).
     links: links::Neighbours,
-    forgone: u64,
+    /// Tokens that were lost with lineages that were given up (R27), for the report.
+    pub(super) forgone: u64,
     /// Whether nothing that two peers have committed together may be undone (S14).
     pub(super) together: bool,
 }
@@ -232,6 +248,11 @@ impl Check {
         Self { run, grace_ms, votes, lineage, said, ledgers, links, forgone: 0, together: false }
     }
 
+    /// Whether two heads lie on one lineage.
+    pub(super) fn one_lineage(&self, a: &Head, b: &Head) -> bool {
+        self.lineage.descends(&a.state, &b.state) || self.lineage.descends(&b.state, &a.state)
+    }
+
     /// How many voters a Regroup leaves behind because they do not answer.
     pub(super) fn mute(regroup: &Regroup) -> u64 {
         regroup.absent.iter().filter(|(_, why)| *why == Absence::Mute).count() as u64
@@ -248,7 +269,8 @@ impl Check {
         self.lineage.on_frozen(who.voter.peer, who.incarnation, head.state, frozen)
     }
 
-    /// A process sends a message for the first time, or again.
+    /// A process sends a message for the first time, or again. To repeat what was said is lawful,
+    /// so each check compares with what the same author has said before.
     pub(super) fn sent(&mut self, who: &Process, message: &Message) -> Verdict {
         let voter = who.voter;
         match message {
@@ -298,7 +320,8 @@ impl Check {
         self.lineage.distrust(peer);
     }
 
-    /// A liar sends a message: others may accept it, and count its votes.
+    /// A liar sends a message: others may accept it, and count its votes. A vote counts for the
+    /// voter that the series knows by this key, whatever log the liar claims.
     pub(super) fn lied(&mut self, author: PeerId, message: &Message) {
         match message {
             Message::Roster(roster) => {
@@ -387,7 +410,8 @@ impl Check {
         }
     }
 
-    /// S4: an outer step takes what its receipt spends, and nothing else is lost.
+    /// S4: an outer step takes what its receipt spends, and nothing else is lost. `settled` has the
+    /// blocks that it took as spent, and the unspent tokens before it.
     fn settled(&self, who: &Process, settled: Option<&(Blocks, Vec<Range<u64>>)>) -> Verdict {
         let (peer, incarnation) = (who.voter.peer, who.incarnation);
         let Some((spent, unspent)) = settled else { return Ok(()) };
@@ -395,7 +419,9 @@ impl Check {
         require(forgone == 0, "S4", || format!("{peer} forgoes {forgone} at an outer step"))
     }
 
-    /// A process goes on from a fetched state.
+    /// A process goes on from a fetched state. The new head must be greater (S3). If it is on
+    /// another lineage, work may be lost with the old one, and a fork event must have come before
+    /// or must come before its next heartbeat from there.
     pub(super) fn loaded(
         &mut self,
         who: &mut Process,
@@ -429,9 +455,9 @@ impl Check {
         Ok(())
     }
 
-    /// A process starts from what its disk still has. Epochs that it restores count as
-    /// committed, and the Joins of an opening as sent, though it may have died before it said so. It
-    /// is where it was, or beyond, unless its disk was damaged (S3).
+    /// A process starts from what its disk still has. Epochs that it restores count as committed,
+    /// and the Joins of an opening as sent, though it may have died before it said so. It is where
+    /// it was, or beyond, unless its disk was damaged (S3).
     pub(super) fn restored(
         &mut self,
         who: &Process,
@@ -490,7 +516,8 @@ impl Check {
         Ok(())
     }
 
-    /// The voters of a series, by its Regroup or by the receipt before it.
+    /// The voters of a series, by its Regroup or by the receipt before it. None if nobody has shown
+    /// either.
     fn voters(&self, series: &Series) -> Vec<Voter> {
         match self.votes.regroup_of(series) {
             Some(regroup) => regroup.members.clone(),

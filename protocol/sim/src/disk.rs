@@ -6,6 +6,11 @@
 //! one is cut off, so each write is there as a whole or not at all.
 //! A state is not stored for each epoch; it is the newest checkpoint and the updates after it
 //! (R21).
+//!
+//! The world asks the disk two things that a real one cannot answer, and reports a violation if the
+//! answer is wrong: whether a message says only what is flushed ([`Disk::proves`]), and whether an
+//! update may be deleted ([`Disk::binds`]). Both are decided here from the records alone, without
+//! the machine that wrote them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,14 +79,15 @@ pub(super) struct Disk {
     updates: BTreeMap<Digest, (Name, Arc<Vec<u8>>)>,
     /// Flushed checkpoints by epoch and state, at most [`CHECKPOINTS`].
     checkpoints: BTreeMap<(u64, Digest), Arc<Anchor>>,
-    /// A state that is being received.
+    /// A state that is being received. There is one at most: another one replaces it.
     received: Option<Received>,
-    /// What was written and a crash may lose.
+    /// What was written and a crash may lose, until its flush.
     pending: Pending,
     /// Whether the disk is full: it accepts records, but no files.
     pub(super) full: bool,
-    /// Whether something was lost since it was last read, and whether the log of votes was.
+    /// Whether something was lost since it was last read. A start sets it back.
     pub(super) damaged: bool,
+    /// Whether the log of votes was among it: then the next process has a fresh one.
     pub(super) lost_votes: bool,
 }
 
@@ -109,8 +115,11 @@ pub(crate) struct PlannedCrash {
 /// between them.
 #[derive(Clone, Debug, Default)]
 struct Pending {
+    /// Records for the end of the log of votes.
     votes: Vec<Record>,
+    /// Records for the end of the log of receipts.
     receipts: Vec<Record>,
+    /// Updates and checkpoints, which are flushed one by one.
     files: Vec<File>,
 }
 
@@ -137,7 +146,7 @@ impl Disk {
         Kept { votes: votes.len(), receipts: receipts.len(), files: files.len() }
     }
 
-    /// Flushes the records that were written.
+    /// Flushes the records that were written, in both logs.
     pub(super) fn flush_records(&mut self) {
         self.votes.append(&mut self.pending.votes);
         self.receipts.append(&mut self.pending.receipts);
@@ -160,7 +169,8 @@ impl Disk {
         }
     }
 
-    /// The power fails: this many of the unflushed writes survive.
+    /// The power fails: this many of the unflushed writes survive, the first of each kind. All
+    /// others are lost, and nothing is unflushed any more.
     pub(super) fn crash(&mut self, kept: Kept) {
         let Pending { votes, receipts, files } = std::mem::take(&mut self.pending);
         files.into_iter().take(kept.files).for_each(|file| self.keep(file));
@@ -198,7 +208,8 @@ impl Disk {
         updates
     }
 
-    /// Whether the head was ever taken back, to follow another lineage.
+    /// Whether the head was ever taken back, to follow another lineage. Then an update that a vote
+    /// names may be gone lawfully.
     pub(super) fn has_rewound(&self) -> bool {
         self.receipts.iter().any(|record| matches!(record, Record::Rewound { .. }))
     }
@@ -218,6 +229,9 @@ impl Disk {
 
     /// Whether a message says only what is on disk, as far as it binds its author. It is asked
     /// before the message leaves, so a record that is written but not flushed does not count.
+    ///
+    /// It is the table of what must be on disk in docs/PROTOCOL.md, read as a test. A kind of
+    /// message that binds nobody needs nothing.
     pub(super) fn proves(&self, run: &RunId, message: &Message) -> bool {
         let voted = |wanted: &dyn Fn(&Record) -> bool| self.votes.iter().rev().any(wanted);
         match message {
@@ -341,11 +355,9 @@ impl Disk {
     /// Starts to receive a state, or goes on with it. Returns its numbers
     /// and the pieces that are here.
     pub(super) fn receive(&mut self, table: &[u8], pieces: &[Piece]) -> (Vec<u8>, BTreeSet<usize>) {
-        if self.received.as_ref().is_none_or(|received| received.table != table) {
-            let (table, bytes) = (table.to_vec(), vec![0; toy::STATE_BYTES]);
-            self.received = Some(Received { table, bytes });
-        }
-        let bytes = self.received.as_ref().map_or(Vec::new(), |received| received.bytes.clone());
+        drop(self.received.take_if(|received| received.table != table));
+        let fresh = || Received { table: table.to_vec(), bytes: vec![0; toy::STATE_BYTES] };
+        let bytes = self.received.get_or_insert_with(fresh).bytes.clone();
         let here = |piece: &Piece| {
             let begin = usize::try_from(piece.offset).unwrap_or(usize::MAX);
             let slice = bytes.get(begin..).unwrap_or_default().iter().take(piece.length as usize);
@@ -357,6 +369,7 @@ impl Disk {
     }
 
     /// A piece of the state that is being received has come. A full disk drops it, like any file.
+    /// It needs no flush: a piece whose bytes are not those of its digest is fetched again.
     pub(super) fn put_piece(&mut self, offset: u64, piece: &[u8]) {
         let (Some(received), false) = (&mut self.received, self.full) else { return };
         let begin = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -369,6 +382,8 @@ impl Disk {
     }
 
     /// The state that the disk still proves, the votes that bind, and the newest checkpoint on it.
+    /// It goes from that checkpoint, or from genesis, over each update that is there, and stops at
+    /// the first one that is missing or leads to another state than was committed (R21).
     pub(super) fn restore(
         &self,
         run: &RunId,

@@ -4,6 +4,9 @@
 //! or a little later, and often that very peer. So short moments (a roster sent to one peer,
 //! the first Done) are hit as often as long ones. A fault that lasts has an end, and all ends
 //! lie before the world is healed.
+//!
+//! `plan` draws what strikes, before the run begins. The director waits for the moments, puts what
+//! it has to do into an agenda, and does it when it is due. Its source of chance is its own.
 
 mod plan;
 
@@ -20,26 +23,35 @@ use intellect_protocol::base::rng::Rng;
 /// A fault whose moment does not come strikes anyway after this long, in milliseconds.
 const PATIENCE_MS: u64 = 40_000;
 
-/// Something that is done to the world at a planned time.
+/// Something that is done to the world at a planned time. Hosts are named by their indices.
 #[derive(Clone, Copy, Debug)]
 enum Act {
+    /// Starts the first process of a host.
     Start(usize),
+    /// Asks a process to leave, as Ctrl-C does.
     Leave(usize),
+    /// Ends a process at once, as a power cut does.
     Kill(usize),
-    Strike {
-        planned: usize,
-        target: usize,
-    },
+    /// Lets the fault with the index `planned` strike. `target` is the host that has reached its
+    /// moment, and is struck if the fault is aimed.
+    Strike { planned: usize, target: usize },
+    /// Starts a host again, whose disk is damaged first. Without effect while a process runs there.
     Restart(usize, Damage),
     /// Loses the log of votes again, after it was lost once.
     LoseAgain(usize),
+    /// Cancels the planned crash, which has found nothing to strike.
     Spare,
+    /// Lets a stopped process go on.
     Resume(usize),
     /// Cuts one side of a partition in two.
     Nest,
+    /// Lets the hosts on every side above 1 rejoin those on side 0. Side 1 stays cut off.
     Meet,
+    /// Ends the partition: all hosts are on one side again.
     Join,
+    /// Ends a host's slowness and deafness.
     Calm(usize),
+    /// Repairs the link from one host to another, in this direction.
     Mend(usize, usize),
     /// Restores the direct connection of two hosts.
     Link(usize, usize),
@@ -48,12 +60,17 @@ enum Act {
 /// Carries out a plan of faults.
 #[derive(Clone, Debug)]
 pub(super) struct Director {
+    /// The faults of the seed, in the order in which they were drawn. None is ever removed.
     planned: Vec<Planned>,
+    /// What is to be done, by its time in virtual milliseconds and its number.
     agenda: BTreeMap<(u64, usize), Act>,
+    /// Acts so far, which orders those of one time.
     number: usize,
+    /// When a fault was last armed, in virtual milliseconds.
     last_ms: u64,
     /// What the planned crash does to the disk.
     damage: Damage,
+    /// Its own source of chance: what it draws moves neither network nor training.
     rng: Rng,
 }
 
@@ -76,7 +93,7 @@ impl Director {
         director
     }
 
-    /// When the next planned act is due.
+    /// When the next planned act is due, in virtual milliseconds; `None` if nothing is planned.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.agenda.first_key_value().map(|((at_ms, _), _)| *at_ms)
     }
@@ -86,7 +103,9 @@ impl Director {
         self.agenda.is_empty() && self.planned.iter().all(|planned| planned.armed)
     }
 
-    /// Looks at what hosts have just done, and carries out what is due.
+    /// Looks at what hosts have just done, and carries out what is due. It is called after each
+    /// step of the world. After a long quiet the next fault strikes whatever the peers do, so that
+    /// a run that does not move meets its faults too.
     pub(super) fn direct(&mut self, world: &mut World) {
         for (host, epoch, moment) in std::mem::take(&mut world.moments) {
             self.arm(world.now_ms, host, epoch, moment);
@@ -270,6 +289,7 @@ impl Director {
     /// Disturbs the network; the disturbance ends after `length_ms`.
     fn disturb(&mut self, world: &mut World, trouble: Trouble, target: usize, length_ms: u64) {
         let running = world.running();
+        let others: Vec<usize> = running.iter().copied().filter(|host| *host != target).collect();
         let (now_ms, end_ms) = (world.now_ms, world.now_ms + length_ms);
         match trouble {
             Trouble::Split { sides, nested, met } => {
@@ -287,7 +307,7 @@ impl Director {
                 self.put(end_ms, Act::Join);
             }
             Trouble::Swallow(links) => {
-                for (from, to) in self.links(&running, target, links) {
+                for (from, to) in self.links(&others, target, links) {
                     world.swallow(from, to);
                     self.put(end_ms, Act::Mend(from, to));
                 }
@@ -297,12 +317,9 @@ impl Director {
                 self.put(end_ms, Act::Calm(target));
             }
             Trouble::Unlink => {
-                let others: Vec<usize> = running
-                    .iter()
-                    .copied()
-                    .filter(|host| *host != target && world.network.joins(*host, target))
-                    .collect();
-                for other in self.some(&others, others.len() / 2) {
+                let joined = others.into_iter().filter(|host| world.network.joins(*host, target));
+                let joined: Vec<usize> = joined.collect();
+                for other in self.some(&joined, joined.len() / 2) {
                     world.unlink(target, other);
                     self.put(end_ms, Act::Link(target, other));
                 }
@@ -312,8 +329,6 @@ impl Director {
                 self.put(end_ms, Act::Calm(target));
             }
             Trouble::OneWay => {
-                let others: Vec<usize> =
-                    running.iter().copied().filter(|host| *host != target).collect();
                 for other in self.some(&others, running.len() / 2) {
                     world.break_link(target, other);
                     self.put(end_ms, Act::Mend(target, other));
@@ -328,9 +343,8 @@ impl Director {
         self.put(now_ms + length_ms, Act::Restart(host, damage));
     }
 
-    /// The directed links of `target` that turn into a black hole.
-    fn links(&mut self, running: &[usize], target: usize, links: Links) -> Vec<(usize, usize)> {
-        let others: Vec<usize> = running.iter().copied().filter(|host| *host != target).collect();
+    /// The directed links of `target` that turn into a black hole, as (from, to).
+    fn links(&mut self, others: &[usize], target: usize, links: Links) -> Vec<(usize, usize)> {
         let (count, inward, outward) = match links {
             Links::One => (1, false, true),
             Links::Half => (others.len() / 2, true, true),
@@ -338,7 +352,7 @@ impl Director {
             Links::Out => (others.len(), false, true),
             Links::All => (others.len(), true, true),
         };
-        let others = self.some(&others, count);
+        let others = self.some(others, count);
         let inward = if inward { others.as_slice() } else { &[] };
         let outward = if outward { others.as_slice() } else { &[] };
         let inward = inward.iter().map(|host| (*host, target));
@@ -350,7 +364,8 @@ impl Director {
         self.rng.pick(&world.running()).copied().unwrap_or(0)
     }
 
-    /// `count` of `hosts`, drawn at random.
+    /// `count` of `hosts`, drawn at random and in random order. It draws once for each of `hosts`,
+    /// whatever `count` is.
     fn some(&mut self, hosts: &[usize], count: usize) -> Vec<usize> {
         let mut drawn: Vec<(u64, usize)> =
             hosts.iter().map(|host| (self.rng.next_u64(), *host)).collect();
@@ -369,9 +384,10 @@ fn restart(world: &mut World, host: usize, damage: Damage) {
 
 /// How long no process runs, in milliseconds: longer than any peer takes to leave.
 const NIGHT_MS: u64 = 8_000;
-/// How long, in milliseconds, a peer that is back waits for peers that died with it, and for peers
-/// that said goodbye; a little less than the rules say.
+/// How long, in milliseconds, a peer that is back waits for peers that died with it; a little less
+/// than the `minority_grace` that the rules say (R20).
 const DEAD_WAITS_MS: u64 = 7_000;
+/// The same for peers that said goodbye, for which the rules say a minute (R20).
 const GOODBYE_WAITS_MS: u64 = 58_000;
 /// A crash strikes at one of this many points at which something could be
 /// lost: those of a vote or two.

@@ -10,6 +10,10 @@
 //! What a liar sends is signed like anything else: it can use its own key and keys that it makes
 //! up, and no other peer's. It sees more than a real one could, as the series and weights of all
 //! processes ([`Stand`]), so that it lies at the right moment.
+//!
+//! A behaviour is a way to harm others and no way to be wrong: messages that nobody can decode are
+//! for the tests of the wire. The labels in its comment are the rules that must stop it. The same
+//! behaviours attack real nodes in `tests/examples/liars.rs`, so nothing here knows the simulator.
 
 mod rosters;
 mod attempts;
@@ -20,12 +24,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use intellect_protocol::base::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::base::rng::Rng;
-use intellect_protocol::message::{Head, Heartbeat, Message, Phase, Roster, Series, Voter};
+use intellect_protocol::message::{
+    Head, Heartbeat, Message, Phase, Refusal, Refuse, Roster, Series, Voter,
+};
 
-/// The number of an attempt, as liars claim it.
+/// The number of an attempt, as liars claim it. It may be any number.
 pub(crate) type Attempt = u64;
 
-/// How often liars act without a message, in milliseconds.
+/// How often liars act without a message, in milliseconds: twice in a heartbeat of most runs.
 pub(crate) const LOOK_MS: u64 = 250;
 
 /// An occasion on which a liar can act.
@@ -80,7 +86,8 @@ const fn deed(name: &'static str, deed: Deed) -> Behaviour {
     Behaviour { name, deed, act: |_, _| {} }
 }
 
-/// Every behaviour. A seed draws from them by index.
+/// Every behaviour. A seed draws from them by index, so a new one changes all seeds with liars, and
+/// a name is what people type to play one alone.
 pub(crate) static ALL: [Behaviour; 30] = [
     words("refuses rosters", rosters::refuse),
     words("proposes at once for itself", rosters::grab),
@@ -120,7 +127,7 @@ pub fn spoken() -> impl Iterator<Item = &'static str> {
 }
 
 /// What one liar remembers between two cues.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     /// Heartbeats so far, of all its keys.
     pub(crate) count: u64,
@@ -138,8 +145,11 @@ pub(crate) struct Memory {
 
 /// One liar: its behaviours and memory.
 pub struct Liar {
+    /// How it behaves: in one way or two, or in none where a scene speaks for it.
     pub(crate) behaviours: Vec<&'static Behaviour>,
+    /// What all its behaviours share from one cue to the next.
     pub(crate) memory: Memory,
+    /// Its own source of chance, so that what it draws moves no other.
     pub(crate) rng: Rng,
 }
 
@@ -149,19 +159,16 @@ impl Liar {
         Self::with(Vec::new(), 0)
     }
 
-    /// A liar with one behaviour, or two.
+    /// A liar with one behaviour, or two, of which three in ten have two. They may be the same one.
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let count = 1 + usize::from(rng.chance(0.3));
-        let drawn =
-            (0..count).filter_map(|_| ALL.get(usize::try_from(rng.below(ALL.len() as u64)).ok()?));
-        let behaviours = drawn.collect();
+        let behaviours = (0..count).filter_map(|_| rng.pick(&ALL)).collect();
         Self::with(behaviours, rng.next_u64())
     }
 
     /// A liar with these behaviours and its own source of chance.
     fn with(behaviours: Vec<&'static Behaviour>, seed: u64) -> Self {
-        let (answered, series) = (BTreeSet::new(), None);
-        let memory = Memory { count: 0, incarnation: 1, series, attempt: 0, answered, ready: 100 };
+        let memory = Memory { incarnation: 1, ready: 100, ..Memory::default() };
         Self { behaviours, memory, rng: Rng::new(seed) }
     }
 
@@ -177,7 +184,9 @@ impl Liar {
         self.behaviours.iter().any(|behaviour| behaviour.deed == deed)
     }
 
-    /// Acts on a cue. Returns its messages, and whether it suppresses that of its machine.
+    /// Acts on a cue. Returns its messages, and whether it suppresses that of its machine. A
+    /// stranger also sends a heartbeat at each [`Cue::Look`], since nobody reads a peer that is not
+    /// alive.
     pub fn act(&mut self, facts: &Facts<'_>, cue: Cue<'_>) -> (Vec<Lie>, bool) {
         let Self { behaviours, memory, rng } = self;
         let mut voice = Voice { facts, memory, rng, lies: Vec::new(), swallows: false };
@@ -236,8 +245,11 @@ pub struct Lie {
 
 /// The means by which a behaviour sends messages.
 pub(crate) struct Voice<'a> {
+    /// What the liar can know at this cue.
     pub(crate) facts: &'a Facts<'a>,
+    /// What it remembers; a behaviour may change it.
     pub(crate) memory: &'a mut Memory,
+    /// The liar's own source of chance.
     pub(crate) rng: &'a mut Rng,
     /// What it sends at this cue, in order.
     lies: Vec<Lie>,
@@ -253,17 +265,12 @@ impl<'a> Voice<'a> {
 
     /// Sends a message to all peers.
     fn gossip(&mut self, message: Message) {
-        self.say(None, message);
+        self.gossip_later(0, message);
     }
 
     /// Sends a message to one peer.
     fn send(&mut self, to: PeerId, message: Message) {
-        self.say(Some(to), message);
-    }
-
-    /// Sends a message to one peer, or to all.
-    fn say(&mut self, to: Option<PeerId>, message: Message) {
-        self.lies.push(Lie { author: self.me(), to, message, delay_ms: 0 });
+        self.say_as(self.me(), to, message);
     }
 
     /// Sends a message to one peer with another key.
@@ -276,12 +283,13 @@ impl<'a> Voice<'a> {
         self.lies.push(Lie { author: self.me(), to: None, message, delay_ms });
     }
 
-    /// Suppresses the message of its machine.
+    /// Suppresses the message of its machine. Without effect unless the cue is [`Cue::Says`].
     fn swallow(&mut self) {
         self.swallows = true;
     }
 
-    /// Sends a heartbeat to each peer, with that peer's own head and series.
+    /// Sends a heartbeat to each peer, with that peer's own head and series. So each one counts the
+    /// stranger as here, whatever series it is in itself.
     fn live(&mut self) {
         self.memory.count += 1;
         let stands = self.facts.stands;
@@ -320,7 +328,8 @@ impl<'a> Voice<'a> {
         self.memory.answered.insert(digest.0)
     }
 
-    /// A process of the newest series, if this liar has done nothing there yet.
+    /// A process of the newest series, if this liar has done nothing there yet. To ask is to enter:
+    /// the next call in that series gives `None`.
     fn enters(&mut self) -> Option<&'a Stand> {
         let newest = self.facts.stands.iter().max_by_key(|stand| stand.head.epoch)?;
         (self.memory.series.replace(newest.series) != Some(newest.series)).then_some(newest)
@@ -342,6 +351,13 @@ pub(crate) struct Lying {
     pub(crate) readies: VecDeque<(Roster, BTreeSet<PeerId>)>,
     /// The rings that were opened in the epoch after a state.
     pub(crate) rings: BTreeMap<Digest, BTreeSet<Digest>>,
+}
+
+/// A refusal with a promise, of a roster or of a query. The head that it names is the one before
+/// the series, so nobody believes that the liar is ahead.
+fn refusal(series: Series, what: Digest, promised: Attempt) -> Message {
+    let head = Head { epoch: series.epoch - 1, tokens: 0, state: series.parent };
+    Message::Refuse(Refuse { series, what, promised, head, reason: Refusal::Promised })
 }
 
 /// The log of votes that a stranger claims.

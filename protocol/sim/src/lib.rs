@@ -17,6 +17,10 @@
 //!
 //! Nothing here reads a clock or the system's entropy, and every collection is ordered. So a seed
 //! gives the same run on every machine, as long as no code that draws from it changes.
+//!
+//! What is not simulated is left to other tests: the frames of a ring, real signatures and their
+//! cost, tensors, sockets. Memory grows with the length of a run, because the checks forget almost
+//! nothing.
 
 pub mod check;
 pub mod disk;
@@ -92,21 +96,10 @@ impl Faults {
     ];
 }
 
+/// The name of the variant in lower case, as `--faults` takes it.
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Clean => "clean",
-            Self::Lossy => "lossy",
-            Self::Churn => "churn",
-            Self::Blackhole => "blackhole",
-            Self::Partition => "partition",
-            Self::Mixed => "mixed",
-            Self::Nat => "nat",
-            Self::Evening => "evening",
-            Self::Liars => "liars",
-            Self::Half => "half",
-            Self::Invited => "invited",
-        })
+        f.write_str(&format!("{self:?}").to_lowercase())
     }
 }
 
@@ -118,7 +111,8 @@ pub struct Config {
     /// The epoch that every live peer must reach in the end. More take longer to run, and show more
     /// of what carries over from one epoch to the next.
     pub epochs: u64,
-    /// Determines everything that is drawn.
+    /// Determines everything that is drawn, and with `faults` and `peers` the whole run. Any number
+    /// will do.
     pub seed: u64,
     /// The class of faults that strike it.
     pub faults: Faults,
@@ -137,8 +131,9 @@ const PEERS_MIN: usize = 2;
 /// The same where liars are tolerated, as a manifest has to: two liars alone could found otherwise.
 const PEERS_MIN_LIARS: usize = 4;
 
-/// The run's heartbeat and `minority_grace` in milliseconds, as `manifest new` writes them.
+/// The run's heartbeat in milliseconds, as `manifest new` writes it.
 const HEARTBEAT_MS: u64 = 500;
+/// The run's `minority_grace` in milliseconds, as `manifest new` writes it.
 const GRACE_MS: u64 = 8_000;
 
 /// From this many peers on, a run sends heartbeats at a quarter of the rate, as its organiser would
@@ -150,7 +145,7 @@ fn slower(peers: usize) -> u64 {
     if peers < LARGE { 1 } else { 4 }
 }
 
-/// Runs one seed from its first start to its last epoch.
+/// Runs one seed from its first start to its last epoch, on the calling thread.
 ///
 /// # Errors
 /// The invariant that was broken, and when.
@@ -166,7 +161,7 @@ pub fn run(config: &Config) -> Result<Report, Failure> {
 }
 
 /// Runs many seeds of 8 epochs each, on `threads` threads. The result does not depend on the number
-/// of threads.
+/// of threads. A seed that fails stops no other one.
 #[must_use]
 pub fn swarm(peers: usize, seeds: Range<u64>, faults: Faults, threads: usize) -> Summary {
     swarm_shown(peers, seeds, faults, threads, &|_| ())
@@ -208,10 +203,13 @@ pub fn swarm_shown(
 /// One seed, from the first start to the last epoch. It has two acts: faults strike until all have
 /// ended, and then progress is required.
 struct Story {
+    /// The class that was asked for. Some rules of a seed depend on it.
     faults: Faults,
+    /// The epoch that all must reach, or one more than the greatest if the faults took longer.
     epochs: u64,
+    /// The peers that the run begins with. Spare ones and strangers are not among them.
     peers: usize,
-    /// How many of the members lie.
+    /// How many of the members lie. They need not make progress, and cost the others some (L3).
     liars: usize,
     /// All that is simulated, with the checks over it.
     world: World,
@@ -221,6 +219,10 @@ struct Story {
 
 impl Story {
     /// Sets the world up; nobody has started yet.
+    ///
+    /// In a quarter of the seeds of some classes all peers are founders and the run has `quorum =
+    /// "majority"`. There nothing may be lost for good: the run would wait forever for a majority
+    /// of the voters that it began with. The draws stand in the order in which they are made.
     fn new(config: &Config) -> Self {
         let Config { peers, epochs, seed, faults, without } = *config;
         let slower = slower(peers);
@@ -282,7 +284,8 @@ impl Story {
         Self { faults, epochs, peers, liars, world, director: Director::new(faults, seed, peers) }
     }
 
-    /// Plays all of a seed: first the faults, then the progress that must follow once they are healed.
+    /// Plays all of a seed: first the faults, then the progress that must follow once they are
+    /// healed.
     fn play(&mut self) -> Result<(), Violation> {
         self.disturb()?;
         if self.faults == Faults::Clean {
@@ -354,7 +357,8 @@ impl Story {
         Ok(())
     }
 
-    /// Lets the faults strike until all of them have ended.
+    /// Lets the faults strike until all of them have ended. It always ends, because a fault whose
+    /// moment does not come strikes anyway after a while.
     fn disturb(&mut self) -> Result<(), Violation> {
         while !self.director.is_done() {
             let until_ms = self.director.next_ms().unwrap_or(u64::MAX);
@@ -376,8 +380,10 @@ impl Story {
         self.world.say_revocations();
     }
 
-    /// L1 and L2, and L3 if peers lie: every live peer reaches such a head within
-    /// `bound_ms`, all on one lineage.
+    /// L1 and L2, and L3 if peers lie: every live peer reaches such a head within `bound_ms`, all
+    /// on one lineage. Liars and revoked peers may be anywhere. It looks after each commit, and
+    /// after each event that came more than 100 ms after the one before, since a peer also arrives
+    /// by loading a state.
     fn reach(
         &mut self,
         there: impl Fn(&World, &Head) -> bool,
@@ -404,7 +410,7 @@ impl Story {
         Err(Violation { invariant, what })
     }
 
-    /// Whether all honest peers agree on a head for which this holds.
+    /// Whether `there` holds for the heads of all honest peers, and these lie on one lineage.
     fn all_are(&self, there: impl Fn(&World, &Head) -> bool) -> bool {
         let running = self.world.honest();
         let agree = |pair: &[usize]| self.world.agree(pair[0], pair[1]);
@@ -451,8 +457,8 @@ fn strangers(faults: Faults, seed: u64) -> usize {
 }
 
 /// What this many liars among the members may cost beyond the timers of an epoch, in milliseconds
-/// (L3): two attempts, and three more for each. With timers that grow they take 12 s in the mean: in
-/// seed 563 of 16 peers four liars spoil eight attempts in 104 s.
+/// (L3): two attempts, and three more for each. With timers that grow they take 12 s in the mean:
+/// in seed 563 of 16 peers four liars spoil eight attempts in 104 s.
 fn lies_ms(liars: usize) -> u64 {
     if liars == 0 { 0 } else { (2 + 3 * liars as u64) * 12_000 }
 }
@@ -462,7 +468,10 @@ fn lies_ms(liars: usize) -> u64 {
 const UNDISTURBED_MS: u64 = 1_000;
 
 /// How long after the end of the faults the next epoch may take on every live peer, in
-/// milliseconds, with each timer at the factor b that its attempt has reached by then.
+/// milliseconds, with each timer at the factor b that its attempt has reached by then. It is the
+/// sum of what may follow one after another: silence is noticed, a Regroup waits for its grace, an
+/// epoch is trained, and an attempt passes. Each peer adds a little, since each takes part in the
+/// ring.
 fn bound_ms(peers: usize, attempt: u64) -> u64 {
     let slower = slower(peers);
     let silent_ms = 4 * slower * HEARTBEAT_MS + 800;

@@ -7,6 +7,9 @@
 //!
 //! Nothing is bounded by bandwidth here: what a transfer takes is up to `world/fetch.rs`, and a
 //! ring is only time (`rings`).
+//!
+//! The network decides and stores nothing in between: the world asks it when a message leaves, and
+//! queues what comes out. So a message that is under way arrives even if its link breaks meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -26,19 +29,20 @@ pub enum Fate {
 }
 
 /// The links, and what is wrong with them now.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Network {
-    /// Distance of each peer from the middle, in milliseconds.
+    /// Distance of each peer from the middle, in milliseconds; at least 2. It never changes.
     distance_ms: Vec<u64>,
-    /// Added to each message from or to a peer, in milliseconds.
+    /// Added to each message from or to a peer, in milliseconds; 0 where the peer is not slow.
     pub(crate) slow_ms: Vec<u64>,
-    /// Chance that a message from or to a peer is lost, in addition to `loss`.
+    /// Chance that a message from or to a peer is lost, in addition to `loss`; from 0 to 1.
     pub(crate) deaf: Vec<f64>,
-    /// The side of a partition on which each peer is.
+    /// The side of a partition on which each peer is. All are on side 0 while there is none.
     pub(crate) side: Vec<u32>,
-    /// Links that carry nothing in this direction and are closed.
+    /// Links that carry nothing in this direction and are closed, from the first host to the
+    /// second. The sender notices, and gossips instead.
     pub(crate) broken: BTreeSet<(usize, usize)>,
-    /// Links that stay open and swallow what is sent in this direction.
+    /// Links that stay open and swallow what is sent in this direction. The sender does not notice.
     pub(crate) swallows: BTreeSet<(usize, usize)>,
     /// Hosts that no other host can dial; `None`: processes get no inputs about connections.
     pub(crate) undialable: Option<BTreeSet<usize>>,
@@ -50,26 +54,21 @@ pub(crate) struct Network {
     pub(crate) duplicate: f64,
     /// Chance that a message is late by up to two seconds.
     pub(crate) spike: f64,
-    /// The greatest jitter of a message, in milliseconds; with 0 the network draws nothing.
+    /// The greatest jitter of a message, in milliseconds; with 0 there is none.
     pub(crate) jitter_ms: u64,
 }
 
 impl Network {
-    /// A network without faults of `peers` peers, each up to `distance_ms` from its middle.
+    /// A network without faults of `peers` peers, each up to `distance_ms` from its middle and
+    /// 2 ms more. It draws once for each peer.
     pub(crate) fn new(peers: usize, distance_ms: u64, jitter_ms: u64, rng: &mut Rng) -> Self {
         Self {
             distance_ms: (0..peers).map(|_| 2 + rng.below(distance_ms)).collect(),
             slow_ms: vec![0; peers],
             deaf: vec![0.0; peers],
             side: vec![0; peers],
-            broken: BTreeSet::new(),
-            swallows: BTreeSet::new(),
-            undialable: None,
-            unlinked: BTreeSet::new(),
-            loss: 0.0,
-            duplicate: 0.0,
-            spike: 0.0,
             jitter_ms,
+            ..Self::default()
         }
     }
 
@@ -84,7 +83,8 @@ impl Network {
         (self.loss, self.duplicate, self.spike) = (0.0, 0.0, 0.0);
     }
 
-    /// Whether the link carries messages from one host to another.
+    /// Whether the link carries messages from one host to another. The other direction is a
+    /// question of its own.
     pub(crate) fn carries(&self, from: usize, to: usize) -> bool {
         self.side[from] == self.side[to]
             && !self.broken.contains(&(from, to))
@@ -108,7 +108,9 @@ impl Network {
         self.linked(a, b) && !self.unlinked.contains(&(a.min(b), a.max(b)))
     }
 
-    /// How many links gossip takes from one host to another, through at most one of `relays`.
+    /// How many links gossip takes from one host to another, through at most one of `relays`: one
+    /// or two, and `None` if it does not get there. Real gossip also takes longer ways; here a peer
+    /// that two hops do not reach hears nothing, which is harder on the rules.
     pub(crate) fn hops(&self, from: usize, to: usize, relays: &[usize]) -> Option<u64> {
         if self.carries(from, to) {
             return Some(1);
@@ -147,7 +149,7 @@ impl Network {
         [Some(first), again.then(|| first + rng.below(1_500))]
     }
 
-    /// Draws whether a message between two hosts is lost.
+    /// Draws whether a message between two hosts is lost. Where nothing is lost it draws nothing.
     pub(crate) fn loses(&self, from: usize, to: usize, rng: &mut Rng) -> bool {
         let arrives = (1.0 - self.loss) * (1.0 - self.deaf[from]) * (1.0 - self.deaf[to]);
         arrives < 1.0 && !rng.chance(arrives)

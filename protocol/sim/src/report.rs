@@ -31,21 +31,30 @@ use intellect_protocol::message::{Roster, Series};
 /// A moment of an epoch at which a fault can be aimed. A fault that is aimed at one strikes when
 /// some peer reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the phases of docs/PROTOCOL.md, and what opens a recovery")]
 pub enum Moment {
+    /// A process begins to train, or goes on with a budget that it had begun.
     Training,
+    /// A peer sends its Ready: the delta is frozen.
     Ready,
+    /// A proposer sends its roster.
     Roster,
+    /// A peer sends an Accept, and is bound by the promise in it.
     Accepted,
+    /// A member opens its ring with the delta that it has frozen.
     Reduce,
+    /// A voter sends a Done. After the first one of an epoch its value may be chosen.
     Finished,
+    /// A peer commits the epoch, and has the next state.
     Committed,
+    /// An owner sends a Query, so an attempt has failed.
     Asking,
+    /// A voter sends a Join, and so leaves its series for good.
     Regrouping,
 }
 
 impl Moment {
-    /// The moments that every epoch passes through.
+    /// The moments that every epoch passes through. A class must be struck at each of them; the
+    /// other two only happen once something has gone wrong.
     pub(super) const REGULAR: [Self; 7] = [
         Self::Training,
         Self::Ready,
@@ -129,7 +138,7 @@ pub struct Report {
     pub seed: u64,
     /// Epochs of the greatest head, summed over seeds.
     pub epochs: u64,
-    /// What was counted, and how often; what never happened has no entry.
+    /// What was counted, and how often; what never happened has no entry, or 0.
     counts: BTreeMap<Count, u64>,
     /// Faults that struck, by the moment at which they did.
     pub faults: BTreeMap<Moment, u64>,
@@ -169,7 +178,8 @@ impl Report {
         *self.counts.entry(count).or_default() += times;
     }
 
-    /// Counts what a roster shows, once however many peers receive it.
+    /// Counts what a roster shows, once however many peers receive it. Rosters of one attempt with
+    /// different digests are a duel, counted at the second one.
     pub(super) fn count_roster(&mut self, digest: &Digest, roster: &Roster) {
         let same = self.rosters.entry((roster.series, roster.attempt)).or_default();
         if !same.insert(*digest) {
@@ -192,7 +202,8 @@ impl Report {
         wasted
     }
 
-    /// Counts one peer's commit; the first of an epoch also gives its length.
+    /// Counts one peer's commit; the first of an epoch also gives its length. A fork may lead to an
+    /// epoch that some peer has committed before: then the length counts no more.
     pub(super) fn count_commit(&mut self, now_ms: u64, committed: &Committed) {
         if committed.head.epoch > self.epochs {
             let since_ms = std::mem::replace(&mut self.committed_ms, now_ms);
@@ -217,7 +228,8 @@ impl Report {
         sorted.get(sorted.len() / 2).copied().unwrap_or(0)
     }
 
-    /// Adds the counts of another run, and takes the greater of the maxima.
+    /// Adds the counts of another run, and takes the greater of the maxima. The sets that only
+    /// serve to count once within a run are left out.
     fn add(&mut self, other: &Self) {
         self.epochs += other.epochs;
         other.counts.iter().for_each(|(count, times)| self.count(*count, *times));
@@ -313,7 +325,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// From this many peers on, a class must show everything that it is for.
+/// From this many peers on, a class must show everything that it is for. In smaller runs some of it
+/// is too rare.
 const MANY: usize = 16;
 
 /// What the seeds of one class did together.
@@ -353,46 +366,43 @@ impl Summary {
     }
 
     /// What the class should have shown and did not; runs of a few peers need not show anything.
+    /// The names are for people.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         if self.peers < MANY {
             return Vec::new();
         }
-        let total = &self.total;
-        let each = [
-            ("commits", total.of(Count::Commits)),
-            ("members without a position", total.of(Count::Placeless)),
-        ];
+        let each = [("commits", Count::Commits), ("members without a position", Count::Placeless)];
         let disturbed = [
-            ("attempts from the second on", total.of(Count::Attempts)),
-            ("two proposers at one attempt", total.of(Count::Duels)),
-            ("adopted Dones", total.of(Count::Adopted)),
-            ("commits by gossip", total.of(Count::ByCommit)),
+            ("attempts from the second on", Count::Attempts),
+            ("two proposers at one attempt", Count::Duels),
+            ("adopted Dones", Count::Adopted),
+            ("commits by gossip", Count::ByCommit),
         ];
-        let mended = ("epochs with kept chunks", total.of(Count::Mended));
+        let mended = ("epochs with kept chunks", Count::Mended);
         let parted = [
-            ("forks healed", total.of(Count::Forks)),
-            ("Regroups", total.of(Count::Regroups)),
-            ("attestations", total.of(Count::Attestations)),
+            ("forks healed", Count::Forks),
+            ("Regroups", Count::Regroups),
+            ("attestations", Count::Attestations),
         ];
         let restarted = [
-            ("restarts with a log", total.of(Count::Resumed)),
-            ("restarts without a log", total.of(Count::Blank)),
-            ("crashes around a flush", total.of(Count::Crashes)),
-            ("epochs replayed", total.of(Count::Replayed)),
-            ("checkpoints loaded", total.of(Count::Loaded)),
+            ("restarts with a log", Count::Resumed),
+            ("restarts without a log", Count::Blank),
+            ("crashes around a flush", Count::Crashes),
+            ("epochs replayed", Count::Replayed),
+            ("checkpoints loaded", Count::Loaded),
         ];
         let lied = [
-            ("refusals of liars", total.of(Count::Refusals)),
-            ("failed attempts", total.of(Count::Wasted)),
-            ("liars without a position", total.of(Count::HeldBack)),
-            ("minted heads asked for", total.of(Count::Minted)),
-            ("lies found out", total.of(Count::Exposed)),
+            ("refusals of liars", Count::Refusals),
+            ("failed attempts", Count::Wasted),
+            ("liars without a position", Count::HeldBack),
+            ("minted heads asked for", Count::Minted),
+            ("lies found out", Count::Exposed),
         ];
         let [attempts, duels, adopted, by_commit] = disturbed;
-        let revoked = ("revocations", total.of(Count::Revocations));
-        let unlinked = ("peers without a connection", total.of(Count::Unlinked));
-        let wanted: Vec<(&'static str, u64)> = match self.faults {
+        let revoked = ("revocations", Count::Revocations);
+        let unlinked = ("peers without a connection", Count::Unlinked);
+        let wanted: Vec<(&'static str, Count)> = match self.faults {
             Faults::Clean | Faults::Evening => each.to_vec(),
             Faults::Nat => [each.as_slice(), &[attempts, unlinked]].concat(),
             Faults::Lossy => [each.as_slice(), &disturbed].concat(),
@@ -405,11 +415,12 @@ impl Summary {
             Faults::Liars | Faults::Half => [each.as_slice(), &disturbed, &lied].concat(),
             Faults::Mixed => [each.as_slice(), &disturbed, &[mended], &parted, &restarted].concat(),
         };
-        let zero = wanted.iter().filter(|(_, count)| *count == 0).map(|(name, _)| *name);
-        let struck = |moment: &Moment| total.faults.contains_key(moment);
+        let never = wanted.iter().filter(|(_, count)| self.total.of(*count) == 0);
+        let struck = |moment: &Moment| self.total.faults.contains_key(moment);
         let aimed = !matches!(self.faults, Faults::Clean | Faults::Evening);
         let unhit = aimed && !Moment::REGULAR.iter().all(struck);
-        zero.chain(unhit.then_some("faults at each moment of an epoch")).collect()
+        let never = never.map(|(name, _)| *name);
+        never.chain(unhit.then_some("faults at each moment of an epoch")).collect()
     }
 
     /// Whether every seed held, and the class showed what it should.

@@ -3,8 +3,12 @@
 //!
 //! The bytes are computed from the members' frozen deltas by [`reduce`]; the frames in between are
 //! only time. A member that dies, stalls or gives up breaks the ring. Its neighbours lose a stream
-//! at once. The others, and all if the frames have only stopped, hear nothing for [`QUIET_MS`]. Each
-//! knows how many hops have come, as in a ring where all send what they can.
+//! at once. The others, and all if the frames have only stopped, hear nothing for [`QUIET_MS`].
+//! Each knows how many hops have come, as in a ring where all send what they can.
+//!
+//! All members see one [`Run`], which begins with the first of them. A notice is computed when its
+//! cause happens, and verified again when its host takes it: a ring that broke meanwhile finishes
+//! nobody, and one that has ended stops nobody. Each member has one last notice.
 //!
 //! [`reduce`]: intellect_protocol::ring::codec::reduce
 
@@ -57,7 +61,9 @@ pub(crate) struct Due {
     pub(crate) delay_ms: u64,
     /// The host whose process notices it.
     pub(crate) host: usize,
+    /// The ring, by the digest of its roster.
     pub(crate) roster: Digest,
+    /// What the host notices, unless that no longer holds by then.
     pub(crate) notice: Notice,
 }
 
@@ -74,7 +80,9 @@ pub(crate) enum Loss {
 /// all hosts, and never start.
 #[derive(Clone, Debug)]
 struct Run {
+    /// The digest of its roster, which names it.
     roster: Digest,
+    /// The members with a position, in ring order. A position is an index here.
     members: Vec<Member>,
     /// Which blocks it computes, and how these are cut.
     layout: Layout,
@@ -88,7 +96,7 @@ struct Run {
     crawlers: BTreeSet<usize>,
     /// The positions that send nothing more.
     silent: BTreeSet<usize>,
-    /// How long one hop takes where nobody crawls.
+    /// How long one hop takes where nobody crawls, in milliseconds: as its first member found it.
     hop_ms: u64,
     /// When all members had started.
     began_ms: Option<u64>,
@@ -98,7 +106,8 @@ struct Run {
     bytes: Option<Arc<Vec<u8>>>,
 }
 
-/// All members of a ring finish within fewer half hops than this.
+/// All members of a ring finish within fewer half hops than this, in another order than that of
+/// their positions.
 const SPREAD_HOPS: u64 = 32;
 
 /// A ring of more members than this reports no chunks: they are too many to simulate.
@@ -119,6 +128,9 @@ pub(crate) struct Rings {
 impl Rings {
     /// A member opens its ring with its frozen delta. `hop_ms` is the duration of a hop, but
     /// [`CRAWL_MS`] of a host for which `crawls` holds; `carries` says whether a link works.
+    ///
+    /// Until all members have opened it, each is only promised the end of its wait. The last
+    /// one begins the ring: the bytes are computed, and every member's chunks and end are planned.
     pub(crate) fn start(
         &mut self,
         ring: &Ring,
@@ -162,7 +174,8 @@ impl Rings {
         due
     }
 
-    /// A host is lost to all its open rings, or gives up that of `roster`.
+    /// A host is lost to all its open rings, or gives up that of `roster`. A host that is lost
+    /// notices nothing more; one that gives up a ring gets its own last notice at once.
     pub(crate) fn lose(&mut self, host: usize, loss: Loss, roster: Option<Digest>) -> Vec<Due> {
         let (mut due, now_ms) = (Vec::new(), self.now_ms);
         for run in self.runs.values_mut() {
@@ -196,8 +209,9 @@ impl Rings {
         Some(CODEC.place(&self.runs.get(roster)?.layout.cut().chunk(chunk)))
     }
 
-    /// Takes a notice at its time. Returns what the host notices, if that still
-    /// holds, and the bytes of the ring.
+    /// Takes a notice at its time. Returns what the host notices, if that still holds, and the
+    /// bytes of the ring. Chunks come beside the rest; of all other notices a host takes the first
+    /// that holds, and none after it. A wait that ends is a ring that has stopped.
     pub(crate) fn take(
         &mut self,
         roster: &Digest,
@@ -232,12 +246,13 @@ impl Rings {
 }
 
 impl Run {
-    /// What a member will be told, and when.
+    /// A notice for the member at `index`, and when it comes.
     fn due(&self, delay_ms: u64, index: usize, notice: Notice) -> Due {
         Due { delay_ms, host: self.hosts[index], roster: self.roster, notice }
     }
 
-    /// The member at `index` sends nothing more. Returns whether that broke the ring.
+    /// The member at `index` sends nothing more. Returns whether that broke the ring. Only the
+    /// first one breaks it; a ring stays broken, and what comes after changes no hops.
     fn breaks(&mut self, now_ms: u64, index: usize) -> bool {
         let first = self.broke_ms.is_none();
         if first {
@@ -311,7 +326,8 @@ impl Run {
         self.due(delay_ms, index, Notice::Stop { lost, hops: 0 })
     }
 
-    /// When each member has each chunk: its owner after the reduce half, the others one by one.
+    /// When each member has each chunk: its owner after the reduce half, the others one by one. A
+    /// chunk of no elements is left out.
     fn chunks(&self, hop_ms: u64) -> Vec<Due> {
         let (count, cut) = (self.members.len(), self.layout.cut());
         if count > CHUNKS_REPORTED {

@@ -1,6 +1,8 @@
 //! The script of a simulated world: fates of messages, lies, crashes, and what people decide.
 //!
-//! None of it is a rule: a scene sets it line by line, a class of faults draws it.
+//! None of it is a rule: a scene sets it line by line, a class of faults draws it. The world reads
+//! it where something is decided that the machines of peers do not decide, and writes to it what it
+//! has to remember for that, such as crashed hosts and the organiser's notices.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -79,12 +81,14 @@ pub(crate) struct Script {
     /// How many epochs a greater head may undo, and within which time any number, at
     /// hosts that start from now on.
     pub(crate) undo: Option<(u64, Duration)>,
-    /// The bytes of an update, by which processes that start from now on set their deadlines, if not
-    /// those that it has here.
+    /// The bytes of an update, by which processes that start from now on set their deadlines, if
+    /// not those that it has here.
     pub(crate) update_bytes: Option<u64>,
     /// The head that a person has chosen for each host, for its next start.
     pub(crate) follow: BTreeMap<usize, Digest>,
+    /// The attestations of a drawn run. Those that a scene makes are not in it.
     pub(crate) attesting: Attesting,
+    /// The revocations of a drawn run of invited peers.
     pub(crate) revoking: Revoking,
     /// Hosts that have crashed, until they are asked for.
     pub(crate) crashed: Vec<usize>,

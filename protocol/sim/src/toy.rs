@@ -35,8 +35,9 @@ pub(crate) const WEIGHT_MAX: u64 = 8 * TOKENS;
 pub(crate) const STATE_BYTES: usize = 8 * ELEMENTS;
 /// Bytes of a piece of a state; the last one is shorter.
 const PIECE_BYTES: usize = 2_048;
-/// Bytes before the digests in a table, and of a whole table.
+/// Bytes before the digests in a table: epoch, tokens and receipt.
 const TABLE_HEADER_BYTES: usize = 48;
+/// Bytes of a whole table, with a digest of each piece.
 pub(crate) const TABLE_BYTES: usize = TABLE_HEADER_BYTES + 32 * STATE_BYTES.div_ceil(PIECE_BYTES);
 /// η of the outer step, as in the equations above.
 const ETA: f32 = 0.7;
@@ -46,7 +47,9 @@ const MU: f32 = 0.6;
 /// A committed state: the head's numbers, and θ and v.
 #[derive(Clone, Debug)]
 pub(crate) struct Anchor {
+    /// The epoch after which the state is; 0 at genesis.
     pub(crate) epoch: u64,
+    /// The tokens in all receipts up to here.
     pub(crate) tokens: u64,
     /// Digest of the last receipt; zero at genesis.
     r: Digest,
@@ -147,15 +150,20 @@ impl Frozen {
 /// The model and data of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct Toy {
+    /// The state of the head, to which the next outer step is applied.
     pub(crate) anchor: Arc<Anchor>,
+    /// The delta of the open epoch, once its training has ended.
     pub(crate) frozen: Option<Frozen>,
     /// What is learnt and in no receipt of its lineage, element by element.
     unspent: Vec<f32>,
-    /// The token up to which some block is spent, and up to which each block is.
+    /// The token up to which the weight was counted when something was last spent. The weight of
+    /// the next delta begins here, whatever older work some blocks still carry.
     spent: u64,
+    /// The token up to which each block is spent.
     spent_in: Vec<u64>,
-    /// Tokens trained by this process in all.
+    /// Tokens trained by this process in all. They are counted from 0 at each start.
     trained: u64,
+    /// Draws what stands in for gradients.
     rng: Rng,
 }
 
@@ -198,7 +206,7 @@ impl Toy {
         Some(())
     }
 
-    /// Continues from a fetched state.
+    /// Continues from a fetched state; `spent` are the blocks in which it has work of this process.
     pub(crate) fn load(&mut self, anchor: Arc<Anchor>, spent: &Blocks) {
         self.settle(spent);
         self.anchor = anchor;

@@ -9,6 +9,14 @@
 //! Each output of a machine is carried out at once or becomes an entry of the queue, and each entry
 //! becomes an input. Every input goes through `feed` in `crash`, where a crash can strike between
 //! two outputs. The checks see a message when it is sent, an event when it comes out.
+//!
+//! A message takes this way: `apply` takes it from the machine of its author, `say` checks that it
+//! is lawful and on disk, the network or a scene decides its fate, and the queue brings it to the
+//! machine of each receiver. A liar's own messages join it behind the checks (`lie`).
+//!
+//! The world has one source of chance, and each draw moves it. So a draw that is added, left out or
+//! made earlier changes all that a seed does afterwards. What is planned before the run (faults,
+//! attestations, revocations), liars and the data of toys have sources of their own.
 
 mod acts;
 mod look;
@@ -25,6 +33,7 @@ mod organiser;
 pub mod scene;
 
 use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,23 +68,26 @@ use intellect_protocol::peer;
 /// How a world is set up before its first event.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
-    /// Number of hosts, with a process or without.
+    /// Number of hosts, with a process or without. Strangers are the last of them.
     pub(super) hosts: usize,
-    /// Peers that must be present to found the run.
+    /// Peers that must be present to found the run (R15). Fewer never begin.
     pub(super) peers_min: usize,
     /// How many voters decide, and whether fewer may go on.
     pub(super) quorum: QuorumRule,
     /// How many of the hosts are founders; 0: the run is founded by a Regroup.
     pub(super) founders: usize,
-    /// The run's heartbeat interval, in milliseconds.
+    /// The run's heartbeat interval, in milliseconds. Most timers of the rules follow from it.
     pub(super) heartbeat_ms: u64,
     /// The run's `minority_grace`, in milliseconds.
     pub(super) grace_ms: u64,
     /// Determines names, distances and everything that is drawn later.
     pub(super) seed: u64,
+    /// The rules that hold. All of them do, unless a test looks whether the checks notice.
     pub(super) rules: Rules,
-    /// Distances and jitter of the network, and of the work, in milliseconds.
+    /// The greatest distance of a host from the middle of the network, in milliseconds.
     pub(super) distance_ms: u64,
+    /// The greatest jitter of a message, in milliseconds; with 0 there is none. Training, flushes
+    /// and checkpoints have multiples or parts of it.
     pub(super) jitter_ms: u64,
 }
 
@@ -116,16 +128,19 @@ struct Running {
     judged: Process,
     /// What stands in for the model, its data and its training.
     toy: Toy,
-    /// Bytes in memory: those that the peer holds, and those that running rings have computed.
+    /// Bytes in memory for which the machine has a name, until it releases them.
     bytes: BTreeMap<Buffer, Arc<Vec<u8>>>,
+    /// The bytes of running rings of which a chunk is sealed, by their rosters. A ring that ends
+    /// gives them to `bytes`.
     rings: BTreeMap<Digest, Arc<Vec<u8>>>,
     /// States on disk that it serves.
     states: BTreeMap<Digest, Arc<Anchor>>,
     /// When the next tick is planned, if one is.
     tick_ms: Option<u64>,
-    /// When it was stopped, and the events that it has missed since.
+    /// When it was stopped, and the entries of the queue that it has missed since. They come all at
+    /// once when it goes on.
     paused: Option<(u64, Vec<Happening>)>,
-    /// When the current training has used up its budget.
+    /// When the current training has used up its budget. `None` if it does not train.
     training: Option<u64>,
     /// Counts orders to train and changes of the state: training that
     /// began before either is obsolete.
@@ -150,15 +165,22 @@ struct Running {
     sends: Sends,
     /// The blocks and tokens that the last outer step took as spent or carried.
     settled: Option<(Blocks, Vec<Range<u64>>)>,
-    /// How far its clock is ahead, in milliseconds: it leaps ahead, and stands still while the process is stopped.
+    /// How far its clock is ahead, in milliseconds: it leaps ahead, and stands still while the
+    /// process is stopped.
     drift_ms: i64,
 }
 
 /// A head, the blocks in which it contains our work, and the unspent tokens of each block before.
+/// With these the checks find what the process has given up for that head (S4, R27).
 type Settled = (Head, Blocks, Vec<Range<u64>>);
 
 /// Everything that is simulated, and the checks over it.
+///
+/// A seed drives it by its story in `lib.rs`, a scene by the methods in [`scene`] and those of the
+/// other files that are public. In both cases each step may end with a [`Violation`], after which
+/// the world is of no further use.
 pub struct World {
+    /// What it was begun with. Only a scene changes it, before the first process starts.
     setup: Setup,
     /// The id of the simulated run.
     pub run: RunId,
@@ -172,24 +194,32 @@ pub struct World {
     number: u64,
     /// The source of chance, apart from those of liars, faults, toys and the organiser.
     pub(super) rng: Rng,
+    /// All hosts. A host is named by its index here, which never changes.
     hosts: Vec<Host>,
     /// The host of each peer, by its key.
     names: BTreeMap<PeerId, usize>,
+    /// How messages travel, and what is wrong with that now.
     pub(super) network: Network,
+    /// The rings under way, of all processes together.
     pub(super) rings: Rings,
     /// The invariants, and the history that they need.
     check: Check,
     /// The counts of this run so far.
     pub report: Report,
-    /// What hosts have just done: (host, epoch, moment).
+    /// What hosts have just done: (host, epoch, moment). The director of the faults takes them
+    /// after each step; else they are cleared, so that the list stays short.
     pub(super) moments: Vec<(usize, u64, Moment)>,
-    /// The events of all hosts, when a scene wants to read them.
+    /// The events of all hosts, when a scene wants to read them. `None` in a seed, where there are
+    /// too many.
     pub(super) events: Option<Vec<(usize, Event)>>,
+    /// What a scene or a class of faults has planned.
     pub(super) script: Script,
-    /// The peers that were found at fault, and why.
+    /// The peers that were found at fault, and why: liars and strangers only, since to blame an
+    /// honest peer is a violation.
     pub blamed: Vec<(PeerId, Fault)>,
     /// The first violation, until the step in which it came ends.
     broken: Option<Violation>,
+    /// The requests of all processes that no donor has answered.
     questions: Questions,
     /// An empty list, reused by each call of a machine.
     spare: Vec<Output>,
@@ -253,23 +283,24 @@ impl World {
         }
     }
 
-    /// Lets the next event happen; `Ok(false)` if none is due up to `until_ms`.
+    /// Lets the next event happen; `Ok(false)` if none is due up to `until_ms`. Then the time is
+    /// `until_ms`.
+    ///
+    /// # Errors
+    /// The first violation of this event. All outputs of the event were carried out.
     pub(super) fn step(&mut self, until_ms: u64) -> Result<bool, Violation> {
-        match self.queue.peek() {
-            Some(Reverse(entry)) if entry.at_ms <= until_ms => {}
-            _ => {
-                self.now_ms = self.now_ms.max(until_ms);
-                return Ok(false);
-            }
-        }
-        let Some(Reverse(entry)) = self.queue.pop() else { return Ok(false) };
+        let next = self.queue.peek_mut().filter(|entry| entry.0.at_ms <= until_ms);
+        let Some(Reverse(entry)) = next.map(PeekMut::pop) else {
+            self.now_ms = self.now_ms.max(until_ms);
+            return Ok(false);
+        };
         self.now_ms = self.now_ms.max(entry.at_ms);
         self.happen(entry.host, entry.incarnation, entry.happening);
         self.broken.take().map_or(Ok(true), Err)
     }
 
-    /// Lets one thing happen to a host, unless the process that it was meant for has ended. A paused
-    /// process takes it when it goes on.
+    /// Lets one thing happen to a host, unless the process that it was meant for has ended. A
+    /// paused process takes it when it goes on.
     fn happen(&mut self, host: usize, incarnation: u64, happening: Happening) {
         if matches!(happening, Happening::LookUp) {
             return self.on_look_up();
@@ -290,15 +321,14 @@ impl World {
                 self.feed(host, input);
             }
             Happening::Tick => {
-                let due = process.tick_ms.is_some_and(|at| at <= now_ms);
-                if due {
-                    process.tick_ms = None;
+                if process.tick_ms.take_if(|at_ms| *at_ms <= now_ms).is_some() {
                     self.feed_peer(host, peer::Input::Tick);
                 }
             }
             Happening::Restart => {
                 self.end(host, super::disk::Kept::ALL);
-                // On another lineage it may have dropped what it had voted for: then its log is lost (R19).
+                // On another lineage it may have dropped what it had voted for: then its log is
+                // lost (R19).
                 self.hosts[host].disk.damaged = true;
                 self.boot(host);
             }
@@ -336,7 +366,8 @@ impl World {
         }
     }
 
-    /// Carries out one output of a host's machine.
+    /// Carries out one output of a host's machine. What takes time becomes an entry of the queue;
+    /// nothing here waits.
     fn apply(&mut self, host: usize, output: Output) {
         match output {
             Output::Write(records) => self.write(host, &records),
@@ -396,7 +427,8 @@ impl World {
         }
     }
 
-    /// Shows an event of a host to the checker, which may find a violation.
+    /// Shows an event of a host to the checker, which may find a violation. Before that it counts
+    /// what the class of faults must have shown.
     fn on_event(&mut self, host: usize, event: Event) {
         let Some(process) = &mut self.hosts[host].process else { return };
         let mut update = None;
@@ -412,21 +444,7 @@ impl World {
             }
             Event::Stuck { .. } => self.report.count(Count::Stuck, 1),
             Event::Replayed { .. } => self.report.count(Count::Replayed, 1),
-            Event::PeerFound { .. }
-            | Event::PeerLost { .. }
-            | Event::Roster { .. }
-            | Event::Regroup { .. }
-            | Event::Aborted { .. }
-            | Event::LeftOut { .. }
-            | Event::Behind { .. }
-            | Event::CaughtUp { .. }
-            | Event::Diverged { .. }
-            | Event::ForkExcluded { .. }
-            | Event::Admitted { .. }
-            | Event::Revoked { .. }
-            | Event::Refused { .. }
-            | Event::Notice { in_force: Some(_), .. }
-            | Event::Leaving => {}
+            _ => {}
         }
         if let (Event::Committed(committed), false) = (&event, self.is_liar(host)) {
             self.judge_part(committed);
@@ -441,7 +459,8 @@ impl World {
         }
     }
 
-    /// Records a violation, unless the host that acted is a liar.
+    /// Records a violation, unless the host that acted is a liar. Only the first of a step stands,
+    /// since later ones may follow from it.
     fn judge(&mut self, verdict: Result<(), Violation>) {
         if self.hosts[self.script.lying.acting].liar.is_some() {
             return;
@@ -465,10 +484,15 @@ impl World {
         })
     }
 
-    /// Plans something on the host itself, within its jitter.
+    /// Plans something on the host itself, after a millisecond and some jitter.
     fn push_soon(&mut self, host: usize, happening: Happening) {
         let delay_ms = 1 + self.rng.below(self.setup.jitter_ms);
         self.push(delay_ms, host, happening);
+    }
+
+    /// Plans an input for the peer of the process that runs on a host now.
+    fn push_peer(&mut self, delay_ms: u64, host: usize, input: peer::Input) {
+        self.push(delay_ms, host, Happening::Input(Input::Peer(input)));
     }
 
     /// Plans something for the process that runs on a host now; a later incarnation never sees it.
@@ -487,7 +511,8 @@ fn log_id(seed: u64, host: usize, number: u64) -> LogId {
     LogId(bytes)
 }
 
-/// Bytes that kind, seed, host and incarnation alone determine.
+/// Bytes that kind, seed, host and incarnation alone determine. Names that are derived and not
+/// drawn move no source of chance.
 fn derive(kind: &str, seed: u64, host: usize, incarnation: u64) -> [u8; 32] {
     Digest::derive(
         "intellect-node 1 simulated",

@@ -21,11 +21,10 @@
 pub mod code;
 mod denied;
 
-use crate::base::fault::AccessFault;
+use crate::base::fault::{AccessFault, require};
 use crate::base::id::{PeerId, RunId};
 use crate::base::sign::{Keypair, Signature, verify};
-use crate::message::wire;
-use crate::message::{Admissions, Invite, Terms, Ticket};
+use crate::message::{Admissions, Invite, Terms, Ticket, wire};
 
 pub use denied::Denied;
 
@@ -78,13 +77,10 @@ impl Terms {
     /// [`Denied::Malformed`], with the bound that is broken.
     pub fn check(&self) -> Result<(), Denied> {
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        let checks = [
-            (!(1..=USES_MAX).contains(&self.uses), "it has no uses, or more than 1,000"),
-            (self.label.len() > LABEL_MAX, "its label has more than 32 bytes"),
-            (!self.label.bytes().all(known), "its label has other characters than A-Za-z0-9._-"),
-        ];
-        let broken = checks.into_iter().find(|(broken, _)| *broken);
-        broken.map_or(Ok(()), |(_, why)| Err(Denied::Malformed { why }))
+        let check = |holds, why| require(holds, Denied::Malformed { why });
+        check((1..=USES_MAX).contains(&self.uses), "it has no uses, or more than 1,000")?;
+        check(self.label.len() <= LABEL_MAX, "its label has more than 32 bytes")?;
+        check(self.label.bytes().all(known), "its label has other characters than A-Za-z0-9._-")
     }
 }
 
@@ -101,9 +97,7 @@ impl Invite {
     /// # Errors
     /// [`Denied`]; its text names the remedy.
     pub fn verify(&self, organiser: &PeerId, run: &RunId) -> Result<(), Denied> {
-        if self.run != *run {
-            return Err(Denied::AnotherRun { run: *run, of: self.run });
-        }
+        require(self.run == *run, Denied::AnotherRun { run: *run, of: self.run })?;
         self.terms.check()?;
         signed(organiser, INVITE, run, &wire::canonical(&self.terms), &self.signature)
     }
@@ -125,7 +119,6 @@ impl Ticket {
     }
 
     /// The only peer that this ticket admits.
-    #[must_use]
     pub fn peer(&self) -> PeerId {
         match self {
             Self::Invited { peer, .. } | Self::Named { peer, .. } => *peer,
@@ -133,7 +126,6 @@ impl Ticket {
     }
 
     /// The run for which it was signed.
-    #[must_use]
     pub fn run(&self) -> RunId {
         match self {
             Self::Invited { invite, .. } => invite.run,
@@ -143,7 +135,6 @@ impl Ticket {
 
     /// The terms of the invite it was made from; `None` if the
     /// organiser signed it for a named peer.
-    #[must_use]
     pub fn terms(&self) -> Option<&Terms> {
         match self {
             Self::Invited { invite, .. } => Some(&invite.terms),
@@ -152,7 +143,6 @@ impl Ticket {
     }
 
     /// Its length in canonical bytes, at most [`TICKET_BYTES_MAX`].
-    #[must_use]
     pub fn bytes(&self) -> usize {
         wire::length(self)
     }
@@ -163,20 +153,14 @@ impl Ticket {
     /// # Errors
     /// [`Denied`]; its text names the remedy.
     pub fn verify(&self, organiser: &PeerId, run: &RunId, peer: &PeerId) -> Result<(), Denied> {
-        if self.run() != *run {
-            return Err(Denied::AnotherRun { run: *run, of: self.run() });
-        }
-        if self.peer() != *peer {
-            return Err(Denied::AnotherPeer { peer: self.peer() });
-        }
-        if self.bytes() > TICKET_BYTES_MAX {
-            return Err(Denied::Malformed { why: "it is too long" });
-        }
+        require(self.run() == *run, Denied::AnotherRun { run: *run, of: self.run() })?;
+        require(self.peer() == *peer, Denied::AnotherPeer { peer: self.peer() })?;
+        require(self.bytes() <= TICKET_BYTES_MAX, Denied::Malformed { why: "it is too long" })?;
         match self {
             Self::Invited { invite, signature, .. } => {
-                if !verify(&invite.terms.key, TICKET, run, peer.as_bytes(), signature) {
-                    return Err(Denied::NotByTheInvite);
-                }
+                let key = &invite.terms.key;
+                let signed = verify(key, TICKET, run, peer.as_bytes(), signature);
+                require(signed, Denied::NotByTheInvite)?;
                 invite.verify(organiser, run)
             }
             Self::Named { until_epoch, signature, .. } => {
@@ -197,8 +181,8 @@ impl Ticket {
             Judge::Own => EXPIRY_SLACK,
             Judge::Second => 2 * EXPIRY_SLACK,
         };
-        let over = expires > 0 && now > expires.saturating_add(slack);
-        if over { Err(Denied::Expired { expires }) } else { Ok(()) }
+        let valid = expires == 0 || now <= expires.saturating_add(slack);
+        require(valid, Denied::Expired { expires })
     }
 }
 
@@ -219,7 +203,6 @@ impl Admissions {
     }
 
     /// Its length in canonical bytes, at most [`ADMISSIONS_BYTES_MAX`].
-    #[must_use]
     pub fn bytes(&self) -> usize {
         wire::length(self)
     }
@@ -230,15 +213,11 @@ impl Admissions {
     /// The bound that it breaks, a fault of its author.
     pub fn check(&self) -> Result<(), AccessFault> {
         let rising = self.tickets.windows(2).all(|pair| pair[0].peer() < pair[1].peer());
-        let checks = [
-            (self.is_empty(), AccessFault::Empty),
-            (self.tickets.len() > TICKETS_MAX, AccessFault::ManyTickets),
-            (self.notices.len() > NOTICES_MAX, AccessFault::ManyNotices),
-            (self.bytes() > ADMISSIONS_BYTES_MAX, AccessFault::TooLong),
-            (!rising, AccessFault::TicketOrder),
-        ];
-        let broken = checks.into_iter().find(|(broken, _)| *broken);
-        broken.map_or(Ok(()), |(_, fault)| Err(fault))
+        require(!self.is_empty(), AccessFault::Empty)?;
+        require(self.tickets.len() <= TICKETS_MAX, AccessFault::ManyTickets)?;
+        require(self.notices.len() <= NOTICES_MAX, AccessFault::ManyNotices)?;
+        require(self.bytes() <= ADMISSIONS_BYTES_MAX, AccessFault::TooLong)?;
+        require(rising, AccessFault::TicketOrder)
     }
 }
 
@@ -251,7 +230,7 @@ fn signed(
     signature: &Signature,
 ) -> Result<(), Denied> {
     let good = verify(organiser, tag, run, body, signature);
-    if good { Ok(()) } else { Err(Denied::Unsigned { organiser: *organiser }) }
+    require(good, Denied::Unsigned { organiser: *organiser })
 }
 
 /// The domains of the signatures. A change would invalidate every invite and ticket.

@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::admit::NOTICE_BYTES_MAX;
 use crate::base::id::Digest;
-use crate::message::wire;
-use crate::message::{Notice, Ticket};
+use crate::message::{Notice, Ticket, wire};
 
 /// Longest [`Visit`] in bytes; a longer one is not read.
 pub const VISIT_BYTES_MAX: usize = NOTICE_BYTES_MAX + 16;
@@ -68,13 +67,11 @@ pub struct InForce {
 
 impl Visit {
     /// The canonical bytes, at most [`VISIT_BYTES_MAX`].
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         wire::canonical(self)
     }
 
     /// Reads a visit; `None` if the bytes are too long or not canonical.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= VISIT_BYTES_MAX).then(|| wire::from_canonical(bytes)).flatten()
     }
@@ -82,14 +79,12 @@ impl Visit {
 
 impl Reception {
     /// The canonical bytes, at most [`RECEPTION_BYTES_MAX`].
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         wire::canonical(self)
     }
 
     /// Reads a reception; `None` if the bytes are too long or not canonical, or if its sentence is too
     /// long or could move the cursor of the terminal that shows it.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let read = (bytes.len() <= RECEPTION_BYTES_MAX).then(|| wire::from_canonical(bytes));
         read.flatten().filter(|reception: &Self| match &reception.outcome {

@@ -16,10 +16,9 @@ use serde::Serialize;
 
 use crate::access::admit::Denied;
 use crate::access::notices::{NoticeError, Point};
-use crate::base::fault::AccessFault;
+use crate::base::fault::{AccessFault, require};
 use crate::base::id::{Digest, PeerId, RunId};
-use crate::message::wire;
-use crate::message::{Admissions, Clause, Notice, Receipt, Terms, Ticket, Voter};
+use crate::message::{Admissions, Clause, Notice, Receipt, Terms, Ticket, Voter, wire};
 
 /// Most peers in a ledger, and most invites. As many again may be
 /// revoked without ever having joined.
@@ -95,7 +94,6 @@ pub enum Unlawful {
 
 impl Unlawful {
     /// The fault of the trust part's author, who could have checked it.
-    #[must_use]
     pub fn fault(&self) -> AccessFault {
         match self {
             Self::Form(fault) => *fault,
@@ -114,31 +112,26 @@ impl Ledger {
     }
 
     /// Every peer that was ever admitted or revoked.
-    #[must_use]
     pub fn peers(&self) -> &BTreeMap<PeerId, Admitted> {
         &self.peers
     }
 
     /// Every invite that was used or revoked, by its key.
-    #[must_use]
     pub fn invites(&self) -> &BTreeMap<PeerId, Account> {
         &self.invites
     }
 
     /// Number and digest of the last notice; zeros before the first.
-    #[must_use]
     pub fn last(&self) -> Point {
         self.last
     }
 
     /// The epoch whose receipt changed the ledger last; 0 before any did.
-    #[must_use]
     pub fn since(&self) -> u64 {
         self.epoch
     }
 
     /// A digest that equal ledgers share, and no two different ones (S8).
-    #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::derive("intellect-node 1 ledger", &wire::canonical(self))
     }
@@ -182,26 +175,21 @@ impl Ledger {
             Ticket::Invited { invite, .. } => invite.terms.until_epoch,
             Ticket::Named { until_epoch, .. } => *until_epoch,
         };
-        if until_epoch > 0 && epoch > until_epoch {
-            return Err(Denied::Over { until_epoch, epoch });
-        }
+        require(until_epoch == 0 || epoch <= until_epoch, Denied::Over { until_epoch, epoch })?;
         ticket.terms().map_or(Ok(()), |terms| self.check_account(terms))?;
-        if self.peers.len() >= PEERS_MAX { Err(Denied::Full) } else { Ok(()) }
+        require(self.peers.len() < PEERS_MAX, Denied::Full)
     }
 
     /// Whether an invite has uses left and is not revoked.
     fn check_account(&self, terms: &Terms) -> Result<(), Denied> {
         let Some(account) = self.invites.get(&terms.key) else {
-            let full = self.invites.len() >= PEERS_MAX;
-            return if full { Err(Denied::Full) } else { Ok(()) };
+            return require(self.invites.len() < PEERS_MAX, Denied::Full);
         };
-        match account.revoked {
-            Some(Revocation { notice, epoch }) => Err(Denied::InviteRevoked { notice, epoch }),
-            None if account.spent >= terms.uses => {
-                Err(Denied::Used { spent: account.spent, uses: terms.uses })
-            }
-            None => Ok(()),
+        if let Some(Revocation { notice, epoch }) = account.revoked {
+            return Err(Denied::InviteRevoked { notice, epoch });
         }
+        let (spent, uses) = (account.spent, terms.uses);
+        require(spent < uses, Denied::Used { spent, uses })
     }
 
     /// Whether a notice follows directly on the last one and is signed.
@@ -211,9 +199,8 @@ impl Ledger {
     pub fn check_notice(&self, notice: &Notice) -> Result<(), NoticeError> {
         let (known, digest) = self.last;
         let number = notice.number;
-        if (number, notice.before) != (known.saturating_add(1), digest) {
-            return Err(NoticeError::Follows { number, known });
-        }
+        let follows = (number, notice.before) == (known.saturating_add(1), digest);
+        require(follows, NoticeError::Follows { number, known })?;
         notice.verify(&self.organiser, &self.run)
     }
 
@@ -252,12 +239,8 @@ impl Ledger {
         }
         for ticket in &trust.tickets {
             let peer = ticket.peer();
-            if ledger.admits(&peer).is_ok() {
-                return Err(Unlawful::Form(AccessFault::TicketOfWhoIsIn));
-            }
-            if !members.contains(&peer) {
-                return Err(Unlawful::Form(AccessFault::TicketOfNoMember));
-            }
+            require(ledger.admits(&peer).is_err(), Unlawful::Form(AccessFault::TicketOfWhoIsIn))?;
+            require(members.contains(&peer), Unlawful::Form(AccessFault::TicketOfNoMember))?;
             let may = match known(ticket) {
                 true => ledger.check_terms(epoch, &peer, ticket),
                 false => ledger.check_ticket(epoch, &peer, ticket),
@@ -280,7 +263,6 @@ impl Ledger {
 
     /// T6: the voters that a receipt names: its members, without those that this
     /// ledger, the one after it, revokes.
-    #[must_use]
     pub fn voters(&self, receipt: &Receipt) -> Vec<Voter> {
         receipt.voters().into_iter().filter(|voter| !self.revokes(&voter.peer)).collect()
     }
@@ -377,13 +359,11 @@ impl Ledgers {
     }
 
     /// The ledger after the last epoch.
-    #[must_use]
     pub fn newest(&self) -> &Arc<Ledger> {
         &self.newest
     }
 
     /// The ledger after `epoch`, computed from the first one where that is not the last.
-    #[must_use]
     pub fn at(&self, epoch: u64) -> Arc<Ledger> {
         if self.parts.range(epoch.saturating_add(1)..).next().is_none() {
             return Arc::clone(&self.newest);

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::access::admit::{Level, NOTICE_BYTES_MAX};
+use crate::base::fault::require;
 use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::{Keypair, Signature, verify};
-use crate::message::wire;
-use crate::message::{Attestation, Body, Clause, Notice};
+use crate::message::{Attestation, Body, Clause, Notice, wire};
 
 /// How many notices are kept, the newest ones: far more than ever wait for a receipt.
 pub const NOTICES_KEPT: usize = 56;
@@ -93,7 +93,6 @@ impl Notice {
     }
 
     /// Its number, and the digest by which the next notice names it.
-    #[must_use]
     pub fn place(&self) -> Point {
         let bytes = [self.run.as_bytes().as_slice(), &self.signed()].concat();
         (self.number, Digest::derive("intellect-node 1 notice", &bytes))
@@ -101,20 +100,17 @@ impl Notice {
 
     /// Canonical bytes, as stored beside a manifest and handed out with it;
     /// at most [`NOTICE_BYTES_MAX`].
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         wire::canonical(self)
     }
 
     /// Reads a notice without any check of its content; `None` if the bytes
     /// are too long or not canonical.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= NOTICE_BYTES_MAX).then(|| wire::from_canonical(bytes)).flatten()
     }
 
     /// The attestation in it; `None` for a membership update.
-    #[must_use]
     pub fn attests(&self) -> Option<&Attestation> {
         match &self.body {
             Body::Attestation(attestation) => Some(attestation),
@@ -123,7 +119,6 @@ impl Notice {
     }
 
     /// The membership changes in it; none for an attestation.
-    #[must_use]
     pub fn clauses(&self) -> &[Clause] {
         match &self.body {
             Body::Attestation(_) => &[],
@@ -139,9 +134,7 @@ impl Notice {
     /// [`NoticeError`]; its text names the remedy.
     pub fn verify(&self, organiser: &PeerId, run: &RunId) -> Result<(), NoticeError> {
         let number = self.number;
-        if self.run != *run {
-            return Err(NoticeError::AnotherRun { run: *run, of: self.run });
-        }
+        require(self.run == *run, NoticeError::AnotherRun { run: *run, of: self.run })?;
         let why = match &self.body {
             _ if number == 0 || (number == 1) != (self.before == Digest::ZERO) => Some(
                 "has a wrong number: numbers begin with 1, and only the first notice names none before it",
@@ -156,10 +149,8 @@ impl Notice {
         if let Some(why) = why {
             return Err(NoticeError::Form { number, why });
         }
-        if !verify(organiser, TAG, run, &self.signed(), &self.signature) {
-            return Err(NoticeError::Forged { organiser: *organiser, number });
-        }
-        Ok(())
+        let signed = verify(organiser, TAG, run, &self.signed(), &self.signature);
+        require(signed, NoticeError::Forged { organiser: *organiser, number })
     }
 }
 
@@ -217,10 +208,8 @@ impl Notices {
     /// [`NoticeError`]; its text names the remedy.
     pub fn check(&self, notice: &Notice) -> Result<(), NoticeError> {
         notice.verify(&self.organiser, &self.run)?;
-        match (&notice.body, self.level) {
-            (Body::Membership(_), Level::Open) => Err(NoticeError::Open),
-            _ => Ok(()),
-        }
+        let lawful = self.level != Level::Open || notice.attests().is_some();
+        require(lawful, NoticeError::Open)
     }
 
     /// T8: takes a notice from any source, where the lineage has carried notices up to `base`, and
@@ -245,9 +234,7 @@ impl Notices {
         if known.is_some_and(stays) || (self.known.len() >= NOTICES_KEPT && number < least) {
             return Ok(false);
         }
-        if !fits_base(base, notice) {
-            return Err(NoticeError::Follows { number, known: base.0 });
-        }
+        require(fits_base(base, notice), NoticeError::Follows { number, known: base.0 })?;
         let mut beyond = None;
         for other in self.known.values().filter(|other| other.number != number) {
             let later = other.number > number;
@@ -255,9 +242,7 @@ impl Notices {
             if may_follow(second, first) {
                 continue;
             }
-            if !(later && reaches) {
-                return Err(NoticeError::Follows { number, known: other.number });
-            }
+            require(later && reaches, NoticeError::Follows { number, known: other.number })?;
             beyond.get_or_insert(other.number);
         }
         if let Some(beyond) = beyond {
@@ -294,26 +279,22 @@ impl Notices {
     }
 
     /// The notice with the highest number.
-    #[must_use]
     pub fn newest(&self) -> Option<&Arc<Notice>> {
         self.known.values().next_back()
     }
 
     /// The point that the next notice has to follow.
-    #[must_use]
     pub fn last(&self) -> Point {
         self.newest().map_or((0, Digest::ZERO), |notice| notice.place())
     }
 
     /// The known notice of this number.
-    #[must_use]
     pub fn get(&self, number: u64) -> Option<&Arc<Notice>> {
         self.known.get(&number)
     }
 
     /// At most `most` notices that follow `base` without a gap. It stops at the first that is
     /// missing, so those behind a gap wait until that one arrives (T8).
-    #[must_use]
     pub fn after(&self, mut base: Point, most: usize) -> Vec<Arc<Notice>> {
         let mut all = Vec::new();
         while all.len() < most
@@ -328,7 +309,6 @@ impl Notices {
 
     /// The known notices that lead from `before` to `after`, by rising number. The chain is
     /// followed back from `after` until one is missing.
-    #[must_use]
     pub fn between(&self, before: Point, after: Point) -> Vec<Arc<Notice>> {
         let (mut place, mut all) = (after, Vec::new());
         while place.0 > before.0

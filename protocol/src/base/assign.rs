@@ -9,7 +9,6 @@ use crate::base::id::{Digest, PeerId, RunId};
 /// The seed of `peer`'s stream in `epoch`, the epoch that it is about to train: its head + 1. A
 /// peer that trains the same epoch again, as after a restart or on another lineage, draws the same
 /// data again.
-#[must_use]
 pub fn stream_seed(run: &RunId, epoch: u64, peer: &PeerId) -> [u8; 32] {
     let bytes = [&run.0[..], &epoch.to_le_bytes(), &peer.0].concat();
     Digest::derive("intellect-node 1 data", &bytes).0

@@ -10,14 +10,12 @@ use crate::base::id::PeerId;
 const PREFIX: [u8; 6] = [0x00, 0x24, 0x08, 0x01, 0x12, 0x20];
 
 /// The text form of a peer, 52 characters for an ed25519 key.
-#[must_use]
 pub fn encode(peer: &PeerId) -> String {
     bs58::encode([&PREFIX, peer.as_bytes().as_slice()].concat()).into_string()
 }
 
 /// Reads a peer; `None` for anything that [`encode`] does not write. The text is untrusted: a
 /// manifest or a command line has it.
-#[must_use]
 pub fn decode(text: &str) -> Option<PeerId> {
     // The buffer bounds the work: a longer text is refused as soon as the buffer is full.
     let mut bytes = [0; PREFIX.len() + 32];

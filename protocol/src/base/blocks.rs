@@ -23,7 +23,6 @@ pub struct Blocks(Vec<(u64, u64)>);
 pub const RANGES_MAX: usize = 1_024;
 
 /// The number of blocks of a fragment.
-#[must_use]
 pub fn count(elements: u64) -> u64 {
     elements.div_ceil(BLOCK as u64)
 }
@@ -69,7 +68,6 @@ impl Blocks {
     }
 
     /// The number of blocks; saturates for ranges that [`Self::fits`] refuses.
-    #[must_use]
     pub fn len(&self) -> u64 {
         let lengths = self.0.iter().map(|(start, end)| end.saturating_sub(*start));
         lengths.fold(0, u64::saturating_add)
@@ -127,7 +125,6 @@ impl Blocks {
     }
 
     /// The number of elements that these blocks have in a fragment of `elements`.
-    #[must_use]
     pub fn element_count(&self, elements: u64) -> usize {
         self.elements(elements).map(|range| range.len()).sum()
     }

@@ -7,6 +7,11 @@
 
 use thiserror::Error;
 
+/// Requires a property of what is checked; `otherwise` is the error of the check.
+pub(crate) fn require<F>(holds: bool, otherwise: F) -> Result<(), F> {
+    if holds { Ok(()) } else { Err(otherwise) }
+}
+
 /// What a peer did that no honest peer does, whatever the network does to its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Fault {

@@ -42,19 +42,16 @@ macro_rules! identifier {
 
         impl $name {
             /// The raw bytes, as they are signed and sent.
-            #[must_use]
             pub fn as_bytes(&self) -> &[u8; $bytes] {
                 &self.0
             }
 
             /// All bytes as lower-case hex.
-            #[must_use]
             pub fn hex(&self) -> String {
                 hex(&self.0)
             }
 
             /// Reads the whole lower- or upper-case hex form; `None` for anything else.
-            #[must_use]
             pub fn from_hex(text: &str) -> Option<Self> {
                 unhex(&text.to_ascii_lowercase()).map(Self)
             }

@@ -7,7 +7,7 @@
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 
-use crate::base::id::{PeerId, RunId};
+use crate::base::id::{PeerId, RunId, array};
 
 /// An ed25519 signature: R, then s, 32 bytes each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,20 +16,15 @@ pub struct Signature(pub [u8; 64]);
 impl Serialize for Signature {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // serde derives arrays of at most 32 elements.
-        let mut halves = [[0; 32]; 2];
-        halves[0].copy_from_slice(&self.0[..32]);
-        halves[1].copy_from_slice(&self.0[32..]);
+        let halves: [[u8; 32]; 2] = std::array::from_fn(|half| array(&self.0, 32 * half));
         halves.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Signature {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let [low, high] = <[[u8; 32]; 2]>::deserialize(deserializer)?;
-        let mut bytes = [0; 64];
-        bytes[..32].copy_from_slice(&low);
-        bytes[32..].copy_from_slice(&high);
-        Ok(Self(bytes))
+        let halves = <[[u8; 32]; 2]>::deserialize(deserializer)?;
+        Ok(Self(array(halves.as_flattened(), 0)))
     }
 }
 
@@ -60,7 +55,6 @@ impl Keypair {
     }
 
     /// The public key, which is the peer's name.
-    #[must_use]
     pub fn peer(&self) -> PeerId {
         match &self.0 {
             Scheme::Ed25519(key) => PeerId(key.verifying_key().to_bytes()),
@@ -147,19 +141,16 @@ impl<T> Verified<T> {
     }
 
     /// The peer whose signature was checked.
-    #[must_use]
     pub fn author(&self) -> PeerId {
         self.author
     }
 
     /// The signature itself, which certificates and grounds carry.
-    #[must_use]
     pub fn signature(&self) -> Signature {
         self.signature
     }
 
     /// The value that was signed, decoded.
-    #[must_use]
     pub fn body(&self) -> &T {
         &self.body
     }

@@ -14,7 +14,6 @@ use std::time::Duration;
 pub struct Time(pub u64);
 
 /// A time in Unix seconds as a date: 2026-11-30 18:13 UTC.
-#[must_use]
 pub fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     // Years begin in March, so that the leap day is the last one; 400 of them are an era. (H. Hinnant,
@@ -35,7 +34,6 @@ impl Time {
     pub const ZERO: Self = Self(0);
 
     /// How long ago `earlier` was; zero when it is not in the past.
-    #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

@@ -38,7 +38,6 @@ pub struct Tree {
 impl Tree {
     /// The tree of a file of `length` bytes whose pieces have these values, in order; `None` if a
     /// file of that length has more or fewer pieces.
-    #[must_use]
     pub fn new(length: u64, values: Vec<Digest>) -> Option<Self> {
         (piece_count(length) == values.len() as u64).then_some(Self { length, values })
     }
@@ -46,7 +45,6 @@ impl Tree {
     /// Reads the values of the file with this length and digest; `None` if they
     /// do not merge to that digest. The bytes come from a donor. Their number is compared with the
     /// length first, so nothing is merged that a file of that length cannot have.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8], length: u64, digest: &Digest) -> Option<Self> {
         let (values, rest) = bytes.as_chunks::<VALUE_BYTES>();
         let values = values.iter().copied().map(Digest).collect();
@@ -55,13 +53,11 @@ impl Tree {
     }
 
     /// The values one after the other, [`tree_bytes`] in all.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.values.iter().flat_map(|value| value.0).collect()
     }
 
     /// BLAKE3 of the whole file, merged from the values.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         match self.values.as_slice() {
             [] => Digest(*blake3::hash(&[]).as_bytes()),
@@ -94,20 +90,17 @@ impl Tree {
 }
 
 /// Pieces of a file of `length` bytes; an empty file has one.
-#[must_use]
 pub fn piece_count(length: u64) -> u64 {
     length.div_ceil(TREE_PIECE_BYTES as u64).max(1)
 }
 
 /// Bytes of the values of a file of `length` bytes.
-#[must_use]
 pub fn tree_bytes(length: u64) -> u64 {
     piece_count(length).saturating_mul(VALUE_BYTES as u64)
 }
 
 /// Offset and length of piece `number` in a file of `length` bytes;
 /// `None` if there is no such piece.
-#[must_use]
 pub fn piece_of(length: u64, number: usize) -> Option<(u64, u32)> {
     let number = u64::try_from(number).ok().filter(|number| *number < piece_count(length))?;
     let offset = number * TREE_PIECE_BYTES as u64;
@@ -115,7 +108,6 @@ pub fn piece_of(length: u64, number: usize) -> Option<(u64, u32)> {
 }
 
 /// The value of piece `number` of a file of `length` bytes, if the piece consists of `bytes`.
-#[must_use]
 pub fn value_of(length: u64, number: usize, bytes: &[u8]) -> Digest {
     let offset = (number as u64).saturating_mul(TREE_PIECE_BYTES as u64);
     // A subtree is neither empty nor longer than a piece: such bytes are

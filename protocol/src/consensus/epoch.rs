@@ -70,8 +70,7 @@ use crate::history::log::Votes;
 use crate::machine::event::Reason;
 use crate::machine::output::Output;
 use crate::machine::step::{Ahead, Decision, Extension, Lead, Step};
-use crate::message::wire;
-use crate::message::{Head, Message, Series, Voter};
+use crate::message::{Head, Message, Series, Voter, wire};
 
 pub use crate::machine::output::{Apply, Ring};
 pub(crate) use interface::Input;
@@ -240,6 +239,7 @@ impl State {
         }
     }
 
+    /// What `sync` has decided about the head, or found about this epoch.
     fn on_lead(&mut self, step: &mut Step<'_>, lead: Lead) {
         match lead {
             Lead::Behind(behind) => {
@@ -294,6 +294,7 @@ impl State {
         self.enter(step, head, voters);
     }
 
+    /// Takes the ledger after a receipt; in an open run there is none.
     fn take_ledger(&mut self, step: &mut Step<'_>, ledger: Option<Arc<Ledger>>) {
         if let Some((admission, ledger)) = self.process.admission.as_mut().zip(ledger) {
             admission.take_ledger(step, ledger);
@@ -356,6 +357,9 @@ impl State {
         timers::deadline(self.facts(step))
     }
 
+    /// Takes every step that the state allows. The order matters: a decision comes before timers
+    /// that would give an attempt up, and a Regroup opens only once nothing else moves. Messages
+    /// are repeated after all steps, about the state that came out.
     fn advance(&mut self, step: &mut Step<'_>) {
         // Each step leaves its condition false; the bound is many times the longest chain of steps.
         for _ in 0..64 {
@@ -405,6 +409,9 @@ impl State {
         assert!(self.early.len() <= EARLY_MAX, "D1: what comes early is bounded");
     }
 
+    /// Reads a message of the open series. `Commit` and `Ready` are about the epoch, so those of
+    /// its other series are read too. What another series sends is stored, if we may enter that
+    /// series.
     fn on_message(&mut self, step: &mut Step<'_>, message: &Arc<Verified<Message>>) {
         let Some(series) = message.body().series() else { return };
         let commit = matches!(message.body(), Message::Commit(_) | Message::Ready(_));
@@ -455,6 +462,7 @@ impl State {
         }
     }
 
+    /// Reads what was stored for the series that has opened; the rest is stored again.
     fn replay_early(&mut self, step: &mut Step<'_>) {
         for message in std::mem::take(&mut self.early) {
             self.on_message(step, &message);

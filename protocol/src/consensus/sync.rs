@@ -121,7 +121,7 @@ impl State {
     pub(crate) fn handle(&mut self, step: &mut Step<'_>, open: Open<'_>, input: Input) {
         match input {
             Input::Tick => self.on_tick(step, open),
-            Input::Woke(slept) => self.forks.sleep(slept),
+            Input::Woke(slept) => self.forks.marks.sleep(slept),
             Input::Answer { from, answer, majority } => {
                 self.on_answer(step, open, from, answer.as_deref(), majority);
             }

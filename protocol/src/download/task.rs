@@ -3,20 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Bytes, Length, Want};
-use crate::base::fault::AnswerFault;
+use crate::base::fault::{AnswerFault, require};
 use crate::base::id::{Digest, PeerId};
 
 /// The parts that are here, each with the donor that sent it and its digest.
 type Kept = BTreeMap<usize, (PeerId, Digest)>;
-
-/// Whether a part that has come is the right one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Taken {
-    /// It is right, and belongs at this offset.
-    Kept(u64),
-    /// It is not what was asked for.
-    Wrong(AnswerFault),
-}
 
 /// What is wanted, and how much of it is here.
 #[derive(Clone, Debug)]
@@ -133,10 +124,16 @@ impl Task {
         }
     }
 
-    /// Checks a part that was missing, and takes it if it is right. In a whole of unknown length a
-    /// full part means that another one follows. Without `checks`, which only a test asks for, the
-    /// digest of a piece is not compared.
-    pub(super) fn take(&mut self, part: usize, of: PeerId, bytes: Bytes, checks: bool) -> Taken {
+    /// Checks a part that was missing, takes it if it is right, and returns its offset. In a whole
+    /// of unknown length a full part means that another one follows. Without `checks`, which only a
+    /// test asks for, the digest of a piece is not compared.
+    pub(super) fn take(
+        &mut self,
+        part: usize,
+        of: PeerId,
+        bytes: Bytes,
+        checks: bool,
+    ) -> Result<u64, AnswerFault> {
         let (offset, length) = self.range(part);
         let (length, end) = (u64::from(length), offset + bytes.length);
         match &self.want {
@@ -146,12 +143,11 @@ impl Task {
                     self.waiting.push_back(part + 1);
                 }
             }
-            Want::Whole(_, Length::AtMost(_)) => return Taken::Wrong(AnswerFault::TooMuch),
-            _ if bytes.length != length => return Taken::Wrong(AnswerFault::Length),
+            Want::Whole(_, Length::AtMost(_)) => return Err(AnswerFault::TooMuch),
+            _ if bytes.length != length => return Err(AnswerFault::Length),
             Want::Pieces(pieces, _) => {
-                if checks && pieces.get(part).is_none_or(|piece| piece.digest != bytes.digest) {
-                    return Taken::Wrong(AnswerFault::OtherPiece);
-                }
+                let same = pieces.get(part).is_some_and(|piece| piece.digest == bytes.digest);
+                require(same || !checks, AnswerFault::OtherPiece)?;
             }
             Want::Whole(_, Length::Exactly(_)) => {}
         }
@@ -160,7 +156,7 @@ impl Task {
             self.length += bytes.length;
         }
         self.missing.remove(&part);
-        Taken::Kept(offset)
+        Ok(offset)
     }
 
     /// The peer that sent everything that is here, if it was only one.

@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
+use crate::base::fault::require;
 use crate::base::id::{Digest, RunId, array};
 use crate::message::Head;
 use crate::ring::codec::{Codec, DecodeError, EncodeError};
@@ -122,15 +123,10 @@ impl Header {
     }
 
     /// The bytes that are hashed, stored and sent.
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[..32].copy_from_slice(self.run.as_bytes());
-        bytes[32..40].copy_from_slice(&self.epoch.to_le_bytes());
-        bytes[40..48].copy_from_slice(&self.tokens.to_le_bytes());
-        bytes[48..80].copy_from_slice(self.r.as_bytes());
-        bytes[80..].copy_from_slice(&self.parameters.to_le_bytes());
-        bytes
+        let numbers = [self.epoch, self.tokens, self.parameters];
+        let [epoch, tokens, parameters] = numbers.map(u64::to_le_bytes);
+        array(&[&self.run.0[..], &epoch, &tokens, &self.r.0, &parameters].concat(), 0)
     }
 
     /// Reads a header, as an untrusted peer may have sent it.
@@ -138,10 +134,8 @@ impl Header {
     /// # Errors
     /// A wrong length, or a number of parameters that is out of bounds.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TableError> {
-        let found = bytes.len() as u64;
-        let bytes: &[u8; HEADER_BYTES] = bytes
-            .try_into()
-            .map_err(|_| TableError::Length { expected: HEADER_BYTES as u64, found })?;
+        let (expected, found) = (HEADER_BYTES as u64, bytes.len() as u64);
+        require(found == expected, TableError::Length { expected, found })?;
         let number = |start: usize| u64::from_le_bytes(array(bytes, start));
         let header = Self {
             run: RunId(array(bytes, 0)),
@@ -161,9 +155,7 @@ impl Header {
     pub fn piece_count(&self) -> Result<usize, TableError> {
         let parameters = self.parameters;
         let error = TableError::Parameters { parameters };
-        if parameters == 0 || parameters > PARAMETERS_MAX {
-            return Err(error);
-        }
+        require((1..=PARAMETERS_MAX).contains(&parameters), error)?;
         usize::try_from(2 * parameters.div_ceil(PIECE as u64)).map_err(|_| error)
     }
 }
@@ -199,24 +191,18 @@ impl Table {
     /// Bytes that are not a table, or the table of another state.
     pub fn from_bytes(bytes: &[u8], state: &Digest) -> Result<Self, TableError> {
         let found = bytes.len() as u64;
-        let short = TableError::Length { expected: HEADER_BYTES as u64, found };
-        let (header, digests) = bytes.split_at_checked(HEADER_BYTES).ok_or(short)?;
+        let (header, digests) = bytes.split_at(bytes.len().min(HEADER_BYTES));
         let header = Header::from_bytes(header)?;
         let expected = HEADER_BYTES as u64 + 32 * header.piece_count()? as u64;
-        if found != expected {
-            return Err(TableError::Length { expected, found });
-        }
+        require(found == expected, TableError::Length { expected, found })?;
         let pieces = digests.as_chunks().0.iter().map(|digest| Digest(*digest)).collect();
         let table = Self { header, pieces };
         let found = table.state();
-        if found != *state {
-            return Err(TableError::Digest { expected: *state, found });
-        }
+        require(found == *state, TableError::Digest { expected: *state, found })?;
         Ok(table)
     }
 
     /// `header ‖ piece digests`, which come before the pieces in a file.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.header.to_bytes().to_vec();
         bytes.extend(self.pieces.iter().flat_map(|digest| digest.0));
@@ -224,31 +210,26 @@ impl Table {
     }
 
     /// The digest of the state, which a head names.
-    #[must_use]
     pub fn state(&self) -> Digest {
         Self::digest_of(&self.to_bytes())
     }
 
     /// The digest of the state with this `header ‖ piece digests`, without any check of the bytes.
-    #[must_use]
     pub fn digest_of(bytes: &[u8]) -> Digest {
         Digest::derive("intellect-node 1 state", bytes)
     }
 
     /// The head whose state this is.
-    #[must_use]
     pub fn head(&self) -> Head {
         Head { epoch: self.header.epoch, tokens: self.header.tokens, state: self.state() }
     }
 
     /// What the state is apart from its numbers.
-    #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
     /// The digest of each piece, those of θ first.
-    #[must_use]
     pub fn pieces(&self) -> &[Digest] {
         &self.pieces
     }
@@ -273,7 +254,6 @@ impl Table {
     }
 
     /// The elements of `θ ‖ v` in piece `piece`; `None` beyond the last piece.
-    #[must_use]
     pub fn piece(&self, piece: usize) -> Option<Range<usize>> {
         let parameters = usize::try_from(self.header.parameters).ok()?;
         let half = self.pieces.len() / 2;
@@ -286,7 +266,6 @@ impl Table {
     }
 
     /// The offset of piece `piece` in `header ‖ table ‖ pieces`; `None` beyond the last piece.
-    #[must_use]
     pub fn offset(&self, piece: usize) -> Option<u64> {
         let start = self.piece(piece)?.start as u64;
         Some(HEADER_BYTES as u64 + 32 * self.pieces.len() as u64 + 4 * start)
@@ -299,9 +278,8 @@ impl Table {
     /// Bytes that the table does not name, or that are unusable.
     pub fn read(&self, piece: usize, bytes: &[u8], values: &mut [f32]) -> Result<(), PieceError> {
         let digest = self.pieces.get(piece).ok_or(PieceError::Index { piece })?;
-        if blake3::hash(bytes) != blake3::Hash::from_bytes(digest.0) {
-            return Err(PieceError::Digest { piece });
-        }
+        let named = blake3::hash(bytes) == blake3::Hash::from_bytes(digest.0);
+        require(named, PieceError::Digest { piece })?;
         Codec::F32.decode(bytes, values).map_err(|cause| PieceError::Content { piece, cause })
     }
 }

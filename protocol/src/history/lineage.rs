@@ -15,15 +15,14 @@ use std::sync::Arc;
 use crate::access::admit::Level;
 use crate::access::ledger::Ledger;
 use crate::base::blocks::Blocks;
-use crate::base::fault::{CertificateFault, Fault, RosterFault, ValueFault};
+use crate::base::fault::{CertificateFault, Fault, RosterFault, ValueFault, require};
 use crate::base::id::{LogId, PeerId, RunId};
 use crate::base::rule::{Rule, Rules};
 use crate::base::sign::{Keypair, Signature, Verified};
-use crate::message::wire;
 use crate::message::{
     Accept, CHUNKS_MAX, Certificate, Done, HOLDERS_MAX, Join, Keep, Kept, Link, MEMBERS_MAX,
     Member, Message, Opened, Opening, Part, Prepared, QuorumRule, Receipt, Regroup, Roster, Series,
-    Ticket, Voted, Voter,
+    Ticket, Voted, Voter, wire,
 };
 
 /// What one peer can do in an epoch of the run, in tokens (G11). It bounds every weight.
@@ -50,7 +49,6 @@ const WEIGHT_MAX: u64 = u64::MAX >> 16;
 impl Capacity {
     /// The greatest weight in the epoch after a receipt with this median weight; `None` means epoch
     /// 1.
-    #[must_use]
     pub fn weight_max(&self, median: Option<u64>) -> u64 {
         let carried = |tokens: u64| tokens.saturating_mul(EPOCHS_CARRIED_MAX);
         let most = match *self {
@@ -100,7 +98,6 @@ pub struct LocalPeer {
 
 impl LocalPeer {
     /// The voter that we are: peer and log.
-    #[must_use]
     pub fn voter(&self) -> Voter {
         Voter { peer: self.peer, log: self.log }
     }
@@ -120,7 +117,6 @@ impl Validator {
     }
 
     /// The ledger before epoch 1; `None` in open runs.
-    #[must_use]
     pub fn ledger(&self) -> Option<Arc<Ledger>> {
         match self.level {
             Level::Open => None,
@@ -143,18 +139,14 @@ impl Validator {
     ) -> Result<(), Fault> {
         let roster = &link.certificate.roster;
         let (series, voters) = self.follow(base, voters, ledger, &link.openings)?;
-        self.check_who(ledger, &voters, roster, &link.receipt, |_| false)
-            .map_err(CertificateFault::from)
-            .map_err(Fault::Certificate)?;
+        certified(self.check_who(ledger, &voters, roster, &link.receipt, |_| false))?;
         let receipt = &link.receipt;
-        require(roster.series == series, CertificateFault::OtherSeries)?;
-        require(receipt.series.is_beside(&base), CertificateFault::OtherEpoch)?;
-        require(roster.receipt(receipt.update) == *receipt, CertificateFault::OtherRoster)?;
+        certify(roster.series == series, CertificateFault::OtherSeries)?;
+        certify(receipt.series.is_beside(&base), CertificateFault::OtherEpoch)?;
+        certify(roster.receipt(receipt.update) == *receipt, CertificateFault::OtherRoster)?;
         self.check_dones(&voters, roster, receipt, &link.certificate.dones)?;
-        self.check_parts(&receipt.parts)
-            .map_err(CertificateFault::from)
-            .map_err(Fault::Certificate)?;
-        check_sums(weight_max, receipt).map_err(CertificateFault::from).map_err(Fault::Certificate)
+        certified(self.check_parts(&receipt.parts))?;
+        certified(check_sums(weight_max, receipt))
     }
 
     /// Whether a voter of an earlier epoch has signed a link that was checked, by a vote or by a
@@ -202,30 +194,27 @@ impl Validator {
         known: impl Fn(&Ticket) -> bool,
     ) -> Result<(), Fault> {
         let Regroup { members, absent, .. } = regroup;
-        self.check_gathered(ledger, regroup, known)
-            .map_err(CertificateFault::from)
-            .map_err(Fault::Certificate)?;
+        certified(self.check_gathered(ledger, regroup, known))?;
         let founding = voters.is_empty();
         let lawful = match self.quorum {
             QuorumRule::Available => true,
             QuorumRule::Majority => false,
             QuorumRule::Byzantine => founding,
         };
-        require(lawful, CertificateFault::Forbidden)?;
-        require(!members.is_empty(), CertificateFault::RegroupOfNobody)?;
-        require(members.len() <= MEMBERS_MAX, CertificateFault::RegroupOfTooMany)?;
+        certify(lawful, CertificateFault::Forbidden)?;
+        certify(!members.is_empty(), CertificateFault::RegroupOfNobody)?;
+        certify(members.len() <= MEMBERS_MAX, CertificateFault::RegroupOfTooMany)?;
         let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
-        require(peers.len() == members.len(), CertificateFault::RegroupNamesTwice)?;
-        require(!founding || members.len() >= self.peers_min, CertificateFault::TooFewFounders)?;
+        certify(peers.len() == members.len(), CertificateFault::RegroupNamesTwice)?;
+        certify(!founding || members.len() >= self.peers_min, CertificateFault::TooFewFounders)?;
         // By key: a voter that has lost its log comes back with another log.
         let voted = |member: &Voter| voters.iter().any(|voter| voter.peer == member.peer);
-        require(founding || members.iter().all(voted), CertificateFault::RegroupOfNoVoter)?;
+        certify(founding || members.iter().all(voted), CertificateFault::RegroupOfNoVoter)?;
         let outside = voters.iter().filter(|voter| !members.contains(voter));
-        require(outside.eq(absent.iter().map(|(voter, _)| voter)), CertificateFault::HidesAbsent)
+        certify(outside.eq(absent.iter().map(|(voter, _)| voter)), CertificateFault::HidesAbsent)
     }
 
     /// The series that a Regroup opens with these Joins.
-    #[must_use]
     pub fn opened(&self, opening: &Opening) -> Series {
         opening.regroup.series.regrouped(wire::opening_digest(&self.run, opening))
     }
@@ -242,22 +231,22 @@ impl Validator {
         let (series, voters) =
             chain.last().ok_or(Fault::Certificate(CertificateFault::RegroupOfNoSeries))?;
         let (series, depth) = (*series, depth_of(chain));
-        require(regroup.series == series, CertificateFault::RegroupOfOtherSeries)?;
+        certify(regroup.series == series, CertificateFault::RegroupOfOtherSeries)?;
         self.check_regroup(voters, ledger, regroup, |_| false)?;
         // One Join of each member, in the members' order: no signature is checked twice.
-        require(opening.joins.len() == regroup.members.len(), CertificateFault::JoinsMissing)?;
+        certify(opening.joins.len() == regroup.members.len(), CertificateFault::JoinsMissing)?;
         let digest = wire::regroup_digest(&self.run, regroup);
         for (member, (author, join, signature)) in regroup.members.iter().zip(&opening.joins) {
             let joined = *author == member.peer
                 && (join.regroup, join.series, join.log) == (digest, series, member.log)
                 && can_have_voted(join, depth)
                 && self.signed(author, &Message::Join(join.clone()), signature);
-            require(joined, CertificateFault::NotJoined)?;
+            certify(joined, CertificateFault::NotJoined)?;
         }
         let ground = opening.ground.as_deref();
         let proven = ground.is_none_or(|ground| self.has_ground(chain, ground));
         let named = ground.map(|ground| wire::ranked(&self.run, ground));
-        require(proven && named == opening.highest_done(), CertificateFault::NoGround)?;
+        certify(proven && named == opening.highest_done(), CertificateFault::NoGround)?;
         Ok((self.opened(opening), regroup.members.clone()))
     }
 
@@ -269,25 +258,23 @@ impl Validator {
     pub fn check_keep(&self, roster: &Roster) -> Result<(), RosterFault> {
         let keep = &roster.keep;
         let chunks = || keep.iter().flat_map(|keep| &keep.chunks);
-        rule(
-            keep.is_empty() || (roster.is_free() && roster.attempt > 1),
-            RosterFault::NothingToKeep,
-        )?;
-        rule(chunks().take(CHUNKS_MAX + 1).count() <= CHUNKS_MAX, RosterFault::ManyChunks)?;
-        rule(chunks().all(|kept| kept.blocks.fits(self.elements)), RosterFault::KeptBlocks)?;
+        let may_keep = roster.is_free() && roster.attempt > 1;
+        require(keep.is_empty() || may_keep, RosterFault::NothingToKeep)?;
+        require(chunks().take(CHUNKS_MAX + 1).count() <= CHUNKS_MAX, RosterFault::ManyChunks)?;
+        require(chunks().all(|kept| kept.blocks.fits(self.elements)), RosterFault::KeptBlocks)?;
         let held = |kept: &Kept| (1..=HOLDERS_MAX).contains(&kept.holders.len());
-        rule(chunks().all(held), RosterFault::NoHolder)?;
+        require(chunks().all(held), RosterFault::NoHolder)?;
         let rosters: BTreeSet<_> = keep.iter().map(|keep| keep.roster).collect();
-        rule(rosters.len() == keep.len(), RosterFault::RingTwice)?;
+        require(rosters.len() == keep.len(), RosterFault::RingTwice)?;
         for keep in keep {
             let numbers: BTreeSet<u32> = keep.chunks.iter().map(|kept| kept.chunk).collect();
-            rule(numbers.len() == keep.chunks.len(), RosterFault::ChunkTwice)?;
-            rule(numbers.iter().all(|n| keep.owner(*n).is_some()), RosterFault::NoSuchChunk)?;
+            require(numbers.len() == keep.chunks.len(), RosterFault::ChunkTwice)?;
+            require(numbers.iter().all(|n| keep.owner(*n).is_some()), RosterFault::NoSuchChunk)?;
         }
         let parts: Vec<Part> = keep.iter().map(Keep::part).collect();
         let blocks: u64 = chunks().map(|kept| kept.blocks.len()).fold(0, u64::saturating_add);
         let once = parts.iter().map(|part| part.blocks.len()).fold(0, u64::saturating_add);
-        rule(blocks == once, RosterFault::BlockTwice)?;
+        require(blocks == once, RosterFault::BlockTwice)?;
         Ok(self.check_parts(&parts)?)
     }
 
@@ -302,7 +289,7 @@ impl Validator {
             owner.is_some_and(|o| kept.seal.is_of(&o, key, run, &keep.roster, kept.chunk))
         };
         let all = |keep: &Keep| keep.chunks.iter().all(|kept| sealed(keep, kept));
-        rule(roster.keep.iter().all(all), RosterFault::Unsealed)
+        require(roster.keep.iter().all(all), RosterFault::Unsealed)
     }
 
     /// Whether an update can have these parts: no block twice, and some blocks left
@@ -311,18 +298,18 @@ impl Validator {
     /// # Errors
     /// The fault of the peer that formed it.
     pub fn check_parts(&self, parts: &[Part]) -> Result<(), ValueFault> {
-        rule(parts.len() <= CHUNKS_MAX, ValueFault::ManyParts)?;
+        require(parts.len() <= CHUNKS_MAX, ValueFault::ManyParts)?;
         for Part { members, blocks, .. } in parts {
             let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
-            rule((1..=MEMBERS_MAX).contains(&members.len()), ValueFault::PartOfNobody)?;
-            rule(peers.len() == members.len(), ValueFault::PartNamesTwice)?;
-            rule(members.iter().all(|m| m.weight > 0), ValueFault::PartWithoutWeight)?;
-            rule(!blocks.is_empty() && blocks.fits(self.elements), ValueFault::PartBlocks)?;
+            require((1..=MEMBERS_MAX).contains(&members.len()), ValueFault::PartOfNobody)?;
+            require(peers.len() == members.len(), ValueFault::PartNamesTwice)?;
+            require(members.iter().all(|m| m.weight > 0), ValueFault::PartWithoutWeight)?;
+            require(!blocks.is_empty() && blocks.fits(self.elements), ValueFault::PartBlocks)?;
         }
         let all = Blocks::of(parts.iter().flat_map(|part| part.blocks.ranges()));
         let each = parts.iter().map(|part| part.blocks.len()).fold(0, u64::saturating_add);
-        rule(all.len() == each, ValueFault::BlockOfTwoParts)?;
-        rule(all != Blocks::all(self.elements), ValueFault::NothingLeft)
+        require(all.len() == each, ValueFault::BlockOfTwoParts)?;
+        require(all != Blocks::all(self.elements), ValueFault::NothingLeft)
     }
 
     /// Whether a quorum of the voters of its series, which is one of `chain`,
@@ -421,20 +408,16 @@ impl Validator {
         dones: &[(PeerId, Signature)],
     ) -> Result<(), Fault> {
         let authors: BTreeSet<PeerId> = dones.iter().map(|(author, _)| *author).collect();
-        require(authors.len() == dones.len(), CertificateFault::TwoVotes)?;
+        certify(authors.len() == dones.len(), CertificateFault::TwoVotes)?;
         let done = Message::Done(self.done(roster, receipt));
-        let signers: Vec<PeerId> = dones
-            .iter()
-            .filter(|(author, _)| voters.iter().any(|v| v.peer == *author))
-            .filter(|(author, signature)| self.signed(author, &done, signature))
-            .map(|(author, _)| *author)
-            .collect();
+        let votes = |author: &PeerId| voters.iter().any(|voter| voter.peer == *author);
+        let signed = dones.iter().filter(|(peer, by)| votes(peer) && self.signed(peer, &done, by));
+        let signers: Vec<PeerId> = signed.map(|(author, _)| *author).collect();
         let decided = self.quorum.holds(voters, |voter| signers.contains(&voter.peer));
-        require(decided, CertificateFault::NoQuorum)
+        certify(decided, CertificateFault::NoQuorum)
     }
 
     /// The vote for `receipt` on `roster`, as each voter signs it.
-    #[must_use]
     pub fn done(&self, roster: &Roster, receipt: &Receipt) -> Done {
         Done {
             series: roster.series,
@@ -461,16 +444,16 @@ impl Validator {
 pub fn check_sums(weight_max: u64, receipt: &Receipt) -> Result<(), ValueFault> {
     let Receipt { members, parts, .. } = receipt;
     let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
-    rule(members.len() <= MEMBERS_MAX, ValueFault::SumOfTooMany)?;
-    rule(peers.len() == members.len(), ValueFault::SumNamesTwice)?;
-    rule(members.iter().any(|member| member.weight > 0), ValueFault::SumOfNobody)?;
+    require(members.len() <= MEMBERS_MAX, ValueFault::SumOfTooMany)?;
+    require(peers.len() == members.len(), ValueFault::SumNamesTwice)?;
+    require(members.iter().any(|member| member.weight > 0), ValueFault::SumOfNobody)?;
     let mut weights: BTreeMap<(PeerId, u64), u64> = BTreeMap::new();
     let mut tokens: u64 = 0;
     let all = members.iter().chain(parts.iter().flat_map(|part| &part.members));
     for Member { peer, incarnation, weight, .. } in all.filter(|member| member.weight > 0) {
-        rule(*weight <= weight_max, ValueFault::TooHeavy)?;
+        require(*weight <= weight_max, ValueFault::TooHeavy)?;
         match weights.insert((*peer, *incarnation), *weight) {
-            Some(before) => rule(before == *weight, ValueFault::TwoWeights)?,
+            Some(before) => require(before == *weight, ValueFault::TwoWeights)?,
             None => tokens = tokens.checked_add(*weight).ok_or(ValueFault::SumTooGreat)?,
         }
     }
@@ -489,13 +472,13 @@ fn depth_of(chain: &[(Series, Vec<Voter>)]) -> u32 {
 }
 
 /// Requires a property of a certificate.
-fn require(holds: bool, otherwise: CertificateFault) -> Result<(), Fault> {
-    rule(holds, otherwise).map_err(Fault::Certificate)
+fn certify(holds: bool, otherwise: CertificateFault) -> Result<(), Fault> {
+    certified(require(holds, otherwise))
 }
 
-/// Requires a property, with the fault of whoever asks.
-fn rule<F>(holds: bool, otherwise: F) -> Result<(), F> {
-    if holds { Ok(()) } else { Err(otherwise) }
+/// The fault of a certificate that fails this check.
+fn certified(checked: Result<(), impl Into<CertificateFault>>) -> Result<(), Fault> {
+    checked.map_err(|why| Fault::Certificate(why.into()))
 }
 
 #[cfg(test)]

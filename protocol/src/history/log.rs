@@ -27,8 +27,7 @@ use std::sync::{Arc, LazyLock};
 use serde::{Deserialize, Serialize};
 
 use crate::base::id::{Digest, RunId};
-use crate::message::wire;
-use crate::message::{Head, Link, Opening, Receipt, Regroup, Roster, Series, Voted};
+use crate::message::{Head, Link, Opening, Receipt, Regroup, Roster, Series, Voted, wire};
 
 /// What must be on disk before the peer goes on. The position of a variant is its number in the
 /// log, so a new one comes last.
@@ -109,13 +108,11 @@ pub enum Record {
 
 impl Record {
     /// The canonical bytes, at most [`wire::RECORD_BYTES_MAX`].
-    #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         wire::canonical(self)
     }
 
     /// Reads a record; `None` if the bytes are not the canonical form of one.
-    #[must_use]
     pub fn open(bytes: &[u8]) -> Option<Self> {
         wire::open_record(bytes)
     }
@@ -166,7 +163,6 @@ pub struct Recovered {
 /// it is left out: then the log is damaged, and the rest is fetched from other peers. A log has
 /// more than one lineage in it after each fork. A new one replaces the old one when its last epoch
 /// is committed, so a crash on the way leaves the old one.
-#[must_use]
 pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<(Head, Link)> {
     let mut lineage: Vec<(Head, Link)> = Vec::new();
     let mut decided = None;
@@ -209,7 +205,6 @@ pub fn lineage(genesis: Head, records: impl IntoIterator<Item = Record>) -> Vec<
 /// The newest marks of a log, at most [`MARKS_MAX`], on the lineage that it ends with.
 /// Marks of epochs that were given up are left out, even if the log does not show that
 /// the other lineage was reached.
-#[must_use]
 pub fn marks<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Mark> {
     let mut marks: VecDeque<Mark> = VecDeque::new();
     for record in records {
@@ -249,11 +244,16 @@ fn place(epoch: u64) -> usize {
 /// and its owner creates another.
 #[must_use]
 pub fn unreadable(votes: &[Record], epoch: u64, readable: &BTreeSet<Digest>) -> Option<Digest> {
-    let voted = votes.iter().filter_map(|record| match record {
-        Record::Voted { voted } if voted.roster.series.epoch > epoch => Some(voted.update),
+    let updates = voted_beyond(votes, epoch).map(|voted| voted.update);
+    updates.filter(|update| !readable.contains(update)).min()
+}
+
+/// The votes on an epoch after `epoch`, whose updates must still be readable (R19).
+pub(crate) fn voted_beyond(votes: &[Record], epoch: u64) -> impl Iterator<Item = &Voted> {
+    votes.iter().filter_map(move |record| match record {
+        Record::Voted { voted } if voted.roster.series.epoch > epoch => Some(voted.as_ref()),
         _ => None,
-    });
-    voted.filter(|update| !readable.contains(update)).min()
+    })
 }
 
 /// What binds a voter, per series (R1).
@@ -300,7 +300,6 @@ impl Votes {
     }
 
     /// What binds in `series`; nothing if no record names it.
-    #[must_use]
     pub fn of(&self, series: Series) -> &Bound {
         self.0.get(&series).unwrap_or(&UNBOUND)
     }
@@ -376,19 +375,16 @@ impl Votes {
 
 impl Bound {
     /// Nothing below this attempt is accepted or voted for any more; infinity after a Join.
-    #[must_use]
     pub fn promised(&self) -> u64 {
         if self.closed { u64::MAX } else { self.promised }
     }
 
     /// The highest attempt promised, even if a Join has closed the series.
-    #[must_use]
     pub fn attempt(&self) -> u64 {
         self.promised
     }
 
     /// Digest of the roster accepted at an attempt.
-    #[must_use]
     pub fn accepted(&self, attempt: u64) -> Option<Digest> {
         self.accepted.get(&attempt).map(|(digest, _)| *digest)
     }
@@ -399,13 +395,11 @@ impl Bound {
     }
 
     /// The update that we have said to hold at an attempt.
-    #[must_use]
     pub fn prepared(&self, attempt: u64) -> Option<Digest> {
         self.prepared.get(&attempt).copied()
     }
 
     /// The vote given at an attempt.
-    #[must_use]
     pub fn done(&self, attempt: u64) -> Option<&Voted> {
         self.dones.get(&attempt)
     }
@@ -422,13 +416,11 @@ impl Bound {
     }
 
     /// The last Regroup joined in this series.
-    #[must_use]
     pub fn joined(&self) -> Option<&Joined> {
         self.joined.as_ref()
     }
 
     /// The Regroup whose series was entered from here.
-    #[must_use]
     pub fn opened(&self) -> Option<&Opening> {
         self.opened.as_ref()
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::interface::{Inquiry, Location, Name};
 use crate::base::id::Digest;
 use crate::base::time::Time;
-use crate::history::log::{self, Record, Recovered};
-use crate::message::{Head, Link};
+use crate::history::log::{self, Recovered};
+use crate::message::{Head, Link, Voted};
 
 /// Checkpoints that are kept on disk. Each takes eight bytes a parameter.
 pub const CHECKPOINTS: usize = 3;
@@ -201,15 +201,8 @@ pub fn restore<S>(
         (epoch, state) = (head.epoch, next);
     }
     lineage.truncate(index(epoch));
-    let named: BTreeSet<Name> = votes
-        .iter()
-        .filter_map(|vote| match vote {
-            Record::Voted { voted } if voted.roster.series.epoch > epoch => {
-                Some(Name { epoch: voted.roster.series.epoch, digest: voted.update })
-            }
-            _ => None,
-        })
-        .collect();
+    let name = |voted: &Voted| Name { epoch: voted.roster.series.epoch, digest: voted.update };
+    let named: BTreeSet<Name> = log::voted_beyond(&votes, epoch).map(name).collect();
     let held = named.into_iter().filter(|name| reads(*name)).map(|name| name.digest).collect();
     let is_lost = log::unreadable(&votes, epoch, &held).is_some() || epoch < forgotten;
     let (votes, forgotten) = if is_lost { (Vec::new(), 0) } else { (votes, forgotten) };

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::interface::{Buffer, Chunk, Inquiry, Slice, Slices};
-use crate::base::id::{Digest, PeerId};
+use super::interface::{Buffer, Chunk, Inquiry, Output, Slice, Slices};
+use crate::base::id::Digest;
 use crate::base::time::Time;
 use crate::consensus::epoch::Ring;
 use crate::message::Finished;
@@ -60,16 +60,6 @@ struct Open {
     is_joining: bool,
 }
 
-/// A kept chunk that is not here and has to be fetched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Lack {
-    pub(super) finished: Finished,
-    /// Bytes of the encoded chunk, by which an answer is bounded.
-    pub(super) length: usize,
-    /// The peers that the roster names, in the order in which they are asked.
-    pub(super) holders: Vec<PeerId>,
-}
-
 impl Repairs {
     /// Another epoch has begun. Returns the bytes that are not needed any more, and the
     /// requests that get no answer.
@@ -86,14 +76,15 @@ impl Repairs {
         self.epoch == epoch && self.layouts.contains_key(roster)
     }
 
-    /// A ring of this epoch begins. Returns the chunks to fetch for its roster.
+    /// A ring of this epoch begins. Returns an order to fetch each chunk that its roster keeps and
+    /// that is not here, with the length by which an answer is bounded.
     pub(super) fn begin(
         &mut self,
         epoch: u64,
         ring: &Arc<Ring>,
         codec: Codec,
         elements: u64,
-    ) -> Vec<Lack> {
+    ) -> Vec<Output> {
         self.epoch = epoch;
         self.layouts.insert(ring.roster, ring.layout.clone());
         if ring.keep.is_empty() {
@@ -108,7 +99,8 @@ impl Repairs {
                 parts.insert(chunk, part);
                 continue;
             }
-            lacking.push(Lack {
+            lacking.push(Output::FetchChunk {
+                ring: ring.roster,
                 finished: Finished { roster, chunk: kept.chunk, seal: kept.seal },
                 length: codec.encoded_bytes(kept.blocks.element_count(elements)),
                 holders: kept.holders.clone(),
@@ -238,7 +230,7 @@ impl Repairs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::id::LogId;
+    use crate::base::id::{LogId, PeerId};
     use crate::message::{Head, Member, Roster, Series};
 
     fn layout(elements: u64) -> Layout {

@@ -178,6 +178,7 @@ impl Updates {
 /// An update that is being written to disk.
 #[derive(Clone, Debug)]
 pub(super) struct Writing {
+    /// The update; its epoch says when the write is useless.
     pub(super) name: Name,
     /// The rings that computed it, and how fast we sent in each, in bytes per second.
     pub(super) rings: Vec<(Digest, u64)>,

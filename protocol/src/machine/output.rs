@@ -10,8 +10,7 @@ use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::Verified;
 use crate::history::log::Record;
 use crate::machine::event::Event;
-use crate::message::wire;
-use crate::message::{Ask, Head, Keep, Member, Message, Receipt};
+use crate::message::{Ask, Head, Keep, Member, Message, Receipt, wire};
 use crate::ring::Layout;
 
 /// What the caller has to do, in order and before the next input. A caller that cannot carry one

@@ -85,7 +85,6 @@ impl PeerRecord {
     }
 
     /// When it last named `series`; `None` if it never did, or too long ago.
-    #[must_use]
     pub fn named(&self, series: Series) -> Option<Time> {
         if self.beat.series == series {
             return Some(self.named_at);
@@ -94,7 +93,6 @@ impl PeerRecord {
     }
 
     /// What it says of itself, and the round trip to it.
-    #[must_use]
     pub fn row(&self, peer: PeerId) -> Row {
         let Heartbeat { head, phase, ready, send_rate, .. } = self.beat;
         let (loss, rtt_ms) = (self.loss, self.rtt_ms);
@@ -141,7 +139,6 @@ impl PeerTable {
     }
 
     /// The longest round trip to any of these peers; [`ROUND_TRIP_UNKNOWN`] while none is measured.
-    #[must_use]
     pub fn round_trip<'a>(&self, peers: impl Iterator<Item = &'a PeerId>) -> Duration {
         let trips = peers.filter_map(|peer| self.peers.get(peer)).map(|seen| seen.rtt_ms);
         match trips.max() {

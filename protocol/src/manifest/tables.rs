@@ -12,6 +12,7 @@ use intellect_table::{
 
 use super::{Budget, FORMAT, Level, Quorum, Run, TABLES, Tolerate};
 use crate::base::base58;
+use crate::base::fault::require;
 use crate::base::id::{self, Digest, LogId, PeerId};
 use crate::base::sign::Signature;
 use crate::message::{MEMBERS_MAX, Voter, wire};
@@ -96,6 +97,8 @@ impl Table for Epoch {
         key != "tokens_max" || self.budget == Budget::Seconds
     }
 
+    /// What an amount may be depends on what is counted. `fragments` and `overlap_steps` have one
+    /// lawful value in this version: a manifest that needs more is refused, never misread.
     fn check(&self) -> Result<(), Error> {
         let amount_max = match self.budget {
             Budget::Steps => 1_000_000,
@@ -109,10 +112,8 @@ impl Table for Epoch {
             ("epoch.fragments", self.fragments, FRAGMENTS),
             ("epoch.overlap_steps", self.overlap_steps, OVERLAP_STEPS),
         ] {
-            if value > most {
-                let need = format!("more than {most} is not supported yet, set it to {most}");
-                return Err(Error::value(key, value, need));
-            }
+            let need = format!("more than {most} is not supported yet, set it to {most}");
+            require(value <= most, Error::value(key, value, need))?;
         }
         Ok(())
     }
@@ -131,6 +132,8 @@ impl Table for Members {
         key != "founders" || self.quorum == Quorum::Majority
     }
 
+    /// A founder that stood there twice would count twice in a majority. The graces are bounded
+    /// from below by the heartbeat, since a shorter one could end before a live peer is heard.
     fn check(&self) -> Result<(), Error> {
         let founders = &self.founders;
         if let Some(at) = (1..founders.len()).find(|at| founders[..*at].contains(&founders[*at])) {
@@ -141,13 +144,8 @@ impl Table for Members {
             ("members.ready_grace_ms", self.ready_grace, self.heartbeat),
             ("members.minority_grace_ms", self.minority_grace, GRACE_HEARTBEATS * self.heartbeat),
         ] {
-            if grace < least {
-                return Err(Error::outside(
-                    key,
-                    grace.as_millis(),
-                    &(least.as_millis()..=DAY_MS.into()),
-                ));
-            }
+            let bounds = least.as_millis()..=DAY_MS.into();
+            require(grace >= least, Error::outside(key, grace.as_millis(), &bounds))?;
         }
         Ok(())
     }
@@ -237,6 +235,7 @@ fn written(voter: &Voter) -> String {
 }
 
 impl Top {
+    /// The top of the manifest of this run; unsigned without a signature.
     fn of(run: &Run, signature: Option<&Signature>) -> Self {
         Self {
             format: FORMAT,
@@ -291,11 +290,9 @@ fn check_tolerate(run: &Run) -> Result<(), Error> {
                     set trust.level = \"invited\", or members.tolerate = \"crash\"";
         return Err(Error::value("members.tolerate", "\"liars\"", need));
     }
-    if min_peers < LIARS_PEERS_MIN {
-        let bounds = LIARS_PEERS_MIN..=MEMBERS_MAX as u64;
-        return Err(Error::outside("members.min_peers", min_peers, &bounds));
-    }
-    Ok(())
+    let bounds = LIARS_PEERS_MIN..=MEMBERS_MAX as u64;
+    let few = Error::outside("members.min_peers", min_peers, &bounds);
+    require(min_peers >= LIARS_PEERS_MIN, few)
 }
 
 /// The manifest of `run` as text; `work` holds the tables of the model crate.

@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::id::{Digest, PeerId, RunId};
+use crate::base::id::{Digest, PeerId, RunId, array};
 use crate::base::sign::{Keypair, Signature};
 
 /// The statement of an owner that it has finished a chunk with these bytes. One owner that signs
@@ -49,16 +49,11 @@ impl Seal {
     }
 
     /// The bytes as they are sent behind the last frame.
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; SEAL_BYTES] {
-        let mut bytes = [0; SEAL_BYTES];
-        bytes[..32].copy_from_slice(self.digest.as_bytes());
-        bytes[32..].copy_from_slice(&self.signature.0);
-        bytes
+        array(&[&self.digest.0[..], &self.signature.0].concat(), 0)
     }
 
     /// Reads a seal as it was received; `None` if the length differs.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (digest, rest) = bytes.split_first_chunk()?;
         Some(Self { digest: Digest(*digest), signature: Signature(rest.try_into().ok()?) })

@@ -10,7 +10,6 @@ impl State {
     /// This peer and those that it hears: the voters, and the peers that the last receipts name,
     /// before others. It has at most [`MEMBERS_MAX`] rows, ours first; only peers that are alive
     /// have one.
-    #[must_use]
     pub fn picture(&self, now: Time) -> Picture {
         let (head, peer) = (self.epoch.head(), self.me.peer);
         let (phase, _) = self.epoch.phase();

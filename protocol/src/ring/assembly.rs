@@ -93,7 +93,6 @@ impl Repair {
 }
 
 /// The numbers in these blocks, side by side: the input of a ring that computes them.
-#[must_use]
 pub fn gather(numbers: &[f32], blocks: &Blocks) -> Vec<f32> {
     let ranges = blocks.elements(numbers.len() as u64);
     ranges.flat_map(|range| numbers.get(range).unwrap_or_default()).copied().collect()

@@ -87,7 +87,6 @@ impl Codec {
 
     /// The bytes of a range of elements within the encoding of all of them. The range starts at a
     /// block, and ends at a block or with the last element.
-    #[must_use]
     pub fn place(self, elements: &Range<usize>) -> Range<usize> {
         self.encoded_bytes(elements.start)..self.encoded_bytes(elements.end)
     }

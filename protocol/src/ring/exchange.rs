@@ -24,7 +24,7 @@ pub mod frame;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::base::fault::{Fault, FrameFault};
+use crate::base::fault::{Fault, FrameFault, require};
 use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::Keypair;
 use crate::message::seal::Seal;
@@ -189,13 +189,11 @@ impl State {
 
     /// The range of a frame in the bytes of the update. The range is below the length of the
     /// update, whichever frame of the cut is asked for.
-    #[must_use]
     pub fn place(&self, frame: Frame) -> Range<usize> {
         self.config.codec.place(&self.config.cut.frame(frame.chunk, frame.frame))
     }
 
     /// The range of a chunk in the bytes of the update.
-    #[must_use]
     pub fn chunk_place(&self, chunk: usize) -> Range<usize> {
         self.config.codec.place(&self.config.cut.chunk(chunk))
     }
@@ -218,7 +216,6 @@ impl State {
     /// of each other chunk, then the finished chunks. A hop needs the one before it at the predecessor,
     /// so where a ring stands still, the numbers of all members show which one has not sent
     /// (`consensus/epoch/conduct/disputes.rs`).
-    #[must_use]
     pub fn hops(&self) -> usize {
         let Config { cut, position, .. } = &self.config;
         let count = cut.members();
@@ -235,7 +232,6 @@ impl State {
     }
 
     /// The label of an item with this payload.
-    #[must_use]
     pub fn label(&self, item: &Item, payload: &[u8]) -> Label {
         let (kind, chunk, frame) = match item {
             Item::Frame(half, at) => (Kind::Frame(*half), at.chunk, at.frame),
@@ -280,7 +276,7 @@ impl State {
     }
 
     /// Checks the label of a frame before any of its bytes are used (R31).
-    fn on_frame(&mut self, label: &Label, out: &mut Vec<Output>) -> Result<(), FrameFault> {
+    fn on_frame(&mut self, label: &Label, out: &mut Vec<Output>) -> Result {
         let Kind::Frame(half) = label.kind else { return Err(FrameFault::SealAsFrame) };
         // R31: frames of another roster are dropped without a fault; they may be early or late.
         if label.roster != self.config.roster {
@@ -288,9 +284,8 @@ impl State {
         }
         let (chunk, frame) = self.known(label)?;
         let at = Frame { chunk, frame };
-        if usize::try_from(label.length).ok() != Some(self.place(at).len()) {
-            return Err(FrameFault::Length);
-        }
+        let fits = usize::try_from(label.length).ok() == Some(self.place(at).len());
+        require(fits, FrameFault::Length)?;
         match half {
             Half::Reduce => self.on_sum(at, out),
             Half::Gather => self.on_finished(at, out),
@@ -298,15 +293,11 @@ impl State {
     }
 
     /// The next partial sum of a chunk is here. It must be the next in order, and never of the chunk whose sum begins here.
-    fn on_sum(&mut self, at: Frame, out: &mut Vec<Output>) -> Result<(), FrameFault> {
+    fn on_sum(&mut self, at: Frame, out: &mut Vec<Output>) -> Result {
         let (position, cut) = (self.config.position, self.config.cut);
-        if at.chunk == position {
-            return Err(FrameFault::OwnSum);
-        }
+        require(at.chunk != position, FrameFault::OwnSum)?;
         let chunk = &mut self.chunks[at.chunk];
-        if at.frame != chunk.summed {
-            return Err(FrameFault::SumOrder);
-        }
+        require(at.frame == chunk.summed, FrameFault::SumOrder)?;
         chunk.summed += 1;
         let work = if cut.owner(at.chunk) == position { Work::Finish } else { Work::Add };
         self.working.push_back((work, at));
@@ -315,17 +306,12 @@ impl State {
     }
 
     /// The next finished frame of a chunk is here. It cannot come before we have passed on its sum.
-    fn on_finished(&mut self, at: Frame, out: &mut Vec<Output>) -> Result<(), FrameFault> {
-        if self.config.cut.owner(at.chunk) == self.config.position {
-            return Err(FrameFault::OwnChunk);
-        }
-        let chunk = &mut self.chunks[at.chunk];
-        if at.frame != chunk.finished {
-            return Err(FrameFault::FinishedOrder);
-        }
-        if at.frame >= chunk.passed {
-            return Err(FrameFault::TooEarly);
-        }
+    fn on_finished(&mut self, at: Frame, out: &mut Vec<Output>) -> Result {
+        let owner = self.config.cut.owner(at.chunk);
+        require(owner != self.config.position, FrameFault::OwnChunk)?;
+        let chunk = &self.chunks[at.chunk];
+        require(at.frame == chunk.finished, FrameFault::FinishedOrder)?;
+        require(at.frame < chunk.passed, FrameFault::TooEarly)?;
         out.push(Output::Keep(at));
         self.count_finished(at, out);
         if self.passes_on(at.chunk) {
@@ -335,12 +321,7 @@ impl State {
     }
 
     /// The seal of another owner's chunk is here. It comes once, after the last frame of that chunk.
-    fn on_seal(
-        &mut self,
-        label: &Label,
-        seal: Seal,
-        out: &mut Vec<Output>,
-    ) -> Result<(), FrameFault> {
+    fn on_seal(&mut self, label: &Label, seal: Seal, out: &mut Vec<Output>) -> Result {
         if label.roster != self.config.roster {
             return Ok(());
         }
@@ -349,12 +330,9 @@ impl State {
         let chunk = chunk.ok_or(FrameFault::SealOfNoChunk)?;
         let (frames, owner) = (cut.frame_count(chunk), cut.owner(chunk));
         let state = &mut self.chunks[chunk];
-        if label.frame != 0 || owner == self.config.position || state.seal.is_some() {
-            return Err(FrameFault::SealNotDue);
-        }
-        if state.finished < frames || frames == 0 {
-            return Err(FrameFault::SealTooEarly);
-        }
+        let due = label.frame == 0 && owner != self.config.position && state.seal.is_none();
+        require(due, FrameFault::SealNotDue)?;
+        require(state.finished >= frames && frames > 0, FrameFault::SealTooEarly)?;
         state.seal = Some(seal);
         self.check_seal(chunk, out)
     }
@@ -373,12 +351,7 @@ impl State {
     }
 
     /// All frames of a chunk are here and hashed. We seal the chunk that we own, and check the others.
-    fn on_hashed(
-        &mut self,
-        chunk: usize,
-        digest: Digest,
-        out: &mut Vec<Output>,
-    ) -> Result<(), FrameFault> {
+    fn on_hashed(&mut self, chunk: usize, digest: Digest, out: &mut Vec<Output>) -> Result {
         let Config { run, roster, cut, position, key, .. } = &self.config;
         let owned = cut.owner(chunk) == *position;
         let state = &mut self.chunks[chunk];
@@ -393,17 +366,13 @@ impl State {
     }
 
     /// Checks that a chunk of another owner and its seal belong together, once both are here.
-    fn check_seal(&mut self, chunk: usize, out: &mut Vec<Output>) -> Result<(), FrameFault> {
+    fn check_seal(&mut self, chunk: usize, out: &mut Vec<Output>) -> Result {
         let state = &self.chunks[chunk];
         let (Some(digest), Some(seal)) = (state.digest, state.seal) else { return Ok(()) };
-        if digest != seal.digest {
-            return Err(FrameFault::SealOfOtherChunk);
-        }
+        require(digest == seal.digest, FrameFault::SealOfOtherChunk)?;
         let Config { run, roster, cut, members, key, .. } = &self.config;
         let owner = &members[cut.owner(chunk)];
-        if !seal.is_of(owner, key, run, roster, number(chunk)) {
-            return Err(FrameFault::SealOfOther);
-        }
+        require(seal.is_of(owner, key, run, roster, number(chunk)), FrameFault::SealOfOther)?;
         self.seal(chunk, seal, out);
         Ok(())
     }
@@ -466,7 +435,7 @@ impl State {
     }
 
     /// Chunk and frame of a label, if the ring has them.
-    fn known(&self, label: &Label) -> Result<(usize, usize), FrameFault> {
+    fn known(&self, label: &Label) -> Result<(usize, usize)> {
         let cut = &self.config.cut;
         let chunk = usize::try_from(label.chunk).ok().filter(|chunk| *chunk < cut.members());
         let chunk = chunk.ok_or(FrameFault::NoSuchChunk)?;
@@ -475,6 +444,9 @@ impl State {
         Ok((chunk, frame.ok_or(FrameFault::NoSuchFrame)?))
     }
 }
+
+/// What became of an item; its fault ends the ring.
+type Result<T = ()> = std::result::Result<T, FrameFault>;
 
 /// A number as the wire has it. Chunks, frames and payload bytes are far fewer than 2^32.
 fn number(count: usize) -> u32 {

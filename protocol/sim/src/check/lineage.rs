@@ -1,4 +1,9 @@
 //! What was committed, by which peers, and whose work is in it: S3, S4 and S6.
+//!
+//! States form a tree: each is committed once, on its parent, and a fork is a state with two
+//! children. Nothing leaves the tree, since a lineage that was given up may be followed again. Work
+//! is a range of tokens of one start of one peer, in each block; so whether it is counted twice or
+//! lost is a comparison of two numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,13 +22,19 @@ type Start = (PeerId, u64);
 /// A state that some peer committed.
 #[derive(Clone, Debug)]
 struct Node {
+    /// The state before it; that of genesis is zero, and nowhere in the tree.
     parent: Digest,
+    /// The head of a peer in this state.
     head: Head,
+    /// The digest of the receipt that led here.
     r: Digest,
+    /// Whether its series was opened by a Regroup, on every way on which it was decided.
     regrouped: bool,
+    /// The voters of the next epoch, in the order of the receipt.
     voters: Vec<Voter>,
     /// How many members had a position in its ring.
     places: usize,
+    /// The peers that were revoked up to here, and the uses of each invite.
     rights: Rights,
     /// The token up to which each process is in the lineage, block by block.
     spent: BTreeMap<Start, Vec<u64>>,
@@ -31,10 +42,12 @@ struct Node {
 
 /// All lineages of a run, as a tree of states.
 #[derive(Clone, Debug)]
-pub(super) struct History {
+pub(crate) struct History {
+    /// All states that somebody has committed, by their digests.
     nodes: BTreeMap<Digest, Node>,
     /// What a process froze for the epoch after a state.
     frozen: BTreeMap<(Start, Digest), Frozen>,
+    /// The peers whose own numbers prove nothing: S4 is not checked for their tokens.
     liars: BTreeSet<PeerId>,
 }
 
@@ -54,12 +67,12 @@ impl History {
     }
 
     /// The voters of the epoch after `parent`, by the receipt before it.
-    pub(super) fn voters(&self, parent: &Digest) -> Vec<Voter> {
+    pub(crate) fn voters(&self, parent: &Digest) -> Vec<Voter> {
         self.nodes.get(parent).map(|node| node.voters.clone()).unwrap_or_default()
     }
 
     /// Whether a peer was revoked up to a state.
-    pub(super) fn has_revoked(&self, state: &Digest, peer: &PeerId) -> bool {
+    pub(crate) fn has_revoked(&self, state: &Digest, peer: &PeerId) -> bool {
         self.nodes.get(state).is_some_and(|node| !node.rights.votes(peer))
     }
 
@@ -70,11 +83,11 @@ impl History {
     }
 
     /// Whether some peer committed this state.
-    pub(super) fn knows(&self, state: &Digest) -> bool {
+    pub(crate) fn knows(&self, state: &Digest) -> bool {
         self.nodes.contains_key(state)
     }
 
-    /// R31: one epoch has one frozen delta.
+    /// R31: one epoch has one frozen delta, however many attempts and series it has.
     pub(super) fn on_frozen(
         &mut self,
         peer: PeerId,
@@ -98,7 +111,9 @@ impl History {
         })
     }
 
-    /// Adds a committed epoch to the tree of states, after checking what it claims.
+    /// Adds a committed epoch to the tree of states, after checking what it claims. Only the first
+    /// commit of a state is checked in full; each later one must be equal to it. A second state on
+    /// one parent is a fork, which only a Regroup can have made (S6).
     pub(super) fn on_committed(
         &mut self,
         r: Digest,
@@ -141,8 +156,8 @@ impl History {
         Ok(())
     }
 
-    /// S3: a head is replaced only by a greater one, by the organiser's
-    /// `notices` that its owner knows.
+    /// S3: a head is replaced only by a greater one, by the organiser's `notices` that its owner
+    /// knew when it set out. A notice that came while it fetched may have been too late.
     pub(super) fn on_loaded(
         &self,
         peer: PeerId,
@@ -170,8 +185,9 @@ impl History {
         if at.is_some_and(|node| node.head.epoch > 0) { together } else { None }
     }
 
-    /// The rank of a head, if the organiser has signed these notices.
-    pub(super) fn rank(&self, notices: &[Notice], head: &Head) -> Rank {
+    /// The rank of a head, if the organiser has signed these notices (R23). An attestation of a
+    /// state that nobody has committed counts for no head.
+    pub(crate) fn rank(&self, notices: &[Notice], head: &Head) -> Rank {
         let lies = |notice: &&Notice| {
             notice.attests().is_some_and(|attestation| {
                 self.knows(&attestation.state) && self.descends(&head.state, &attestation.state)
@@ -222,7 +238,8 @@ impl History {
         Ok(forgone)
     }
 
-    /// Whether the state `new` is `old` or extends it.
+    /// Whether the state `new` is `old` or extends it. It goes back from `new`, one epoch at a
+    /// time. A state that nobody has committed extends none.
     pub(super) fn descends(&self, new: &Digest, old: &Digest) -> bool {
         let Some(target) = self.nodes.get(old) else { return false };
         let mut at = self.nodes.get(new);
@@ -232,7 +249,8 @@ impl History {
         at.is_some_and(|node| node.head.state == *old)
     }
 
-    /// S4: no token occurs twice in a block of a lineage, and no peer twice in a sum.
+    /// S4: no token occurs twice in a block of a lineage, and no peer twice in a sum. Returns up to
+    /// which token each start is spent after this receipt, block by block.
     fn spend(
         &self,
         receipt: &Receipt,
@@ -282,7 +300,9 @@ impl History {
     }
 
     /// S4: in each block the update is Σ w·Δ / Σ w over the members that the receipt names there,
-    /// except for the rounding at each hop.
+    /// except for the rounding at each hop. It is computed anew in f64 from the frozen deltas, in
+    /// no order of a ring, so a member that is missing, doubled or wrongly weighted shows. The
+    /// whole relative error of a sum is bounded, and not that of each element.
     fn check_mean(&self, receipt: &Receipt, update: Option<&Arc<Vec<u8>>>) -> Verdict {
         let Some(update) = update else {
             return require(false, "S4", || "a commit without its update".to_owned());

@@ -1,5 +1,8 @@
 //! R42: no ring has two neighbours that had both reported, one heartbeat before, that
 //! they have no direct connection, if the newest report of one of them has reached the proposer.
+//!
+//! A proposer does more: it keeps two members apart if either names the other. Only a pair of which
+//! both name each other is checked.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,14 +17,18 @@ const BEATS: usize = 16;
 /// What a peer reported about its connections.
 #[derive(Clone, Debug)]
 struct Said {
+    /// When it was sent, in virtual milliseconds.
     at_ms: u64,
+    /// The series whose voters it is about.
     series: Series,
+    /// The voters of that series to which its author has no direct connection.
     unlinked: BTreeSet<PeerId>,
 }
 
 /// What each peer reported about its connections, in its newest incarnation only.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Neighbours {
+    /// For each peer its incarnation, and its last [`BEATS`] reports, the oldest first.
     said: BTreeMap<PeerId, (u64, VecDeque<Said>)>,
     /// Rosters that were checked when they were made: repeating one later is no mistake.
     judged: BTreeSet<Digest>,

@@ -1,4 +1,7 @@
 //! The admitted peers of a lineage, counted again from its receipts: S9, S10.
+//!
+//! It is much less than a ledger: it only says what a receipt may not contain. Each state of the
+//! tree has its own copy, since two lineages may admit and revoke different peers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +12,7 @@ use intellect_protocol::message::{Clause, Member, Notice, Receipt, Ticket};
 /// The admissions after some epoch of a run of invited peers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rights {
+    /// The peers that take no part any more, until a notice admits them again by name.
     revoked: BTreeSet<PeerId>,
     /// The key of the invite with which each peer joined.
     by: BTreeMap<PeerId, PeerId>,
@@ -40,12 +44,13 @@ impl Rights {
         members.iter().try_for_each(|member| s9(&self.revoked, &member.peer))
     }
 
-    /// Whether a peer votes in the next epoch.
+    /// Whether a peer votes in the next epoch, as far as notices decide that.
     pub(super) fn votes(&self, peer: &PeerId) -> bool {
         !self.revoked.contains(peer)
     }
 
-    /// S10: an invite admits no more peers than it has uses.
+    /// S10: an invite admits no more peers than it has uses. A ticket that the organiser signed for
+    /// a named peer has no invite, and uses none up.
     fn admit(&mut self, ticket: &Ticket) -> Verdict {
         let Some(terms) = ticket.terms() else { return Ok(()) };
         let uses = self.uses.entry(terms.key).or_default();
@@ -57,7 +62,8 @@ impl Rights {
         Ok(())
     }
 
-    /// Applies the organiser's notice to who may take part.
+    /// Applies the organiser's notice to who may take part. To revoke an invite revokes the peers
+    /// that came by it only if the notice says so.
     fn update(&mut self, notice: &Notice) {
         for clause in notice.clauses() {
             match clause {

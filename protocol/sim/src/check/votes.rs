@@ -1,4 +1,12 @@
 //! Checks over every vote that was ever sent: S1, S2, S5 and S13.
+//!
+//! A vote counts once its author has sent it, to whomever. So the history is at least what any peer
+//! can know, and a value that is decided here may not be known to anybody yet. Nothing is forgotten
+//! before the end of the run.
+//!
+//! With liars a majority of votes proves less. A value is decided *firmly* if every other majority
+//! shares an honest voter with its own: only such a value must stay chosen (S1, S2). A liar may
+//! help to decide two values that are not firm, and that is counted, as it is no broken rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +22,15 @@ use intellect_protocol::message::{
 /// The votes of one voter in one series.
 #[derive(Clone, Debug, Default)]
 struct Log {
+    /// The highest attempt that it has answered or accepted: no lower one may follow.
     promised: u64,
+    /// The roster that it has accepted at each attempt.
     accepted: BTreeMap<u64, Digest>,
+    /// The value that it has voted for, by the roster in which it did.
     done: BTreeMap<Digest, Digest>,
+    /// The Regroups of this series that it has joined and no later one replaces.
     joined: Vec<Digest>,
+    /// Whether it has left the series for good, by a Join: it may not vote any more.
     closed: bool,
 }
 
@@ -32,24 +45,32 @@ struct Ballots {
     allowed: BTreeSet<Digest>,
     /// The value that the Joins of its Regroup found, with its rank.
     forced: Option<((u32, u64), Digest)>,
+    /// Whether every member of its Regroup has joined; false for a series that a receipt opens.
     opened: bool,
 }
 
 /// All votes of a run, in every series.
 #[derive(Clone, Debug)]
-pub(super) struct Votes {
+pub(crate) struct Votes {
+    /// How many voters decide. The checks count them by themselves.
     quorum: QuorumRule,
+    /// What each voter has said in each series. A peer with another log is another voter (R19).
     logs: BTreeMap<(Voter, Series), Log>,
+    /// What each series has come to, once anything was said in it.
     series: BTreeMap<Series, Ballots>,
+    /// The series and attempt of each roster, by its digest.
     places: BTreeMap<Digest, (Series, u64)>,
     /// The values that each voter has voted for on a roster; a liar may have several.
     dones: BTreeMap<Digest, BTreeMap<Voter, BTreeSet<Digest>>>,
+    /// Every Regroup that somebody has shown, by its digest.
     regroups: BTreeMap<Digest, Regroup>,
+    /// The Joins to each Regroup; of a voter that joins twice only the last one.
     joins: BTreeMap<Digest, BTreeMap<Voter, Join>>,
     /// The Regroup that each opening opens.
     openings: BTreeMap<Digest, Digest>,
     /// Regroups that a voter has joined before another one.
     replaced: BTreeSet<(Voter, Digest)>,
+    /// The peers for which no rule is checked, and on whose votes alone nothing is firm.
     liars: BTreeSet<PeerId>,
     /// Rosters whose value is not what R8 makes of the Statuses that they show (G14).
     contradict: BTreeSet<Digest>,
@@ -73,7 +94,8 @@ impl Votes {
         }
     }
 
-    /// S5: no peer answers an attempt below one that it has promised.
+    /// S5: no peer answers an attempt below one that it has promised. The answer is a promise
+    /// itself (R2).
     pub(super) fn on_status(&mut self, voter: Voter, status: &Status) -> Verdict {
         let log = self.logs.entry((voter, status.series)).or_default();
         require(status.attempt >= log.promised, "S5", || {
@@ -83,7 +105,9 @@ impl Votes {
         Ok(())
     }
 
-    /// Records a roster that peers may accept, whether or not its author lies.
+    /// Records a roster that peers may accept, whether or not its author lies. Of one that shows
+    /// Statuses it notes whether its value follows from them by R8. Where they show no vote, that
+    /// is the value which the Regroup brought along, or any new one.
     pub(super) fn note_roster(&mut self, run: &RunId, digest: Digest, roster: &Roster) {
         self.places.insert(digest, (roster.series, roster.attempt));
         let adopts = roster.adopt.as_ref().map(|receipt| wire::receipt_digest(run, receipt));
@@ -104,9 +128,7 @@ impl Votes {
 
     /// S13: whether some certificate of this value names a roster that its own Statuses allow.
     pub(super) fn is_allowed(&self, series: &Series, r: &Digest) -> bool {
-        let (first, all) = (Series { regroup: None, ..*series }, Some(Digest([0xff; 32])));
-        let last = Series { regroup: all, ..*series };
-        self.series.range(first..=last).any(|(_, ballots)| ballots.allowed.contains(r))
+        self.beside(series).any(|ballots| ballots.allowed.contains(r))
     }
 
     /// S2: a roster must not propose another value than one that is chosen already.
@@ -137,6 +159,9 @@ impl Votes {
         Ok(())
     }
 
+    /// S1, S2 and S5 of a vote: its author may give it, it decides no second value, and it makes no
+    /// roster or Regroup wrong that has been seen before. A vote that is repeated is not judged
+    /// again.
     pub(super) fn on_done(&mut self, voter: Voter, done: &Done, voters: &[Voter]) -> Verdict {
         let Some((series, attempt)) = self.places.get(&done.roster).copied() else {
             return require(false, "S5", || format!("{} votes in an unknown roster", voter.peer));
@@ -211,7 +236,8 @@ impl Votes {
         self.regroup_remembers(&join.regroup)
     }
 
-    /// Counts the Joins with which a voter's log opens a series: it may have died before it sent its own.
+    /// Counts the Joins with which a voter's log opens a series: it may have died before it sent
+    /// its own.
     pub(super) fn on_restored(&mut self, run: &RunId, voter: Voter, log: &[Record]) -> Verdict {
         for record in log {
             let Record::Opened { opening } = record else { continue };
@@ -224,7 +250,7 @@ impl Votes {
         Ok(())
     }
 
-    /// Counts a Join, also that of a liar.
+    /// Counts a Join, also that of a liar. The last one that is missing opens the series.
     pub(super) fn note_join(&mut self, run: &RunId, voter: Voter, join: &Join) {
         self.joins.entry(join.regroup).or_default().insert(voter, join.clone());
         self.open(run, &join.regroup);
@@ -254,13 +280,19 @@ impl Votes {
 
     /// Whether some series of this epoch and parent decided `r`.
     pub(super) fn is_decided(&self, series: &Series, r: &Digest) -> bool {
-        let (first, all) = (Series { regroup: None, ..*series }, Some(Digest([0xff; 32])));
-        let last = Series { regroup: all, ..*series };
-        self.series.range(first..=last).any(|(_, ballots)| ballots.decided.contains_key(r))
+        self.beside(series).any(|ballots| ballots.decided.contains_key(r))
+    }
+
+    /// The series of one epoch and parent: the one that the receipt before opened, and those that
+    /// Regroups opened. They are neighbours in the order of series, whose last key is the Regroup.
+    fn beside(&self, series: &Series) -> impl Iterator<Item = &Ballots> {
+        let first = Series { regroup: None, ..*series };
+        let last = Series { regroup: Some(Digest([0xff; 32])), ..*series };
+        self.series.range(first..=last).map(|(_, ballots)| ballots)
     }
 
     /// The number of Regroups that every member joined, without foundings.
-    pub(super) fn opened_count(&self) -> u64 {
+    pub(crate) fn opened_count(&self) -> u64 {
         let opened = self.series.iter().filter(|(series, ballots)| {
             let regroup = self.regroup_of(series);
             let founding = series.epoch == 1 && regroup.is_some_and(|r| r.absent.is_empty());
@@ -270,11 +302,12 @@ impl Votes {
     }
 
     /// How many series decided two values, which only a broken rule makes possible.
-    pub(super) fn split_count(&self) -> u64 {
+    pub(crate) fn split_count(&self) -> u64 {
         self.series.values().filter(|ballots| ballots.decided.len() > 1).count() as u64
     }
 
-    /// `series` and the series that it was regrouped from, the newest first.
+    /// `series` and the series that it was regrouped from, the newest first. The last one is that
+    /// which a receipt opened, or whose Regroup nobody has shown.
     fn ancestors(&self, series: Series) -> Vec<Series> {
         let mut out = vec![series];
         let mut next = series;
@@ -285,7 +318,9 @@ impl Votes {
         out
     }
 
-    /// R13: the series of a Regroup opens once every member has joined.
+    /// R13: the series of a Regroup opens once every member has joined. A member that has joined a
+    /// later Regroup meanwhile may not vote in it. The highest vote in the Joins is forced on it;
+    /// if there is none, what was forced on the series before.
     fn open(&mut self, run: &RunId, digest: &Digest) {
         let Some(regroup) = self.regroups.get(digest).cloned() else { return };
         let Some(joins) = self.joins.get(digest) else { return };

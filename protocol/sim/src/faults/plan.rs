@@ -5,24 +5,36 @@ use crate::disk::Damage;
 use crate::report::Moment;
 use intellect_protocol::base::rng::Rng;
 
-/// Epochs in which faults strike; the first epoch founds the run.
+/// The first epoch in which faults strike; the epoch before it founds the run.
 const FIRST_EPOCH: u64 = 2;
+/// In how many epochs faults wait for their moments. One whose epoch has passed strikes in a later
+/// one.
 const EPOCHS: u64 = 5;
 
 /// A kind of fault; times are in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
+    /// A peer dies, unless it is one of the last two. Only a start may bring it back.
     Kill,
+    /// A peer dies and comes back within seconds, with this damage to its disk.
     Restart(Damage),
+    /// A peer comes back without its log of votes, and soon once more without the next one.
     LoseTwice,
+    /// The power of a peer fails around a flush or between two outputs; then as with a restart.
     Crash(Damage),
+    /// A peer starts on a host where none runs, if there is such a host.
     Start,
+    /// A peer leaves with a goodbye, unless it is one of the last two.
     Leave,
+    /// Half of the peers die, and only a start may bring one back.
     Half,
     /// Half of the peers die, and half of those come back.
     HalfBack,
+    /// All peers die at once, and each comes back within seconds.
     All,
+    /// A process stands still for so long.
     Pause(u64),
+    /// A clock leaps ahead by so much, and by a few heartbeats more.
     Leap(u64),
     /// Something is done to the network for this long.
     Disturb(Trouble, u64),
@@ -33,14 +45,16 @@ pub(super) enum Kind {
 /// What is wrong with the network for a while.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Trouble {
-    Split {
-        sides: u64,
-        nested: bool,
-        met: bool,
-    },
+    /// The peers are partitioned into so many sides. Halfway one of them may be `nested`, cut in
+    /// two again; later some may have `met` before all do.
+    Split { sides: u64, nested: bool, met: bool },
+    /// All messages from and to a peer take 0.2 to 1.7 s longer.
     Slow,
+    /// Most messages from and to a peer are lost.
     Deaf,
+    /// Half of a peer's links carry nothing away from it, and their streams close.
     OneWay,
+    /// Links swallow what is sent, and their streams stay open.
     Swallow(Links),
     /// Half of a peer's direct connections are gone.
     Unlink,
@@ -64,14 +78,19 @@ pub(super) enum Links {
 /// One fault of a seed: what it does, and at which moment of which epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planned {
+    /// What it does when it strikes.
     pub(super) kind: Kind,
+    /// The epoch in which it waits for its moment.
     pub(super) epoch: u64,
+    /// The moment that some peer has to reach.
     pub(super) moment: Moment,
     /// How many such moments pass before it strikes.
     pub(super) skip: u64,
+    /// How long after its moment it strikes, in milliseconds.
     pub(super) delay_ms: u64,
     /// Whether it strikes the peer that has reached the moment.
     pub(super) aimed: bool,
+    /// Whether its moment has come: then it is in the agenda, or has struck.
     pub(super) armed: bool,
 }
 

@@ -4,17 +4,14 @@
 //! more than may lie have come to it (R38).
 
 use intellect_protocol::base::id::Digest;
-use intellect_protocol::message::wire;
-use intellect_protocol::message::{
-    Accept, Head, Heartbeat, Message, Query, Refusal, Refuse, Series,
-};
+use intellect_protocol::message::{Heartbeat, Message, Query, Series};
 
-use super::{Attempt, Cue, Voice};
+use super::{Attempt, Cue, Voice, refusal, rosters};
 
 /// By how much others follow at once to a higher attempt (R38).
 const FAR: Attempt = 1 << 10;
 
-/// Opens this attempt, as a proposer would.
+/// The Query that opens this attempt, as its owner would send it.
 fn ask(series: Series, attempt: Attempt) -> Message {
     Message::Query(Query { series, attempt, lost: Vec::new() })
 }
@@ -40,15 +37,8 @@ fn noted(voice: &mut Voice<'_>, cue: Cue<'_>) {
 
 /// Accepts each roster that names it, and queries for the next attempt 6 ms later (G2).
 pub(super) fn ask_after(voice: &mut Voice<'_>, cue: Cue<'_>) {
-    if let Cue::Hears(Message::Roster(roster)) = cue
-        && roster.member(&voice.me()).is_some()
-    {
-        let (series, digest) = (roster.series, wire::roster_digest(&voice.facts.run, roster));
-        if voice.answers(digest) {
-            let accept = Accept { series, roster: digest };
-            voice.gossip(Message::Accept(accept));
-            voice.gossip_later(6, ask(series, roster.attempt.saturating_add(1)));
-        }
+    if let Some(roster) = rosters::accepted(voice, cue) {
+        voice.gossip_later(6, ask(roster.series, roster.attempt.saturating_add(1)));
     }
 }
 
@@ -61,7 +51,8 @@ pub(super) fn ask_always(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Queries for attempts as far above as any peer may be (G2).
+/// Queries for attempts as far above as any peer may be (G2). A voter reads a Query of the owner of
+/// its attempt alone, and answers it once it has come there itself.
 pub(super) fn ask_far(voice: &mut Voice<'_>, cue: Cue<'_>) {
     noted(voice, cue);
     if let (Cue::Look, Some(series)) = (cue, voice.memory.series) {
@@ -76,16 +67,15 @@ pub(super) fn promise_far(voice: &mut Voice<'_>, cue: Cue<'_>) {
     match cue {
         Cue::Says(Message::Status(_)) => voice.swallow(),
         Cue::Hears(Message::Query(query)) => {
-            let (series, what, reason) = (query.series, Digest::ZERO, Refusal::Promised);
             let promised = query.attempt.saturating_add(FAR);
-            let head = Head { epoch: series.epoch - 1, tokens: 0, state: series.parent };
-            voice.gossip(Message::Refuse(Refuse { series, what, promised, head, reason }));
+            voice.gossip(refusal(query.series, Digest::ZERO, promised));
         }
         _ => {}
     }
 }
 
-/// Names an attempt in its heartbeats that no peer has come to (R38).
+/// Names an attempt in its heartbeats that no peer has come to (R38). Others follow only to an
+/// attempt that more voters name than may lie.
 pub(super) fn come_far(voice: &mut Voice<'_>, cue: Cue<'_>) {
     if let Cue::Says(Message::Heartbeat(beat)) = cue
         && beat.attempt < FAR

@@ -8,7 +8,8 @@ use intellect_protocol::message::{Heartbeat, Message};
 
 use super::{Cue, LOOK_MS, Voice, stranger_log};
 
-/// Brings a fresh key each second (G8).
+/// Brings a fresh key each second, which is here for a moment and then silent (G8). Nobody may
+/// wait for one of them.
 pub(super) fn fresh_keys(voice: &mut Voice<'_>, cue: Cue<'_>) {
     let Cue::Look = cue else { return };
     if voice.rng.below(1_000) >= LOOK_MS {
@@ -39,7 +40,8 @@ pub(super) fn flap(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Announces a greater head that no peer has (R12, R25).
+/// Announces a greater head that no peer has (R12, R25). It cannot lead there, so a peer that asks
+/// it sets the claim aside, and a Regroup waits for it once only.
 pub(super) fn mint(voice: &mut Voice<'_>, cue: Cue<'_>) {
     let minted = |beat: &Heartbeat, state: u64| {
         let mut beat = beat.clone();
@@ -66,7 +68,8 @@ pub(super) fn mint(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Sends heartbeats, and is never Ready (G5).
+/// Sends heartbeats, and is never Ready (G5). The others wait for it once, and then for some epochs
+/// no more.
 pub(super) fn never_ready(voice: &mut Voice<'_>, cue: Cue<'_>) {
     voice.memory.ready = 0;
     match cue {

@@ -4,24 +4,18 @@
 //! and what a member may do to a roster by G4 and G5.
 
 use intellect_protocol::message::wire;
-use intellect_protocol::message::{Accept, Loss, Member, Message, Ready, Refusal, Refuse, Roster};
+use intellect_protocol::message::{Accept, Loss, Member, Message, Ready, Roster, Voter};
 
-use super::{Cue, Voice};
+use super::{Cue, Voice, refusal};
 
-/// Refuses each roster that names it (G4).
+/// Refuses each roster that names it (G4). That costs it its position, and the others at most this
+/// attempt.
 pub(super) fn refuse(voice: &mut Voice<'_>, cue: Cue<'_>) {
     match cue {
         Cue::Says(Message::Accept(_)) => voice.swallow(),
         Cue::Hears(Message::Roster(roster)) if roster.member(&voice.me()).is_some() => {
             let what = wire::roster_digest(&voice.facts.run, roster);
-            let head = intellect_protocol::message::Head {
-                epoch: roster.series.epoch - 1,
-                tokens: 0,
-                state: roster.series.parent,
-            };
-            let (series, reason) = (roster.series, Refusal::Promised);
-            let refuse = Refuse { series, what, promised: 0, head, reason };
-            voice.send(roster.proposer, Message::Refuse(refuse));
+            voice.send(roster.proposer, refusal(roster.series, what, 0));
         }
         _ => {}
     }
@@ -29,15 +23,19 @@ pub(super) fn refuse(voice: &mut Voice<'_>, cue: Cue<'_>) {
 
 /// Accepts each roster that names it, for a position in which it then does nothing (G5).
 pub(super) fn accept(voice: &mut Voice<'_>, cue: Cue<'_>) {
-    if let Cue::Hears(Message::Roster(roster)) = cue
-        && roster.member(&voice.me()).is_some()
-    {
-        let digest = wire::roster_digest(&voice.facts.run, roster);
-        if voice.answers(digest) {
-            let accept = Accept { series: roster.series, roster: digest };
-            voice.gossip(Message::Accept(accept));
-        }
+    accepted(voice, cue);
+}
+
+/// Accepts the roster of a cue if that names the liar, once for each roster. Returns that roster.
+pub(super) fn accepted<'a>(voice: &mut Voice<'_>, cue: Cue<'a>) -> Option<&'a Roster> {
+    let Cue::Hears(Message::Roster(roster)) = cue else { return None };
+    roster.member(&voice.me())?;
+    let (series, digest) = (roster.series, wire::roster_digest(&voice.facts.run, roster));
+    if !voice.answers(digest) {
+        return None;
     }
+    voice.gossip(Message::Accept(Accept { series, roster: digest }));
+    Some(roster)
 }
 
 /// Proposes, and accepts what others propose, but not its own roster (R38). The others wait for its
@@ -68,7 +66,8 @@ pub(super) fn show_two(voice: &mut Voice<'_>, cue: Cue<'_>) {
 }
 
 /// Proposes when an epoch opens: a bare majority of the voters, with positions only for those
-/// that lie and are Ready (G6).
+/// that lie and are Ready (G6). An acceptor refuses it as long as the roster lacks a voter that is
+/// alive to it.
 pub(super) fn grab(voice: &mut Voice<'_>, cue: Cue<'_>) {
     let Cue::Look = cue else { return };
     let me = voice.me();
@@ -81,7 +80,7 @@ pub(super) fn grab(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
     let half = stand.voters.len() / 2 + 1;
     let of = |peer| stands.iter().find(|stand| stand.voter.peer == peer);
-    let member = |voter: &intellect_protocol::message::Voter| {
+    let member = |voter: &Voter| {
         let stand = of(voter.peer);
         let liar = stand.filter(|stand| stand.lies && stand.series == series);
         Member {

@@ -5,18 +5,20 @@
 
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::wire;
-use intellect_protocol::message::{Done, Join, Message, Ranked, Stalled, Status};
+use intellect_protocol::message::{Done, Join, Message, Ranked, Series, Stalled, Status};
 
 use super::{Cue, Voice};
 
-/// Takes part in everything and never votes (G9).
+/// Takes part in everything and never votes (G9). Its rings end like any other, and an epoch
+/// commits without its vote as long as a majority of the others votes.
 pub(super) fn never(voice: &mut Voice<'_>, cue: Cue<'_>) {
     if let Cue::Says(Message::Done(_) | Message::Commit(_)) = cue {
         voice.swallow();
     }
 }
 
-/// Sends heartbeats and Readies, and nothing else (G9).
+/// Sends heartbeats and Readies, and nothing else (G9). So it counts as here for everybody, and a
+/// Regroup can leave it behind only as mute.
 pub(super) fn mute(voice: &mut Voice<'_>, cue: Cue<'_>) {
     if let Cue::Says(message) = cue
         && !matches!(message, Message::Heartbeat(_) | Message::Ready(_))
@@ -25,7 +27,8 @@ pub(super) fn mute(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Claims that it has not voted, even if it has (G14).
+/// Claims that it has not voted, even if it has (G14). It withholds the proof of its vote too. An
+/// acceptor that knows the vote refuses a roster that rests on this Status.
 pub(super) fn forget(voice: &mut Voice<'_>, cue: Cue<'_>) {
     match cue {
         Cue::Says(Message::Status(status)) if status.done.is_some() => {
@@ -38,8 +41,9 @@ pub(super) fn forget(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// A value that no ring has computed.
-fn invented(series: &intellect_protocol::message::Series) -> Digest {
+/// A value that no ring has computed. It is the same for all liars of an epoch, so that their false
+/// votes for it add up.
+fn invented(series: &Series) -> Digest {
     Digest::derive("an invented value", &series.parent.0)
 }
 
@@ -53,7 +57,8 @@ pub(super) fn invent(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Votes on each roster for its value, and for another one (R11).
+/// Votes on each roster for its value, and for another one (R11). The second vote goes to all
+/// peers, and each that has both reports the liar.
 pub(super) fn vote_twice(voice: &mut Voice<'_>, cue: Cue<'_>) {
     if let Cue::Says(Message::Done(done)) = cue {
         let update = invented(&done.series);
@@ -62,7 +67,8 @@ pub(super) fn vote_twice(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Joins each Regroup twice, the second time with a vote that it never gave (R13).
+/// Joins each Regroup twice, the second time with a vote that it never gave (R13). Members that
+/// have both Joins do not open the series; members that have different ones would open two.
 pub(super) fn join_twice(voice: &mut Voice<'_>, cue: Cue<'_>) {
     if let Cue::Says(Message::Join(join)) = cue {
         let done = Ranked { depth: 0, attempt: 1, r: invented(&join.series) };
@@ -84,7 +90,8 @@ pub(super) fn report(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
-/// Says of each ring that stops that nothing has come (R40).
+/// Says of each ring that stops that nothing has come (R40). That puts it in dispute with the
+/// neighbour that has sent, and not others with each other.
 pub(super) fn deny(voice: &mut Voice<'_>, cue: Cue<'_>) {
     if let Cue::Says(Message::Stalled(stalled)) = cue {
         voice.swallow();

@@ -2,6 +2,9 @@
 //!
 //! A fault never reaches into a machine. It ends a process, stops it, moves its clock, or changes
 //! the network and the rings that cross it; what the machine does then is up to the machine.
+//!
+//! The start of a process is here too, since it is where a fault shows: the disk is read, the
+//! checks compare the result with what the peer has said before, and the machine begins from it.
 
 use super::{
     Anchor, Arc, BTreeMap, BTreeSet, CODEC, Duration, ELEMENTS, Fault, Input, Keypair, Message,
@@ -19,7 +22,7 @@ use intellect_protocol::history::log::Recovered;
 use intellect_protocol::holdings::Restored;
 use intellect_protocol::manifest::Trust;
 
-/// How often round trips are measured, in milliseconds.
+/// How often round trips are measured, in milliseconds. Each process begins right after its start.
 const MEASURE_MS: u64 = 5_000;
 
 /// How late a liar answers a ping, in milliseconds: just before the ping counts as lost. The view
@@ -32,6 +35,9 @@ const REPLAY_MAX: usize = 5;
 impl World {
     /// Starts a process on a host where none runs, from its disk: with the log that binds it (R20),
     /// or with another one if that is lost (R19), and at the head that can be restored (R21).
+    ///
+    /// The clock of the process begins at 0, its line is free, and it trains at once. The toy of
+    /// each start draws other data.
     pub(crate) fn boot(&mut self, host: usize) {
         if self.hosts[host].process.is_some() {
             return;
@@ -93,8 +99,10 @@ impl World {
         self.push_soon(host, Happening::Measure);
     }
 
-    /// What the disk of a host still proves, its newest checkpoint, and the log
-    /// that binds its next process.
+    /// What the disk of a host still proves, its newest checkpoint, and the log that binds its next
+    /// process. A log that is lost is replaced by a fresh one with an id of its own (R19), unless
+    /// that rule is switched off. If a log is lost, but neither damage nor another lineage explains
+    /// that, R19 is broken.
     fn restore(&mut self, host: usize) -> (Restored<Arc<Anchor>>, Option<Arc<Anchor>>, LogId) {
         let reused = !self.setup.rules.keeps(Rule::R19);
         let place = &mut self.hosts[host];
@@ -137,7 +145,8 @@ impl World {
         }
     }
 
-    /// What a process of a host shows in a run of invited peers.
+    /// What a process of a host shows in a run of invited peers. Its clock may be off; the ticket
+    /// is read once, at the start.
     fn credentials(&self, host: usize) -> Credentials {
         let Some(invited) = &self.script.invited else { return Credentials::default() };
         let off = invited.off.get(&host).copied().unwrap_or_default();
@@ -181,7 +190,8 @@ impl World {
         self.script.undo = Some((Trust::default().undo_max, sync::UNDO_TIME));
     }
 
-    /// From now on nothing that two peers have committed together may be undone.
+    /// From now on nothing that two peers have committed together may be undone (S14). Nothing sets
+    /// this back.
     pub(crate) fn keep_together(&mut self) {
         self.check.together = true;
     }
@@ -200,19 +210,14 @@ impl World {
     }
 
     /// A process is gone, and its connections close. Other hosts learn of it only where a link
-    /// carries both ways.
+    /// carries both ways, each after the way of one message; the rings that it was in break.
     pub(super) fn vanish(&mut self, host: usize) {
-        let Some(_process) = self.hosts[host].process.take() else { return };
         self.lose(host, Loss::Closed);
         let name = self.hosts[host].name;
         for other in self.running() {
             if self.network.linked(host, other) {
                 let delay_ms = self.network.delay_ms(host, other, &mut self.rng);
-                self.push(
-                    delay_ms,
-                    other,
-                    Happening::Input(Input::Peer(peer::Input::Unlinked(name))),
-                );
+                self.push_peer(delay_ms, other, peer::Input::Unlinked(name));
             }
         }
     }
@@ -222,8 +227,7 @@ impl World {
     pub(crate) fn bring(&mut self, host: usize, author: PeerId, message: Message) {
         self.check.lied(author, &message);
         let sealed = wire::seal(&Keypair::simulated(author), &self.run, message);
-        let input = Input::Peer(peer::Input::Message(Arc::new(sealed)));
-        self.push(0, host, Happening::Input(input));
+        self.push_peer(0, host, peer::Input::Message(Arc::new(sealed)));
     }
 
     /// Records a blame. Blaming an honest host breaks an invariant;
@@ -241,19 +245,21 @@ impl World {
         }
     }
 
-    /// Lets a host answer every request for bytes with other bytes.
+    /// Lets a host answer every request for bytes with other bytes, until its process ends. It
+    /// counts as no liar otherwise, so its messages are judged.
     pub fn lie(&mut self, host: usize) {
         if let Some(process) = &mut self.hosts[host].process {
             process.lies = true;
         }
     }
 
-    /// Asks a process to leave, as Ctrl-C does.
+    /// Asks a process to leave, as Ctrl-C does. It ends once its machine has said goodbye (R29).
     pub fn leave(&mut self, host: usize) {
-        self.push(0, host, Happening::Input(Input::Peer(peer::Input::Leave)));
+        self.push_peer(0, host, peer::Input::Leave);
     }
 
-    /// Stops a process without ending it: its connections stay open, and it answers nothing.
+    /// Stops a process without ending it: its connections stay open, and it answers nothing. Its
+    /// rings break as if their frames had stopped. A second pause changes nothing.
     pub fn pause(&mut self, host: usize) {
         let now_ms = self.now_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
@@ -270,8 +276,7 @@ impl World {
         let slept_ms = (now_ms - since_ms).saturating_sub(turn_ms);
         process.drift_ms -= slept_ms.cast_signed();
         process.tick_ms = None;
-        let slept = peer::Input::Woke(Duration::from_millis(slept_ms));
-        self.push(0, host, Happening::Input(Input::Peer(slept)));
+        self.push_peer(0, host, peer::Input::Woke(Duration::from_millis(slept_ms)));
         for happening in backlog {
             self.push(0, host, happening);
         }
@@ -283,10 +288,11 @@ impl World {
         let least_ms = 5 * self.setup.heartbeat_ms;
         let Some(process) = &mut self.hosts[host].process else { return };
         process.drift_ms += (least_ms + length_ms).cast_signed();
-        self.push(0, host, Happening::Input(Input::Peer(peer::Input::Tick)));
+        self.push_peer(0, host, peer::Input::Tick);
     }
 
-    /// Puts hosts on another side of a partition.
+    /// Puts hosts on another side of a partition. Rings with neighbours on two sides break, as if
+    /// their frames had stopped.
     pub fn cut(&mut self, hosts: &[usize], side: u32) {
         hosts.iter().for_each(|host| self.network.side[*host] = side);
         self.part(Loss::Stalled);
@@ -304,7 +310,8 @@ impl World {
         self.part(Loss::Stalled);
     }
 
-    /// Reports a process its round trips to all others, and does so again after a while.
+    /// Reports a process its round trips to all others, and does so again after a while. Hosts that
+    /// no link joins both ways answer no ping, and their last sample stands.
     pub(super) fn measure(&mut self, host: usize) {
         for other in 0..self.hosts.len() {
             let lives = self.hosts[other].process.is_some() || self.is_liar(other);

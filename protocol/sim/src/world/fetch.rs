@@ -1,5 +1,12 @@
 //! What processes fetch from each other. A transfer uses the download machine of a node; donors
-//! answer with what they hold, over a link that takes time.
+//! answer with what they have, over a link that takes time.
+//!
+//! A question goes to the donor's own machine at once, which serves it or refuses, then or later.
+//! Only the answer takes time: the way there and back, and for bytes the time that they occupy the
+//! link of the host that fetches. So donors are never a bottleneck here.
+//!
+//! A transfer lives in its process and dies with it. The pieces of a state that have come are on
+//! the disk (`Disk::receive`), and the next process goes on from there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,51 +34,46 @@ const PART_BYTES: u32 = 512;
 /// What a process fetches, and for which purpose.
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
+    /// The bytes of an update, whose length the codec determines.
     Update(Name),
-    Chunk {
-        ring: Digest,
-        finished: Finished,
-        length: usize,
-    },
-    /// The checkpoint of a head; an older fetch of one is abandoned.
-    State {
-        serial: u64,
-        head: Head,
-        r: Digest,
-        spent: Blocks,
-    },
+    /// A kept chunk of an earlier ring, for the roster `ring`; `length` is in bytes.
+    Chunk { ring: Digest, finished: Finished, length: usize },
+    /// The checkpoint of a head; an older fetch of one is abandoned. `spent` are the blocks whose
+    /// work of this process the state contains.
+    State { serial: u64, head: Head, r: Digest, spent: Blocks },
 }
 
 /// One transfer of a process, until all bytes are here.
 #[derive(Debug)]
 pub(super) struct Fetch {
+    /// What it fetches, which also says what becomes of the bytes.
     wanted: Wanted,
+    /// The real machine: which donor is asked for which part, and which bytes are believed.
     transfer: download::State,
+    /// What has come so far, with zeros where parts are missing.
     bytes: Vec<u8>,
     /// The table of a state, once it is here.
     table: Option<Vec<u8>>,
+    /// When the next look at the transfer is planned, in virtual time.
     look_ms: Option<u64>,
 }
 
 /// The kind of request that a donor gets.
 #[derive(Clone, Debug)]
 pub(super) enum Asking {
+    /// A question of `sync` about the donor's lineage, outside of any transfer.
     Lineage(Ask),
-    /// A part, for a request of a transfer.
-    Part {
-        fetch: u64,
-        number: u64,
-        part: usize,
-        offset: u64,
-        length: u32,
-    },
+    /// A part, for a request of a transfer: `length` bytes from `offset` on.
+    Part { fetch: u64, number: u64, part: usize, offset: u64, length: u32 },
 }
 
 /// A request that a donor has not answered.
 #[derive(Debug)]
 struct Question {
+    /// The host that asks, and its process: a later one gets no answer.
     host: usize,
     incarnation: u64,
+    /// The peer that was asked, by its key.
     donor: PeerId,
     asking: Asking,
 }
@@ -79,7 +81,10 @@ struct Question {
 /// Requests that donors have not answered, and the number of all requests.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
+    /// A question leaves with its answer, its refusal, or the end of the wait for it. That of a
+    /// process that has ended may stay until the donor answers.
     open: BTreeMap<Inquiry, Question>,
+    /// How many questions there were; the last one has this number as its ticket.
     asked: u64,
 }
 
@@ -103,7 +108,8 @@ impl Fetch {
         Want::Whole(digest, Length::Exactly(length as u64))
     }
 
-    /// The request that a donor gets for one part.
+    /// The request that a donor gets for one part. Of a state it is a part of the table first, and
+    /// then a whole piece, by its index.
     fn request(&self, part: usize, offset: u64) -> Request {
         match &self.wanted {
             Wanted::Update(name) => Request::Update { update: name.digest, offset },
@@ -127,7 +133,8 @@ impl World {
         self.push_soon(host, Happening::Fetch(wanted, donors));
     }
 
-    /// Starts a transfer from these donors.
+    /// Starts a transfer from these donors. A fetch of a state that is not the newest one of its
+    /// process is left out: `loads` has risen since it was planned.
     pub(super) fn fetch(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
         let transfer = download::State::new(download::Config {
             part_bytes: PART_BYTES,
@@ -155,7 +162,8 @@ impl World {
         }
     }
 
-    /// Other peers serve what is being fetched.
+    /// Other peers serve what is being fetched. All transfers for which `is_it` holds get these
+    /// donors beside those that they have.
     pub(super) fn welcome(
         &mut self,
         host: usize,
@@ -173,19 +181,17 @@ impl World {
     /// The table is here. Pieces that are on the disk are not fetched again.
     fn fetch_pieces(&mut self, host: usize, fetch: u64, table: Vec<u8>) {
         let pieces = toy::pieces(&table);
-        let place = &mut self.hosts[host];
-        let (bytes, held) = place.disk.receive(&table, &pieces);
-        let Some(process) = &mut place.process else { return };
-        let Some(fetching) = process.fetching.get_mut(&fetch) else { return };
+        let (bytes, held) = self.hosts[host].disk.receive(&table, &pieces);
+        let Some(fetching) = self.fetching(host, fetch) else { return };
         (fetching.bytes, fetching.table) = (bytes, Some(table));
         self.drive(host, fetch, download::Input::Fetch(Want::Pieces(pieces, held)), &[]);
     }
 
     /// Gives an input to a transfer and carries out its outputs; `came` are the bytes of an answer.
+    /// A hash, and the table of a state, lead back here before the outputs that are left.
     fn drive(&mut self, host: usize, fetch: u64, input: download::Input, came: &[u8]) {
         let (now, mut out) = (Time(self.now_ms), Vec::new());
-        let Some(process) = &mut self.hosts[host].process else { return };
-        let Some(fetching) = process.fetching.get_mut(&fetch) else { return };
+        let Some(fetching) = self.fetching(host, fetch) else { return };
         fetching.transfer.handle(now, input, &mut out);
         for output in out {
             match output {
@@ -202,11 +208,15 @@ impl World {
         self.schedule_look(host, fetch);
     }
 
+    /// A transfer of the process of a host that has not ended.
+    fn fetching(&mut self, host: usize, fetch: u64) -> Option<&mut Fetch> {
+        self.hosts[host].process.as_mut()?.fetching.get_mut(&fetch)
+    }
+
     /// Plans the next look at a transfer, at its own deadline.
     fn schedule_look(&mut self, host: usize, fetch: u64) {
         let now_ms = self.now_ms;
-        let Some(process) = &mut self.hosts[host].process else { return };
-        let Some(fetching) = process.fetching.get_mut(&fetch) else { return };
+        let Some(fetching) = self.fetching(host, fetch) else { return };
         let Some(Time(due_ms)) = fetching.transfer.deadline() else { return };
         if fetching.look_ms.is_none_or(|look| due_ms < look) {
             fetching.look_ms = Some(due_ms);
@@ -217,18 +227,18 @@ impl World {
     /// The next tick of a transfer.
     pub(super) fn on_look(&mut self, host: usize, fetch: u64) {
         let line_full = self.hosts[host].line_ms > self.now_ms;
-        let Some(process) = &mut self.hosts[host].process else { return };
-        if let Some(fetching) = process.fetching.get_mut(&fetch) {
+        if let Some(fetching) = self.fetching(host, fetch) {
             fetching.look_ms = None;
             self.drive(host, fetch, download::Input::Tick { line_full }, &[]);
         }
     }
 
-    /// Sends a request to a donor, if the network carries it.
+    /// Sends a request to a donor, if the network carries it. A question to a peer about a head
+    /// that it has announced and that nobody has committed is counted: a liar has minted that head.
     pub(super) fn on_ask(&mut self, host: usize, name: PeerId, asking: Asking) {
         let Some(process) = &self.hosts[host].process else { return };
         if let (Asking::Lineage(_), Some(head)) = (&asking, process.judged.announced_by(&name)) {
-            let minted = !self.check.knows(&head.state) && !self.is_liar(host);
+            let minted = !self.check.lineage.knows(&head.state) && !self.is_liar(host);
             self.report.count(Count::Minted, u64::from(minted));
         }
         let request = match &asking {
@@ -250,12 +260,12 @@ impl World {
         }
     }
 
-    /// A donor does not answer, which is noticed a while later.
+    /// A donor does not answer, which is noticed a while later. A transfer sees a refusal then, and
+    /// `sync` an empty answer.
     fn silent(&mut self, host: usize, donor: PeerId, asking: &Asking) {
         match asking {
             Asking::Lineage(_) => {
-                let input = Input::Peer(peer::Input::Answer(donor, None));
-                self.push(ANSWER_MS, host, Happening::Input(input));
+                self.push_peer(ANSWER_MS, host, peer::Input::Answer(donor, None));
             }
             Asking::Part { fetch, number, .. } => {
                 let (fetch, number, answer) = (*fetch, *number, Err(Failure::Refused));
@@ -264,7 +274,8 @@ impl World {
         }
     }
 
-    /// A donor refuses a request that it cannot serve.
+    /// A donor refuses a request that it cannot serve. A refusal costs the host that asked as much
+    /// time as a donor that cannot be reached.
     pub(super) fn refuse(&mut self, ticket: Inquiry) {
         let Some(Question { host, incarnation, donor, asking }) =
             self.questions.open.remove(&ticket)
@@ -289,7 +300,8 @@ impl World {
         }
     }
 
-    /// A donor answers with the bytes at a location of its own.
+    /// A donor answers with the bytes at a location of its own. A question whose process has ended
+    /// is closed without an answer.
     pub(super) fn serve(&mut self, donor: usize, ticket: Inquiry, place: &Location) {
         let Some(question) = self.questions.open.get(&ticket) else { return };
         let host = question.host;
@@ -315,7 +327,8 @@ impl World {
         }
     }
 
-    /// Has a donor answer a question from its own machine and log, and lie if it is a liar.
+    /// Has a donor answer a question from its own machine and log, and lie if it is a liar. The
+    /// answer goes through its bytes, so each one also tests that they can be read.
     fn answer(&mut self, donor: usize, host: usize, name: PeerId, ask: &Ask) {
         let delay_ms = 2 * self.network.delay_ms(donor, host, &mut self.rng);
         let Host { disk, process: Some(process), .. } = &self.hosts[donor] else { return };
@@ -329,9 +342,8 @@ impl World {
             forger(donor, host, &mut answer);
         }
         let answer = wire::open_answer(&wire::answer(&answer)).map(Arc::new);
-        let input = Input::Peer(peer::Input::Answer(name, answer));
         let length_ms = self.hosts[host].loading_ms / 64;
-        self.push(delay_ms + length_ms, host, Happening::Input(input));
+        self.push_peer(delay_ms + length_ms, host, peer::Input::Answer(name, answer));
     }
 
     /// When this many bytes have arrived: after the way there and back, and the
@@ -347,7 +359,8 @@ impl World {
         at_ms
     }
 
-    /// The bytes at a location of a donor, as far as they were requested.
+    /// The bytes at a location of a donor, as far as they were requested. `None` where the donor
+    /// has no such bytes, or withholds them, or ends before `offset + length`.
     fn part_of(
         &self,
         host: usize,
@@ -381,7 +394,8 @@ impl World {
         Some(part)
     }
 
-    /// The end of a request of a transfer.
+    /// The end of a request of a transfer. The machine sees only the length and the digest of the
+    /// bytes.
     pub(super) fn on_part(
         &mut self,
         host: usize,
@@ -394,10 +408,10 @@ impl World {
         self.drive(host, fetch, download::Input::Answer(number, answer.map(|_| named)), &bytes);
     }
 
-    /// Puts bytes where they belong in what is being fetched.
+    /// Puts bytes where they belong in what is being fetched. Pieces of a state go to the disk too,
+    /// from which the next process can go on.
     fn put(&mut self, host: usize, fetch: u64, offset: u64, came: &[u8]) {
-        let Some(process) = &mut self.hosts[host].process else { return };
-        let Some(fetching) = process.fetching.get_mut(&fetch) else { return };
+        let Some(fetching) = self.fetching(host, fetch) else { return };
         let begin = usize::try_from(offset).unwrap_or(usize::MAX);
         let end = begin.saturating_add(came.len());
         if fetching.bytes.len() < end {
@@ -412,8 +426,7 @@ impl World {
 
     /// Hashes what has arrived, as a real process does off its own thread.
     fn hash(&mut self, host: usize, fetch: u64) {
-        let Some(process) = &self.hosts[host].process else { return };
-        let Some(fetching) = process.fetching.get(&fetch) else { return };
+        let Some(fetching) = self.fetching(host, fetch) else { return };
         let digest = match fetching.wanted {
             Wanted::State { .. } => toy::table_digest(&fetching.bytes),
             Wanted::Update(_) | Wanted::Chunk { .. } => hash(&fetching.bytes),
@@ -430,7 +443,8 @@ impl World {
         }
     }
 
-    /// All bytes are here, or the table of a state.
+    /// All bytes are here, or the table of a state. The bytes come into memory by an entry of the
+    /// queue, after everything that is due at this time already.
     fn on_whole(&mut self, host: usize, fetch: u64) {
         let Some(process) = &mut self.hosts[host].process else { return };
         if let Some(fetching) = process.fetching.get_mut(&fetch)
@@ -455,7 +469,8 @@ impl World {
         self.push(0, host, Happening::Came { bytes: buffer, content, input });
     }
 
-    /// No donor has the bytes, so the transfer has failed.
+    /// No donor has the bytes, so the transfer has failed. `kept` says of a state whether a donor
+    /// has delivered: then a part of it is on the disk, and worth going on from.
     fn missed(&mut self, host: usize, fetch: u64) {
         let Some(process) = &mut self.hosts[host].process else { return };
         let Some(Fetch { wanted, transfer, .. }) = process.fetching.remove(&fetch) else { return };
@@ -484,6 +499,7 @@ impl World {
     }
 }
 
+/// BLAKE3 of the bytes, by which updates and chunks are named.
 fn hash(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }

@@ -1,7 +1,11 @@
 //! Runs of invited peers: the hosts' tickets, and what the organiser says. The signatures of
 //! organisers and invites are real ed25519, since every peer checks them.
+//!
+//! Organisers and invites have names of one byte, from which their keys follow. The run's own
+//! organiser has the name `ORGANISER`; a scene that signs by another one makes what no honest peer
+//! accepts.
 
-use super::{Happening, Head, Input, Liar, PeerId, World, peer};
+use super::{Head, Liar, PeerId, World, peer};
 use crate::script::{Invited, ORGANISER};
 use intellect_protocol::access::admit::Level;
 use intellect_protocol::access::ledger::Ledger;
@@ -21,7 +25,8 @@ pub fn key(name: u8) -> Keypair {
 }
 
 impl World {
-    /// Makes the run one of invited peers; its clocks begin at `unix` seconds.
+    /// Makes the run one of invited peers; its clocks begin at `unix` seconds. It must be called
+    /// before a process starts, because all of them need the same trust level.
     pub fn invite(&mut self, unix: u64) {
         let (tickets, forged, off) = Default::default();
         self.script.invited = Some(Invited { tickets, unix, forged, off });
@@ -56,7 +61,8 @@ impl World {
         }
     }
 
-    /// The level and the organiser, as the processes of a host believe.
+    /// The level and the organiser, as the processes of a host believe. An open run has an
+    /// organiser too, whose attestations count (G11).
     pub(super) fn trust(&self, host: usize) -> (Level, PeerId) {
         let invited = self.script.invited.as_ref();
         let level = if invited.is_some() { Level::Invited } else { Level::Open };
@@ -64,7 +70,8 @@ impl World {
         (level, key(forged.unwrap_or(ORGANISER)).peer())
     }
 
-    /// An invite with the key `name`, signed by the organiser `by`.
+    /// An invite with the key `name`, signed by the organiser `by`. `change` sets its terms, which
+    /// begin with the defaults of [`Terms::new`].
     #[must_use]
     pub fn new_invite(&self, name: u8, by: u8, change: impl FnOnce(&mut Terms)) -> Invite {
         let mut terms = Terms::new(key(name).peer());
@@ -79,14 +86,16 @@ impl World {
         }
     }
 
-    /// Gives hosts tickets by an invite with the key `name`.
+    /// Gives hosts tickets by an invite with the key `name`. Nobody counts its uses here: whether
+    /// there are enough is for the ledger to say (T3).
     pub fn hand_all(&mut self, hosts: &[usize], name: u8, invite: &Invite) {
         for host in hosts {
             self.hand(*host, Ticket::invited(invite.clone(), &key(name), self.name(*host)));
         }
     }
 
-    /// Sets the clock of a host off by this many seconds, from its next start.
+    /// Sets the clock of a host off by this many seconds, from its next start. It concerns the date
+    /// only, by which tickets expire (T4), and no timer.
     pub fn set_clock(&mut self, host: usize, off: i64) {
         if let Some(invited) = &mut self.script.invited {
             invited.off.insert(host, off);
@@ -99,11 +108,12 @@ impl World {
         Notice::after(self.run, last, Body::Membership(clauses), &key(by))
     }
 
-    /// Brings a notice to these hosts at once.
+    /// Brings a notice to these hosts at once, as a message from outside: none of them stores it
+    /// beside its manifest before its machine says so.
     pub fn hand_notice(&mut self, hosts: &[usize], notice: &Notice) {
         for host in hosts {
             let input = peer::Input::Notice(Box::new(notice.clone()));
-            self.push(0, *host, Happening::Input(Input::Peer(input)));
+            self.push_peer(0, *host, input);
         }
     }
 

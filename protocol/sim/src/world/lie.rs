@@ -1,9 +1,15 @@
 //! Liars in the world: which messages they hear and send, and what else they do.
+//!
+//! `liars` has the behaviours and knows no world. This file gives them their cues, carries their
+//! messages, does their deeds, and judges what their presence may cost the others (S11, S12).
+//!
+//! No rule is checked for what a liar does, nor for whom it blames. Its messages only become part
+//! of the history, because honest peers may count them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Digest, Happening, Input, Message, PeerId, Voter, World, peer, wire};
+use super::{Digest, Happening, Message, PeerId, Voter, World, peer, wire};
 use crate::check::{Verdict, require};
 use crate::liars::{Cue, Deed, Facts, LOOK_MS, Liar, Lie, Stand, stranger_log};
 use crate::report::Count;
@@ -21,7 +27,7 @@ const STRANGERS_LATE_MS: u64 = 15_000;
 /// in dispute do not (R40).
 const SPOILT_MAX: usize = 2;
 
-/// Rosters for which Readies are remembered.
+/// Rosters for which Readies are remembered. The oldest gives way, and S11 is not checked for it.
 const READIES_MAX: usize = 64;
 
 /// How long after the last fault every peer is heard again, in
@@ -29,7 +35,8 @@ const READIES_MAX: usize = 64;
 const SETTLED_MS: u64 = 4 * HEARTBEAT_MS + GRACE_MS + 2_000;
 
 impl World {
-    /// Makes a host a liar: a member if a process runs or will run there, else a stranger.
+    /// Makes a host a liar: a member if a process runs or will run there, else a stranger. It stays
+    /// one, since the checks cannot trust again what has been said in its name.
     pub(crate) fn corrupt(&mut self, host: usize, liar: Liar) {
         self.check.distrust(self.hosts[host].name);
         self.hosts[host].liar = Some(Box::new(liar));
@@ -52,20 +59,16 @@ impl World {
         // In half of the seeds strangers are there when the run is founded.
         let late = self.rng.below(2);
         self.script.lying.strangers_ms = late * STRANGERS_LATE_MS;
-        self.wake_liars();
+        self.script.lying.drawn = true;
+        self.push(LOOK_MS, 0, Happening::LookUp);
         count
     }
 
-    /// Ends all faults; liars go on.
+    /// Ends all faults of the network; liars go on. From now on S11 and S12 are promised, once
+    /// every peer has been heard again.
     pub(crate) fn heal(&mut self) {
         self.network.heal();
         self.script.lying.healed_ms = Some(self.now_ms);
-    }
-
-    /// Lets the liars act without messages, from now on.
-    fn wake_liars(&mut self) {
-        self.script.lying.drawn = true;
-        self.push(LOOK_MS, 0, Happening::LookUp);
     }
 
     /// Whether a liar drives this host.
@@ -78,7 +81,8 @@ impl World {
         self.hosts[host].liar.as_ref().is_some_and(|liar| liar.does(deed))
     }
 
-    /// Applies the deeds of a liar to its process, which has started.
+    /// Applies the deeds of a liar to its process, which has started. It is called again at each
+    /// start, because they end with the process.
     pub(super) fn misbehave(&mut self, host: usize) {
         let [never_sends, crawls, withholds] =
             [Deed::NeverSends, Deed::Crawls, Deed::Withholds].map(|deed| self.does(host, deed));
@@ -106,7 +110,9 @@ impl World {
         swallows
     }
 
-    /// Liars hear gossip, and messages that are sent to them.
+    /// Liars hear gossip, and messages that are sent to them. What they answer arrives later than
+    /// the message would, by their own distance from its author. Heartbeats are no cue: there are
+    /// too many.
     pub(super) fn overhear(
         &mut self,
         from: usize,
@@ -130,7 +136,8 @@ impl World {
         }
     }
 
-    /// All liars act without a message.
+    /// All liars act without a message, in the order of their hosts, and again after [`LOOK_MS`].
+    /// All see the same positions: those from before the first of them acts.
     pub(super) fn on_look_up(&mut self) {
         let stands: Vec<Stand> =
             (0..self.hosts.len()).filter_map(|host| self.stand(host)).collect();
@@ -180,7 +187,8 @@ impl World {
         acted
     }
 
-    /// A lie travels like any other message.
+    /// A lie travels like any other message: the network may lose or double it. Gossip of a liar
+    /// reaches each host directly, whatever links are broken; so a fault does not silence it.
     fn spread(&mut self, from: usize, Lie { author, to, message, delay_ms }: Lie) {
         self.check.lied(author, &message);
         self.count_lie(&message);
@@ -193,8 +201,8 @@ impl World {
             }
             for way_ms in self.network.arrivals(from, host, 1, &mut self.rng).into_iter().flatten()
             {
-                let input = Input::Peer(peer::Input::Message(Arc::clone(&sealed)));
-                self.push(way_ms + delay_ms, host, Happening::Input(input));
+                let input = peer::Input::Message(Arc::clone(&sealed));
+                self.push_peer(way_ms + delay_ms, host, input);
             }
         }
     }
@@ -208,14 +216,15 @@ impl World {
         }
     }
 
-    /// Records the honest voters that are Ready to a majority when a roster is proposed.
+    /// Records the honest voters that are Ready to a majority when a roster is proposed. They are
+    /// the ones to which S11 promises positions, so it matters what was known then and not later.
     pub(super) fn note_readies(&mut self, roster: &Roster) {
         if !self.script.lying.drawn
             || self.script.lying.readies.iter().any(|(known, _)| known == roster)
         {
             return;
         }
-        let (series, voters) = (roster.series, self.check.voters_after(&roster.series.parent));
+        let (series, voters) = (roster.series, self.check.lineage.voters(&roster.series.parent));
         let knows = |voter: &Voter, peer: &PeerId| {
             let host = self.host(&voter.peer).filter(|host| !self.is_liar(*host));
             let process = host.and_then(|host| self.hosts[host].process.as_ref());
@@ -248,7 +257,7 @@ impl World {
     pub(super) fn judge_part(&mut self, committed: &Committed) {
         let receipt = &committed.receipt;
         let since_ms = self.script.lying.healed_ms.map_or(u64::MAX, |ms| ms + SETTLED_MS);
-        if !self.script.lying.drawn || self.check.knows(&committed.head.state) {
+        if !self.script.lying.drawn || self.check.lineage.knows(&committed.head.state) {
             return;
         }
         let liars = (0..self.hosts.len()).filter(|host| self.is_liar(*host));
@@ -261,7 +270,7 @@ impl World {
             return;
         }
         let wasted = self.report.count_wasted(&receipt.series);
-        let voters = self.check.voters_after(&receipt.series.parent);
+        let voters = self.check.lineage.voters(&receipt.series.parent);
         let lying = voters.iter().filter(|voter| names.contains(&voter.peer)).count();
         if 2 * lying >= voters.len() {
             return;
@@ -276,7 +285,8 @@ impl World {
         self.judge(verdict);
     }
 
-    /// S12: an epoch costs two attempts by chance, and at most three for each liar.
+    /// S12: an epoch costs two attempts by chance, and at most three for each liar. Liars are
+    /// counted by key, strangers too.
     fn judge_wasted(&self, receipt: &Receipt, wasted: u64, liars: u64) -> Verdict {
         require(wasted <= 2 + 3 * liars, "S12", || {
             let epoch = receipt.series.epoch;
@@ -302,9 +312,9 @@ impl World {
     }
 
     /// S11: of the voters whose Ready a majority held when the roster was proposed, half have a
-    /// position. A third has to after failed rings, which cost peers their position (R40), or once a
-    /// liar has shown two rosters, of which each voter accepts one at most (G6). Newcomers have few
-    /// positions in any case (G7).
+    /// position. A third has to after failed rings, which cost peers their position (R40), or once
+    /// a liar has shown two rosters, of which each voter accepts one at most (G6). Newcomers have
+    /// few positions in any case (G7).
     fn judge_places(&self, receipt: &Receipt, places: &BTreeSet<PeerId>) -> Verdict {
         let formed = |(roster, _): &&(Roster, BTreeSet<PeerId>)| {
             roster.series == receipt.series && roster.members == receipt.members
@@ -330,7 +340,8 @@ impl World {
         })
     }
 
-    /// Changes a liar's answer about its lineage.
+    /// Changes a liar's answer about its lineage. The answer stays well formed: only what it says
+    /// is false, so that the verification of links is tested and not the decoder.
     pub(super) fn forge_of(&self, donor: usize, answer: &mut Answer) {
         match answer {
             Answer::Chain(chain) if self.does(donor, Deed::ForgesChain) => {

@@ -4,8 +4,11 @@
 //! A pair without a direct connection still exchanges messages, as through a relay; only a ring
 //! cannot use it. Until `set_undialable` is called, no process hears of connections, and all pairs
 //! count as joined.
+//!
+//! A pair that is not dialable from either side may still be joined: how two such peers meet is the
+//! work of `bootstrap`, and here the draw alone says whether they have.
 
-use super::{Happening, Input, World, peer};
+use super::{World, peer};
 use crate::rings::Loss;
 
 /// The share of pairs without a connection that are not both behind routers:
@@ -38,7 +41,8 @@ impl World {
         self.set_undialable(&undialable);
     }
 
-    /// Removes the direct connection of two hosts; messages reach them through a relay.
+    /// Removes the direct connection of two hosts; messages reach them through a relay. A ring in
+    /// which they are neighbours breaks. Without effect if they have none.
     pub fn unlink(&mut self, a: usize, b: usize) {
         if self.network.unlinked.insert((a.min(b), a.max(b))) {
             self.report_link(a, b, false);
@@ -46,14 +50,15 @@ impl World {
         }
     }
 
-    /// Restores the direct connection of two hosts.
+    /// Restores the direct connection of two hosts. A ring that has broken for it stays broken.
     pub fn link(&mut self, a: usize, b: usize) {
         if self.network.unlinked.remove(&(a.min(b), a.max(b))) {
             self.report_link(a, b, true);
         }
     }
 
-    /// A process has started: reports whether it can be dialled, and its connections.
+    /// A process has started: reports whether it can be dialled, and its connections. Hosts on the
+    /// other side of a fault count as not connected at this start.
     pub(super) fn report_links(&mut self, host: usize) {
         let Some(undialable) = &self.network.undialable else { return };
         let dialable = !undialable.contains(&host);
@@ -73,7 +78,7 @@ impl World {
         let delay_ms = self.network.delay_ms(a, b, &mut self.rng);
         for (host, other) in [(a, b), (b, a)] {
             let input = peer::Input::Linked(self.hosts[other].name, linked);
-            self.push(delay_ms, host, Happening::Input(Input::Peer(input)));
+            self.push_peer(delay_ms, host, input);
         }
     }
 }

@@ -1,18 +1,19 @@
 //! What can be seen of a simulated world: which processes run, and where each of them stands.
 //!
-//! Nothing here changes the world, apart from the closing of its counts at the end.
+//! Nothing here changes the world, apart from the closing of its counts at the end. Heads are those
+//! that the checks have seen committed, loaded or restored, and not what a machine says of itself.
 
 use intellect_protocol::machine::wait::Wait;
 
 use super::{Count, Head, PeerId, Phase, Rank, Report, World};
 
 impl World {
-    /// Hosts with a process, stopped or not.
+    /// Hosts with a process, stopped or not, in the order of their indices.
     pub(crate) fn running(&self) -> Vec<usize> {
         (0..self.hosts.len()).filter(|host| self.hosts[*host].process.is_some()).collect()
     }
 
-    /// Those of them that do not lie and are not revoked.
+    /// Those of them that do not lie and are not revoked: the peers of which progress is required.
     pub(crate) fn honest(&self) -> Vec<usize> {
         let counts =
             |host: &usize| !self.is_liar(*host) && !self.script.revoking.revoked.contains(host);
@@ -26,7 +27,7 @@ impl World {
 
     /// The rank of a head among all, by what the organiser has attested so far.
     pub(crate) fn rank(&self, head: &Head) -> Rank {
-        self.check.rank(&self.script.attesting.notices, head)
+        self.check.lineage.rank(&self.script.attesting.notices, head)
     }
 
     /// The phase and attempt of a host's process in its open epoch.
@@ -35,6 +36,7 @@ impl World {
     }
 
     /// What a host's process waits for; `None` if it trains, applies an update, or does not run.
+    /// A process that stands still for no reason is a mistake of the machine, and panics here.
     pub fn wait(&self, host: usize) -> Option<Wait> {
         let peer = self.hosts[host].process.as_ref()?.holdings.peer();
         let wait = peer.wait(self.clock(host), self.hosts.len() > 1);
@@ -53,7 +55,7 @@ impl World {
         self.names.get(name).copied()
     }
 
-    /// Whether the heads of two hosts lie on one lineage.
+    /// Whether the heads of two hosts lie on one lineage. A host without a process agrees with all.
     pub(crate) fn agree(&self, a: usize, b: usize) -> bool {
         match (self.head(a), self.head(b)) {
             (Some(a), Some(b)) => self.check.one_lineage(&a, &b),
@@ -90,9 +92,9 @@ impl World {
     /// Closes the counts, at the end of a run.
     pub(crate) fn into_report(mut self) -> Report {
         self.report.virtual_ms = self.now_ms;
-        self.report.count(Count::Regroups, self.check.regroup_count());
-        self.report.count(Count::Split, self.check.split_count());
-        self.report.count(Count::Forgone, self.check.forgone());
+        self.report.count(Count::Regroups, self.check.votes.opened_count());
+        self.report.count(Count::Split, self.check.votes.split_count());
+        self.report.count(Count::Forgone, self.check.forgone);
         self.report
     }
 }

@@ -1,17 +1,25 @@
 //! The organiser of a drawn run: now and then it attests a state that some peer has, or revokes a
 //! peer. In classes where peers may lose all their data, most peers must have the attested state: a
 //! peer that starts without data would otherwise wait for it forever.
+//!
+//! It is a person outside of the run: it sees the state of every process, signs with its real key,
+//! and brings a notice to one host. The peers gossip it from there. Its notices are one chain, each
+//! after the one before, whether or not that has reached anybody.
+
+use std::collections::VecDeque;
 
 use super::{Count, Head, Notice, Rng, World, wire};
 use crate::script::organiser;
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::{Attestation, Body, Clause};
 
-/// When it attests, in milliseconds from the start of the run: while faults strike.
+/// When it attests or revokes, in milliseconds from the start of the run: while faults strike. What
+/// is due after the last fault is left out.
 const FIRST_MS: u64 = 5_000;
+/// The end of that time, in milliseconds from the start of the run.
 const LAST_MS: u64 = 90_000;
-/// The most peers that it revokes in one seed.
-const REVOKED_MAX: u64 = 4;
+/// The most states that it attests in one seed, and the most peers that it revokes.
+const ACTS_MAX: u64 = 4;
 
 impl World {
     /// In one seed of three the organiser attests up to four states. No other draw depends on this.
@@ -19,15 +27,7 @@ impl World {
         let mut rng = Rng::new(seed ^ 0x0076_6f75_6368);
         self.script.attesting.by_most = by_most;
         if rng.below(3) == 0 {
-            let count = 1 + rng.below(4);
-            let hosts = self.hosts.len() as u64;
-            let mut draw = || {
-                let host = usize::try_from(rng.below(hosts)).unwrap_or(0);
-                (FIRST_MS + rng.below(LAST_MS - FIRST_MS), host)
-            };
-            let mut due: Vec<(u64, usize)> = (0..count).map(|_| draw()).collect();
-            due.sort_unstable();
-            self.script.attesting.due = due.into();
+            self.script.attesting.due = draw_due(&mut rng, self.hosts.len());
         }
     }
 
@@ -45,8 +45,9 @@ impl World {
         self.script.attesting.notices.push(notice);
     }
 
-    /// An attestation of the epoch before a host's head, if enough of
-    /// the others have that state too.
+    /// An attestation of the epoch before a host's head, if enough of the others have that state
+    /// too. `None` as well where the host does not know the two links, or the epoch is not above
+    /// that of the last attestation (G11).
     fn attestation_of(&self, host: usize) -> Option<(usize, Notice)> {
         let peer = self.hosts[host].process.as_ref()?.holdings.peer();
         let epoch = peer.head().epoch.checked_sub(1)?;
@@ -71,17 +72,10 @@ impl World {
         rises.then_some((host, notice))
     }
 
-    /// The organiser revokes one to four of the first `peers` hosts.
+    /// The organiser revokes one to four of the first `peers` hosts. One may be drawn twice, and
+    /// the second notice then changes nothing.
     pub(crate) fn draw_revocations(&mut self, seed: u64, peers: usize) {
-        let mut rng = Rng::new(seed ^ 0x7265_766f_6b65);
-        let count = 1 + rng.below(REVOKED_MAX);
-        let mut draw = || {
-            let host = usize::try_from(rng.below(peers as u64)).unwrap_or(0);
-            (FIRST_MS + rng.below(LAST_MS - FIRST_MS), host)
-        };
-        let mut due: Vec<(u64, usize)> = (0..count).map(|_| draw()).collect();
-        due.sort_unstable();
-        self.script.revoking.due = due.into();
+        self.script.revoking.due = draw_due(&mut Rng::new(seed ^ 0x7265_766f_6b65), peers);
     }
 
     /// Revokes a peer if that is due. The notice reaches one host that runs, maybe the revoked one.
@@ -113,7 +107,19 @@ impl World {
     /// T5: whether all that the organiser has revoked is in force after this head. Only then is a
     /// run with revocations over.
     pub(crate) fn are_revoked(&self, head: &Head) -> bool {
-        let revoked = &self.script.revoking.revoked;
-        revoked.iter().all(|host| self.check.has_revoked(&head.state, &self.hosts[*host].name))
+        let (revoked, lineage) = (&self.script.revoking.revoked, &self.check.lineage);
+        revoked.iter().all(|host| lineage.has_revoked(&head.state, &self.hosts[*host].name))
     }
+}
+
+/// When the organiser acts, the earliest first, each time with one of the first `hosts` hosts.
+fn draw_due(rng: &mut Rng, hosts: usize) -> VecDeque<(u64, usize)> {
+    let count = 1 + rng.below(ACTS_MAX);
+    let mut draw = || {
+        let host = usize::try_from(rng.below(hosts as u64)).unwrap_or(0);
+        (FIRST_MS + rng.below(LAST_MS - FIRST_MS), host)
+    };
+    let mut due: Vec<(u64, usize)> = (0..count).map(|_| draw()).collect();
+    due.sort_unstable();
+    due.into()
 }

@@ -2,6 +2,10 @@
 //!
 //! No frame is sent: `rings` says when each member has what, and the bytes are computed at once.
 //! The real exchange is tested by itself, in `protocol/src/ring/exchange`.
+//!
+//! `rings` sees all members of a ring together and knows no process. This file is between the two:
+//! it gives a ring the delta and the links of each member, and turns what a member notices into
+//! inputs of its machine.
 
 use std::sync::Arc;
 
@@ -54,7 +58,8 @@ impl World {
         self.notify(due);
     }
 
-    /// Puts what the members of a ring will notice into the queue.
+    /// Puts what the members of a ring will notice into the queue. A member that is no host notices
+    /// nothing.
     pub(super) fn notify(&mut self, due: Vec<Due>) {
         for Due { delay_ms, host, roster, notice } in due {
             if host == self.hosts.len() {
@@ -64,7 +69,8 @@ impl World {
         }
     }
 
-    /// Reports to a machine what its ring has reached, or that it has stopped.
+    /// Reports to a machine what its ring has reached, or that it has stopped. The seal of a chunk
+    /// is made here, with the simulated key of its owner.
     pub(super) fn on_ringing(&mut self, host: usize, roster: Digest, notice: &Notice) {
         self.rings.now_ms = self.now_ms;
         let Some((notice, bytes)) = self.rings.take(&roster, host, notice) else { return };
@@ -94,7 +100,8 @@ impl World {
         }
     }
 
-    /// A process abandons a ring, which breaks it for all its members.
+    /// A process abandons a ring, which breaks it for all its members. The chunks that it has with
+    /// their seals stay in memory, as in a ring that stops.
     pub(super) fn abandon(&mut self, host: usize, roster: Digest) {
         self.rings.now_ms = self.now_ms;
         let due = self.rings.lose(host, Loss::Closed, Some(roster));
@@ -116,7 +123,8 @@ impl World {
         }
     }
 
-    /// Puts an update together from a ring and kept chunks.
+    /// Puts an update together from a ring and kept chunks, by the assembly of a node. Parts that
+    /// do not fit are a violation of S4.
     pub(super) fn join(&mut self, host: usize, ring: &Ring, parts: &[(Chunk, Slice)]) {
         let Some(process) = &self.hosts[host].process else { return };
         let mut repair = Repair::new(CODEC, ELEMENTS as u64, &ring.layout, &ring.keep);

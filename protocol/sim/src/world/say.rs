@@ -1,14 +1,19 @@
 //! Messages of processes: where they travel, how long that takes, and the checks over them.
+//!
+//! A message is checked when its author sends it, once, however many peers receive it. It is judged
+//! by what the author knew then and by what was on its disk, and not by what becomes of it. After
+//! that liars hear it, if it is gossiped or sent to them.
 
 use std::sync::Arc;
 
-use super::{Happening, Input, Message, Moment, PeerId, Rule, Verified, World, peer, wire};
+use super::{Message, Moment, PeerId, Rule, Verified, World, peer, wire};
 use crate::network::Fate;
 use crate::report::Count;
-use intellect_protocol::message::Heartbeat;
 
 impl World {
-    /// A process sends a message to one peer, or to all. A liar may send another one.
+    /// A process sends a message to one peer, or to all. A liar may send another one. Without an
+    /// open stream to its receiver a message is gossiped; over a stream that carries nothing it is
+    /// lost, since the sender does not know that.
     pub(super) fn send(
         &mut self,
         host: usize,
@@ -29,7 +34,8 @@ impl World {
         self.overhear(host, to, message);
     }
 
-    /// Carries a message to every running host that it can reach over others.
+    /// Carries a message to every running host that it can reach, directly or over one other host
+    /// that runs.
     fn gossip(&mut self, from: usize, message: &Arc<Verified<Message>>) {
         let running = self.running();
         for to in running.iter().copied().filter(|to| *to != from) {
@@ -39,7 +45,8 @@ impl World {
         }
     }
 
-    /// Carries a message to one host, unless the network or the script loses it.
+    /// Carries a message to one host, unless the network or the script loses it. The script decides
+    /// first, and a message that it drops draws nothing from the network.
     fn deliver(&mut self, from: usize, to: usize, hops: u64, message: &Arc<Verified<Message>>) {
         let fate = match &mut self.script.filter {
             Some(filter) => filter(from, to, message.body()),
@@ -54,18 +61,18 @@ impl World {
         for delay_ms in self.network.arrivals(from, to, hops, &mut self.rng).into_iter().flatten() {
             for later_ms in again_ms.into_iter().chain([first_ms]) {
                 self.report.count(Count::Messages, 1);
-                let input = Input::Peer(peer::Input::Message(Arc::clone(message)));
-                self.push(delay_ms + later_ms, to, Happening::Input(input));
+                let input = peer::Input::Message(Arc::clone(message));
+                self.push_peer(delay_ms + later_ms, to, input);
             }
         }
     }
 
-    /// Counts and checks a message when its author sends it.
+    /// Counts and checks a message when its author sends it. What a liar sends is noted as a lie:
+    /// no rule is checked for it, but others may count it as a vote.
     fn note_sent(&mut self, host: usize, message: &Arc<Verified<Message>>) {
         self.report.count(Count::Bytes, wire::envelope_bytes(message) as u64);
-        let unlinked = |beat: &Heartbeat| u64::from(!beat.unlinked.is_empty());
         if let Message::Heartbeat(beat) = message.body() {
-            self.report.count(Count::Unlinked, unlinked(beat));
+            self.report.count(Count::Unlinked, u64::from(!beat.unlinked.is_empty()));
         }
         let Some(process) = &self.hosts[host].process else { return };
         if self.is_liar(host) {
@@ -83,7 +90,8 @@ impl World {
         self.note_moment(host, message.body());
     }
 
-    /// Records the moments at which planned faults strike.
+    /// Records the moments at which planned faults strike. Messages that are no moment of an epoch
+    /// record nothing.
     fn note_moment(&mut self, host: usize, message: &Message) {
         let moment = match message {
             Message::Ready(_) => Moment::Ready,
@@ -96,18 +104,7 @@ impl World {
             Message::Done(_) => Moment::Finished,
             Message::Query(_) => Moment::Asking,
             Message::Join(_) => Moment::Regrouping,
-            Message::Heartbeat(_)
-            | Message::Status(_)
-            | Message::Report(_)
-            | Message::Ground(_)
-            | Message::Opened(_)
-            | Message::Prepared(_)
-            | Message::Refuse(_)
-            | Message::Stalled(_)
-            | Message::Commit(_)
-            | Message::Regroup(_)
-            | Message::Leaving(_)
-            | Message::Notice(_) => return,
+            _ => return,
         };
         let epoch = message.series().map_or(0, |series| series.epoch);
         self.moments.push((host, epoch, moment));

@@ -3,10 +3,19 @@
 //!
 //! Its times are chosen, not drawn: a message takes 4 ms, training 400 ms. The invariants are
 //! checked at each step as in any other simulated run.
+//!
+//! A scene goes on by [`World::until`] or [`World::play`], and between two of these calls it
+//! changes what it likes: it starts and kills processes, breaks links, sends messages in the name
+//! of others. What it changes holds from the next event on. It reads where peers stand
+//! ([`World::head`], [`World::phase`], [`World::wait`]) and what they have reported
+//! ([`World::events`]).
+//!
+//! A message that a scene sends counts as a lie to the checks. So it may break any rule, and only
+//! what honest peers make of it is judged.
 
 use super::{
-    Answer, Duration, Event, Fate, Happening, Input, Liar, Message, PeerId, PlannedCrash, Rule,
-    Rules, Series, Setup, Violation, World, peer, wire,
+    Answer, Duration, Event, Fate, Liar, Message, PeerId, PlannedCrash, Rule, Rules, Series, Setup,
+    Violation, World, peer, wire,
 };
 use crate::disk::Kept;
 use crate::script::organiser;
@@ -31,7 +40,8 @@ impl World {
         Self::scene_with(hosts, founders, quorum, without)
     }
 
-    /// A world with this rule of quorums.
+    /// A world with this rule of quorums. `without` names a rule that is switched off, to see that
+    /// the scene notices; two peers are enough to found the run.
     #[must_use]
     pub fn scene_with(
         hosts: usize,
@@ -66,7 +76,8 @@ impl World {
         self.script.forger = Some(Box::new(forge));
     }
 
-    /// Sends a message of a stranger to some hosts.
+    /// Sends a message of a stranger to some hosts, which have it at once: it passes neither the
+    /// network nor the filter.
     pub fn say(&mut self, hosts: &[usize], name: u8, message: &Message) {
         for host in hosts {
             self.bring(*host, stranger(name), message.clone());
@@ -107,12 +118,12 @@ impl World {
             None => self.hosts[host].notices.push(notice.clone()),
         }
         let input = peer::Input::Notice(Box::new(notice.clone()));
-        self.push(0, host, Happening::Input(Input::Peer(input)));
+        self.push_peer(0, host, input);
     }
 
-    /// Reports a round trip to a host.
+    /// Reports a round trip to a host, in milliseconds. Its next own measurement counts beside it.
     pub fn round_trip(&mut self, host: usize, to: PeerId, ms: u32) {
-        self.push(0, host, Happening::Input(Input::Peer(peer::Input::RoundTrip(to, ms))));
+        self.push_peer(0, host, peer::Input::RoundTrip(to, ms));
     }
 
     /// The next processes of a host claim this many tokens for each epoch's training, and believe
@@ -122,7 +133,8 @@ impl World {
         self.hosts[host].boast = Some(tokens);
     }
 
-    /// From now on the requests of a host reach no donor.
+    /// From now on the requests of a host reach no donor. One host at a time: it replaces the one
+    /// before.
     pub fn drop_requests(&mut self, host: usize) {
         self.script.unheard = Some(host);
     }
@@ -150,7 +162,7 @@ impl World {
         self.script.follow.insert(host, head);
     }
 
-    /// Starts processes, from what their disks have.
+    /// Starts processes, from what their disks have. A host on which one runs is left alone.
     pub fn start(&mut self, hosts: &[usize]) {
         hosts.iter().for_each(|host| self.boot(*host));
     }
@@ -167,7 +179,8 @@ impl World {
         self.plan_crash(Some(PlannedCrash { host, points, kept }));
     }
 
-    /// Undoes every fault of the network.
+    /// Undoes every fault of the network. Pairs without a direct connection stay unlinked, and the
+    /// filter of the scene goes on.
     pub fn mend(&mut self) {
         self.network.heal();
     }
@@ -197,7 +210,8 @@ impl World {
         self.script.update_bytes = Some(bytes);
     }
 
-    /// Lets so many peers found the run; before a process starts.
+    /// Lets so many peers found the run; before a process starts. All processes have to start with
+    /// the same number, as it stands in the manifest.
     pub fn needs(&mut self, peers: usize) {
         self.setup.peers_min = peers;
     }
@@ -232,7 +246,8 @@ impl World {
         self.until(length_ms, |_| false).map(|_| ())
     }
 
-    /// The validation rules of every honest process.
+    /// The validation rules of every honest process, with the key of host 0. A scene verifies with
+    /// them what a peer would.
     #[must_use]
     pub fn validator(&self) -> Validator {
         self.law_of(0)

@@ -1,8 +1,13 @@
 //! The work of a process: training, outer steps, writes to disk. All of it takes time.
+//!
+//! A step or a training that something newer voids still ends at its time, and its entry has no
+//! effect then: `orders` counts what voids a training, `loads` what voids an outer step. A write
+//! ends with its flush, and until then a crash may lose it. So each kind of write has a method that
+//! begins it, and one that the queue calls at its flush.
 
 use std::sync::Arc;
 
-use super::{Anchor, Happening, World};
+use super::{Anchor, Happening, Host, World};
 use crate::disk::File;
 use crate::report::{Count, Moment};
 use crate::toy::WEIGHT_MAX;
@@ -13,19 +18,21 @@ use intellect_protocol::holdings::{Buffer, Disk, Input, Name, Origin};
 use intellect_protocol::message::{Head, Loss};
 use intellect_protocol::peer;
 
-/// Least tokens of one epoch's training; the rest is drawn.
+/// Least tokens of one epoch's training; the rest is drawn, to less than twice as many. It is half
+/// of what the rules count as an epoch's work ([`TOKENS`](crate::toy::TOKENS)).
 const BUDGET: u64 = 50;
 /// How long a checkpoint is written, in milliseconds: longer than some epochs, so that a
 /// restart has updates to replay.
 const SAVE_MS: u64 = 2_000;
 
 impl World {
-    /// Sets how long an epoch's training takes on a host, in milliseconds.
+    /// Sets how long an epoch's training takes on a host, in milliseconds, without its jitter. A
+    /// training that has begun ends when it was to end.
     pub(crate) fn set_training(&mut self, host: usize, training_ms: u64) {
         self.hosts[host].training_ms = training_ms;
     }
 
-    /// The longest training of any host, in milliseconds.
+    /// The longest training of any host, in milliseconds, with the most jitter.
     pub(crate) fn longest_training_ms(&self) -> u64 {
         let most = self.hosts.iter().map(|host| host.training_ms).max().unwrap_or(0);
         most + 5 * self.setup.jitter_ms
@@ -47,7 +54,9 @@ impl World {
         self.hosts[host].apply_ms = apply_ms;
     }
 
-    /// Trains the next epoch. A budget that another epoch interrupted is finished first.
+    /// Trains the next epoch. A budget that another epoch interrupted is finished first, and its
+    /// end ends this training too. The delta that was frozen before is dropped; what of it is not
+    /// spent is in the next one.
     pub(super) fn train(&mut self, host: usize) {
         let now_ms = self.now_ms;
         let jitter_ms = self.rng.below(5 * self.setup.jitter_ms);
@@ -63,7 +72,8 @@ impl World {
         self.push(until_ms - now_ms, host, Happening::Trained { order });
     }
 
-    /// The work is done: the delta is frozen and declared. An order that was given meanwhile voids it.
+    /// The work is done: the delta is frozen and declared. An order that was given meanwhile voids
+    /// it.
     pub(super) fn on_trained(&mut self, host: usize, order: u64) {
         let tokens = BUDGET + self.rng.below(BUDGET);
         let (now_ms, boast) = (self.now_ms, self.hosts[host].boast);
@@ -89,7 +99,8 @@ impl World {
         self.push(delay_ms, host, Happening::Step { serial, apply });
     }
 
-    /// Applies an update to the state, and tells the machine which state that makes.
+    /// Applies an update to the state, and tells the machine which state that makes. The unspent
+    /// tokens are noted before, since the checks judge what the step takes of them (S4).
     pub(super) fn on_step(&mut self, host: usize, serial: u64, apply: &Apply) {
         let Some(process) = &mut self.hosts[host].process else { return };
         if process.loads != serial {
@@ -112,7 +123,7 @@ impl World {
         }
     }
 
-    /// Takes a fetched state in place of its own.
+    /// Takes a fetched state in place of its own. The checks see it once it is on disk.
     pub(super) fn on_load(
         &mut self,
         host: usize,
@@ -134,7 +145,8 @@ impl World {
 
     // ---- the disk ------------------------------------------------------------------------------
 
-    /// Appends records to the log. They can still be lost until they are flushed.
+    /// Appends records to the log. They can still be lost until they are flushed. The order of the
+    /// records of one log stays; that between the two logs does not.
     pub(super) fn write(&mut self, host: usize, records: &[Record]) {
         self.hosts[host].disk.append(records);
         self.push_flush(host, Happening::Written);
@@ -162,7 +174,7 @@ impl World {
         }
     }
 
-    /// Reads an update back from the disk, if a flushed one is there.
+    /// Reads an update back from the disk, if a flushed one is there. It takes as long as a flush.
     pub(super) fn read(&mut self, host: usize, name: Name) {
         let happening = match self.hosts[host].disk.update(&name.digest) {
             Some(content) => {
@@ -195,19 +207,19 @@ impl World {
         self.push(save_ms, host, Happening::Saved(anchor));
     }
 
-    /// Flushes a checkpoint; the host may fail just before or just after.
+    /// Flushes a checkpoint; the host may fail just before or just after. If it is the state that
+    /// was loaded last, the change of lineage that it may be is judged here.
     pub(super) fn on_saved(&mut self, host: usize, anchor: Arc<Anchor>) {
         if !self.pass(host) {
             return;
         }
         self.hosts[host].disk.flush_checkpoint(&anchor.digest());
         self.pass(host);
-        let Some(process) = &mut self.hosts[host].process else { return };
+        let Host { disk, process: Some(process), .. } = &mut self.hosts[host] else { return };
         let loaded = process.loading.take_if(|(head, ..)| head.state == anchor.digest());
         if loaded.is_some() {
-            self.hosts[host].disk.drop_received();
+            disk.drop_received();
         }
-        let Some(process) = &mut self.hosts[host].process else { return };
         process.states.insert(anchor.digest(), anchor);
         if let Some((head, spent, unspent)) = loaded {
             self.report.count(Count::Loaded, 1);
@@ -233,7 +245,8 @@ impl World {
         }
     }
 
-    /// A flush takes a few milliseconds, or none.
+    /// A flush takes a few milliseconds, or none. It does not wait for the one before, so flushes
+    /// of one host may end in another order than they began.
     fn push_flush(&mut self, host: usize, happening: Happening) {
         let flush_ms = self.hosts[host].flush_ms + self.rng.below(self.setup.jitter_ms / 3);
         self.push(flush_ms, host, happening);

@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::Denied;
+use crate::base::fault::require;
 use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::Keypair;
-use crate::message::wire;
-use crate::message::{Invite, Ticket};
+use crate::message::{Invite, Ticket, wire};
 
 /// What an organiser hands out to people that are to join.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +60,6 @@ pub enum CodeError {
 
 impl Code {
     /// The run that this code joins.
-    #[must_use]
     pub fn run(&self) -> RunId {
         match self {
             Self::Bearer { invite, .. } => invite.run,
@@ -107,9 +106,7 @@ impl FromStr for Code {
         let mut bytes = [0; BYTES_MAX];
         let length = bs58::decode(digits).onto(&mut bytes[..]).map_err(|_| CodeError::Digits)?;
         let (code, found) = bytes[..length].split_last_chunk::<4>().ok_or(CodeError::Check)?;
-        if *found != check(code) {
-            return Err(CodeError::Check);
-        }
+        require(*found == check(code), CodeError::Check)?;
         let code = wire::from_canonical::<Self>(code).ok_or(CodeError::Unknown)?;
         if let Self::Bearer { invite, seed } = &code
             && Keypair::from_seed(seed).peer() != invite.terms.key

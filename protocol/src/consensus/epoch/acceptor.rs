@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::base::fault::{DoneFault, Fault, RosterFault};
+use crate::base::fault::{DoneFault, Fault, RosterFault, require};
 use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::base::sign::Verified;
 use crate::history::log::Record;
 use crate::machine::event::{Event, Progress, Reason};
 use crate::machine::output::Output;
-use crate::message::wire;
 use crate::message::{
     Ground, Heard, MEMBERS_MAX, Message, Opened, Prepared, Query, Refusal, Report, Roster, Status,
-    Voter,
+    Voter, wire,
 };
 
 use super::ballot::{Ballot, Vote};
-use super::conduct::{Amends, Offence};
 use super::facts::Facts;
 use super::open_epoch::Epoch;
 use super::series::{Reply, Stage};
@@ -42,20 +40,19 @@ pub(super) fn promise(epoch: &mut Epoch<'_>, attempt: u64) {
     epoch.slot.series.asking.take_if(|asking| asking.attempt < attempt);
 }
 
+/// A roster of another peer or our own, which has passed [`roster::check_roster`]. What every peer
+/// can see to be wrong is a fault of the proposer. Then a member accepts it, or refuses with a
+/// reason that the proposer can act on. A roster that was accepted before is answered again, since
+/// the Accept may be lost.
 pub(super) fn on_roster(epoch: &mut Epoch<'_>, message: &Arc<Verified<Message>>, roster: &Roster) {
     let proposer = message.author();
-    let checked = roster::check_newcomers(epoch.facts(), roster)
-        .and_then(|()| roster::check_heard(epoch.facts(), roster));
-    if let Err(why) = checked {
-        return epoch.step.put(Output::Fault(proposer, Fault::Roster(why)));
-    }
     let digest = wire::roster_digest(&epoch.validator.run, roster);
-    let mine = proposer == epoch.me.peer;
-    if !mine && epoch.slot.has_proposed_another(digest, roster) {
-        let why = Fault::Roster(RosterFault::TwoOfOneAttempt);
-        return epoch.step.put(Output::Fault(proposer, why));
-    }
-    if let Err(why) = epoch.validator.check_seals(roster) {
+    let twice = proposer != epoch.me.peer && epoch.slot.has_proposed_another(digest, roster);
+    let checked = roster::check_newcomers(epoch.facts(), roster)
+        .and_then(|()| roster::check_heard(epoch.facts(), roster))
+        .and_then(|()| require(!twice, RosterFault::TwoOfOneAttempt))
+        .and_then(|()| epoch.validator.check_seals(roster));
+    if let Err(why) = checked {
         return epoch.step.put(Output::Fault(proposer, Fault::Roster(why)));
     }
     admission::learn_notices(&mut epoch.step, roster.trust.as_deref());
@@ -113,29 +110,20 @@ fn note_roster(
 /// R3, R4: what only this voter can know.
 fn acceptable(epoch: &mut Epoch<'_>, digest: Digest, roster: &Roster) -> Result<(), Refusal> {
     let accepted = epoch.bound().accepted(roster.attempt);
-    let rival = accepted.is_some_and(|other| other != digest);
-    if roster.attempt < epoch.bound().promised() || (rival && epoch.validator.keeps(Rule::R3)) {
-        return Err(Refusal::Promised);
-    }
-    let Some(me) = roster.member(&epoch.me.peer) else { return Err(Refusal::Rule) };
+    let free = accepted.is_none_or(|other| other == digest) || !epoch.validator.keeps(Rule::R3);
+    require(free && roster.attempt >= epoch.bound().promised(), Refusal::Promised)?;
+    let me = roster.member(&epoch.me.peer).ok_or(Refusal::Rule)?;
     // Only a member itself knows its weight: another member with a wrong one refuses for
     // itself.
     let weight = epoch.slot.frozen.map(|frozen| frozen.weight);
     let mine = me.incarnation == epoch.me.incarnation && Some(me.weight) == weight;
-    if me.log != epoch.me.log || (me.weight > 0 && !mine) {
-        return Err(Refusal::Weight);
-    }
+    require(me.log == epoch.me.log && (me.weight == 0 || mine), Refusal::Weight)?;
     salvage::check_kept(epoch.facts(), roster)?;
-    if roster.attempt == 1 && roster.adopt != epoch.slot.forced {
-        return Err(Refusal::Rule);
-    }
-    if roster.highest_done().is_some_and(|vote| !epoch.slot.grounds.knows(&vote)) {
-        return Err(Refusal::Unproven);
-    }
+    require(roster.attempt != 1 || roster.adopt == epoch.slot.forced, Refusal::Rule)?;
+    let proven = roster.highest_done().is_none_or(|vote| epoch.slot.grounds.knows(&vote));
+    require(proven, Refusal::Unproven)?;
     let heard = name_liars(epoch, roster.heard.clone(), roster.attempt);
-    if heard.len() < roster.heard.len() {
-        return Err(Refusal::Rule);
-    }
+    require(heard.len() == roster.heard.len(), Refusal::Rule)?;
     admission::check_trust(epoch, roster)?;
     if roster.proposer == epoch.me.peer {
         Ok(())
@@ -144,6 +132,8 @@ fn acceptable(epoch: &mut Epoch<'_>, digest: Digest, roster: &Roster) -> Result<
     }
 }
 
+/// R3: joins the ballot. The roster is logged before its Accept counts or leaves, and whatever
+/// attempt was under way ends.
 pub(super) fn accept(epoch: &mut Epoch<'_>, digest: Digest, roster: &Arc<Roster>) {
     epoch.slot.abort(&mut epoch.step, Reason::HigherAttempt);
     epoch.log(Record::Accepted { roster: Box::new(roster.as_ref().clone()) });
@@ -173,7 +163,7 @@ pub(super) fn on_query(epoch: &mut Epoch<'_>, from: PeerId, query: &Query) {
         return;
     }
     for peer in query.lost.iter().filter(|peer| epoch.step.table.peers.contains_key(peer)) {
-        epoch.conduct.note(&epoch.step, *peer, Offence::Lost { by: None });
+        epoch.conduct.note_loss(&epoch.step, *peer, None);
     }
     epoch.slot.series.note_reached(from, query.attempt);
     if epoch.slot.series.queries.len() < MEMBERS_MAX {
@@ -238,7 +228,7 @@ pub(super) fn on_prepared(epoch: &mut Epoch<'_>, message: &Verified<Message>, pr
     if !epoch.validator.quorum.prepares() {
         return;
     }
-    epoch.conduct.clear(&from, Amends::Reply);
+    epoch.conduct.note_reply(&from);
     let me = epoch.me.peer;
     let Some(ballot) = epoch.slot.ballot_voted_on(&me, prepared.roster) else { return };
     if !ballot.is_of(&prepared.series) {
@@ -317,6 +307,7 @@ pub(super) fn name_liars(epoch: &mut Epoch<'_>, heard: Vec<Heard>, attempt: u64)
     rest
 }
 
+/// What goes with our Status, to the peer that asked alone: it is too long to gossip.
 pub(super) fn report(facts: Facts<'_>, attempt: u64) -> Report {
     let present = |v: &&Voter| facts.present(v);
     Report {
@@ -328,6 +319,7 @@ pub(super) fn report(facts: Facts<'_>, attempt: u64) -> Report {
     }
 }
 
+/// Our answer to a Query: the highest vote, by digest, and whether we could serve the forced value.
 pub(super) fn status(facts: Facts<'_>, attempt: u64) -> Status {
     let forced = facts.slot.forced.as_ref().map(|forced| &forced.update);
     Status {

@@ -138,17 +138,16 @@ fn bring_along(
         let shown = admission.shown.get(peer).map(|(ticket, _)| ticket);
         let own = if *peer == facts.me.peer { admission.ticket.as_ref() } else { None };
         let Some(ticket) = own.or(shown) else { continue };
-        bytes += ticket.bytes();
-        let room = trust.tickets.len() < TICKETS_MAX && bytes <= ADMISSIONS_BYTES_MAX;
+        let longer = bytes + ticket.bytes();
+        let room = trust.tickets.len() < TICKETS_MAX && longer <= ADMISSIONS_BYTES_MAX;
         let may = room
             && ledger.admits(peer).is_err()
             && ticket.check_clock(admission.unix(facts.step.now), Judge::Own).is_ok()
             && ledger.check_ticket(epoch, peer, ticket).is_ok();
         if may {
+            bytes = longer;
             ledger.admit(epoch, ticket);
             trust.tickets.push(ticket.clone());
-        } else {
-            bytes -= ticket.bytes();
         }
     }
     Some((ledger, Some(Box::new(trust)).filter(|trust| !trust.is_empty())))
@@ -192,10 +191,8 @@ pub(super) fn check_trust(epoch: &mut Epoch<'_>, roster: &Roster) -> Result<(), 
     }
     let unix = admission.unix(epoch.step.now);
     let mut tickets = trust.into_iter().flat_map(|trust| &trust.tickets);
-    match tickets.find(|ticket| ticket.check_clock(unix, Judge::Second).is_err()) {
-        Some(ticket) => Err(Refusal::Expired(ticket.peer())),
-        None => Ok(()),
-    }
+    let expired = tickets.find(|ticket| ticket.check_clock(unix, Judge::Second).is_err());
+    expired.map_or(Ok(()), |ticket| Err(Refusal::Expired(ticket.peer())))
 }
 
 /// T10: whether the notices that a Regroup brings along revoke a peer.

@@ -10,6 +10,7 @@ use crate::message::{Message, QuorumRule, Roster, Series, Voter};
 /// A roster, as far as it is known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ballot {
+    /// The roster itself; `None` while only accepts and votes that name its digest are here.
     pub(super) roster: Option<Arc<Roster>>,
     /// The message of its proposer, to pass on.
     pub(super) signed: Option<Arc<Verified<Message>>>,
@@ -19,12 +20,16 @@ pub(super) struct Ballot {
     pub(super) early: BTreeSet<PeerId>,
     /// The update that each voter says it holds, with the signature over its `Prepared`.
     pub(super) prepared: BTreeMap<PeerId, (Digest, Signature)>,
+    /// What each peer has voted for, the first vote of each. Only those of voters are counted.
     pub(super) dones: BTreeMap<PeerId, Vote>,
+    /// Whether a ring of ours runs for this roster.
     pub(super) ring: RingState,
     /// The update that our own ring computed.
     pub(super) computed: Option<Digest>,
 }
 
+/// A `Done` that was read: the receipt and the update that it is for, and the signature, which a
+/// certificate carries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vote {
     pub(super) r: Digest,
@@ -35,9 +40,12 @@ pub(super) struct Vote {
 /// How far our ring of a roster is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RingState {
+    /// None runs: it has not begun, or it has ended with the whole update.
     #[default]
     Closed,
+    /// It runs. Until it ends, or its time is over, the update is not fetched.
     Running,
+    /// It stopped before its end, or was abandoned, or belongs to an earlier start of this peer.
     Lost,
 }
 
@@ -102,6 +110,7 @@ impl Ballot {
         members.map(|(peer, signature)| (*peer, *signature))
     }
 
+    /// Whether this peer has voted for the receipt with that digest.
     pub(super) fn has_voted(&self, peer: &PeerId, r: Digest) -> bool {
         self.dones.get(peer).is_some_and(|vote| vote.r == r)
     }

@@ -19,16 +19,19 @@ pub(super) struct FinishedChunks {
 const FINISHED_MAX: usize = 4 * CHUNKS_MAX;
 
 impl FinishedChunks {
+    /// Notes that a finished chunk is stored here; beyond the bound it is not offered to others.
     pub(super) fn insert(&mut self, finished: Finished) {
         if self.held.len() < FINISHED_MAX {
             self.held.insert((finished.roster, finished.chunk), finished.seal);
         }
     }
 
+    /// The chunks of this ring are gone from here, so a Report must not name them.
     pub(super) fn remove_ring(&mut self, roster: Digest) {
         self.held.retain(|(of, _), _| *of != roster);
     }
 
+    /// Every chunk that is here, by roster and number.
     pub(super) fn all(&self) -> impl Iterator<Item = Finished> + '_ {
         let finished = |(at, seal): (&(Digest, u32), &Seal)| Finished {
             roster: at.0,

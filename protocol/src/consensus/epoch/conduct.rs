@@ -1,6 +1,6 @@
 //! What other peers have cost us: one account of each, in the open epoch and in past ones.
 //!
-//! Others say what a peer did or left out ([`Offence`]), and what it sent after all ([`Amends`]). In
+//! Others note what a peer did or left out, and what it sent after all (`note_…`). In
 //! return they learn whether it may have a ring position, whether it is waited for, and whether it
 //! counts as absent. `docs/PROTOCOL.md` (Positions) has the table. Each peer keeps its own account,
 //! and no rule of agreement rests on it: a peer without a position carries what it learnt, and
@@ -55,44 +55,23 @@ struct Loss {
 /// Peers remembered as lost: as many as the rings of a few attempts can have.
 const LOSSES_MAX: usize = 1_024;
 
-/// What a peer did, or did not do in time.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Offence {
-    /// A neighbour of it in a ring reports it lost, or somebody says in a Query that one did.
-    Lost { by: Option<PeerId> },
-    /// It did not accept a roster that names it.
-    Declined(Decline),
-    /// A deadline passed at which this voter had not replied (G9).
-    Unanswered,
-}
-
-/// What makes an offence good again.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Amends {
-    /// It answered our Query, so it is not lost.
-    Query,
-    /// It accepted a roster: our own clock or its disk may have been slow.
-    Accept,
-    /// It sent the reply that a voter owes, or a message that costs it as much.
-    Reply,
-    /// It says that something else binds it.
-    Bound,
-}
-
 impl Conduct {
-    /// Puts an offence on a peer's account.
-    pub(super) fn note(&mut self, step: &Step<'_>, who: PeerId, offence: Offence) {
-        match offence {
-            Offence::Lost { by } => self.note_loss(step, who, by),
-            Offence::Declined(how) => self.declines.note(who, how),
-            Offence::Unanswered => self.missed.note(who, step.now),
-        }
+    /// Notes that a peer did not accept a roster that names it.
+    pub(super) fn note_decline(&mut self, who: PeerId, how: Decline) {
+        self.declines.note(who, how);
     }
 
+    /// Notes that a deadline has passed at which this voter had not replied (G9).
+    pub(super) fn note_unanswered(&mut self, who: PeerId, now: Time) {
+        self.missed.note(who, now);
+    }
+
+    /// Notes that a neighbour `by` in a ring reports a peer lost. Without `by` a Query says so.
+    ///
     /// R35: one report proves nothing, for the link may be broken, or the reporter itself. So a peer
     /// with one report is asked like any other, and its silence is the second opinion. Reports from
     /// before it was last heard no longer count.
-    fn note_loss(&mut self, step: &Step<'_>, who: PeerId, by: Option<PeerId>) {
+    pub(super) fn note_loss(&mut self, step: &Step<'_>, who: PeerId, by: Option<PeerId>) {
         if by.is_some() && !self.is_lost(step, &who) {
             self.losses.remove(&who);
         }
@@ -110,20 +89,26 @@ impl Conduct {
         self.disputes.note(ring, members, from, halt);
     }
 
-    /// Clears from its account what a peer has made good.
-    pub(super) fn clear(&mut self, who: &PeerId, amends: Amends) {
-        match amends {
-            Amends::Query => {
-                self.losses.remove(who);
-                self.declines.note_answer(who);
-            }
-            Amends::Accept => {
-                self.declines.note_accept(who);
-                self.missed.clear(who);
-            }
-            Amends::Reply => self.missed.clear(who),
-            Amends::Bound => self.missed.note_bound(who),
-        }
+    /// A peer has answered our Query, so it is not lost.
+    pub(super) fn note_answer(&mut self, who: &PeerId) {
+        self.losses.remove(who);
+        self.declines.note_answer(who);
+    }
+
+    /// A peer has accepted a roster: our own clock or its disk may have been slow.
+    pub(super) fn note_accept(&mut self, who: &PeerId) {
+        self.declines.note_accept(who);
+        self.missed.clear(who);
+    }
+
+    /// A peer has sent the reply that a voter owes, or a message that costs it as much (G9).
+    pub(super) fn note_reply(&mut self, who: &PeerId) {
+        self.missed.clear(who);
+    }
+
+    /// A peer says that something else binds it, so it counts as mute only three T_ring later (G9).
+    pub(super) fn note_bound(&mut self, who: &PeerId) {
+        self.missed.note_bound(who);
     }
 
     /// Closes the account of an epoch. The peers that could be awaited come with whether they were

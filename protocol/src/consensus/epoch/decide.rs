@@ -13,8 +13,7 @@ use crate::history::lineage::LocalPeer;
 use crate::history::log::Record;
 use crate::machine::event::{Event, Progress, Reason};
 use crate::machine::output::{Apply, Output};
-use crate::message::wire;
-use crate::message::{Certificate, Commit, Done, Head, Link, Message, Receipt, Series};
+use crate::message::{Certificate, Commit, Done, Head, Link, Message, Receipt, Series, wire};
 
 use super::ballot::{RingState, Vote};
 use super::facts::Facts;
@@ -29,18 +28,17 @@ pub(super) fn decide(epoch: &mut Epoch<'_>) -> bool {
     if epoch.process.behind || epoch.slot.series.decided().is_some() {
         return false;
     }
-    let certified = epoch.slot.ballots.iter().find(|(_, ballot)| {
-        let here = ballot.roster.as_ref().is_some_and(|r| r.series == epoch.series());
-        let enough = 2 * ballot.dones.len() >= epoch.voters().len();
-        let Some(value) = ballot.value() else { return false };
+    let certified = epoch.slot.ballots.iter().find_map(|(digest, ballot)| {
+        let roster = ballot.roster.as_ref().filter(|roster| roster.series == epoch.series())?;
+        let vote = ballot.value()?;
         let served =
-            !epoch.slot.unserved.contains(&value.r) || epoch.slot.updates.is_flushed(&value.update);
-        here && enough
+            !epoch.slot.unserved.contains(&vote.r) || epoch.slot.updates.is_flushed(&vote.update);
+        let decided = 2 * ballot.dones.len() >= epoch.voters().len()
             && served
-            && epoch.validator.quorum.holds(epoch.voters(), |v| ballot.has_voted(&v.peer, value.r))
+            && epoch.validator.quorum.holds(epoch.voters(), |v| ballot.has_voted(&v.peer, vote.r));
+        decided.then_some((*digest, ballot, roster, vote))
     });
-    let Some((digest, ballot)) = certified else { return false };
-    let (Some(roster), Some(vote)) = (&ballot.roster, ballot.value()) else { return false };
+    let Some((digest, ballot, roster, vote)) = certified else { return false };
     let signatures = ballot.dones.iter().filter(|(p, v)| v.r == vote.r && epoch.names_voter(p));
     let dones = signatures.map(|(peer, vote)| (*peer, vote.signature)).collect();
     let link = Link {
@@ -48,11 +46,13 @@ pub(super) fn decide(epoch: &mut Epoch<'_>) -> bool {
         certificate: Certificate { roster: roster.as_ref().clone(), dones },
         openings: epoch.slot.openings.clone(),
     };
-    let by_commit = epoch.slot.commit_heard == Some(*digest);
+    let by_commit = epoch.slot.commit_heard == Some(digest);
     enter_decided(epoch, link, by_commit);
     true
 }
 
+/// The epoch is decided by this link: attempts end, and only the update is awaited. A ring of ours
+/// that runs may still bring it, for an eighth of the time that it has left; then it is fetched.
 fn enter_decided(epoch: &mut Epoch<'_>, link: Link, by_commit: bool) {
     let until = epoch.step.now + epoch.facts().done_time();
     let ring_until = match epoch.slot.series.stage {
@@ -108,6 +108,8 @@ pub(super) fn apply_when_copied(epoch: &mut Epoch<'_>) -> bool {
     true
 }
 
+/// Logs the decision, and only then orders the outer step, so that a restart finds the link. Peers
+/// that counted the votes gossip them (R16). What the receipt includes of our delta is spent.
 fn apply(epoch: &mut Epoch<'_>, decided: Decided) {
     let (link, validator) = (&decided.link, epoch.validator);
     let (receipt, roster) = (&link.receipt, &link.certificate.roster);
@@ -142,6 +144,8 @@ pub(super) fn commit(epoch: &mut Epoch<'_>, state: Digest) -> Option<(Head, Link
     Some((head, link, by_commit))
 }
 
+/// R16: a `Commit` proves itself, so it is read of anybody. The short form helps only where the
+/// roster is known.
 pub(super) fn on_commit(epoch: &mut Epoch<'_>, from: PeerId, commit: &Commit) {
     match commit {
         Commit::Whole(link) => on_link(epoch, from, link.as_ref().clone()),
@@ -218,6 +222,8 @@ pub(super) fn fetch(epoch: &mut Epoch<'_>, update: Digest, from: Vec<PeerId>) {
     }
 }
 
+/// An update could not be fetched, or has been lost here. It may be fetched again after one repeat
+/// interval.
 pub(super) fn miss_update(epoch: &mut Epoch<'_>, update: Digest) {
     epoch.slot.updates.remove(&update);
     epoch.slot.series.fetching.take_if(|(fetched, _)| *fetched == update);

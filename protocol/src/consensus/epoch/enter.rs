@@ -4,12 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::fault::{Fault, ReadyFault};
+use crate::base::fault::{Fault, ReadyFault, require};
 use crate::base::id::{Digest, PeerId};
 use crate::machine::event::Progress;
 use crate::machine::output::Output;
-use crate::message::wire;
-use crate::message::{Loss, Message, Ready, Roster, Voted};
+use crate::message::{Loss, Message, Ready, Roster, Voted, wire};
 
 use super::ballot::{Ballot, RingState, Vote};
 use super::facts::Facts;
@@ -83,12 +82,16 @@ fn resumed_ballots(facts: Facts<'_>) -> Vec<(Digest, Ballot)> {
     bound.rosters().map(ballot).collect()
 }
 
+/// R31: our training is over, with so many tokens. The weight is cut to what an epoch can hold,
+/// since a greater one would be our fault. It is declared, unless we leave, and never changes in
+/// this epoch.
 pub(super) fn freeze(epoch: &mut Epoch<'_>, tokens: u64, norm: f32, loss: Loss) {
     let weight = tokens.min(epoch.process.weight_max);
     epoch.slot.frozen = Some(Frozen { weight, norm, loss, at: epoch.step.now });
     epoch.step.put_all(send::ready(epoch.facts()));
 }
 
+/// A signed Ready. One that contradicts an earlier one of the same start is its fault (R31).
 pub(super) fn on_ready(epoch: &mut Epoch<'_>, from: PeerId, ready: &Ready) {
     if let Err(why) = note_ready(epoch, from, ready.incarnation, ready.weight) {
         epoch.step.put(Output::Fault(from, Fault::Ready(why)));
@@ -105,6 +108,13 @@ pub(super) fn learn_ready(epoch: &mut Epoch<'_>, peer: PeerId) {
     }
 }
 
+/// Notes that a peer is Ready, from a message of any kind. A later start replaces an earlier one,
+/// whose delta is lost with it. A weight that no epoch can hold is ignored; of a signed Ready the
+/// gate has reported it.
+///
+/// # Errors
+///
+/// [`ReadyFault::Changed`] if the same start has declared another weight; nothing is noted then.
 pub(super) fn note_ready(
     epoch: &mut Epoch<'_>,
     peer: PeerId,
@@ -115,9 +125,8 @@ pub(super) fn note_ready(
         return Ok(());
     }
     let known = epoch.slot.ready.get(&peer).map(|known| (known.incarnation, known.weight));
-    if known.is_some_and(|(start, said)| start == incarnation && said != weight) {
-        return Err(ReadyFault::Changed);
-    }
+    let same = known.is_none_or(|(start, said)| start != incarnation || said == weight);
+    require(same, ReadyFault::Changed)?;
     if known.is_none_or(|(start, _)| start < incarnation) {
         epoch.slot.declare(&epoch.step, peer, incarnation, weight);
     }

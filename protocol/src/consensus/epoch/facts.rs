@@ -12,10 +12,8 @@ use crate::base::time::Time;
 use crate::history::lineage::{LocalPeer, Validator};
 use crate::history::log::{Bound, Votes};
 use crate::machine::step::{Ahead, Step};
-use crate::message::wire;
-use crate::message::{Ranked, Series, Voter};
-use crate::ring::Order;
-use crate::ring::order;
+use crate::message::{Ranked, Series, Voter, wire};
+use crate::ring::{Order, order};
 
 use super::conduct::Conduct;
 use super::interface::Config;
@@ -26,13 +24,17 @@ use super::slot::Slot;
 /// What lives as long as the process. No rule of an epoch changes it.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
+    /// The rules of the run, its quorum among them, and the key that signs.
     pub(super) validator: Validator,
+    /// Our key, the log that binds us, and this start.
     pub(super) me: LocalPeer,
+    /// The grace and the length of an update by the manifest, and our own ticket.
     pub(super) config: Config,
     /// The median time to Ready in the last epoch in which half of the voters were Ready.
     pub(super) ready_median: Option<Duration>,
     /// The greatest weight that a Ready may declare (G11).
     pub(super) weight_max: u64,
+    /// When this process began: silence before it proves nothing.
     pub(super) started: Time,
     /// Whether this start continues from a log in which we voted (R20).
     pub(super) restarted: bool,
@@ -40,10 +42,13 @@ pub(super) struct Process {
     pub(super) reach: Reach,
     /// Which peers may take part; `None` in open runs (T1).
     pub(super) admission: Option<Admission>,
+    /// Whether `sync` goes to another head, or waits for an attested one. Then nothing here may
+    /// move the state.
     pub(super) behind: bool,
     /// Whether another peer has a greater head and may lead us there. Until then we do not regroup
     /// (R12).
     pub(super) ahead: Ahead,
+    /// Until when a peer that leaves finishes the open ring; `None` while it stays (R29).
     pub(super) leaving: Option<Time>,
 }
 
@@ -58,6 +63,7 @@ impl Process {
         (1..=self.weight_max).contains(&weight)
     }
 
+    /// Whether a rule applies: all do, except one that a test has switched off.
     pub(super) fn keeps(&self, rule: Rule) -> bool {
         self.validator.keeps(rule)
     }
@@ -66,6 +72,7 @@ impl Process {
 /// The state, and which peers were heard until now; neither can be changed.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a> {
+    /// It is the target of `deref`, so that a rule writes `facts.me`.
     pub(super) process: &'a Process,
     pub(super) conduct: &'a Conduct,
     pub(super) votes: &'a Votes,
@@ -82,22 +89,27 @@ impl Deref for Facts<'_> {
 }
 
 impl<'a> Facts<'a> {
+    /// The name of the open series, which our messages carry.
     pub(super) fn series(self) -> Series {
         self.slot.series.name
     }
 
+    /// The voters of the open series, the one that decides a tie first.
     pub(super) fn voters(self) -> &'a [Voter] {
         &self.slot.series.voters
     }
 
+    /// Whether a voter of the open series has this key, with whatever log.
     pub(super) fn names_voter(self, peer: &PeerId) -> bool {
         self.slot.series.names_voter(peer)
     }
 
+    /// Whether we vote in the open series: a voter with our key and our very log (R19).
     pub(super) fn is_voter(self) -> bool {
         self.voters().contains(&self.me.voter())
     }
 
+    /// Whether a peer was heard lately, in any series, and has not left. We are not in the table.
     pub(super) fn is_alive(self, peer: &PeerId) -> bool {
         self.step.table.alive(peer, self.step.now)
     }

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::base::fault::require;
 use crate::base::id::PeerId;
 use crate::base::rule::Rule;
 use crate::base::time::Time;
@@ -41,11 +42,14 @@ const FOUNDING_HEARTBEATS: u32 = 4;
 /// repeated to it for as long as its deadline.
 const REGROUPS_MISSED_MAX: usize = 3;
 
+/// How long the first Regroup of a founding waits after the last peer came; later ones do not wait.
 pub(super) fn founding_wait(facts: Facts<'_>) -> Duration {
     let first = facts.voters().is_empty() && facts.slot.series.gathering.number_seen == 0;
     if first { facts.step.table.heartbeat * FOUNDING_HEARTBEATS } else { Duration::ZERO }
 }
 
+/// R12, R15: whether we may propose a Regroup, by what we see ourselves. A greater head of others
+/// may still delay it.
 pub(super) fn may_regroup(facts: Facts<'_>) -> bool {
     let waits = match &facts.slot.series.stage {
         Stage::Decided(_) | Stage::Applying(_) => false,
@@ -86,6 +90,7 @@ pub(super) fn candidates_beside<'a>(
     others().filter(move |(peer, _)| !enough || steady(peer))
 }
 
+/// Whether a Regroup of ours accounts for this voter: as a member, or left out with a reason.
 fn is_member_or_absent(facts: Facts<'_>, voter: &Voter) -> bool {
     let status = facts.peer_status(voter);
     let alive = *voter == facts.me.voter() || facts.is_alive(&voter.peer);
@@ -139,6 +144,7 @@ fn founds(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
     }
 }
 
+/// The Regroup that we would propose; `None` if a voter is left out for which there is no reason.
 pub(super) fn compose_regroup(facts: Facts<'_>) -> Option<Regroup> {
     let (members, trust) = admission::gathered(facts, in_order(facts));
     let outside = facts.voters().iter().filter(|v| !members.contains(v));
@@ -168,20 +174,15 @@ pub(super) fn check_regroup(facts: Facts<'_>, regroup: &Regroup) -> Result<(), R
             Some(Absence::Revoked) => admission::is_revoked_by(facts, regroup, &voter.peer),
             Some(_) => true,
         };
-        if *voter == me || !is_absent {
-            return Err(Refusal::Present(voter.peer));
-        }
+        require(*voter != me && is_absent, Refusal::Present(voter.peer))?;
     }
     let survivors = facts.is_any_voter_here() && facts.keeps(Rule::G8);
     for member in regroup.members.iter().filter(|m| **m != me) {
         // G8: newcomers wait for the next epoch.
-        if survivors && !facts.voters().contains(member) {
-            return Err(Refusal::Absent(member.peer));
-        }
-        let here = facts.peer_status(member).counts(Question::MayRegroup);
-        if !here || !facts.is_alive(&member.peer) {
-            return Err(Refusal::Absent(member.peer));
-        }
+        let may_stay = !survivors || facts.voters().contains(member);
+        let here = || facts.peer_status(member).counts(Question::MayRegroup);
+        let takes_part = may_stay && here() && facts.is_alive(&member.peer);
+        require(takes_part, Refusal::Absent(member.peer))?;
     }
     if facts.voters().is_empty() {
         // G8: a peer that came after our first Join waits for the next epoch.
@@ -234,6 +235,7 @@ pub(super) fn may_be_led(facts: Facts<'_>) -> bool {
     lately && can_part(facts) && is_any_parted(facts)
 }
 
+/// Whether a live peer is in a series of this epoch, after a Regroup, that we have not been in.
 fn is_any_parted(facts: Facts<'_>) -> bool {
     let parted = |seen: &PeerRecord| {
         let series = seen.beat.series;

@@ -12,7 +12,10 @@ use crate::message::{Join, Message, Regroup};
 /// What is known of the Regroups of the open series.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gathering {
+    /// The Regroups by digest. Beyond [`KNOWN_MAX`] the one with the lowest number that we have not
+    /// joined gives way.
     pub(super) known: BTreeMap<Digest, Known>,
+    /// The highest number of a Regroup that was read; ours takes the next one.
     pub(super) number_seen: u64,
     /// The other peers that would take part in a founding, in order.
     pub(super) candidates: Vec<PeerId>,
@@ -28,12 +31,15 @@ pub(super) struct Gathering {
     pub(super) joined_at: Option<Time>,
 }
 
+/// Our turn to propose a Regroup. It is void once a Regroup with that number is seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) number: u64,
     pub(super) due: Time,
 }
 
+/// A Regroup, as far as it is known: the Regroup itself, the message of its proposer to pass on,
+/// and the Joins so far. A Join may come first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) regroup: Option<Arc<Regroup>>,

@@ -14,14 +14,17 @@ use crate::message::{MEMBERS_MAX, Ranked, Voted};
 pub(super) struct Grounds(BTreeMap<Ranked, Voted>);
 
 impl Grounds {
+    /// The proof of this vote, to send along or to adopt its value.
     pub(super) fn get(&self, vote: &Ranked) -> Option<&Voted> {
         self.0.get(vote)
     }
 
+    /// Whether this vote is proven, so that it counts (R8).
     pub(super) fn knows(&self, vote: &Ranked) -> bool {
         self.0.contains_key(vote)
     }
 
+    /// Stores a proof that was verified, or is our own.
     pub(super) fn insert(&mut self, vote: Ranked, voted: Voted) {
         self.0.insert(vote, voted);
         if self.0.len() > MEMBERS_MAX {

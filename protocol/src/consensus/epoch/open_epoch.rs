@@ -20,9 +20,12 @@ use super::slot::Slot;
 pub(super) struct Epoch<'a> {
     pub(super) me: LocalPeer,
     pub(super) validator: &'a Validator,
+    /// What outlives the epoch. A rule can only read it.
     pub(super) process: &'a Process,
+    /// The account of other peers, which outlives the epoch too.
     pub(super) conduct: &'a mut Conduct,
     pub(super) slot: &'a mut Slot,
+    /// The time, the peers that were heard, and the list for our decisions.
     pub(super) step: Step<'a>,
     /// The votes that bind us, as our log records them (R1).
     votes: &'a mut Votes,

@@ -16,7 +16,6 @@ use crate::message::{
 };
 
 use super::attendance::Question;
-use super::conduct::Amends;
 use super::open_epoch::Epoch;
 use super::series::{Asking, Stage};
 use super::timers::Timer;
@@ -79,6 +78,8 @@ pub(super) fn ask(epoch: &mut Epoch<'_>) -> bool {
     true
 }
 
+/// A Status, gossiped or sent to us. It clears what its author owed, and counts as an answer if it
+/// is for the very attempt that we ask for. A vote that its author cannot have given is a fault.
 pub(super) fn on_status(epoch: &mut Epoch<'_>, message: &Verified<Message>, status: &Status) {
     let from = message.author();
     let possible = |v: &Ranked| v.depth <= epoch.slot.depth() && v.attempt <= status.attempt;
@@ -88,10 +89,10 @@ pub(super) fn on_status(epoch: &mut Epoch<'_>, message: &Verified<Message>, stat
     if epoch.names_voter(&from) {
         let highest = epoch.slot.series.answered.entry(from).or_default();
         *highest = status.attempt.max(*highest);
-        epoch.conduct.clear(&from, Amends::Reply);
+        epoch.conduct.note_reply(&from);
     }
     epoch.slot.series.note_reached(from, status.attempt);
-    epoch.conduct.clear(&from, Amends::Query);
+    epoch.conduct.note_answer(&from);
     let votes = epoch.names_voter(&from);
     if let Some(asking) = &mut epoch.slot.series.asking
         && asking.attempt == status.attempt
@@ -106,7 +107,7 @@ pub(super) fn on_report(epoch: &mut Epoch<'_>, from: PeerId, report: &Report) {
     if report.chunks.len() > CHUNKS_MAX {
         return epoch.step.put(Output::Fault(from, Fault::Answer(AnswerFault::ManyChunks)));
     }
-    epoch.conduct.clear(&from, Amends::Query);
+    epoch.conduct.note_answer(&from);
     if let Some((incarnation, weight)) = report.ready {
         // As in a heartbeat, a contradiction is no fault here.
         let _ = enter::note_ready(epoch, from, incarnation, weight);

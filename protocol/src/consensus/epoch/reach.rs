@@ -34,6 +34,7 @@ pub(super) struct Reach {
     claims: BTreeMap<PeerId, Claim>,
 }
 
+/// What our caller has reported about our own connections.
 #[derive(Clone, Debug, Default)]
 struct Own {
     dialable: bool,
@@ -43,6 +44,7 @@ struct Own {
     parted: BTreeMap<PeerId, Time>,
 }
 
+/// What a peer says of the voters of a series: one bit for each, in the order that they had.
 #[derive(Clone, Debug)]
 struct Claim {
     voters: Arc<[PeerId]>,
@@ -50,6 +52,7 @@ struct Claim {
 }
 
 impl Claim {
+    /// The voters that the peer calls unlinked with it (R42).
     fn unlinked(&self) -> impl Iterator<Item = PeerId> {
         let bit = |at: usize| self.bits.get(at / 8).is_some_and(|b| b >> (at % 8) & 1 == 1);
         (0..).zip(self.voters.iter()).filter(move |(index, _)| bit(*index)).map(|(_, peer)| *peer)

@@ -108,6 +108,10 @@ fn regroups_now(epoch: &mut Epoch<'_>) -> bool {
     may && gathering.held >= most
 }
 
+/// R12, R13: a Regroup of another peer or our own. One that breaks a rule which its proposer could
+/// check is its fault, and one with a number far beyond all others is not read. A member joins it
+/// if its number is above that of the last one joined and nothing speaks against it; else it
+/// refuses with the reason.
 pub(super) fn on_regroup(
     epoch: &mut Epoch<'_>,
     message: &Arc<Verified<Message>>,
@@ -176,6 +180,9 @@ fn join(epoch: &mut Epoch<'_>, digest: Digest, regroup: &Regroup) {
     }
 }
 
+/// R13: a Join of a member. It may come before its Regroup. Two different Joins of one author for
+/// one Regroup are its fault, and we never open that Regroup: others may have seen only one of
+/// them. A repeated Join is answered with ours.
 pub(super) fn on_join(epoch: &mut Epoch<'_>, message: &Verified<Message>, join: &Join) {
     let (from, digest, me) = (message.author(), join.regroup, epoch.me.peer);
     let impossible = join.done.is_some() && epoch.voters().is_empty();
@@ -232,6 +239,8 @@ pub(super) fn open_joined(epoch: &mut Epoch<'_>) -> bool {
     true
 }
 
+/// Enters the series that a Regroup opened: logs the opening, reports it, and declares our Ready
+/// again, which no member of the new series has seen.
 fn enter(epoch: &mut Epoch<'_>, opening: Opening) {
     epoch.log(Record::Opened { opening: opening.clone() });
     let Regroup { number, proposer, members, absent, .. } = &opening.regroup;
@@ -344,6 +353,7 @@ fn last_joined(facts: Facts<'_>) -> Option<Digest> {
     facts.bound().joined().map(|joined| joined.digest)
 }
 
+/// Our highest vote in this epoch, in the open series or one that it descends from.
 fn highest_done_of_chain(facts: Facts<'_>) -> Option<Voted> {
     let dones = facts.slot.chain.iter().filter_map(|s| facts.votes.of(*s).dones().next_back());
     dones.max_by_key(|done| (done.depth, done.roster.attempt)).cloned()

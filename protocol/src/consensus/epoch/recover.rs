@@ -12,7 +12,7 @@ use crate::message::{MEMBERS_MAX, Member, Message, Refusal, Refuse, Roster, Stal
 
 use super::attendance::Question;
 use super::ballot::RingState;
-use super::conduct::{Amends, Decline, Halt, Offence};
+use super::conduct::{Decline, Halt};
 use super::facts::Facts;
 use super::open_epoch::Epoch;
 use super::series::Stage;
@@ -36,7 +36,7 @@ pub(super) fn on_ring_stopped(epoch: &mut Epoch<'_>, digest: Digest, halt: Halt)
     let members: Vec<PeerId> = roster.ring().map(|m| m.peer).collect();
     epoch.conduct.note_halt(digest, &members, epoch.me.peer, halt);
     if let Some(neighbour) = lost {
-        epoch.conduct.note(&epoch.step, neighbour, Offence::Lost { by: Some(epoch.me.peer) });
+        epoch.conduct.note_loss(&epoch.step, neighbour, Some(epoch.me.peer));
     }
     if epoch.slot.series.is_at(digest, Progress::Reduce) {
         lose_ring(epoch, digest);
@@ -61,7 +61,7 @@ pub(super) fn on_stalled(epoch: &mut Epoch<'_>, from: PeerId, stalled: &Stalled)
     epoch.conduct.note_halt(digest, &members, from, Halt { lost, hops });
     let Some(lost) = lost else { return };
     if lost != epoch.me.peer {
-        epoch.conduct.note(&epoch.step, lost, Offence::Lost { by: Some(from) });
+        epoch.conduct.note_loss(&epoch.step, lost, Some(from));
     }
     let stopped = epoch.conduct.has_stopped(&digest, &lost);
     if !stopped && epoch.slot.series.is_at(digest, Progress::Reduce) {
@@ -80,6 +80,10 @@ fn lose_ring(epoch: &mut Epoch<'_>, roster: Digest) {
     }
 }
 
+/// G4: the answer of a peer that does not accept our roster. A voter shows its promise by it,
+/// whatever it refuses. `Unproven` is answered with the proof and costs nothing. The first `Early`
+/// of a peer leaves our roster open; any other refusal of a member with a position ends the
+/// attempt.
 pub(super) fn on_refuse(epoch: &mut Epoch<'_>, from: PeerId, refuse: &Refuse) {
     let me = epoch.me.peer;
     let mine = |r: &&Arc<Roster>| r.proposer == me && r.member(&from).is_some();
@@ -116,7 +120,7 @@ pub(super) fn on_refuse(epoch: &mut Epoch<'_>, from: PeerId, refuse: &Refuse) {
         }
         _ => Decline::Refused,
     };
-    epoch.conduct.note(&epoch.step, from, Offence::Declined(how));
+    epoch.conduct.note_decline(from, how);
     // G4: a refusal costs the refuser its position, and the others this attempt at most.
     if !waits && roster.ring().any(|m| m.peer == from) {
         recover(epoch, Reason::Refused);
@@ -143,7 +147,7 @@ fn outlast(epoch: &mut Epoch<'_>, roster: &Roster, digest: Digest, left: Duratio
 /// Learns what a voter has promised, from its refusal. The greatest number says that it has left
 /// the series.
 fn learn_promise(epoch: &mut Epoch<'_>, from: PeerId, promised: u64) {
-    epoch.conduct.clear(&from, Amends::Bound);
+    epoch.conduct.note_bound(&from);
     if promised == u64::MAX {
         if epoch.slot.series.closed.len() < MEMBERS_MAX {
             epoch.slot.series.closed.insert(from);
@@ -287,7 +291,7 @@ fn note_unanswered(epoch: &mut Epoch<'_>, owes: impl Fn(&Slot, &PeerId) -> bool)
     let here = facts.live(Question::Answers).map(|(peer, _)| *peer);
     let owing = here.filter(|peer| facts.names_voter(peer) && owes(facts.slot, peer));
     for peer in owing.collect::<Vec<_>>() {
-        epoch.conduct.note(&epoch.step, peer, Offence::Unanswered);
+        epoch.conduct.note_unanswered(peer, epoch.step.now);
     }
 }
 
@@ -303,10 +307,10 @@ fn note_late(epoch: &mut Epoch<'_>, roster: Digest) {
     let missing: Vec<Member> = missing.filter(|m| m.peer != epoch.me.peer).copied().collect();
     for Member { peer, weight, .. } in missing {
         if weight > 0 {
-            epoch.conduct.note(&epoch.step, peer, Offence::Declined(Decline::Late));
+            epoch.conduct.note_decline(peer, Decline::Late);
         }
         if epoch.names_voter(&peer) {
-            epoch.conduct.note(&epoch.step, peer, Offence::Unanswered);
+            epoch.conduct.note_unanswered(peer, epoch.step.now);
         }
     }
 }

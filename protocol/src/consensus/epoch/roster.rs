@@ -15,23 +15,20 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::fault::RosterFault;
+use crate::base::fault::{RosterFault, require};
 use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::history::lineage::LocalPeer;
 use crate::machine::table::PeerRecord;
-use crate::message::wire;
 use crate::message::{
-    Heard, MEMBERS_MAX, Member, Message, Phase, Ranked, Refusal, Roster, Status, Voter,
+    Heard, MEMBERS_MAX, Member, Message, Phase, Ranked, Refusal, Roster, Status, Voter, wire,
 };
 use crate::ring::Order;
 
 use super::attendance::{PeerStatus, Question};
 use super::conduct::Pair;
 use super::facts::Facts;
-use super::seats::has_seat;
-use super::seats::pair;
-use super::seats::seat;
+use super::seats::{has_seat, pair, seat};
 use super::{admission, patience, turns};
 
 /// At least one in this many ready voters must have a ring position.
@@ -195,22 +192,21 @@ pub(super) fn check_roster(
     let heard = |v: &Voter| roster.heard.iter().any(|heard| heard.voter == *v);
     let majority = !facts.keeps(Rule::R7) || facts.validator.quorum.holds(facts.voters(), heard);
     let beside = roster.adopt.as_ref().is_none_or(|r| r.series.is_beside(&facts.series()));
-    let rules = [
-        (roster.proposer == proposer, RosterFault::NotItsAuthor),
-        (roster.member(&proposer).is_some(), RosterFault::NoMember),
-        ((1..u64::MAX).contains(&roster.attempt), RosterFault::Attempt),
-        (roster.heard.iter().all(|h| facts.voters().contains(&h.voter)), RosterFault::HeardNoVoter),
-        (roster.heard.len() <= facts.voters().len(), RosterFault::HeardMany),
-        (roster.members.len() <= MEMBERS_MAX, RosterFault::ManyMembers),
-        (distinct, RosterFault::MemberTwice),
-        (roster.members.iter().all(|m| m.weight > 0 || voter(m)), RosterFault::IdleNoVoter),
-        (roster.members.iter().chain(kept).all(|m| declared(facts, m)), RosterFault::Undeclared),
-        (!roster.is_free() || roster.ring().next().is_some(), RosterFault::RingOfNobody),
-        (roster.attempt < 2 || majority, RosterFault::NoMajority),
-        (beside, RosterFault::OtherEpoch),
-        (turns::may_open(facts, &proposer, roster.attempt), RosterFault::NotItsAttempt),
-    ];
-    rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))
+    let votes = |heard: &Heard| facts.voters().contains(&heard.voter);
+    require(roster.proposer == proposer, RosterFault::NotItsAuthor)?;
+    require(roster.member(&proposer).is_some(), RosterFault::NoMember)?;
+    require((1..u64::MAX).contains(&roster.attempt), RosterFault::Attempt)?;
+    require(roster.heard.iter().all(votes), RosterFault::HeardNoVoter)?;
+    require(roster.heard.len() <= facts.voters().len(), RosterFault::HeardMany)?;
+    require(roster.members.len() <= MEMBERS_MAX, RosterFault::ManyMembers)?;
+    require(distinct, RosterFault::MemberTwice)?;
+    require(roster.members.iter().all(|m| m.weight > 0 || voter(m)), RosterFault::IdleNoVoter)?;
+    let mut all = roster.members.iter().chain(kept);
+    require(all.all(|m| declared(facts, m)), RosterFault::Undeclared)?;
+    require(!roster.is_free() || roster.ring().next().is_some(), RosterFault::RingOfNobody)?;
+    require(roster.attempt < 2 || majority, RosterFault::NoMajority)?;
+    require(beside, RosterFault::OtherEpoch)?;
+    require(turns::may_open(facts, &proposer, roster.attempt), RosterFault::NotItsAttempt)
 }
 
 /// Whether a member can have declared its weight. Only of ourselves is it known for sure: another peer may have declared something else to its proposer than to us.
@@ -228,10 +224,9 @@ pub(super) fn check_newcomers(facts: Facts<'_>, roster: &Roster) -> Result<(), R
     let (old, new): (Vec<Member>, Vec<Member>) =
         roster.members.iter().partition(|m| facts.voters().contains(&m.voter()));
     let old_first = roster.members.first().is_some_and(|m| old.contains(m));
-    if facts.bounds_newcomers() && new.len() > newcomers_max(facts, old.len()) {
-        return Err(RosterFault::ManyNewcomers);
-    }
-    if old_first { Ok(()) } else { Err(RosterFault::NewcomerFirst) }
+    let few = !facts.bounds_newcomers() || new.len() <= newcomers_max(facts, old.len());
+    require(few, RosterFault::ManyNewcomers)?;
+    require(old_first, RosterFault::NewcomerFirst)
 }
 
 /// G14: whether each Status is its author's, and whether the value follows from them by R8.
@@ -245,24 +240,20 @@ pub(super) fn check_heard(facts: Facts<'_>, roster: &Roster) -> Result<(), Roste
         let status = Status { series, log, attempt, done, holds_forced };
         facts.validator.signed(&peer, &Message::Status(status), &signature)
     };
-    let possible = |vote: &Ranked| vote.depth <= facts.slot.depth() && vote.attempt <= attempt;
-    if !roster.heard.iter().all(|heard| heard.done.as_ref().is_none_or(possible)) {
-        return Err(RosterFault::ImpossibleVote);
-    }
-    if !roster.heard.iter().all(signed) {
-        return Err(RosterFault::UnsignedStatus);
-    }
+    let depth = facts.slot.depth();
+    let possible = |h: &Heard| h.done.is_none_or(|v| v.depth <= depth && v.attempt <= attempt);
+    require(roster.heard.iter().all(possible), RosterFault::ImpossibleVote)?;
+    require(roster.heard.iter().all(signed), RosterFault::UnsignedStatus)?;
     let adopts = roster.adopt.as_ref().map(|r| wire::receipt_digest(&facts.validator.run, r));
     let votes = || roster.heard.iter().filter_map(|heard| heard.done);
     let rank = |vote: &Ranked| (vote.depth, vote.attempt);
     let Some(highest) = votes().map(|vote| rank(&vote)).max() else {
         let holds = roster.heard.iter().any(|heard| heard.holds_forced);
         let forced = if holds { facts.slot.forced.as_ref() } else { None };
-        let same = roster.adopt.as_ref() == forced;
-        return if same { Ok(()) } else { Err(RosterFault::NotForced) };
+        return require(roster.adopt.as_ref() == forced, RosterFault::NotForced);
     };
     let lawful = votes().any(|vote| rank(&vote) == highest && Some(vote.r) == adopts);
-    if lawful { Ok(()) } else { Err(RosterFault::NotTheHighest) }
+    require(lawful, RosterFault::NotTheHighest)
 }
 
 /// G6: whether another voter's roster leaves no peer out.
@@ -290,11 +281,8 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
             |(peer, seen): &&(&PeerId, &PeerRecord)| !excused(peer, seen) && !late(peer, seen);
         let mut all = alive.iter().filter(waits);
         let own = has_place(&me) || facts.leaving.is_some() || seatless(&me);
-        if !own || !all.all(|(peer, _)| has_place(peer)) {
-            let left_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
-            return Err(Refusal::Early(left_ms));
-        }
-        return Ok(());
+        let left_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
+        return require(own && all.all(|(peer, _)| has_place(peer)), Refusal::Early(left_ms));
     }
     let settled_in = facts.ask_time();
     let settled = |peer: &PeerId, seen: &PeerRecord| {
@@ -309,7 +297,7 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
     let ready = ready.count() + own;
     let voters: BTreeSet<PeerId> = facts.voters().iter().map(|v| v.peer).collect();
     let places = roster.ring().filter(|m| voters.contains(&m.peer)).count();
-    if places < ready / SHARE { Err(Refusal::Places) } else { Ok(()) }
+    require(places >= ready / SHARE, Refusal::Places)
 }
 
 /// Whether a voter is so clearly alive that every proposer knows: it was heard since any report of

@@ -9,11 +9,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::base::blocks::Blocks;
+use crate::base::fault::require;
 use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::message::seal::{SEAL_BYTES, Seal};
-use crate::message::wire;
-use crate::message::{HOLDERS_MAX, Keep, Kept, Member, Refusal, Report, Roster};
+use crate::message::{HOLDERS_MAX, Keep, Kept, Member, Refusal, Report, Roster, wire};
 use crate::ring::{Layout, Order};
 
 use super::facts::Facts;
@@ -88,6 +88,9 @@ fn keepable(
     held.into_iter().filter(|(at, _)| chunks.is_available(at)).filter_map(place).collect()
 }
 
+/// A chunk as a roster may keep it: its ring opened, exactly one seal of its owner is shown for it,
+/// and its blocks follow from its roster. Peers that are said to have it come in an order that all
+/// compute alike. `None` if any of this fails: then its blocks are computed again.
 fn candidate(
     facts: Facts<'_>,
     attempt: u64,
@@ -137,20 +140,17 @@ pub(super) fn fit(facts: Facts<'_>, roster: &mut Roster) {
 pub(super) fn check_kept(facts: Facts<'_>, roster: &Roster) -> Result<(), Refusal> {
     let elements = facts.validator.elements;
     for keep in &roster.keep {
-        if !has_opened(facts, &keep.roster) && facts.keeps(Rule::R32) {
-            return Err(Refusal::Unproven);
-        }
+        let opened = has_opened(facts, &keep.roster) || !facts.keeps(Rule::R32);
+        require(opened, Refusal::Unproven)?;
         let Some(known) = facts.slot.roster(&keep.roster) else { continue };
-        let Some(layout) = Layout::of(known, elements) else { return Err(Refusal::Rule) };
+        let layout = Layout::of(known, elements).ok_or(Refusal::Rule)?;
         let placed = |kept: &Kept| {
             let chunk = usize::try_from(kept.chunk).unwrap_or(usize::MAX);
             chunk < layout.cut().members() && layout.chunk(chunk) == kept.blocks
         };
         let same = known.ring().eq(&keep.members) || !facts.keeps(Rule::R30);
         let earlier = known.series.is_beside(&facts.series());
-        if !(same && earlier && keep.chunks.iter().all(placed)) {
-            return Err(Refusal::Rule);
-        }
+        require(same && earlier && keep.chunks.iter().all(placed), Refusal::Rule)?;
     }
     Ok(())
 }

@@ -61,6 +61,7 @@ struct Table {
 }
 
 impl Table {
+    /// The members by index, in the order of the ring that they would have if nobody was apart.
     fn new(
         all: &[Member],
         is_newcomer: impl Fn(&Member) -> bool,
@@ -75,6 +76,7 @@ impl Table {
         Self { apart, degree, newcomer: all.iter().map(is_newcomer).collect() }
     }
 
+    /// Whether these two may be neighbours.
     fn joins(&self, a: usize, b: usize) -> bool {
         !self.apart[a][b]
     }

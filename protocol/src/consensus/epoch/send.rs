@@ -44,10 +44,14 @@ pub(super) fn prove_kept(facts: Facts<'_>, to: PeerId, roster: &Roster) -> Vec<O
     roster.keep.iter().filter_map(|keep| opened(&keep.roster)).collect()
 }
 
+/// Our `Accept` of a roster, sealed. The same words get the same signature, so a repeat adds
+/// nothing to what we have said.
 pub(super) fn accept_message(facts: Facts<'_>, digest: Digest) -> Arc<Verified<Message>> {
     facts.validator.seal(Message::Accept(Accept { series: facts.series(), roster: digest }))
 }
 
+/// Our `Refuse` of a roster or question, with our promise and our head, by which its reader goes
+/// on.
 pub(super) fn refusal(facts: Facts<'_>, to: PeerId, what: Digest, reason: Refusal) -> Output {
     let (series, head, promised) = (facts.series(), facts.slot.head, facts.bound().promised());
     let refuse = Refuse { series, what, promised, head, reason };

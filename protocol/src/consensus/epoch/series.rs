@@ -17,9 +17,14 @@ use super::ground::Grounds;
 /// What is known of the open series.
 #[derive(Clone, Debug)]
 pub(super) struct SeriesState {
+    /// The name of the series, which every message of it carries.
     pub(super) name: Series,
+    /// The voters of this series. The first one decides a tie.
     pub(super) voters: Vec<Voter>,
+    /// When we entered it. Silence counts from here, so that a series begins with a whole grace. It
+    /// is set anew when the process was suspended.
     pub(super) entered: Time,
+    /// How far its attempts, the Regroup that we joined, or its decision are.
     pub(super) stage: Stage,
     /// The voters in the order in which attempts belong to them (R38).
     pub(super) turns: OnceLock<Vec<PeerId>>,
@@ -27,9 +32,11 @@ pub(super) struct SeriesState {
     pub(super) reached: BTreeMap<PeerId, u64>,
     /// The attempts for which voters have asked, and got no answer from us yet.
     pub(super) queries: BTreeMap<PeerId, u64>,
+    /// Our Query for the next attempt, while its answers are awaited.
     pub(super) asking: Option<Asking>,
     /// The highest attempt for which each voter gave a Status.
     pub(super) answered: BTreeMap<PeerId, u64>,
+    /// The Regroups of this series that we know.
     pub(super) gathering: Gathering,
     /// When every awaited peer was Ready, or the grace had passed; turns count from here.
     pub(super) turn_since: Option<Time>,
@@ -42,8 +49,11 @@ pub(super) struct SeriesState {
     pub(super) replied: BTreeMap<(PeerId, Reply), Time>,
     /// The update that is being fetched, and how many peers were named that have it.
     pub(super) fetching: Option<(Digest, usize)>,
+    /// No other update is fetched before this: a fetch that failed waits for one repeat interval.
     pub(super) fetch_after: Time,
+    /// When messages that may be lost are sent again to the peers whose answer is missing.
     pub(super) repeat_at: Time,
+    /// Whether the event `stuck` was raised in this series: once is enough (R39).
     pub(super) stuck_reported: bool,
 }
 
@@ -83,11 +93,16 @@ pub(super) enum Stage {
 /// Our Query to the voters before an attempt (R7), with the answers so far.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
+    /// The attempt that we own and ask for.
     pub(super) attempt: u64,
+    /// When we go on with the answers that have come by then.
     pub(super) until: Time,
+    /// What each peer has answered, with its signature. Those of peers without a vote come in only
+    /// while there is room: at most as many as a roster has members.
     pub(super) statuses: BTreeMap<PeerId, (Status, Signature)>,
     /// The Reports that go with the Statuses.
     pub(super) reports: BTreeMap<PeerId, Report>,
+    /// The Query as it was sent, to be repeated to peers that are silent.
     pub(super) query: Arc<Verified<Message>>,
 }
 
@@ -103,6 +118,7 @@ pub(super) struct Adopted {
 /// A decided epoch, before and while its outer step is taken.
 #[derive(Clone, Debug)]
 pub(super) struct Decided {
+    /// What the next epoch is proven by: receipt, certificate and Regroups.
     pub(super) link: Link,
     /// Digest of the roster in its certificate.
     pub(super) roster: Digest,
@@ -110,7 +126,11 @@ pub(super) struct Decided {
     pub(super) until: Time,
     /// Until when our own ring may still give the update.
     pub(super) ring_until: Time,
+    /// Since when it is decided here. Without the bytes, and without a fetch from a live voter, it
+    /// is given up after one grace (R25).
     pub(super) since: Time,
+    /// Whether another peer's `Commit` or link decided it. Only a peer that counted the votes
+    /// itself gossips a `Commit` (R16).
     pub(super) by_commit: bool,
 }
 
@@ -137,6 +157,7 @@ impl Asking {
 }
 
 impl SeriesState {
+    /// A series that is entered at this moment: nothing of an earlier one is carried over.
     pub(super) fn new(now: Time, series: Series, voters: Vec<Voter>) -> Self {
         Self {
             name: series,
@@ -189,10 +210,13 @@ impl SeriesState {
         due
     }
 
+    /// Whether a voter of the series has this key, with whatever log.
     pub(super) fn names_voter(&self, peer: &PeerId) -> bool {
         self.voters.iter().any(|voter| voter.peer == *peer)
     }
 
+    /// Whether a peer has left this series for good (R13, R29): its heartbeat says so, or it
+    /// refused something with the highest promise there is.
     pub(super) fn has_closed(&self, seen: &PeerRecord, who: &Voter) -> bool {
         seen.beat.joined.is_some() || seen.beat.closed || self.closed.contains(&who.peer)
     }

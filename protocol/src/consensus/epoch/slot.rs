@@ -25,13 +25,18 @@ use super::updates::StoredUpdates;
 /// What is known of the open epoch.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
+    /// What we committed last: this epoch follows on it.
     pub(super) head: Head,
     /// The voters that the last receipt names.
     pub(super) base: Vec<Voter>,
+    /// When the epoch began here. Times to Ready count from it.
     pub(super) began: Time,
+    /// Our delta, once it is frozen; every attempt of the epoch takes the same one (R31).
     pub(super) frozen: Option<Frozen>,
     /// What each peer that is Ready has declared (R31).
     pub(super) ready: BTreeMap<PeerId, Declared>,
+    /// Every roster of this epoch that we know of, by digest, of all its series: the chunks of an
+    /// earlier ring may be kept (R10). At most [`BALLOTS_MAX`].
     pub(super) ballots: BTreeMap<Digest, Ballot>,
     /// The Regroups that have led to the open series, in order.
     pub(super) openings: Vec<Opening>,
@@ -46,20 +51,27 @@ pub(super) struct Slot {
     /// Attempts in which we took part, and waits of ours, that failed; all timers double with each,
     /// so that attempts outlast any real delay (R39). No number that others name counts.
     pub(super) failures: u32,
+    /// The updates of this epoch that are stored here.
     pub(super) updates: StoredUpdates,
+    /// The finished chunks of this epoch's rings that are stored here.
     pub(super) chunks: FinishedChunks,
     /// Receipts of decided values whose bytes nobody serves (R25).
     pub(super) unserved: BTreeSet<Digest>,
     /// The roster that another peer's `Commit` decided for us.
     pub(super) commit_heard: Option<Digest>,
+    /// The open series, the last one of `chain`.
     pub(super) series: SeriesState,
 }
 
+/// Our own Ready: what we declare to the others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frozen {
+    /// The tokens that the delta was trained on, at most what an epoch can hold (G11).
     pub(super) weight: u64,
+    /// Norm of the delta, and loss of its training: for people only.
     pub(super) norm: f32,
     pub(super) loss: Loss,
+    /// When it was frozen, which is our own time to Ready.
     pub(super) at: Time,
 }
 
@@ -118,6 +130,7 @@ impl Slot {
         self.series = SeriesState::new(now, series, voters);
     }
 
+    /// Counts an attempt of ours that failed, or a wait that passed: the next timers are longer.
     pub(super) fn count_failure(&mut self) {
         self.failures = self.failures.saturating_add(1);
     }
@@ -236,6 +249,7 @@ impl Slot {
         self.chain.iter().copied().zip(voters.cloned()).collect()
     }
 
+    /// How many Regroups of this epoch led to the open series. No vote can have a greater depth.
     pub(super) fn depth(&self) -> u32 {
         u32::try_from(self.openings.len()).unwrap_or(u32::MAX)
     }

@@ -10,10 +10,8 @@ use crate::machine::step::Step;
 use crate::machine::wait::Wait;
 use crate::message::{Head, Link, Opening, Phase, Series, Ticket, Voter};
 
-use super::State;
-use super::founders;
 use super::series::Stage;
-use super::waits;
+use super::{State, founders, waits};
 
 impl State {
     /// The head that the open epoch follows on.
@@ -38,10 +36,8 @@ impl State {
 
     /// The Regroup that binds us and has not opened.
     pub(crate) fn joined(&self) -> Option<Digest> {
-        match self.slot.series.stage {
-            Stage::Joined { regroup, .. } => Some(regroup),
-            _ => None,
-        }
+        let Stage::Joined { regroup, .. } = self.slot.series.stage else { return None };
+        Some(regroup)
     }
 
     /// The link of the open epoch, once it is decided.
@@ -51,10 +47,8 @@ impl State {
 
     /// The same once link and update are on disk: only then may others get it.
     pub(crate) fn decided_for_good(&self) -> Option<&Link> {
-        match &self.slot.series.stage {
-            Stage::Applying(decided) => Some(&decided.link),
-            _ => None,
-        }
+        let Stage::Applying(decided) = &self.slot.series.stage else { return None };
+        Some(&decided.link)
     }
 
     /// The weight that we declare: 0 while no delta is frozen, and once we leave.

@@ -48,10 +48,13 @@ impl<'a> Facts<'a> {
         1 << self.slot.failures.min(DOUBLINGS_MAX)
     }
 
+    /// T_ask: how long the answers to a Query are awaited.
     pub(super) fn ask_time(self) -> Duration {
         (4 * self.usual_trip() + ASK_BASE) * self.back_off()
     }
 
+    /// T_accept for waits that no roster belongs to; [`Self::accept_time_of`] allows for its
+    /// slowest member.
     pub(super) fn accept_time(self) -> Duration {
         ((4 * self.usual_trip() + ACCEPT_BASE) * self.back_off()).max(ACCEPT_MIN)
     }
@@ -74,6 +77,8 @@ impl<'a> Facts<'a> {
         self.accept_time() + flush
     }
 
+    /// T_ring of a roster, at the slowest rate that its members with a position have named. A rate
+    /// is a claim: a low one makes this wait longer, within [`RATE_LEAST`].
     pub(super) fn ring_time(self, roster: &Roster) -> Duration {
         let seen = roster.ring().filter_map(|m| self.step.table.peers.get(&m.peer));
         let rate = seen.map(|seen| seen.beat.send_rate).map(known_rate).min();
@@ -96,6 +101,7 @@ impl<'a> Facts<'a> {
         (3 * once).max(RING_MIN) * (1 << (self.slot.failures.min(DOUBLINGS_MAX) / 2))
     }
 
+    /// The interval at which messages that may be lost are repeated.
     pub(super) fn repeat_interval(self) -> Duration {
         (4 * self.usual_trip()).max(REPEAT_MIN)
     }
@@ -123,6 +129,7 @@ const RATE_UNKNOWN: u64 = 125_000;
 /// add little.
 const RATE_LEAST: u64 = 8_000;
 
+/// The rate that counts for a peer, in bytes per second; 0 stands for one that it does not know.
 fn known_rate(rate: u64) -> u64 {
     if rate == 0 { RATE_UNKNOWN } else { rate.max(RATE_LEAST) }
 }

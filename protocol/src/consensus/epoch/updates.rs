@@ -6,6 +6,7 @@ use crate::base::id::Digest;
 
 use super::interface::Durability;
 
+/// The updates by digest. In memory only they can be applied, but not voted for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoredUpdates(BTreeMap<Digest, Durability>);
 
@@ -16,6 +17,7 @@ impl StoredUpdates {
         *known = durability.max(*known);
     }
 
+    /// Forgets an update that is not stored any more, or never came.
     pub(super) fn remove(&mut self, update: &Digest) {
         self.0.remove(update);
     }

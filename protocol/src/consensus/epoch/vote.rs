@@ -12,19 +12,20 @@ use crate::base::time::Time;
 use crate::history::log::Record;
 use crate::machine::event::Progress;
 use crate::machine::output::{Output, Ring};
-use crate::message::wire;
-use crate::message::{Accept, Done, MEMBERS_MAX, Message, Voted, Voter};
+use crate::message::{Accept, Done, MEMBERS_MAX, Message, Voted, Voter, wire};
 use crate::ring::Layout;
 
 use super::ballot::{Ballot, RingState, Vote};
-use super::conduct::Amends;
 use super::open_epoch::Epoch;
 use super::series::{Reply, Stage};
 use super::{acceptor, decide, roster, send};
 
+/// R5: an Accept, which may come before its roster: then only its digest is known, and few such
+/// ballots are stored. Two rosters of one attempt that one start accepts are its fault (R3). A
+/// repeated Accept asks for ours.
 pub(super) fn on_accept(epoch: &mut Epoch<'_>, message: &Verified<Message>, accept: &Accept) {
     let (from, digest) = (message.author(), accept.roster);
-    epoch.conduct.clear(&from, Amends::Accept);
+    epoch.conduct.note_accept(&from);
     let Some(ballot) = epoch.slot.ballot_voted_on(&epoch.me.peer, digest) else { return };
     if !ballot.is_of(&accept.series) {
         return;
@@ -45,7 +46,7 @@ pub(super) fn on_accept(epoch: &mut Epoch<'_>, message: &Verified<Message>, acce
 /// R11: takes a vote; one roster has one value.
 pub(super) fn on_done(epoch: &mut Epoch<'_>, message: &Verified<Message>, done: &Done) {
     let (from, me, run) = (message.author(), epoch.me.peer, epoch.validator.run);
-    epoch.conduct.clear(&from, Amends::Reply);
+    epoch.conduct.note_reply(&from);
     let Some(ballot) = epoch.slot.ballot_voted_on(&me, done.roster) else { return };
     if !ballot.is_of(&done.series) {
         return;

@@ -8,9 +8,8 @@ use crate::machine::wait::Wait;
 use crate::message::{Roster, Voter};
 
 use super::facts::Facts;
-use super::patience;
 use super::series::Stage;
-use super::turns;
+use super::{patience, turns};
 
 /// What the open epoch waits for. `None`: we train, or take the outer step. `met`: whether this peer
 /// has ever met another one. A peer that has not is a run of one, if the run needs no other, and
@@ -61,6 +60,7 @@ fn absent(facts: Facts<'_>, met: bool) -> Option<Wait> {
     (!goes_on).then_some(Wait::Voters { here, all: voters.len(), rule })
 }
 
+/// What an open attempt waits for: the Accepts, the ring, or the votes that are missing.
 fn in_attempt(facts: Facts<'_>, digest: Digest, progress: Progress) -> Option<Wait> {
     let ballot = facts.slot.ballots.get(&digest)?;
     let roster = ballot.roster.as_deref()?;
@@ -83,6 +83,8 @@ fn in_attempt(facts: Facts<'_>, digest: Digest, progress: Progress) -> Option<Wa
     })
 }
 
+/// The ring, with the slowest rate that a member has named, and the rate at which it would just
+/// meet its deadline, both in bytes per second. They show a person whether it can end in time.
 fn ring(facts: Facts<'_>, roster: &Roster) -> Wait {
     let rate = |peer: PeerId| Some((peer, facts.step.table.peers.get(&peer)?.beat.send_rate));
     let rates = roster.ring().filter_map(|member| rate(member.peer));
@@ -92,6 +94,7 @@ fn ring(facts: Facts<'_>, roster: &Roster) -> Wait {
     Wait::Ring { slowest, needed: bytes.saturating_mul(1_000) / length_ms.max(1) }
 }
 
+/// The members of a Regroup whose Joins are missing.
 fn not_joined(facts: Facts<'_>, regroup: &Digest) -> BTreeSet<PeerId> {
     let Some(known) = facts.slot.series.gathering.known.get(regroup) else {
         return BTreeSet::new();

@@ -149,7 +149,7 @@ impl State {
         }
         self.ours.rewind(epoch);
         self.forkable.rewind(epoch);
-        self.forks.rewind(epoch);
+        self.forks.marks.rewind(epoch);
         let logged = way.entries.drain(..way.without_link()).collect();
         self.ours.push_logged(logged, &way.admitting);
         self.ahead_since = None;

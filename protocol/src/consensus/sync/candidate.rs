@@ -13,8 +13,7 @@ use crate::base::id::Digest;
 use crate::base::rule::Rule;
 use crate::base::time::Time;
 use crate::machine::step::Step;
-use crate::message::wire;
-use crate::message::{Head, Link, Receipt, Series, Voter};
+use crate::message::{Head, Link, Receipt, Series, Voter, wire};
 
 use super::interface::Open;
 use super::lineage::{Entry, Lineage, NextEpoch};
@@ -136,10 +135,8 @@ impl Candidate {
         // The voters signed this; the first link is compared with the state of the base.
         let epoch = self.reached().saturating_add(1);
         let parent = if first { self.base.state } else { link.receipt.series.parent };
-        let weight_max = match validator.keeps(Rule::G11) {
-            true => validator.capacity.weight_max(next.median),
-            false => u64::MAX,
-        };
+        let most = validator.capacity.weight_max(next.median);
+        let weight_max = if validator.keeps(Rule::G11) { most } else { u64::MAX };
         let series = Series { epoch, parent, regroup: None };
         validator.check_link(series, &next.voters, next.ledger.as_ref(), weight_max, link)?;
         let ledger = next.ledger.as_ref().map(|ledger| ledger.after(&link.receipt));

@@ -18,9 +18,12 @@ use super::requests::{Claim, Requests};
 /// What the choice rests on, and cannot change.
 #[derive(Clone, Copy)]
 pub(super) struct Choice<'a> {
+    /// What a greater head is compared with.
     pub(super) ours: &'a Lineage,
+    /// What questions to each peer have led to, so that a useless peer is asked last.
     pub(super) requests: &'a Requests,
     pub(super) step: &'a Step<'a>,
+    /// The open epoch: its Regroups, and whether it is about to be decided here.
     pub(super) open: Open<'a>,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Forks {
     undo_time: Duration,
     follow: Option<Digest>,
     /// When our head was at which epoch.
-    marks: Marks,
+    pub(super) marks: Marks,
     /// The heads of lineages that parted from ours, and the states that diverged.
     reported: Remembered,
     /// The first receipts of lineages that a person has to decide about, and the epoch of a head
@@ -83,16 +83,6 @@ impl Forks {
     /// Notes where our head is, if the last mark is old enough.
     pub(super) fn mark(&mut self, step: &mut Step<'_>, epoch: u64) {
         step.put_all(self.marks.mark(step.now, epoch).map(Output::Log));
-    }
-
-    /// Counts a time that our clock lacks.
-    pub(super) fn sleep(&mut self, slept: Duration) {
-        self.marks.sleep(slept);
-    }
-
-    /// Forgets when our head was beyond this epoch, which it is no more.
-    pub(super) fn rewind(&mut self, epoch: u64) {
-        self.marks.rewind(epoch);
     }
 
     /// Whether the user knows of the lineage with this head.
@@ -173,11 +163,8 @@ impl Forks {
             || other.entries.iter().any(|entry| self.follows(&entry.state));
         let recent = |time| self.marks.is_recent(step.now, base, time);
         let small = undone <= self.undo_max;
-        let signed = match base {
-            // Nobody has voted on genesis, so friends that founded apart can meet.
-            0 => small,
-            _ => other.is_signed() && (small || recent(DAY)),
-        };
+        // Nobody has voted on genesis, so friends that founded apart can meet.
+        let signed = if base == 0 { small } else { other.is_signed() && (small || recent(DAY)) };
         if undone == 0 || recent(self.undo_time) || signed || chosen || !ours.keeps(Rule::G11) {
             return false;
         }

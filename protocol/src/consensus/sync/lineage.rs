@@ -14,9 +14,8 @@ use crate::base::blocks::Blocks;
 use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::history::lineage::{LocalPeer, Validator};
-use crate::message::wire;
 use crate::message::{
-    Answer, Ask, CHAIN_MAX, ChainLink, Head, LINKS_MAX, Link, Opening, Receipt, Voter,
+    Answer, Ask, CHAIN_MAX, ChainLink, Head, LINKS_MAX, Link, Opening, Receipt, Voter, wire,
 };
 
 use super::interface::Config;
@@ -67,9 +66,11 @@ impl NextEpoch {
 pub(crate) struct Lineage {
     pub(super) validator: Validator,
     pub(super) me: LocalPeer,
+    /// Where it ends: the state that this peer has, epoch 0 at genesis.
     pub(super) head: Head,
     /// The organiser's notices that are known.
     pub(crate) notices: Notices,
+    /// The state that every lineage of the run begins with.
     genesis: Digest,
     /// The voters of epoch 1, before any Regroup.
     founders: Vec<Voter>,

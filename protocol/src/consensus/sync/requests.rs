@@ -15,7 +15,9 @@ use super::lineage::REMEMBERED_MAX;
 /// A head, and the peer that claims it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
+    /// The peer whose heartbeat or answer named the head.
     pub(super) peer: PeerId,
+    /// The head that it says it has; only its links prove that (R23).
     pub(super) head: Head,
 }
 

@@ -13,8 +13,7 @@ use crate::history::log::Record;
 use crate::machine::output::Output;
 use crate::machine::step::Step;
 use crate::machine::table::PeerRecord;
-use crate::message::wire;
-use crate::message::{Link, Rank, Receipt};
+use crate::message::{Link, Rank, Receipt, wire};
 
 use super::candidate::{Candidate, RATE_MIN};
 use super::forkable::Forkable;

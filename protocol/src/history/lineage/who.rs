@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Validator, rule};
+use super::Validator;
 use crate::access::ledger::Ledger;
-use crate::base::fault::AccessFault;
+use crate::base::fault::{AccessFault, require};
 use crate::base::id::PeerId;
 use crate::message::{Absence, Member, Receipt, Regroup, Roster, Ticket, Voter};
 
@@ -26,7 +26,7 @@ impl Validator {
     ) -> Result<(), AccessFault> {
         let Some(before) = ledger else {
             let open = receipt.trust.is_none() && roster.trust.is_none();
-            return rule(open, AccessFault::OpenToAll);
+            return require(open, AccessFault::OpenToAll);
         };
         let (epoch, trust) = (receipt.series.epoch, receipt.trust.as_deref());
         let members = receipt.members.iter().map(|member| member.peer).collect();
@@ -36,16 +36,15 @@ impl Validator {
         // T6: a voter that this receipt revokes still votes on this epoch, and on no other.
         let goes = |m: &Member| m.weight == 0 && after.revokes(&m.peer) && !before.revokes(&m.peer);
         let is_in = |m: &Member| after.admits(&m.peer).is_ok();
-        rule(receipt.members.iter().all(|m| is_in(m) || goes(m)), AccessFault::NotAdmitted)?;
-        rule(!after.voters(receipt).is_empty(), AccessFault::NoVoterLeft)?;
-        let parts = || receipt.parts.iter().flat_map(|part| &part.members);
-        let shares = parts().all(|m| !after.revokes(&m.peer));
-        rule(shares, AccessFault::RevokedShare)?;
+        require(receipt.members.iter().all(|m| is_in(m) || goes(m)), AccessFault::NotAdmitted)?;
+        require(!after.voters(receipt).is_empty(), AccessFault::NoVoterLeft)?;
+        let mut parts = receipt.parts.iter().flat_map(|part| &part.members);
+        require(parts.all(|m| !after.revokes(&m.peer)), AccessFault::RevokedShare)?;
         // A roster that adopts a value names voters; other peers' work is admitted
         // with the value, not their vote.
         let may = |m: &Member| is_in(m) || votes(m);
-        rule(roster.is_free() || roster.members.iter().all(may), AccessFault::NotAdmitted)?;
-        rule(roster.is_free() || roster.trust.is_none(), AccessFault::NoticesBesideValue)
+        require(roster.is_free() || roster.members.iter().all(may), AccessFault::NotAdmitted)?;
+        require(roster.is_free() || roster.trust.is_none(), AccessFault::NoticesBesideValue)
     }
 
     /// T9, T10: whether a Regroup names only admitted peers, and calls only revoked voters revoked.
@@ -62,14 +61,14 @@ impl Validator {
         let Regroup { series, members, absent, trust, .. } = regroup;
         let mut revoked = absent.iter().filter(|(_, why)| *why == Absence::Revoked);
         let Some(before) = ledger else {
-            rule(trust.is_none(), AccessFault::OpenToAll)?;
-            return rule(revoked.next().is_none(), AccessFault::RevokesInOpenRun);
+            require(trust.is_none(), AccessFault::OpenToAll)?;
+            return require(revoked.next().is_none(), AccessFault::RevokesInOpenRun);
         };
         let peers: BTreeSet<PeerId> = members.iter().map(|member| member.peer).collect();
         let after = before.with_known(series.epoch, &peers, trust.as_deref(), known);
         let after = after.map_err(|unlawful| unlawful.fault())?;
         let all_in = peers.iter().all(|peer| after.admits(peer).is_ok());
-        rule(all_in, AccessFault::RegroupOfStranger)?;
-        rule(revoked.all(|(v, _)| after.revokes(&v.peer)), AccessFault::NotRevoked)
+        require(all_in, AccessFault::RegroupOfStranger)?;
+        require(revoked.all(|(v, _)| after.revokes(&v.peer)), AccessFault::NotRevoked)
     }
 }

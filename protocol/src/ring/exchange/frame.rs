@@ -12,6 +12,7 @@
 
 use thiserror::Error;
 
+use crate::base::fault::require;
 use crate::base::id::{Digest, RunId, array};
 use crate::ring::Half;
 
@@ -42,7 +43,6 @@ pub struct Preamble {
 
 impl Preamble {
     /// The bytes as they are sent, in the order above.
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
         bytes[..32].copy_from_slice(self.run.as_bytes());
@@ -104,7 +104,6 @@ pub enum LabelError {
 
 impl Label {
     /// The bytes as they are sent, in the order above.
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; LABEL_BYTES] {
         let mut bytes = [0; LABEL_BYTES];
         bytes[..4].copy_from_slice(&self.length.to_le_bytes());
@@ -126,9 +125,8 @@ impl Label {
     /// A label that no honest member sends.
     pub fn from_bytes(bytes: &[u8; LABEL_BYTES]) -> Result<Self, LabelError> {
         let length = u32::from_le_bytes(array(bytes, 0));
-        if usize::try_from(length).map_or(true, |length| length > PAYLOAD_BYTES_MAX) {
-            return Err(LabelError::Length(length));
-        }
+        let fits = usize::try_from(length).is_ok_and(|length| length <= PAYLOAD_BYTES_MAX);
+        require(fits, LabelError::Length(length))?;
         let kind = match bytes[36] {
             0 => Kind::Frame(Half::Reduce),
             1 => Kind::Frame(Half::Gather),

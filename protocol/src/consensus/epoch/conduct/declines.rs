@@ -56,6 +56,8 @@ const DECLINES_MAX: u32 = 2;
 const PEERS_MAX: usize = 1_024;
 
 impl Declines {
+    /// Notes that a peer did not accept a roster. The counts of an epoch add up, and the last kind
+    /// says what gives the position back.
     pub(super) fn note(&mut self, who: PeerId, last: Decline) {
         if self.0.len() < PEERS_MAX || self.0.contains_key(&who) {
             let (count, costs, _) = last.terms();

@@ -15,6 +15,7 @@ use crate::base::time::Time;
 #[derive(Clone, Debug, Default)]
 pub(super) struct MissedReplies(BTreeMap<PeerId, Missed>);
 
+/// How many deadlines a voter has missed, and since when: since the first of them.
 #[derive(Clone, Copy, Debug)]
 struct Missed {
     count: u32,

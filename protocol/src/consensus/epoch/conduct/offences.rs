@@ -10,10 +10,9 @@ use crate::base::id::PeerId;
 
 /// What is remembered of past epochs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Offences {
-    past: BTreeMap<PeerId, Past>,
-}
+pub(super) struct Offences(BTreeMap<PeerId, Past>);
 
+/// What is left of the past epochs of one peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
     /// The last eight epochs in which it could have a position, the newest one lowest; a set bit is
@@ -39,11 +38,11 @@ impl Offences {
     /// Counts an epoch in which the peers in `guilty` committed an offence, and those in `took_part`
     /// could have.
     pub(super) fn count_epoch(&mut self, guilty: &BTreeSet<PeerId>, took_part: &BTreeSet<PeerId>) {
-        for past in self.past.values_mut() {
+        for past in self.0.values_mut() {
             past.left = past.left.saturating_sub(1);
         }
         for peer in took_part.difference(guilty) {
-            if let Some(past) = self.past.get_mut(peer) {
+            if let Some(past) = self.0.get_mut(peer) {
                 past.epochs <<= 1;
                 if past.epochs == 0 {
                     past.exclusions = past.exclusions.saturating_sub(1);
@@ -53,16 +52,18 @@ impl Offences {
         for peer in guilty {
             self.count_offence(*peer);
         }
-        self.past.retain(|_, past| past.epochs > 0 || past.exclusions > 0 || past.left > 0);
+        self.0.retain(|_, past| past.epochs > 0 || past.exclusions > 0 || past.left > 0);
     }
 
+    /// Counts an offence in the epoch that ends. From [`NEEDED`] of them on the peer is excluded,
+    /// each time for twice as long; one bit less stays, so that the next offence excludes it again.
     fn count_offence(&mut self, peer: PeerId) {
-        if self.past.len() >= PEERS_MAX && !self.past.contains_key(&peer) {
+        if self.0.len() >= PEERS_MAX && !self.0.contains_key(&peer) {
             let key = |(_, past): &(&PeerId, &Past)| (past.exclusions, past.epochs.count_ones());
-            let least = self.past.iter().min_by_key(key).map(|(least, _)| *least);
-            least.and_then(|least| self.past.remove(&least));
+            let least = self.0.iter().min_by_key(key).map(|(least, _)| *least);
+            least.and_then(|least| self.0.remove(&least));
         }
-        let past = self.past.entry(peer).or_default();
+        let past = self.0.entry(peer).or_default();
         past.epochs = past.epochs << 1 | 1;
         if past.epochs.count_ones() >= NEEDED {
             past.left = 1 << past.exclusions.min(EXCLUSIONS_MAX);
@@ -74,13 +75,13 @@ impl Offences {
 
     /// Whether it gets no position from us now.
     pub(super) fn is_excluded(&self, peer: &PeerId) -> bool {
-        self.past.get(peer).is_some_and(|past| past.left > 0)
+        self.0.get(peer).is_some_and(|past| past.left > 0)
     }
 
     /// Its offences, weighed: the recent epochs with one, and its earlier exclusions.
     pub(super) fn count(&self, peer: &PeerId) -> u32 {
         let count = |past: &Past| past.epochs.count_ones() + NEEDED * past.exclusions;
-        self.past.get(peer).map_or(0, count)
+        self.0.get(peer).map_or(0, count)
     }
 }
 
