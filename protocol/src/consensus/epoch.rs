@@ -78,7 +78,7 @@ pub use interface::{Config, Credentials, Durability};
 
 use conduct::{Conduct, Halt};
 use entered::Entered;
-use facts::{Facts, Process};
+use facts::{Away, Facts, Process};
 use known::Admission;
 use open_epoch::Epoch;
 use reach::Reach;
@@ -143,7 +143,7 @@ impl State {
             config,
             ready_median: None,
             started: now,
-            restarted: false,
+            away: None,
             reach: Reach::default(),
             behind: false,
             ahead: Ahead::Nobody,
@@ -180,7 +180,8 @@ impl State {
         self.process.limit_weight(median);
         enter::resume(&mut self.epoch(step));
         // A peer with another log is another voter, and has left nobody behind.
-        self.process.restarted = self.facts(step).is_voter();
+        let start = Away { ended: self.process.started, slept: false };
+        self.process.away = self.facts(step).is_voter().then_some(start);
         self
     }
 
@@ -328,8 +329,9 @@ impl State {
 
     /// A long time without an input, in which this process was suspended.
     fn note_gap(&mut self, step: &Step<'_>) {
-        if step.now.since(self.awake) > 4 * step.table.heartbeat {
-            self.begin_grace(step.now);
+        let gap = step.now.since(self.awake);
+        if gap > 4 * step.table.heartbeat {
+            self.come_back(step, gap);
         }
         self.awake = step.now;
     }
@@ -338,18 +340,21 @@ impl State {
     /// often stalls must not put off each Regroup.
     fn wake(&mut self, step: &Step<'_>, slept: Duration) {
         if slept >= step.table.grace / 2 {
-            self.begin_grace(step.now);
+            self.come_back(step, slept);
         }
         if let Some(admission) = &mut self.process.admission {
             admission.sleep(slept);
         }
     }
 
-    /// R12: a process that was suspended heard nobody meanwhile, and must not conclude anything
-    /// from that silence.
-    fn begin_grace(&mut self, now: Time) {
-        self.slot.series.entered = now;
+    /// R12, R20: a process that was suspended heard nobody meanwhile, and must not conclude anything from that silence.
+    /// Half a grace is enough for the others to go on without a voter.
+    fn come_back(&mut self, step: &Step<'_>, gone: Duration) {
+        self.slot.series.entered = step.now;
         self.slot.series.gathering.held_since = None;
+        if gone >= step.table.grace / 2 && self.facts(step).is_voter() {
+            self.process.away = Some(Away { ended: step.now, slept: true });
+        }
     }
 
     /// When a condition can change without an input.

@@ -67,6 +67,28 @@ fn r29_whoever_said_goodbye_waits_for_those_who_went_on() -> Played {
     Ok(())
 }
 
+/// R12, R20: a lid is closed, and the other peer goes on. Once it is open, the machine has no network for a while. Its
+/// voter must decide nothing meanwhile, though it alone may be a majority: that would be a fork.
+#[test]
+fn r20_a_voter_that_slept_hears_the_others_before_it_decides() -> Played {
+    for first in 0..2 {
+        let (mut world, order) = two()?;
+        let [sleeps, stays] = [order[first], order[1 - first]];
+        world.pause(sleeps);
+        let epoch = world.epoch(stays);
+        world.play(GRACE_MS)?;
+        reach(&mut world, &[stays], epoch + 3)?;
+        world.cut(&[sleeps], 1);
+        world.resume(sleeps);
+        let before = world.epoch(sleeps);
+        world.play(RETURN_MS - 5_000)?;
+        assert_eq!(world.epoch(sleeps), before, "it trains, and decides nothing");
+        world.cut(&[sleeps], 0);
+        together(&mut world, &[sleeps, stays])?;
+    }
+    Ok(())
+}
+
 /// R29: the same, but the peer that went on never left: the other one finds it and follows.
 #[test]
 fn r29_whoever_comes_back_finds_those_who_went_on() -> Played {

@@ -106,6 +106,23 @@ fn a_stranger_refuses_a_roster() -> Played {
     undisturbed(&mut world, &all, 2)
 }
 
+/// G5, R41: anybody can make a key that says that it is Ready and reached. Where no connection joins it with the
+/// proposer, it gets no position, and nobody waits for it.
+#[test]
+fn a_key_that_only_gossip_brings_costs_no_attempt() -> Played {
+    let (mut world, all) = founded(4, 0, None)?;
+    world.set_undialable(&[]);
+    let first = world.epoch(all[0]) + 1;
+    for count in 1..=60 {
+        let Message::Heartbeat(beat) = heartbeat(&world, all[0], count) else { unreachable!() };
+        world.say(&all, STRANGER, &Message::Heartbeat(Heartbeat { ready: 50, ..beat }));
+        world.play(500)?;
+    }
+    let last = world.epoch(all[0]);
+    assert!(last > first + 10, "{last}");
+    (first..=last).try_for_each(|epoch| undisturbed(&mut world, &all, epoch))
+}
+
 /// Votes on rosters and Regroups that do not exist must leave room for those that do.
 #[test]
 fn strangers_fill_no_table() -> Played {

@@ -12,6 +12,7 @@ use crate::base::time::Time;
 use crate::history::lineage::{LocalPeer, Validator};
 use crate::history::log::{Bound, Votes};
 use crate::machine::step::{Ahead, Step};
+use crate::machine::table::PeerRecord;
 use crate::message::{Ranked, Series, Voter, wire};
 use crate::ring::{Order, order};
 
@@ -20,6 +21,15 @@ use super::interface::Config;
 use super::known::Admission;
 use super::reach::Reach;
 use super::slot::Slot;
+
+/// A time in which this process did not run, or not yet: a sleep, or the time before a restart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Away {
+    /// When it ended. A peer that has spoken since then has shown us how far it is.
+    pub(super) ended: Time,
+    /// Whether it was a sleep, of half a grace at least.
+    pub(super) slept: bool,
+}
 
 /// What lives as long as the process. No rule of an epoch changes it.
 #[derive(Clone, Debug)]
@@ -36,8 +46,8 @@ pub(super) struct Process {
     pub(super) weight_max: u64,
     /// When this process began: silence before it proves nothing.
     pub(super) started: Time,
-    /// Whether this start continues from a log in which we voted (R20).
-    pub(super) restarted: bool,
+    /// The last time in which others may have gone on without us; `None` if we had no vote then (R12, R20).
+    pub(super) away: Option<Away>,
     /// Which peers direct connections join (R41, R42).
     pub(super) reach: Reach,
     /// Which peers may take part; `None` in open runs (T1).
@@ -112,6 +122,12 @@ impl<'a> Facts<'a> {
     /// Whether a peer was heard lately, in any series, and has not left. We are not in the table.
     pub(super) fn is_alive(self, peer: &PeerId) -> bool {
         self.step.table.alive(peer, self.step.now)
+    }
+
+    /// Whether a ring can pass through a peer: somebody reaches it, and if it is a newcomer, a direct connection joins it
+    /// with us. Otherwise anybody could make keys that only gossip brings, and each would cost an attempt (G5, R41).
+    pub(super) fn is_reached(self, peer: &PeerId, seen: &PeerRecord) -> bool {
+        seen.beat.direct && (self.names_voter(peer) || self.reach.is_linked(peer))
     }
 
     /// The place of a peer in an order of this epoch that all peers compute alike.

@@ -1,6 +1,6 @@
 //! Which peers may sign a Regroup, and when (R12, R14, R15, R20, R43, G8): what its proposer names,
-//! what a member demands, and what both wait for. A restarted peer hears the others before it
-//! decides.
+//! what a member demands, and what both wait for. A peer that was restarted or asleep hears the
+//! others before it decides.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::{admission, timers};
 /// through a relay.
 const PUNCHING: Duration = Duration::from_secs(5);
 
-/// How long a peer that said goodbye waits after its return for the peers that were here then,
+/// How long a peer that said goodbye or slept waits after its return for the peers that were here then,
 /// before it goes on without them. Guess: a person starts two machines in less, and what is trained
 /// apart meanwhile can still be undone.
 const RETURN_WAIT: Duration = Duration::from_secs(60);
@@ -214,18 +214,21 @@ fn misses_regroups(facts: Facts<'_>, peer: &PeerId) -> bool {
     !facts.names_voter(peer) && passed() > REGROUPS_MISSED_MAX
 }
 
-/// R20: whether we were restarted, and other peers may have gone on without us and can still tell
-/// us: a voter has not been heard since our start, or a live peer is in a series opened by Regroups
-/// that we lack.
+/// R12, R20: whether we were restarted or asleep, and other peers may have gone on without us and can still tell us: a
+/// voter has not said goodbye, and is not heard or claims a greater head; or a live peer is in a series opened by
+/// Regroups that we lack.
 pub(super) fn awaits_news(facts: Facts<'_>) -> bool {
-    if !facts.restarted || !can_part(facts) {
-        return false;
-    }
-    let wait = if facts.said_goodbye() { RETURN_WAIT } else { Duration::ZERO };
-    let unheard =
-        |v: &Voter| *v != facts.me.voter() && !facts.step.table.peers.contains_key(&v.peer);
-    facts.step.now < facts.started + facts.step.table.grace.max(wait)
-        && (facts.voters().iter().any(unheard) || is_any_parted(facts))
+    let Some(away) = facts.away else { return false };
+    let wait = if away.slept || facts.said_goodbye() { RETURN_WAIT } else { Duration::ZERO };
+    let is_here = |seen: &PeerRecord| seen.beat.head.epoch <= facts.slot.head.epoch;
+    let unsure = |voter: &Voter| {
+        let seen = facts.step.table.peers.get(&voter.peer);
+        let here = facts.is_alive(&voter.peer) && seen.is_some_and(is_here);
+        *voter != facts.me.voter() && !here && !seen.is_some_and(PeerRecord::has_left)
+    };
+    can_part(facts)
+        && facts.step.now < away.ended + facts.step.table.grace.max(wait)
+        && (facts.voters().iter().any(unsure) || is_any_parted(facts))
 }
 
 /// R12: whether we entered this series lately while a live peer is in a series of this epoch that

@@ -99,7 +99,7 @@ pub(super) fn awaited_and_unready<'a>(facts: Facts<'a>) -> impl Iterator<Item = 
     let is_awaited = move |peer: &PeerId, seen: &PeerRecord| {
         let beat = &seen.beat;
         facts.slot.ready_of(peer, beat.incarnation).is_none()
-            && beat.direct
+            && facts.is_reached(peer, seen)
             && beat.phase != Phase::Behind
             && facts.peer_status_of(peer, seen).counts(Question::IsAwaited)
             && !(facts.keeps(Rule::G5) && is_awaited_no_longer(facts, peer))
@@ -117,10 +117,11 @@ pub(super) fn is_awaited_no_longer(facts: Facts<'_>, peer: &PeerId) -> bool {
 
 /// The live peers for which the epoch could have waited, each with whether it became Ready.
 pub(super) fn could_be_awaited(facts: Facts<'_>) -> Vec<(PeerId, bool)> {
-    let able = |seen: &PeerRecord| seen.beat.direct && seen.beat.phase != Phase::Behind;
+    let able =
+        |peer, seen: &PeerRecord| facts.is_reached(peer, seen) && seen.beat.phase != Phase::Behind;
     let came = |peer, seen: &PeerRecord| facts.slot.ready_of(peer, seen.beat.incarnation).is_some();
     let live = facts.step.table.live_in(facts.series(), facts.step.now);
-    let able = live.filter(|(_, seen)| able(seen));
+    let able = live.filter(|(peer, seen)| able(peer, seen));
     able.map(|(peer, seen)| (*peer, came(peer, seen))).collect()
 }
 

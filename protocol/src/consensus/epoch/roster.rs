@@ -106,7 +106,7 @@ pub(super) fn member(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> Memb
 
 /// Whether a peer that is Ready can have a position in our roster.
 pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
-    seen.beat.direct
+    facts.is_reached(peer, seen)
         && seen.beat.phase != Phase::Behind
         && facts.is_alive(peer)
         && !facts.is_revocation_due(peer)
