@@ -122,17 +122,20 @@ pub fn name(address: &Multiaddr) -> Option<String> {
     }
 }
 
+/// The IP address with which an address begins. A name gives none, because nothing here may wait
+/// for a resolver.
+pub(crate) fn ip(address: &Multiaddr) -> Option<IpAddr> {
+    match address.iter().next()? {
+        Protocol::Ip4(ip) => Some(ip.into()),
+        Protocol::Ip6(ip) => Some(ip.into()),
+        _ => None,
+    }
+}
+
 /// How far an address reaches; `None` where it does not begin with a host.
 #[must_use]
 pub fn scope(address: &Multiaddr) -> Option<Scope> {
-    match address.iter().next()? {
-        Protocol::Ip4(ip) => Some(scope_of(ip.into())),
-        Protocol::Ip6(ip) => Some(scope_of(ip.into())),
-        Protocol::Dns(_) | Protocol::Dns4(_) | Protocol::Dns6(_) | Protocol::Dnsaddr(_) => {
-            Some(Scope::Public)
-        }
-        _ => None,
-    }
+    ip(address).map(scope_of).or_else(|| name(address).map(|_| Scope::Public))
 }
 
 /// How far an IP address reaches; an IPv4 address mapped to IPv6 counts as IPv4.

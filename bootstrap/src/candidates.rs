@@ -1,11 +1,12 @@
 //! Bounds the addresses at which peers say that they have seen us, and which AutoNAT is to test.
 //!
-//! AutoNAT keeps each such address for good, and any peer may report new ones as often as it likes (identify's push). A
-//! machine has few addresses, and the first ones come from the entry point that it dials. It may have others once it
-//! listens on another network, or its provider gives it another address.
+//! AutoNAT keeps each such address for good, and any peer may report new ones as often as it likes
+//! (identify's push). A machine has few addresses, and the first ones come from the entry point
+//! that it dials. It may have others once it listens on another network, or its provider gives it
+//! another address.
 //!
-//! Only entry points are asked. AutoNAT would ask any peer that was dialled, and believe whoever says that it has
-//! dialled back.
+//! Only entry points are asked. AutoNAT would ask any peer that was dialled, and believe whoever
+//! says that it has dialled back.
 
 use std::{
     collections::BTreeSet,
@@ -26,13 +27,14 @@ use libp2p::{
 
 use crate::address;
 
-/// AutoNAT's client, which hears of at most [`CANDIDATES_MAX`] addresses on each network and in each hour.
+/// AutoNAT's client, which hears of at most [`CANDIDATES_MAX`] addresses on each network and in
+/// each hour.
 #[derive(Default)]
 pub struct Candidates {
     inner: Behaviour,
     /// The peers that are asked to test an address.
     testers: BTreeSet<PeerId>,
-    /// The addresses that it was told in this hour, or since this machine came to this network.
+    /// The addresses that it has heard of in this hour, or since this machine came to this network.
     told: BTreeSet<Multiaddr>,
     /// When this hour began; `None` before the first address.
     since: Option<Instant>,
@@ -122,6 +124,7 @@ impl NetworkBehaviour for Candidates {
 
 /// Room for a few networks, both families and both transports.
 const CANDIDATES_MAX: usize = 16;
+/// After this time as many other addresses may be tested.
 const PERIOD: Duration = Duration::from_secs(60 * 60);
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
-//! Limits connections: all of them, those of one peer, and the inbound ones from one network. That is an IPv4 address,
-//! or an IPv6 network: a customer has a /64, and often a /56 or a /48. Keys cost nothing, addresses do.
+//! Limits connections: all of them, those of one peer, and the inbound ones from one network. That
+//! is an IPv4 address, or an IPv6 network: a customer has a /64, and often a /56 or a /48. Keys
+//! cost nothing, addresses do.
 //!
-//! Peers on this machine or in its private network are not counted by network, because there the processes of
-//! one owner meet. The relay counts a connection through it against the relay's own limits.
+//! Peers on this machine or in its private network are not counted by network, because there the
+//! processes of one owner meet. The relay counts a connection through it against the relay's own
+//! limits.
 //!
-//! The count by network is kept per connection, not per peer: a peer with many keys in one network meets the
-//! same limit as many peers. Connections that this program dials are not refused for their network,
-//! since it chose them itself.
+//! The count by network is kept per connection, not per peer: a peer with many keys in one network
+//! meets the same limit as many peers. Connections that this program dials are not refused for
+//! their network, since it chose them itself.
 //!
-//! `libp2p::connection_limits` keeps an entry for each key that was ever connected, so it would not do: a stranger
-//! could fill the memory with keys.
+//! `libp2p::connection_limits` keeps an entry for each key that was ever connected, so it would not
+//! do: a stranger could fill the memory with keys.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,7 +24,6 @@ use std::{
 use libp2p::{
     Multiaddr, PeerId,
     core::{Endpoint, transport::PortUse},
-    multiaddr::Protocol,
     swarm::{
         ConnectionClosed, ConnectionDenied, ConnectionId, DialFailure, FromSwarm, NetworkBehaviour,
         THandler, THandlerInEvent, THandlerOutEvent, ToSwarm, behaviour::ConnectionEstablished,
@@ -37,7 +38,8 @@ use crate::address::{self, Scope};
 pub struct Crowding {
     /// The most inbound connections, and the most of both directions.
     most: (usize, usize),
-    /// Inbound connections by network, with the length of its prefix. What has none has no entry, here and below.
+    /// Inbound connections by network, with the length of its prefix. What has none has no entry,
+    /// here and below.
     open: HashMap<(IpAddr, u8), usize>,
     /// Connections by peer, of both directions.
     peers: HashMap<PeerId, usize>,
@@ -92,7 +94,7 @@ impl Crowding {
 }
 
 /// One connection less of `key`, which is forgotten with its last one.
-fn less<K: Eq + Hash>(map: &mut HashMap<K, usize>, key: K) {
+pub(crate) fn less<K: Eq + Hash>(map: &mut HashMap<K, usize>, key: K) {
     let open = map.remove(&key).unwrap_or_default();
     if open > 1 {
         map.insert(key, open - 1);
@@ -207,16 +209,14 @@ pub fn network(remote: &Multiaddr) -> Option<IpAddr> {
     networks(remote).next().map(|((network, _), _)| network)
 }
 
-/// The networks that an address lies in, the smallest one first, each with the connections that it may have.
+/// The networks that an address lies in, the smallest one first, each with the connections that it
+/// may have.
 fn networks(remote: &Multiaddr) -> impl Iterator<Item = ((IpAddr, u8), usize)> {
     let is_counted = !address::is_relayed(remote) && address::scope(remote) == Some(Scope::Public);
-    let ip = is_counted.then(|| remote.iter().next()).flatten();
-    let v4 = match &ip {
-        Some(Protocol::Ip4(ip)) => Some(((IpAddr::V4(*ip), 32), CONNECTIONS_MAX)),
-        _ => None,
-    };
-    let v6 = match &ip {
-        Some(Protocol::Ip6(ip)) => Some(ip.to_bits()),
+    let ip = if is_counted { address::ip(remote) } else { None };
+    let v4 = ip.filter(IpAddr::is_ipv4).map(|ip| ((ip, 32), CONNECTIONS_MAX));
+    let v6 = match ip {
+        Some(IpAddr::V6(ip)) => Some(ip.to_bits()),
         _ => None,
     };
     let prefixes = [(64, CONNECTIONS_MAX), (56, 2 * CONNECTIONS_MAX), (48, 4 * CONNECTIONS_MAX)];

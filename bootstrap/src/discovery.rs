@@ -25,6 +25,7 @@ use crate::{
     candidates::Candidates,
     crowding::Crowding,
     providers::Providers,
+    table::Table,
 };
 
 /// The id that identify announces; its number is the protocol's major version.
@@ -83,7 +84,7 @@ pub struct Discovery {
     /// Measures round trip times, and notices when an idle connection has died.
     pub ping: ping::Behaviour,
     /// The distributed table of who takes part in which run.
-    pub kademlia: kad::Behaviour<Providers>,
+    pub kademlia: Table,
     /// Connects to others, and accepts connections, through relays.
     pub relay_client: relay::client::Behaviour,
     /// Relays circuits for others; only at an entry point.
@@ -185,7 +186,7 @@ impl Discovery {
 
 /// The table's configuration. Kademlia publishes our own record again; it replicates none of other
 /// peers, since these renew theirs themselves.
-fn kademlia(me: PeerId) -> kad::Behaviour<Providers> {
+fn kademlia(me: PeerId) -> Table {
     let mut config = kad::Config::new(KADEMLIA);
     config
         .set_query_timeout(Duration::from_secs(10))
@@ -195,7 +196,7 @@ fn kademlia(me: PeerId) -> kad::Behaviour<Providers> {
         .set_provider_record_ttl(Some(PROVIDER_TTL))
         .set_provider_publication_interval(Some(PROVIDER_RENEWAL))
         .set_periodic_bootstrap_interval(Some(Duration::from_secs(60)));
-    kad::Behaviour::with_config(me, Providers::new(me), config)
+    Table(kad::Behaviour::with_config(me, Providers::new(me), config))
 }
 
 /// The relay at an entry point. Its defaults are for a few circuits of two minutes, which would cut
@@ -203,8 +204,8 @@ fn kademlia(me: PeerId) -> kad::Behaviour<Providers> {
 /// another one afterwards.
 fn relay_config() -> relay::Config {
     relay::Config {
-        // One for each connection that an entry point may have. `crowding` bounds those of one network; with fewer
-        // reservations a few keys at one address would leave none for others.
+        // One for each connection that an entry point may have. `crowding` bounds those of one
+        // network; with fewer reservations a few keys at one address would leave none for others.
         max_reservations: 1_000,
         max_reservations_per_peer: 4,
         max_circuits: 256,

@@ -3,8 +3,8 @@
 //! Request: how many bytes go up and then down, u32, at most [`BYTES_MAX`]. Answer: one byte, 0 or
 //! the number of a [`Refusal`], and the rate that the server keeps to (u32 bytes/s). Then the peer
 //! sends zeros, and the server says how many it took in how many milliseconds (two u32). Then the
-//! server sends zeros. Each direction ends after so many bytes, or after 2.5 s. Its first half second
-//! is not counted: TCP and QUIC are still finding their rate.
+//! server sends zeros. Each direction ends after so many bytes, or after 2.5 s. Its first half
+//! second is not counted: TCP and QUIC are still finding their rate.
 //!
 //! Without limits this would make strangers' traffic out of a few bytes. So bytes flow on
 //! authenticated connections only, to one peer of a network (/24 or /64) in ten minutes, to two
@@ -300,10 +300,13 @@ fn network(ip: IpAddr) -> IpAddr {
 const CHUNK: usize = 16 * 1024;
 /// How much later than the sender the other end stops.
 const GRACE: Duration = Duration::from_millis(500);
+/// The beginning of a direction, which is not counted: TCP and QUIC are still finding their rate.
 const BEGINNING: Duration = Duration::from_millis(500);
+/// How long a network that was measured has to wait for the next measurement.
 const PAUSE: Duration = Duration::from_secs(10 * 60);
+/// Peers that are measured at once. With more, each would measure the others too.
 const INSIDE_MAX: usize = 2;
-/// Networks that are remembered, about 40 bytes each. Above this number every peer is told
+/// Networks that are remembered, about 40 bytes each. Above this number every peer gets
 /// [`Refusal::Busy`], so an attacker with many addresses can stop measurements, but not use up
 /// memory.
 const NETWORKS_MAX: usize = 4_096;

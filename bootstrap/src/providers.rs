@@ -24,7 +24,7 @@ use libp2p::{
     },
 };
 
-use crate::discovery::ADDRESSES_MAX;
+use crate::{crowding, discovery::ADDRESSES_MAX};
 
 /// The providers of all runs that were announced to this peer.
 #[derive(Debug)]
@@ -54,12 +54,7 @@ impl Providers {
 
     /// Records that a connection to a peer has closed.
     pub fn down(&mut self, peer: &PeerId) {
-        if let Some(count) = self.connected.get_mut(peer) {
-            *count -= 1;
-            if *count == 0 {
-                self.connected.remove(peer);
-            }
-        }
+        crowding::less(&mut self.connected, *peer);
     }
 
     /// Whether a record of this peer is protected from being replaced.
@@ -105,8 +100,8 @@ impl RecordStore for Providers {
 
     /// Records that a peer takes part in a run, or renews that. A full list gives up a peer without
     /// a connection; a full store gives up a run without a connected peer. If neither exists the
-    /// record is refused, and the peer that sent it is not told. Of its addresses the first
-    /// [`ADDRESSES_MAX`] are kept: one packet has room for 30,000.
+    /// record is refused, and the peer that sent it does not learn of that. Of its addresses the
+    /// first [`ADDRESSES_MAX`] are kept: one packet has room for 30,000.
     fn add_provider(&mut self, mut record: ProviderRecord) -> Result<(), Error> {
         record.addresses.retain(|address| address.len() <= ADDRESS_BYTES_MAX);
         record.addresses.truncate(ADDRESSES_MAX);

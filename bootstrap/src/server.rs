@@ -23,6 +23,7 @@ use libp2p::{
     identify,
     identity::Keypair,
     multiaddr::Protocol,
+    relay,
     swarm::{ConnectionId, NetworkBehaviour, SwarmEvent},
     upnp,
 };
@@ -33,6 +34,7 @@ use tokio::{
 
 use crate::{
     address::{self, Scope},
+    circuits::Circuits,
     crowding,
     discovery::{Discovery, DiscoveryEvent, Gateway, Role},
     manifest,
@@ -156,6 +158,7 @@ pub async fn serve(
         offers: config.offers.into(),
         unlisted: config.unlisted,
         seen: HashMap::new(),
+        circuits: Circuits::default(),
         reached: BTreeSet::new(),
         gateway: None,
         measured: Gate::new(config.measure_rate),
@@ -191,7 +194,9 @@ struct Server {
     offers: Arc<[Offer]>,
     unlisted: bool,
     /// The other end of each connection. Bounded by the connection limits.
-    seen: HashMap<ConnectionId, ConnectedPoint>,
+    seen: HashMap<ConnectionId, (PeerId, ConnectedPoint)>,
+    /// The circuits that peers have through the relay.
+    circuits: Circuits,
     /// The addresses at which peers came in over the internet.
     reached: BTreeSet<Option<Multiaddr>>,
     /// Why the router forwards no port, and when to report it.
@@ -228,7 +233,7 @@ impl Server {
                 tracing::warn!(?addresses, ?reason, "stopped listening");
             }
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
-                self.seen.insert(connection_id, endpoint);
+                self.seen.insert(connection_id, (peer_id, endpoint));
                 self.swarm.behaviour_mut().discovery.connected(peer_id);
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, .. } => {
@@ -238,7 +243,7 @@ impl Server {
             SwarmEvent::Behaviour(EntryEvent::Discovery(DiscoveryEvent::Identify(
                 identify::Event::Received { connection_id, peer_id, info },
             ))) => {
-                let Some(end) = self.seen.get(&connection_id) else { return };
+                let Some((_, end)) = self.seen.get(&connection_id) else { return };
                 let remote = end.get_remote_address();
                 self.swarm.behaviour_mut().discovery.learn(peer_id, &info, remote);
                 if end.is_listener()
@@ -261,7 +266,32 @@ impl Server {
                     }
                 });
             }
+            SwarmEvent::Behaviour(EntryEvent::Discovery(DiscoveryEvent::Relay(event))) => {
+                self.on_relay(&event);
+            }
             SwarmEvent::Behaviour(EntryEvent::Streams(incoming)) => self.on_stream(incoming),
+            _ => {}
+        }
+    }
+
+    /// Ends what a peer takes of the relay beyond its share.
+    fn on_relay(&mut self, event: &relay::Event) {
+        match event {
+            // libp2p's relay forgets the connection of such a peer, but not all that runs on it: a second
+            // reservation that times out there would end this program. Honest peers renew theirs in time.
+            relay::Event::ReservationTimedOut { src_peer_id } => {
+                _ = self.swarm.disconnect_peer_id(*src_peer_id);
+            }
+            relay::Event::CircuitReqAccepted { src_peer_id: peer, .. } => {
+                let ends = self.seen.values().filter(|(other, _)| other == peer);
+                let network =
+                    ends.filter_map(|(_, end)| crowding::network(end.get_remote_address()));
+                if !self.circuits.opened(*peer, network.min()) {
+                    tracing::debug!(%peer, "its network has too many circuits");
+                    _ = self.swarm.disconnect_peer_id(*peer);
+                }
+            }
+            relay::Event::CircuitClosed { src_peer_id, .. } => self.circuits.closed(src_peer_id),
             _ => {}
         }
     }
@@ -280,13 +310,13 @@ impl Server {
     /// Answers a request. Above a limit the stream is dropped, which resets it: the peer that asked
     /// tries again, or elsewhere.
     fn on_stream(&mut self, Incoming { peer, protocol, stream, connection }: Incoming) {
-        let remote = self.seen.get(&connection).map(ConnectedPoint::get_remote_address);
+        let remote = self.seen.get(&connection).map(|(_, end)| end.get_remote_address());
         let asker = (peer, remote.and_then(crowding::network));
         if !has_room(self.asking.values(), asker) {
             return;
         }
         let answer = if protocol == measure::PROTOCOL {
-            let from = remote.filter(|remote| !address::is_relayed(remote)).and_then(host);
+            let from = remote.filter(|remote| !address::is_relayed(remote)).and_then(address::ip);
             let admitted = from.map_or(Err(measure::Refusal::Off), |from| {
                 self.measured.admit(from, Instant::now())
             });
@@ -366,25 +396,16 @@ fn outsider(remote: &Multiaddr, dialled: &Multiaddr) -> Option<(IpAddr, Option<M
     if address::is_relayed(remote) || address::scope(remote) != Some(Scope::Public) {
         return None;
     }
-    let from = host(remote)?;
+    let from = address::ip(remote)?;
     // A DNS name is text chosen by an unknown peer, so it is not shown.
-    let at = if address::scope(dialled) == Some(Scope::Public) { host(dialled) } else { None };
+    let own = address::ip(dialled);
+    let at = if address::scope(dialled) == Some(Scope::Public) { own } else { None };
     let transport = dialled
         .iter()
         .skip(1)
         .take_while(|part| matches!(part, Protocol::Tcp(_) | Protocol::Udp(_) | Protocol::QuicV1));
     let at = at.map(|ip| transport.fold(Multiaddr::from(ip), Multiaddr::with));
-    (host(dialled) != Some(from)).then_some((from, at))
-}
-
-/// The IP address with which an address begins. A name gives none, because nothing here may wait
-/// for a resolver.
-fn host(address: &Multiaddr) -> Option<IpAddr> {
-    match address.iter().next()? {
-        Protocol::Ip4(ip) => Some(ip.into()),
-        Protocol::Ip6(ip) => Some(ip.into()),
-        _ => None,
-    }
+    (own != Some(from)).then_some((from, at))
 }
 
 /// Time for the system to report the addresses of this machine.

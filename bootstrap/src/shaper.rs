@@ -259,6 +259,7 @@ impl Line {
     }
 }
 
+/// How often the file of the line is read; a change has an effect after this long at most.
 const LOOK: Duration = Duration::from_millis(20);
 /// The time after which TCP sends a segment again on a short line (the least RTO of Linux).
 const RETRANSMISSION: Duration = Duration::from_millis(200);

@@ -16,7 +16,7 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener},
     num::{NonZeroU8, NonZeroUsize},
     path::Path,
     time::Duration,
@@ -38,7 +38,7 @@ use libp2p::{
 };
 use socket2::SockRef;
 
-use crate::{handshakes, shaper::Shaper};
+use crate::{address, handshakes, shaper::Shaper};
 
 /// Why the transport cannot be set up. Our environment is at fault.
 #[derive(Debug, thiserror::Error)]
@@ -220,13 +220,8 @@ fn named<T>(inner: T) -> io::Result<dns::tokio::Transport<T>> {
 /// The TCP socket of an address, for the test bind of [`listen`]. Port 0 needs no test, since the
 /// system chooses a free one.
 fn tcp_socket(address: &Multiaddr) -> Option<SocketAddr> {
-    let mut parts = address.iter();
-    let ip = match parts.next()? {
-        Protocol::Ip4(ip) => IpAddr::V4(ip),
-        Protocol::Ip6(ip) => IpAddr::V6(ip),
-        _ => return None,
-    };
-    match parts.next()? {
+    let ip = address::ip(address)?;
+    match address.iter().nth(1)? {
         Protocol::Tcp(port) if port != 0 => Some(SocketAddr::new(ip, port)),
         _ => None,
     }
@@ -257,7 +252,8 @@ fn tune(stream: &tokio::net::TcpStream) {
 /// Ample for three round trips over a bad line. Inbound connections have less time, see
 /// [`crate::handshakes`].
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(8);
-/// The time without acknowledgement, or over QUIC without any packet, after which a connection is closed.
+/// The time without acknowledgement, or over QUIC without any packet, after which a connection is
+/// closed.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(8);
 
 /// Gossip and our own streams keep a connection open, so this concerns only unused ones. A ring

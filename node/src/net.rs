@@ -1,15 +1,27 @@
 //! The network of one node: an actor that owns the libp2p swarm, and the handle to it.
 //!
-//! The actor finds the peers of a run, stays connected to them, and carries gossip, direct messages,
-//! requests and ring streams. Of a message it reads only the length and the claimed author. It detects
-//! misbehaviour that shows without decoding: lengths above the limit, and floods. What only the driver
-//! can judge (an envelope that does not decode or verify) the driver reports by [`Handle::verdict`] and
-//! [`Handle::fault`]. A peer with too many faults is dropped and kept out for ten minutes.
+//! The actor finds the peers of a run, stays connected to them, and carries gossip, direct
+//! messages, requests and ring streams. Of a message it reads only the length and the claimed
+//! author. It detects misbehaviour that shows without decoding: lengths above the limit, and
+//! floods. What only the driver can judge (an envelope that does not decode or verify) the driver
+//! reports by [`Handle::verdict`] and [`Handle::fault`]. A peer with too many faults is dropped and
+//! kept out for ten minutes.
 //!
 //! Tasks: the actor, and one for each control stream, request and answer; all of them end with the
-//! actor. Every queue has a bound: commands [`COMMANDS`], ring streams [`RINGS`], events [`EVENTS`]. The
-//! actor stops reading the network while the queue of events is full, and never stops taking commands,
-//! so driver and actor cannot wait for each other.
+//! actor. Every queue has a bound: commands [`COMMANDS`], ring streams [`RINGS`], events
+//! [`EVENTS`]. The actor stops reading the network while the queue of events is full, and never
+//! stops taking commands, so driver and actor cannot wait for each other.
+//!
+//! How bytes pass through this module:
+//!
+//! - A direct message comes on a control stream, whose task counts it, and goes to the driver as
+//!   [`Event::Message`]. One to a peer goes straight into the queue of its stream, past the actor.
+//! - A gossiped message is held back by gossipsub, compared with the limits of the peer that
+//!   brought it, and goes to the driver with a token. The verdict under that token passes it on or
+//!   drops it.
+//! - A request goes to the driver with a [`Reply`]; the task of its stream writes the answer at the
+//!   pace of all bulk.
+//! - A ring stream is handed over unread, once its peer is within its rate.
 //!
 //! This module decides nothing about epochs.
 
@@ -77,6 +89,7 @@ pub(crate) use self::{
 
 /// A running network: the handle, what it reports, and its task.
 pub(crate) struct Net {
+    /// Can be cloned for every part that talks to peers.
     pub(crate) handle: Handle,
     /// The driver reads these without a pause.
     pub(crate) events: mpsc::Receiver<Event>,
@@ -105,12 +118,15 @@ pub(crate) fn start(config: Config, stop: CancellationToken) -> Result<Net, NetE
 /// A handle to the network, cheap to clone. Methods wait for the network only where they say so.
 #[derive(Clone)]
 pub(crate) struct Handle {
+    /// The queue of the actor, which takes commands even while the driver is slow.
     commands: mpsc::Sender<Command>,
+    /// What is read or set without the actor, so that nobody waits for it.
     shared: Arc<Shared>,
 }
 
 impl Handle {
-    /// Asks for signed manifests, of `run` or of all runs. Waits 25 s at most.
+    /// Asks for signed manifests, of `run` or of all runs. Waits 25 s at most: 10 s for entry
+    /// points that are still dialled, and 15 s for the answers. No signature is checked here.
     ///
     /// # Errors
     /// See [`OfferError`].
@@ -122,8 +138,8 @@ impl Handle {
         run: Option<RunId>,
         of: Offerers,
     ) -> Result<Vec<Offer>, OfferError> {
-        let (stopped, wanted) = (|| OfferError::Stopped, Wanted::Manifests(run));
-        self.ask(|reply| Command::Offers { wanted, of, reply }, stopped).await
+        let wanted = Wanted::Manifests(run);
+        self.ask(|reply| Command::Offers { wanted, of, reply }, OfferError::Stopped).await
     }
 
     /// Asks every connected peer for the notices of a run. Waits 25 s at most.
@@ -134,8 +150,8 @@ impl Handle {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn entry_notices(&self, run: RunId) -> Result<Vec<Offer>, OfferError> {
-        let (stopped, wanted) = (|| OfferError::Stopped, Wanted::Notices(run));
-        self.ask(|reply| Command::Offers { wanted, of: Offerers::Everybody, reply }, stopped).await
+        let (wanted, of) = (Wanted::Notices(run), Offerers::Everybody);
+        self.ask(|reply| Command::Offers { wanted, of, reply }, OfferError::Stopped).await
     }
 
     /// Asks one peer for the notices of a run. Waits 15 s at most.
@@ -146,16 +162,17 @@ impl Handle {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn notices(&self, peer: PeerId, run: RunId) -> Result<Vec<Vec<u8>>, Failure> {
-        self.ask(|reply| Command::Notices { peer, run, reply }, || Failure::Refused).await
+        self.ask(|reply| Command::Notices { peer, run, reply }, Failure::Refused).await
     }
 
-    /// Replaces the notices that are served to peers that name the run.
+    /// Replaces the notices that are served to peers that name the run. Also peers that are not
+    /// allowed get them, since a notice may be what admits them.
     pub(crate) fn serve_notices(&self, notices: Vec<Arc<[u8]>>) {
         self.shared.notices.send_replace(notices);
     }
 
-    /// Sets the allow list: other peers get only the handshake, the manifest and its notices. In a run
-    /// of invited peers this comes before [`Self::join`].
+    /// Sets the allow list: other peers get only the handshake, the manifest and its notices. In a
+    /// run of invited peers this comes before [`Self::join`].
     pub(crate) fn allow(&self, these: HashSet<PeerId>) {
         replace(&self.shared.allowed, AllowList::Only(Arc::new(these)));
     }
@@ -172,7 +189,8 @@ impl Handle {
         self.commands.send(command).await.map_err(|_| SendError::Stopped)
     }
 
-    /// Finds peers of a run, about `most`, and connects to them without joining. Excludes [`Self::join`].
+    /// Finds peers of a run, about `most`, and connects to them without joining. Excludes
+    /// [`Self::join`].
     ///
     /// # Errors
     /// [`SendError::Stopped`] only.
@@ -191,11 +209,11 @@ impl Handle {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn sought(&self) -> Result<Vec<PeerId>, SendError> {
-        self.ask(|reply| Command::Sought { reply }, || SendError::Stopped).await
+        self.ask(|reply| Command::Sought { reply }, SendError::Stopped).await
     }
 
-    /// Joins a run: subscribes to its gossip, announces this node, finds others, and serves the manifest.
-    /// A node is in one run; a second call changes nothing.
+    /// Joins a run: subscribes to its gossip, announces this node, finds others, and serves the
+    /// manifest. A node is in one run; a second call changes nothing.
     ///
     /// # Errors
     /// [`SendError::Stopped`] only.
@@ -207,12 +225,14 @@ impl Handle {
         self.commands.send(command).await.map_err(|_| SendError::Stopped)
     }
 
-    /// The members of the run to which a control stream is open.
+    /// The members of the run to which a control stream is open, so those that [`Self::send`]
+    /// reaches.
     pub(crate) fn members(&self) -> Vec<PeerId> {
         self.shared.queues().keys().copied().collect()
     }
 
-    /// Gossips a message to the run. It is no error that nobody is connected yet.
+    /// Gossips a message to the run. It is no error that nobody is connected yet. Gossipsub sends
+    /// equal bytes once, so a repeat needs another number in front (`wire::gossip`).
     ///
     /// # Errors
     /// See [`SendError`].
@@ -223,7 +243,8 @@ impl Handle {
         self.command(Command::Gossip { topic, bytes })
     }
 
-    /// Sends a message to one peer over its control stream.
+    /// Sends a message to one peer over its control stream. It is only queued: nothing says whether
+    /// the peer has read it.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -264,12 +285,14 @@ impl Handle {
         let _ = self.command(Command::Verdict { token, verdict });
     }
 
-    /// Sets the members of the run: the more there are, the more messages each may pass on.
+    /// Sets the members of the run: the more there are, the more messages each may pass on. Members
+    /// also have turns of their own for answers, and half of the queue for ring streams.
     pub(crate) fn note_members(&self, members: BTreeSet<PeerId>) {
         replace(&self.shared.members, members);
     }
 
-    /// Sets the peers that are not heard any more. Gossip skips those that a direct message can reach.
+    /// Sets the peers that are not heard any more. Gossip skips those that a direct message can
+    /// reach.
     pub(crate) fn note_silent(&self, peers: BTreeSet<PeerId>) {
         replace(&self.shared.silent, peers);
     }
@@ -284,8 +307,9 @@ impl Handle {
         !self.shared.contacts.borrow().is_empty()
     }
 
-    /// Opens a stream of bytes to a peer on a connection of its own, by TCP if possible, and closes the
-    /// one before it to the same peer. Waits 20 s at most.
+    /// Opens a stream of bytes to a peer on a connection of its own, by TCP if possible, and closes
+    /// the one before it to the same peer. Waits about 20 s at most: for two dials of 8 s, by TCP
+    /// and by QUIC, and for the stream.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -293,7 +317,7 @@ impl Handle {
     /// # Cancel safety
     /// Cancel safe; the stream is reset.
     pub(crate) async fn open_ring(&self, peer: PeerId) -> Result<ByteStream, StreamError> {
-        self.ask(|reply| Command::OpenRing { peer, reply }, || StreamError::Stopped).await
+        self.ask(|reply| Command::OpenRing { peer, reply }, StreamError::Stopped).await
     }
 
     /// Sends a request to a peer, and waits 30 s at most for its answer.
@@ -304,7 +328,7 @@ impl Handle {
     /// # Cancel safety
     /// Cancel safe; the request may have reached the peer.
     pub(crate) async fn fetch(&self, peer: PeerId, request: Vec<u8>) -> Result<Vec<u8>, Failure> {
-        self.ask(|reply| Command::Fetch { peer, request, reply }, || Failure::Refused).await
+        self.ask(|reply| Command::Fetch { peer, request, reply }, Failure::Refused).await
     }
 
     /// Whether answers arrive about as fast as they ever did, so that another donor would not speed
@@ -313,8 +337,8 @@ impl Handle {
         self.shared.inflow.is_full(Instant::now())
     }
 
-    /// Waits until `bytes` more of bulk may be sent under the rate limit. The writer of a ring stream calls
-    /// this; answers to requests are limited by the network itself.
+    /// Waits until `bytes` more of bulk may be sent under the rate limit. The writer of a ring
+    /// stream calls this; answers to requests are limited by the network itself.
     ///
     /// # Cancel safety
     /// Cancel safe; the bytes count as sent.
@@ -322,19 +346,21 @@ impl Handle {
         self.shared.limiter.take(bytes, Urgency::Ring, Receiver::Member).await;
     }
 
-    /// The length of the slices that a sender writes, at most `most` bytes. Under a low rate short slices
-    /// let other senders have their turn, and show the reader that we live.
+    /// The length of the slices that a sender writes, at most `most` bytes. Under a low rate short
+    /// slices let other senders have their turn, and show the reader that we live.
     pub(crate) fn slice(&self, most: usize) -> usize {
         self.shared.limiter.slice(most)
     }
 
-    /// Counts a fault of the peer whose connection brought something that does not decode or verify, and
-    /// reports it by [`Event::Fault`]. A peer with too many faults is dropped.
+    /// Counts a fault of the peer whose connection brought something that does not decode or
+    /// verify, and reports it by [`Event::Fault`]. A peer with too many faults is dropped. For ten
+    /// seconds after this process has slept none is counted.
     pub(crate) fn fault(&self, peer: PeerId, why: impl Into<String>) {
         let _ = self.command(Command::Fault { peer, why: why.into() });
     }
 
-    /// Disconnects a peer and keeps it out for ten minutes.
+    /// Disconnects a peer and keeps it out for ten minutes. The caller has proof of a fault, which
+    /// `why` names in [`Event::Disconnected`].
     pub(crate) fn drop_peer(&self, peer: PeerId, why: impl Into<String>) {
         let _ = self.command(Command::Drop { peer, why: why.into() });
     }
@@ -355,17 +381,21 @@ impl Handle {
         self.shared.contacts.subscribe()
     }
 
-    /// Sends a command, and waits for the answer.
+    /// Sends a command, and waits for the answer; `stopped` is the answer of an actor that has
+    /// gone.
     async fn ask<T, E>(
         &self,
         command: impl FnOnce(Responder<T, E>) -> Command,
-        stopped: impl Fn() -> E,
+        stopped: E,
     ) -> Result<T, E> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.map_err(|_| stopped())?;
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        // A command that nobody takes is dropped with its reply, so the answer below is an error
+        // too.
+        let _ = self.commands.send(command(reply)).await;
+        answer.await.unwrap_or(Err(stopped))
     }
 
+    /// Queues a command without waiting, for callers such as the driver that must not wait.
     fn command(&self, command: Command) -> Result<(), SendError> {
         self.commands.try_send(command).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SendError::Full,
@@ -377,7 +407,8 @@ impl Handle {
 /// Commands that may wait: one second of all messages in a run of a few hundred peers.
 const COMMANDS: usize = 1_024;
 
-/// Events that may wait for the driver; each may hold a megabyte.
+/// Events that may wait for the driver; each may hold a megabyte. With a full queue the actor
+/// stores further ones itself, up to a bound, and then stops reading.
 const EVENTS: usize = 256;
 
 /// Ring streams that may wait for the driver, which takes them at once: room for the burst of eight

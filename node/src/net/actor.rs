@@ -1,16 +1,16 @@
 //! The actor: one task that owns the swarm, and does one thing at a time.
 //!
-//! Commands come from handles, task events from the tasks that serve streams, the rest from the swarm.
-//! [`Members`], [`Entries`], [`Pending`], [`Run`] and [`Evidence`] decide what they mean; the actor hands
-//! each event to the one it concerns, and has [`SwarmTasks`] carry out the result.
+//! Commands come from handles, task events from the tasks that serve streams, the rest from the
+//! swarm. [`Members`], [`Entries`], [`Pending`], [`Run`] and [`Evidence`] decide what they mean;
+//! the actor hands each event to the one it concerns, and has [`SwarmTasks`] carry out the result.
 //!
-//! While events wait for the driver the swarm is not polled, so a slow driver slows the network down
-//! instead of filling memory; commands are taken all the same.
+//! While [`OUTBOX`] events wait for the driver the swarm is not polled, so a slow driver slows the
+//! network down instead of filling memory; commands are taken all the same.
 
 mod access;
 mod dials;
 mod turn;
-mod way;
+pub(super) mod way;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -18,13 +18,11 @@ use std::{
     time::Duration,
 };
 
-use intellect_bootstrap::{address, discovery::DiscoveryEvent, manifest, streams::Incoming};
+use intellect_bootstrap::{address, manifest, streams::Incoming};
 use intellect_protocol::base::id::{PeerId as Peer, RunId};
 use libp2p::{
-    PeerId, autonat, gossipsub, identify,
+    PeerId, gossipsub,
     identity::Keypair,
-    kad::{self, QueryResult},
-    ping,
     swarm::{ConnectionId, SwarmEvent},
 };
 use tokio::{
@@ -52,13 +50,21 @@ use crate::wake::Turns;
 
 /// The task that owns the swarm, and all that the node knows of the network.
 pub(super) struct Actor {
+    /// The sockets, and one task for each stream.
     swarm: SwarmTasks,
+    /// All peers, and which of them are members of the run.
     members: Members,
+    /// The entry points, and the callers that wait for what they serve.
     entries: Entries,
+    /// The peers that are not let in yet, and our own request to be let in.
     pending: Pending,
+    /// The allow list, which the driver sets through its handle.
     allowed: watch::Receiver<AllowList>,
+    /// The peers that the driver does not hear any more.
     silent: watch::Receiver<BTreeSet<Peer>>,
+    /// Shows whether this process slept before a turn.
     turns: Turns,
+    /// The run that this node has joined, or whose peers it looks for. It is never replaced.
     run: Option<Run>,
     /// Dials under way for which a ring waits.
     dials: HashMap<ConnectionId, RingDial>,
@@ -74,6 +80,7 @@ pub(super) struct Actor {
     trail: Trail,
     /// The time at which to ask relays again.
     relays: dials::Retry,
+    /// What the tasks of streams report.
     task_events: mpsc::Receiver<TaskEvent>,
     /// What handles ask for. Its end ends the network.
     commands: mpsc::Receiver<Command>,
@@ -86,7 +93,8 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// Builds the swarm and listens. Contacts of an earlier start become peers that are worth dialling.
+    /// Builds the swarm and listens. Contacts of an earlier start become peers that are worth
+    /// dialling.
     pub(super) fn new(
         config: Config,
         key: &Keypair,
@@ -96,10 +104,10 @@ impl Actor {
         rings: mpsc::Sender<Ring>,
     ) -> Result<Self, NetError> {
         let now = Instant::now();
-        let far = config.is_far();
+        // Whether an entry point or this node is on the internet.
+        let far = config.scope() == address::Scope::Public;
         let (noting, task_events) = mpsc::channel(TASK_EVENTS);
         let swarm = SwarmTasks::new(&config, key, shared, noting)?;
-        let evidence = Evidence::new(far, now);
         let mut peers = Peers::new(key.public().to_peer_id(), config.jitter_seed());
         for contact in &config.contacts {
             if let Some(peer) = address::peer(contact) {
@@ -121,7 +129,7 @@ impl Actor {
             dials: HashMap::new(),
             trials: HashSet::new(),
             reached: Dialled::default(),
-            evidence,
+            evidence: Evidence::new(far, now),
             reachability: Reachability::Unknown,
             trail: Trail::new(far, now),
             relays: dials::Retry::new(now),
@@ -134,6 +142,7 @@ impl Actor {
     }
 
     /// Runs until `stop`, or until the last handle is dropped; then lets the last messages leave.
+    /// The swarm comes last, so that no flood from the network delays a command or the tick.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let events = self.events.clone();
         let mut tick = interval(TICK);
@@ -164,11 +173,8 @@ impl Actor {
                 }
             }
         }
-        self.flush().await;
-    }
-
-    /// Carries out the commands that were given before the end, and lets their messages leave.
-    async fn flush(&mut self) {
+        // What was asked before the end is still carried out. Usually the last of it is the
+        // goodbye.
         while let Ok(call) = self.commands.try_recv() {
             self.on_command(call, Instant::now());
         }
@@ -180,6 +186,8 @@ impl Actor {
         self.outbox.push_back(event);
     }
 
+    /// Carries out what [`Members`] has decided, in its order: the queue of a peer is changed
+    /// before the driver hears that its link has changed.
     fn carry_out(&mut self, outputs: impl IntoIterator<Item = Output>) {
         for output in outputs {
             match output {
@@ -250,30 +258,29 @@ impl Actor {
         self.carry_out(outputs);
     }
 
+    /// Takes what the task of a stream reports. An answer to an older admit request is dropped.
     fn on_task_event(&mut self, note: TaskEvent, now: Instant) {
-        match note {
+        let outputs = match note {
             TaskEvent::StreamUp { peer, connection, outbox } => {
-                let outputs = self.members.stream_up(peer, connection, outbox, now);
-                self.carry_out(outputs);
+                self.members.stream_up(peer, connection, outbox, now)
             }
             TaskEvent::StreamDown { peer, connection } => {
-                let output = self.members.stream_down(peer, connection, now);
-                self.carry_out(output);
+                self.members.stream_down(peer, connection, now).into_iter().collect()
             }
-            TaskEvent::Emit(event) => self.emit(event),
-            TaskEvent::Answered { peer, number, response, reply } => {
-                if self.pending.note(peer, number, response, now) {
-                    let known = name::from_libp2p(&peer).zip(reply);
-                    if let Some((peer, reply)) = known {
-                        self.emit(Event::AdmitReply { peer, reply });
-                    }
+            TaskEvent::Emit(event) => return self.emit(event),
+            TaskEvent::Answered { peer, number, answer } => {
+                if self.pending.note(peer, number, &answer, now)
+                    && let (Some(peer), Ok(reply)) = (name::from_libp2p(&peer), answer)
+                {
+                    self.emit(Event::AdmitReply { peer, reply });
                 }
+                return;
             }
             TaskEvent::Fault { peer, why, severity } => {
-                let outputs = self.members.fault(peer, why, severity, now);
-                self.carry_out(outputs);
+                self.members.fault(peer, why, severity, now)
             }
-        }
+        };
+        self.carry_out(outputs);
     }
 
     /// Joins a run. A list of invited peers was set before; where none was, the run is open to
@@ -316,6 +323,8 @@ impl Actor {
         replace(known, list);
     }
 
+    /// Takes one event of the swarm. A new connection is one for a ring only if it was dialled for
+    /// that; any other carries messages until a ring stream comes on it.
     fn on_event(&mut self, event: SwarmEvent<NodeEvent>, now: Instant) {
         match event {
             SwarmEvent::Behaviour(NodeEvent::Discovery(event)) => self.on_discovery(event, now),
@@ -363,6 +372,7 @@ impl Actor {
         }
     }
 
+    /// Has the run announced and searched anew soon, if there is one.
     fn announce_soon(&mut self, now: Instant) {
         if let Some(run) = &mut self.run {
             run.announce_soon(now);
@@ -393,47 +403,6 @@ impl Actor {
         self.carry_out(outputs);
     }
 
-    /// Takes one event of discovery. Addresses that a peer reports are filtered there already.
-    fn on_discovery(&mut self, event: DiscoveryEvent, now: Instant) {
-        self.trace(&event, now);
-        match event {
-            DiscoveryEvent::Identify(identify::Event::Received {
-                peer_id: peer,
-                connection_id,
-                info,
-            }) => {
-                let entry = self.members.peers.get(&peer);
-                let Some(seen) = entry.and_then(|peer| peer.remote(connection_id)) else { return };
-                let addresses = self.swarm.discovery().learn(peer, &info, seen);
-                let output = self.members.identified(peer, addresses, &info.protocol_version, now);
-                self.carry_out(output);
-            }
-            DiscoveryEvent::Kademlia(kad::Event::OutboundQueryProgressed {
-                result:
-                    QueryResult::GetProviders(Ok(kad::GetProvidersOk::FoundProviders {
-                        providers, ..
-                    })),
-                ..
-            }) => {
-                let most = self.run.as_ref().map_or(usize::MAX, |run| run.most);
-                let room = most.saturating_sub(self.members.peers.found().count());
-                for peer in providers.into_iter().take(room) {
-                    self.members.peers.want(peer, now);
-                }
-                // Kademlia knows their addresses while the query runs.
-                self.redial(now);
-            }
-            DiscoveryEvent::Ping(ping::Event { peer, connection, result: Ok(length) }) => {
-                let output = self.members.round_trip(peer, connection, length);
-                self.carry_out(output);
-            }
-            DiscoveryEvent::Reach(autonat::v2::client::Event { result: Err(_), .. }) => {
-                self.evidence.probe_failed();
-            }
-            _ => {}
-        }
-    }
-
     /// Takes one event of gossip. A message goes to the driver only if its source is within its
     /// limits.
     fn on_gossip(&mut self, event: gossipsub::Event, now: Instant) {
@@ -455,8 +424,9 @@ impl Actor {
         self.carry_out(outputs);
     }
 
-    /// Serves a stream that a peer has opened. One that cannot be served, or that the peer may not open
-    /// yet, is dropped, which resets it.
+    /// Serves a stream that a peer has opened. One that cannot be served, or that the peer may not
+    /// open yet, is dropped, which resets it. Manifests and notices are served to everybody.
+    /// Streams of rings are bounded by a rate and a queue, all others by permits of their peer.
     fn on_stream(&mut self, incoming: Incoming, now: Instant) {
         let Incoming { peer, connection, protocol, stream } = incoming;
         let Some(entry) = self.members.peers.get_mut(&peer) else { return };
@@ -470,7 +440,7 @@ impl Actor {
         } else if !self.pending.allows(&peer) {
             tracing::debug!(%peer, %protocol, "a stream of a peer that is not allowed");
         } else if protocol == RING {
-            entry.assign(connection, Purpose::Ring);
+            entry.assign_to_ring(connection);
             let fair = entry.rings.take(now);
             if let (true, Some(from)) = (fair, name::from_libp2p(&peer)) {
                 let is_member = self.swarm.shared().is_member(&from);
@@ -488,11 +458,12 @@ impl Actor {
     }
 }
 
-/// Time for the last messages to leave.
+/// Time for the last messages to leave. All of it passes, since nothing says when they have left.
 pub(super) const FLUSH: Duration = Duration::from_millis(250);
+/// What the tables of peers and entry points have due is done at a tick, so up to this much late.
 const TICK: Duration = Duration::from_millis(250);
 /// Task events that may wait; a task that finds no room stops reading its stream.
 const TASK_EVENTS: usize = 256;
-/// Events above which nothing that adds more is read. With what one poll of the swarm and one event of
-/// each task add, fewer than twice as many wait.
+/// Events above which nothing that adds more is read. With what one poll of the swarm and one event
+/// of each task add, fewer than twice as many wait.
 const OUTBOX: usize = 256;

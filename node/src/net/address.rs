@@ -12,16 +12,20 @@ use libp2p::{Multiaddr, multiaddr::Protocol};
 /// A parsed address of the network.
 pub(crate) type Address = Multiaddr;
 
-/// What is wrong with an address that somebody typed.
+/// What is wrong with an address that somebody typed. That person is at fault, and the text says
+/// what to type instead. A line of the file `peers` or `ports` that is wrong in such a way is
+/// ignored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AddressError {
     /// No address, or one without the peer id that must answer.
     #[error(transparent)]
     Entry(#[from] address::AddressError),
-    /// An address to listen on or to be reached at that does not parse; `example` may have been meant.
+    /// An address to listen on or to be reached at that does not parse; `example` may have been
+    /// meant.
     #[error("'{text}' is not a multiaddress ({cause}); it looks like {example}")]
     Malformed { text: String, cause: String, example: String },
-    /// An address to be reached at that nobody can dial.
+    /// An address to be reached at that nobody can dial: an unspecified host, a multicast address,
+    /// or port 0. Others would dial it in turn, and reach nobody or themselves.
     #[error(
         "'{text}' is no address that others can dial: name the one of your router or server, and \
          its port, as in /ip4/203.0.113.7/tcp/4001"
@@ -48,7 +52,8 @@ pub(crate) fn parse_listen(text: &str) -> Result<Address, AddressError> {
     parse_transport(text, "/ip4/0.0.0.0/tcp/4001")
 }
 
-/// Parses an address at which others reach this node: a host, a port and a transport.
+/// Parses an address at which others reach this node: a host, a port and a transport. A private one
+/// is valid, since a run may stay within one network.
 pub(crate) fn parse_external(text: &str) -> Result<Address, AddressError> {
     let address = parse_transport(text, "/ip4/203.0.113.7/tcp/4001")?;
     let leads_nowhere = |part| match part {
@@ -86,6 +91,7 @@ fn parse_transport(text: &str, example: &str) -> Result<Address, AddressError> {
 
 /// The multiaddress for text of the form `host` or `host:port`.
 fn meant(text: &str) -> Option<String> {
+    /// The port of the example where the text has none.
     const PORT: u16 = 4001;
     let (host, port) = match text.parse::<SocketAddr>() {
         Ok(socket) => (socket.ip().to_string(), socket.port()),
@@ -148,7 +154,7 @@ mod tests {
         assert!(matches!(error, AddressError::Peer { .. }), "{error}");
     }
 
-    /// 0.0.0.0 was once accepted, and even advised.
+    /// People type 0.0.0.0, at which a node can listen, but which nobody can dial.
     #[test]
     fn an_external_address_is_one_that_others_can_dial() {
         for good in ["/ip4/203.0.113.7/tcp/4001", "/dns/home.example/udp/4001/quic-v1"] {

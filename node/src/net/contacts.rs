@@ -1,8 +1,8 @@
 //! Addresses of peers of the run, for the next start of this node.
 //!
-//! The addresses of directly connected peers come first: those that we dialled before those that the peer
-//! announces. The addresses of earlier starts follow as far as there is room. Such an address is dialled
-//! once, and its peer then again as any lost peer.
+//! The addresses of directly connected peers come first: those that we dialled before those that
+//! the peer announces. The addresses of earlier starts follow as far as there is room. Such an
+//! address is dialled once, and its peer then again as any lost peer.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use libp2p::Multiaddr;
 use super::peers::Peers;
 use crate::store::contacts::CONTACTS;
 
-/// The new list, after the list `known`.
+/// The new list, after the list `known`: at most [`CONTACTS`] addresses, which the next start
+/// dials. Peers are in the order of their ids, so that the list changes only when an address does.
 pub(super) fn list(peers: &Peers, known: &[Multiaddr]) -> Vec<Multiaddr> {
     let reached = peers.iter().filter(|(_, peer)| peer.member && peer.control().is_some());
     let reached: BTreeMap<_, _> = reached

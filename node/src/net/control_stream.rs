@@ -1,9 +1,9 @@
 //! `/intellect/ctl/1`: control messages for one peer, `length u32 LE ‖ envelope`.
 //!
 //! Each side opens one stream, writes on it and never reads from it, so the two directions cannot
-//! block one another. Messages wait in a bounded queue; a full queue is an error to the sender, and the
-//! protocol repeats what matters. Too many messages are a fault of the peer. Too many bytes are not: we
-//! stop reading for a while, so that they stay with the sender.
+//! block one another. Messages wait in a bounded queue; a full queue is an error to the sender, and
+//! the protocol repeats what matters. Too many messages are a fault of the peer. Too many bytes are
+//! not: we stop reading for a while, so that they stay with the sender.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -28,7 +28,8 @@ use super::{
     name,
 };
 
-/// Opens our stream to a peer and writes what is queued, until one end closes.
+/// Opens our stream to a peer and writes what is queued, until one end closes. The actor hears of
+/// its beginning and of its end, and opens another one a second after the end.
 pub(super) async fn send(
     peer: PeerId,
     connection: ConnectionId,
@@ -45,7 +46,8 @@ pub(super) async fn send(
     let _ = events.send(TaskEvent::StreamDown { peer, connection }).await;
 }
 
-/// Opens a stream to a peer, writes one message, and closes it.
+/// Opens a stream to a peer, writes one message, and closes it. No queue is involved, so this
+/// reaches a certain connection also where the control stream is on another one.
 pub(super) async fn send_once(opening: Opening, message: Vec<u8>) {
     if let Ok(Ok(mut stream)) = opening.await {
         // A closing connection takes nothing; the caller tries again.
@@ -83,7 +85,8 @@ async fn write_all(stream: Stream, mut queue: mpsc::Receiver<Vec<u8>>) {
 }
 
 /// Reads what a peer writes, and hands it on. All streams of the peer share one quota, or each new
-/// stream would allow another burst.
+/// stream would allow another burst. A frame above the limit is a grave fault, since no version of
+/// this program writes one. Its body is not read, so the stream is of no more use.
 pub(super) async fn receive(
     peer: PeerId,
     mut stream: Stream,
@@ -114,8 +117,8 @@ pub(super) async fn receive(
                     events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
                 return;
             }
-            // The end of the stream or of the connection, which the swarm reports; or a link that is too
-            // slow, on which another stream may follow.
+            // The end of the stream or of the connection, which the swarm reports; or a link that
+            // is too slow, on which another stream may follow.
             Ok(None) | Err(FrameError::Truncated | FrameError::Late | FrameError::Io(_)) => return,
         };
         if events.send(event).await.is_err() {
@@ -143,22 +146,24 @@ impl Quota {
         }
     }
 
-    /// Counts a message that was read. Returns whether the rate allows it, and until when no other one is
-    /// read from its stream.
+    /// Counts a message that was read. Returns whether the rate allows it, and until when no other
+    /// one is read from its stream.
     fn charge(&mut self, bytes: usize, now: Instant) -> (bool, Instant) {
         (self.messages.take(now), self.bytes.owe(bytes, now))
     }
 }
 
+/// Messages of one peer to this node alone, and how many at once (docs/FORMATS.md).
 const MESSAGES_PER_SECOND: u32 = 64;
 const MESSAGES_BURST: u32 = 256;
 
-/// A second takes three proofs of an epoch with 256 members, for a peer that catches up; a burst takes
-/// a few Regroups with all their Joins.
+/// A second takes three proofs of an epoch with 256 members, for a peer that catches up; a burst
+/// takes a few Regroups with all their Joins.
 const BYTES_PER_SECOND: u32 = 128 * 1024;
 const BYTES_BURST: u32 = 4 << 20;
 
-/// Messages that may wait for one peer.
+/// Messages that may wait for one peer, 64 MiB at most. A further one is an error to its sender, so
+/// a peer that reads slowly costs no more memory.
 const QUEUE_MESSAGES: usize = 64;
 
 /// A peer that takes nothing for this long is lost; a megabyte over a bad home link takes as long.

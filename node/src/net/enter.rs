@@ -1,9 +1,9 @@
-//! Entering the network: the entry points that the owner named, the state of each, and the manifests that
-//! they and other peers serve.
+//! Entering the network: the entry points that the owner named, the state of each, and the
+//! manifests that they and other peers serve.
 //!
-//! Entry points are dialled at the start, and again whenever they are not connected, since a restarted
-//! entry point knows no peers: after 5 s, then twice as long, at most a minute. A node that knows peers
-//! does not wait for them.
+//! Entry points are dialled at the start, and again whenever they are not connected, since a
+//! restarted entry point knows no peers: after 5 s, then twice as long, at most a minute. A node
+//! that knows peers does not wait for them.
 
 use std::{fmt::Display, time::Duration};
 
@@ -25,8 +25,8 @@ pub(crate) struct Offer {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Why there is no manifest. `Display` gives every address that was tried, with its result, on a line of
-/// its own, and says what to do.
+/// Why there is no manifest. `Display` gives every address that was tried, with its result, on a
+/// line of its own, and says what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OfferError {
     /// The owner has named no entry point.
@@ -35,13 +35,13 @@ pub(crate) enum OfferError {
          been in a run finds it again in its folder, --data-dir"
     )]
     NoEntry,
-    /// None of the entry points answered.
+    /// None of the entry points answered; each address is named with its own failure.
     #[error(
         "no bootstrap could be reached:{}\nCheck that it runs and that its port is open, or ask \
          the organiser of the run for another address.", .0.concat()
     )]
     Unreachable(Vec<String>),
-    /// Peers answered, but had none.
+    /// Peers are connected, but none handed one out: it has none, or did not answer in time.
     #[error(
         "nobody handed out a manifest:{}\nAsk the organiser of the run whether these addresses \
          belong to it.", .0.concat()
@@ -100,6 +100,7 @@ pub(super) struct Ask {
 enum State {
     /// A dial is under way, which ends in one of the others.
     Dialling,
+    /// At least one connection is open; which of the addresses led to it does not matter.
     Up,
     /// No connection. The texts say why the last dial failed at each address; empty if none did.
     Down(Vec<String>),
@@ -111,6 +112,7 @@ struct Entry {
     peer: PeerId,
     /// All addresses that were typed for it; one dial tries them together.
     addresses: Vec<Multiaddr>,
+    /// Whether it is connected, and if not, why.
     state: State,
     /// How long it waits after the next failure.
     wait: Duration,
@@ -155,7 +157,8 @@ impl Entries {
         Self { all, asks: Vec::new() }
     }
 
-    /// The entry points to dial now, with their addresses.
+    /// The entry points to dial now, with their addresses. Each counts as being dialled until the
+    /// caller says by [`Self::up`], [`Self::failed`] or [`Self::down`] how that ended.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(PeerId, Vec<Multiaddr>)> {
         let mut due = Vec::new();
         for entry in &mut self.all {
@@ -184,7 +187,8 @@ impl Entries {
         }
     }
 
-    /// The entry points that have not answered for minutes (false), or answer again (true), each change once.
+    /// The entry points that have not answered for minutes (false), or answer again (true), each
+    /// change once.
     pub(super) fn news(&mut self, now: Instant) -> Vec<(Multiaddr, bool)> {
         let mut news = Vec::new();
         for entry in &mut self.all {
@@ -198,7 +202,8 @@ impl Entries {
         news
     }
 
-    /// A dial has failed. Returns the address at which another peer answered, and its id, if that is news.
+    /// A dial has failed. Returns the address at which another peer answered, and its id, if that
+    /// is news.
     pub(super) fn failed(
         &mut self,
         peer: &PeerId,
@@ -218,7 +223,8 @@ impl Entries {
         impostor
     }
 
-    /// An entry point has gone, or these attempts at it have failed. Doubles the wait after the next failure.
+    /// An entry point has gone, or these attempts at it have failed. Doubles the wait after the
+    /// next failure.
     pub(super) fn down(&mut self, peer: &PeerId, attempts: Vec<String>, now: Instant) {
         for entry in self.all.iter_mut().filter(|entry| entry.peer == *peer) {
             entry.state = State::Down(attempts.clone());
@@ -240,8 +246,8 @@ impl Entries {
         let _ = ask.reply.send(Err(OfferError::Busy));
     }
 
-    /// Takes the callers that need not wait any longer: every entry point is connected or has failed, or one
-    /// is connected and the others had some time.
+    /// Takes the callers that need not wait any longer: every entry point is connected or has
+    /// failed, or one is connected and the others had some time.
     pub(super) fn settled(&mut self, now: Instant) -> Vec<Ask> {
         let up = self.all.iter().any(|entry| matches!(entry.state, State::Up));
         let pending = self.all.iter().any(|entry| match entry.state {
@@ -270,7 +276,8 @@ impl Entries {
         asked
     }
 
-    /// The results of all addresses, for an error.
+    /// The results of all addresses, for an error. Those of connected entry points are left out,
+    /// since such a peer names its own result in [`collect`].
     pub(super) fn attempts(&self) -> Vec<String> {
         let of = |entry: &Entry| match &entry.state {
             State::Up => Vec::new(),
@@ -283,7 +290,8 @@ impl Entries {
     }
 }
 
-/// Asks several peers, and returns all that they serve.
+/// Asks several peers at the same time, and returns all that they serve. One offer is enough for a
+/// success. The slowest peer decides how long this takes, at most [`manifest::TIMEOUT`].
 pub(super) async fn collect(
     wanted: Wanted,
     askings: Vec<(PeerId, Opening)>,
@@ -324,7 +332,8 @@ pub(super) async fn collect(
     }
 }
 
-/// A line about one address or peer that was tried.
+/// A line about one address or peer that was tried. It begins with the line break, so that the
+/// lines stand below the sentence of their [`OfferError`].
 fn attempt(address: impl Display, cause: impl Display) -> String {
     format!("\n  {address}: {cause}")
 }
@@ -352,7 +361,8 @@ fn attempts(error: DialError, addresses: &[Multiaddr]) -> Vec<String> {
     }
 }
 
-/// Why a dial has failed. The resolver's own words for a name without an address are those of a program.
+/// Why a dial has failed. The resolver's own words for a name without an address are those of a
+/// program.
 fn explain(cause: std::io::Error, address: &Multiaddr) -> String {
     let is_unknown = cause.to_string().starts_with(NO_RECORDS);
     if is_unknown && let Some(name) = address::name(address) {
@@ -367,6 +377,7 @@ fn explain(cause: std::io::Error, address: &Multiaddr) -> String {
 /// How the resolver begins to say that a name has no address.
 const NO_RECORDS: &str = "no records found";
 
+/// The first and the longest wait between two dials of an entry point that is not connected.
 const WAIT_MIN: Duration = Duration::from_secs(5);
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// A bootstrap that starts anew is back before, and was dialled at least four times.

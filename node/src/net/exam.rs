@@ -1,8 +1,8 @@
-//! An examination of this machine's way into the network, for `doctor`: which entry points answer by which
-//! transport, what they see of this machine, and who can dial it.
+//! An examination of this machine's way into the network, for `doctor`: which entry points answer
+//! by which transport, what they see of this machine, and who can dial it.
 //!
-//! It runs the behaviours of a node under a key of its own, but joins no run. It decides nothing: `doctor` makes
-//! verdicts of what is in [`Examined`].
+//! It runs the behaviours of a node under a key of its own, but joins no run. It decides nothing:
+//! `doctor` makes verdicts of what is in [`Examined`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use intellect_bootstrap::{
 };
 use intellect_protocol::base::id::RunId;
 use libp2p::{
-    Multiaddr, PeerId, Swarm, TransportError, autonat, dcutr, identify,
+    Multiaddr, PeerId, Swarm, TransportError, identify,
     identity::Keypair,
     kad::{self, QueryResult},
     multiaddr::Protocol,
@@ -29,7 +29,6 @@ use libp2p::{
         ConnectionId, DialError, FromSwarm, NetworkBehaviour, NewExternalAddrCandidate, SwarmEvent,
         dial_opts::{DialOpts, PeerCondition},
     },
-    upnp,
 };
 use tokio::{
     task::JoinSet,
@@ -38,28 +37,32 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    actor::way::path,
     address::host,
     interface::{Config, NetError},
+    path::Path,
     ports::listen,
-    run::Run,
+    run::record_key,
 };
 
-/// What was found of the way into the network.
+/// What was found of the way into the network. Every collection is bounded, whatever others send.
 #[derive(Debug, Default)]
 pub(crate) struct Examined {
     /// Each address of an entry point, with the result of a dial to it alone.
     pub(crate) attempts: Vec<Attempt>,
-    /// The addresses of this machine, without the loopback.
+    /// The addresses at which this machine listens, without the loopback. Among them are private
+    /// ones.
     pub(crate) own: BTreeSet<IpAddr>,
     /// Addresses at which an entry point has dialled back, or could not.
     pub(crate) tested: BTreeMap<Multiaddr, Result<(), String>>,
     /// Where the router forwards a port to this machine.
     pub(crate) mapped: Option<Multiaddr>,
-    /// Why the router forwards none.
+    /// Why the router forwards none; `None` also where it was not asked or has not answered yet.
     pub(crate) gateway: Option<Gateway>,
     /// The signed manifests that entry points hand out, verified.
     pub(crate) manifests: Vec<Vec<u8>>,
-    /// Members of the run that were reached through a relay, and whether a hole was punched to each.
+    /// Members of the run that were reached through a relay, and whether a hole was punched to
+    /// each; `None` while that is being tried.
     pub(crate) relayed: BTreeMap<PeerId, Option<Result<(), String>>>,
 }
 
@@ -106,7 +109,9 @@ pub(crate) struct Exam {
 /// What a node runs without gossip: an examination joins nothing.
 #[derive(NetworkBehaviour)]
 struct Patient {
+    /// Everything that finds peers and ways to them, in the role of a node.
     discovery: Discovery,
+    /// Opens streams to entry points, and accepts none.
     streams: streams::Behaviour,
 }
 
@@ -125,8 +130,8 @@ pub(crate) enum RatesError {
 }
 
 impl Exam {
-    /// Opens the network, and dials each entry point. Members are looked for in the runs that `run_of` finds in
-    /// what they hand out.
+    /// Opens the network, and dials each entry point. Members are looked for in the runs that
+    /// `run_of` finds in what they hand out.
     ///
     /// # Errors
     /// See [`NetError`].
@@ -160,7 +165,8 @@ impl Exam {
         Ok(this)
     }
 
-    /// Looks until `until`, or until `enough` is cancelled and no more is expected.
+    /// Looks until `until`, or until `enough` is cancelled and no more is expected. `doctor`
+    /// cancels it once it has examined the machine itself, which takes some time anyhow.
     pub(crate) async fn look(mut self, until: Instant, enough: CancellationToken) -> Self {
         let end = tokio::time::sleep_until(until);
         tokio::pin!(end);
@@ -179,7 +185,8 @@ impl Exam {
         }
     }
 
-    /// Measures the line to the first entry point that is connected.
+    /// Measures the line to the first entry point that is connected, on the connection that
+    /// answered. What else the network reports meanwhile is dropped: the findings are complete.
     ///
     /// # Errors
     /// See [`RatesError`].
@@ -204,7 +211,10 @@ impl Exam {
         }
     }
 
-    /// Whether everything that can be expected has come.
+    /// Whether everything that can be expected has come: a result for each dial, and for each
+    /// relayed member whether a hole was punched. If an entry point is connected, the router must
+    /// have answered (where it is asked), and one address must have been dialled back. Behind a
+    /// closed router the latter never happens, so the search lasts until its end there.
     fn is_complete(&self) -> bool {
         let Examined { attempts, tested, gateway, mapped, relayed, .. } = &self.findings;
         let upnp = !self.swarm.behaviour().discovery.upnp.is_enabled()
@@ -216,7 +226,8 @@ impl Exam {
             && relayed.values().all(Option::is_some)
     }
 
-    /// Dials one address, whatever other connections there are.
+    /// Dials one address alone, whatever other connections there are, so that its result is its
+    /// own. An address without a peer id at its end is left out.
     fn dial(&mut self, address: Multiaddr, typed: bool) {
         let Some(peer) = address::peer(&address) else { return };
         let options = DialOpts::peer_id(peer)
@@ -259,33 +270,25 @@ impl Exam {
 
     /// Takes one event of discovery.
     fn on_discovery(&mut self, event: DiscoveryEvent) {
+        match path(&event) {
+            Some(Path::Tested { address, result }) if self.findings.tested.len() < TESTED_MAX => {
+                self.findings.tested.insert(address, result);
+            }
+            Some(Path::Mapped { address, result: Ok(()) }) => self.findings.mapped = Some(address),
+            Some(Path::Gateway(gateway)) => self.findings.gateway = Some(gateway),
+            Some(Path::Punched { peer, result }) => {
+                if let Some(punched) = self.relayed(peer) {
+                    *punched = Some(result);
+                }
+            }
+            _ => {}
+        }
         match event {
             DiscoveryEvent::Identify(identify::Event::Received {
                 connection_id,
                 peer_id,
                 info,
             }) => self.on_identified(connection_id, peer_id, info),
-            DiscoveryEvent::Reach(autonat::v2::client::Event { tested_addr, result, .. }) => {
-                let result = result.map_err(|error| error.to_string());
-                if self.findings.tested.len() < TESTED_MAX {
-                    self.findings.tested.insert(tested_addr, result);
-                }
-            }
-            DiscoveryEvent::Upnp(upnp::Event::NewExternalAddr { external_addr, .. }) => {
-                self.findings.mapped = Some(external_addr);
-            }
-            DiscoveryEvent::Upnp(upnp::Event::GatewayNotFound) => {
-                self.findings.gateway = Some(Gateway::Silent);
-            }
-            DiscoveryEvent::Upnp(upnp::Event::NonRoutableGateway) => {
-                self.findings.gateway = Some(Gateway::Nested);
-            }
-            DiscoveryEvent::Punch(dcutr::Event { remote_peer_id, result }) => {
-                let result = result.map(|_| ()).map_err(|error| error.to_string());
-                if let Some(punched) = self.relayed(remote_peer_id) {
-                    *punched = Some(result);
-                }
-            }
             DiscoveryEvent::Kademlia(kad::Event::OutboundQueryProgressed {
                 result:
                     QueryResult::GetProviders(Ok(kad::GetProvidersOk::FoundProviders {
@@ -340,14 +343,14 @@ impl Exam {
         for file in files {
             let known = self.findings.manifests.contains(&file);
             if !known && let Some(run) = (self.run_of)(&file) {
-                let key = Run::sought(run, MEMBERS_MAX, Instant::now()).key;
-                self.swarm.behaviour_mut().discovery.kademlia.get_providers(key);
+                self.swarm.behaviour_mut().discovery.kademlia.get_providers(record_key(run));
                 self.findings.manifests.push(file);
             }
         }
     }
 
-    /// The row of a peer that was reached through a relay. Peers beyond the bound have none: anybody may come that way.
+    /// The row of a peer that was reached through a relay. Peers beyond the bound have none:
+    /// anybody may come that way.
     fn relayed(&mut self, peer: PeerId) -> Option<&mut Option<Result<(), String>>> {
         let relayed = &mut self.findings.relayed;
         let has_room = relayed.len() < RELAYED_MAX || relayed.contains_key(&peer);
@@ -387,7 +390,9 @@ fn cause(error: DialError) -> String {
     }
 }
 
+/// How late it is noticed that the search may end.
 const TICK: Duration = Duration::from_millis(100);
+/// Time for the manifests of one entry point. What comes later is missing in the report.
 const ASK_PATIENCE: Duration = Duration::from_secs(3);
 /// Dials of entry points; people type two or three.
 const ATTEMPTS_MAX: usize = 16;

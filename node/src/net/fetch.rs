@@ -5,6 +5,7 @@
 
 use std::{
     io,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -26,7 +27,10 @@ use tokio::{
 use super::{
     inbox::{Severity, Shared, TaskEvent},
     interface::{ANSWER_BYTES_MAX, Event, Link, REQUEST_BYTES_MAX, Reply},
-    limits::rate::{Inflow, Receiver, Urgency},
+    limits::{
+        answers::Asker,
+        rate::{Inflow, Receiver, Urgency},
+    },
     name,
 };
 
@@ -72,9 +76,11 @@ impl AsyncRead for Counted<'_> {
     }
 }
 
-/// Reads a request, lets the driver answer it, and writes the answer at the pace of all bulk.
+/// Reads a request, lets the driver answer it, and writes the answer at the pace of all bulk. `network`: where the peer
+/// is, if its network has a limit.
 pub(super) async fn answer(
     peer: PeerId,
+    network: Option<IpAddr>,
     mut stream: Stream,
     events: mpsc::Sender<TaskEvent>,
     shared: Arc<Shared>,
@@ -96,7 +102,12 @@ pub(super) async fn answer(
         };
         let (reply, answered) = Reply::new();
         let from = name::from_libp2p(&peer)?;
-        let _turn = shared.answer_turn(&from).await?;
+        let asker = match link {
+            _ if shared.is_member(&from) => Asker::Member,
+            Link::Relayed => Asker::RELAYED,
+            Link::Direct => Asker::Stranger(network),
+        };
+        let _turn = shared.answers.turn(asker).await?;
         events.send(TaskEvent::Emit(Event::Fetch { from, request, reply })).await.ok()?;
         let (answer, urgency) = answered.await.ok()?;
         let receiver = shared.receiver(&from);

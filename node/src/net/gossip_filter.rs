@@ -1,12 +1,16 @@
-//! Keeps gossip off connections that carry bulk, and away from peers that are not on the allow list.
+//! Keeps gossip off connections that carry bulk, and away from peers that are not on the allow
+//! list.
 //!
 //! Gossipsub lets all connections of a peer compete for its messages, and a heartbeat that a ring
-//! connection wins waits behind megabytes. On a ring connection that we dialled its handler therefore
-//! never gets a stream to write on; it still reads. The peer's side of that connection carries no
-//! bulk towards us and needs no filter.
+//! connection wins waits behind megabytes. On a ring connection that we dialled its handler
+//! therefore never gets a stream to write on; it still reads. The peer's side of that connection
+//! carries no bulk towards us and needs no filter.
 //!
-//! On connections of a peer that is not allowed the handler is closed: it reads no stream of that peer
-//! and opens none. One stream of each direction is stored until the peer is allowed.
+//! Only streams are held back. What gossipsub has for a peer that is not allowed, which is little
+//! more than our subscriptions, waits in gossipsub's own bounded queue for that peer.
+//!
+//! On connections of a peer that is not allowed the handler is closed: it reads no stream of that
+//! peer and opens none. One stream of each direction is stored until the peer is allowed.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -29,7 +33,8 @@ use super::access::allow_list::AllowList;
 pub(super) struct GossipFilter<B> {
     /// The wrapped behaviour, which the actor also uses directly.
     pub(super) inner: B,
-    /// Dials of connections for bulk, until they are established or have failed.
+    /// Dials of connections for bulk, until they are established or have failed. At most as many as
+    /// dials may be under way (64).
     bulk: HashSet<ConnectionId>,
     /// The allow list that new connections are compared with.
     allowed: AllowList,
@@ -51,13 +56,14 @@ impl<B> GossipFilter<B> {
         }
     }
 
-    /// Writes nothing on the connection that a dial leads to.
+    /// Writes nothing on the connection that a dial leads to. The dial may have begun: no
+    /// connection is established before the swarm is polled again.
     pub(super) fn exclude(&mut self, dial: ConnectionId) {
         self.bulk.insert(dial);
     }
 
-    /// Replaces the allow list, also for connections that exist. The caller disconnects peers that are
-    /// no longer on it.
+    /// Replaces the allow list, also for connections that exist. The caller disconnects peers that
+    /// are no longer on it.
     pub(super) fn set_allow_list(&mut self, list: AllowList) {
         self.allowed = list;
         let opened = self.closed.extract_if(|_, peer| self.allowed.allows(peer));
@@ -182,7 +188,8 @@ pub(super) struct FilterHandler<H: ConnectionHandler> {
     bulk: bool,
     /// Whether the peer is not allowed yet.
     closed: bool,
-    /// A stream that it wanted to open while it was closed.
+    /// A stream that it wanted to open while it was closed. It asks for one at a time, so one is
+    /// enough.
     request: Option<SubstreamProtocol<H::OutboundProtocol, H::OutboundOpenInfo>>,
     /// The last stream that the peer opened meanwhile.
     arrived: Option<FullyNegotiatedInbound<H::InboundProtocol, H::InboundOpenInfo>>,
@@ -200,10 +207,14 @@ impl<H: ConnectionHandler> ConnectionHandler for FilterHandler<H> {
         self.inner.listen_protocol()
     }
 
+    /// A ring connection ends some time after its last stream: gossip does not keep it alive, as it
+    /// does with a neighbour in its mesh.
     fn connection_keep_alive(&self) -> bool {
         !self.bulk && self.inner.connection_keep_alive()
     }
 
+    /// Opens the handler, or hands a command on. The stream that the peer opened meanwhile is
+    /// handed over: on it gossipsub reads the topics of the peer.
     fn on_behaviour_event(&mut self, command: FilterCommand<H::FromBehaviour>) {
         match command {
             FilterCommand::Inner(event) => self.inner.on_behaviour_event(event),
@@ -360,8 +371,8 @@ mod tests {
         assert!(!arrives(true, open(), Duration::from_secs(2)).await);
     }
 
-    /// Nothing of a peer that is not allowed is read, and nothing is written to it; once it is allowed,
-    /// both happen on the same connection.
+    /// Nothing of a peer that is not allowed is read, and nothing is written to it; once it is
+    /// allowed, both happen on the same connection.
     #[tokio::test]
     async fn gossip_begins_when_both_sides_allow_the_other() {
         let lists = || {

@@ -14,14 +14,15 @@ use intellect_protocol::{
     download::Failure,
 };
 use libp2p::{PeerId, swarm::ConnectionId};
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::access::allow_list::AllowList;
 use super::address::Address;
 use super::enter::{Offer, OfferError, Offerers, Wanted};
 use super::interface::{
-    ByteStream, Event, GossipToken, Response, SendError, StreamError, Topic, Verdict,
+    ByteStream, Event, GossipToken, SendError, StreamError, Topic, Unanswered, Verdict,
 };
+use super::limits::answers::Answers;
 use super::limits::rate::{Inflow, RateLimiter, Receiver};
 
 /// Where the answer to a command goes. It may be sent although nobody waits any longer.
@@ -70,7 +71,7 @@ pub(super) enum TaskEvent {
     /// The driver is to hear of this.
     Emit(Event),
     /// The result of our admit request.
-    Answered { peer: PeerId, number: u64, response: Response, reply: Option<Reception> },
+    Answered { peer: PeerId, number: u64, answer: Result<Reception, Unanswered> },
     /// A peer has misbehaved on its stream.
     Fault { peer: PeerId, why: String, severity: Severity },
 }
@@ -94,8 +95,8 @@ pub(super) struct Shared {
     pub(super) room: Room,
     /// The rate at which the answers of all fetches arrive.
     pub(super) inflow: Inflow,
-    /// Turns to answer peers that are no members, and members.
-    answers: [Semaphore; 2],
+    /// The memory for answers that wait until their peers have read them.
+    pub(super) answers: Answers,
     /// The members of the run, as the driver has reported them.
     pub(super) members: watch::Sender<BTreeSet<Peer>>,
     /// Peers that are not heard any more, as the driver has reported them.
@@ -122,7 +123,7 @@ impl Shared {
             relayed: RateLimiter::new(RELAYED_RATE),
             room: Room::new(ROOM_BYTES, FRAME_TIMEOUT),
             inflow: Inflow::default(),
-            answers: [(); 2].map(|()| Semaphore::new(ANSWERS_MAX)),
+            answers: Answers::default(),
             members: watch::Sender::default(),
             silent: watch::Sender::default(),
             addresses: watch::Sender::default(),
@@ -137,11 +138,6 @@ impl Shared {
     /// Whether the driver has reported a peer as a member.
     pub(super) fn is_member(&self, peer: &Peer) -> bool {
         self.members.borrow().contains(peer)
-    }
-
-    /// Waits for its turn to answer a peer. Members have turns of their own.
-    pub(super) async fn answer_turn(&self, peer: &Peer) -> Option<SemaphorePermit<'_>> {
-        self.answers[usize::from(self.is_member(peer))].acquire().await.ok()
     }
 
     /// What a peer is to the limit on bulk.
@@ -179,35 +175,12 @@ pub(super) fn replace<T: PartialEq>(value: &watch::Sender<T>, new: T) {
     });
 }
 
-/// Bytes per second (R45): enough for a model of ten million parameters to follow a run with epochs of
-/// some minutes.
+/// Bytes per second (R45): enough for a model of ten million parameters to follow a run with epochs
+/// of some minutes.
 const RELAYED_RATE: u64 = 64_000;
 
 /// Bytes of long frames that are in memory at once, partly read or waiting for the driver.
 const ROOM_BYTES: usize = 64 << 20;
 
-/// Answers that are in memory at once, to members and to all others: each has up to 1 MiB, and nobody need read it. The
-/// keys of one address can have half of them.
-const ANSWERS_MAX: usize = 2_048;
-
 /// A megabyte over a bad home link takes as long.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
-
-#[cfg(test)]
-mod tests {
-    use futures::FutureExt as _;
-
-    use super::*;
-
-    #[test]
-    fn strangers_who_read_nothing_take_no_turn_of_a_member() {
-        let (shared, member, stranger) = (Shared::new(0), Peer([1; 32]), Peer([2; 32]));
-        shared.members.send_replace(BTreeSet::from([member]));
-        let turn = |peer: &Peer| shared.answer_turn(peer).now_or_never().flatten();
-        let held: Vec<_> = (0..=ANSWERS_MAX).map_while(|_| turn(&stranger)).collect();
-        assert_eq!(held.len(), ANSWERS_MAX);
-        assert!(turn(&stranger).is_none() && turn(&member).is_some());
-        let receivers = [member, stranger].map(|peer| shared.receiver(&peer));
-        assert_eq!(receivers, [Receiver::Member, Receiver::Stranger]);
-    }
-}

@@ -19,22 +19,24 @@ use tokio_util::compat::Compat;
 
 use super::{address::Address, limits::rate::Urgency, path::Path, reach::Reachability};
 
-/// A stream of bytes to or from one peer. Its end carries no meaning: the reader knows how much is due.
-/// Dropping it resets it.
+/// A stream of bytes to or from one peer. Its end carries no meaning: the reader knows how much is
+/// due. Dropping it resets it.
 pub(crate) type ByteStream = Compat<libp2p::Stream>;
 
 /// A ring stream that a peer opened.
 pub(crate) struct Ring {
+    /// The peer at the other end, whose key the connection has proved.
     pub(crate) from: PeerId,
     /// Whether the driver has reported that peer as a member.
     pub(crate) is_member: bool,
+    /// The stream, from which no byte was read; its preamble says for which ring it is.
     pub(crate) stream: ByteStream,
 }
 
 /// What the network needs at its start, and cannot change later.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
-    /// The seed of the ed25519 key.
+    /// The seed of the ed25519 key. Two programs with one seed are one peer to all others.
     pub(crate) key_seed: [u8; 32],
     /// Addresses to listen on; with port 0 the system chooses one.
     pub(crate) listen: Vec<Address>,
@@ -51,11 +53,6 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Whether an entry point or this node is on the internet.
-    pub(super) fn is_far(&self) -> bool {
-        self.scope() == Scope::Public
-    }
-
     /// The widest scope of the addresses of entry points and of this node.
     pub(super) fn scope(&self) -> Scope {
         let ways_in = if self.bootstrap.is_empty() { &self.contacts } else { &self.bootstrap };
@@ -108,9 +105,13 @@ pub(crate) enum Via {
 /// Identifies one gossiped message for the verdict on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GossipToken {
+    /// BLAKE3 of topic and bytes, by which gossipsub stores the message until the verdict.
     pub(super) id: MessageId,
+    /// The peer that brought it. A rejected message lowers its score.
     pub(super) source: libp2p::PeerId,
+    /// Its topic, whose neighbours in the mesh would get it.
     pub(super) topic: TopicHash,
+    /// Its length, which counts against the rate once for each of these neighbours.
     pub(super) bytes: usize,
 }
 
@@ -237,13 +238,9 @@ pub(crate) enum StreamError {
     Stopped,
 }
 
-/// The result of our admit request to one peer.
+/// Why a peer gave no reply to our admit request. Neither is a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Response {
-    /// The peer admits us, or its run is open.
-    Welcome,
-    /// The peer does not admit us; its reply says why.
-    Refused,
+pub(super) enum Unanswered {
     /// It has not answered in time.
     Silent,
     /// It does not speak the handshake.

@@ -1,9 +1,9 @@
-//! What happens with peers: connections that come and go, membership of the run, the control stream to
-//! each peer, and the consequences of misbehaviour.
+//! What happens with peers: connections that come and go, membership of the run, the control stream
+//! to each peer, and the consequences of misbehaviour.
 //!
-//! A member is a peer that subscribes to the run's heartbeats. It is reported as connected once messages
-//! can be sent to it, and as disconnected once no connection is left. No socket is touched here: the
-//! actor carries out each [`Output`] in order.
+//! A member is a peer that subscribes to the run's heartbeats. It is reported as connected once
+//! messages can be sent to it, and as disconnected once no connection is left. No socket is touched
+//! here: the actor carries out each [`Output`] in order.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -27,6 +27,8 @@ use super::{
     peers::{Connection, ControlStream, Peers, Purpose},
 };
 
+/// What the actor is to do. The order within one list matters. An output for a connection that has
+/// gone does no harm.
 #[derive(Debug)]
 pub(super) enum Output {
     /// Report an event to the driver.
@@ -81,8 +83,8 @@ impl Members {
         listeners.iter().flat_map(|peer| self.subscribed(*peer, &beat, true, now)).collect()
     }
 
-    /// This process has slept: for a while it reads what piled up in its sockets. The usual limits hold, but
-    /// what exceeds them is dropped without blaming anybody.
+    /// This process has slept: for a while it reads what piled up in its sockets. The usual limits
+    /// hold, but what exceeds them is dropped without blaming anybody.
     pub(super) fn woke(&mut self, now: Instant) {
         self.lenient = now + LENIENT_FOR;
     }
@@ -118,16 +120,12 @@ impl Members {
         self.peers.listens(&peer, addresses, now);
         let entry = self.peers.get_mut(&peer)?;
         let other = version.starts_with("/intellect/") && version != IDENTIFY;
-        let is_news = other && !entry.incompatible;
-        entry.incompatible = other;
-        if !is_news {
+        let was_other = std::mem::replace(&mut entry.incompatible, other);
+        if was_other || !other {
             return None;
         }
-        let peer = name::from_libp2p(&peer)?;
-        Some(Output::Emit(Event::Incompatible {
-            peer,
-            version: version.chars().take(32).collect(),
-        }))
+        let (peer, version) = (name::from_libp2p(&peer)?, version.chars().take(32).collect());
+        Some(Output::Emit(Event::Incompatible { peer, version }))
     }
 
     /// A peer has subscribed to a topic, or unsubscribed.
@@ -149,8 +147,8 @@ impl Members {
         self.refresh(peer, "left the run", now)
     }
 
-    /// Hands a gossiped message to the driver, unless it is too long or exceeds the limits of the peer that
-    /// brought it. `named` are the members of the run, as the driver has reported them.
+    /// Hands a gossiped message to the driver, unless it is too long or exceeds the limits of the
+    /// peer that brought it. `named` are the members of the run, as the driver has reported them.
     pub(super) fn gossiped(
         &mut self,
         token: GossipToken,
@@ -164,6 +162,7 @@ impl Members {
         else {
             return Vec::new();
         };
+        // The number of the repeat comes before the envelope.
         let author = wire::claimed_author(bytes.get(4..).unwrap_or_default());
         let claim = match author {
             Some(author) if author == from => Claim::Own,
@@ -216,18 +215,20 @@ impl Members {
     }
 
     /// Reports a measured round trip to a member, if it was measured on the connection that carries
-    /// messages.
+    /// messages: a ping on another one may queue behind bulk.
     pub(super) fn round_trip(
         &self,
         peer: PeerId,
         id: ConnectionId,
         length: Duration,
     ) -> Option<Output> {
-        self.peers.get(&peer).filter(|entry| entry.member && entry.uses(id))?;
+        self.peers.get(&peer).filter(|entry| entry.member && entry.used() == Some(id))?;
         Some(Output::Emit(Event::RoundTrip { peer: name::from_libp2p(&peer)?, length }))
     }
 
-    /// Opens a peer's control stream where it is missing, and reports a changed link.
+    /// Opens a peer's control stream where it is missing, and reports a changed link. Called after
+    /// changes of a peer, and at a tick for a stream that had to wait. `cause` is the clause of
+    /// [`Event::Disconnected`], if that is what has happened.
     fn refresh(&mut self, peer: PeerId, cause: &str, now: Instant) -> Vec<Output> {
         let mut out = Vec::new();
         let Some(entry) = self.peers.get_mut(&peer) else { return out };
@@ -287,7 +288,8 @@ impl Members {
         Some(Output::Queue { peer: name::from_libp2p(&peer)?, queue: None })
     }
 
-    /// What is due: spare connections to close, peers to unblock, control streams to open.
+    /// What is due: spare connections to close, peers to unblock, control streams to open. At last
+    /// the table forgets the peers that nobody needs.
     pub(super) fn tick(&mut self, now: Instant) -> Vec<Output> {
         let mut out: Vec<_> = self.peers.duplicates(now).into_iter().map(Output::Close).collect();
         let over = self.blocked.extract_if(|_, until| *until <= now);
@@ -300,16 +302,16 @@ impl Members {
         out
     }
 
-    /// Members to dial now, with their addresses.
+    /// Members to dial now, with their addresses. A peer that was dropped is not dialled.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(PeerId, Vec<Multiaddr>)> {
         let due = self.peers.due(now).into_iter().filter(|peer| !self.blocked.contains_key(peer));
         due.filter_map(|peer| Some((peer, self.peers.get(&peer)?.next_addresses()))).collect()
     }
 
-    /// Sends our heartbeat to some peers of the run outside gossip, because another program may run with our key:
-    /// gossip keeps one conversation with a key, so a member may listen to the other program only. Peers that
-    /// waited longest come first, and among equals those that are no members. Entry points and peers that are
-    /// not admitted are left out.
+    /// Sends our heartbeat to some peers of the run outside gossip, because another program may run
+    /// with our key: gossip keeps one conversation with a key, so a member may listen to the other
+    /// program only. Peers that waited longest come first, and among equals those that are no
+    /// members. Entry points and peers that are not admitted are left out.
     pub(super) fn knock(
         &mut self,
         beat: &[u8],
@@ -339,9 +341,10 @@ impl Members {
         out
     }
 
-    /// A peer of the run has sent us its heartbeat beside gossip. If it is no member long after it has connected,
-    /// its gossip goes to another program with our key, or went to one that has ended: a conversation begins with
-    /// the first connection to a key, and ends with the last. Its connections are closed, so that another begins.
+    /// A peer of the run has sent us its heartbeat beside gossip. If it is no member long after it
+    /// has connected, its gossip goes to another program with our key, or went to one that has
+    /// ended: a conversation begins with the first connection to a key, and ends with the last. Its
+    /// connections are closed, so that another begins.
     pub(super) fn spoke(&mut self, peer: PeerId, now: Instant) -> Vec<Output> {
         let strangers = self.peers.get(&peer).filter(|entry| !entry.member);
         let connections = strangers.map(|entry| &entry.connections[..]).unwrap_or_default();
@@ -352,15 +355,16 @@ impl Members {
         connections.iter().map(|connection| Output::Close(connection.id)).collect()
     }
 
-    /// Sends a message over each control connection of a peer.
+    /// Sends a message over each control connection of a peer, on a stream of its own. Two programs
+    /// with one key have connections of their own, and the control stream reaches only one of them.
     pub(super) fn send_to_all(&self, peer: PeerId, bytes: &[u8]) -> Vec<Output> {
         let connections = self.peers.get(&peer).into_iter().flat_map(|p| p.of(Purpose::Control));
         let send = |connection| Output::Send { peer, connection, bytes: bytes.to_vec() };
         connections.map(|connection| send(connection.id)).collect()
     }
 
-    /// Counts and reports a fault of a peer, and drops the peer if it has too many. Faults of a peer that
-    /// was dropped before are ignored: its last messages may still arrive.
+    /// Counts and reports a fault of a peer, and drops the peer if it has too many. Faults of a
+    /// peer that was dropped before are ignored: its last messages may still arrive.
     pub(super) fn fault(
         &mut self,
         peer: PeerId,
@@ -416,17 +420,23 @@ fn explain(cause: Option<ConnectionError>) -> String {
     }
 }
 
-/// What peers listen to is told when they connect.
+/// A peer says what it listens to right after it has connected, and is knocked at only then.
 const KNOCK_AFTER: Duration = Duration::from_secs(3);
+/// At most so many peers are knocked at in each of these intervals: with 256 peers each hears one
+/// knock in 32 s, and all of them cost eight messages a second.
 const KNOCK_EVERY: Duration = Duration::from_secs(2);
 const KNOCKS_MAX: usize = 16;
 /// How long a connected peer may be no member: several knocks.
 const STRANGE_AFTER: Duration = Duration::from_secs(8);
+/// Guess: by then everything is read that came into the sockets during a sleep.
 const LENIENT_FOR: Duration = Duration::from_secs(10);
+/// A peer that resets each control stream costs one try in this time.
 const REOPEN_WAIT: Duration = Duration::from_secs(1);
+/// How long a dropped peer is kept out (docs/FORMATS.md). The owner of a node that was repaired
+/// waits as long.
 const BLOCKED_FOR: Duration = Duration::from_secs(10 * 60);
-/// Identities are cheap, so a blocked peer can come back under another one, and a longer list would not
-/// help.
+/// Identities are cheap, so a blocked peer can come back under another one, and a longer list would
+/// not help.
 const BLOCKED_MAX: usize = 256;
 
 /// How often the connections that pass on messages of non-members are counted.

@@ -1,5 +1,5 @@
-//! Two forms of a peer id: the protocol's 32 bytes of an ed25519 key, and libp2p's `PeerId`, which is the
-//! same key behind a six-byte prefix (the identity multihash of its protobuf form).
+//! Two forms of a peer id: the protocol's 32 bytes of an ed25519 key, and libp2p's `PeerId`, which
+//! is the same key behind a six-byte prefix (the identity multihash of its protobuf form).
 
 use intellect_protocol::base::id::PeerId;
 
@@ -13,7 +13,8 @@ pub(super) fn to_libp2p(peer: PeerId) -> libp2p::PeerId {
     libp2p::PeerId::from_bytes(&[&PREFIX[..], peer.as_bytes()].concat()).expect("valid by PREFIX")
 }
 
-/// The protocol's id of a peer; `None` where its key is not an ed25519 key, as those of a run's peers are.
+/// The protocol's id of a peer; `None` where its key is not an ed25519 key, as those of a run's
+/// peers are.
 pub(super) fn from_libp2p(peer: &libp2p::PeerId) -> Option<PeerId> {
     let bytes = peer.to_bytes();
     Some(PeerId(bytes.strip_prefix(&PREFIX)?.try_into().ok()?))

@@ -1,16 +1,17 @@
-//! The table of peers: the connections of each and their purposes, its membership of our run, its faults,
-//! and when to dial it again. No socket is touched here.
+//! The table of peers: the connections of each and their purposes, its membership of our run, its
+//! faults, and when to dial it again. No socket is touched here.
 //!
 //! *Control* connections carry messages and answers, *ring* connections the frames of a ring. A
-//! connection that a peer opened counts as control until a ring stream arrives on it. Both sides use the
-//! oldest direct control connection. The smaller peer id closes a younger one once it is clear that it
-//! stays a control connection.
+//! connection that a peer opened counts as control until a ring stream arrives on it. Both sides
+//! use the oldest direct control connection. The smaller peer id closes a younger one once it is
+//! clear that it stays a control connection.
 //!
-//! A peer that only a relay reaches is dialled again after 10 s, 20 s, 40 s and then each minute, since each
-//! connection through a relay is a new chance to punch a hole.
+//! A peer that only a relay reaches is dialled again after 10 s, 20 s, 40 s and then each minute,
+//! since each connection through a relay is a new chance to punch a hole.
 //!
-//! Redial: failure k is followed by a wait of 2^k seconds, at most a minute, spread by a quarter either
-//! way, so that peers that lost one another do not dial at the same time. The smaller peer id dials first.
+//! Redial: failure k is followed by a wait of 2^k seconds, at most a minute, spread by a quarter
+//! either way, so that peers that lost one another do not dial at the same time. The smaller peer
+//! id dials first.
 
 use std::{
     collections::HashMap,
@@ -111,10 +112,11 @@ pub(super) struct Peer {
     pub(super) rings: Bucket,
     /// Permits for answers to it that are under way.
     pub(super) answers: Arc<Semaphore>,
-    /// Permits for control streams that it opens, and the messages that it may send on them.
+    /// Permits for control streams that it opens.
     pub(super) control_streams: Arc<Semaphore>,
+    /// What it may send on all of them together.
     pub(super) messages: Arc<Mutex<Quota>>,
-    /// When it was told last, beside gossip, who this is.
+    /// When it was last knocked at: our heartbeat was sent to it outside gossip.
     pub(super) knocked: Option<Instant>,
     /// Faults so far. They never expire: an honest peer has none.
     faults: u32,
@@ -155,15 +157,11 @@ impl Peer {
         self.of(Purpose::Control).min_by_key(|connection| connection.since)
     }
 
-    /// The connection that messages and requests take: one through a relay where there is no direct one.
+    /// The connection that messages and requests take: one through a relay where there is no direct
+    /// one.
     pub(super) fn used(&self) -> Option<ConnectionId> {
         let used = self.control().or_else(|| self.connections.iter().find(|c| c.relayed));
         used.map(|connection| connection.id)
-    }
-
-    /// Whether a connection is that one. A ping on another one may queue behind bulk.
-    pub(super) fn uses(&self, id: ConnectionId) -> bool {
-        self.used() == Some(id)
     }
 
     /// Whether a connection is direct or leads through a relay.
@@ -172,12 +170,12 @@ impl Peer {
         if relayed { Link::Relayed } else { Link::Direct }
     }
 
-    /// A stream of this purpose has come on a connection, which is for it from now on, unless it is the one
+    /// A ring stream has come on a connection, which is for rings from now on, unless it is the one
     /// in use for messages.
-    pub(super) fn assign(&mut self, id: ConnectionId, purpose: Purpose) {
+    pub(super) fn assign_to_ring(&mut self, id: ConnectionId) {
         let used = self.control().map(|connection| connection.id);
         for connection in self.connections.iter_mut().filter(|c| c.id == id && used != Some(id)) {
-            connection.purpose = purpose;
+            connection.purpose = Purpose::Ring;
         }
     }
 
@@ -211,7 +209,8 @@ impl Peer {
         found.into_iter().partition(address::is_tcp)
     }
 
-    /// Addresses to dial next: those by TCP; every second time, or where only a relay reaches it, all.
+    /// Addresses to dial next: those by TCP; every second time, or where only a relay reaches it,
+    /// all.
     pub(super) fn next_addresses(&self) -> Vec<Multiaddr> {
         let (tcp, rest): (Vec<_>, Vec<_>) =
             self.addresses.iter().cloned().partition(address::is_tcp);
@@ -309,7 +308,8 @@ impl Peers {
         self.table.iter()
     }
 
-    /// Notes a peer of our run. False where it was known, and is only dialled sooner, or there is no room.
+    /// Notes a peer of our run. False where it was known, and is only dialled sooner, or there is
+    /// no room.
     pub(super) fn want(&mut self, peer: PeerId, now: Instant) -> bool {
         if peer == self.me {
             return false;
@@ -332,8 +332,8 @@ impl Peers {
         true
     }
 
-    /// Notes where an earlier start reached a peer. That peer does not know of our return, so we dial at
-    /// once, even with the greater id.
+    /// Notes where an earlier start reached a peer. That peer does not know of our return, so we
+    /// dial at once, even with the greater id.
     pub(super) fn know(&mut self, peer: PeerId, address: Multiaddr, now: Instant) {
         self.want(peer, now);
         if let Some(entry) = self.table.get_mut(&peer) {
@@ -359,7 +359,8 @@ impl Peers {
         entry
     }
 
-    /// A connection has closed. [`Self::sweep`] removes the entry if the peer is not worth dialling.
+    /// A connection has closed. [`Self::sweep`] removes the entry if the peer is not worth
+    /// dialling.
     pub(super) fn closed(&mut self, peer: &PeerId, id: ConnectionId, now: Instant) {
         let Some(entry) = self.table.get_mut(peer) else { return };
         entry.connections.retain(|connection| connection.id != id);
@@ -378,8 +379,8 @@ impl Peers {
             .retain(|_, peer| !peer.connections.is_empty() || peer.wanted || peer.shown.is_some());
     }
 
-    /// A dial of a peer failed. A peer that fails for long is forgotten; if it lives, its provider record
-    /// brings it back.
+    /// A dial of a peer failed. A peer that fails for long is forgotten; if it lives, its provider
+    /// record brings it back.
     pub(super) fn failed(&mut self, peer: &PeerId, now: Instant) {
         let Some(entry) = self.table.get_mut(peer) else { return };
         entry.failures += 1;
@@ -396,8 +397,8 @@ impl Peers {
         entry.dial_at = now + spread(&mut self.rng, REDIAL_MIN);
     }
 
-    /// Peers to dial now: those that no direct connection reaches. Their next dial is put off, so that none is
-    /// dialled twice.
+    /// Peers to dial now: those that no direct connection reaches. Their next dial is put off, so
+    /// that none is dialled twice.
     pub(super) fn due(&mut self, now: Instant) -> Vec<PeerId> {
         let mut due = Vec::new();
         for (peer, entry) in &mut self.table {
@@ -410,7 +411,8 @@ impl Peers {
         due
     }
 
-    /// Sets the listen addresses of a peer. One that only a relay reaches is dialled at new ones at once.
+    /// Sets the listen addresses of a peer. One that only a relay reaches is dialled at new ones at
+    /// once.
     pub(super) fn listens(&mut self, peer: &PeerId, addresses: Vec<Multiaddr>, now: Instant) {
         let Some(entry) = self.table.get_mut(peer) else { return };
         let is_new = |a: &Multiaddr| !address::is_relayed(a) && !entry.addresses.contains(a);
@@ -445,8 +447,10 @@ fn spread(rng: &mut Rng, wait: Duration) -> Duration {
 
 /// How long the greater peer id waits for the smaller one's dial.
 const COURTESY: Duration = Duration::from_millis(500);
-/// How long it takes to punch a hole, or to find that it cannot be; guess: libp2p tries three times.
+/// How long it takes to punch a hole, or to find that it cannot be; guess: libp2p tries three
+/// times.
 const PUNCHED: Duration = Duration::from_secs(10);
+/// The wait after a connection was lost, which each failed dial doubles, and the longest wait.
 const REDIAL_MIN: Duration = Duration::from_secs(1);
 const REDIAL_MAX: Duration = Duration::from_secs(60);
 /// With fewer failed dials a peer is dialled again as soon as it is found again.
@@ -462,13 +466,15 @@ const WANTED_MAX: usize = 512;
 const DIALS_PER_TICK: usize = 16;
 /// Undecodable or unverifiable messages that a peer may bring: an honest peer brings none.
 pub(super) const FAULTS_MAX: u32 = 8;
-/// One stream for each attempt at a ring: a ring lasts for seconds at least, but attempts may follow one
-/// another faster for a while.
+/// One stream for each attempt at a ring: a ring lasts for seconds at least, but attempts may
+/// follow one another faster for a while.
 const RINGS_PER_SECOND: u32 = 2;
 const RINGS_BURST: u32 = 8;
+/// Answers to one peer at a time: to requests, admit requests, and questions for manifests and
+/// notices. A further stream is reset, and its sender may ask again.
 const ANSWERS_PER_PEER: usize = 16;
-/// One, one that is being replaced, and streams of single messages (a knock, and its echo); twice all of
-/// that where two programs have one key. What they carry together is bounded by the bucket.
+/// One, one that is being replaced, and streams of single messages (a knock, and its echo); twice
+/// all of that where two programs have one key. What they carry together is bounded by the bucket.
 const CONTROL_STREAMS_PER_PEER: usize = 8;
 
 #[cfg(test)]
@@ -571,12 +577,12 @@ mod tests {
         peer.member = true;
         assert_eq!(peer.link(), Some(Link::Relayed));
         assert!(peer.control().is_none());
-        assert!(peer.uses(ConnectionId::new_unchecked(1)));
+        assert_eq!(peer.used(), Some(ConnectionId::new_unchecked(1)));
         let peer = peers.connected(other, connection(2, "/ip4/10.0.0.1/tcp/2", start));
         assert_eq!(peer.link(), Some(Link::Relayed), "not before its control stream is up");
         peer.stream = ControlStream::Up(ConnectionId::new_unchecked(2));
         assert_eq!(peer.link(), Some(Link::Direct));
-        assert_eq!([1, 2].map(|id| peer.uses(ConnectionId::new_unchecked(id))), [false, true]);
+        assert_eq!(peer.used(), Some(ConnectionId::new_unchecked(2)));
         peer.shown = Some(Link::Direct);
         peer.stream = ControlStream::Down(start);
         assert_eq!(peer.link(), Some(Link::Direct));

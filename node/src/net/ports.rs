@@ -1,4 +1,5 @@
-//! The ports at which a node listens: it takes those of its last start, since other peers know them.
+//! The ports at which a node listens: it takes those of its last start, since other peers know
+//! them.
 //!
 //! A router's forwarding and the address lists of other peers name these ports, so a new port would
 //! make both useless. If another program has taken one of them, the caller decides.
@@ -16,7 +17,7 @@ use libp2p::{Multiaddr, Swarm, multiaddr::Protocol, swarm::NetworkBehaviour};
 
 use super::address::{Address, host};
 
-/// A listen address as far as ports go.
+/// A listen address as far as ports go. An address that begins with a name has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Port {
     /// The address to bind, often the unspecified one.
@@ -38,7 +39,8 @@ impl Port {
         }
     }
 
-    /// Whether both use the same transport and version of IP.
+    /// Whether both use the same transport and version of IP. The hosts may differ: those of the
+    /// last start are stored as unspecified ones.
     fn is_like(&self, other: &Self) -> bool {
         self.host.is_ipv4() == other.host.is_ipv4() && self.tcp == other.tcp
     }
@@ -54,8 +56,8 @@ impl Port {
     }
 }
 
-/// Listens on all addresses. On a machine without IPv6 the unspecified IPv6 address, which is among the
-/// defaults, may fail as long as there is another address.
+/// Listens on all addresses. On a machine without IPv6 the unspecified IPv6 address, which is among
+/// the defaults, may fail as long as there is another address.
 pub(super) fn listen<B: NetworkBehaviour>(
     swarm: &mut Swarm<B>,
     addresses: &[Multiaddr],
@@ -92,7 +94,8 @@ pub(super) fn port(listening: &Address) -> Option<Address> {
     })
 }
 
-/// The addresses of `asked`, where port 0 is replaced by the like port of `last`.
+/// The addresses of `asked`, where port 0 is replaced by the like port of `last`. A port that was
+/// typed stays, and so does port 0 where the last start had no such socket.
 ///
 /// # Errors
 /// The number of a port that another program uses by now.

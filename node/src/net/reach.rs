@@ -1,9 +1,10 @@
 //! Whether others can reach this node, as a state and as a sentence for its owner.
 //!
-//! Where all entry points are on this machine or network, all peers can reach one another. Otherwise the
-//! proof is a confirmed external address: from the router by UPnP, or from AutoNAT, where an entry point
-//! dialled us back. An address that the owner names is tested like any other. Without a proof after
-//! [`PATIENCE`], or after [`PROBES_FAILED_MAX`] failed probes, the node counts as closed and asks a relay.
+//! Where all entry points are on this machine or network, all peers can reach one another.
+//! Otherwise the proof is a confirmed external address: from the router by UPnP, or from AutoNAT,
+//! where an entry point dialled us back. An address that the owner names is tested like any other.
+//! Without a proof after [`PATIENCE`], or after [`PROBES_FAILED_MAX`] failed probes, the node
+//! counts as closed and asks a relay.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,8 +14,10 @@ use std::{
 };
 
 use intellect_bootstrap::address;
-use libp2p::{Multiaddr, multiaddr::Protocol};
+use libp2p::Multiaddr;
 use tokio::time::Instant;
+
+use super::address::host;
 
 /// Whether others can reach this node. `Display` is a sentence with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,13 +95,13 @@ pub(super) struct Evidence {
     since: Instant,
     /// Confirmed addresses that need no relay.
     open: BTreeSet<Multiaddr>,
-    /// Where packets to the internet left this machine when one of these was confirmed last: a router forwards them to
-    /// this address, and not to that of a bridge for containers.
-    uplink: Option<Ipv4Addr>,
+    /// Where packets to the internet left this machine when one of these was confirmed last: a
+    /// router forwards them to this address, and not to that of a bridge for containers.
+    uplink: Option<IpAddr>,
     /// Confirmed addresses at relays.
     circuits: BTreeSet<Multiaddr>,
-    /// What was confirmed on networks that this machine has left, by the address at which it listened there. AutoNAT
-    /// does not test such an address again.
+    /// What was confirmed on networks that this machine has left, by the address at which it
+    /// listened there. AutoNAT does not test such an address again.
     left: BTreeMap<Multiaddr, BTreeSet<Multiaddr>>,
     /// Probes that failed since the last proof.
     probes_failed: u32,
@@ -111,9 +114,10 @@ impl Evidence {
         Self { far, since: now, open, uplink, circuits, left, probes_failed: 0 }
     }
 
-    /// An address was confirmed by the router, by AutoNAT, or by a relay's reservation, while packets to the internet
-    /// leave from `uplink`. Bounded: libp2p confirms only addresses that we listen on, map or announce.
-    pub(super) fn confirmed(&mut self, address: &Multiaddr, uplink: Option<Ipv4Addr>) {
+    /// An address was confirmed by the router, by AutoNAT, or by a relay's reservation, while
+    /// packets to the internet leave from `uplink`. Bounded: libp2p confirms only addresses that we
+    /// listen on, map or announce.
+    pub(super) fn confirmed(&mut self, address: &Multiaddr, uplink: Option<IpAddr>) {
         if address::is_relayed(address) {
             self.circuits.insert(address.clone());
             return;
@@ -122,7 +126,8 @@ impl Evidence {
         self.uplink = uplink.or(self.uplink);
     }
 
-    /// The confirmation of an address has expired.
+    /// The confirmation of an address has expired. After the last direct one the search for a proof
+    /// begins anew, with all of its time.
     pub(super) fn expired(&mut self, address: &Multiaddr, now: Instant) {
         self.circuits.remove(address);
         if self.open.remove(address) && self.open.is_empty() {
@@ -130,9 +135,9 @@ impl Evidence {
         }
     }
 
-    /// This machine listens at `address` no longer, but at `others`: it may have left that network, as a laptop does.
-    /// Returns the confirmed addresses that led to it there: that address itself, and if packets to the internet left
-    /// from it, those that a router forwards.
+    /// This machine listens at `address` no longer, but at `others`: it may have left that network,
+    /// as a laptop does. Returns the confirmed addresses that led to it there: that address itself,
+    /// and if packets to the internet left from it, those that a router forwards.
     pub(super) fn leaves<'a>(
         &mut self,
         address: &Multiaddr,
@@ -140,8 +145,9 @@ impl Evidence {
         now: Instant,
     ) -> BTreeSet<Multiaddr> {
         let others: BTreeSet<_> = others.collect();
-        let was_uplink = ipv4(address).is_some_and(|ip| self.uplink == Some(ip));
-        let is_forwarded = |open: &&Multiaddr| ipv4(open).is_some() && !others.contains(open);
+        let was_uplink = self.uplink.is_some() && host(address) == self.uplink;
+        let is_forwarded =
+            |open: &&Multiaddr| host(open).is_some_and(|ip| ip.is_ipv4()) && !others.contains(open);
         let led = |open: &&Multiaddr| *open == address || (was_uplink && is_forwarded(open));
         let gone: BTreeSet<_> = self.open.iter().filter(led).cloned().collect();
         for gone in &gone {
@@ -157,7 +163,8 @@ impl Evidence {
         gone
     }
 
-    /// This machine listens at `address`. Returns what was confirmed there before it left that network.
+    /// This machine listens at `address`. Returns what was confirmed there before it left that
+    /// network.
     pub(super) fn returns(&mut self, address: &Multiaddr) -> BTreeSet<Multiaddr> {
         let back = self.left.remove(address).unwrap_or_default();
         self.open.extend(back.iter().cloned());
@@ -169,7 +176,8 @@ impl Evidence {
         self.probes_failed = self.probes_failed.saturating_add(1);
     }
 
-    /// What the evidence shows now. A direct address outweighs everything else.
+    /// What the evidence shows now. A direct address outweighs everything else. The actor asks at
+    /// each tick, since the passing of time alone ends [`Reachability::Unknown`].
     pub(super) fn conclude(&self, now: Instant) -> Reachability {
         if !self.far {
             return Reachability::Local;
@@ -188,29 +196,21 @@ impl Evidence {
     }
 }
 
-/// The address of this machine from which packets to the internet leave, if it has a way there. No packet is sent: the
-/// system only looks up its route to an address that belongs to nobody (RFC 5737).
-pub(super) fn uplink() -> Option<Ipv4Addr> {
+/// The address of this machine from which packets to the internet leave, if it has a way there. No
+/// packet is sent: the system only looks up its route to an address that belongs to nobody (RFC
+/// 5737).
+pub(super) fn uplink() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
-    match socket.local_addr().ok()?.ip() {
-        IpAddr::V4(ip) => Some(ip),
-        IpAddr::V6(_) => None,
-    }
+    Some(socket.local_addr().ok()?.ip())
 }
 
-/// The IPv4 address with which an address begins.
-fn ipv4(address: &Multiaddr) -> Option<Ipv4Addr> {
-    match address.iter().next() {
-        Some(Protocol::Ip4(ip)) => Some(ip),
-        _ => None,
-    }
-}
-
-/// Networks that a laptop comes back to.
+/// Networks that a laptop comes back to. At the limit one is forgotten, and with it what was
+/// confirmed there.
 const NETWORKS_MAX: usize = 16;
 /// AutoNAT probes every 5 s, and UPnP gives up after 10 s.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Failed probes, of any of our addresses, after which no further one is waited for.
 const PROBES_FAILED_MAX: u32 = 3;
 
 #[cfg(test)]
@@ -246,7 +246,7 @@ mod tests {
         let (home, mapped) = (at("/ip4/192.168.1.2/tcp/1"), at("/ip4/203.0.113.8/tcp/9"));
         let own = at("/ip6/2001:db8::1/tcp/1");
         let mut evidence = Evidence::new(true, start);
-        evidence.confirmed(&mapped, Some(Ipv4Addr::new(192, 168, 1, 2)));
+        evidence.confirmed(&mapped, Some(Ipv4Addr::new(192, 168, 1, 2).into()));
         evidence.confirmed(&own, None);
         let (bridge, loopback) = (at("/ip4/172.18.0.1/tcp/1"), at("/ip4/127.0.0.1/tcp/1"));
         let at_home = [&loopback, &home, &own];

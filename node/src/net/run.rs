@@ -1,7 +1,7 @@
 //! The run that this node is in: its topics, its provider record, and when to search for peers.
 //!
-//! Peers of the run publish a provider record under BLAKE3("intellect-node 1 find" ‖ RunId). This node
-//! searches for it every second while the run forms, and every half minute later.
+//! Peers of the run publish a provider record under BLAKE3("intellect-node 1 find" ‖ RunId). This
+//! node searches for it every second while the run forms, and every half minute later.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,19 +17,19 @@ use super::interface::Topic;
 
 /// The run, as far as finding its peers goes.
 pub(super) struct Run {
+    /// The hash of its manifest, which its topics and its key are made of.
     pub(super) id: RunId,
     /// The key of its provider records.
     pub(super) key: RecordKey,
-    /// The signed manifest, served to every peer that asks.
-    manifest: manifest::File,
+    /// The signed manifest, served to every peer that asks. `None` where the peers of the run are
+    /// only looked for: then nothing is announced and nothing served.
+    manifest: Option<manifest::File>,
     /// When it was joined, by which the searches get rarer.
     joined: Instant,
     /// When the next search is due.
     find_at: Instant,
     /// When the next announcement is due; `None` where one was made, which Kademlia then renews.
     provide_at: Option<Instant>,
-    /// Whether its peers are only looked for; then nothing is announced and nothing served.
-    sought: bool,
     /// The peers that are looked for while fewer are connected.
     pub(super) most: usize,
 }
@@ -40,29 +40,25 @@ pub(super) const TOPIC_PREFIX: &str = "/intellect/1/";
 impl Run {
     /// A run that this node joins. The first announcement and the first search are due at once.
     pub(super) fn new(id: RunId, manifest: manifest::File, now: Instant) -> Self {
-        let mut key = b"intellect-node 1 find".to_vec();
-        key.extend_from_slice(id.as_bytes());
-        let key = RecordKey::new(blake3::hash(&key).as_bytes());
         Self {
             id,
-            key,
-            manifest,
+            key: record_key(id),
+            manifest: Some(manifest),
             joined: now,
             find_at: now,
             provide_at: Some(now),
-            sought: false,
             most: usize::MAX,
         }
     }
 
     /// A run whose peers this node looks for without joining.
     pub(super) fn sought(id: RunId, most: usize, now: Instant) -> Self {
-        Self { provide_at: None, sought: true, most, ..Self::new(id, Arc::default(), now) }
+        Self { provide_at: None, manifest: None, most, ..Self::new(id, Arc::default(), now) }
     }
 
     /// The id and manifest that this node serves, if it has joined.
     pub(super) fn offered(&self) -> Option<(RunId, manifest::File)> {
-        (!self.sought).then(|| (self.id, self.manifest.clone()))
+        Some((self.id, self.manifest.clone()?))
     }
 
     /// The gossip topic of one kind of message in this run.
@@ -97,14 +93,23 @@ impl Run {
     /// Announces this node again soon: its address has changed, or a restarted entry point knows no
     /// peers.
     pub(super) fn announce_soon(&mut self, now: Instant) {
-        if !self.sought {
+        if self.manifest.is_some() {
             self.provide_at = Some(now + PROVIDE_DELAY);
         }
         self.find_at = self.find_at.min(now + PROVIDE_DELAY);
     }
 }
 
-/// A run forms in the first seconds; a peer that starts later searches for us as often.
+/// The key of a run's provider records. Every node must compute the same one to be found.
+pub(super) fn record_key(run: RunId) -> RecordKey {
+    let mut key = b"intellect-node 1 find".to_vec();
+    key.extend_from_slice(run.as_bytes());
+    RecordKey::new(blake3::hash(&key).as_bytes())
+}
+
+/// A run forms in the first seconds; a peer that starts later searches for us as often. So a pair
+/// that misses each other at first meets within seconds, and an old run costs two searches a
+/// minute.
 const FIND_YOUNG: Duration = Duration::from_secs(20);
 const FIND_OFTEN: Duration = Duration::from_secs(1);
 const FIND_SELDOM: Duration = Duration::from_secs(30);

@@ -13,7 +13,7 @@ use std::{
 
 use futures::StreamExt as _;
 use intellect_bootstrap::{
-    address,
+    address, crowding,
     discovery::Discovery,
     frame::FrameError,
     manifest::{self, ServeError},
@@ -341,7 +341,8 @@ impl SwarmTasks {
     ) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
             let (events, shared) = (self.events.clone(), self.shared.clone());
-            self.spawn(fetch::answer(id, stream, events, shared, link, permit));
+            let network = peer.connections.iter().find_map(|c| crowding::network(&c.remote));
+            self.spawn(fetch::answer(id, network, stream, events, shared, link, permit));
         }
     }
 

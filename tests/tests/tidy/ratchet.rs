@@ -14,7 +14,7 @@ pub(super) const CODE_LINES: [(&str, usize); 8] = [
     ("protocol/sim", 6_127),
     ("protocol/table", 488),
     ("model", 19_683), // tasks (0028), `merge` and `spectrum` (0027), the cache of a GoldFinch, `.pth`
-    ("bootstrap", 2_275), // what AutoNAT hears of is bounded; connections are counted here
+    ("bootstrap", 2_383), // what AutoNAT hears of is bounded; connections are counted here
     ("node", 29_369), // a node starts itself again; `replay` (0023), `doctor`, `eval`, `--tui`, `merge`, `serve` (0030), `watch`, `bench view` (0031)
     ("node/view", 3_377), // an event is read without a copy of its line; how far a run is, what a watcher measures (0023)
     ("tests", 1_270),     // the campaign `readers` (0031)

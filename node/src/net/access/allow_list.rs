@@ -1,7 +1,8 @@
 //! The peers with which a node exchanges gossip, control messages and rings, and which it serves.
 //!
-//! In an open run this is everybody. In a run of invited peers the driver names the peers that are in the
-//! ledger or have a valid ticket; connections of other peers are pending ([`super::pending`]).
+//! In an open run this is everybody. In a run of invited peers the driver names the peers that are
+//! in the ledger or have a valid ticket; connections of other peers are pending
+//! ([`super::pending`]).
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -10,6 +11,8 @@ use libp2p::PeerId;
 
 use crate::net::name;
 
+/// Which peers may do more than show themselves. The driver sets it, and the actor hands a copy to
+/// gossip and to the pending connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AllowList {
     /// The node has not joined a run yet.

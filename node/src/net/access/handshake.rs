@@ -2,6 +2,10 @@
 //!
 //! [`super::pending`] says whose requests are read, the driver answers them.
 //!
+//! The side that wants to be let in opens the stream, writes its [`Visit`], and closes its half.
+//! The other side's driver judges it, and a [`Reception`] comes back. A refusal closes nothing by
+//! itself: [`super::pending`] does, once the time of the connection is over.
+//!
 //! No peer waits longer than [`TIMEOUT`] for the other: a request that cannot be read is a fault, a
 //! late one is dropped.
 
@@ -13,7 +17,7 @@ use intellect_bootstrap::{
     streams::{OpenError, Opening},
 };
 use intellect_protocol::access::handshake::{
-    Outcome, RECEPTION_BYTES_MAX, Reception, VISIT_BYTES_MAX, Visit,
+    RECEPTION_BYTES_MAX, Reception, VISIT_BYTES_MAX, Visit,
 };
 use libp2p::{PeerId, Stream, StreamProtocol};
 use tokio::{
@@ -23,14 +27,15 @@ use tokio::{
 
 use crate::net::{
     inbox::{Severity, TaskEvent},
-    interface::{Event, Response},
+    interface::{Event, Unanswered},
     name,
 };
 
 /// The protocol id of the handshake, which every node speaks, also before it has joined a run.
 pub(crate) const ADMIT: StreamProtocol = StreamProtocol::new("/intellect/admit/1");
 
-/// Sends our request to a peer, and reports the result.
+/// Sends our request to a peer, and reports the result to the actor in every case, since the next
+/// request to this peer waits for it. `number` says which request it answers.
 pub(crate) async fn request(
     peer: PeerId,
     opening: Opening,
@@ -41,9 +46,9 @@ pub(crate) async fn request(
     let exchange = async {
         let mut stream = match opening.await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(OpenError::Unsupported(_))) => return Err(Response::Unknown),
+            Ok(Err(OpenError::Unsupported(_))) => return Err(Unanswered::Unknown),
             Ok(Err(OpenError::Closed | OpenError::Failed(_))) | Err(_) => {
-                return Err(Response::Silent);
+                return Err(Unanswered::Silent);
             }
         };
         let exchanged = async {
@@ -52,21 +57,15 @@ pub(crate) async fn request(
             let answer = frame::read(&mut stream, frame_max(RECEPTION_BYTES_MAX)).await.ok()??;
             Reception::from_bytes(&answer)
         };
-        exchanged.await.ok_or(Response::Silent)
+        exchanged.await.ok_or(Unanswered::Silent)
     };
-    let (response, reply) = match timeout(TIMEOUT, exchange).await {
-        Err(_) => (Response::Silent, None),
-        Ok(Err(response)) => (response, None),
-        Ok(Ok(reply)) => match reply.outcome {
-            Outcome::Welcome => (Response::Welcome, Some(reply)),
-            Outcome::Refused(_) => (Response::Refused, Some(reply)),
-        },
-    };
+    let answer = timeout(TIMEOUT, exchange).await.unwrap_or(Err(Unanswered::Silent));
     // Fails only when the actor has gone.
-    let _ = events.send(TaskEvent::Answered { peer, number, response, reply }).await;
+    let _ = events.send(TaskEvent::Answered { peer, number, answer }).await;
 }
 
-/// Reads a request, lets the driver answer it, and writes the answer.
+/// Reads a request, lets the driver answer it, and writes the answer. The permit bounds how many
+/// answers to this peer are under way.
 pub(crate) async fn answer(
     peer: PeerId,
     mut stream: Stream,

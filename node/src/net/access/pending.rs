@@ -1,9 +1,9 @@
-//! Connections of peers that are not on the allow list: how many may wait and for how long, what they
-//! may ask for, and to which peers this node has sent its own admit request.
+//! Connections of peers that are not on the allow list: how many may wait and for how long, what
+//! they may ask for, and to which peers this node has sent its own admit request.
 //!
-//! Only slots, time and bytes of this node are protected here; what a peer without admission can do to
-//! the run is decided by the rosters. A connection that we dialled takes no slot of incoming ones, or
-//! unadmitted peers could take all slots.
+//! Only slots, time and bytes of this node are protected here; what a peer without admission can do
+//! to the run is decided by the rosters. A connection that we dialled takes no slot of incoming
+//! ones, or unadmitted peers could take all slots.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,12 +12,13 @@ use std::{
 };
 
 use intellect_bootstrap::crowding;
+use intellect_protocol::access::handshake::{Outcome, Reception};
 use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::time::Instant;
 
 use super::allow_list::AllowList;
 use crate::net::{
-    interface::Response,
+    interface::Unanswered,
     limits::bucket::Bucket,
     peers::{Connection, Peers},
 };
@@ -27,7 +28,8 @@ use crate::net::{
 struct PendingConnection {
     /// The peer at the other end, whose key is verified.
     peer: PeerId,
-    /// The network that it counts for; `None` where we dialled and it takes no slot.
+    /// The network that it counts for; `None` where we dialled and it takes no slot, `Some(None)`
+    /// where it takes one, but its address is not of the internet.
     network: Option<Option<IpAddr>>,
     /// When the connection is closed unless the peer is allowed meanwhile.
     closes_at: Instant,
@@ -40,6 +42,7 @@ struct PendingConnection {
 pub(crate) struct DueRequest {
     /// A connected peer that has not heard our request yet.
     pub(crate) peer: PeerId,
+    /// Its best connection, on which the request is sent.
     pub(crate) connection: ConnectionId,
     /// The number of the request among all that this node has had.
     pub(crate) number: u64,
@@ -67,7 +70,8 @@ pub(crate) struct Pending {
     connections: HashMap<ConnectionId, PendingConnection>,
     /// Requests of each connection in an open run.
     asked: HashMap<ConnectionId, u32>,
-    /// What this node shows to be admitted; `None` until the driver has set it.
+    /// What this node shows to be admitted; `None` until the driver or a tool has set it. In an
+    /// open run a node sets none.
     request: Option<Vec<u8>>,
     /// How often our request has changed.
     number: u64,
@@ -100,8 +104,8 @@ impl Pending {
         self.allowed.allows(peer)
     }
 
-    /// Replaces the allow list, and returns the peers that are no longer on it. Other connected peers
-    /// that are not on it, except `is_entry`, get the time of a new pending connection.
+    /// Replaces the allow list, and returns the peers that are no longer on it. Other connected
+    /// peers that are not on it, except `is_entry`, get the time of a new pending connection.
     pub(crate) fn set_allow_list(
         &mut self,
         list: AllowList,
@@ -153,31 +157,32 @@ impl Pending {
         }
     }
 
-    /// Whether a request over this connection is read. The first one extends the connection by the time
-    /// that an answer takes.
+    /// Whether a request over this connection is read. Above the limits it is not, and its stream
+    /// is reset without a fault: the peer may ask again later. The first request extends the
+    /// connection by the time that an answer takes.
     pub(crate) fn takes_request(&mut self, id: ConnectionId, now: Instant) -> bool {
-        let Some(pending) = self.connections.get_mut(&id) else {
-            return match self.allowed {
-                AllowList::Nobody => false,
-                AllowList::Everybody => self.takes_open(id, now),
-                AllowList::Only(_) => true,
-            };
+        let requests = match (self.connections.get_mut(&id), &self.allowed) {
+            (Some(pending), _) => {
+                pending.requests += 1;
+                if pending.requests == 1 {
+                    pending.closes_at = now + ANSWER_TIMEOUT;
+                }
+                pending.requests
+            }
+            (None, AllowList::Nobody) => return false,
+            // In an open run anybody may be the organiser with a notice.
+            (None, AllowList::Everybody) => {
+                let requests = self.asked.entry(id).or_default();
+                *requests = requests.saturating_add(1);
+                *requests
+            }
+            (None, AllowList::Only(_)) => return true,
         };
-        pending.requests += 1;
-        if pending.requests == 1 {
-            pending.closes_at = now + ANSWER_TIMEOUT;
-        }
-        pending.requests <= REQUESTS_PER_CONNECTION && self.rate.take(now)
+        requests <= REQUESTS_PER_CONNECTION && self.rate.take(now)
     }
 
-    /// The same in an open run, where anybody may be the organiser with a notice.
-    fn takes_open(&mut self, id: ConnectionId, now: Instant) -> bool {
-        let requests = self.asked.entry(id).or_default();
-        *requests = requests.saturating_add(1);
-        *requests <= REQUESTS_PER_CONNECTION && self.rate.take(now)
-    }
-
-    /// Connections whose time is over.
+    /// Connections whose time is over, which the caller closes. Their peers are ignored for a
+    /// while, or each of our dials would bring such a connection back.
     pub(crate) fn over(&mut self, now: Instant) -> Vec<ConnectionId> {
         let over: Vec<_> = self.connections.extract_if(|_, it| it.closes_at <= now).collect();
         for (_, pending) in &over {
@@ -218,23 +223,23 @@ impl Pending {
         due
     }
 
-    /// Notes the result of a request; false where it is out of date: the peer has disconnected since, or
-    /// our request has changed.
+    /// Notes the result of a request; false where it is out of date: the peer has disconnected
+    /// since, or our request has changed.
     pub(crate) fn note(
         &mut self,
         peer: PeerId,
         number: u64,
-        response: Response,
+        answer: &Result<Reception, Unanswered>,
         now: Instant,
     ) -> bool {
         let Some(progress) = self.progress.get_mut(&peer) else { return false };
         if *progress != Progress::Sent || number != self.number {
             return false;
         }
-        *progress = match response {
-            Response::Welcome | Response::Unknown => Progress::Settled,
-            Response::Silent => Progress::DueAt(now + AGAIN),
-            Response::Refused => Progress::DueAt(now + REFUSED_AGAIN),
+        *progress = match answer.as_ref().map(|reply| &reply.outcome) {
+            Ok(Outcome::Welcome) | Err(Unanswered::Unknown) => Progress::Settled,
+            Ok(Outcome::Refused(_)) => Progress::DueAt(now + REFUSED_AGAIN),
+            Err(Unanswered::Silent) => Progress::DueAt(now + AGAIN),
         };
         true
     }
@@ -247,10 +252,12 @@ impl PendingConnection {
     }
 }
 
-/// Incoming connections that may be pending at once, and those of one network.
+/// Incoming connections that may be pending at once, and those of one network: an IPv4 address or
+/// an IPv6 /64 (docs/FORMATS.md). Connections in one house or machine are not counted by network.
 const SLOTS: usize = 16;
 const SLOTS_PER_NETWORK: usize = 2;
-/// Time for the first request, and from then on until it is answered: a busy driver and a slow link.
+/// Time for the first request, and from then on until it is answered: a busy driver and a slow
+/// link.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests of one connection, and those a second of all together: each costs a few signatures.
@@ -260,9 +267,13 @@ const REQUESTS_BURST: u32 = 64;
 /// A peer that did not answer was busy starting; one that refused may learn of a notice.
 const AGAIN: Duration = Duration::from_secs(1);
 const REFUSED_AGAIN: Duration = Duration::from_secs(10);
+/// Requests that are sent at a time; the next tick sends more, so that a node with hundreds of
+/// connections does not open as many streams at once.
 const SENT_AT_ONCE: usize = 16;
 /// A peer that asked for nothing will dial us itself once it has a ticket.
 const IGNORED_FOR: Duration = Duration::from_secs(15);
+/// Ignored peers that are remembered; the oldest is forgotten first, and may then be dialled too
+/// soon.
 const IGNORED_MAX: usize = 256;
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use super::super::run::Run;
 use super::Actor;
 
 impl Actor {
-    /// The allow list has changed. Peers that are no longer on it are disconnected, and begin anew as any
-    /// other peer.
+    /// The allow list has changed. Peers that are no longer on it are disconnected, and begin anew
+    /// as any other peer.
     pub(super) fn on_allow_list(&mut self, now: Instant) {
         let list = self.allowed.borrow_and_update().clone();
         self.swarm.set_allow_list(list.clone());
@@ -19,14 +19,15 @@ impl Actor {
         }
     }
 
-    /// Sets what this node shows to be admitted. Peers that have answered an earlier request get
-    /// the new one too.
+    /// Sets what this node shows to be admitted: a ticket, a notice, or a mere question. Peers that
+    /// have answered an earlier request get the new one too.
     pub(super) fn set_admit_request(&mut self, request: Vec<u8>, now: Instant) {
         self.pending.set_request(request);
         self.send_due_requests(now);
     }
 
-    /// Looks for the peers of a run without becoming one.
+    /// Looks for the peers of a run without becoming one: nothing is announced, subscribed or
+    /// served. A node that has joined a run, or looks for one already, goes on with that.
     pub(super) fn seek(&mut self, id: RunId, most: usize, now: Instant) {
         if self.run.is_none() {
             let run = self.run.insert(Run::sought(id, most, now));
@@ -34,7 +35,9 @@ impl Actor {
         }
     }
 
-    /// Closes pending connections whose time is over, and sends the requests that are due.
+    /// Closes pending connections whose time is over, and sends the requests that are due. Every
+    /// tick calls this, so a peer that neither asks nor is allowed occupies a slot for seconds
+    /// only.
     pub(super) fn tend_pending(&mut self, now: Instant) {
         for connection in self.pending.over(now) {
             self.swarm.close(connection);

@@ -33,8 +33,10 @@ impl Actor {
             let condition = PeerCondition::NotDialing;
             match self.swarm.dial(dial::for_messages(peer, addresses, condition)) {
                 Ok(_) => {}
-                // Another dial of it is under way, whose end may say nothing of this one.
-                Err(DialError::DialPeerConditionFalse(_)) => self.members.peers.put_off(&peer, now),
+                // Another dial of it is under way, whose end may say nothing of this one, or too many of others are.
+                Err(DialError::DialPeerConditionFalse(_) | DialError::Denied { .. }) => {
+                    self.members.peers.put_off(&peer, now);
+                }
                 Err(_) => self.members.peers.failed(&peer, now),
             }
         }

@@ -1,7 +1,15 @@
-//! Which events show a step towards a connection with others, or away from it, and what they report.
+//! Events of discovery: what this node learns from them, and which of them show a step towards a
+//! connection with others, or away from it.
+//!
+//! Steps are for people, who see in them where connecting fails; nothing is decided by them.
+//! `doctor` reads the same steps by [`path`].
 
 use intellect_bootstrap::discovery::{DiscoveryEvent, Gateway};
-use libp2p::{Multiaddr, autonat, dcutr, identify, relay, upnp};
+use libp2p::{
+    Multiaddr, autonat, dcutr, identify,
+    kad::{self, QueryResult},
+    ping, relay, upnp,
+};
 use tokio::time::Instant;
 
 use super::super::interface::Event;
@@ -9,8 +17,52 @@ use super::super::path::Path;
 use super::Actor;
 
 impl Actor {
-    /// Reports the step that an event shows, where that is news.
-    pub(super) fn trace(&mut self, event: &DiscoveryEvent, now: Instant) {
+    /// Takes one event of discovery. Addresses that a peer reports are filtered there already.
+    ///
+    /// A search that finds more peers than the run wants takes only so many: a visitor needs a few.
+    /// Of AutoNAT only failures count here, since the swarm reports a success as a confirmed
+    /// address.
+    pub(super) fn on_discovery(&mut self, event: DiscoveryEvent, now: Instant) {
+        self.trace(&event, now);
+        match event {
+            DiscoveryEvent::Identify(identify::Event::Received {
+                peer_id: peer,
+                connection_id,
+                info,
+            }) => {
+                let entry = self.members.peers.get(&peer);
+                let Some(seen) = entry.and_then(|peer| peer.remote(connection_id)) else { return };
+                let addresses = self.swarm.discovery().learn(peer, &info, seen);
+                let output = self.members.identified(peer, addresses, &info.protocol_version, now);
+                self.carry_out(output);
+            }
+            DiscoveryEvent::Kademlia(kad::Event::OutboundQueryProgressed {
+                result:
+                    QueryResult::GetProviders(Ok(kad::GetProvidersOk::FoundProviders {
+                        providers, ..
+                    })),
+                ..
+            }) => {
+                let most = self.run.as_ref().map_or(usize::MAX, |run| run.most);
+                let room = most.saturating_sub(self.members.peers.found().count());
+                for peer in providers.into_iter().take(room) {
+                    self.members.peers.want(peer, now);
+                }
+                // Kademlia knows their addresses while the query runs.
+                self.redial(now);
+            }
+            DiscoveryEvent::Ping(ping::Event { peer, connection, result: Ok(length) }) => {
+                self.carry_out(self.members.round_trip(peer, connection, length));
+            }
+            DiscoveryEvent::Reach(autonat::v2::client::Event { result: Err(_), .. }) => {
+                self.evidence.probe_failed();
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports the step that an event shows, where that is news (`Trail`).
+    fn trace(&mut self, event: &DiscoveryEvent, now: Instant) {
         if let Some(path) = path(event)
             && self.trail.is_news(&path, now)
         {
@@ -25,8 +77,9 @@ impl Actor {
     }
 }
 
-/// The step that an event shows. A renewed reservation is none, as nothing has changed.
-fn path(event: &DiscoveryEvent) -> Option<Path> {
+/// The step that an event shows. A renewed reservation is none, as nothing has changed. An error
+/// becomes text here, since only people read it.
+pub(in crate::net) fn path(event: &DiscoveryEvent) -> Option<Path> {
     Some(match event {
         DiscoveryEvent::Identify(identify::Event::Received { peer_id, info, .. }) => {
             Path::Observed { address: info.observed_addr.clone(), by: *peer_id }

@@ -43,6 +43,7 @@ impl Bucket {
     }
 
     /// Takes `count` tokens, perhaps more than exist, and returns until when the taker has to wait.
+    /// The caller must keep that wait itself: a further call only adds to the debt.
     pub(crate) fn owe(&mut self, count: usize, now: Instant) -> Instant {
         self.fill(now);
         self.tokens -= number(count);
@@ -88,7 +89,8 @@ impl Allowance {
         fair
     }
 
-    /// Sets the rates, in messages and bytes per second.
+    /// Sets the rates, in messages and bytes per second. The bursts stay, and so do the tokens that
+    /// are left; those that came back since the last use are counted at the new rate.
     pub(crate) fn set_rates(&mut self, messages: u32, bytes: u32) {
         (self.messages.per_second, self.bytes.per_second) = (messages.into(), bytes.into());
     }

@@ -1,11 +1,11 @@
-//! The rate at which we send ([`RateLimiter`], `--rate` on the command line), and a gauge of the rate at
-//! which answers arrive ([`Inflow`]).
+//! The rate at which we send ([`RateLimiter`], `--rate` on the command line), and a gauge of the
+//! rate at which answers arrive ([`Inflow`]).
 //!
-//! Limiter: each slice moves the time at which the link is free by `bytes / rate`, and its sender sleeps
-//! until the link was free before that. Gossip moves this time too, but does not wait.
+//! Limiter: each slice moves the time at which the link is free by `bytes / rate`, and its sender
+//! sleeps until the link was free before that. Gossip moves this time too, but does not wait.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -18,20 +18,24 @@ pub(crate) enum Urgency {
     Ring,
     /// What the end of an epoch needs otherwise: finished chunks, and updates that are voted on.
     Epoch,
-    /// One peer that catches up: it takes what the others leave, and at least an eighth of the link.
+    /// One peer that catches up: it takes what the others leave, and at least an eighth of the
+    /// link.
     Transfer,
 }
 
-/// For whom bulk is sent: a member of the run, or any other peer, such as one that catches up before it takes part.
-/// Strangers wait for one another, and delay a member by one slice at most.
+/// For whom bulk is sent: a member of the run, or any other peer, such as one that catches up
+/// before it takes part. Strangers wait for one another, and delay a member by one slice at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receiver {
+    /// The driver has reported this peer as a member.
     Member,
+    /// Any other peer, also one that is allowed and has not taken part yet.
     Stranger,
 }
 
-/// The limit on all bulk that this node sends. One slice of each urgency and kind of receiver waits for the link, and
-/// the others behind it, so a ring waits for four slices at most, however many answers are under way.
+/// The limit on all bulk that this node sends. One slice of each urgency and kind of receiver waits
+/// for the link, and the others behind it, so a ring waits for four slices at most, however many
+/// answers are under way.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     /// The limit, where 0 means that there is none.
@@ -39,8 +43,8 @@ pub(crate) struct RateLimiter {
     /// When the link is free, and for whom. The lock is held for a few instructions, never across a
     /// wait.
     link: Mutex<Schedule>,
-    /// One turn for each [`Urgency`] and [`Receiver`]: the holder waits for the link, and the others of its kind behind
-    /// it.
+    /// One turn for each [`Urgency`] and [`Receiver`]: the holder waits for the link, and the
+    /// others of its kind behind it.
     turns: [[Turn; 2]; 3],
 }
 
@@ -97,23 +101,17 @@ impl RateLimiter {
         }
     }
 
-    /// Counts `bytes` of messages, which are sent at once. Bulk waits for them, but not for long: a ring
-    /// shares the link with the messages about it.
+    /// Counts `bytes` of messages, which are sent at once. Bulk waits for them, but not for long: a
+    /// ring shares the link with the messages about it.
     pub(crate) fn note(&self, bytes: usize, now: Instant) {
-        if self.bytes_per_second == 0 {
-            return;
-        }
-        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut link) = self.schedule() else { return };
         let free_at = link.free_at.map_or(now, |at| at.max(now));
         link.free_at = Some(free_at.max((free_at + self.length(bytes)).min(now + MESSAGES_WAIT)));
     }
 
     /// Whether `bytes` of others' messages may be passed on. They may take a quarter of the rate.
     pub(crate) fn passes_on(&self, bytes: usize, now: Instant) -> bool {
-        if self.bytes_per_second == 0 {
-            return true;
-        }
-        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut link) = self.schedule() else { return true };
         let passed_on = link.passed_on_until.map_or(now, |at| at.max(now));
         let fair = passed_on <= now + PASSED_ON_AHEAD;
         if fair {
@@ -124,20 +122,17 @@ impl RateLimiter {
 
     /// Until when a transfer waits for more urgent slices, at most until `patience`.
     fn gives_way(&self, urgency: Urgency, now: Instant, patience: Instant) -> Option<Instant> {
-        if urgency != Urgency::Transfer || self.bytes_per_second == 0 {
+        if urgency != Urgency::Transfer {
             return None;
         }
-        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        link.taken_until.map(|until| until.min(patience)).filter(|until| *until > now)
+        let taken_until = self.schedule()?.taken_until;
+        taken_until.map(|until| until.min(patience)).filter(|until| *until > now)
     }
 
     /// Books the link for a slice. Returns when the slice before it has left; the caller waits
     /// until then.
     fn reserve(&self, bytes: usize, urgency: Urgency, now: Instant) -> Option<Instant> {
-        if self.bytes_per_second == 0 {
-            return None;
-        }
-        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut link = self.schedule()?;
         let start = link.free_at.map_or(now, |at| at.max(now));
         let end = start + self.length(bytes);
         link.free_at = Some(end);
@@ -145,6 +140,12 @@ impl RateLimiter {
             link.taken_until = Some(end);
         }
         Some(start)
+    }
+
+    /// The schedule of the link; `None` where there is no limit.
+    fn schedule(&self) -> Option<MutexGuard<'_, Schedule>> {
+        let is_limited = self.bytes_per_second > 0;
+        is_limited.then(|| self.link.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// How long a slice occupies the link, an hour at most, so that no sum of times overflows.

@@ -1,10 +1,11 @@
 //! What one peer may bring by gossip, counted before any signature is verified.
 //!
-//! The author of a message is only claimed at this point, but the owner of a connection chooses what comes
-//! over it. A peer that exceeds the limit for its own messages is at fault. Messages of members are limited
-//! by the number of members; messages of other authors by a rate that all connections share, since anybody
-//! can make a key. What exceeds these two is dropped unread without a fault, since the peer may only relay
-//! it. Only a flood that no relaying explains is a fault again.
+//! The author of a message is only claimed at this point, but the owner of a connection chooses
+//! what comes over it. A peer that exceeds the limit for its own messages is at fault. Messages of
+//! members are limited by the number of members; messages of other authors by a rate that all
+//! connections share, since anybody can make a key. What exceeds these two is dropped unread
+//! without a fault, since the peer may only relay it. Only a flood that no relaying explains is a
+//! fault again.
 //!
 //! What is left is verified, and then counted for its author (`driver::receive::budget`).
 
@@ -68,8 +69,8 @@ impl Source {
         }
     }
 
-    /// Counts a message of `bytes` bytes. The run has so many members, and `connections` pass on messages of
-    /// non-members.
+    /// Counts a message of `bytes` bytes. The run has so many members, and `connections` pass on
+    /// messages of non-members.
     pub(crate) fn take(
         &mut self,
         claim: Claim,
@@ -103,13 +104,15 @@ impl Source {
     }
 }
 
-/// Messages and bytes of non-members that one of so many connections may pass on each second.
+/// Messages and bytes of non-members that one of so many connections may pass on each second. Each
+/// may pass on one message at least, so above sixteen connections the sum exceeds [`OTHERS_PER_S`].
 fn share(connections: usize) -> (u32, u32) {
     let connections = u32::try_from(connections).unwrap_or(u32::MAX).clamp(1, OTHERS_PER_S);
     (OTHERS_PER_S / connections, OTHERS_BYTES_PER_S / connections)
 }
 
-/// Messages and bytes of members that one peer may pass on each second.
+/// Messages and bytes of members that one peer may pass on each second. Below eight members the
+/// limit no longer falls: a run that forms has few members and many messages.
 fn passed_on(members: usize) -> (u32, u32) {
     let authors = u32::try_from(members).unwrap_or(u32::MAX).clamp(AUTHORS_MIN, AUTHORS_MAX);
     (authors * PER_AUTHOR_PER_S, authors * PER_AUTHOR_BYTES_PER_S)
@@ -125,6 +128,7 @@ const OWN_BYTES_BURST: u32 = 1 << 20;
 /// Heartbeats at the usual interval, and the other messages of an epoch.
 const PER_AUTHOR_PER_S: u32 = 2;
 const PER_AUTHOR_BYTES_PER_S: u32 = 8_000;
+/// A smaller run is limited as one of so many members.
 const AUTHORS_MIN: u32 = 8;
 /// The most members of a receipt.
 const AUTHORS_MAX: u32 = 256;
@@ -133,6 +137,7 @@ const PASSED_ON_BURST: u32 = 512;
 const PASSED_ON_BYTES_BURST: u32 = 512 << 10;
 
 /// Messages of non-members over all connections together; a newcomer sends two heartbeats a second.
+/// The bursts are of each connection.
 const OTHERS_PER_S: u32 = 16;
 const OTHERS_BYTES_PER_S: u32 = 64_000;
 const OTHERS_BURST: u32 = 32;
@@ -140,8 +145,8 @@ const OTHERS_BYTES_BURST: u32 = 128 << 10;
 /// A connection that is idle for this long gives its share back.
 const RESTED: Duration = Duration::from_secs(4);
 
-/// 64 messages a second of each author (docs/FORMATS.md) and at most 256 members, all through one peer in
-/// the worst case; in practice a hundredth of that.
+/// 64 messages a second of each author (docs/FORMATS.md) and at most 256 members, all through one
+/// peer in the worst case; in practice a hundredth of that.
 const ALL_PER_S: u32 = 64 * 64;
 const ALL_BURST: u32 = 256 * 64;
 

@@ -126,6 +126,10 @@ fn a_removed_peer_is_returned_and_a_connected_one_gets_its_time() {
     assert!(pending.over(now + REQUEST_TIMEOUT).is_empty());
 }
 
+fn reply(outcome: Outcome) -> Result<Reception, Unanswered> {
+    Ok(Reception { outcome, epoch: 7, notice: None })
+}
+
 #[test]
 fn our_request_is_sent_until_it_is_answered() {
     let now = Instant::now();
@@ -138,17 +142,18 @@ fn our_request_is_sent_until_it_is_answered() {
     pending.set_request(b"a ticket".to_vec());
     assert_eq!(due(&mut pending, now), 3);
     assert_eq!(due(&mut pending, now + IGNORED_FOR), 0, "not answered yet");
-    assert!(pending.note(peer(1), 1, Response::Welcome, now));
-    assert!(pending.note(peer(2), 1, Response::Silent, now));
-    assert!(pending.note(peer(3), 1, Response::Refused, now));
+    let welcome = reply(Outcome::Welcome);
+    assert!(pending.note(peer(1), 1, &welcome, now));
+    assert!(pending.note(peer(2), 1, &Err(Unanswered::Silent), now));
+    assert!(pending.note(peer(3), 1, &reply(Outcome::refused(&"no use left")), now));
     assert_eq!(due(&mut pending, now + AGAIN), 1);
-    assert!(pending.note(peer(2), 1, Response::Unknown, now));
+    assert!(pending.note(peer(2), 1, &Err(Unanswered::Unknown), now));
     assert_eq!(due(&mut pending, now + REFUSED_AGAIN), 1);
     pending.set_request(b"another".to_vec());
     assert_eq!(due(&mut pending, now), 3);
-    assert!(!pending.note(peer(1), 1, Response::Welcome, now), "of the request before");
+    assert!(!pending.note(peer(1), 1, &welcome, now), "of the request before");
     // Nor does an answer count for a new connection.
     pending.closed(&peer(1), ConnectionId::new_unchecked(1), true);
-    assert!(!pending.note(peer(1), 2, Response::Welcome, now));
+    assert!(!pending.note(peer(1), 2, &welcome, now));
     assert_eq!(due(&mut pending, now), 1);
 }
