@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
-    /// Absent where SIGHUP was ignored when the process began.
+    /// Absent where SIGHUP was ignored when the process began, and once it has come.
     hangup: Option<Signal>,
 }
 
@@ -32,7 +32,8 @@ impl Interrupts {
         })
     }
 
-    /// Waits for the next of the signals.
+    /// Waits for the next of the signals. SIGHUP counts once: when a terminal closes, its shell and the kernel may each send
+    /// one, and the second is no request for haste.
     ///
     /// # Cancel safety
     /// No signal is lost when this future is dropped.
@@ -46,7 +47,7 @@ impl Interrupts {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
-            _ = hangup => {}
+            _ = hangup => self.hangup = None,
         }
     }
 }
@@ -67,7 +68,29 @@ fn ignores_hangup(status: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rustix::process::{Signal as SignalNumber, getpid, kill_process};
+
     use super::*;
+
+    /// A shell hangs up its jobs, and the kernel those in front of the terminal: a program gets both.
+    #[tokio::test]
+    async fn a_terminal_that_closes_interrupts_once() {
+        if is_hangup_ignored() {
+            println!("skipped: SIGHUP is ignored here, as under nohup");
+            return;
+        }
+        let mut interrupts = Interrupts::new().unwrap();
+        let send = |signal| kill_process(getpid(), signal).unwrap();
+        send(SignalNumber::HUP);
+        interrupts.next().await;
+        send(SignalNumber::HUP);
+        let moment = Duration::from_millis(200);
+        assert!(tokio::time::timeout(moment, interrupts.next()).await.is_err());
+        send(SignalNumber::TERM);
+        interrupts.next().await;
+    }
 
     #[test]
     fn a_process_of_nohup_is_known_by_its_mask() {

@@ -1,12 +1,17 @@
 //! Which peers this node admits in a run of invited peers, and what they reply to its own ticket.
 //!
-//! This decides about connections only: the ledger of the lineage judges tickets, and rosters decide who takes
-//! part. Admitted are peers that are in the ledger, and peers whose ticket would bring them there. A node that
-//! has just started has an old ledger and does not know when others came, so it ignores the expiry of invites
-//! until its own lineage moves.
+//! This decides about connections only: the ledger of the lineage judges tickets, and rosters
+//! decide who takes part. Admitted are peers that are in the ledger, and peers whose ticket would
+//! bring them there. A node that has just started has an old ledger and does not know when others
+//! came, so it ignores the expiry of invites until its own lineage moves.
 //!
-//! A refusal by one peer proves nothing. So this node ends only if all admitted peers that reply refuse it for
-//! a while.
+//! A refusal by one peer proves nothing. So this node ends only if all admitted peers that reply
+//! refuse it for a while.
+//!
+//! The driver owns an [`Admission`] and has it follow the ledger of each epoch that it opens. An
+//! admit request comes from the network as an event, [`Admission::enter`] judges it, and the peers
+//! of [`Admission::allowed`] go back to the network as the list of those that it lets in. Open runs
+//! have no `Admission` at all.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -33,9 +38,11 @@ pub(crate) struct Admission {
     ledger: Arc<Ledger>,
     /// The open epoch, for which tickets are judged. 0 for a moment in [`Self::resume`].
     epoch: u64,
-    /// Whether the lineage has moved since this start.
+    /// Whether the lineage has moved since this start. Until then the ledger may be older than an
+    /// invite that has expired meanwhile, so the clock refuses nobody.
     moved: bool,
-    /// Peers that are not in the ledger, with their valid tickets.
+    /// Peers that are not in the ledger, with their valid tickets. At most [`TICKETS_MAX`]. A
+    /// ticket leaves once the ledger has its peer, or once the ledger refuses it.
     tickets: BTreeMap<PeerId, Ticket>,
     /// What other peers say of our ticket.
     answers: Answers,
@@ -44,15 +51,17 @@ pub(crate) struct Admission {
 /// The replies of other peers to our ticket.
 #[derive(Debug, Default)]
 struct Answers {
-    /// Peers that admit us, also some that are not admitted themselves as far as we know: a peer may answer
-    /// before it has shown its ticket.
+    /// Peers that admit us, also some that are not admitted themselves as far as we know: a peer
+    /// may answer before it has shown its ticket. A peer leaves it with its connection. Beyond
+    /// [`TICKETS_MAX`] only peers stay whose word counts.
     welcome: HashSet<PeerId>,
     /// Since when peers have refused and none admits us, and the last reason.
     refused: Option<(Instant, String)>,
 }
 
 impl Admission {
-    /// For a node with this ticket, at genesis; `None` in an open run.
+    /// For a node with this ticket, at genesis; `None` in an open run. A node that has a lineage
+    /// already calls [`Self::resume`] next, before any peer is judged.
     pub(crate) fn new(manifest: &Manifest, me: PeerId, ticket: Option<Ticket>) -> Option<Self> {
         if manifest.run.trust.level == Level::Open {
             return None;
@@ -73,7 +82,9 @@ impl Admission {
         self.ticket.as_ref()
     }
 
-    /// Whether other peers can admit this node, as far as it can judge.
+    /// Whether other peers can admit this node, as far as it can judge. It is asked at the start,
+    /// so that a node with an invite that has expired ends with that sentence instead of a search
+    /// for peers.
     pub(crate) fn check(&self) -> Result<(), Denied> {
         let judge = |_| {
             self.judge(&self.me, self.ticket())?;
@@ -94,7 +105,9 @@ impl Admission {
         known.map(|(peer, _)| *peer).chain(self.tickets.keys().copied()).collect()
     }
 
-    /// Takes the ledger before the open epoch. Returns whether it is another one.
+    /// Takes the ledger before the open epoch. Returns whether it is another one. Tickets that were
+    /// stored are judged again: the ledger may have taken their peer, or a notice may have revoked
+    /// their invite.
     pub(crate) fn follow(&mut self, ledger: &Arc<Ledger>, epoch: u64) -> bool {
         if Arc::ptr_eq(&self.ledger, ledger) && self.epoch == epoch {
             return false;
@@ -109,13 +122,21 @@ impl Admission {
         true
     }
 
-    /// Takes the ledger of an earlier start.
+    /// Takes the ledger of an earlier start. It is no move of the lineage, so the expiry of invites
+    /// stays ignored.
     pub(crate) fn resume(&mut self, ledger: &Arc<Ledger>, epoch: u64) {
         self.epoch = 0;
         self.follow(ledger, epoch);
     }
 
-    /// Judges the admit request of a peer. Returns whether it changes the admitted peers.
+    /// Judges the admit request of a peer. Returns whether it changes the admitted peers. The
+    /// caller then hands them to the network. A peer that is in the ledger needs no ticket, and one
+    /// that it brings is not stored.
+    ///
+    /// # Errors
+    /// The reason in words for the peer: its ticket is refused, it has none, or this node stores
+    /// [`TICKETS_MAX`] of others ([`Denied::Full`]), which ends when the next epoch takes some of
+    /// them.
     pub(crate) fn enter(&mut self, peer: PeerId, ticket: Option<Ticket>) -> Result<bool, Denied> {
         if self.ledger.admits(&peer).is_ok() {
             return Ok(false);
@@ -161,7 +182,8 @@ impl Admission {
         self.reply(outcome)
     }
 
-    /// The reply with this outcome.
+    /// The reply with this outcome. It says at which epoch this node is and which notice is in
+    /// force here, so one reply answers `Visit::Ask` as well.
     pub(crate) fn reply(&self, outcome: Outcome) -> Reception {
         let (number, digest) = self.ledger.last();
         let since = self.ledger.since().saturating_add(1);
@@ -169,15 +191,15 @@ impl Admission {
         Reception { outcome, epoch: self.epoch.saturating_sub(1), notice }
     }
 
-    /// Takes a reply to our admit request, which counts if its sender is admitted. True where it is the first
-    /// refusal while no peer admits this node.
+    /// Takes a reply to our admit request, which counts if its sender is admitted. True where it is
+    /// the first refusal while no peer admits this node.
     pub(crate) fn answered(&mut self, now: Instant, peer: &PeerId, reply: Reception) -> bool {
-        let counts = self.counts(peer);
         match reply.outcome {
             Outcome::Welcome => {
                 let mut welcome = std::mem::take(&mut self.answers.welcome);
                 if welcome.len() >= TICKETS_MAX && !welcome.contains(peer) {
-                    // Strangers, whose word may count once their tickets come, make room for newer ones.
+                    // Strangers, whose word may count once their tickets come, make room for newer
+                    // ones.
                     welcome.retain(|peer| self.counts(peer));
                 }
                 welcome.insert(*peer);
@@ -186,7 +208,7 @@ impl Admission {
             }
             Outcome::Refused(why) => {
                 self.answers.welcome.remove(peer);
-                if !counts || self.is_welcome() {
+                if !self.counts(peer) || self.is_welcome() {
                     return false;
                 }
                 let since = self.answers.refused.as_ref().map(|(since, _)| *since);
@@ -206,12 +228,16 @@ impl Admission {
         self.answers.welcome.iter().any(|peer| self.counts(peer))
     }
 
-    /// A peer has disconnected, which is also the first sign that it no longer admits us.
+    /// A peer has disconnected, which is also the first sign that it no longer admits us. A refusal
+    /// that is known stays: only a welcome ends it.
     pub(crate) fn unlinked(&mut self, peer: &PeerId) {
         self.answers.welcome.remove(peer);
     }
 
-    /// Why no peer admits this node, once that is clear. If it is `named`, a notice that is not in force yet lets it in.
+    /// Why no peer admits this node, once that is clear. If it is `named`, a notice that is not in
+    /// force yet lets it in. The driver asks again and again; a text ends the node. A revocation in
+    /// our own ledger is clear at once. Everything else has to hold for [`REFUSED_FOR`] without a
+    /// welcome of a peer that counts.
     pub(crate) fn refused(&mut self, now: Instant, named: bool) -> Option<String> {
         if let Err(revoked @ Denied::PeerRevoked { .. }) = self.ledger.admits(&self.me)
             && !named
@@ -236,10 +262,13 @@ pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Tickets that are stored, and words of peers without one: one for each peer that a node can be connected to.
+/// Tickets that are stored, and words of peers without one: one for each peer that a node can be
+/// connected to.
 const TICKETS_MAX: usize = 1_024;
 
-/// Time for other peers to reply differently.
+/// Time for other peers to reply differently. It is longer than a connection takes, so that one
+/// liar or one peer with an old ledger among the first does not end the node; and short enough for
+/// a person who waits at the terminal.
 pub(crate) const REFUSED_FOR: Duration = Duration::from_secs(15);
 
 #[cfg(test)]

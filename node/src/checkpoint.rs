@@ -2,10 +2,18 @@
 //!
 //! A caller gets a state only if every byte matches the table and every number is finite. `store` writes, prunes and
 //! serves these files.
+//!
+//! The first half of the pieces is θ, the second half the momentum, each of at most
+//! [`PIECE_BYTES`]. The table has the BLAKE3 of every piece, and the digest of header and table
+//! together is the name of the state. So a reader who knows that name can believe each piece by
+//! itself. A reader without it, such as `eval`, believes the name that the file gives itself.
+//!
+//! A file is read from its front to its end, piece by piece. The memory is that of the numbers that
+//! are returned, and of one piece.
 
 use std::{
     fs::File,
-    io::{self, BufReader, Read},
+    io::{self, BufReader, Read as _},
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -73,6 +81,8 @@ pub(crate) enum CheckpointError {
 }
 
 /// Header and table of a file, which say what state it contains.
+/// They are checked against each other. The pieces behind them are not: a file that was cut off has
+/// a good front.
 #[derive(Debug)]
 pub(crate) struct Front {
     /// The header, and the digest of each piece.
@@ -85,6 +95,9 @@ pub(crate) struct Front {
 
 impl Front {
     /// Reads header and table of the file at `path`, which must belong to `run` and have that many `parameters`.
+    ///
+    /// Both are compared before the table is read. So a hostile header cannot make this program
+    /// reserve more memory than a table of the run's own model takes.
     pub(crate) fn read(path: &Path, run: RunId, parameters: u64) -> Result<Self, CheckpointError> {
         let unreadable = cannot(READ, path);
         let table_error = |source| CheckpointError::Table { path: path.to_owned(), source };
@@ -117,6 +130,9 @@ impl Front {
     }
 
     /// The same for a state of the run of `manifest`, or for the published weights that it begins with.
+    ///
+    /// Published weights have no run of their own, so their digest is compared with the one in the
+    /// manifest. If they are other weights, the error is that of a state of another run.
     pub(crate) fn of(path: &Path, manifest: &Manifest) -> Result<Self, CheckpointError> {
         let parameters = manifest.work.model.parameter_count();
         let no_run = Header::published(parameters).run;
@@ -129,15 +145,15 @@ impl Front {
     }
 
     /// Reads the rest, and reports every piece that is good.
+    /// `good` hears the number of the piece, from 0 on: people wait for a state of many gigabytes.
+    /// An error may come after pieces that were reported.
     pub(crate) fn whole(
         mut self,
         mut good: impl FnMut(usize),
     ) -> Result<Checkpoint, CheckpointError> {
         let count = self.table.pieces().len();
-        let mut numbers =
-            |pieces| read_pieces(&mut self.file, &self.table, &self.path, pieces, &mut good);
-        let theta = numbers(0..count / 2)?;
-        let momentum = numbers(count / 2..count)?;
+        let theta = self.numbers(0..count / 2, &mut good)?;
+        let momentum = self.numbers(count / 2..count, good)?;
         let (header, state) = (*self.table.header(), self.table.state());
         Ok(Checkpoint { header, state, theta, momentum })
     }
@@ -145,23 +161,60 @@ impl Front {
     /// Reads the parameters alone; the momentum behind them is neither read nor checked.
     pub(crate) fn theta(mut self) -> Result<Vec<f32>, CheckpointError> {
         let half = 0..self.table.pieces().len() / 2;
-        read_pieces(&mut self.file, &self.table, &self.path, half, |_| {})
+        self.numbers(half, |_| {})
     }
 
     /// Checks the parameters without keeping them, and returns the file and the offset at which they begin.
+    /// It is for a caller that reads them a second time, tensor by tensor, because they may not fit
+    /// into memory.
     pub(crate) fn checked_theta(mut self) -> Result<(File, u64), CheckpointError> {
         let (mut bytes, mut values) = (Vec::new(), Vec::new());
         for piece in 0..self.table.pieces().len() / 2 {
             values.clear();
-            read_piece(&mut self.file, &self.table, &self.path, piece, &mut bytes, &mut values)?;
+            self.read_piece(piece, &mut bytes, &mut values)?;
         }
         let front = HEADER_BYTES + 32 * self.table.pieces().len();
         Ok((self.file.into_inner(), front as u64))
+    }
+
+    /// Reads the numbers of the next pieces.
+    /// `pieces` has to begin where the last read has ended: the file is not positioned here.
+    fn numbers(
+        &mut self,
+        pieces: Range<usize>,
+        mut good: impl FnMut(usize),
+    ) -> Result<Vec<f32>, CheckpointError> {
+        let (mut values, mut bytes) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            self.read_piece(piece, &mut bytes, &mut values)?;
+            good(piece);
+        }
+        Ok(values)
+    }
+
+    /// Appends the numbers of the next piece to `values`; `bytes` is memory to read into.
+    fn read_piece(
+        &mut self,
+        piece: usize,
+        bytes: &mut Vec<u8>,
+        values: &mut Vec<f32>,
+    ) -> Result<(), CheckpointError> {
+        let elements = self.table.piece(piece).map_or(0, |range| range.len());
+        let start = values.len();
+        values.resize(start + elements, 0.0);
+        bytes.resize(PIECE_BYTES, 0);
+        let bytes = &mut bytes[..4 * elements];
+        self.file.read_exact(bytes).map_err(cannot(READ, &self.path))?;
+        self.table
+            .read(piece, bytes, &mut values[start..])
+            .map_err(|source| CheckpointError::Piece { path: self.path.clone(), source })
     }
 }
 
 impl CheckpointError {
     /// Whether the bytes are wrong. If the system refused to read them, they may be right.
+    /// The caller moves a damaged file away, and must not do that to one that a disk could not give
+    /// for a moment.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             Self::Io(error) => error.source.kind() == io::ErrorKind::UnexpectedEof,
@@ -170,42 +223,6 @@ impl CheckpointError {
             }
         }
     }
-}
-
-/// Reads the numbers of the next pieces.
-fn read_pieces(
-    file: &mut impl Read,
-    table: &Table,
-    path: &Path,
-    pieces: Range<usize>,
-    mut good: impl FnMut(usize),
-) -> Result<Vec<f32>, CheckpointError> {
-    let (mut values, mut bytes) = (Vec::new(), Vec::new());
-    for piece in pieces {
-        read_piece(file, table, path, piece, &mut bytes, &mut values)?;
-        good(piece);
-    }
-    Ok(values)
-}
-
-/// Appends the numbers of the next piece to `values`; `bytes` is memory to read into.
-fn read_piece(
-    file: &mut impl Read,
-    table: &Table,
-    path: &Path,
-    piece: usize,
-    bytes: &mut Vec<u8>,
-    values: &mut Vec<f32>,
-) -> Result<(), CheckpointError> {
-    let elements = table.piece(piece).map_or(0, |range| range.len());
-    let start = values.len();
-    values.resize(start + elements, 0.0);
-    bytes.resize(PIECE_BYTES, 0);
-    let bytes = &mut bytes[..4 * elements];
-    file.read_exact(bytes).map_err(cannot(READ, path))?;
-    table
-        .read(piece, bytes, &mut values[start..])
-        .map_err(|source| CheckpointError::Piece { path: path.to_owned(), source })
 }
 
 /// What is tried with the file, for errors of the system.

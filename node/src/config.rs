@@ -2,6 +2,11 @@
 //!
 //! It is parsed once, before anything starts, into values that cannot be wrong. Nothing here changes what the run
 //! computes; what peers must share is in the manifest, and no setting is in both.
+//!
+//! The way of a setting: `clap` reads the words ([`RunArgs`]), [`Local::new`] checks them and stops
+//! at the first mistake, and [`Local::with`] adds the options that an earlier start stored, once it
+//! is known which run is meant. The checks that need the manifest (memory, data, micro-batch) are
+//! in `enter`.
 
 pub(crate) mod code;
 pub(crate) mod options;
@@ -45,28 +50,39 @@ pub(crate) struct Local {
     /// Which run to join, if several are offered.
     pub(crate) run: Option<RunPrefix>,
     /// The invite to a run of invited peers, needed until the node has its ticket.
+    /// Everybody who has the code can take part with it. What is stored is the ticket that is made
+    /// of it, which is good for this peer alone.
     pub(crate) invite: Option<Code>,
     /// Folder of everything that this node stores.
     pub(crate) data_dir: PathBuf,
     /// Addresses at which others reach this node, if the user knows them.
+    /// They are said to other peers in addition to what the network finds out, as behind a router
+    /// that forwards a port.
     pub(crate) external: Vec<Address>,
     /// Where the model is computed. It is resolved, so the device exists and this build can use it.
     pub(crate) device: Device,
     /// Sequences that the model takes at a time. Absent: as many as fit, up to the manifest's batch.
+    /// It changes memory and speed of this node only. A number above the batch is refused by
+    /// `enter`.
     pub(crate) micro_batch: Option<NonZeroUsize>,
     /// Most bytes of the run's files to fetch in all, if they may be fetched; 0 for never.
+    /// Default [`FETCH_DATA_BYTES`]. Where more is missing, the node ends with an error that names
+    /// the size.
     pub(crate) fetch_data: u64,
     /// The file with the weights that the run begins with, if its manifest names published ones.
     pub(crate) genesis: Option<PathBuf>,
     /// The file of the run's tokenizer, for this node and the others.
+    /// It is compared with the digest in the manifest, and a wrong one is an error.
     pub(crate) tokenizer: Option<PathBuf>,
     /// The file that events are appended to.
     pub(crate) events: Option<PathBuf>,
     /// Which states are kept for good, if any.
+    /// Without it only the newest checkpoints stay on the disk.
     pub(crate) keep: Option<Keep>,
     /// The epoch at which the node stops, or at a later one if the run is past it.
     pub(crate) epochs: Option<NonZeroU64>,
     /// The state whose lineage is followed, whatever that undoes.
+    /// A person gives it to decide about a fork that the node leaves open.
     pub(crate) follow: Option<Digest>,
     /// What is logged, as a filter of `tracing`. Absent: warnings of this program, and none of libraries.
     pub(crate) log: Option<String>,
@@ -90,6 +106,10 @@ pub(crate) enum Voice {
 }
 
 /// The beginning of a RunId: 4 to 64 hex digits, in lower case.
+///
+/// Fewer digits would name a run by chance. Where runs of several organisers are offered, even more
+/// are needed (`enter::choose`), since a run whose id begins with given digits can be found by
+/// trying keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunPrefix(String);
 
@@ -111,6 +131,8 @@ impl RunPrefix {
 }
 
 /// Why a command line makes no sense. Nothing has been started.
+/// Every message names the flag and what to type in its stead. The exit code is 2, as for an
+/// unknown flag.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LocalError {
     /// No entry point was typed, and the data folder holds no run.
@@ -183,6 +205,9 @@ pub(crate) enum LocalError {
 
 impl Local {
     /// Validates what was typed; reads the environment for the default data folder.
+    ///
+    /// # Errors
+    /// The first mistake that is found. Nothing was created, not even the data folder.
     pub(crate) fn new(args: RunArgs) -> Result<Self, LocalError> {
         let data_dir = args.data_dir.map_or_else(data_dir, Ok)?;
         let no_bootstrap = args.bootstrap.is_empty();
@@ -265,11 +290,11 @@ fn voice(show: &ShowArgs) -> Voice {
 
 /// A digest of 64 hex digits in upper or lower case.
 fn parse_digest(text: &str) -> Result<Digest, LocalError> {
-    Digest::from_hex(&text.to_ascii_lowercase())
-        .ok_or_else(|| LocalError::Follow { text: text.to_owned() })
+    Digest::from_hex(text).ok_or_else(|| LocalError::Follow { text: text.to_owned() })
 }
 
 /// A peer, or any other public key, that was typed behind a flag.
+/// Both forms are accepted, since nodes print `12D3KooW…` and manifests have the key in hex.
 pub(crate) fn parse_peer(flag: &'static str, text: &str) -> Result<PeerId, LocalError> {
     let peer = PeerId::from_hex(text).or_else(|| base58::decode(text));
     peer.ok_or_else(|| LocalError::Peer { flag, text: text.to_owned() })
@@ -292,6 +317,7 @@ pub(crate) fn given_invite(
 }
 
 /// Which run is meant: the typed one, or that of the invite.
+/// An invite names its run by the whole id, so it wins over a prefix that fits it.
 pub(crate) fn run_of(
     typed: Option<&str>,
     invite: Option<&Code>,
@@ -340,6 +366,7 @@ pub(crate) fn parse_preset(text: &str) -> Result<Preset, LocalError> {
 }
 
 /// Parses the addresses that were typed behind a flag.
+/// The first wrong one ends it: to go on with half of a list would hide a mistake.
 pub(crate) fn addresses(
     flag: &'static str,
     texts: &[String],
@@ -392,6 +419,7 @@ fn folder_flag(folder: &Path) -> String {
 }
 
 /// A text as one word for a POSIX shell, in quotation marks unless it has only letters that none treats specially.
+/// It is for commands in sentences that a person copies. Paths may have spaces and quotation marks.
 pub(crate) fn shell_word(text: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:%".contains(letter);
     if text.is_empty() || !text.chars().all(is_plain) {

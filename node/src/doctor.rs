@@ -1,7 +1,17 @@
 //! `doctor`: whether this machine and its network suit a run, before a node joins one.
 //!
-//! Each examination ends in a [`Check`]: a verdict, a number, a sentence, a remedy. They are printed as they come, in
-//! the order of the table. Nothing is kept: no key, no folder, no file. All together takes at most 20 s.
+//! Each examination ends in a [`Check`]: a verdict, a number, a sentence, a remedy. They are
+//! printed as they come, in the order of the table. Nothing is kept: no key, no folder, no file.
+//! All together takes at most 20 s.
+//!
+//! One examination goes through here so: [`run`] opens the network on a task and meanwhile examines
+//! this machine ([`machine`]), one thing after the other. Then it takes what the task has found
+//! ([`paths`]), compares what entry points offer with this machine ([`speed::needs`]), and measures
+//! the line ([`speed::rates`]). Every [`Check`] goes to a [`Report`], and the worst of them is the
+//! verdict of the program.
+//!
+//! It leaves to others what is not the machine's: whether a run goes on, and which of its peers
+//! answer, says `watch`.
 
 mod check;
 mod machine;
@@ -27,13 +37,15 @@ use crate::{
     os,
 };
 
-/// Why `doctor` ends with an error.
+/// Why `doctor` ends with an error. All but `Usage` and `Bad` mean that the examination itself
+/// broke off; lines that were printed until then are right.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DoctorError {
     /// The command line makes no sense; nothing was examined.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// Something keeps a node on this machine out of a run.
+    /// Something keeps a node on this machine out of a run. It has the names of the checks; their
+    /// sentences and remedies were printed above. The exit code is 1.
     #[error("{} bad: {}; the lines above say what to do", are(.0.len()), .0.join(", "))]
     Bad(Vec<&'static str>),
     /// The network could not be opened.
@@ -53,8 +65,12 @@ fn are(number: usize) -> String {
     format!("{} {verb}", number_of(number, "check"))
 }
 
-/// Examines everything, and prints a table or one JSON object. The network is examined meanwhile, since UPnP takes ten
-/// seconds to say that there is none; the line is measured last, since training would disturb it.
+/// Examines everything, and prints a table or one JSON object. The network is examined meanwhile,
+/// since UPnP takes ten seconds to say that there is none; the line is measured last, since
+/// training would disturb it.
+///
+/// The network has a key of its own for this look, so that a node that runs meanwhile is not taken
+/// for its twin. It listens where the node would, so a port that `--listen` names has to be free.
 pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), DoctorError> {
     let begun = Instant::now();
     let bootstrap = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
@@ -97,14 +113,16 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), DoctorEr
     report.finish(begun)
 }
 
-/// Where the node would listen, as it takes these words.
+/// Where the node would listen, as it takes these words. Without any it is the default of a node,
+/// and the system chooses the port.
 fn listen(typed: &[String]) -> Result<Vec<address::Address>, LocalError> {
     let default = || config::LISTEN_DEFAULT.map(str::to_owned).to_vec();
     let texts = if typed.is_empty() { default() } else { typed.to_vec() };
     config::addresses("listen", &texts, address::parse_listen)
 }
 
-/// Reports what the network was found to be, and measures the line.
+/// Reports what the network was found to be, and measures the line. The network is dropped inside
+/// the runtime, since its sockets belong to that.
 fn way_in(
     runtime: &Runtime,
     mut exam: Exam,
@@ -128,7 +146,8 @@ fn way_in(
     Ok(())
 }
 
-/// Prints what was found, as it is found.
+/// Prints what was found, as it is found. With `--json` the lines go to standard error, so that
+/// standard output has the object and nothing else.
 struct Report<'a> {
     /// All results so far, in the order of the table.
     checks: Vec<Check>,
@@ -139,12 +158,11 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Says on a terminal what is examined now.
+    /// Says on a terminal what is examined now. The next line replaces it. Without a terminal
+    /// nothing is written, as in a log the line would stay.
     fn begins(&mut self, name: &str) -> io::Result<()> {
         if io::stderr().is_terminal() {
-            let mut err = io::stderr();
-            write!(err, "\r\x1b[K{name} …")?;
-            err.flush()?;
+            write!(io::stderr(), "\r\x1b[K{name} …")?;
         }
         Ok(())
     }
@@ -165,7 +183,11 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// Prints the worst verdict, which is an error if it is bad.
+    /// Prints the worst verdict, which is an error if it is bad. A warning is no error: a node
+    /// works. What could not be tried counts for nothing, unless nothing at all could be tried.
+    ///
+    /// # Errors
+    /// [`DoctorError::Bad`] with the names of the bad checks; [`DoctorError::Output`].
     fn finish(self, begun: Instant) -> Result<(), DoctorError> {
         let worst = self.checks.iter().map(|check| check.verdict).max().unwrap_or(Grade::Ok);
         let of = |grade: Grade| self.checks.iter().filter(move |check| check.verdict == grade);
@@ -194,7 +216,9 @@ impl Report<'_> {
     }
 }
 
-/// How long the network is examined at most: UPnP gives up after 10 s, and the measurement takes 7 s.
+/// How long the network is examined at most: UPnP gives up after 10 s, and the measurement takes 7
+/// s.
 const LOOK: Duration = Duration::from_secs(12);
-/// The number of the JSON object's form.
+/// The number of the JSON object's form. It rises where a key changes its meaning, and stays where
+/// one is added.
 const FORMAT: u32 = 1;

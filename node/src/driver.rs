@@ -22,7 +22,7 @@ mod serve;
 mod shared;
 mod twins;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -142,6 +142,12 @@ pub(crate) enum DriverError {
          fetches the state and votes as another voter", .0.display()
     )]
     Removed(PathBuf),
+    /// The folder of the run is gone, as with a disk that was unplugged.
+    #[error(
+        "{} is gone: if its disk was unplugged, put it back and start the node again; if it was \
+         deleted, start it again too: it fetches the state and votes as another voter", .0.display()
+    )]
+    Gone(PathBuf),
     /// A job has panicked: an error of this program.
     #[error("a part of this program has failed ({0}): start the node again, and report this")]
     Job(String),
@@ -185,10 +191,7 @@ impl Driver {
         }
         self.resume_admission()?;
         self.begin();
-        loop {
-            if self.finish.is_over(Instant::now()) {
-                break;
-            }
+        while !self.finish.is_over(Instant::now()) {
             self.keep_time();
             let deadline = self.next_deadline();
             tokio::select! {
@@ -424,7 +427,8 @@ impl Driver {
                 self.input(*input);
             }
             Done::Written(_, Err(StoreError::Removed { path })) => {
-                return Err(DriverError::Removed(path));
+                let folder = path.parent().filter(|folder| !folder.exists()).map(Path::to_owned);
+                return Err(folder.map_or(DriverError::Removed(path), DriverError::Gone));
             }
             Done::Written(journal, result) => self.on_written(*journal, result),
             Done::Kept(name, result) => self.on_kept(name, result),

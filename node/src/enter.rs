@@ -6,6 +6,13 @@
 //! Read [`prepare`] first: it is the list of all steps, in the order in which they can fail. Each
 //! step that needs more than a few lines has a module of its own. Nothing here takes part in the
 //! run; the driver does, once it has all of this.
+//!
+//! What may take hours (data, published weights) comes after everything that is quick to refuse,
+//! and what it has brought is stored piece by piece, so a start that is broken off loses little.
+//! The data comes before the weights, since a node without its data cannot train at all.
+//!
+//! Three things run beside the steps: the network from the first moment, the worker's thread from
+//! [`Opened::load`] on, and what shows the node to people.
 
 mod admission;
 pub(crate) mod choose;
@@ -31,14 +38,12 @@ use intellect_model::state::State;
 use intellect_model::train::Trainer;
 use intellect_protocol::base::blocks::Blocks;
 use intellect_protocol::base::id::{Digest, LogId};
+use intellect_protocol::consensus::{epoch, sync};
 use intellect_protocol::history::checkpoint::Table;
 use intellect_protocol::history::lineage::LocalPeer;
 use intellect_protocol::holdings::Origin;
 use intellect_protocol::message::{Notice, Voter};
-use intellect_protocol::{
-    consensus::{epoch, sync},
-    peer,
-};
+use intellect_protocol::peer;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -62,17 +67,22 @@ pub(crate) use error::EnterError;
 use genesis::{Early, Found};
 use machine::Machine;
 use recover::{Recovery, Rules};
-use remember::{Earlier, known_peers, listen, remember};
+use remember::{Earlier, known_peers, listen};
 
 /// What follows on a node's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
+    /// The process ends with exit code 0.
     Nothing,
     /// The same program, with the same arguments.
     StartAgain,
 }
 
 /// Runs a node until it is done, or ends with the error that stops it.
+///
+/// `home` has the identity and the lock of the data folder, and stays with the caller, so the
+/// folder is locked until everything here has ended. `events` and `page` were opened before, since
+/// a file that cannot be written is a mistake of the command line.
 pub(crate) fn run(
     local: &Local,
     home: &Home,
@@ -87,6 +97,9 @@ pub(crate) fn run(
 }
 
 /// Starts what shows the node to people, runs the node, and ends both whatever the outcome.
+///
+/// The last event, `stopped`, has the exit code. A node that starts again writes none: its file
+/// goes on with the next `started`.
 async fn enter(
     local: &Local,
     home: &Home,
@@ -112,6 +125,9 @@ async fn enter(
 
 /// Starts the network, prepares everything, and runs the loop. Ctrl-C ends it at any point before
 /// the loop; from then on the driver takes it.
+///
+/// Two futures run until the loop ends: the driver, and the fetch of the run's tokenizer, which
+/// nothing waits for. `pending` keeps the end of the second one from ending the `select!`.
 async fn join(
     local: &Local,
     home: &Home,
@@ -160,6 +176,11 @@ type Prepared<B> = (driver::Config, Arc<Dataset>, mpsc::Receiver<Report>, B);
 
 /// Does everything before the loop: the run, what this machine can do, the files, the weights, the device.
 /// If it is dropped on the way, the next start repairs what it leaves.
+///
+/// The order of its steps: which run; what this machine has; the run's folder; tokenizer and data
+/// that are here; admission; the options are stored; data and weights that are missing; the logs
+/// and their incarnation; the worker; the network joins the run. The incarnation is begun last
+/// before the worker, because each one is written to the disk and binds this start.
 async fn prepare(
     typed: &Local,
     before: Earlier,
@@ -194,14 +215,15 @@ async fn prepare(
         // The entry points that an earlier start stored may be good.
         options.bootstrap.clear();
     }
-    remember(&options, &stored, &store, console);
+    if let Err(error) = stored.save(&options, &store) {
+        console.disk(&error);
+    }
     let mut early = Early {
         net: &mut *net,
         manifest: &manifest,
         admission: &mut admission,
         console,
-        reachability: None,
-        linked: std::collections::BTreeSet::new(),
+        found: Found::default(),
     };
     let source = match data {
         data::Files::All(source) => source,
@@ -256,6 +278,11 @@ pub(crate) struct Opened<'a> {
 
 impl Opened<'_> {
     /// Starts the worker and brings it to the state that an earlier start left.
+    ///
+    /// First it waits for genesis, which the worker computes or is given: without it not even the
+    /// head of a new run has a digest. Then the disk is read, and the worker loads what that gave.
+    /// The outer steps that the disk holds beyond its last checkpoint are repeated on the host, not
+    /// by the worker.
     pub(crate) async fn load(
         self,
         begun: Begun,
@@ -332,6 +359,9 @@ fn net_config(
 }
 
 /// Does slow work on a thread of its own, so that the loop of events goes on.
+///
+/// # Errors
+/// The work has panicked.
 async fn off_loop<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, DriverError> {
@@ -340,6 +370,7 @@ async fn off_loop<T: Send + 'static>(
 }
 
 /// Starts the worker's thread, which builds the model and draws genesis if no weights are given.
+/// An error is that no thread could be made. That the model cannot be built comes as a report.
 fn start_worker(
     local: &Local,
     machine: Machine,
@@ -371,6 +402,7 @@ fn start_worker(
 
 /// The id of this node's first log, where it is fixed before there is one: by the simulation that made the key,
 /// or by the manifest, which names its founders with their logs.
+/// In every other case the store draws one for the folder.
 fn first_log(identity: &Identity, manifest: &Manifest) -> Option<LogId> {
     let (peer, log) = (identity.peer(), identity.log_id);
     let named = manifest.run.members.founders.contains(&Voter { peer, log });
@@ -378,6 +410,7 @@ fn first_log(identity: &Identity, manifest: &Manifest) -> Option<LogId> {
 }
 
 /// Upper bound of a peer's weight in any epoch of this run.
+/// Other peers refuse a greater one, so the worker caps its own.
 fn weight_max(manifest: &Manifest) -> u64 {
     manifest.run.capacity(manifest.work.tokens_per_step()).weight_max(Some(u64::MAX))
 }
@@ -401,6 +434,7 @@ async fn recover(
 }
 
 /// Loads a recovered state into the worker.
+/// Genesis is there already, and is not loaded a second time.
 async fn resume(
     worker: &worker::Orders,
     reports: &mut mpsc::Receiver<Report>,
@@ -420,6 +454,8 @@ async fn resume(
 }
 
 /// The next state that the worker reports.
+/// It is called before any training was asked for, so every other report means that something is
+/// wrong.
 async fn state_of(reports: &mut mpsc::Receiver<Report>) -> Result<Arc<Snapshot>, EnterError> {
     match reports.recv().await {
         Some(Report::State(snapshot, None | Some(Origin::Loaded))) => Ok(snapshot),
@@ -436,6 +472,9 @@ fn unix_ms() -> Result<u64, EnterError> {
 }
 
 /// The configuration of the protocol's state machine.
+///
+/// `replay_max` bounds how many epochs a peer that is behind repeats from updates before it fetches
+/// a checkpoint instead: as many as have the bytes of one checkpoint, 8 for each parameter.
 fn peer_config(
     home: &Home,
     manifest: &Manifest,

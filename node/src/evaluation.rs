@@ -2,6 +2,10 @@
 //!
 //! An evaluator holds the run's model and its held-out data; to write text, the model is enough. It trusts no report:
 //! the numbers come from the bytes on disk.
+//!
+//! All commands measure the same way, with the same held-out tokens for a given number of them, so
+//! their losses can be compared. A device may round in another order, which changes the last
+//! digits.
 
 use std::{
     path::{Path, PathBuf},

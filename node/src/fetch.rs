@@ -5,6 +5,14 @@
 //! sends its requests. An answer has at most 1 MiB (docs/FORMATS.md), and every answer but the last one has that
 //! length. The table of a checkpoint comes first. Then every piece is stored on disk as it arrives, so that a restart
 //! resumes where it was.
+//!
+//! A transfer is a future on the task that wants it. It asks for at most as many parts at a time as
+//! the download allows, so its memory is what it collects and those answers. Dropping the future
+//! ends its requests. What must be on the disk (pieces of states and data) goes there through
+//! `store`, off the loop.
+//!
+//! A peer that sends bytes with another digest is reported to the network as a fault. A peer that
+//! sends none is not: it may have dropped them, or be fetching them itself.
 
 mod data;
 mod peer_download;
@@ -19,8 +27,7 @@ use intellect_protocol::base::fault::AnswerFault;
 use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::download::{Input, Length, Output, Piece, Want};
 use intellect_protocol::history::checkpoint::{HEADER_BYTES, Header, PIECE_BYTES, Table};
-use intellect_protocol::message::wire;
-use intellect_protocol::message::{Answer, Ask, Request};
+use intellect_protocol::message::{Answer, Ask, Request, wire};
 use intellect_protocol::peer::ASK_TIMEOUT;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -36,6 +43,7 @@ use peer_download::PeerDownload;
 pub(crate) use web::{WebError, data_from_web};
 
 /// Most bytes of an update, a chunk, a table or a file in one answer, and of a piece.
+/// Donor and receiver have to agree on it: a shorter answer would count as the last one.
 pub(crate) const PART_BYTES: usize = 1 << 20;
 const _: () = assert!(PIECE_BYTES <= PART_BYTES);
 
@@ -54,6 +62,8 @@ pub(crate) enum FetchError {
 }
 
 /// Asks a peer about its lineage; `None` if no good answer comes in time.
+///
+/// The answer is decoded and not verified: the state of the protocol proves each link of it.
 pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> {
     let request = wire::request(&Request::Ask(ask));
     let bytes = timeout(ASK_TIMEOUT, net.fetch(peer, request)).await.ok()?.ok()?;
@@ -62,6 +72,9 @@ pub(crate) async fn ask(net: &Handle, peer: PeerId, ask: Ask) -> Option<Answer> 
 
 /// Fetches the bytes of this digest and length from as many of `donors` as it takes. A peer that sends other bytes is
 /// reported to the network. `part` makes the request for the bytes from an offset on.
+///
+/// `donors` is asked anew at each tick, so peers that are named meanwhile take part. `None`: every
+/// donor is excluded or has nothing, and what has come is dropped.
 pub(crate) async fn bytes(
     net: &Handle,
     digest: Digest,
@@ -110,6 +123,11 @@ fn blake3_of(bytes: &[u8]) -> Digest {
 }
 
 /// Fetches the bytes of this digest as a whole.
+///
+/// Its memory grows with what arrives, up to `length`. `request` makes a request from the number of
+/// a part and its offset, `hash` computes the digest of the whole, and `fault` hears which peer has
+/// sent wrong bytes. The caller may have used `download` before; what it knows of donors goes on to
+/// count.
 async fn whole<D: Fn() -> Vec<PeerId>>(
     download: &mut PeerDownload<'_, D>,
     digest: Digest,
@@ -136,6 +154,7 @@ async fn whole<D: Fn() -> Vec<PeerId>>(
 }
 
 /// Puts a part where it belongs. Parts come in any order, and from a second donor again.
+/// `None` if the range does not fit into memory, which a bounded length prevents.
 fn put(whole: &mut Vec<u8>, offset: u64, part: &[u8]) -> Option<()> {
     let begin = usize::try_from(offset).ok()?;
     let end = begin.checked_add(part.len())?;
@@ -148,6 +167,13 @@ fn put(whole: &mut Vec<u8>, offset: u64, part: &[u8]) -> Option<()> {
 
 /// Fetches the checkpoint with this header and digest from the `donors` that are known at each moment. Pieces that
 /// `store` has are not fetched again.
+///
+/// `header` comes from the lineage, so donors choose nothing but the bytes. The state is built in
+/// memory, 8 bytes for each parameter. A disk that refuses a piece is reported and not asked again,
+/// and the fetch goes on without it: then a restart has only what was stored before.
+///
+/// # Errors
+/// [`FetchError`]; only `Useless` is final, as every peer has the same bytes.
 ///
 /// # Cancel safety
 /// Cancel safe; what has arrived is kept.
@@ -218,6 +244,9 @@ pub(crate) async fn checkpoint(
 /// The same, until a connected peer has all of it. `unanswered` is called after the first try without success, and
 /// then once a minute. Each try reads what is stored again, so the pauses become longer, up to a minute.
 ///
+/// # Errors
+/// The weights cannot be trained, whichever peer sends them. Nothing else ends it.
+///
 /// # Cancel safety
 /// Cancel safe; what has arrived is kept.
 pub(crate) async fn checkpoint_at_last(
@@ -275,6 +304,7 @@ fn pieces(table: &Table) -> Vec<Piece> {
 }
 
 /// The table that an earlier start has fetched, if it is the table of this very state.
+/// Its digest is the name of its folder, and the header has to be the one that is asked for.
 async fn stored_table(store: &Arc<Store>, header: Header, state: Digest) -> Option<Table> {
     let store = Arc::clone(store);
     let table = spawn_blocking(move || store.partial_table(&state)).await.ok()??;
@@ -306,6 +336,8 @@ async fn open_incoming(store: &Arc<Store>, table: &Table) -> Result<Arc<Incoming
 
 /// The pieces that need not be fetched, as numbers in a state and as a set. Those that came before a restart are
 /// verified again; those of zeros are recognised by their digest (the momentum of published weights).
+///
+/// `None` if the state does not fit into the address space, or the job has panicked.
 async fn stored_pieces(
     table: &Table,
     kept: Option<Arc<Incoming>>,
@@ -341,6 +373,7 @@ async fn store_piece(
 }
 
 /// The part of `bytes` that is served for a request at `offset`.
+/// It is empty at the end of the bytes, and `None` beyond it.
 pub(crate) fn part_of(bytes: &[u8], offset: u64) -> Option<Vec<u8>> {
     let rest = bytes.get(usize::try_from(offset).ok()?..)?;
     Some(rest.get(..rest.len().min(PART_BYTES))?.to_vec())

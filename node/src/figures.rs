@@ -1,4 +1,7 @@
 //! How numbers and errors are written for a person to read.
+//!
+//! Events have the numbers themselves. These forms are for sentences, where a reader compares sizes
+//! and not digits. They are in English whatever the locale, as all sentences are.
 
 /// A number in groups of three digits: 1 234 567.
 pub(crate) fn count(number: u64) -> String {
@@ -14,6 +17,7 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// A number with its noun: 1 peer, 2 peers.
+/// The noun is one whose plural has an s.
 pub(crate) fn number_of(number: impl TryInto<u64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);
     let plural = if number == 1 { "" } else { "s" };
@@ -21,6 +25,9 @@ pub(crate) fn number_of(number: impl TryInto<u64>, noun: &str) -> String {
 }
 
 /// A number of bytes in the unit that leaves one to three digits before the point.
+///
+/// Units are powers of 1,000, as those of disks and lines: 1 kB is 1,000 bytes. Below ten units it
+/// has a decimal. The bounds are where rounding would give one digit more.
 pub(crate) fn bytes(number: u64) -> String {
     let mut value = number as f64;
     for unit in ["B", "kB", "MB", "GB"] {
@@ -40,6 +47,7 @@ pub(crate) fn clock(seconds: u64) -> String {
 }
 
 /// A length of time in the unit that suits it.
+/// It is cut and not rounded: seconds up to 99, minutes up to 99, then hours.
 pub(crate) fn length(seconds: u64) -> String {
     match seconds {
         0..100 => format!("{seconds} s"),
@@ -49,6 +57,7 @@ pub(crate) fn length(seconds: u64) -> String {
 }
 
 /// An error and its causes, joined by `joint`. A cause that the text contains already is not repeated.
+/// Errors that are transparent say what their source says, which would else be read twice.
 pub(crate) fn explain(error: &dyn std::error::Error, joint: &str) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

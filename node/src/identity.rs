@@ -1,15 +1,20 @@
 //! The identity of this node: the file `identity.key`.
 //!
-//! It contains the 32-byte seed of the peer's ed25519 key, and the id of the vote log by which a manifest may name the
-//! peer as a founder. It is a small TOML file that only its owner may read:
+//! It contains the 32-byte seed of the peer's ed25519 key, and the id of the vote log by which a
+//! manifest may name the peer as a founder. It is a small TOML file that only its owner may read:
 //!
 //! ```toml
 //! seed = "…64 hex digits…"
 //! log_id = "…32 hex digits…"
 //! ```
 //!
-//! It is made on first use. The keys of simulated peers follow from the seed of the simulation, so they are not secret:
-//! their files say `simulated = true`, and only `sim` accepts such a file.
+//! It is made on first use. The keys of simulated peers follow from the seed of the simulation, so
+//! they are not secret: their files say `simulated = true`, and only `sim` accepts such a file.
+//!
+//! A key is written once, and a node with another key is another peer. The transport derives its
+//! own key from the same seed, so the name of a node on the network is the name in rosters and
+//! receipts. A copy of the file is the same peer: a node that finds another one with its key in the
+//! run ends with exit code 4.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -34,8 +39,9 @@ use crate::{
 pub(crate) struct Identity {
     /// The secret seed; the transport derives its own key from it.
     pub(crate) seed: [u8; 32],
-    /// The id of the first vote log in a run whose manifest names this peer with it, or that is simulated. In every
-    /// other run the id is drawn for the data folder, since a key may be copied.
+    /// The id of the first vote log in a run whose manifest names this peer with it, or that is
+    /// simulated. In every other run the id is drawn for the data folder, since a key may be
+    /// copied.
     pub(crate) log_id: LogId,
     /// Whether the seed is a secret. Only simulated nodes accept one that is not.
     pub(crate) origin: Origin,
@@ -50,7 +56,9 @@ pub(crate) enum Origin {
     Simulated,
 }
 
-/// Why there is no identity. Nothing on disk has changed; if one was to be made, nothing of it is left.
+/// Why there is no identity. Nothing on disk has changed; if one was to be made, nothing of it is
+/// left. Each message names the file, and says what its owner can do with it. No message quotes a
+/// byte of the file, since that may be the seed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityError {
     /// Other users can read the file, and may have copied it.
@@ -67,12 +75,14 @@ pub(crate) enum IdentityError {
         path.display()
     )]
     Malformed { path: PathBuf, reason: String },
-    /// The file is a manifest; `--manifest` or nothing was meant.
+    /// The file is a manifest; `--manifest` or nothing was meant. It is looked for first, since the
+    /// other messages advise to delete the file or to change its mode.
     #[error(
         "{} is a manifest, not a key: name the file that `intellect-node keygen` wrote", path.display()
     )]
     Manifest { path: PathBuf },
-    /// The key of a simulated peer was to be used on a real network.
+    /// The key of a simulated peer was to be used on a real network. Anybody could sign as that
+    /// peer.
     #[error(
         "{} belongs to a simulated peer, whose key anybody can compute: use another --data-dir",
         path.display()
@@ -89,12 +99,14 @@ pub(crate) enum IdentityError {
     /// Another process uses the folder.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The system refused to read or write a file.
+    /// The system refused to read or write a file. A key that is missing comes as this, with
+    /// `NotFound` as its source.
     #[error(transparent)]
     Io(#[from] PathError),
 }
 
-/// A data folder that only this process uses, and the identity in it.
+/// A data folder that only this process uses, and the identity in it. The lock is what keeps two
+/// nodes of one machine from one key and one log of votes: with both they would vote twice (S5).
 #[derive(Debug)]
 pub(crate) struct Home {
     /// The identity, as the file had it or as it was made.
@@ -104,7 +116,12 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Creates `folder` if it is missing, locks it, and reads or makes the identity in it.
+    /// Creates `folder` if it is missing, locks it, and reads or makes the identity in it. The lock
+    /// comes before the key, so two nodes that start at once cannot make two keys.
+    ///
+    /// # Errors
+    /// [`IdentityError::Lock`] if another process has the folder; else what [`Identity::load`] and
+    /// [`Identity::create`] say.
     pub(crate) fn open(folder: &Path, origin: Origin) -> Result<Self, IdentityError> {
         let unusable = |source| IdentityError::Folder { path: folder.to_owned(), source };
         os::create_folder(folder).map_err(unusable)?;
@@ -133,7 +150,8 @@ impl Identity {
         Ok(Self { seed: os::random()?, log_id: LogId(os::random()?), origin: Origin::Random })
     }
 
-    /// The identity of peer `index` in the simulation with `seed`.
+    /// The identity of peer `index` in the simulation with `seed`. Equal arguments give the same
+    /// peer on every machine, so a report of a simulation can be repeated with equal names.
     pub(crate) fn simulated(seed: u64, index: u64) -> Self {
         let mut material = blake3::Hasher::new_derive_key("intellect-node 1 simulated peer")
             .update(&seed.to_le_bytes())
@@ -145,7 +163,12 @@ impl Identity {
         Self { seed, log_id: LogId(log_id), origin: Origin::Simulated }
     }
 
-    /// Reads the identity at `path`, whatever its origin.
+    /// Reads the identity at `path`, whatever its origin. No more than [`KEY_FILE_BYTES_MAX`] bytes
+    /// are read.
+    ///
+    /// # Errors
+    /// A manifest, a file that others can read and a malformed file are recognised, in this order;
+    /// see [`IdentityError`].
     pub(crate) fn load(path: &Path) -> Result<Self, IdentityError> {
         let unreadable = cannot("read", path);
         let file = File::open(path).map_err(&unreadable)?;
@@ -161,14 +184,15 @@ impl Identity {
         if is_manifest(&text) {
             return Err(IdentityError::Manifest { path: path.to_owned() });
         }
-        if mode & 0o077 != 0 {
+        if is_exposed(mode) {
             return Err(IdentityError::Exposed { path: path.to_owned(), mode });
         }
         Self::parse(&text)
             .map_err(|reason| IdentityError::Malformed { path: path.to_owned(), reason })
     }
 
-    /// Reads the identity of `folder`, or makes both. The folder is not locked: its node may be running.
+    /// Reads the identity of `folder`, or makes both. The folder is not locked: its node may be
+    /// running. `manifest new` signs with it.
     pub(crate) fn of_folder(folder: &Path, expected: Origin) -> Result<Self, IdentityError> {
         os::create_folder(folder).map_err(cannot("create", folder))?;
         Self::load_or_create(folder, expected)
@@ -176,8 +200,8 @@ impl Identity {
 
     /// Reads the identity of `folder`, or makes one if there is none.
     ///
-    /// `expected` is the origin that the caller can use. A simulated key is refused on a real network, but a simulation
-    /// takes a real one.
+    /// `expected` is the origin that the caller can use. A simulated key is refused on a real
+    /// network, but a simulation takes a real one.
     fn load_or_create(folder: &Path, expected: Origin) -> Result<Self, IdentityError> {
         let path = folder.join(FILE_NAME);
         let identity = match (Self::load(&path), expected) {
@@ -196,18 +220,22 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Writes the identity to `path`, which must not exist and which only the owner may read. It is written whole or not
-    /// at all, also in a power cut.
+    /// Writes the identity to `path`, which must not exist and which only the owner may read. It is
+    /// written whole or not at all, also in a power cut.
+    ///
+    /// The bytes are flushed under another name first, then the file gets its own name by a link,
+    /// and the folder is flushed.
+    ///
+    /// # Errors
+    /// [`IdentityError::Exists`] if there is something at `path`, be it a link that leads nowhere.
     pub(crate) fn create(&self, path: &Path) -> Result<(), IdentityError> {
         if path.symlink_metadata().is_ok() {
             return Err(IdentityError::Exists { path: path.to_owned() });
         }
-        let mut temporary = path.to_owned().into_os_string();
-        temporary.push(".tmp");
-        let temporary = PathBuf::from(temporary);
+        let temporary = path.with_added_extension("tmp");
         let written = self.write(&temporary).and_then(|()| {
-            // Unlike a rename, a link never replaces a file that another process has just made; but not every file system
-            // has links.
+            // Unlike a rename, a link never replaces a file that another process has just made; but
+            // not every file system has links.
             match fs::hard_link(&temporary, path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     fs::rename(&temporary, path)
@@ -216,7 +244,8 @@ impl Identity {
             }
             .and_then(|()| os::sync_parent(path))
         });
-        // The temporary file is ours, or left by a crash; the key has its own name, or there is none.
+        // The temporary file is ours, or left by a crash; the key has its own name, or there is
+        // none.
         let _ = fs::remove_file(&temporary);
         match written {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -226,10 +255,14 @@ impl Identity {
         }
     }
 
-    /// Writes a file that only its owner may read, from its first byte on, and flushes it.
+    /// Writes a file that only its owner may read, from its first byte on, and flushes it. What a
+    /// crash has left under this name is removed before: its mode is not ours to trust.
     fn write(&self, path: &Path) -> io::Result<()> {
         os::unless_missing(fs::remove_file(path))?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        if is_exposed(file.metadata()?.mode()) {
+            return Err(io::Error::other(EXPOSING));
+        }
         file.write_all(self.to_text().as_bytes())?;
         file.sync_all()
     }
@@ -244,19 +277,22 @@ impl Identity {
         self.keypair().peer()
     }
 
-    /// "peer/log id", as `members.founders` lists it.
+    /// "peer/log id", as `members.founders` lists it. With the log id a founder is known before its
+    /// first message: a copy of its key with another log is another voter.
     pub(crate) fn founder(&self) -> String {
         format!("{}/{}", PeerName::from(self.peer()), self.log_id.hex())
     }
 
-    /// Whether a text is a secret key, whole or damaged: that of a node or of a bootstrap.
+    /// Whether a text is a secret key, whole or damaged: that of a node or of a bootstrap. The
+    /// first has the two words of its file at the beginning of lines, the second is 64 hex digits
+    /// and nothing else. It would rather take a text for a key than print or hand out a key.
     pub(crate) fn is_meant(text: &str) -> bool {
         begins(text, "log_id") && begins(text, "seed")
             || blake3::Hash::from_hex(text.trim()).is_ok()
     }
 
-    /// Whether a file contains a secret key, as far as it can be read. Only plain files are read, since reading from a
-    /// pipe would take its bytes away.
+    /// Whether a file contains a secret key, as far as it can be read. Only plain files are read,
+    /// since reading from a pipe would take its bytes away.
     pub(crate) fn is_in(path: &Path) -> bool {
         let about = fs::metadata(path).ok();
         let small = about.is_some_and(|about| about.is_file() && about.len() <= KEY_FILE_BYTES_MAX);
@@ -302,7 +338,8 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-/// Whether a text is a manifest, or the beginning of one: it has a key of a run that no key file has.
+/// Whether a text is a manifest, or the beginning of one: it has a key of a run that no key file
+/// has.
 fn is_manifest(text: &str) -> bool {
     begins(text, "organiser") && !begins(text, "log_id")
 }
@@ -312,10 +349,20 @@ fn begins(text: &str, word: &str) -> bool {
     text.lines().any(|line| line.trim_start().starts_with(word))
 }
 
-/// Name of the key in a data folder.
+/// Whether others than the owner may do anything with a file of this mode.
+fn is_exposed(mode: u32) -> bool {
+    mode & 0o077 != 0
+}
+
+/// FAT and its relatives have no owners: each file has the mode of the mount, whatever was asked for.
+const EXPOSING: &str = "others may read each file there, and the key must stay secret: choose a folder on another \
+                        file system, or mount this one with umask=077";
+
+/// Name of the key in a data folder. Backups and service files name it, so it never changes.
 pub(crate) const FILE_NAME: &str = "identity.key";
 
-/// A file that we write has about 300 bytes.
+/// A file that we write has about 300 bytes. The limit leaves room for comments of its owner, and
+/// keeps a path to an endless device from filling the memory.
 const KEY_FILE_BYTES_MAX: u64 = 4_096;
 
 #[cfg(test)]

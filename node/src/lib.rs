@@ -6,9 +6,14 @@
 //! | net (tokio) | swarm, streams | commands of the driver, bounded | when the driver drops its handle |
 //! | worker (thread) | device, model, optimiser | commands of the driver, bounded | abandoned at exit: it may be inside a long step |
 //!
-//! No state is shared: each task owns its own and learns of the others' through bounded channels. `events` is a sink that
-//! changes no behaviour. `sim` starts other processes of this program and reads their events. Printing happens
-//! here and nowhere else.
+//! No state is shared: each task owns its own and learns of the others' through bounded channels.
+//! `events` is a sink that changes no behaviour. `sim` starts other processes of this program and
+//! reads their events. Printing happens here and nowhere else.
+//!
+//! A command goes one way: [`main`] parses the line, `dispatch` hands it to its module, and the
+//! module writes to the `out` that it is given and returns an error of its own. Only `carry_out`
+//! turns an error into text and an exit code. No module ends the process but `cli::typed`, where
+//! `clap` does for `--help` and for a line that it cannot read.
 
 mod access;
 mod checkpoint;
@@ -78,8 +83,9 @@ use tools::{
     watch::WatchError,
 };
 
-/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage, 4 its key runs elsewhere. A
-/// process that was started by the name `intellect-bootstrap`, through a link, is that program.
+/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage, 4 its key
+/// runs elsewhere. A process that was started by the name `intellect-bootstrap`, through a link, is
+/// that program.
 pub fn main() -> ExitCode {
     if is_bootstrap(env::args_os().next().as_deref()) {
         return bootstrap_main();
@@ -98,9 +104,16 @@ pub fn bootstrap_main() -> ExitCode {
 }
 
 /// What an entry point warns of concerns its owner, such as a file of notices that it may not read.
+/// It is the filter where `RUST_LOG` is not set; a node has `--log` instead.
 const BOOTSTRAP_LOG: &str = "error,intellect_bootstrap=warn";
 
-/// The output of a command whose effect is worth more than a reader of its lines: it goes on where nobody reads.
+/// The output of a command whose effect is worth more than a reader of its lines: it goes on where
+/// nobody reads. Only a broken pipe is ignored. A full disk, or any other error of the output, ends
+/// the command as elsewhere.
+///
+/// `manifest`, `invite` and `vouch` have it: `manifest new … | head -1` must not stop between the
+/// weights and the manifest that names them. Other commands end with their reader, for their output
+/// is all that they are for.
 struct Unread<'a>(&'a mut dyn io::Write);
 
 impl io::Write for Unread<'_> {
@@ -119,13 +132,19 @@ impl io::Write for Unread<'_> {
     }
 }
 
-/// Whether this is the name of the entry point, whatever folder comes before it.
+/// Whether this is the name of the entry point, whatever folder comes before it. A system without a
+/// name for the process starts a node.
 fn is_bootstrap(started_as: Option<&OsStr>) -> bool {
     started_as.is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(cli::BOOTSTRAP)))
 }
 
-/// Runs a command, and prints its error if there is one. Returns the exit code. What a panic says has been printed when
-/// it comes here.
+/// Runs a command, and prints its error if there is one. Returns the exit code. What a panic says
+/// has been printed when it comes here.
+///
+/// The order matters at the end: lines that were drawn over one another are taken away after a
+/// panic, then everything that was said is written, and the error comes last. A terminal that was
+/// stopped (Ctrl-S) takes none of it, and must not keep the process. So each wait for it is
+/// bounded, the last one by [`LAST_PATIENCE`].
 fn carry_out(command: impl FnOnce() -> Result<u8, Error>) -> ExitCode {
     tell::fault::report_panics();
     let done = panic::catch_unwind(AssertUnwindSafe(command));
@@ -151,7 +170,8 @@ fn carry_out(command: impl FnOnce() -> Result<u8, Error>) -> ExitCode {
     }
 }
 
-/// Passes each command to the module that carries it out. Returns the exit code.
+/// Passes each command to the module that carries it out. Returns the exit code. That is 0 unless
+/// `status` says otherwise; every other code belongs to an error ([`Error::exit_code`]).
 fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
     let mut code = 0;
     match cli.command.unwrap_or_else(|| Verb::Run(Box::new(cli.run))) {
@@ -196,7 +216,14 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
     Ok(code)
 }
 
-/// Opens what a node needs before it uses the network, then runs it.
+/// Opens what a node needs before it uses the network, then runs it. What can be refused without a
+/// change comes first: options, the file of events, the address of the page. Only then the data
+/// folder is made and locked, and the identity is read or made in it. The folder stays locked until
+/// this returns.
+///
+/// A node that was led back to an epoch that it had left starts again: its tasks have ended by
+/// then, and this process runs the same program with the same arguments (`os::start_again`). That
+/// returns only if it fails.
 fn run(args: cli::RunArgs) -> Result<(), Error> {
     let local = config::Local::new(args)?;
     log_to_stderr(local.log.as_deref());
@@ -204,13 +231,11 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
         os::die_with_parent();
     }
     // The file of events comes first: a wrong name must leave nothing behind.
-    let events = match &local.events {
-        Some(path) => Some(tell::events::append_to(path).map_err(|source| {
-            let path = path.clone();
-            Error::Events { path, source }
-        })?),
-        None => None,
-    };
+    let events = local.events.as_ref().map(|path| {
+        let refused = |source| Error::Events { path: path.clone(), source };
+        tell::events::append_to(path).map_err(refused)
+    });
+    let events = events.transpose()?;
     let page = Page::open(&local.page)?;
     let home = identity::Home::open(&local.data_dir, local.origin())?;
     match enter::run(&local, &home, events, page)? {
@@ -222,8 +247,9 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
     }
 }
 
-/// Sends log lines to standard error, so that standard output stays readable. Warnings of libraries are left out
-/// unless the user asks for them: what matters of them is reported in sentences of our own.
+/// Sends log lines to standard error, so that standard output stays readable. Warnings of libraries
+/// are left out unless the user asks for them: what matters of them is reported in sentences of our
+/// own.
 fn log_to_stderr(asked: Option<&str>) {
     // Kademlia warns while no peer is known yet, which a sentence reports already.
     let asked = asked.map(|directives| format!("libp2p_kad=error,{directives}"));
@@ -241,12 +267,15 @@ fn log_to_stderr(asked: Option<&str>) {
         .try_init();
 }
 
-/// Whether the user wants no colours (`NO_COLOR`).
+/// Whether the user wants no colours (`NO_COLOR`). By its convention any value counts, except an
+/// empty one.
 fn has_no_color() -> bool {
     env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// Why a command did not succeed.
+/// Why a command did not succeed. There is one variant for each module. Most are transparent: the
+/// text is the module's own sentence, which names cause and remedy. What lies beneath is printed by
+/// [`Error::explain`].
 #[derive(Debug, thiserror::Error)]
 enum Error {
     /// The command line makes no sense; nothing has been started.
@@ -270,6 +299,7 @@ enum Error {
     /// `serve` could not start, or its model failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// `export` failed: the state is unchanged, and the folder may hold a part of the model.
     #[error(transparent)]
     Export(#[from] ExportError),
     /// `merge` failed: there is no new model.
@@ -278,6 +308,7 @@ enum Error {
     /// `spectrum` failed: there is no list.
     #[error(transparent)]
     Spectrum(#[from] SpectrumCommandError),
+    /// `data` failed: there is no new token file, or the one that was named cannot be shown.
     #[error(transparent)]
     Data(#[from] DataCommandError),
     /// `receipts` proved nothing, or wrote no file.
@@ -310,6 +341,7 @@ enum Error {
     /// `doctor` found something that keeps a node out of a run, or could not examine anything.
     #[error(transparent)]
     Doctor(#[from] DoctorError),
+    /// `bench` measured nothing, or found that a device computes wrongly.
     #[error(transparent)]
     Bench(#[from] BenchError),
     /// The simulation failed, or could not start.
@@ -330,7 +362,11 @@ enum Error {
 }
 
 impl Error {
-    /// 1 for a failure, 2 for wrong usage, 4 for a node whose key runs elsewhere, 130 for a simulation that Ctrl-C ended.
+    /// 1 for a failure, 2 for wrong usage, 4 for a node whose key runs elsewhere, 130 for a
+    /// simulation that Ctrl-C ended.
+    ///
+    /// Wrong usage is what a person corrects on the same line: nothing of the command has taken
+    /// effect. A path that cannot be read is a failure, since the line may be right.
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_)
@@ -379,7 +415,9 @@ impl Error {
         }
     }
 
-    /// Whether the reader of our output has closed it, as in `… | head`.
+    /// Whether the reader of our output has closed it, as in `… | head`. The first error of the
+    /// system in the chain of causes decides. It is no failure of the command then, and nothing is
+    /// printed.
     fn is_broken_pipe(&self) -> bool {
         let mut cause: Option<&dyn std::error::Error> = Some(self);
         while let Some(error) = cause {
@@ -391,7 +429,8 @@ impl Error {
         false
     }
 
-    /// The error and its causes, each on a line of its own.
+    /// The error and its causes, each on a line of its own. A cause that a line above quotes
+    /// already is left out.
     fn explain(&self) -> String {
         figures::explain(self, "\n  because: ")
     }

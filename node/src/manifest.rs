@@ -4,6 +4,11 @@
 //! The two leaves do not know each other; here the work's canonical bytes go from one to the
 //! other. A [`Manifest`] exists only verified, wherever its text came from; a [`Draft`] is what an
 //! organiser still changes.
+//!
+//! A text becomes a [`Manifest`] in three steps: `protocol` reads its own tables and hands on the
+//! rest, [`Work`] reads `[model]`, `[data]` and `[train]` and makes canonical bytes of them, and
+//! `protocol` checks the organiser's signature over both. So neither leaf can be given settings
+//! that the other one has not accepted, and the RunId covers all of them.
 
 use std::{
     fs::File,
@@ -34,7 +39,8 @@ use crate::{
     preset::Preset,
 };
 
-/// A manifest whose signature was verified.
+/// A manifest whose signature was verified. The only ways to make one are [`Self::parse`] and what
+/// ends in it, so code that has one need not check it again.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
     /// The settings that the protocol reads.
@@ -43,23 +49,27 @@ pub(crate) struct Manifest {
     pub(crate) work: Work,
     /// The run's id, made of all settings.
     pub(crate) id: RunId,
-    /// The signed text, as it is served and stored.
+    /// The signed text, as it is served and stored. It is never written anew from the fields: each
+    /// peer hands on the bytes that it got.
     pub(crate) text: String,
 }
 
-/// A manifest that is being written and is not signed yet.
+/// A manifest that is being written and is not signed yet. It is a plain TOML table, so that
+/// `--set` may name any key before anybody knows whether it exists. [`Self::sign`] finds that out.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     table: Table,
 }
 
 /// Why a file is not a manifest that can be used. The user who named it can name another one.
+/// Nothing has been written or sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     /// The system cannot read the file.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The file is empty, or is not text.
+    /// The file is empty, or is not text. It tells apart what a person confuses easily, such as a
+    /// checkpoint, from a manifest with a mistake.
     #[error(
         "{} is not a manifest, for it {what}: make one with `intellect-node manifest new`",
         path.display()
@@ -70,7 +80,8 @@ pub(crate) enum LoadError {
         /// Either "is empty" or "is no text".
         what: &'static str,
     },
-    /// The file is the organiser's secret key, which lies beside the manifest. Nothing of it is printed.
+    /// The file is the organiser's secret key, which lies beside the manifest. Nothing of it is
+    /// printed.
     #[error("{} is a key, not a manifest: keep it secret", path.display())]
     Key {
         /// The file that was read or written.
@@ -86,7 +97,8 @@ pub(crate) enum LoadError {
     },
 }
 
-/// Why a manifest cannot be used. Its author must change it.
+/// Why a manifest cannot be used. Its author must change it. The author may be a stranger, since
+/// entry points hand out manifests of others; `doctor` for one skips those that do not verify.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     /// The text as a whole, or the signature, is wrong.
@@ -95,7 +107,8 @@ pub(crate) enum ReadError {
     /// A key is missing, does not apply, or has a wrong value.
     #[error(transparent)]
     Table(intellect_table::Error),
-    /// A key that no table of a manifest has.
+    /// A key that no table of a manifest has. Both leaves refuse such keys, and the nearest known
+    /// key of either is named.
     #[error("unknown key {key}: {}", suggestion(key))]
     UnknownKey {
         /// The key as written, behind its table.
@@ -150,13 +163,15 @@ pub(crate) enum DraftError {
 }
 
 impl Manifest {
-    /// The outer optimiser, as the model crate computes it.
+    /// The outer optimiser, as the model crate computes it. The two crates do not know each other,
+    /// so each has a type of these three numbers.
     pub(crate) fn outer(&self) -> Outer {
         let manifest::Outer { lr, momentum, momentum_ramp_epochs } = self.run.outer;
         Outer { lr, momentum, momentum_ramp_epochs }
     }
 
-    /// What every check of a message or a link needs to know about the run; `key` is this node's.
+    /// What every check of a message or a link needs to know about the run; `key` is this node's. A
+    /// program that only verifies may give any key, since nothing is signed by a check.
     pub(crate) fn validator(&self, key: Keypair) -> Validator {
         let Run { members, trust, organiser, .. } = &self.run;
         Validator {
@@ -173,6 +188,10 @@ impl Manifest {
     }
 
     /// Reads and verifies a manifest that anybody may have written.
+    ///
+    /// # Errors
+    /// The first mistake that is found; see [`ReadError`]. The signature is checked last, for it
+    /// covers the other bytes.
     pub(crate) fn parse(text: &str) -> Result<Self, ReadError> {
         let unverified = manifest::parse(text)?;
         let work = Work::parse(unverified.table())?;
@@ -186,7 +205,11 @@ impl Manifest {
         self.work.data.vocabulary()
     }
 
-    /// Reads and verifies the manifest in a file.
+    /// Reads and verifies the manifest in a file. At most one byte more than a manifest may have is
+    /// read.
+    ///
+    /// # Errors
+    /// See [`LoadError`]. A secret key is recognised before anything of the file is quoted.
     pub(crate) fn load(path: &Path) -> Result<Self, LoadError> {
         let path = path.to_owned();
         let mut bytes = Vec::new();
@@ -213,7 +236,8 @@ impl Manifest {
 }
 
 impl Draft {
-    /// A draft with all fields of `run` and `work`.
+    /// A draft with all fields of `run` and `work`. So `manifest new` writes every setting, and a
+    /// manifest has no default that another version of the program could understand otherwise.
     pub(crate) fn new(run: &Run, work: &Work) -> Result<Self, ReadError> {
         let text = run.to_toml(&work.to_toml(), None);
         Ok(Self { table: manifest::parse(&text)?.table().clone() })
@@ -238,14 +262,15 @@ impl Draft {
         self.table.insert(key.to_owned(), value.into());
     }
 
-    /// Takes over the model of `work`.
+    /// Takes over the model of `work`. It replaces all of `[model]`, also what a preset has put
+    /// there.
     pub(crate) fn put_model(&mut self, work: &Work) {
         let model = work.to_toml().remove("model");
         self.table.extend(model.map(|model| ("model".to_owned(), model)));
     }
 
-    /// Sets one field from `key=value`, where `key` is written with dots and `value` as TOML; a value that
-    /// is not TOML is text. Signing checks whether the field exists and the value fits.
+    /// Sets one field from `key=value`, where `key` is written with dots and `value` as TOML; a
+    /// value that is not TOML is text. Signing checks whether the field exists and the value fits.
     pub(crate) fn set(&mut self, assignment: &str) -> Result<(), DraftError> {
         let wrong = || DraftError::Assignment { text: assignment.to_owned() };
         let (key, value) = assignment.split_once('=').ok_or_else(wrong)?;
@@ -266,7 +291,13 @@ impl Draft {
         Ok(())
     }
 
-    /// Checks every field and signs.
+    /// Checks every field and signs. The result is parsed again from the text that is signed, so
+    /// what this returns is what every peer will read. For epochs of so many seconds without
+    /// `epoch.tokens_max` the most that a peer could train in that time is written as that bound.
+    ///
+    /// # Errors
+    /// [`DraftError::Organiser`] if `--set organiser=…` names another key; else what a reader of
+    /// the manifest would say.
     pub(crate) fn sign(self, organiser: &Keypair) -> Result<Manifest, DraftError> {
         let text = self.table.to_string();
         let unsigned = manifest::parse(&text).map_err(ReadError::from)?;
@@ -285,13 +316,14 @@ impl Draft {
     }
 }
 
-/// The name of a codec in a manifest.
+/// The name of a codec in a manifest. Sentences for people use the same word.
 pub(crate) fn codec_name(codec: Codec) -> &'static str {
     codec.entry().0
 }
 
-/// What the author of an unknown key may have meant: the nearest known one. The last part counts first, so that
-/// `layers` finds `model.layers`.
+/// What the author of an unknown key may have meant: the nearest known one. The last part counts
+/// first, so that `layers` finds `model.layers`. A suggestion that differs in more than half of the
+/// letters of that part is none.
 fn suggestion(key: &str) -> String {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let away = |known: &String| {

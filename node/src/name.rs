@@ -1,4 +1,8 @@
 //! The names of peers and digests in output: peers as libp2p prints them, digests as hex.
+//!
+//! In the protocol they are 32 bytes ([`PeerId`], [`Digest`]). These two types are what events and
+//! sentences have, so that a peer is written one way everywhere. They are read back too, from
+//! events of another process, and then they may be any text: no method here relies on their form.
 
 use std::fmt;
 
@@ -9,6 +13,7 @@ use intellect_protocol::base::{
 use serde::{Deserialize, Serialize};
 
 /// A peer as text: `12D3KooW…`.
+/// It is the base58 form of libp2p's id of the key, 52 characters for an ed25519 key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct PeerName(String);

@@ -3,10 +3,13 @@
 //!
 //! Nothing else in the crate needs to know which system it runs on. All but two calls have a safe wrapper (`std`,
 //! `rustix`, `tokio`). What a system does not report is `None`, never a guess.
+//!
+//! Elsewhere than on Linux a node runs without what its system lacks: lower priorities of threads,
+//! the clock since boot, known free memory. Only simulations with network namespaces need Linux.
 
 use std::{
     env,
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
     net::Ipv4Addr,
@@ -27,6 +30,8 @@ use tokio::{
 };
 
 /// The tokio runtime of a program: two threads, since what computes has threads of its own.
+///
+/// Blocking jobs (disk, hashes) run on tokio's further threads, which it starts as they are needed.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
@@ -61,6 +66,8 @@ impl Interrupts {
 }
 
 /// This very program: by its name, or where its file has been replaced meanwhile, by the system's link to it.
+/// An update of the package replaces the file under a running node. The link still means the
+/// version that runs, so a simulation does not mix two of them.
 pub(crate) fn itself() -> io::Result<PathBuf> {
     let (link, named) = (Path::new("/proc/self/exe"), env::current_exe()?);
     let file = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
@@ -68,14 +75,30 @@ pub(crate) fn itself() -> io::Result<PathBuf> {
     Ok(if replaced { link.to_owned() } else { named })
 }
 
-/// Starts this program again in place of this process, with the same arguments. Returns only if that fails.
+/// Starts this program again in place of this process, with the same arguments but its invite. Returns only if that
+/// fails. The process keeps its number, so a service manager sees no end. The system closes the files of the old
+/// program, and ends its locks with them.
 pub(crate) fn start_again() -> io::Error {
     let mut words = env::args_os();
     let name = words.next().unwrap_or_default();
     match itself() {
-        Ok(program) => Command::new(program).arg0(name).args(words).exec(),
+        Ok(program) => Command::new(program).arg0(name).args(without_invite(words)).exec(),
         Err(error) => error,
     }
+}
+
+/// The words of a command line but `--invite` and its value. A node that was admitted has its ticket on the disk, while
+/// the invite may have come from standard input or lie in a file that is gone.
+fn without_invite(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let (mut kept, mut is_value) = (Vec::new(), false);
+    for word in words {
+        let is_option = word == "--invite";
+        if !is_option && !is_value && !word.as_bytes().starts_with(b"--invite=") {
+            kept.push(word);
+        }
+        is_value = is_option && !is_value;
+    }
+    kept
 }
 
 /// Asks this process to end, as Ctrl-C in its terminal does.
@@ -110,6 +133,7 @@ fn notify(socket: &OsStr, state: &[u8]) -> io::Result<()> {
 }
 
 /// A file or folder that the system refused to read, write, create, …
+/// The state of the file is what it was before, as far as the caller does not say otherwise.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {}", path.display())]
 pub(crate) struct PathError {
@@ -121,6 +145,7 @@ pub(crate) struct PathError {
 }
 
 /// Turns an error of the system into one that says what was tried with which path.
+/// `what` is a verb with its object, such as "read" or "set aside", and completes "cannot …".
 pub(crate) fn cannot(what: &'static str, path: &Path) -> impl Fn(io::Error) -> PathError {
     move |source| PathError { what, path: path.to_owned(), source }
 }
@@ -133,7 +158,15 @@ pub(crate) fn unless_missing<T>(answer: io::Result<T>) -> io::Result<Option<T>> 
     }
 }
 
+/// Opens a file to read and to write, with its contents; makes an empty one if there is none.
+pub(crate) fn open_as_is(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
 /// Makes a folder, with its missing parents, for this user alone, so that it survives a power cut.
+///
+/// Each new folder has mode 0700, since keys and tickets lie below. Folders that exist are left as
+/// they are. Another process may make the same folder meanwhile, which is no error.
 pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     if folder.as_os_str().is_empty() || folder.is_dir() {
         return Ok(());
@@ -156,6 +189,7 @@ pub(crate) fn refuse_file(folder: &Path) -> io::Result<()> {
 }
 
 /// Makes the entries of a folder durable.
+/// Without it, a file that was flushed may have no name after a power cut.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
@@ -189,24 +223,17 @@ pub(crate) enum LockError {
 
 /// Locks `folder` for this process, by the file `lock` in it. The lock ends when that file is dropped, or the process
 /// ends in whatever way.
+///
+/// It keeps two nodes from voting with one key from one folder. A copy of the folder has a lock of
+/// its own; that case is found out by heartbeats (`driver::twins`).
 pub(crate) fn lock_folder(folder: &Path) -> Result<File, LockError> {
     let path = folder.join("lock");
     let io_error = |source| LockError::Io { path: path.clone(), source };
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(io_error)?;
+    let mut file = open_as_is(&path).map_err(io_error)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // The number only improves the message; the error is the same without it.
-            let _ = file.take(32).read_to_string(&mut holder);
-            let holder = holder.trim().parse().ok();
-            return Err(LockError::Held { folder: folder.to_owned(), holder });
+            return Err(LockError::Held { folder: folder.to_owned(), holder: number_in(file) });
         }
         Err(TryLockError::Error(source)) => return Err(io_error(source)),
     }
@@ -220,21 +247,21 @@ pub(crate) fn lock_folder(folder: &Path) -> Result<File, LockError> {
 
 /// The process that has locked `folder`, as its lock file names it; `None` if nobody has.
 pub(crate) fn holder_of(folder: &Path) -> Option<String> {
-    let mut file = File::open(folder.join("lock")).ok()?;
+    let file = File::open(folder.join("lock")).ok()?;
     // A shared lock, for a moment, is in the way of nobody who asks the same.
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => {}
         Ok(()) | Err(TryLockError::Error(_)) => return None,
     }
-    let mut holder = String::new();
-    // Another program may have written anything there.
-    let _ = (&mut file).take(32).read_to_string(&mut holder);
-    Some(
-        holder
-            .trim()
-            .parse::<u32>()
-            .map_or_else(|_| "of unknown number".to_owned(), |pid| pid.to_string()),
-    )
+    Some(number_in(file).map_or_else(|| "of unknown number".to_owned(), |pid| pid.to_string()))
+}
+
+/// The process that a lock file names. Another program may have written anything there, so this is
+/// for messages only.
+fn number_in(lock: File) -> Option<u32> {
+    let mut number = String::new();
+    let _ = lock.take(32).read_to_string(&mut number);
+    number.trim().parse().ok()
 }
 
 /// How far a thread yields to others.
@@ -249,6 +276,7 @@ pub(crate) enum Priority {
 
 /// Lowers the priority of the calling thread and of threads that it starts later. Only Linux lets a plain user do
 /// that for one thread; elsewhere nothing happens.
+/// A thread cannot raise its priority again, so this is for threads that end with their work.
 pub(crate) fn lower_thread_priority(to: Priority) {
     #[cfg(target_os = "linux")]
     {
@@ -296,6 +324,8 @@ pub(crate) fn since_boot() -> Option<Duration> {
 
 /// Bytes of memory that this process can still take without forcing others out, if known: the smaller of what the
 /// machine has free and what the control group allows.
+///
+/// A number that is missing does not count as 0: a node is refused only for a known shortage.
 pub(crate) fn memory_available_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok();
     let machine = machine.and_then(|text| bytes_of("MemAvailable:", &text));
@@ -304,10 +334,7 @@ pub(crate) fn memory_available_bytes() -> Option<u64> {
     };
     let group = number("memory.max")
         .and_then(|limit| Some(limit.saturating_sub(number("memory.current")?)));
-    match (machine, group) {
-        (Some(machine), Some(group)) => Some(machine.min(group)),
-        (machine, group) => machine.or(group),
-    }
+    machine.into_iter().chain(group).min()
 }
 
 /// The bytes that `/proc/meminfo` or `/proc/…/status` states behind `key`, in units of 1,024.
@@ -323,6 +350,7 @@ pub(crate) fn memory_peak_bytes() -> Option<u64> {
 }
 
 /// Bytes that this user may still write to the file system that holds `folder`, if known.
+/// The part that is reserved for root is not in it.
 pub(crate) fn disk_available_bytes(folder: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     stat.f_bavail.checked_mul(stat.f_frsize)
@@ -367,6 +395,7 @@ impl NetworkSpace {
     }
 
     /// A new namespace, connected to nothing; the calling thread moves in.
+    /// It needs the right to administer networks, as root has it, or a user in a user namespace.
     pub(crate) fn enter_new() -> io::Result<Self> {
         unshare_network()?;
         Self::current()
@@ -483,6 +512,19 @@ mod tests {
         assert!(refusal.to_string().contains("--data-dir"), "{refusal}");
         drop(first);
         lock_folder(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_start_by_itself_needs_no_invite() {
+        for (given, left) in [
+            ("--bootstrap /ip4/1 --invite - --quiet", "--bootstrap /ip4/1 --quiet"),
+            ("--invite=inv1x --tui", "--tui"),
+            ("--invite --invite", ""),
+            ("--events invite", "--events invite"),
+        ] {
+            let words = without_invite(given.split_whitespace().map(OsString::from));
+            assert_eq!(words.join(OsStr::new(" ")), left, "{given}");
+        }
     }
 
     #[test]

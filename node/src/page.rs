@@ -1,4 +1,7 @@
 //! The address of a page, which is opened before anything else of a command starts.
+//!
+//! So a taken port is an error at once, and not after a download of hours. What the page shows, and
+//! to whom, is in `intellect_view::page`.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -9,6 +12,7 @@ use intellect_view::stage::Seen;
 use crate::cli::page::PageArgs;
 
 /// Another program listens there, or this machine has no such address.
+/// The command ends with it; nothing else was started.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot show a page at {at}: name another address, such as --page 127.0.0.1:0 for any free port"

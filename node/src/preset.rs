@@ -2,6 +2,8 @@
 //!
 //! A preset is a part of a manifest. Each of its tables replaces that whole table, so that a preset says everything
 //! about what it changes; the rest is what `manifest new` proposes. A new preset is a file and a line here.
+//!
+//! A name says the family of the model and the number of its parameters.
 
 use toml::Table;
 

@@ -1,7 +1,12 @@
-//! What shows a running node: the lines or the screen on its terminal, its page, and the socket for `status`.
+//! What shows a running node: the lines or the screen on its terminal, its page, and the socket for
+//! `status`.
 //!
-//! Each is a task of its own over the newest picture, and none of them has a handle of the loop, the network or the
-//! store: a slow reader waits for itself alone.
+//! Each is a task of its own over the newest picture, and none of them has a handle of the loop,
+//! the network or the store: a slow reader waits for itself alone.
+//!
+//! The driver reports events to a `Console`, which folds them into a picture. [`publish`] copies
+//! the newest picture to all readers four times a second. So the cost of showing a run is that of
+//! one copy, however many events there are and however many readers look.
 
 use std::fmt::Display;
 use std::io;
@@ -33,7 +38,9 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// Starts them, and says where the page is.
+    /// Starts them, and says where the page is. A socket or a screen that is refused is one
+    /// sentence, and the node goes on: nothing of a run depends on being seen. It is called inside
+    /// a tokio runtime.
     pub(crate) fn start(local: &Local, page: Option<Page>, seen: &Seen, console: &Console) -> Self {
         let mut tasks = JoinSet::new();
         // The screen comes first: it lists what is said from now on.
@@ -60,7 +67,8 @@ impl Readers {
     }
 }
 
-/// Lets readers see what was reported, again and again.
+/// Lets readers see what was reported, again and again. It never ends by itself; its owner drops or
+/// aborts the task. `watch` runs it as well.
 pub(crate) async fn publish(console: Console, seen: Seen) {
     loop {
         console.publish(&seen);
@@ -68,7 +76,9 @@ pub(crate) async fn publish(console: Console, seen: Seen) {
     }
 }
 
-/// Opens the screen, or says why there is none.
+/// Opens the screen, or says why there is none. Sentences of the node are listed on the screen
+/// while it is open, since the terminal belongs to it then. They are printed again as lines once it
+/// has ended, for whatever reason.
 fn open(seen: &Seen, console: &Console) -> Option<Screen> {
     let none = |why: &dyn Display| {
         console.say(&format!("no screen: {why}; here are the lines"));
@@ -99,5 +109,6 @@ fn open(seen: &Seen, console: &Console) -> Option<Screen> {
     }
 }
 
-/// How often readers get a new picture.
+/// How often readers get a new picture. More often is more than an eye follows, and each time costs
+/// a copy of the picture.
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);

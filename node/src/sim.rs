@@ -6,6 +6,18 @@
 //! ended as it should, all committed the same states, and the held-out loss fell.
 //!
 //! It shares no code path with what it judges except the formats of events and checkpoints.
+//!
+//! | subject | files |
+//! |---|---|
+//! | what was typed | `plan`, `scenario`, `chaos`, `folder` |
+//! | the processes, and what joins them | `process`, `peer_slot`, `process_group`, `network`, `links`, `shaping` |
+//! | what they did | `observations`, `observer`, `event_log`, `watch` |
+//! | the result | `judge`, `table`, `report`, `show` |
+//! | no process at all | `swarm` |
+//!
+//! A process that runs is owned by the [`ProcessGroup`], which kills it when it is dropped. So a
+//! simulation may be left by `?` anywhere, and leaves nothing behind but the folder of its files,
+//! where that stays.
 
 mod chaos;
 mod error;
@@ -54,6 +66,10 @@ use watch::watch;
 pub(crate) use error::SimError;
 
 /// Runs a simulation, with processes or in virtual time.
+///
+/// # Errors
+/// Anything that went wrong, and also a run that ended and was judged a failure: a script need only
+/// look at the exit code.
 pub(crate) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     if !args.in_virtual_time {
         return run_processes(args, out);
@@ -87,7 +103,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let mut group = ProcessGroup::open(&plan, scenario)?;
     let out = &mut wanted.start(&plan, seer, out)?;
     let (evaluations, end) = watch(&mut group, &observer, &mut event_log, &mut stop, out)?;
-    let wall = group.wall();
+    let wall = group.started.elapsed();
     let last = group.observations.committed();
     let after = match &end {
         // The newest checkpoint that was measured.
@@ -157,7 +173,8 @@ fn prepare(
     prepared.join().unwrap_or_else(|panic| resume_unwind(panic)).map(Some)
 }
 
-/// The digest of the weights in a checkpoint, if it can be read.
+/// The digest of the weights in a checkpoint, if it can be read. It depends on neither run, epoch
+/// nor momentum, so that the results of several simulations can be compared.
 fn weights(manifest: &Manifest, path: &Path) -> Option<String> {
     let theta = Front::of(path, manifest).ok()?.theta().ok()?;
     tools::stored::weights(&theta).ok()

@@ -3,6 +3,9 @@
 //! A path of a socket has at most 108 bytes, and a data folder may have a longer one. So both ends go through the
 //! opened folder, whose path in `/proc` is short. Only the holder of the folder's lock makes the socket, so one that
 //! is there before is stale.
+//!
+//! What is asked and answered there is the page's HTTP, with addresses of peers
+//! (`intellect_view::page::serve_local`). The mode of the socket says who may ask: this user.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -22,6 +25,7 @@ pub(crate) struct Socket(PathBuf);
 
 impl Socket {
     /// Makes the socket, for this user alone. The caller holds the lock of `folder`.
+    /// Without the lock, two processes could remove each other's socket.
     pub(crate) fn listen(folder: &Path) -> io::Result<(Self, UnixListener)> {
         let opened = File::open(folder)?;
         let path = short(&opened, folder);
@@ -41,6 +45,7 @@ impl Drop for Socket {
 }
 
 /// Connects to the node of a folder.
+/// An error means that no node runs there, or one of another user.
 pub(crate) fn connect(folder: &Path) -> io::Result<UnixStream> {
     let opened = File::open(folder)?;
     UnixStream::connect(short(&opened, folder))

@@ -7,6 +7,10 @@
 //!
 //! A file that makes no sense is moved into `damaged/`, which keeps the last [`DAMAGED`] files for a person to look at.
 //! No file name comes from a peer. `checkpoint` reads checkpoints for use.
+//!
+//! All of it is for one process at a time, which has the lock of the data folder. `used/<RunId>` in
+//! the data folder is the only file of a run outside of its folder (`journal`). The methods block
+//! for as long as the disk takes, so the loop of a node calls them from jobs.
 
 mod checkpoints;
 pub(crate) mod contacts;
@@ -58,9 +62,13 @@ pub(crate) struct Store {
 }
 
 /// How many files `damaged/` keeps.
+/// A person needs the newest, and a disk that fails must not fill itself with them.
 const DAMAGED: usize = 4;
 
 /// Why a file could not be stored. An earlier version of it is still there.
+/// Most come from the system, and pass when there is room again. [`Self::Removed`] and
+/// [`Self::ReadBack`] do not: the first means that somebody works in the folder, the second that
+/// bytes have changed on the disk or in memory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     /// The system refused to read, write or remove a file.
@@ -90,6 +98,8 @@ pub(crate) enum StoreError {
 
 impl Store {
     /// Makes the folder of `run` if it is missing, and removes files that a crash left half written.
+    /// Only those of the extension [`TEMPORARY`] go. What arrives from others, and is resumed, has
+    /// other names.
     pub(crate) fn open(data_dir: &Path, run: RunId) -> Result<Self, StoreError> {
         let folder = run_folder(data_dir, run);
         let used = data_dir.join("used").join(run.hex());
@@ -140,6 +150,7 @@ impl Store {
     }
 
     /// The tokenizer's file, at most `most` bytes long; `None` if it is not the one with this BLAKE3 digest any more.
+    /// A longer file is cut off, so its digest does not match.
     pub(crate) fn tokenizer(&self, digest: Digest, most: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         File::open(self.tokenizer_path())?.take(most as u64).read_to_end(&mut bytes)?;
@@ -167,6 +178,7 @@ impl Store {
     }
 
     /// Gives a file a name in `damaged/`, where the oldest ones are removed.
+    /// The name is that of the file and a number that rises, so that no earlier one is replaced.
     fn put_aside(
         &self,
         path: &Path,
@@ -211,6 +223,8 @@ pub(crate) fn runs(data_dir: &Path) -> io::Result<Vec<RunId>> {
 }
 
 /// Bytes on disk that the states, updates and fetched data of a run take already.
+/// Blocks of the disk are counted and not lengths, since files have holes. What cannot be read
+/// counts as nothing.
 pub(crate) fn kept_bytes(data_dir: &Path, run: RunId) -> u64 {
     let data = data::paths(data_dir, run);
     let run = run_folder(data_dir, run);
@@ -251,6 +265,8 @@ pub(crate) fn write_by(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Resul
 
 /// Writes, flushes and renames. The rename is the moment at which the new contents count, and it is
 /// flushed last.
+/// After an error the old file is still there, and perhaps the temporary one, which the next start
+/// removes.
 fn finish(mut file: File, temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
@@ -265,6 +281,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
 }
 
 /// At most `most` bytes of a file, from `offset` on.
+/// None beyond its end, which is no error.
 fn part_of(path: &Path, offset: u64, most: usize) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let rest = file.metadata()?.len().saturating_sub(offset);

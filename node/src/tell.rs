@@ -5,6 +5,12 @@
 //! and nothing waits for a slow reader.
 //!
 //! The files of this folder have one subject each; this one has the life of an epoch.
+//!
+//! The driver calls a method of [`Console`] for what it did itself, and [`Console::event`] for what
+//! a machine of the protocol reports. A sentence goes to the printer of the process ([`screen`]).
+//! An event goes to the [`Sink`]: as a line into the file, and parsed back from that line into the
+//! picture that pages and screens show. So a view of a running node and a replay of its file show
+//! the same.
 
 mod arrivals;
 mod asleep;
@@ -26,7 +32,7 @@ mod waiting;
 mod work;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use intellect_protocol::base::id::{Digest, PeerId};
@@ -36,7 +42,7 @@ use intellect_protocol::manifest::Run;
 use intellect_protocol::message::Head;
 use intellect_protocol::peer;
 use intellect_view::lines;
-use intellect_view::picture::Source;
+use intellect_view::picture::{Source, gauge::Gauge};
 use intellect_view::stage::{Seen, Stage};
 
 use crate::config::Voice;
@@ -68,6 +74,10 @@ pub(crate) struct Means {
 }
 
 /// Prints sentences, writes events, and counts what both need.
+///
+/// A clone shares the file, the picture and the connections, but has counts of its own: a transfer
+/// in another task reports by a clone, while the counts of an epoch stay with the driver. No method
+/// waits for the terminal, or for a reader of the events.
 #[derive(Clone)]
 pub(crate) struct Console {
     /// The events file and the picture, shared by all clones.
@@ -78,25 +88,40 @@ pub(crate) struct Console {
     data_dir: PathBuf,
     /// The run's folder, which is cut from the paths in sentences.
     folder: String,
+    /// What this start trains with, which each `ready` names.
     means: Means,
+    /// The epoch of this node's head; the one that is trained comes after it.
     epoch: u64,
+    /// Where the time of the open epoch goes.
     timing: Timing,
+    /// When the work of the open epoch was frozen.
     ready_at: Option<Instant>,
+    /// The mean training loss of that work, in nats per token; `None` once an epoch is committed.
     loss: Option<f64>,
+    /// The tokens of the work that was frozen last, which an epoch without it carries on.
     tokens: u64,
+    /// Bulk bytes that were sent since the last commit, also in rings that failed.
     sent_bytes: u64,
+    /// The same for the bytes that were received.
     received_bytes: u64,
     /// Whether the last update contains work of this node.
     spent: bool,
+    /// The steps since the last sentence about them.
     trained: Trained,
+    /// What this start has brought into the run.
     contributed: Contributed,
+    /// For what the node waits, and since when.
     waiting: Waiting,
+    /// Which peers were reported to be here.
     here: Here,
+    /// Which forks were reported, and when.
     forks: Forks,
+    /// What is reported later than it happens.
     later: Later,
 }
 
 impl Console {
+    /// A console before a run is chosen. Times are counted from this call on.
     pub(crate) fn new(sink: Sink, voice: Voice, data_dir: PathBuf) -> Self {
         Self {
             sink: Arc::new(Mutex::new(sink)),
@@ -127,10 +152,16 @@ impl Console {
         (Self::new(sink.staged(stage), voice, data_dir), seen)
     }
 
-    /// From now on events name this run, and sentences leave its folder out of paths.
+    /// From now on events name this run, and sentences leave its folder out of paths: they become
+    /// short, and a log that a user shows to others does not say where the data are.
     pub(crate) fn set_run(&mut self, run: intellect_protocol::base::id::RunId) {
         self.folder = format!("{}/", store::run_folder(&self.data_dir, run).display());
-        self.sink.lock().unwrap_or_else(PoisonError::into_inner).set_run(run.into());
+        self.sink().set_run(run.into());
+    }
+
+    /// The events file and the picture. A panic of another user leaves them usable: at worst a line is missing.
+    fn sink(&self) -> MutexGuard<'_, Sink> {
+        self.sink.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Prints a sentence, unless the node is to be quiet. It never waits for the terminal.
@@ -140,14 +171,16 @@ impl Console {
         }
     }
 
-    /// Prints a sentence that the next one replaces, on a terminal.
+    /// Prints a sentence that the next one replaces, on a terminal. It has to fit in one row there.
+    /// Where nothing can be replaced, as in a log, [`Self::say`] is the right one.
     pub(crate) fn say_over(&self, sentence: &str) {
         if self.voice != Voice::Quiet {
             screen::say_over(sentence);
         }
     }
 
-    /// Reports the state that this start resumes from, and what it trains with.
+    /// Reports the state that this start resumes from, and what it trains with. A run that begins
+    /// names no epoch, as there is no state before its first one.
     pub(crate) fn started(&mut self, newest: &Snapshot, means: Means, start: Start) {
         let header = newest.table.header();
         self.epoch = header.epoch;
@@ -172,9 +205,10 @@ impl Console {
         self.emit((header.epoch > 0).then_some(header.epoch), event);
     }
 
-    /// Lets readers see what was reported, and draws the lines where they can be drawn.
+    /// Lets readers see what was reported, and draws the lines where they can be drawn. Readers get
+    /// a copy of the picture, so that this is called a few times a second and not for each event.
     pub(crate) fn publish(&self, seen: &Seen) {
-        if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
+        if let Some(stage) = self.sink().stage() {
             stage.publish();
         }
         if self.voice != Voice::Quiet && screen::can_draw() {
@@ -189,10 +223,10 @@ impl Console {
         screen::live(Vec::new());
     }
 
-    /// One line in the events file.
+    /// One line in the events file, folded into the picture as well. A failure is a warning for the
+    /// user, and never one of the caller: a run does not end because nobody can record it.
     pub(crate) fn emit(&self, epoch: Option<u64>, event: events::Event) {
-        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = sink.emit(epoch, event) {
+        if let Err(error) = self.sink().emit(epoch, event) {
             // Only the first failure is an error; every later event is tried again.
             screen::warn(format!("warning: events are not written: {error}\n").as_bytes());
         }
@@ -207,14 +241,15 @@ impl Console {
         self.emit(None, events::Event::Incompatible { who, version, remedy });
     }
 
-    /// A peer asked for admission and is refused.
+    /// A peer asked for admission and is refused, for a reason that it learns too.
     pub(crate) fn refused(&self, peer: PeerId, why: &str) {
         let who = PeerName::from(peer);
         self.say(&format!("peer {} is not admitted: {why}", who.short()));
         self.emit(None, events::Event::Refused { who, why: why.to_owned() });
     }
 
-    /// Two programs run with the key of `peer`.
+    /// Two programs run with the key of `peer`, which may be this node's own. Both would sign in
+    /// its name, so that one has to end.
     pub(crate) fn twin(&self, peer: PeerId) {
         let who = PeerName::from(peer);
         let peer = who.short();
@@ -238,7 +273,8 @@ impl Console {
         ));
     }
 
-    /// Counts an inner step. A long epoch gets a sentence about its steps every few seconds.
+    /// Counts an inner step of `tokens` tokens, whose mean loss is `loss` nats per token. A long
+    /// epoch gets a sentence about its steps every few seconds.
     pub(crate) fn step(&mut self, loss: f64, tokens: u64) {
         self.timing.sampler.step(Instant::now(), self.epoch + 1, loss, tokens);
         if let Some(sentence) = self.trained.step(self.epoch + 1, loss, tokens) {
@@ -255,12 +291,15 @@ impl Console {
     pub(crate) fn sample(&self, now: Instant, run: &Run, silence: Option<Duration>) {
         let (epoch, grace) = (self.epoch + 1, run.members.minority_grace);
         let gauge = self.timing.sampler.gauge(now, epoch, run.epoch, grace, silence);
-        if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
+        let gauge = Gauge { waits: self.waiting.waits(), ..gauge };
+        if let Some(stage) = self.sink().stage() {
             stage.measure(gauge);
         }
     }
 
-    /// Reports frozen work. Its tokens count as contributed once an update contains them.
+    /// Reports frozen work. Its tokens count as contributed once an update contains them. `loss` is
+    /// the mean over these tokens, and `norm` the L2 norm of the delta. The time to the commit is
+    /// counted from here.
     pub(crate) fn ready(&mut self, epoch: u64, tokens: u64, loss: f64, norm: f32) {
         let now = Instant::now();
         self.timing.marks.ready(now);
@@ -273,6 +312,9 @@ impl Console {
         self.emit(Some(epoch), event);
     }
 
+    /// Training gave a loss or a delta that is no number. Nothing of it leaves this node. To
+    /// programs it is an attempt that ended, with number 0, as it is none of the attempts of the
+    /// protocol.
     pub(crate) fn training_diverged(&self, epoch: u64, why: &str) {
         self.say(&format!(
             "epoch {epoch}: training gave no finite number ({why}); it is repeated with other data"
@@ -282,11 +324,14 @@ impl Console {
         self.emit(Some(epoch), events::Event::Aborted { attempt: 0, phase, reason });
     }
 
+    /// A ring of this node begins. Only the ring that was opened last is reported when it has its
+    /// update.
     pub(crate) fn ring_opened(&mut self, seat: Seat) {
         self.timing.seat = Some(seat);
     }
 
-    /// A ring has computed its update.
+    /// A ring has computed its update, in the time that it `took` from its first byte. Its bytes
+    /// count in any case; if another ring was opened since, there is no event.
     pub(crate) fn ring(&mut self, roster: Digest, sent: u64, received: u64, took: Duration) {
         self.carried(sent, received);
         self.timing.marks.held(Instant::now());
@@ -311,13 +356,15 @@ impl Console {
         self.received_bytes += received;
     }
 
-    /// The epoch is decided, and its update is being applied.
+    /// The epoch is decided, and its update is being applied. `spent` says whether it contains work
+    /// of this node.
     pub(crate) fn applied(&mut self, spent: bool) {
         self.timing.marks.decided(Instant::now());
         self.spent = spent;
     }
 
-    /// Reports what the node waits for, if it waits.
+    /// Reports what the node waits for, if it waits. The driver calls it often; [`waiting`] decides
+    /// when it is time for a sentence or an event.
     pub(crate) fn waiting(&mut self, reason: Option<Reason>) {
         let due = self.waiting.note(Instant::now(), reason.as_ref());
         let Some(reason) = reason else { return };
@@ -343,18 +390,22 @@ impl Console {
         self.without_folder(figures::explain(error, ": "))
     }
 
+    /// The text without the folder of the run, wherever it occurs in it.
     fn without_folder(&self, text: String) -> String {
         if self.folder.is_empty() { text } else { text.replace(&self.folder, "") }
     }
 
+    /// The last event of a process that ends by itself, with its exit code.
     pub(crate) fn stopped(&self, code: u8) {
         self.emit(None, events::Event::Stopped { code });
     }
 
+    /// Reports a commit: what the epoch was for this node, where its time went, and what its
+    /// receipt says. The counts of the epoch begin anew, and so do its marks.
     fn committed(&mut self, committed: &Committed) {
         let head = committed.head;
         let ranked = committed.receipt.members.iter().filter(|m| m.weight > 0);
-        let sync = self.ready_at.take().map_or(Duration::ZERO, |at| at.elapsed());
+        let sync = self.ready_at.take().map(|at| at.elapsed());
         self.epoch = head.epoch;
         let times = self.timing.marks.end(Instant::now());
         if self.spent {
@@ -363,14 +414,12 @@ impl Console {
         }
         let trained = self.loss.take();
         let loss = if self.spent { trained } else { None };
-        let shown = our_part(loss, std::mem::take(&mut self.later.left_out));
-        self.say(&format!(
-            "epoch {}: ring of {}, {shown}, sync {:.1} s, state {}",
-            head.epoch,
-            ranked.count(),
-            sync.as_secs_f64(),
-            head.state
-        ));
+        let left_out = std::mem::take(&mut self.later.left_out);
+        let shown = our_part(loss, left_out || self.timing.sampler.trains(head.epoch));
+        let waited =
+            sync.map_or(String::new(), |sync| format!(" sync {:.1} s,", sync.as_secs_f64()));
+        let (epoch, ring, state) = (head.epoch, ranked.count(), head.state);
+        self.say(&format!("epoch {epoch}: ring of {ring}, {shown},{waited} state {state}"));
         let members = contributors(&committed.receipt);
         let event = events::Event::Committed {
             attempt: committed.attempt,
@@ -380,7 +429,7 @@ impl Console {
             update: committed.receipt.update.into(),
             tokens: head.tokens,
             loss,
-            sync_ms: times::ms(sync),
+            sync_ms: times::ms(sync.unwrap_or_default()),
             sent_bytes: self.sent_bytes,
             received_bytes: self.received_bytes,
             forkable_since: committed.forkable_since,
@@ -408,13 +457,7 @@ impl Console {
         let event = events::Event::Regroup { number, proposer, members, absent };
         self.emit(Some(epoch), event);
     }
-}
 
-fn names(peers: Vec<PeerId>) -> Vec<PeerName> {
-    peers.into_iter().map(Into::into).collect()
-}
-
-impl Console {
     /// Reports that the head is up to date again. The epochs between have no lines of their own.
     fn caught_up(&mut self, head: Head) {
         self.epoch = head.epoch;
@@ -426,6 +469,9 @@ impl Console {
     }
 
     /// Reports an event of the protocol. `peer` says what is known of the peers that it names.
+    ///
+    /// Each variant is named, so that a new one does not compile until somebody has decided what
+    /// people and programs learn of it. Some have no sentence, as people need not act on them.
     pub(crate) fn event(&mut self, event: Event, peer: &peer::State) {
         match event {
             Event::Committed(committed) => {
@@ -453,11 +499,11 @@ impl Console {
                     number_of(donors.len(), "donor")
                 ));
             }
-            Event::Roster { epoch, attempt, members, adopt, kept } => {
+            Event::Roster { epoch, attempt, members, weights, adopt, kept } => {
                 self.timing.marks.roster(Instant::now());
                 let (members, adopt) = (names(members), adopt.map(Into::into));
                 let kept_chunks = kept as u64;
-                let event = events::Event::Roster { attempt, members, adopt, kept_chunks };
+                let event = events::Event::Roster { attempt, members, adopt, kept_chunks, weights };
                 self.emit(Some(epoch), event);
             }
             Event::Regroup { epoch, number, proposer, members, absent } => {
@@ -493,6 +539,11 @@ impl Console {
             Event::Leaving => self.emit(None, events::Event::Leaving),
         }
     }
+}
+
+/// The peers as events name them, in the same order.
+fn names(peers: Vec<PeerId>) -> Vec<PeerName> {
+    peers.into_iter().map(Into::into).collect()
 }
 
 #[cfg(test)]

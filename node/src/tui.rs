@@ -1,4 +1,8 @@
 //! The thread that draws a screen in the terminal, for each command that has one.
+//!
+//! The drawing is `intellect_view::tui`; this file owns its thread. It is a thread and not a task,
+//! because it reads keys and writes to a terminal, and both can block for any time: over a slow
+//! line, or when a person has stopped the output.
 
 use std::{
     io,
@@ -26,6 +30,7 @@ pub(crate) struct Frame {
 #[derive(Debug)]
 pub(crate) struct Screen {
     /// Dropping it tells the thread to end.
+    /// Nothing is ever sent: that the sender is gone is the signal.
     stop: Option<mpsc::Sender<()>>,
     /// The thread; `None` once it was waited for.
     thread: Option<JoinHandle<()>>,
@@ -33,6 +38,9 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Opens it. Once it has ended, and the terminal is whole again, the thread does `then`.
+    ///
+    /// `then` hears why it has ended, also after a panic of the thread, and runs on that thread. So
+    /// a key that ends the screen can end the program.
     pub(crate) fn open(
         seen: Seen,
         frame: Frame,
@@ -69,4 +77,5 @@ impl Drop for Screen {
 
 /// A screen that is told to end does so within a quarter of a second.
 const END_PATIENCE: Duration = Duration::from_secs(2);
+/// How often the end of the thread is looked for.
 const TICK: Duration = Duration::from_millis(5);

@@ -3,6 +3,9 @@
 //! A loop that turns twice a second asks at each turn. The clock of the process runs on while the process is stopped and
 //! stands still while the machine sleeps; the clock since the machine's start runs in both cases. The time of day is
 //! ignored, since it may be set meanwhile.
+//!
+//! A node that has slept must not take the silence of that time for the death of all others, and a
+//! reader of the file should see why nothing happened. Both only need the length of the sleep.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +17,16 @@ const ASLEEP: Duration = Duration::from_secs(2);
 /// Counts the turns of a loop by the time between them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
+    /// When the loop has turned last.
     last: Moment,
 }
 
 /// A moment on the clocks of the process and of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
+    /// It runs on while the process is stopped.
     process: Instant,
+    /// Time since the machine started, its sleep included; 0 where the system does not report it.
     machine: Duration,
 }
 
@@ -29,6 +35,7 @@ impl Moment {
         Self { process: Instant::now(), machine: os::since_boot().unwrap_or_default() }
     }
 
+    /// The longer one of both times, so that each kind of sleep counts.
     fn since(self, earlier: Self) -> Duration {
         let process = self.process.saturating_duration_since(earlier.process);
         process.max(self.machine.saturating_sub(earlier.machine))
@@ -36,6 +43,7 @@ impl Moment {
 }
 
 impl Turns {
+    /// The first turn is measured from here.
     pub(crate) fn new() -> Self {
         Self { last: Moment::now() }
     }

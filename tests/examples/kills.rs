@@ -18,10 +18,11 @@
 use std::{collections::BTreeMap, fs, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use e2e::{Programs, SMALL, Sim, Story};
+use e2e::{Programs, SMALL, Sim, Story, number};
 use intellect_protocol::base::rng::Rng;
 use serde_json::Value;
 
+/// Peers of each run, one of which dies.
 const PEERS: usize = 6;
 /// The epoch of the death; the epochs before it are the measure.
 const EPOCH: u64 = 4;
@@ -54,12 +55,19 @@ fn main() -> Result<()> {
 
 /// The cost of one death to the others.
 struct Death {
+    /// The peer that was killed, by its index.
     peer: usize,
+    /// When it was killed, in seconds after its roster came.
     at_s: f64,
+    /// The phase of the ring at that time.
     phase: &'static str,
+    /// The highest attempt at which a survivor committed the epoch.
     attempt: u64,
+    /// The most chunks that a roster of the epoch kept of the broken ring.
     kept_chunks: u64,
+    /// Seconds from the kill to the last commit of a survivor.
     commit_s: f64,
+    /// Seconds that it cost the survivor that it cost most, beside what it still had to send.
     cost_s: f64,
     /// `None` if the survivors behaved as they must.
     complaint: Option<String>,
@@ -82,6 +90,10 @@ impl std::fmt::Display for Death {
     }
 }
 
+/// One run, in which a scenario of `sim` kills the peer that the seed draws.
+///
+/// # Errors
+/// The simulation failed, or its files lack what is measured.
 fn run(seed: u64) -> Result<Death> {
     let mut rng = Rng::new(seed);
     let peer = usize::try_from(rng.below(PEERS as u64))?;
@@ -104,6 +116,7 @@ fn run(seed: u64) -> Result<Death> {
     judge(&sim, peer)
 }
 
+/// Measures what the death of `peer` cost, by the events of all peers.
 fn judge(sim: &Sim, peer: usize) -> Result<Death> {
     let killed_ms = number(&sim.report["done"][0], "t_ms")?;
     let mut ring = Ring::of(&sim.events(peer)?)?;
@@ -217,12 +230,9 @@ fn conserved(events: &[Value]) -> Result<Option<String>> {
     Ok((!sound).then(|| format!("{trained} tokens trained, {spent} spent, {carried} carried")))
 }
 
+/// The events of one kind and epoch, in order.
 fn of<'a>(events: &'a [Value], kind: &'a str, epoch: u64) -> impl Iterator<Item = &'a Value> {
     events.iter().filter(move |event| event["event"] == kind && event["epoch"] == epoch)
-}
-
-fn number(event: &Value, key: &str) -> Result<u64> {
-    event[key].as_u64().with_context(|| format!("no {key} in {event}"))
 }
 
 fn seconds(millis: u64) -> f64 {
@@ -234,6 +244,10 @@ fn median<T: Copy + PartialOrd + Default>(values: &mut [T]) -> T {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
+/// Prints the deaths by phase, and whether the campaign holds.
+///
+/// # Errors
+/// A run is not sound, too few deaths fell into a ring, or their median cost is above 3 s.
 fn conclude(results: &[Death], runs: u64) -> Result<()> {
     println!("\nphase           deaths  median commit s  median cost s  kept chunks");
     for phase in ["before", "reduce-scatter", "all-gather", "after"] {

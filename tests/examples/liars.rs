@@ -37,11 +37,13 @@ use intellect_protocol::{
 use intellect_protocol_sim::liars::{self, Cue, Facts, Liar, Lie, Stand};
 use stranger::Stranger;
 
+/// Honest nodes, all of them founders. The liar is the seventh peer and no voter at the founding.
 const PEERS: usize = 6;
-/// How often a liar acts without a message.
+/// How often a liar acts without a message, as in the simulator.
 const LOOK: Duration = Duration::from_millis(250);
-/// The least pace, as a share of the calm one.
+/// The least pace, as a share of the calm one. It leaves room for the noise of a busy machine.
 const PACE_MIN: f64 = 0.8;
+/// How long a founding and two epochs may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The names of the floods in the table.
@@ -84,13 +86,19 @@ fn main() -> Result<()> {
 
 /// The result of one way to lie.
 struct Cost {
+    /// Epochs that the first node committed in the calm.
     calm: u64,
+    /// Epochs that it committed in an equally long time under attack.
     attack: u64,
+    /// CPU seconds that a process used more per second under attack.
     cpu: f64,
+    /// How many nodes reported a fault of the liar.
     named: usize,
+    /// How often a node reported a fault or a loss of an honest one.
     harmed: usize,
 }
 
+/// Plays one way in a run of its own: a calm of this length, and then an equally long attack.
 fn play(way: &'static str, length: Duration) -> Result<Cost> {
     let story = Story::begin(Programs::built()?)?;
     let founders = format!("members.min_peers={PEERS}");
@@ -145,17 +153,27 @@ fn name_of(node: &Process) -> Result<String> {
 
 /// A stranger with one way to lie.
 struct Attacker {
+    /// The name of the way, as in the table.
     way: &'static str,
+    /// Its connections to all nodes.
     stranger: Stranger,
+    /// The behaviour of the simulator; `None` for a flood.
     liar: Option<Liar>,
+    /// How many of the messages that came were read.
     read: usize,
+    /// Counts its messages: a repeat has another number, so that gossip carries it again.
     repeats: u32,
     /// The positions of the honest nodes, by their heartbeats.
     stands: BTreeMap<PeerId, Stand>,
+    /// The last heartbeat of an honest node, which a flood imitates.
     newest: Option<Heartbeat>,
+    /// The members of the last roster that was gossiped.
     voters: Vec<Voter>,
+    /// The keys of the nodes, whose messages alone are read.
     honest: BTreeSet<PeerId>,
+    /// Lies that are to be sent later, and when.
     later: Vec<(Instant, Lie)>,
+    /// The keys of a flood, which nobody has heard of before.
     flood: Vec<Keypair>,
 }
 
@@ -173,23 +191,22 @@ impl Attacker {
             Keypair::from_seed(&seed)
         };
         let flood = (0..400).map(key).collect();
-        let (stands, voters, later, newest) = (BTreeMap::new(), Vec::new(), Vec::new(), None);
-        let liar = Liar::named(way, 1);
         Self {
-            newest,
             way,
             stranger,
-            liar,
+            liar: Liar::named(way, 1),
             read: 0,
             repeats: 0,
-            stands,
-            voters,
+            stands: BTreeMap::new(),
+            newest: None,
+            voters: Vec::new(),
             honest,
-            later,
+            later: Vec::new(),
             flood,
         }
     }
 
+    /// Hears and lies for so long. It acts on each message, and every [`LOOK`] without one.
     fn attack(&mut self, length: Duration) {
         let end = Instant::now() + length;
         let mut look = Instant::now();
@@ -267,6 +284,8 @@ impl Attacker {
         }
     }
 
+    /// Sends a lie to all nodes. A fresh key of the behaviours is the seed of a key pair here,
+    /// since real messages need a real signature.
     fn say(&mut self, author: PeerId, message: Message) {
         let own = &self.stranger.key;
         let fresh = (author != own.peer()).then(|| Keypair::from_seed(&author.0));

@@ -2,10 +2,11 @@
 //!
 //!     cargo build --release && cargo run --release -p e2e --example readers -- KIND [how many] [seconds] [rounds]
 //!
-//! KIND is `watchers` (one process of `watch`, 50), `viewers` (browsers that follow the page of a node, 32), or
-//! `connections` (silent ones to that page, 10,000 in each round). The run goes on for so many seconds without readers
-//! and then with them, in each round, and without them again at the end. An epoch has a fixed number of steps. Readers
-//! have a low priority, so that their own work does not count.
+//! KIND is `watchers` (one process of `watch`, 50), `viewers` (browsers that follow the page of a
+//! node, 32), or `connections` (silent ones to that page, 10,000 in each round). The run goes on
+//! for so many seconds without readers and then with them, in each round, and without them again at
+//! the end. An epoch has a fixed number of steps. Readers have a low priority, so that their own
+//! work does not count.
 
 #![allow(clippy::print_stdout, reason = "a campaign prints its results")]
 
@@ -22,15 +23,18 @@ use e2e::{Process, Programs, Story};
 use rustix::process::setpriority_process;
 use serde_json::Value;
 
+/// The members of the run. The first one has the page that viewers follow.
 const NODES: [&str; 4] = ["one", "two", "three", "four"];
 /// Steps of an epoch: about a second on one core.
 const STEPS: &str = "epoch.amount=400";
 /// What the readers may cost: of the time of an epoch, and of a core for each member.
 const TIME_MAX: f64 = 0.03;
 const CORE_MAX: f64 = 0.02;
+/// How long the run may take to begin, and a crowd to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long a crowd of watchers of the lowest priority has to find the run, beside nodes that train.
+/// How long a crowd of watchers of the lowest priority has to find the run, beside nodes that
+/// train.
 const CROWD_PATIENCE: Duration = Duration::from_secs(900);
 
 fn main() -> Result<()> {
@@ -144,7 +148,8 @@ fn beside_viewers(
     })
 }
 
-/// Measures while `count` connections come to a page that never say a word, and asks it for its health afterwards.
+/// Measures while `count` connections come to a page that never say a word, and asks it for its
+/// health afterwards.
 fn beside_connections(
     page: SocketAddr,
     count: usize,
@@ -218,6 +223,7 @@ fn shown(costs: &[Cost]) -> String {
     costs.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
+/// What the run takes for so long: the time of an epoch, and the cores of its network threads.
 fn measure(nodes: &[Process], length: Duration) -> Result<Cost> {
     let cpu = || -> Result<f64> {
         let threads = nodes.iter().map(Process::threads).collect::<Result<Vec<_>>>()?.concat();

@@ -17,7 +17,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use e2e::{Process, Programs, SMALL, Story};
+use e2e::{Process, Programs, SMALL, Story, number};
 use intellect_protocol::base::rng::Rng;
 use serde_json::Value;
 
@@ -125,8 +125,4 @@ fn check(events: &[Value]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn number(event: &Value, key: &str) -> Result<u64> {
-    event[key].as_u64().with_context(|| format!("no {key} in {event}"))
 }

@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use e2e::{Programs, Story};
 use serde_json::Value;
 
+/// Peers of each run, all of which must be there to found it.
 const PEERS: &str = "6";
 /// Calm epochs around the storm: two before, three after.
 const CALM: u64 = 5;
@@ -70,6 +71,7 @@ fn run(seed: u64, epochs: u64, more: &[&str]) -> Result<Value> {
     Ok(sim.report)
 }
 
+/// The tokens of all epochs in the table of a report.
 fn committed(report: &Value) -> Result<u64> {
     report["table"].as_array().context("a table")?.iter().map(tokens).sum()
 }

@@ -5,6 +5,14 @@
 //! beside each other, since they mostly wait; only one simulation runs at a time. What a node does
 //! is read from its `--events` file as plain JSON, so that a renamed key is noticed; log text is
 //! shown only when a story fails.
+//!
+//! A story owns a temporary folder, and each of its processes a folder in that by name: its output,
+//! its events, and for a node its data. A process that is started again under a name goes on in the
+//! same files, as a program in its owner's folder does. The folder goes with the story, so a
+//! failure carries in its text what it needs.
+//!
+//! The campaigns in `tests/examples` use the same harness with programs that were built before.
+//! What takes minutes is there; what a test may wait for is in `tests/tests/e2e`.
 
 pub mod process;
 
@@ -13,19 +21,21 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-/// The folder in a story's folder that its programs use as the system's temporary one.
+/// The folder in a story's folder that its programs use as the system's temporary one. So what they
+/// leave behind goes with the story.
 const TEMPORARY: &str = "temporary";
 
-/// How often a file or process is polled.
+/// How often a file or process is polled. It bounds how much later than an event a story goes on.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long a command without a network may take.
+/// How long a command without a network may take. Far more than any needs on a calm machine, since
+/// other stories may have all the cores.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Held while a simulation runs: its nodes compute all the time, and what strikes them is planned
@@ -35,7 +45,9 @@ static SIMULATION: Mutex<()> = Mutex::new(());
 /// One story, in a folder of its own.
 #[derive(Debug)]
 pub struct Story {
+    /// What it starts, by their paths.
     programs: Programs,
+    /// Deleted with everything in it when the story is dropped.
     folder: tempfile::TempDir,
 }
 
@@ -102,10 +114,11 @@ impl Story {
         self.path(name).to_string_lossy().into_owned()
     }
 
-    /// Runs `intellect-node` to its end.
+    /// Runs `intellect-node` to its end. Its exit code is for the caller to judge
+    /// ([`Done::expect_success`]).
     ///
     /// # Errors
-    /// It does not end within a minute.
+    /// It does not end within five minutes.
     pub fn node(&self, arguments: &[&str]) -> Result<Done> {
         self.node_within(arguments, COMMAND_PATIENCE)
     }
@@ -146,9 +159,7 @@ impl Story {
     /// # Errors
     /// It cannot be started.
     pub fn start_node(&self, name: &str, entry: &str, arguments: &[&str]) -> Result<Process> {
-        let entry = ["--bootstrap", entry];
-        let all: Vec<&str> = entry.into_iter().chain(arguments.iter().copied()).collect();
-        self.resume_node(name, &all)
+        self.resume_node(name, &[&["--bootstrap", entry][..], arguments].concat())
     }
 
     /// The same without an entry point: it has to find the others by what its data folder knows.
@@ -156,21 +167,7 @@ impl Story {
     /// # Errors
     /// It cannot be started.
     pub fn resume_node(&self, name: &str, arguments: &[&str]) -> Result<Process> {
-        let (data, events) = (self.text(&format!("{name}/data")), self.path(name));
-        fs::create_dir_all(&events)?;
-        let events = events.join("events.jsonl").to_string_lossy().into_owned();
-        let fixed = [
-            "--listen",
-            "/ip4/127.0.0.1/tcp/0",
-            "--data-dir",
-            &data,
-            "--events",
-            &events,
-            "--threads",
-            "1",
-        ];
-        let all: Vec<&str> = fixed.into_iter().chain(arguments.iter().copied()).collect();
-        self.start(name, self.programs.node, &all)
+        self.start_run(name, &[], &["--listen", "/ip4/127.0.0.1/tcp/0"], arguments)
     }
 
     /// Starts the node `name` with the line that it printed last, and nothing else.
@@ -198,10 +195,23 @@ impl Story {
         command: &[&str],
         arguments: &[&str],
     ) -> Result<Process> {
+        self.start_run(name, command, &[], arguments)
+    }
+
+    /// Starts `intellect-node run` with the data folder and the events file of `name`, and one
+    /// thread to compute, so that the nodes of a story share the machine. `command` precedes the
+    /// program, and `listen` is empty for its default addresses.
+    fn start_run(
+        &self,
+        name: &str,
+        command: &[&str],
+        listen: &[&str],
+        arguments: &[&str],
+    ) -> Result<Process> {
         let (data, events) =
             (self.text(&format!("{name}/data")), self.text(&format!("{name}/events.jsonl")));
         let fixed = ["--data-dir", &data, "--events", &events, "--threads", "1"];
-        let line = [command, &[self.programs.node], &fixed, arguments].concat();
+        let line = [command, &[self.programs.node], listen, &fixed, arguments].concat();
         self.start(name, line[0], &line[1..])
     }
 
@@ -220,10 +230,10 @@ impl Story {
         Ok(self.path(name))
     }
 
-    /// Runs `intellect-bootstrap` to its end.
+    /// Runs `intellect-bootstrap` to its end, for what it refuses: by itself it never ends.
     ///
     /// # Errors
-    /// It does not end within a minute.
+    /// It does not end within five minutes.
     pub fn bootstrap(&self, arguments: &[&str]) -> Result<Done> {
         self.start("command", self.programs.bootstrap, arguments)?.wait(COMMAND_PATIENCE)
     }
@@ -270,20 +280,15 @@ impl Story {
             line.extend(["--manifest", manifest]);
         }
         let mut process = self.start(name, line[0], &line[1..])?;
-        let start = Instant::now();
-        loop {
+        let complaint = "the bootstrap does not start";
+        let entry = process.until(Duration::from_secs(30), complaint, |process| {
             let out = fs::read_to_string(&process.out)?;
             let whole = out.rfind('\n').map_or("", |end| &out[..end]);
             let behind = whole.split_once(" --bootstrap ").map(|(_, behind)| behind);
             let entry = behind.and_then(|behind| behind.split([' ', '\n']).next());
-            if let Some(entry) = entry {
-                return Ok((process, entry.to_owned()));
-            }
-            if start.elapsed() > Duration::from_secs(30) || process.exit()?.is_some() {
-                bail!("the bootstrap does not start: {}", process.said());
-            }
-            std::thread::sleep(POLL);
-        }
+            Ok(entry.map(str::to_owned))
+        })?;
+        Ok((process, entry))
     }
 
     /// Runs `intellect-node sim --out` once no other story simulates, and reads its report. `out`
@@ -303,6 +308,10 @@ impl Story {
         Ok(Sim { report: serde_json::from_str(&report)?, done, folder, _story: self })
     }
 
+    /// Starts a program in the story's folder, with its output in the folder `name`. Its data of
+    /// the user, its temporary files and its working folder all lie within the story, and it reads
+    /// no input. Output is appended, so that a second start hides nothing of the first; only
+    /// `command` begins anew, because its output is read after each one.
     fn start(&self, name: &str, program: &str, arguments: &[&str]) -> Result<Process> {
         let folder = self.path(name);
         fs::create_dir_all(&folder)?;
@@ -328,6 +337,8 @@ impl Story {
 }
 
 /// A model so small that an epoch takes a moment, and that still learns from the first epoch on.
+/// Each is a key of the manifest and its value, for `manifest new --set` and `sim --set`; a later
+/// setting of the same key wins.
 pub const SMALL: [&str; 9] = [
     "model.layers=1",
     "model.width=16",
@@ -352,7 +363,8 @@ impl Done {
         Ok(self)
     }
 
-    /// Returns itself if it ended with `code` and an error text that contains all `words`.
+    /// Returns itself if it ended with `code` and an error text that contains all `words`. 1 is a
+    /// failure and 2 a wrong command line.
     ///
     /// # Errors
     /// It did not; the error has all its output.
@@ -394,7 +406,9 @@ impl Sim {
         read_events(&self.folder.join("sim.jsonl"))
     }
 
-    /// The state of each committed epoch, if `peers` agree on every epoch that any of them has.
+    /// The state of each committed epoch, by epoch, if `peers` agree on every epoch that any of
+    /// them has. An epoch that no one of them has committed is left out, and only the events of
+    /// commits count: a peer that loaded a later state has none for those before.
     ///
     /// # Errors
     /// Two of them committed one epoch with different states.
@@ -422,8 +436,11 @@ impl Sim {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    /// Where its output and its events are, in the folder of the story.
     folder: PathBuf,
+    /// The file of its standard output, with that of earlier starts of this name.
     out: PathBuf,
+    /// The file of its standard error, likewise.
     err: PathBuf,
 }
 
@@ -433,6 +450,14 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The number under this key of an event.
+///
+/// # Errors
+/// The event has no such key, or another type of value there.
+pub fn number(event: &Value, key: &str) -> Result<u64> {
+    event[key].as_u64().with_context(|| format!("no {key} in {event}"))
 }
 
 /// The complete lines of an events file; one that is being written is left for the next call.

@@ -1,4 +1,8 @@
 //! What a story does to a running program, and reads of it.
+//!
+//! Nothing here changes how a program works inside: it gets signals and limits of the system, and
+//! is read by its files and by `/proc`. Whatever a story does a person or an operating system can
+//! do.
 
 use std::{
     fs,
@@ -50,7 +54,7 @@ impl Process {
         Ok(self.child.try_wait()?)
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until it ends by itself. Its output is that of all starts of this name.
     ///
     /// # Errors
     /// It does not end within `patience`, and has been killed.
@@ -89,8 +93,7 @@ impl Process {
     /// # Errors
     /// The process has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        Ok(kill_process(pid.context("a process id")?, signal)?)
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// Lets none of its files grow beyond `bytes` from now on, as on a full disk; `None` frees it.
@@ -98,13 +101,13 @@ impl Process {
     /// # Errors
     /// The process has ended.
     pub fn limit_files(&self, bytes: Option<u64>) -> Result<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let limit = Rlimit { current: bytes, maximum: None };
-        prlimit(Some(pid.context("a process id")?), Resource::Fsize, limit)?;
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Fsize, limit)?;
         Ok(())
     }
 
-    /// CPU seconds that it has used so far, including threads that have ended.
+    /// CPU seconds that it has used so far, including threads that have ended, in hundredths.
+    /// Children do not count.
     ///
     /// # Errors
     /// It has ended, or the system has no `/proc`.
@@ -125,7 +128,8 @@ impl Process {
         stats.map(|stat| Thread::read(&stat)).collect()
     }
 
-    /// Kills the process, as kill -9 does.
+    /// Kills the process, as kill -9 does, and waits until the system has released what it had: a
+    /// start that follows finds the port and the lock free.
     ///
     /// # Errors
     /// The process has ended.
@@ -135,7 +139,8 @@ impl Process {
         Ok(())
     }
 
-    /// The events that it has written.
+    /// The events that it has written, of all starts of this name; none before the first. A line
+    /// that is half written is left out.
     ///
     /// # Errors
     /// A line is not JSON.
@@ -144,7 +149,8 @@ impl Process {
         if path.exists() { read_events(&path) } else { Ok(Vec::new()) }
     }
 
-    /// Waits for an event for which `accepts` is true.
+    /// Waits for an event for which `accepts` is true, and returns the first one. One that came
+    /// before the call, or in an earlier start, counts too.
     ///
     /// # Errors
     /// None comes within `patience`, or the process ends before.
@@ -153,14 +159,31 @@ impl Process {
         patience: Duration,
         accepts: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
+        self.until(patience, "the event does not come; it said", |this| {
+            Ok(this.events()?.into_iter().find(&accepts))
+        })
+    }
+
+    /// Looks every [`POLL`] until `look` finds what is awaited; `complaint` is the beginning of the
+    /// error's text. It looks once more after the process has ended, because what it wrote last may
+    /// be what is awaited.
+    ///
+    /// # Errors
+    /// Nothing is found within `patience`, or the process ends before.
+    pub(super) fn until<T>(
+        &mut self,
+        patience: Duration,
+        complaint: &str,
+        look: impl Fn(&Self) -> Result<Option<T>>,
+    ) -> Result<T> {
         let start = Instant::now();
         loop {
             let ended = self.exit()?.is_some();
-            if let Some(event) = self.events()?.into_iter().find(&accepts) {
-                return Ok(event);
+            if let Some(found) = look(self)? {
+                return Ok(found);
             }
             if ended || start.elapsed() > patience {
-                bail!("the event does not come; it said: {}", self.said());
+                bail!("{complaint}: {}", self.said());
             }
             std::thread::sleep(POLL);
         }
@@ -180,18 +203,8 @@ impl Process {
     /// # Errors
     /// It does not within `patience`, or ends before.
     pub fn wait_until_it_said(&mut self, words: &str, patience: Duration) -> Result<()> {
-        let start = Instant::now();
-        loop {
-            let ended = self.exit()?.is_some();
-            let said = self.said();
-            if said.contains(words) {
-                return Ok(());
-            }
-            if ended || start.elapsed() > patience {
-                bail!("{words:?} is missing in what it said: {said}");
-            }
-            std::thread::sleep(POLL);
-        }
+        let complaint = format!("{words:?} is missing in what it said");
+        self.until(patience, &complaint, |this| Ok(this.said().contains(words).then_some(())))
     }
 
     /// Waits until it has committed `epoch`.

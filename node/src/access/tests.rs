@@ -127,7 +127,8 @@ fn only_refusals_of_admitted_peers_end_a_node_and_one_welcome_is_enough() {
     assert_eq!(here.refused(now + REFUSED_FOR, false), None, "it counts from its ticket on");
     here.answered(now, &member, refusal("this peer was revoked"));
     assert_eq!(here.refused(now + REFUSED_FOR, false), None, "one still lets it in");
-    // A peer that no longer admits us closes the connection, and gives the reason at the next request.
+    // A peer that no longer admits us closes the connection, and gives the reason at the next
+    // request.
     here.unlinked(&key(9).peer());
     assert_eq!(here.refused(now + REFUSED_FOR, false), None);
     here.answered(now, &member, refusal("this peer was revoked"));

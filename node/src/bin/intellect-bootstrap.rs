@@ -1,6 +1,7 @@
 //! The program `intellect-bootstrap`, where it is not a link: it becomes the `intellect-node` that lies beside it.
 //!
 //! One program is enough, since an entry point verifies manifests by the code of a node. So this one links nothing.
+//! The other program sees by the name it is called by that it is to be an entry point.
 
 use std::{
     env,

@@ -1,5 +1,8 @@
 //! An invite code as a person gives it: the code, a file that holds it, or standard input. A file keeps it off the
 //! command line, which `ps` shows to everybody on the machine.
+//!
+//! The code itself is parsed and checked by `protocol` (`access::admit::code`). This file only
+//! finds it, and says where it looked.
 
 use std::{
     fs::File,
@@ -35,6 +38,10 @@ pub(crate) enum GivenError {
 
 /// Reads the code from `text`: the code itself, the name of a file, or `-` for standard input. `from` names the flag or
 /// variable that gave it. A file may contain the whole command line.
+///
+/// # Errors
+/// The user's: the text is neither, the file cannot be read, or the code is cut off or changed.
+/// Nothing is created, and no run is asked.
 pub(crate) fn read(from: &str, text: &str) -> Result<Code, GivenError> {
     if let Some(code) = word(text) {
         return code.parse().map_err(|why| GivenError::Wrong { from: from.to_owned(), why });
@@ -55,6 +62,7 @@ pub(crate) fn read(from: &str, text: &str) -> Result<Code, GivenError> {
 }
 
 /// The last word that may be a code.
+/// The last, since a command line may have an older one before it that was replaced.
 fn word(text: &str) -> Option<&str> {
     text.split_whitespace().rfind(|word| word.starts_with(PREFIX))
 }

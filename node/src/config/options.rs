@@ -3,6 +3,10 @@
 //!
 //! Nothing in the file can stop a node from starting. An entry that makes no sense is ignored, reported in a sentence
 //! that names the file, and left in place until a typed option replaces it.
+//!
+//! Only what concerns this machine for good is stored. What is for one start (a device, an invite,
+//! a page, `--epochs`) is not, so that a node does not end or show something because of a flag of
+//! last month.
 
 use std::{
     num::NonZeroUsize,
@@ -18,13 +22,17 @@ use crate::{
 };
 
 /// The options that are stored from one start to the next.
+/// Each field is empty or `None` where nothing was typed or stored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Options {
     /// Entry points of the run, each with the peer that must answer.
     pub(crate) bootstrap: Vec<Address>,
     /// The run's data files, or folders that hold them.
+    /// They are stored as absolute paths, since the next start may come from another folder.
     pub(crate) data: Vec<PathBuf>,
     /// Limit on all bulk that this node sends, in bytes a second; 0 for none.
+    /// Votes and heartbeats are not limited. A low limit makes the others wait for this node's
+    /// updates in every epoch.
     pub(crate) rate: Option<u64>,
     /// Threads that compute, at most four for each core.
     pub(crate) threads: Option<NonZeroUsize>,
@@ -62,6 +70,7 @@ impl Options {
     }
 
     /// The options as keys of the file. A path that is not UTF-8 is not stored.
+    /// A key without a value is left out, so that it removes no entry of the file.
     fn table(&self) -> Table {
         let list = |all: Vec<String>| (!all.is_empty()).then(|| Value::from(all));
         let addresses = |all: &[Address]| list(all.iter().map(ToString::to_string).collect());
@@ -80,6 +89,8 @@ impl Options {
     }
 
     /// Sets the option `key` to the value in the file.
+    /// The error is a clause for people, which says what to write in its stead; the option stays as
+    /// it was.
     fn take(&mut self, key: &str, value: &Value) -> Result<(), String> {
         match key {
             "bootstrap" => self.bootstrap = addresses(value, address::parse_entry)?,
@@ -115,6 +126,9 @@ pub(crate) struct StoredOptions {
 
 impl StoredOptions {
     /// Reads the file of the run in `folder`; a missing file is an empty one.
+    ///
+    /// A file that is not readable, not TOML, or longer than [`store::OPTIONS_BYTES_MAX`] counts
+    /// for nothing, and the one sentence in `ignored` says so.
     pub(crate) fn read(folder: &Path) -> Self {
         let path = folder.join(store::OPTIONS);
         let unreadable = |why: String| Self {
@@ -158,6 +172,9 @@ impl StoredOptions {
 
     /// Stores what was typed in the place of the file's entries. A file that could not be read is set aside
     /// first.
+    ///
+    /// Entries that this program does not know stay in it, as those of a newer program. Where
+    /// nothing changes nothing is written, so comments of a person survive most starts.
     pub(crate) fn save(&self, typed: &Options, store: &store::Store) -> Result<(), StoreError> {
         let mut table = self.table.clone();
         table.extend(typed.table());

@@ -1,4 +1,8 @@
 //! What one examination has found: a verdict, a number with its unit, a sentence, and what to do.
+//!
+//! A check is data, so that the same result is a row for people and an object for programs. The
+//! names and units are part of the format that docs/FORMATS.md lists: programs compare them letter
+//! by letter.
 
 use std::fmt;
 
@@ -6,7 +10,7 @@ use serde::Serialize;
 
 use crate::tell::screen::printable;
 
-/// How good it is. The order is that of severity.
+/// How good it is. The order is that of severity. The worst grade of all checks is their maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Grade {
@@ -47,9 +51,11 @@ pub(super) struct Check {
     /// The unit of `value`, such as `bytes` or `ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) unit: Option<&'static str>,
-    /// What was found, as a clause for people.
+    /// What was found, as a clause for people. It may quote what a stranger sent. `Display` makes
+    /// that harmless for a terminal; the JSON object has it as it came.
     pub(super) found: String,
-    /// The remedy, where one is needed.
+    /// The remedy, where one is needed. It is an order to the reader that can be typed or done as
+    /// it stands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
 }
@@ -103,7 +109,9 @@ impl fmt::Display for Check {
     }
 }
 
-/// A verdict about a number of which more is better.
+/// A verdict about a number of which more is better. From `good` on it is ok, from `bearable` on a
+/// warning, and bad below. With `bearable` 0 no number is bad, which is for what only makes a node
+/// slow.
 pub(super) fn at_least(value: f64, good: f64, bearable: f64) -> Grade {
     match value {
         value if value >= good => Grade::Ok,

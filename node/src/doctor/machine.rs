@@ -1,7 +1,12 @@
-//! What this machine has, without a network: memory, disk, limits of the system, its device, and how fast it trains.
+//! What this machine has, without a network: memory, disk, limits of the system, its device, and
+//! how fast it trains.
 //!
-//! The thresholds are of a node in general. What one run needs more than that is a check of its own (`needs.rs`), where
-//! an entry point hands out the run's manifest.
+//! The thresholds are of a node in general. What one run needs more than that is a check of its own
+//! (`needs.rs`), where an entry point hands out the run's manifest.
+//!
+//! Each examination is one function that returns a [`Check`] and never an error: what the system
+//! does not say is a check that was not tried. What may hang, such as a dead network disk, runs on
+//! a thread that is left behind when its time is over ([`within`]).
 
 use std::{
     fs::{File, OpenOptions},
@@ -18,7 +23,7 @@ use intellect_model::Device;
 use super::check::{Check, Grade, at_least};
 use crate::{figures, os, tools::bench::train};
 
-/// One examination: its name, and what does it.
+/// One examination: its name, and what does it. The name is shown on a terminal while it runs.
 pub(super) type Examination = (&'static str, Box<dyn FnOnce() -> Check>);
 
 /// Everything about this machine, in the order of the table.
@@ -37,14 +42,16 @@ pub(super) fn examinations(data_dir: &Path) -> Vec<Examination> {
     ]
 }
 
-/// The data folder, or the nearest folder above it that exists: the doctor makes none.
+/// The data folder, or the nearest folder above it that exists: the doctor makes none. A node would
+/// make the missing ones on the same disk, unless somebody mounts another there.
 pub(super) fn existing(folder: &Path) -> PathBuf {
     let folder = if folder.is_absolute() { folder.to_owned() } else { Path::new(".").join(folder) };
     let exists = folder.ancestors().find(|above| above.is_dir());
     exists.unwrap_or_else(|| Path::new("/")).to_owned()
 }
 
-/// Free memory, against what the smallest model and the presets for several machines take.
+/// Free memory, against what the smallest model and the presets for several machines take. A
+/// control group that allows less than the machine has is respected.
 fn memory() -> Check {
     let Some(free) = os::memory_available_bytes() else {
         return Check::not_tried("memory", "this system does not say how much is free");
@@ -55,7 +62,8 @@ fn memory() -> Check {
         .remedy_if_wrong("end other programs: only small models fit here")
 }
 
-/// Free disk of the data folder.
+/// Free disk of the data folder. Folders that a node makes later are on the same disk, so the
+/// nearest existing one is asked.
 fn free_disk(folder: &Path) -> Check {
     let Some(free) = os::disk_available_bytes(folder) else {
         let found = format!("nothing is known about the disk of {}", folder.display());
@@ -67,7 +75,9 @@ fn free_disk(folder: &Path) -> Check {
         .remedy_if_wrong("free some space, or name a folder on another disk with --data-dir")
 }
 
-/// Writes a file that has no name any more, and waits until it is safe.
+/// Writes a file that has no name any more, and waits until it is safe. The time includes the
+/// flush, since a node flushes each record before it lets a message out. A slow disk is a warning
+/// at most, a refused write is bad.
 fn write_speed(folder: &Path) -> Check {
     let write = || -> io::Result<Duration> {
         let mut file = nameless(folder)?;
@@ -99,7 +109,8 @@ fn write_speed(folder: &Path) -> Check {
     }
 }
 
-/// An open file that vanishes with this process, however that ends.
+/// An open file that vanishes with this process, however that ends. The folder never keeps 64 MiB
+/// of a look that was interrupted.
 fn nameless(folder: &Path) -> io::Result<File> {
     let path = folder.join(format!(".intellect-doctor-{}", std::process::id()));
     let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
@@ -107,7 +118,9 @@ fn nameless(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// How many files and connections may be open at once: a node has hundreds.
+/// How many files and connections may be open at once: a node has hundreds. The limit of this
+/// process counts, and the one that a node could ask for is only named. No limit at all has no
+/// number in the table.
 fn open_files() -> Check {
     let (now, most) = os::open_files_limit();
     let value = now.unwrap_or(u64::MAX);
@@ -125,7 +138,8 @@ fn open_files() -> Check {
     }
 }
 
-/// What a QUIC socket gets, since the node asks for no other size.
+/// What a QUIC socket gets, since the node asks for no other size. A smaller buffer loses packets
+/// in bursts, which makes QUIC slow and breaks nothing.
 fn udp_buffer() -> Check {
     let Some(bytes) = os::setting("net/core/rmem_default") else {
         return Check::not_tried("udp", "this system does not say how large buffers are");
@@ -137,7 +151,8 @@ fn udp_buffer() -> Check {
     )
 }
 
-/// Whether TCP can send by BBR, which a node asks for on every connection.
+/// Whether TCP can send by BBR, which a node asks for on every connection. Without it a line that
+/// loses packets is slow over TCP, since the usual control takes each loss for a jam.
 fn bbr() -> Check {
     match transport::has_bbr() {
         None => Check::not_tried("bbr", "this system offers no choice"),
@@ -152,7 +167,8 @@ fn bbr() -> Check {
     }
 }
 
-/// The device of `--device auto`, and a GPU that this build cannot use.
+/// The device of `--device auto`, and a GPU that this build cannot use. It is only opened, and
+/// computes nothing: `bench device` is the test of that.
 fn device() -> Check {
     let device = match Device::Auto.resolve() {
         Ok(device) => device,
@@ -185,14 +201,14 @@ fn device() -> Check {
     }
 }
 
-/// Steps of the small model of `bench train`, on the CPU.
+/// Steps of the small model of `bench train`, on the CPU. A GPU is left out: to compile its kernels
+/// alone takes longer than all of `doctor` may.
 fn training() -> Check {
-    match Device::Auto.resolve() {
-        Ok(device) if device.is_gpu() => {
-            return Check::not_tried("train", format!("{device} compiles for too long"))
-                .remedy("type `intellect-node bench device`, which takes minutes");
-        }
-        Ok(_) | Err(_) => {}
+    if let Ok(device) = Device::Auto.resolve()
+        && device.is_gpu()
+    {
+        return Check::not_tried("train", format!("{device} compiles for too long"))
+            .remedy("type `intellect-node bench device`, which takes minutes");
     }
     match train::short(TRAIN_TIME) {
         Ok(speed) => {
@@ -213,7 +229,9 @@ fn clock() -> Check {
     Check::not_tried("clock", "nobody here says the time; only invites that expire need it")
 }
 
-/// The result of work on a thread of its own, which is abandoned when its time is over.
+/// The result of work on a thread of its own, which is abandoned when its time is over. The thread
+/// goes on until the process ends, for nothing can stop a write that waits for a disk. A panic in
+/// it is a bad check and no end of the program.
 fn within(
     check: &'static str,
     patience: Duration,
@@ -239,32 +257,43 @@ fn within(
     }
 }
 
+/// The remedy of a slow write, and of one that was given up.
 const SLOW_DISK: &str =
     "name a folder on a faster disk with --data-dir: each epoch writes a checkpoint";
 
 /// The smallest models take about 40 MB; the built-in presets for several machines a gigabyte.
+/// Bytes; below `MEMORY_GOOD` it is a warning, below `MEMORY_LEAST` bad.
 const MEMORY_GOOD: f64 = 1e9;
 const MEMORY_LEAST: f64 = 64e6;
 /// A run of the smallest model takes 10 MB; one of 100 M parameters, 10 GB (docs/ORGANISE.md).
+/// Bytes, with the same two steps.
 const DISK_GOOD: f64 = 2e9;
 const DISK_LEAST: f64 = 100e6;
-/// A guess: half of what an old hard disk does.
+/// A guess: half of what an old hard disk does. Bytes per second; less is a warning.
 const WRITE_GOOD: f64 = 40e6;
+/// At [`WRITE_GOOD`] this takes 1.7 s, well within [`WRITE_PATIENCE`].
 const WRITE_BYTES: usize = 64 << 20;
+/// What one call writes, so that the disk is measured and not the memory for all of it.
 const CHUNK_BYTES: usize = 1 << 20;
 /// A node has at most 800 connections, each of TCP one file, and about a hundred files besides.
+/// Fewer than `FILES_GOOD` are a warning, fewer than `FILES_LEAST` bad.
 const FILES_GOOD: f64 = 4_096.0;
 const FILES_LEAST: f64 = 256.0;
-/// The default of Linux, which QUIC gets along with.
+/// The default of Linux, which QUIC gets along with. It is in bytes.
 const UDP_GOOD: f64 = 212_992.0;
-/// A guess: what the context of CUDA and a small model take.
+/// A guess: what the context of CUDA and a small model take. It is in bytes of the memory of the
+/// GPU.
 const GPU_GOOD: f64 = 1e9;
 /// The driver's folder, whatever this build can use.
 const NVIDIA: &str = "/proc/driver/nvidia/version";
-/// A guess: a twentieth of two cores of a server (docs/PERFORMANCE.md).
+/// A guess: a twentieth of two cores of a server (docs/PERFORMANCE.md). Tokens per second of the
+/// model of `bench train`.
 const TRAIN_GOOD: f64 = 100.0;
+/// How long it trains. At least two steps are made, and the first is not counted.
 const TRAIN_TIME: Duration = Duration::from_secs(3);
+/// How long that may take with all that comes before it.
 const TRAIN_PATIENCE: Duration = Duration::from_secs(7);
+/// At 17 MB/s, far below [`WRITE_GOOD`], the write is just done.
 const WRITE_PATIENCE: Duration = Duration::from_secs(4);
 
 #[cfg(test)]

@@ -3,6 +3,15 @@
 //! Whether others can dial this machine rests on what an entry point or the router says, never on
 //! what the machine thinks of itself. With no entry point every check is listed as
 //! not tried, so that the table always has the same rows.
+//!
+//! Each check is a function of [`Examined`] alone: `net/exam.rs` looks, and nothing here waits or
+//! sends. Two views are compared for most of them: the address that an entry point sees a
+//! connection come from, and the addresses that this machine has itself. An entry point on this
+//! machine or in this network sees no router, so it proves nothing about one ([`near`]).
+//!
+//! The checks overlap on purpose. A machine behind a symmetric router is well off if it forwards a
+//! port, and a machine without UPnP if it needs none; so a verdict looks at what the others have
+//! found before it advises anything.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -20,8 +29,8 @@ use crate::{
     },
 };
 
-/// What the router does with connections that leave by it. Only connections with two entry points of different
-/// addresses show it.
+/// What the router does with connections that leave by it. Only connections with two entry points
+/// of different addresses show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Router {
     /// Others see an address of this machine itself.
@@ -34,7 +43,8 @@ enum Router {
     Unknown,
 }
 
-/// All verdicts, in the order of the table.
+/// All verdicts, in the order of the table. There is one row for each dialled address of an entry
+/// point, and then one for each subject.
 pub(super) fn checks(findings: &Examined) -> Vec<Check> {
     let mut all: Vec<Check> = findings.attempts.iter().map(|a| entry(a, findings)).collect();
     if met(findings).next().is_none() {
@@ -43,12 +53,8 @@ pub(super) fn checks(findings: &Examined) -> Vec<Check> {
         all.extend(names.map(|name| Check::not_tried(name, found)));
         return all;
     }
-    all.push(nat(findings));
-    all.push(dialable(findings));
-    all.push(router(findings));
-    all.push(carrier(findings));
-    all.push(ipv6(findings));
-    all.push(punch(findings));
+    let verdicts: [fn(&Examined) -> Check; 6] = [nat, dialable, router, carrier, ipv6, punch];
+    all.extend(verdicts.map(|verdict| verdict(findings)));
     all
 }
 
@@ -64,47 +70,41 @@ fn met(findings: &Examined) -> impl Iterator<Item = (&Attempt, &Met)> {
 /// answers.
 fn entry(attempt: &Attempt, findings: &Examined) -> Check {
     let of = short(attempt);
-    match &attempt.result {
+    let why = match &attempt.result {
         Some(Ok(met)) => {
             let ms = met.took.as_secs_f64() * 1e3;
-            Check::new("entry", Grade::Ok, format!("{of} answers in {ms:.0} ms"))
+            return Check::new("entry", Grade::Ok, format!("{of} answers in {ms:.0} ms"))
                 .measured(ms, "ms")
-                .about(of)
+                .about(of);
         }
-        failed => {
-            let why = match failed {
-                Some(Err(why)) => why,
-                Some(Ok(_)) | None => "no answer yet",
-            };
-            // A node needs one way in; the others are spare.
-            let other = met(findings).next().is_some();
-            let (verdict, remedy) = if other {
-                (
-                    Grade::Warning,
-                    "a firewall may drop it, here or there; the other way in is enough",
-                )
-            } else {
-                (
-                    Grade::Bad,
-                    "check that this machine has a network, and that the entry point runs; or ask the \
-                     organiser for another address",
-                )
-            };
-            Check::new("entry", verdict, format!("{of} does not answer: {why}"))
-                .about(of)
-                .remedy(remedy)
-        }
-    }
+        Some(Err(why)) => why.as_str(),
+        None => "no answer yet",
+    };
+    // A node needs one way in; the others are spare.
+    let (verdict, remedy) = if met(findings).next().is_some() {
+        (Grade::Warning, "a firewall may drop it, here or there; the other way in is enough")
+    } else {
+        (
+            Grade::Bad,
+            "check that this machine has a network, and that the entry point runs; or ask the \
+             organiser for another address",
+        )
+    };
+    Check::new("entry", verdict, format!("{of} does not answer: {why}")).about(of).remedy(remedy)
 }
 
-/// An address without the peer at its end.
+/// An address without the peer at its end. Rows are about ways to one entry point, and its name
+/// would fill the line.
 fn short(attempt: &Attempt) -> String {
     let text = attempt.address.to_string();
     let text = text.split("/p2p/").next().unwrap_or_default();
     if attempt.typed { text.to_owned() } else { format!("{text} (named by the entry point)") }
 }
 
-/// What several entry points see of this machine over IPv4 by one transport.
+/// What several entry points see of this machine over IPv4 by one transport. Both transports are
+/// looked at, and what QUIC shows counts where it shows anything: TCP may take another port for
+/// each connection without any router. Two servers at one address are one, since a symmetric router
+/// maps them alike.
 fn kind(findings: &Examined) -> Router {
     let of = |tcp: bool| {
         let all = met(findings).filter(|(attempt, met)| {
@@ -131,7 +131,8 @@ fn kind(findings: &Examined) -> Router {
 }
 
 /// What stands between this machine and others. It is a matter of how routers number connections,
-/// so it needs two entry points.
+/// so it needs two entry points. A symmetric router is a warning only if nobody can come in: two
+/// peers behind such routers cannot meet, but each can reach a peer that is dialable.
 fn nat(findings: &Examined) -> Check {
     let seen = met(findings).find_map(|(_, met)| host(&met.observed).filter(IpAddr::is_ipv4));
     let Some(seen) = seen else {
@@ -168,7 +169,8 @@ fn nat(findings: &Examined) -> Check {
     }
 }
 
-/// Whether all entry points that answered are on this machine or network.
+/// Whether all entry points that answered are on this machine or network. It is also true if none
+/// has answered, where no check asks it.
 fn near(findings: &Examined) -> bool {
     met(findings).all(|(attempt, _)| address::scope(&attempt.address) < Some(Scope::Public))
 }
@@ -178,8 +180,9 @@ fn is_open(findings: &Examined) -> bool {
     findings.mapped.is_some() || findings.tested.values().any(Result::is_ok)
 }
 
-/// Whether others can dial this machine. A successful test from outside proves it, and a
-/// forwarded port is taken for it.
+/// Whether others can dial this machine. A successful test from outside proves it, and a forwarded
+/// port is taken for it. That nobody can dial this machine is a warning and not bad: such a node
+/// reaches all that can be dialled, and others by a punched hole.
 fn dialable(findings: &Examined) -> Check {
     if near(findings) {
         let found =
@@ -193,11 +196,8 @@ fn dialable(findings: &Examined) -> Check {
         return Check::new("dialable", Grade::Ok, found).measured(open.len() as f64, "addresses");
     }
     if let Some(at) = &findings.mapped {
-        return Check::new(
-            "dialable",
-            Grade::Ok,
-            format!("the router forwards {at} to this machine"),
-        );
+        let found = format!("the router forwards {at} to this machine");
+        return Check::new("dialable", Grade::Ok, found);
     }
     let tests = findings.tested.len();
     if tests == 0 {
@@ -212,14 +212,14 @@ fn dialable(findings: &Examined) -> Check {
 }
 
 /// Whether the router forwards a port by UPnP. It matters only to a machine that cannot be dialled
-/// otherwise.
+/// otherwise. So the advice to forward a port is left out where a test from outside has succeeded,
+/// or where no router is between.
 fn router(findings: &Examined) -> Check {
     match (&findings.mapped, findings.gateway) {
-        (Some(at), _) => Check::new(
-            "router",
-            Grade::Ok,
-            format!("it forwards a port to this machine: {at} (UPnP)"),
-        ),
+        (Some(at), _) => {
+            let found = format!("it forwards a port to this machine: {at} (UPnP)");
+            Check::new("router", Grade::Ok, found)
+        }
         (None, Some(Gateway::Nested)) => {
             Check::new("router", Grade::Warning, Gateway::Nested.to_string())
                 .remedy("ask the provider for an address of your own, or use IPv6")
@@ -233,7 +233,9 @@ fn router(findings: &Examined) -> Check {
     }
 }
 
-/// Whether a provider shares one address among its customers (RFC 6598).
+/// Whether a provider shares one address among its customers (RFC 6598). An own address in
+/// 100.64.0.0/10 shows it. A router at home hides such an address from this machine; then
+/// [`Gateway::Nested`] may tell.
 fn carrier(findings: &Examined) -> Check {
     let shared = |ip: &&IpAddr| match ip {
         IpAddr::V4(ip) => ip.octets()[0] == 100 && (64..128).contains(&ip.octets()[1]),
@@ -253,7 +255,8 @@ fn carrier(findings: &Examined) -> Check {
     }
 }
 
-/// Whether IPv6 leads out of this network. It avoids the routers that IPv4 needs.
+/// Whether IPv6 leads out of this network. It avoids the routers that IPv4 needs. To have no
+/// address of IPv6 is no fault, and so it is not tried then.
 fn ipv6(findings: &Examined) -> Check {
     let global = |ip: &&IpAddr| ip.is_ipv6() && address::scope_of(**ip) == Scope::Public;
     let Some(own) = findings.own.iter().find(global) else {
@@ -270,7 +273,9 @@ fn ipv6(findings: &Examined) -> Check {
     Check::not_tried("ipv6", format!("{own} is here, but no entry point has IPv6"))
 }
 
-/// To how many members behind routers a hole could be punched.
+/// To how many members behind routers a hole could be punched. One success proves that this router
+/// can take part; a failure may be the fault of the other side. Without members behind a relay
+/// there is nothing to try.
 fn punch(findings: &Examined) -> Check {
     let all = findings.relayed.len();
     if all == 0 {
@@ -283,5 +288,6 @@ fn punch(findings: &Examined) -> Check {
     Check::new("punch", verdict, found).measured(good as f64, "members").remedy_if_wrong(FORWARD)
 }
 
+/// The remedy of a machine that nobody can dial.
 const FORWARD: &str = "forward a port of your router to this machine and start the node with --listen and --external, \
                        or switch on UPnP there";

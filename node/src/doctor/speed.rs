@@ -1,4 +1,5 @@
-//! What the run needs of this machine and its line, where an entry point hands out the run's manifest.
+//! What the run needs of this machine and its line, where an entry point hands out the run's
+//! manifest.
 //!
 //! The needs of a run come from its manifest, and the rates of the line from a measurement against
 //! one entry point. The two are compared here, so that a verdict speaks of the run and not of the
@@ -28,7 +29,9 @@ pub(super) fn parse(file: &[u8]) -> Option<Manifest> {
     Manifest::parse(str::from_utf8(file).ok()?).ok()
 }
 
-/// Whether this machine has the memory and the disk of each run.
+/// Whether this machine has the memory and the disk of each run. What is needed is computed for the
+/// device of `--device auto` and the smallest batch, so bad means that no smaller batch helps. What
+/// the system does not say is taken for enough.
 pub(super) fn needs(runs: &[Manifest], folder: &Path) -> Vec<Check> {
     if runs.is_empty() {
         let found = "no entry point hands out a manifest without being told which";
@@ -61,6 +64,13 @@ pub(super) fn needs(runs: &[Manifest], folder: &Path) -> Vec<Check> {
 }
 
 /// The rates of the line, against what the largest of the runs sends in an epoch.
+///
+/// The time of an epoch is what counts, for a ring waits for its slowest line: up to
+/// [`SECONDS_GOOD`] it is ok, and beyond a warning. Without a run to compare with, a rate from
+/// [`RATE_LEAST`] on is ok. No rate is bad: a slow peer slows the ring, and still takes part.
+///
+/// That an entry point has refused to measure says nothing of the line, so it is not tried then. A
+/// measurement that broke off is a warning.
 pub(super) fn rates(measured: Result<Rates, RatesError>, runs: &[Manifest]) -> Vec<Check> {
     let update = runs.iter().map(|m| needs::update_bytes(&m.run, &m.work)).max();
     let rates = match measured {
@@ -74,19 +84,15 @@ pub(super) fn rates(measured: Result<Rates, RatesError>, runs: &[Manifest]) -> V
     };
     let of = |name: &'static str, rate: f64| {
         let least = if rate > f64::from(rates.limit) * NEAR { "at least " } else { "" };
-        let rate_text = figures::bytes(rate as u64);
+        let speed = format!("{least}{}/s", figures::bytes(rate as u64));
         let Some(update) = update else {
-            return Check::new(
-                name,
-                at_least(rate, RATE_LEAST, 0.0),
-                format!("{least}{rate_text}/s"),
-            )
-            .measured(rate, "bytes/s");
+            let verdict = at_least(rate, RATE_LEAST, 0.0);
+            return Check::new(name, verdict, speed).measured(rate, "bytes/s");
         };
         // A ring of n moves 2 (n − 1) / n of an update through each line: at most two.
         let seconds = 2.0 * update as f64 / rate.max(1.0);
         let found = format!(
-            "{least}{rate_text}/s: an epoch moves at most {}, in {seconds:.1} s",
+            "{speed}: an epoch moves at most {}, in {seconds:.1} s",
             figures::bytes(2 * update)
         );
         let verdict = if seconds <= SECONDS_GOOD { Grade::Ok } else { Grade::Warning };
@@ -99,7 +105,7 @@ pub(super) fn rates(measured: Result<Rates, RatesError>, runs: &[Manifest]) -> V
 
 /// From this share of a server's limit on, the line may be faster than what was measured.
 const NEAR: f64 = 0.85;
-/// A guess: what a run of the smallest models needs.
+/// A guess: what a run of the smallest models needs. It is in bytes per second.
 const RATE_LEAST: f64 = 100e3;
 /// A guess: as long as an epoch of a run over home lines should train at least.
 const SECONDS_GOOD: f64 = 60.0;

@@ -1,5 +1,11 @@
 //! Admission as the driver sees it: requests of other peers, their replies to ours, and the notices that
 //! come with either or are fetched.
+//!
+//! In an open run [`Access::admission`] is `None`: every ticket is welcome, and notices are fetched
+//! all the same.
+//!
+//! Nobody is believed here. A ticket and a notice prove themselves by signatures, which
+//! `access::admit` and `access::notices` check. So it does not matter which peer brings them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +23,7 @@ use crate::access::{Admission, REFUSED_FOR};
 use crate::store::StoreError;
 
 /// Admission of the run, and the peers that were reported for something that is no fault.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Access {
     /// `None` in an open run, which has no admission.
     pub(super) admission: Option<Admission>,
@@ -37,24 +43,23 @@ pub(super) enum Saving {
     Idle,
     /// A write is under way, and newer notices wait for its end.
     Under,
+    /// A write is under way, and another one follows with what is known then.
     Again,
-}
-
-impl Access {
-    pub(super) fn new(admission: Option<Admission>) -> Self {
-        let (incompatible, refused) = (BTreeSet::new(), BTreeSet::new());
-        Self { admission, saving: Saving::Idle, incompatible, refused }
-    }
 }
 
 /// Adds a peer to those that were reported. Once the set is full every further peer counts as
 /// reported, so an attacker with many keys can fill neither memory nor the screen.
+/// Returns whether this call added it, so whether to report it.
 pub(super) fn is_first(named: &mut BTreeSet<PeerId>, peer: PeerId) -> bool {
     named.len() < NAMED_MAX && named.insert(peer)
 }
 
 impl Driver {
     /// A peer has sent an admit request.
+    ///
+    /// The same stream serves three visits. A member shows its ticket, a tool of the organiser
+    /// hands over a notice, and a visitor asks how far the run is. Each gets an answer, which in a
+    /// run of invited peers also names the last notice of our ledger.
     pub(super) fn on_admit_request(
         &mut self,
         from: PeerId,
@@ -78,6 +83,9 @@ impl Driver {
 
     /// Judges a ticket. In an open run everybody is welcome. A refusal is also reported to the owner
     /// of this node, once for each peer.
+    ///
+    /// `Ok(true)` of the admission means that the list of admitted peers has changed, which the
+    /// network has to know too.
     fn on_ticket(&mut self, from: PeerId, ticket: Option<Ticket>) -> Outcome {
         let Some(admission) = &mut self.access.admission else { return Outcome::Welcome };
         match admission.enter(from, ticket) {
@@ -94,6 +102,8 @@ impl Driver {
     }
 
     /// A peer has replied to our admit request.
+    /// A refusal of one member is reported once, and ends nothing: other members may know a newer
+    /// ledger.
     pub(super) fn on_admit_reply(&mut self, peer: PeerId, reply: Reception) {
         let Some(admission) = &mut self.access.admission else { return };
         let outcome = reply.outcome.clone();
@@ -104,6 +114,8 @@ impl Driver {
     }
 
     /// Follows the ledger, and ends the node once it is clear that no member admits it.
+    ///
+    /// It is called at every turn of the loop. The epoch that counts is the one that is open.
     pub(super) fn update_admission(&mut self) -> Result<(), DriverError> {
         let peer = self.holdings.peer();
         let (Some(admission), Some(ledger)) = (&mut self.access.admission, peer.ledger()) else {
@@ -119,6 +131,8 @@ impl Driver {
     }
 
     /// Takes over the ledger of an earlier start.
+    /// A node that the ledger refuses ends here, before it says anything, unless a notice admits it
+    /// anew.
     pub(super) fn resume_admission(&mut self) -> Result<(), DriverError> {
         let peer = self.holdings.peer();
         let (Some(admission), Some(ledger)) = (&mut self.access.admission, peer.ledger()) else {
@@ -135,6 +149,7 @@ impl Driver {
     }
 
     /// Fetches the notices of the run from one peer, or from all connected ones.
+    /// A failure is no event, since notices also come by gossip.
     pub(super) fn ask_notices(&mut self, of: Option<PeerId>) {
         let (net, run) = (self.net.clone(), self.manifest.id);
         self.jobs.spawn(async move {
@@ -159,6 +174,7 @@ impl Driver {
     }
 
     /// Takes a notice that any peer may have sent. The state reports it if it is news, and then it is stored.
+    /// The error says why it is of no use, which a peer that has handed it over gets as an answer.
     fn on_notice(&mut self, notice: &Notice) -> Result<(), NoticeError> {
         self.holdings.peer().notices().check(notice)?;
         self.peer_input(peer::Input::Notice(Box::new(notice.clone())));
@@ -178,6 +194,8 @@ impl Driver {
 
     /// Writes the notices off the loop. Only one write runs at a time, since two could end in the
     /// wrong order and leave the older file.
+    /// However many notices come meanwhile, one more write is enough, because it takes what is
+    /// known then.
     fn save_notices(&mut self) {
         if self.access.saving != Saving::Idle {
             self.access.saving = Saving::Again;

@@ -3,6 +3,9 @@
 //! Each output is one arm of [`Driver::apply`], and each arm ends at once: what takes long becomes
 //! a job, whose end comes back as an input. An output that refers to bytes or to the journal relies
 //! on the state's bookkeeping, and logs an error where that is wrong.
+//!
+//! Outputs are not reordered and not batched. No arm gives the state an input: what leads to one
+//! goes through a job. So [`Driver::apply`] never runs inside itself.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,8 +16,7 @@ use intellect_protocol::base::sign::Verified;
 use intellect_protocol::consensus::epoch::{Apply, Ring};
 use intellect_protocol::history::checkpoint::Header;
 use intellect_protocol::holdings::{Buffer, Input, Name, Output};
-use intellect_protocol::message::wire;
-use intellect_protocol::message::{Ask, Finished, Head, Message, Request};
+use intellect_protocol::message::{Ask, Finished, Head, Message, Request, wire};
 use intellect_protocol::peer;
 
 use super::disk::update_came;
@@ -70,6 +72,9 @@ impl Driver {
 
     /// Sends a message over the control stream. Without a stream it is gossiped instead, as long as
     /// the budget for that lasts: two peers behind routers may have no connection at all.
+    ///
+    /// Gossip drops what it has seen, and such a message may be repeated or go to several peers. So
+    /// each one gets a number of its own.
     fn send(&mut self, to: PeerId, message: &Verified<Message>) {
         let envelope = wire::envelope(message);
         let bytes = envelope.len();
@@ -82,6 +87,9 @@ impl Driver {
 
     /// Gossips a message. A heartbeat also goes to some peers by other ways: to peers that may not
     /// hear our gossip, and to those that count as silent. `repeat` makes equal messages distinct.
+    ///
+    /// Nothing is done about an error: a heartbeat comes again, and the state repeats what else
+    /// matters.
     fn gossip(&self, repeat: u32, message: &Verified<Message>) {
         let beat = matches!(message.body(), Message::Heartbeat(_));
         if beat {
@@ -99,6 +107,10 @@ impl Driver {
 
     /// Starts the ring of a roster that has opened. Without a frozen delta the ring is not started,
     /// and its attempt fails at its deadline.
+    ///
+    /// `sent` is what one member sends in the whole ring, 2·(n − 1)/n of an update, and scales the
+    /// patience with a slow line ([`Timeouts::new`]). The round trip is the longest that members of
+    /// this ring have reported.
     fn start_ring(&mut self, ring: &Ring) {
         let Some(delta) = self.buffers.delta.clone() else {
             tracing::error!("a ring without a frozen delta");
@@ -127,6 +139,10 @@ impl Driver {
 
     /// Hands an outer step to the worker. The update is in memory by then: the state has
     /// asked for it before.
+    ///
+    /// The worker answers with the new state, and only then the state of the protocol has moved.
+    /// The bytes of the update stay until [`Output::Release`], since others may ask for them
+    /// meanwhile.
     fn step(&mut self, apply: &Apply) {
         let Some(update) = self.buffers.bytes.get(&Buffer::Update(apply.update)).cloned() else {
             tracing::error!("an outer step without its update");
@@ -141,6 +157,7 @@ impl Driver {
     }
 
     /// The header of the state after `epoch`, before its digest is known.
+    /// The number of parameters never changes in a run, so any known state has it.
     fn header(&self, epoch: u64, tokens: u64, r: Digest) -> Header {
         let parameters = self.buffers.newest.table.header().parameters;
         Header { run: self.manifest.id, epoch, tokens, r, parameters }
@@ -148,6 +165,7 @@ impl Driver {
 
     /// Asks a peer about its lineage, and gives the answer to the state. A missing answer is an
     /// input too, so the state never waits for it.
+    /// The time for an answer is `ASK_TIMEOUT`. A peer that sends none in time is not at fault.
     fn ask(&mut self, peer: PeerId, ask: Ask) {
         let net = self.net.clone();
         self.jobs.spawn(async move {
@@ -159,6 +177,9 @@ impl Driver {
     /// Fetches an update from the peers that may have it, of which [`Output::UpdateDonors`] may
     /// name more. The bytes count only if they have the digest and decode: a peer must not vote for
     /// an update that nobody can apply.
+    ///
+    /// Its length follows from the codec and the number of parameters, so a donor cannot make this
+    /// node take more memory than one update.
     fn fetch_update(&mut self, name: Name, from: Vec<PeerId>) {
         let from = self.donors.of_update(name.digest, from);
         let (net, decodes) = (self.net.clone(), self.decodes());
@@ -174,6 +195,8 @@ impl Driver {
 
     /// Fetches a finished chunk of a ring that did not end. Its seal names the digest, so it does
     /// not matter which holder sends it.
+    /// The holders are those of one moment. If none of them has it, the state hears
+    /// [`Input::ChunkMissed`].
     fn fetch_chunk(&mut self, ring: Digest, f: Finished, length: usize, holders: Vec<PeerId>) {
         let net = self.net.clone();
         let Finished { roster, chunk, seal } = f;
@@ -192,6 +215,10 @@ impl Driver {
 
     /// Fetches a state from several peers at once. More of them may be named later by
     /// [`Output::Donors`], which the job sees through a watch channel.
+    ///
+    /// `spent` are the blocks in which the state contains pending work of this node; the worker
+    /// needs them to move its local weights. A failure says by `kept` whether a part of the state
+    /// came and is stored.
     fn fetch_state(&mut self, head: Head, r: Digest, donors: Vec<PeerId>, spent: Blocks) {
         let header = self.header(head.epoch, head.tokens, r);
         let (net, donors) = (self.net.clone(), self.donors.of_state(donors));
@@ -211,6 +238,8 @@ impl Driver {
     }
 
     /// Makes the worker train an epoch, unless this node has reached its last one.
+    /// `tokens` are those that the run has committed: the position of the first step in the
+    /// schedule.
     pub(super) fn train(&mut self, epoch: u64, tokens: u64) {
         if !self.finish.is_reached() {
             self.command(worker::Command::Train { epoch, tokens });

@@ -79,6 +79,8 @@ pub(super) struct Window {
 
 impl Window {
     /// The bytes of the window; none if the range does not fit them.
+    /// The range comes from the state, which knows the length of each update and chunk, so it fits
+    /// unless this program is wrong.
     pub(super) fn get(&self) -> &[u8] {
         self.bytes.get(self.range.clone()).unwrap_or_default()
     }

@@ -23,6 +23,8 @@ pub(super) struct Clock {
 }
 
 impl Clock {
+    /// The time of the state begins at 0, for each start anew. No time leaves the process, so that
+    /// is enough.
     pub(super) fn new() -> Self {
         let (shown, turned) = (Duration::ZERO, Instant::now());
         Self { shown, turned, turns: Turns::new(), looked: Time::ZERO }
@@ -34,6 +36,7 @@ impl Clock {
         self.shown + self.turned.elapsed().min(TURN_MAX)
     }
 
+    /// In whole milliseconds. Between two turns it rises by at most [`TURN_MAX`].
     pub(super) fn now(&self) -> Time {
         Time(u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX))
     }

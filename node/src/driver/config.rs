@@ -1,4 +1,7 @@
 //! The parts of a driver, and how it is made of them.
+//!
+//! Everything that can fail has been done before (`enter`): the network runs, the worker has
+//! genesis, the logs are open. So making a driver cannot fail.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -36,6 +39,7 @@ const RING_EVENTS: usize = 64;
 
 /// The state of the run and of this machine before the loop begins.
 pub(crate) struct Config {
+    /// The verified manifest, whose id names the run in every message.
     pub(crate) manifest: Arc<Manifest>,
     /// The first state of the protocol.
     pub(crate) peer: peer::Config,
@@ -77,6 +81,10 @@ pub(crate) struct Config {
 
 impl Driver {
     /// A driver, and the events of its rings.
+    ///
+    /// The state hears first what the network has found out meanwhile, so that its first heartbeat
+    /// is right about direct connections. The receiver is apart from the driver, since the loop
+    /// borrows both.
     pub(crate) fn new(config: Config) -> (Self, mpsc::Receiver<pairing::Event>) {
         let (ring_outbox, ring_events) = mpsc::channel(RING_EVENTS);
         let run = &config.manifest.run;
@@ -112,7 +120,7 @@ impl Driver {
             jobs: JoinSet::new(),
             repeats: 0,
             budgets: Budgets::new(Instant::now().into()),
-            access: Access::new(config.admission),
+            access: Access { admission: config.admission, ..Access::default() },
             twins,
             finish: Finish::new(config.epochs.map(Into::into), stop_tokens),
             stop: config.stop,

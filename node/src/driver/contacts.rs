@@ -1,5 +1,8 @@
 //! Keeps the files `peers` and `ports` up to date. Each is written once there is an address, and again after
 //! each change.
+//!
+//! They are a convenience of the next start: a node without them needs an entry point and takes new
+//! ports. So an error is only logged, and nothing is flushed in a hurry.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +18,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 impl Driver {
     /// Starts one job for each of the two files. They run as long as the network.
+    /// The files are in the data folder and not in that of the run, since addresses are the same
+    /// for all runs.
     pub(super) fn keep_contacts(&mut self, data_dir: &Path) {
         let lists = [(self.net.contacts(), contacts::PEERS), (self.net.ports(), contacts::PORTS)];
         for (list, name) in lists {
@@ -29,6 +34,7 @@ impl Driver {
 
 /// Writes a list if it is not empty, and after each change, until the network ends. A failed write matters
 /// only at the next start.
+/// A start that has not met anybody yet writes nothing, so what the last one knew stays.
 async fn keep(mut list: watch::Receiver<Vec<Address>>, path: PathBuf) {
     let mut written = Vec::new();
     loop {

@@ -1,5 +1,14 @@
 //! Stores, reads and assembles updates, and stores records and checkpoints, as the holdings ask. All of
 //! this happens off the loop.
+//!
+//! Each method takes what it needs as an `Arc` or by value, starts a blocking job, and returns. The
+//! end of the job comes back as a `Done`, in any order. So the state orders what must have an
+//! order: it asks for the next write of records only after [`Input::Written`], and votes only after
+//! [`Input::Kept`].
+//!
+//! A disk that refuses ends nothing. The node trains on, says so once, and asks the disk again with
+//! the next records, update or checkpoint. Only a log that was removed from outside ends the node
+//! (`Driver::on_done`).
 
 use std::sync::Arc;
 
@@ -15,6 +24,9 @@ use crate::store::{Journal, Saved, StoreError};
 impl Driver {
     /// Appends records to the logs and flushes them. One write runs at a time, because the state
     /// waits for [`Input::Written`] before it asks for the next one.
+    ///
+    /// The job owns the [`Journal`] meanwhile, so no lock is needed, and a second write at once is
+    /// an error of this program.
     pub(super) fn write(&mut self, records: Arc<Vec<Record>>) {
         let Some(mut journal) = self.buffers.journal.take() else {
             tracing::error!("two writes of records at once");
@@ -76,6 +88,8 @@ impl Driver {
     }
 
     /// Deletes updates in memory and on disk.
+    /// The state decides which ones. A file that cannot be removed costs room only, and the next
+    /// start lists it again.
     pub(super) fn drop_updates(&mut self, names: Vec<Name>) {
         for name in &names {
             self.buffers.bytes.remove(&Buffer::Update(name.digest));
@@ -90,6 +104,14 @@ impl Driver {
     }
 
     /// Assembles an update, which takes as long as hashing and copying all of it.
+    ///
+    /// A ring that repairs an earlier one computes only the chunks that were not finished there.
+    /// Its result and the finished chunks (`parts`) together are the update. Each chunk is checked
+    /// against the digest in its seal. The whole has no digest that it could be compared with: its
+    /// digest is what the vote is about.
+    ///
+    /// The outcome is [`Input::Joined`] in both cases, without a digest if the parts do not fit
+    /// together.
     pub(super) fn join(&mut self, ring: &Ring, parts: Slices) {
         let elements = self.buffers.newest.table.header().parameters;
         let mut repair =
@@ -117,6 +139,9 @@ impl Driver {
 
     /// Stores the newest state as a checkpoint. The state itself is shared, so training does not
     /// wait for the disk.
+    ///
+    /// What is written is the newest state at this moment. The state of the protocol hears of the
+    /// end by [`Input::Saved`].
     pub(super) fn save(&mut self) {
         let (store, snapshot) = (Arc::clone(&self.store), Arc::clone(&self.buffers.newest));
         self.jobs.spawn_blocking(move || {
@@ -126,6 +151,9 @@ impl Driver {
     }
 
     /// A checkpoint was stored or could not be stored; training goes on either way.
+    ///
+    /// In both cases the fetched form of the state goes: stored, it is there twice; refused, it
+    /// takes the room that its checkpoint lacks.
     pub(super) fn on_saved(&mut self, result: Result<Saved, StoreError>) {
         let disk = taken(&result);
         match result {
@@ -144,6 +172,7 @@ impl Driver {
     }
 
     /// Deletes the fetched form of a state.
+    /// A state that was computed here has none, which is no error.
     fn drop_received(&mut self, state: Digest) {
         let store = Arc::clone(&self.store);
         self.jobs.spawn_blocking(move || {
@@ -155,6 +184,8 @@ impl Driver {
     }
 
     /// Whether an update can be applied. A peer must not vote for one that cannot.
+    /// The closure has its own copy of the codec and the number of parameters, so that a job can
+    /// take it along.
     pub(super) fn decodes(&self) -> impl Fn(&Vec<u8>) -> bool + Send + use<> {
         let (codec, elements) =
             (self.manifest.run.ring.codec, self.buffers.newest.state.theta().len());
@@ -163,6 +194,7 @@ impl Driver {
 }
 
 /// The result of reading or fetching an update.
+/// `found` has been compared with the digest of `name` and decodes.
 pub(super) fn update_came(name: Name, found: Option<Vec<u8>>) -> Done {
     let Some(content) = found.map(Arc::new) else {
         return Done::Input(Box::new(Input::UpdateMissed(name)));

@@ -1,5 +1,8 @@
 //! The peers that may serve what is being fetched. A download sees them through a channel, since more may be named
 //! while it runs.
+//!
+//! One state at most is fetched at a time, and each update at most once, so one channel for the
+//! state and one for each update are enough.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,13 @@
 //! What a driver does towards its end, whose state is [`Finish`](super::finish::Finish), and what it
 //! reports on the way.
+//!
+//! A node ends in one of four ways. It reaches a goal and waits for peers that are behind
+//! (`Linger`). It is interrupted and says goodbye. The state wants another start. Or the loop
+//! returns an error, which skips all of this: then nothing is said to the others, and they notice
+//! it by silence.
+//!
+//! [`Finish`](super::finish::Finish) has the times and decides; this file gives it the facts, and
+//! gives the state its [`peer::Input::Leave`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +25,14 @@ use crate::net::Net;
 use crate::tell::Reason;
 
 /// Time for the last bytes to leave, and for the last checkpoint to be written.
+/// It is spent at most twice: on the jobs of the disk, and on the task of the network.
 const CLOSE: Duration = Duration::from_millis(500);
 
 impl Driver {
     /// Reports an event of the protocol, and notes the head that it leads to.
+    ///
+    /// Two events do more than to be reported. A notice that was learnt is stored and served. A
+    /// refusal is reported once for each peer, since strangers can cause any number.
     pub(super) fn on_event(&mut self, event: Event) {
         let moved = matches!(event, Event::Committed(_) | Event::CaughtUp { .. });
         if matches!(event, Event::Notice { in_force: None, .. }) {
@@ -38,6 +50,9 @@ impl Driver {
     }
 
     /// Notes the head, which an earlier start reached where `before`, and reports the last one.
+    ///
+    /// `before` is true only for the call at the begin of the loop. It changes the sentences: a
+    /// node that starts at the end of its run trains nothing, and only hands out the last state.
     pub(super) fn reach(&mut self, before: bool) {
         let head = self.holdings.peer().head();
         match self.finish.reach(head.epoch, head.tokens, before, Instant::now()) {
@@ -49,6 +64,11 @@ impl Driver {
     }
 
     /// Why this node makes no progress; `None` if it does.
+    ///
+    /// The order is the rank of the reasons. A disk that refuses comes first, since the node sends
+    /// nothing that rests on it, so all other reasons would follow from that one. Of the reasons of
+    /// the protocol two are replaced by closer ones: no peer serves the state that is wanted, and
+    /// the ledger does not admit this peer.
     fn reason(&self) -> Option<Reason> {
         let (peer, now) = (self.holdings.peer(), self.now());
         if self.buffers.disk_refuses() || self.holdings.awaits_disk(now) {
@@ -67,6 +87,9 @@ impl Driver {
     }
 
     /// Reports what the run waits for, and gives the picture what no event says, a few times a second.
+    ///
+    /// It is called at each turn of the loop, and the console says whether a sample is due. So a
+    /// busy loop takes no more samples than a quiet one.
     pub(super) fn sample(&mut self) {
         let now = Instant::now();
         if !self.tell.is_sample_due(now) {
@@ -85,6 +108,9 @@ impl Driver {
     }
 
     /// Ctrl-C: begins to leave; false at the second one, which ends the node now.
+    ///
+    /// After a second one nothing is waited for but [`close`](Self::close). The others may have to
+    /// wait for this node as for one that was killed.
     pub(super) fn interrupt(&mut self) -> bool {
         let begins = self.take_leave();
         if begins {
@@ -94,6 +120,8 @@ impl Driver {
     }
 
     /// Says goodbye; false if that has been done.
+    /// The state answers with a message to all and, once an open ring or vote has ended, with
+    /// `Output::Left`, which ends the loop.
     fn take_leave(&mut self) -> bool {
         let begins = self.finish.leave(Instant::now());
         if begins {
@@ -104,6 +132,12 @@ impl Driver {
 
     /// Leaves at the last epoch, once every live member has that head or no peer that is behind makes
     /// progress.
+    ///
+    /// A peer that is behind by one epoch may only be slow to say that it is not. So people hear of
+    /// such peers only once they lack more than one epoch (`Finish::note_behind`).
+    ///
+    /// As long as the last state is not on the disk the node stays, up to a bound
+    /// (`Finish::await_disk`): perhaps no other peer has it.
     pub(super) fn consider_finishing(&mut self) {
         if self.finish.has_lingered(Instant::now()).is_none() {
             return;
@@ -133,6 +167,10 @@ impl Driver {
 
     /// Lets the last messages leave and the last checkpoint be written. Reports how this node ends, except at
     /// the end of the run, which the caller reports.
+    ///
+    /// Only the logs and the checkpoint are waited for. All other jobs, such as fetches and
+    /// answers, are dropped with the set of jobs. What they leave half written, the next start
+    /// resumes or removes.
     pub(super) async fn close(mut self, net: Net) -> Ended {
         let until = tokio::time::Instant::now() + CLOSE;
         while self.holdings.is_saving() || self.holdings.is_logging() {

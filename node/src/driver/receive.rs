@@ -1,5 +1,13 @@
 //! Whether a message may come in: it is decoded, verified and counted before the state sees it and before
 //! gossip passes it on.
+//!
+//! The way of a message: `net` bounds its length and how much one connection may send.
+//! [`Driver::on_message`] decodes it and checks its signature. From then on its author is certain,
+//! and a budget for the author applies if another peer has brought it. Then gossip gets its
+//! verdict, the search for twins a look, and the state the message.
+//!
+//! A verdict of *reject* blames the neighbour that passed the message on, so it is only for what no
+//! honest peer passes on. *Ignore* blames nobody.
 
 pub(super) mod budget;
 mod forward;
@@ -9,8 +17,7 @@ use std::time::Instant;
 
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::base::sign::Verified;
-use intellect_protocol::message::Message;
-use intellect_protocol::message::wire;
+use intellect_protocol::message::{Message, wire};
 use intellect_protocol::peer;
 
 use self::forward::Worth;
@@ -22,6 +29,9 @@ use crate::net::{Verdict, Via};
 impl Driver {
     /// D1, D2: decodes, verifies and counts a message. Its faults are those of `from`, whose connection
     /// brought it: until the signature is verified, the author is only claimed.
+    ///
+    /// Another version of the protocol is no fault. It is reported once for each peer, and the
+    /// message is dropped.
     pub(super) fn on_message(&mut self, from: PeerId, via: Via, bytes: &[u8]) {
         let run = self.manifest.id;
         let opened = match via {
@@ -78,6 +88,7 @@ impl Driver {
     }
 
     /// Reports once that a peer speaks another version of the protocol.
+    /// It may come from a message, or from the protocols that libp2p's identify names.
     pub(super) fn incompatible(&mut self, peer: PeerId, version: String, ours: &str) {
         if is_first(&mut self.access.incompatible, peer) {
             self.tell.incompatible(peer, version, ours);

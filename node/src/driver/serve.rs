@@ -3,6 +3,10 @@
 //! A request is stored under a name, and the state answers with a location: memory, disk, or a
 //! question that is answered at once. A request that fits no location, or whose bytes are gone,
 //! gets no answer: dropping its reply resets the stream, and the peer asks another one.
+//!
+//! `send_at_once` is for what the end of an epoch waits for, `send` for peers that catch up: with
+//! `--rate` the latter give way to a ring. A part and a piece have at most [`PART_BYTES`], so the
+//! memory of all answers is bounded by the number of streams that the network allows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,8 +14,7 @@ use std::time::{Duration, Instant};
 use intellect_model::tokenizer::FILE_BYTES_MAX;
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::holdings::{Input, Inquiry, Location};
-use intellect_protocol::message::wire;
-use intellect_protocol::message::{Answer, Ask, Request};
+use intellect_protocol::message::{Answer, Ask, Request, wire};
 
 use super::{Done, Driver};
 use crate::fetch::{PART_BYTES, part_of};
@@ -21,6 +24,10 @@ impl Driver {
     /// Takes a request as it came. One that does not decode is a fault of its connection. A
     /// question about our lineage may have to wait ([`budget`](super::receive::budget)), so its
     /// input comes from a job.
+    ///
+    /// A request for bytes shows that a peer that is behind makes progress, so it prolongs the wait
+    /// of a node at its end. A question does so only if the peer is one of the run: people who look
+    /// on must not hold a node up.
     pub(super) fn on_request(&mut self, from: PeerId, bytes: &[u8], reply: Reply) {
         let Some(request) = wire::open_request(bytes) else {
             self.net.fault(from, "a request that cannot be decoded");
@@ -44,6 +51,10 @@ impl Driver {
     }
 
     /// Answers a request from a location; the disk is read off the loop.
+    ///
+    /// Location and request come from the same ticket, so a pair that does not fit is an error of
+    /// this program. It is logged, and the peer gets no answer. Bytes that are missing by then,
+    /// since the state releases names at any time, are no error.
     pub(super) fn serve(&mut self, ticket: Inquiry, location: &Location) {
         let Some((request, reply)) = self.requests.take(ticket) else { return };
         match (location, request) {
@@ -104,6 +115,10 @@ impl Driver {
     }
 
     /// Answers a question about our lineage; old links are read off the loop.
+    ///
+    /// The state has the newest links in memory. For older ones it returns the epochs and the
+    /// digests of their receipts, and `store::links` looks them up in `receipts.log`. If one of
+    /// them is missing, nothing is sent: half a lineage would look like a lie.
     fn answer(&mut self, ask: &Ask, reply: Reply) {
         let (mut answer, logged) = self.holdings.peer().answer(ask);
         if logged.is_empty() {
@@ -124,6 +139,7 @@ impl Driver {
     }
 
     /// What this node says of the run, made at most once in [`PICTURE_EVERY`], however many ask.
+    /// Many visitors cost hardly more than one: within that time each gets a copy.
     fn picture(&mut self) -> Vec<u8> {
         let now = Instant::now();
         let fresh = |at: Instant| now.saturating_duration_since(at) < PICTURE_EVERY;
@@ -140,6 +156,9 @@ impl Driver {
 
     /// Reads off the loop, and sends what was read. `None` sends nothing: a file may have been
     /// deleted since the state named it.
+    ///
+    /// The thread is occupied by the disk only: sending the bytes is the work of the network's
+    /// task.
     fn read_for(&mut self, reply: Reply, read: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) {
         self.jobs.spawn_blocking(move || {
             if let Some(bytes) = read() {

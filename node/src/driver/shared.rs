@@ -4,9 +4,8 @@
 //! that was changed is no longer served, so that its owner is not taken for a liar. The chaining
 //! values of a file's pieces are computed at the first request for them, which reads the whole file.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use intellect_model::config::Fingerprint;
 use intellect_model::data::Dataset;

@@ -1,4 +1,11 @@
 //! What lets this node into a run of invited peers: a ticket, or a notice that names it.
+//!
+//! A ticket comes from an invite code once, and is stored for later starts. A notice comes from the
+//! organiser, who can admit a peer after the manifest was signed. In an open run none of this
+//! happens.
+//!
+//! Here a node is refused only for what it can see itself, before anything large is fetched.
+//! Whether the others admit it shows later, by their replies (`crate::access`).
 
 use std::sync::Arc;
 
@@ -16,6 +23,8 @@ use crate::net::Net;
 use crate::store::Store;
 
 /// Tells the network which peers are admitted, and what this node shows to be admitted itself.
+/// A node that has receipts has taken part already; its ledger, which is read later, says more than
+/// its ticket.
 pub(super) async fn seek(
     admission: &Admission,
     manifest: &Manifest,
@@ -32,6 +41,10 @@ pub(super) async fn seek(
 }
 
 /// Whether a peer can admit this node, which has not taken part yet.
+///
+/// # Errors
+/// The ticket is not valid, or there is none and no notice that the entry points hand out names
+/// this peer. Entry points that do not answer count as having none.
 async fn check_ticket(
     admission: &Admission,
     manifest: &Manifest,
@@ -47,7 +60,8 @@ async fn check_ticket(
     let offers = net.handle.entry_notices(manifest.id).await.unwrap_or_default();
     let offered: Vec<_> =
         offers.iter().filter_map(|offer| Notice::from_bytes(&offer.bytes)).collect();
-    let notices = notices(manifest).with(&offered);
+    let run = &manifest.run;
+    let notices = Notices::new(manifest.id, run.organiser, run.trust.level).with(&offered);
     if !notices.admit(&home.identity.peer()) {
         return Err(denied.into());
     }
@@ -57,6 +71,9 @@ async fn check_ticket(
 
 /// What admits this node to a run of invited peers: a ticket that is made from the given invite and stored, or the
 /// one that an earlier start stored.
+///
+/// A ticket that is made from the code replaces the stored one: the user may have been given
+/// another invite because the first one has expired.
 pub(super) fn ticket(
     local: &Local,
     identity: &Identity,
@@ -71,9 +88,4 @@ pub(super) fn ticket(
     let ticket = code.ticket(&me)?;
     store.save_ticket(&ticket)?;
     Ok(Some(ticket))
-}
-
-/// An empty chain of the run's notices.
-fn notices(manifest: &Manifest) -> Notices {
-    Notices::new(manifest.id, manifest.run.organiser, manifest.run.trust.level)
 }

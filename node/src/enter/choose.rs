@@ -23,8 +23,7 @@ use crate::name::Hex;
 use crate::net::{self, Net};
 use crate::os::cannot;
 use crate::store::{self, StoreError};
-use crate::tell::Console;
-use crate::tell::events;
+use crate::tell::{Console, events};
 
 /// Manifests by run, each with the address or file that it comes from.
 type Found = BTreeMap<RunId, (Manifest, String)>;
@@ -40,6 +39,11 @@ pub(crate) enum Reached {
 
 /// The manifest of the run. `before` is the only run of the folder that fits, if an earlier start stored its entry
 /// points.
+///
+/// # Errors
+/// Nothing fits, more than one run fits, what fits is too short to be sure of, or no entry point
+/// answers within [`PATIENCE`]. The folder is as it was; the user chooses by `--run`, or gives
+/// another `--bootstrap`.
 pub(crate) async fn manifest(
     net: &Net,
     local: &Local,
@@ -47,7 +51,7 @@ pub(crate) async fn manifest(
     console: &Console,
 ) -> Result<(Manifest, Reached), EnterError> {
     let prefix = local.run.as_ref();
-    let (mut stored, wrong) = stored(local, console)?;
+    let (stored, wrong) = stored(local, console)?;
     let named = prefix.is_some() && pick_fits(&stored, prefix) == 1;
     let mut reached = Reached::One;
     let (manifest, from) = if local.options.bootstrap.is_empty() || named {
@@ -67,7 +71,6 @@ pub(crate) async fn manifest(
             Ok(found) => pick(found, prefix)?,
             Err(EnterError::Offers(error)) if spare => {
                 reached = Reached::None;
-                stored.retain(|run, _| fits(prefix, run));
                 console.say(&format!("{error}"));
                 console.say("continuing with this folder's run and the peers that it knows");
                 pick(stored, prefix)?
@@ -80,6 +83,7 @@ pub(crate) async fn manifest(
 }
 
 /// The manifest of the run that entry points offer, for a program that has no folder for one.
+/// It asks once and does not wait for an entry point that is starting.
 pub(crate) async fn from_network(
     net: &Net,
     prefix: Option<&RunPrefix>,
@@ -115,6 +119,7 @@ fn pick_fits(found: &Found, prefix: Option<&RunPrefix>) -> usize {
 }
 
 /// The manifests in the folder. A damaged one is skipped, and the last such error is returned.
+/// An error that the folder cannot be read at all comes as the `Err` of the result.
 fn stored(local: &Local, console: &Console) -> Result<(Found, Option<EnterError>), EnterError> {
     let folder = &local.data_dir;
     let runs = store::runs(folder).map_err(cannot("read", folder)).map_err(StoreError::from)?;
@@ -137,6 +142,8 @@ fn stored(local: &Local, console: &Console) -> Result<(Found, Option<EnterError>
 
 /// The manifests that the network offers. Those that cannot be used are reported, or returned as an error where there
 /// is nothing else.
+/// Where several peers offer one run, the first offer counts: the id says that all of them are the
+/// same.
 async fn offered(
     net: &Net,
     prefix: Option<&RunPrefix>,
@@ -164,6 +171,8 @@ async fn offered(
 
 /// Asks the peers that may hand out the run. Where no bootstrap can be reached it asks again while `patience` lasts,
 /// since the bootstrap may be starting or busy, or the connection may be down for a moment.
+///
+/// After [`SILENCE`] it says that it still waits, and after a failure for how long it tries again.
 async fn asked(
     net: &Net,
     prefix: Option<&RunPrefix>,
@@ -213,6 +222,8 @@ const SILENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Whether the prefix is too long for another organiser to have found a run that begins with it.
+/// An organiser can make any number of keys, and with each another RunId, until one begins as
+/// wished.
 fn is_sure(found: &Found, prefix: Option<&RunPrefix>) -> Result<(), EnterError> {
     let organisers: BTreeSet<_> = found.values().map(|(m, _)| m.run.organiser).collect();
     let is_ambiguous = organisers.len() > 1;
@@ -235,6 +246,10 @@ fn list(found: &Found) -> String {
 }
 
 /// The only run that fits the prefix.
+///
+/// # Errors
+/// `Several` and `NoSuchRun` list what there is, for the user to choose from. Nothing at all is the
+/// error of a network without an entry point.
 fn pick(mut found: Found, prefix: Option<&RunPrefix>) -> Result<(Manifest, String), EnterError> {
     let all = list(&found);
     found.retain(|run, _| fits(prefix, run));

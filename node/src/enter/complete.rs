@@ -1,4 +1,6 @@
 //! The end of a run: measures its last state as `eval` does, and reports it with what can be done with it.
+//!
+//! It runs after the driver has ended, so no peer waits for it.
 
 use std::{sync::Arc, time::Duration};
 

@@ -4,6 +4,10 @@
 //! What the user names comes first. Files that are still missing are fetched into the run's folder, if they are not
 //! larger in all than `--fetch-data` allows. They come from members that have them. A file that no connected peer has
 //! comes from the web server that the manifest names.
+//!
+//! Which source is believed: none. Every file is compared with its length and BLAKE3 in the
+//! manifest before training begins, wherever it comes from. A file of the user that is another one
+//! is an error, because the user means it; a file in the run's folder that is damaged is repaired.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -117,6 +121,7 @@ fn index(manifest: &Manifest, file: &Fingerprint) -> Option<usize> {
 }
 
 /// The name of a file in sentences.
+/// Manifests name files for people; a file without a name is only counted.
 fn name(manifest: &Manifest, file: &Fingerprint) -> String {
     let data = &manifest.work.data;
     let named = index(manifest, file).and_then(|index| data.hints.names.get(index));
@@ -180,6 +185,7 @@ impl Here {
     }
 
     /// Opens what the user named, what is in the run's folder, and what was just `fetched`.
+    /// Of the folder only those files are opened that the user has not named.
     fn open(&self, fetched: &[Fingerprint]) -> Result<Arc<Dataset>, EnterError> {
         let all = self.manifest.work.data.source.files().into_iter();
         let kept = all.filter(|file| fetched.contains(file) || self.store.has_data(file));

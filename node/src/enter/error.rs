@@ -1,4 +1,8 @@
 //! Why a node cannot take part in its run. Each error names the number that is missing, or what to do.
+//!
+//! None of them is a fault of a peer: what a peer does wrong is reported and passed over. They end
+//! the process with exit code 1, but for one ([`EnterError::exit_code`]). What has arrived by then
+//! stays on the disk, and the next start goes on with it.
 
 use std::io;
 
@@ -163,6 +167,7 @@ pub(crate) struct Shortage {
 
 impl Shortage {
     /// The shortage, if less than `needed` is known to be available.
+    /// Both are bytes. `None` where there is enough, and where the system does not say.
     pub(super) fn of(needed: u64, available: Option<u64>) -> Option<Self> {
         let available = available.filter(|available| *available < needed)?;
         let [needed, available, missing] =

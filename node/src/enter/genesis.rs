@@ -3,6 +3,9 @@
 //!
 //! Without them a node can compute nothing, not even the digest of its own genesis, so it gets them before anything
 //! else begins. Until then it is no member: it sends no heartbeat, serves nothing, and ignores what others send.
+//!
+//! Admission is the exception: in a run of invited peers others let this node in, and it lets them
+//! in, so that it can fetch anything at all.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -51,14 +54,16 @@ pub(super) struct Early<'a> {
     pub(super) admission: &'a mut Option<Admission>,
     /// Where this node reports its progress.
     pub(super) console: &'a Console,
-    /// The latest report of the network on how this node can be reached.
-    pub(super) reachability: Option<Reachability>,
-    /// Peers that have a direct connection to this node.
-    pub(super) linked: BTreeSet<PeerId>,
+    /// What the network has reported meanwhile, without the weights.
+    pub(super) found: Found,
 }
 
 impl Early<'_> {
     /// Does `work`, which needs peers of the run. Peers are admitted meanwhile, and all else that they send is ignored.
+    ///
+    /// It reads the events of the network, which would else fill their queue and stop the network's
+    /// task. Ring streams are dropped, which resets them. The work ends it, or an error: no member
+    /// admits this node, or the network has ended.
     ///
     /// # Cancel safety
     /// As `work`.
@@ -66,7 +71,7 @@ impl Early<'_> {
         &mut self,
         work: impl Future<Output = Result<T, EnterError>>,
     ) -> Result<T, EnterError> {
-        let Self { net, manifest, admission, console, reachability, linked } = self;
+        let Self { net, manifest, admission, console, found } = self;
         let joined = net.handle.join(manifest.id, manifest.text.clone().into_bytes()).await;
         joined.map_err(|_| DriverError::Network)?;
         tokio::pin!(work);
@@ -76,11 +81,7 @@ impl Early<'_> {
                 done = &mut work => return done,
                 Some(stream) = net.rings.recv() => drop(stream),
                 event = net.events.recv() => match event {
-                    Some(Event::Reachability(now)) => *reachability = Some(now),
-                    Some(event) => {
-                        note_link(&event, linked);
-                        note(net, event, admission, console)?;
-                    }
+                    Some(event) => note(net, event, admission, found, console)?,
                     None => return Err(DriverError::Network.into()),
                 },
             }
@@ -88,6 +89,10 @@ impl Early<'_> {
     }
 
     /// Finds published weights: in the file that `--genesis` names, in the run's folder, or with other peers.
+    ///
+    /// A run without published weights needs none. A damaged file in the folder is moved aside and
+    /// fetched anew. Where nobody has the weights it waits without an end, and says each minute
+    /// that it does.
     ///
     /// # Cancel safety
     /// Cancel safe; what has arrived is kept.
@@ -138,11 +143,12 @@ impl Early<'_> {
 
     /// All that was found, for the driver's loop.
     fn with(self, published: Option<Published>) -> Found {
-        Found { published, reachability: self.reachability, linked: self.linked }
+        Found { published, ..self.found }
     }
 }
 
 /// Reads the file that `--genesis` names and copies it into the run's folder.
+/// Afterwards the node serves it, and does not need the named file again.
 async fn adopt(
     store: &Arc<Store>,
     path: PathBuf,
@@ -159,6 +165,10 @@ async fn adopt(
 }
 
 /// The weights in the run's folder, if they are there; a damaged file is set aside.
+///
+/// A disk that refuses to read is an error and no damage: to fetch gigabytes again would not help.
+/// Weights that match the manifest and cannot be trained end the node too, as all peers have the
+/// same.
 async fn stored_weights(
     store: &Arc<Store>,
     state: Digest,
@@ -191,21 +201,13 @@ async fn stored_weights(
     }
 }
 
-/// Notes which peers have a direct connection to this node.
-fn note_link(event: &Event, linked: &mut BTreeSet<PeerId>) {
-    match event {
-        Event::Connected { peer, link: Link::Direct } => _ = linked.insert(*peer),
-        Event::Connected { peer, .. } | Event::Disconnected { peer, .. } => _ = linked.remove(peer),
-        _ => {}
-    }
-}
-
 /// Handles an event before the loop: reports peers that come and go, since they may have the weights, and ignores
 /// what comes too early.
 fn note(
     net: &Net,
     event: Event,
     admission: &mut Option<Admission>,
+    found: &mut Found,
     console: &Console,
 ) -> Result<(), DriverError> {
     match event {
@@ -223,11 +225,19 @@ fn note(
                 }
             }
         }
-        Event::Connected { peer, link } => console.connected(peer, link),
+        Event::Connected { peer, link } => {
+            match link {
+                Link::Direct => found.linked.insert(peer),
+                Link::Relayed => found.linked.remove(&peer),
+            };
+            console.connected(peer, link);
+        }
         Event::Disconnected { peer, cause } => {
+            found.linked.remove(&peer);
             admission.iter_mut().for_each(|admission| admission.unlinked(&peer));
             console.disconnected(peer, &cause);
         }
+        Event::Reachability(now) => found.reachability = Some(now),
         Event::Path(path) => console.path(&path),
         Event::Listening => console.listening(&net.handle.addresses()),
         Event::Incompatible { peer, version } => console.incompatible(peer, version, IDENTIFY),
@@ -237,10 +247,8 @@ fn note(
         Event::Message { via: Via::Gossip(token), .. } => {
             net.handle.verdict(token, Verdict::Ignore);
         }
-        Event::Message { via: Via::Direct, .. }
-        | Event::Fetch { .. }
-        | Event::RoundTrip { .. }
-        | Event::Reachability(_) => {}
+        Event::Message { via: Via::Direct, .. } => {}
+        Event::Fetch { .. } | Event::RoundTrip { .. } => {}
     }
     Ok(())
 }

@@ -2,12 +2,13 @@
 //!
 //! A node that does not fit is refused before it downloads anything. What the system does not
 //! report counts as enough: a refusal needs a known shortage.
+//!
+//! The numbers are estimates ([`Needs`], `model::train`), of what the node takes at its peak. Other
+//! programs may take memory later, so a node that is let through can still be ended by the system.
 
 use std::path::Path;
 
-use intellect_model::Device;
-use intellect_model::config::Work;
-use intellect_model::train;
+use intellect_model::{Device, train};
 
 use super::error::{EnterError, Shortage};
 use super::needs::{Needs, update_bytes};
@@ -27,6 +28,13 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Measures what is free here, and reports what the run needs.
+    ///
+    /// # Errors
+    /// In this order: the device cannot be used; `--micro-batch` is above the batch; the GPU, the
+    /// memory, then the disk has too little. Nothing of the run was created yet.
+    ///
+    /// Without `--micro-batch` it takes the batch, halved until it fits. What the folder has
+    /// already counts as free disk.
     pub(super) fn check(
         local: &Local,
         manifest: &Manifest,
@@ -44,12 +52,15 @@ impl Machine {
             return Err(EnterError::MicroBatch { wanted, batch: work.train.batch });
         }
         let needs = |micro_batch| Needs::of(&manifest.run, work, micro_batch, device);
-        let micro_batch = match local.micro_batch {
-            Some(wanted) => wanted.into(),
-            None => chosen(work, device, |micro_batch| {
-                let on_gpu = |free| train::fits_gpu(work, micro_batch, free);
-                free.gpu.is_none_or(on_gpu) && free.holds(&needs(micro_batch))
-            }),
+        let fits = |micro_batch| {
+            let on_gpu = |free| train::fits_gpu(work, micro_batch, free);
+            free.gpu.is_none_or(on_gpu) && free.holds(&needs(micro_batch))
+        };
+        let micro_batch = match (local.micro_batch, device) {
+            (Some(wanted), _) => wanted.into(),
+            // The driver of such a GPU does not report its memory.
+            (None, Device::Gpu(_)) => 1,
+            (None, _) => train::micro_batch(work, fits).unwrap_or(1),
         };
         let Needs { memory, gpu, disk } = needs(micro_batch);
         let disk = disk.saturating_add(folder_bytes(local, manifest));
@@ -114,14 +125,6 @@ impl Free {
     fn holds(&self, needs: &Needs) -> bool {
         let gpu = needs.gpu.is_none_or(|gpu| self.gpu.is_none_or(|free| gpu <= free));
         gpu && self.host.is_none_or(|free| needs.memory <= free)
-    }
-}
-
-/// The most sequences that fit; one on a GPU whose driver does not report its memory.
-fn chosen(work: &Work, device: Device, fits: impl Fn(usize) -> bool) -> usize {
-    match device {
-        Device::Gpu(_) => 1,
-        _ => train::micro_batch(work, fits).unwrap_or(1),
     }
 }
 

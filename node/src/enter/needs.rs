@@ -5,9 +5,8 @@
 //! takes its place, and weights on their way to a device that still has the old ones (4·P each); then the encoded
 //! updates. `model` estimates the trainer's part.
 
-use intellect_model::Device;
 use intellect_model::config::Work;
-use intellect_model::train;
+use intellect_model::{Device, train};
 use intellect_protocol::holdings::{IN_MEMORY, OPEN, PINNED_MAX};
 use intellect_protocol::manifest::Run;
 use intellect_protocol::peer::UPDATES_KEPT;
@@ -25,6 +24,7 @@ pub(crate) struct Needs {
 
 impl Needs {
     /// What a node needs that trains with `micro_batch` sequences at a time on `device`.
+    /// A GPU takes the trainer's part; the rest is in the machine's memory in both cases.
     pub(crate) fn of(run: &Run, work: &Work, micro_batch: usize, device: Device) -> Self {
         let gpu = device.is_gpu().then(|| train::held_on_gpu(work, micro_batch));
         let trainer = if gpu.is_some() { 0 } else { train::held_bytes(work, micro_batch) };

@@ -2,6 +2,14 @@
 //! how much of it counts (R19–R21).
 //!
 //! Runs before the network is joined, on a thread of its own: it takes as long as the disk.
+//!
+//! The receipts give the lineage. The newest whole checkpoint on it is a state, and each receipt
+//! beyond that leads one epoch further, if its update is on the disk too and its outer step gives
+//! the state that the lineage names. So a node that was killed between a decision and the next
+//! checkpoint comes back to the epoch that was decided. What is missing is fetched from others
+//! later.
+//!
+//! Nothing on the disk is believed for its name: updates and states count by their digests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +20,7 @@ use intellect_protocol::base::id::{Digest, RunId};
 use intellect_protocol::history::checkpoint::{Header, Table};
 use intellect_protocol::history::log::{self, Recovered};
 use intellect_protocol::holdings::{self, Name, Restored};
-use intellect_protocol::message::wire;
-use intellect_protocol::message::{Head, Link};
+use intellect_protocol::message::{Head, Link, wire};
 use intellect_protocol::ring::codec::Codec;
 
 use crate::store::{Begun, Journal, Look, Saved, Store, StoreError};
@@ -57,6 +64,13 @@ impl Rules {
 }
 
 /// Reads all that `begun` and the folder have.
+///
+/// A vote promises to others that this node has the update. If it cannot be read any more, the log
+/// of votes is given up, and the node goes on as another voter (R19).
+///
+/// # Errors
+/// The disk refuses to read or to move a file. What is damaged is no error: it is reported, moved
+/// aside, and counts as missing.
 pub(crate) fn recover(
     store: &Store,
     rules: &Rules,
@@ -106,6 +120,7 @@ pub(crate) fn recover(
 }
 
 /// The newest whole checkpoint on `lineage`; genesis if there is none.
+/// A checkpoint of another lineage stays where it is: after a fork it may be needed again.
 fn newest(
     store: &Store,
     rules: &Rules,
@@ -133,6 +148,8 @@ fn newest(
 }
 
 /// The state after the outer step of `link`, if its update is there and leads to that state.
+/// It is computed on the host from θ and v, as every peer computes it, so the digests have to be
+/// equal.
 fn step(
     store: &Store,
     rules: &Rules,

@@ -1,5 +1,8 @@
 //! What an earlier start of this folder left for this one apart from the run itself: what was typed, where peers
 //! were reached, where this node listened.
+//!
+//! All of it is a convenience. A file that is missing or damaged costs a sentence, and the node
+//! starts as for the first time.
 
 use intellect_protocol::base::id::RunId;
 
@@ -8,7 +11,7 @@ use crate::config::options::{Options, StoredOptions};
 use crate::figures;
 use crate::net::address::Address;
 use crate::net::ports;
-use crate::store::{self, Store, contacts};
+use crate::store::{self, contacts};
 use crate::tell::Console;
 
 /// What an earlier start stored, as far as it is known which run is meant before the network starts.
@@ -22,6 +25,8 @@ pub(super) struct Earlier {
 
 impl Earlier {
     /// Reads it. Where several runs fit, nothing is known yet.
+    /// The options are needed before the run is chosen, as the entry points are among them. That is
+    /// a circle only where a folder has several runs.
     pub(super) fn read(local: &Local, console: &Console) -> Self {
         // If the folder cannot be read, the choice of the run reports it.
         let runs = store::runs(&local.data_dir).unwrap_or_default();
@@ -34,6 +39,8 @@ impl Earlier {
     }
 
     /// The stored options of `run`, now that it is chosen.
+    /// Where they could not be read before, two of them come too late, since the network listens
+    /// already. The user hears that, and how to avoid it.
     pub(super) fn of(self, local: &Local, run: RunId, console: &Console) -> StoredOptions {
         if self.run == Some(run) {
             return self.stored;
@@ -62,14 +69,8 @@ fn read(local: &Local, run: RunId, console: &Console) -> StoredOptions {
     stored
 }
 
-/// Stores what was typed for the next start.
-pub(super) fn remember(typed: &Options, stored: &StoredOptions, store: &Store, console: &Console) {
-    if let Err(error) = stored.save(typed, store) {
-        console.disk(&error);
-    }
-}
-
 /// The addresses to listen at: with the ports of the last start, where any port would do.
+/// Ports that were typed are taken as they are.
 pub(super) fn listen(local: &Local, console: &Console) -> Vec<Address> {
     let asked = local.options.listen();
     let last = contacts::read_ports(&local.data_dir).unwrap_or_default();

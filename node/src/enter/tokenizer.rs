@@ -3,6 +3,9 @@
 //! Training needs tokens only. `sample` and `eval` need text, and look for the file in the run's folder. A node that is
 //! started with `--tokenizer` brings it into the run; every other node asks its peers for it, by the digest in the
 //! manifest, until one has it. A node that has it in its folder hands it out (`driver::serve`).
+//!
+//! A run on bytes has no such file. A node never waits for it: it trains meanwhile, and asks less
+//! often as time passes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +22,10 @@ use crate::tell::Console;
 
 /// The digest of the tokenizer's file if it has to be fetched. `named` is the file that was typed; if it is right, it
 /// is copied into the run's folder.
+///
+/// # Errors
+/// The named file is not the run's tokenizer, or the run has none; both are mistakes of the user. A
+/// damaged file in the folder is set aside and fetched again.
 pub(crate) fn wanted(
     vocabulary: Option<&Vocabulary>,
     named: Option<&Path>,
@@ -50,6 +57,7 @@ pub(crate) fn wanted(
 }
 
 /// Fetches the tokenizer into the run's folder, if one is `wanted`.
+/// `first` is any byte that differs between nodes, by which they ask different peers first.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -62,16 +70,12 @@ pub(crate) async fn fetch_wanted(
 ) {
     let Some(digest) = wanted else { return };
     let file = fetch::file(&net, digest, FILE_BYTES_MAX, first).await;
-    match save(&store, file).await {
+    // Off the loop of events, as the file may be large and the disk slow.
+    let saved = tokio::task::spawn_blocking(move || store.save_tokenizer(&file)).await;
+    match saved.map_err(StoreError::from).flatten() {
         Ok(()) => console.say("the run's tokenizer is here: sample needs no file"),
         Err(error) => console.disk(&error),
     }
-}
-
-/// Writes the file off the loop of events.
-async fn save(store: &Arc<Store>, file: Vec<u8>) -> Result<(), StoreError> {
-    let store = Arc::clone(store);
-    tokio::task::spawn_blocking(move || store.save_tokenizer(&file)).await?
 }
 
 #[cfg(test)]

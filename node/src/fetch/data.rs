@@ -3,6 +3,10 @@
 //! The values of its pieces come first and are checked against the digest in the manifest
 //! ([`intellect_protocol::base::tree`]). Then each piece of 1 MiB is checked as it arrives and stored on disk, so that a
 //! restart resumes where it was.
+//!
+//! The pieces are the blocks of BLAKE3's tree, so the digest of the manifest proves them without
+//! another list: their values together have that digest. A member that has not read its file yet
+//! computes the values at the first request, which takes a while (`driver::shared`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +22,6 @@ use tokio::task::spawn_blocking;
 use super::peer_download::PeerDownload;
 use super::{ALONE, RETRY, RETRY_MAX, whole};
 use crate::net::Handle;
-use crate::store::data::Part;
 use crate::store::{Store, StoreError};
 use crate::tell::{Meter, Progress};
 
@@ -96,6 +99,8 @@ pub(crate) async fn data_soon(
 
 /// Tries once, with all members that are connected meanwhile.
 ///
+/// The memory is that of the values, 32 bytes for each MiB, and of the open requests.
+///
 /// # Errors
 /// The file cannot be written. What has arrived is kept.
 ///
@@ -139,7 +144,8 @@ pub(crate) async fn data(
             Output::Keep { offset, .. } => {
                 let bytes = download.answer().to_vec();
                 have_bytes += bytes.len() as u64;
-                put(&part, offset, bytes).await?;
+                let to = Arc::clone(&part);
+                spawn_blocking(move || to.put(offset, &bytes)).await??;
                 meter.show(Progress { have_bytes, want_bytes, donors: download.active() });
             }
             Output::Fault(peer, why) => net.fault(peer, why.to_string()),
@@ -153,13 +159,8 @@ pub(crate) async fn data(
     }
 }
 
-/// Writes a piece off the loop.
-async fn put(part: &Arc<Part>, offset: u64, bytes: Vec<u8>) -> Result<(), StoreError> {
-    let part = Arc::clone(part);
-    spawn_blocking(move || part.put(offset, &bytes)).await?
-}
-
 /// Fetches the values of all pieces, which together have the digest of the file.
+/// `None` if no donor has them.
 async fn tree_of<D: Fn() -> Vec<PeerId>>(
     net: &Handle,
     download: &mut PeerDownload<'_, D>,

@@ -13,8 +13,7 @@ use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::base::rule::Rules;
 use intellect_protocol::base::time::Time;
 use intellect_protocol::download::{Bytes, Config, Failure, Input, Output, State};
-use intellect_protocol::message::Request;
-use intellect_protocol::message::wire;
+use intellect_protocol::message::{Request, wire};
 use tokio::time::{Instant, sleep_until};
 
 use super::PART_BYTES;

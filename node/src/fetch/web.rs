@@ -4,6 +4,13 @@
 //! values of the pieces before, each piece is checked by its value; else the whole file is, at its end. A restart
 //! resumes behind the last stored piece, if the server supports that. `client` decides what a server may be asked,
 //! and where it may redirect to.
+//!
+//! The server is believed as little as a peer is. It can waste time and bytes, and no more: lengths
+//! are compared before anything is read, each wait has an end, and a file with another digest is
+//! thrown away.
+//!
+//! `ureq` blocks, so the transfer has a thread of its own. It ends between two reads once the
+//! future is dropped.
 
 mod client;
 mod error;
@@ -64,6 +71,11 @@ enum News<'a> {
 }
 
 /// The same on this thread, until `stop`.
+///
+/// A failure that may pass is tried again with longer pauses. The count of failures begins anew
+/// with each piece that arrives, so a large file over a bad line comes in the end, and a server
+/// that sends nothing is given up. A name that is not found counts as passing only after the server
+/// has answered once.
 fn fetch(
     rules: &WebRules,
     store: &Store,
@@ -119,6 +131,10 @@ struct Transfer<'a> {
 impl Transfer<'_> {
     /// Fetches what is missing, and checks the whole file. A file that is not the right one is
     /// removed, so that the next try begins anew.
+    ///
+    /// After a resumed transfer the wrong part may have come earlier, as from another version of
+    /// the file. So that error is tried once more from the first byte; the same file from its first
+    /// byte on is final.
     fn run(&self, show: &mut dyn FnMut(u64)) -> Result<(), WebError> {
         let Fingerprint { digest, bytes } = self.file;
         let mut values = self.part.begun();
@@ -144,6 +160,8 @@ impl Transfer<'_> {
     }
 
     /// Stores every piece behind those of `values`, to the end of the file.
+    /// `values` are the values of the pieces that are stored already; each new one is added. If a
+    /// value of a piece is known, a wrong piece is never written.
     fn take(
         &self,
         answer: &mut Download,
@@ -174,6 +192,7 @@ impl Transfer<'_> {
 
     /// Reads until the buffer, of at most a piece, is full or the server sends no more, and returns how many bytes have
     /// come.
+    /// The patience is for the whole piece, beside that of each read.
     fn fill(&self, answer: &mut Download, buffer: &mut [u8]) -> Result<usize, Why> {
         let (mut came, begins) = (0, Instant::now());
         while came < buffer.len() {

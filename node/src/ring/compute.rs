@@ -116,9 +116,13 @@ impl ComputeThread {
 
 /// What the thread owns. Nothing outside reads the update before it is whole or salvaged.
 struct Table {
+    /// Encodes sums, and decodes what comes.
     codec: Codec,
+    /// Our frozen delta, of which a frame uses a range of elements.
     delta: Arc<Vec<f32>>,
+    /// Our tokens, by which the delta is multiplied.
     weight: u64,
+    /// The tokens of all members: the divisor of the mean.
     total: u64,
     /// The bytes of the update, zero where nothing has come yet.
     update: Arc<Vec<u8>>,

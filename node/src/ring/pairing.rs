@@ -6,6 +6,11 @@
 //! of ours is no fault, since it may be early or late; but only a few streams of each peer wait, and strangers
 //! together have a bounded number of places, which they cannot take from members. The predecessor of a ring that runs
 //! here has a place for its preamble too.
+//!
+//! A ring is one attempt, and is named by the digest of its roster. So a stream of an attempt that
+//! has failed can never be taken for one of the next. Each ring runs in a task of its own; this
+//! task only starts it, hands it its stream, and cancels it. What a ring reports goes to the driver
+//! through one bounded queue, which the ring waits for if it is full.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,22 +50,27 @@ const ARRIVING_MAX: usize = 64;
 const PER_PEER: usize = 2;
 
 /// What rings report to the driver.
+/// Most name their ring by its roster, since a ring that was given up may still report.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A chunk is complete, with the seal of its owner.
     Sealed(Finished),
     /// The update of a ring is complete.
+    /// The ring may go on for others: [`Event::Carried`] follows.
     Held(Digest, Held),
     /// A ring has failed; the chunks that were reported lie at their ranges in these bytes.
     Salvaged(Digest, Arc<Vec<u8>>),
     /// A ring has ended, with or without its update: these are the bytes that [`Event::Held`] did not count.
     Carried { sent_bytes: u64, received_bytes: u64 },
     /// A ring has stopped before its end, or was given up; see `epoch::Input::RingStopped`.
+    /// `lost` is the neighbour whose stream has ended or could not be opened; `None` accuses
+    /// nobody. `hops` is how far the ring came, of 2(n − 1).
     Stopped { roster: Digest, lost: Option<PeerId>, hops: u32 },
     /// A neighbour did what no honest member does, and its connection counts as failed too.
     Fault { roster: Digest, who: PeerId, fault: Fault, hops: u32 },
 }
 
+/// What the driver asks of the task.
 enum Command {
     /// The roster has opened, so its ring may run.
     Start(Box<Job>),
@@ -86,16 +96,20 @@ impl Rings {
     }
 
     /// Runs the ring of a roster that has opened.
+    /// It returns at once. A ring that cannot start reports [`Event::Stopped`] or ends at the
+    /// deadline of its attempt.
     pub(crate) fn start(&self, job: Job) {
         self.send(Command::Start(Box::new(job)));
     }
 
     /// Ends the ring of a roster at any point.
+    /// Its streams are reset. The finished chunks are reported before it ends.
     pub(crate) fn abandon(&self, roster: Digest) {
         self.send(Command::Abandon(roster));
     }
 
     /// Takes a ring stream that a peer has opened.
+    /// Nothing of it was read yet, so the peer has only claimed to take part.
     pub(crate) fn arrive(&self, ring: Ring) {
         // A stream that finds no room is reset. Strangers leave half of it to members.
         if ring.is_member || self.arrivals.capacity() > ARRIVALS / 2 {
@@ -103,6 +117,7 @@ impl Rings {
         }
     }
 
+    /// Gives a command without waiting.
     fn send(&self, command: Command) {
         // A ring that does not start times out.
         if self.commands.try_send(command).is_err() {
@@ -115,6 +130,7 @@ impl Rings {
 struct Actor {
     /// Opens the streams to successors.
     net: Handle,
+    /// The limit on bulk, which all rings share.
     pace: Pace,
     /// Where the rings report; the driver reads it.
     events: mpsc::Sender<Event>,
@@ -263,6 +279,8 @@ impl Actor {
     }
 
     /// Gives a stream to its ring, or lets it wait for it.
+    /// A stream of another peer than the predecessor, and a second one of the predecessor, are
+    /// dropped: a preamble names a ring, and its sender must be the one that the roster names.
     fn pair(&mut self, preamble: Preamble, ring: Ring) {
         match self.running.get_mut(&preamble.roster) {
             Some(running) if running.predecessor == ring.from => {
@@ -282,6 +300,7 @@ impl Actor {
 
 /// How many streams of each peer are arriving. Without the rule for awaited peers, strangers who open streams and
 /// write nothing would end every ring.
+/// The sum over all peers is at most [`ARRIVING_MAX`] and [`PER_PEER`] for each awaited peer.
 #[derive(Default)]
 struct Places(BTreeMap<PeerId, usize>);
 
@@ -296,6 +315,7 @@ impl Places {
         free && own < PER_PEER
     }
 
+    /// Gives the place of one stream back, read or not.
     fn free(&mut self, from: PeerId) {
         match self.0.get_mut(&from) {
             Some(count) if *count > 1 => *count -= 1,
@@ -334,6 +354,8 @@ impl<T> Early<T> {
 
 /// Opens the stream to the successor and names the ring on it. The error is the successor, which
 /// counts as lost to this ring.
+/// A peer that only refuses this stream may be alive all the same; the view decides that by
+/// heartbeats.
 async fn open(net: &Handle, job: &Job, successor: PeerId) -> Result<ByteStream, Option<PeerId>> {
     let stream = net.open_ring(successor).await;
     let mut stream = stream.map_err(|error| {
@@ -352,6 +374,9 @@ async fn gathered(job: Job) -> Option<Job> {
 }
 
 /// Runs the exchange. Returns the last event, after all others were sent.
+///
+/// `None`: the ring has ended well, or this program is ending. A fault and a loss carry the number
+/// of hops, by which the state judges how far the attempt came.
 async fn exchange(
     job: Job,
     streams: Option<(ByteStream, ByteStream)>,

@@ -7,6 +7,11 @@
 //!
 //! Replies of the thread come first in the `select!`: they free memory, and what they lead to may
 //! already be due.
+//!
+//! Where an error comes from decides what it means. Bytes that an honest predecessor cannot send
+//! are its fault. The end of the predecessor's stream says that it is gone, but only after a moment
+//! in which the protocol may say why. A stream that stands still accuses nobody: each member waits
+//! for the one before it.
 
 use std::{sync::Arc, time::Instant};
 
@@ -65,7 +70,7 @@ where
         tasks.spawn(stream::read(from, job.timeouts, arriving));
         tasks.spawn(stream::write(to, job.timeouts, pace, to_leave, written));
     }
-    Ring::new(job, leaving, news)?.run(tasks, arrived, sent, stop).await
+    Ring::new(job, leaving, news).run(tasks, arrived, sent, stop).await
 }
 
 /// One ring while it runs, and all that it counts.
@@ -98,11 +103,7 @@ struct Ring {
 
 impl Ring {
     /// Starts the thread. A position outside the members has weight 0, which no caller gives.
-    fn new(
-        job: Job,
-        leaving: mpsc::Sender<Packet>,
-        news: mpsc::Sender<News>,
-    ) -> Result<Self, RingError> {
+    fn new(job: Job, leaving: mpsc::Sender<Packet>, news: mpsc::Sender<News>) -> Self {
         let state = State::new(Config {
             run: job.run,
             roster: job.roster,
@@ -115,7 +116,7 @@ impl Ring {
         let total = job.members.iter().fold(0_u64, |sum, m| sum.saturating_add(m.weight));
         let weight = job.members.get(job.position).map_or(0, |member| member.weight);
         let compute = ComputeThread::start(job.codec, job.delta.clone(), weight, total);
-        Ok(Self {
+        Self {
             job,
             began: Instant::now(),
             state,
@@ -128,7 +129,7 @@ impl Ring {
             closed: false,
             sent_bytes: 0,
             received_bytes: 0,
-        })
+        }
     }
 
     /// Runs the loop, reports what was finished if it fails, and all bytes that were not reported yet. On success
@@ -161,6 +162,10 @@ impl Ring {
     }
 
     /// The loop: until the update is here, and nothing is left to pass on.
+    ///
+    /// `tasks` are the reader and the writer, `arrived` the items of the first, `sent` the
+    /// confirmations of the second. Nothing is read while the machine has no use for it, or while
+    /// [`FRAMES_MAX`] operations have no reply: this is what holds a fast predecessor back.
     async fn go(
         &mut self,
         tasks: &mut JoinSet<End>,
@@ -168,17 +173,18 @@ impl Ring {
         sent: &mut mpsc::Receiver<()>,
     ) -> Result<(), RingError> {
         self.input(Input::Open, Vec::new()).await?;
-        let mut ended = None;
+        let mut ended: Option<time::Instant> = None;
         // The digest of the update may come only after the last item was passed on.
         while !self.closed || !self.held {
             let may_read = self.state.may_read() && self.compute.asked() < FRAMES_MAX;
+            let gone = ended.unwrap_or_else(time::Instant::now);
             let step = tokio::select! {
                 biased;
                 reply = self.compute.reply() => self.on_reply(reply.ok_or(RingError::Stopped)?).await,
                 Some(()) = sent.recv() => self.input(Input::Sent, Vec::new()).await,
                 Some(packet) = arrived.recv(), if may_read => self.on_packet(packet).await,
                 Some(end) = tasks.join_next() => self.on_end(end, &mut ended),
-                () = until(ended) => {
+                () = time::sleep_until(gone), if ended.is_some() => {
                     ended = None;
                     self.on_gone()
                 }
@@ -193,6 +199,8 @@ impl Ring {
     }
 
     /// Reports the bytes of the finished chunks, which other rings need not compute again.
+    /// With the update nothing has to be salvaged, and without a seal nobody could tell what is
+    /// finished.
     async fn send_salvaged(&mut self) {
         if self.sealed == 0 || self.held {
             return;
@@ -204,6 +212,9 @@ impl Ring {
     }
 
     /// Gives one input, with its payload, to the machine, and carries out the outputs.
+    ///
+    /// An input has at most one payload, and at most one output uses it. The machine's frames are
+    /// ranges of the update in bytes (`range`) and of the delta in elements (`elements`).
     async fn input(&mut self, input: Input, payload: Vec<u8>) -> Result<(), RingError> {
         let mut outputs = Vec::new();
         self.state.handle(input, &mut outputs);
@@ -249,6 +260,7 @@ impl Ring {
 
     /// Takes one item of the predecessor. Its payload matches its label already; whether the label
     /// is the expected one is the machine's decision.
+    /// Both were read from one stream, so their sender is the predecessor.
     async fn on_packet(&mut self, (label, payload): Packet) -> Result<(), RingError> {
         self.received_bytes += stream::bytes_of(&payload);
         match label.kind {
@@ -261,6 +273,7 @@ impl Ring {
     }
 
     /// Takes one reply of the thread.
+    /// Replies come in the order of the requests, so a copy belongs to the item in `copying`.
     async fn on_reply(&mut self, reply: Product) -> Result<(), RingError> {
         match reply {
             Product::Reduced(Ok(())) => self.input(Input::Worked, Vec::new()).await,
@@ -291,6 +304,10 @@ impl Ring {
     }
 
     /// A task has ended: the reader with its stream, or the writer.
+    ///
+    /// An end of the predecessor's stream is no failure at once. It starts a wait (`ended`) in
+    /// which the state of the protocol may hear that the predecessor left, or gave the ring up.
+    /// Then the ring is cancelled from outside, and nobody is accused.
     fn on_end(
         &self,
         end: Result<End, tokio::task::JoinError>,
@@ -357,13 +374,5 @@ fn failed(neighbour: PeerId, why: &StreamFailure) -> RingError {
         RingError::Lost { neighbour, why: text }
     } else {
         RingError::Quiet { neighbour, why: text }
-    }
-}
-
-/// Sleeps until a time; without one it never returns.
-async fn until(then: Option<time::Instant>) {
-    match then {
-        Some(then) => time::sleep_until(then).await,
-        None => std::future::pending().await,
     }
 }

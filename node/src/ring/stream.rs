@@ -5,10 +5,14 @@
 //!
 //! The reader measures the gaps between items: a slow but steady neighbour gets more time than a
 //! fast one that stops.
+//!
+//! Each read and each write has a time limit of its own, so a slow line is not cut off while bytes
+//! move. The memory of a stream is one item. An item has at most the length that its label may name
+//! (D1).
 
 use std::{
     collections::VecDeque,
-    fmt, io,
+    io,
     time::{Duration, Instant},
 };
 
@@ -71,12 +75,16 @@ pub(super) enum End {
 }
 
 /// Why a stream cannot be used any more.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum StreamFailure {
     /// The other end closed it, or is gone.
+    #[error("its stream ended")]
     Closed,
     /// The transport reported an error.
+    #[error("its stream broke: {0}")]
     Broken(io::Error),
     /// No byte has passed for this time.
+    #[error("it stood still for {:.1} s", .0.as_secs_f32())]
     Quiet(Duration),
 }
 
@@ -87,22 +95,13 @@ impl StreamFailure {
     }
 }
 
-impl fmt::Display for StreamFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str("its stream ended"),
-            Self::Broken(error) => write!(f, "its stream broke: {error}"),
-            Self::Quiet(length) => write!(f, "it stood still for {:.1} s", length.as_secs_f32()),
-        }
-    }
-}
-
 /// Bytes that an item with this payload takes on a stream.
 pub(super) fn bytes_of(payload: &[u8]) -> u64 {
     (LABEL_BYTES + payload.len()) as u64
 }
 
 /// Reads items and passes them to the loop, one at a time.
+/// It waits for room before it reads, so that what the loop does not take stays in the transport.
 pub(super) async fn read(
     mut stream: impl AsyncRead + Unpin,
     timeouts: Timeouts,
@@ -159,6 +158,9 @@ async fn fill(
 }
 
 /// Writes items and confirms each; closes the stream when the loop has ended.
+///
+/// Each slice waits for its turn under the limit of bulk (`pace`), and that wait is not counted as
+/// silence of the successor.
 pub(super) async fn write(
     mut stream: impl AsyncWrite + Unpin,
     timeouts: Timeouts,

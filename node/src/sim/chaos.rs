@@ -26,7 +26,8 @@ use super::{
 };
 use crate::cli::number::with_unit;
 
-/// The rules of `--chaos`, in the order in which they were typed.
+/// The rules of `--chaos`, in the order in which they were typed. Two rules may be due at once; a
+/// peer that one of them has hurt is not hurt by the other before it is well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChaosRules(Vec<Rule>);
 
@@ -57,7 +58,7 @@ enum Rhythm {
     EachEpoch,
 }
 
-/// The argument of `--chaos` makes no sense.
+/// The argument of `--chaos` makes no sense. Nothing has been started.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "--chaos {text}: write rules such as \"kill every 5s for 5m\" or \"kill each epoch\", with \
@@ -126,7 +127,7 @@ impl ChaosRules {
         rules.collect()
     }
 
-    /// Whether any rule takes links down.
+    /// Whether any rule takes links down. Then the simulation needs links that can be bad.
     pub(crate) fn has_links(&self) -> bool {
         self.0.iter().any(|rule| rule.harm == Harm::Cut)
     }
@@ -144,7 +145,7 @@ impl Harm {
         }
     }
 
-    /// The action that begins the harm.
+    /// The action that begins the harm to this peer.
     fn hurt(self, peer: usize) -> Action {
         match self {
             Self::Kill => Action::Peer(PeerAction::Kill, peer),
@@ -153,6 +154,7 @@ impl Harm {
         }
     }
 
+    /// The action that ends it: the peer starts from its folder, goes on, or has its link again.
     fn cure(self, peer: usize) -> Action {
         match self {
             Self::Kill => Action::Peer(PeerAction::Start, peer),
@@ -170,7 +172,8 @@ fn up(peer: usize, up: bool) -> Action {
     })
 }
 
-/// The state of chaos, before, during and after its time.
+/// The state of chaos, before, during and after its time. It decides what happens; the process
+/// group does it. All times are since the start of the simulation.
 #[derive(Debug)]
 pub(super) struct Chaos {
     /// What the user wants to happen.
@@ -214,6 +217,9 @@ impl Chaos {
 
     /// What happens `now`, so long after the start, with so many epochs `committed`. `running` are the peers with a
     /// process, which may be stopped; those of them in `spared` are never hurt.
+    ///
+    /// Cures come first. When the time of chaos is over all peers are cured at once, so that the
+    /// calm epochs have everybody. A rule that finds nobody to hurt stays due.
     pub(super) fn take_due(
         &mut self,
         now: Duration,
@@ -257,7 +263,8 @@ impl Chaos {
         actions
     }
 
-    /// Whether `peer` was ever hurt.
+    /// Whether `peer` was ever hurt. Only such a peer is excused for coming too late to the last
+    /// epoch.
     pub(super) fn has_hurt(&self, peer: usize) -> bool {
         self.touched.contains(&peer)
     }
@@ -272,7 +279,8 @@ impl Chaos {
         self.epoch.0 + CALM_EPOCHS >= self.epochs
     }
 
-    /// Notes the progress of the run.
+    /// Notes the progress of the run, and sets when each rule is due next. A call without a new
+    /// epoch changes nothing.
     fn follow(&mut self, committed: u64, now: Duration) {
         let (epoch, since) = self.epoch;
         if committed <= epoch {
@@ -299,7 +307,8 @@ impl Chaos {
         }
     }
 
-    /// A random peer that may be hurt, if another one stays well.
+    /// A random peer that may be hurt, if another one stays well. Peers that are spared count among
+    /// those that are well.
     fn victim(&mut self, running: &BTreeSet<usize>, spared: &BTreeSet<usize>) -> Option<usize> {
         let well: Vec<usize> =
             running.iter().copied().filter(|peer| !self.hurt.contains_key(peer)).collect();

@@ -20,6 +20,9 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Makes the folder; it must be new or empty.
+    ///
+    /// # Errors
+    /// It has files already, it is a file, or it cannot be made.
     pub(super) fn make(args: &SimArgs) -> Result<Self, SimError> {
         let path = args.out.clone().unwrap_or_else(unused);
         let unusable = cannot("use", &path);
@@ -32,12 +35,14 @@ impl Folder {
         Ok(Self { path, stays: args.out.is_some() })
     }
 
-    /// The path of the folder, if its files stay.
+    /// The path of the folder, if its files stay. A message must not name a folder that is about to
+    /// vanish.
     pub(super) fn kept(&self) -> Option<PathBuf> {
         self.stays.then(|| self.path.clone())
     }
 
-    /// Keeps the files, and returns the path of the folder.
+    /// Keeps the files, and returns the path of the folder. It is called for a simulation that
+    /// failed, whose logs and events are what a person looks at then.
     pub(super) fn keep(&mut self) -> PathBuf {
         self.stays = true;
         self.path.clone()

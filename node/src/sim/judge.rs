@@ -3,6 +3,10 @@
 //! It is a function of what was observed and of how the processes ended, so the same files always
 //! give the same judgement. A peer that was killed on purpose is judged neither by its exit nor by
 //! its last epoch.
+//!
+//! It knows what the processes reported, and not what the simulation measured: whether the loss
+//! fell is judged by `observer`. A simulation fails by any single reason; all of them are reported,
+//! since the first often explains the rest.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +30,11 @@ pub(super) fn disagreement(observations: &Observations, scenario: &Scenario) -> 
     if excused { None } else { observations.disagreement() }
 }
 
-/// Every reason why the simulation failed, the gravest first.
+/// Every reason why the simulation failed, the gravest first; none if it succeeded.
+///
+/// `outcomes` has one entry for each peer, by its number, and `epochs` is the epoch at which each
+/// peer has to end. Replicas that differ come before complaints, these before exits, and steps that
+/// were not taken come last, because the others mostly explain them.
 pub(super) fn reasons(
     observations: &Observations,
     outcomes: &[Outcome],
@@ -45,8 +53,7 @@ pub(super) fn reasons(
             None => reasons.push(format!("peer {index} did not end by itself")),
         }
     }
-    let killed = |peer: usize| outcomes.get(peer).is_some_and(|outcome| outcome.killed);
-    let survives = |peer: &usize| scenario.survives(*peer) && !killed(*peer);
+    let survives = |peer: &usize| scenario.survives(*peer) && !outcomes[*peer].killed;
     let survivors = || (0..outcomes.len()).filter(survives);
     for peer in survivors() {
         match observations.head(peer) {

@@ -10,6 +10,9 @@
 //! side is notified of a drop.
 //!
 //! The caller supplies the time, and a seed the random numbers: equal packets at equal times fare equally.
+//!
+//! [`Links`] is what a scenario or the chaos says of the links, and serves both kinds of bad links;
+//! [`Switch`] is what it means for packets, and serves emulated ones alone.
 
 use std::{
     cmp::Reverse,
@@ -31,9 +34,12 @@ pub(crate) enum Change {
     },
     /// These peers are cut off from all the others, not from each other.
     Cut(BTreeSet<usize>),
-    /// What `from` sends to `to` vanishes.
+    /// What `from` sends to `to` vanishes. Neither side gets an error, as with a router that fails
+    /// in silence.
     BlackHole {
+        /// The peer whose packets vanish.
         from: usize,
+        /// The peer that does not get them.
         to: usize,
         /// Whether the other direction vanishes too.
         both: bool,
@@ -93,6 +99,7 @@ pub(crate) struct Links {
 /// The end of one access link at the switch.
 #[derive(Clone, Debug, Default)]
 struct Port {
+    /// Whether no packet passes at all, in or out.
     down: bool,
     /// Bytes per second each way; 0 is no limit.
     rate: u64,
@@ -110,7 +117,9 @@ impl Links {
         Self { ports: vec![Port::default(); count], holes: BTreeSet::new(), cuts: 0 }
     }
 
-    /// Applies a change from now on.
+    /// Applies a change from now on. A number without a peer changes nothing: the file of a
+    /// scenario was checked before. Each cut makes a group of its own, so that the peers of two
+    /// cuts are cut off from one another too.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::Access { peer, link } => {
@@ -151,7 +160,8 @@ impl Links {
             .map_or_else(Default::default, |port| (port.rate, port.delay, port.loss))
     }
 
-    /// Whether packets that `from` sends can reach `to`.
+    /// Whether packets that `from` sends can reach `to`. The other direction may differ, by a black
+    /// hole one way.
     pub(crate) fn join(&self, from: usize, to: usize) -> bool {
         let (Some(a), Some(b)) = (self.ports.get(from), self.ports.get(to)) else { return false };
         !a.down && !b.down && a.group == b.group && !self.holes.contains(&(from, to))
@@ -179,8 +189,11 @@ struct Packet {
     at: Duration,
     /// Its age; later packets of one instant come later.
     number: u64,
+    /// The link that it is on until `at`.
     leg: Leg,
+    /// The port at which it came in.
     from: usize,
+    /// The port at which it goes out.
     to: usize,
     /// The payload as it was read from the device.
     bytes: Vec<u8>,
@@ -213,18 +226,17 @@ impl Switch {
         self.links.apply(change);
     }
 
-    /// Takes a packet that `from` sends to `to` at `now`.
+    /// Takes a packet that `from` sends to `to` at `now`. A switch that is full drops it.
     pub(super) fn offer(&mut self, now: Duration, from: usize, to: usize, bytes: Vec<u8>) {
         if self.in_flight.len() < IN_FLIGHT_MAX {
-            self.travel(
-                now,
-                Leg::Out,
-                Packet { at: now, number: 0, leg: Leg::Out, from, to, bytes },
-            );
+            let packet = Packet { at: now, number: 0, leg: Leg::Out, from, to, bytes };
+            self.travel(now, Leg::Out, packet);
         }
     }
 
-    /// The next packet that arrives until `now`, with its receiver.
+    /// The next packet that arrives until `now`, with its receiver. A packet that has passed its
+    /// sender's link goes onto the other one at the time at which it passed, however late this call
+    /// comes: delays do not add up the caller's pauses.
     pub(super) fn arrival(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
         while self.in_flight.peek().is_some_and(|Reverse(packet)| packet.at <= now) {
             let Reverse(packet) = self.in_flight.pop()?;
@@ -244,7 +256,8 @@ impl Switch {
         self.in_flight.peek().map(|Reverse(packet)| packet.at)
     }
 
-    /// Puts a packet on a link at time `t`, unless it is lost.
+    /// Puts a packet on a link at time `t`, unless it is lost. A random number is drawn only for
+    /// links that lose packets, so that perfect ones do not change what the others lose.
     fn travel(&mut self, t: Duration, leg: Leg, packet: Packet) {
         if !self.links.join(packet.from, packet.to) {
             return;
@@ -277,7 +290,8 @@ fn sending(bytes: usize, rate: u64) -> Duration {
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// How long a packet may wait for a link of this rate.
+/// How long a packet may wait for a link of this rate: the buffer's time, or longer where the link
+/// is slow.
 fn buffer(rate: u64) -> Duration {
     BUFFER.max(sending(BUFFER_PACKETS_MIN * PACKET_BYTES_MAX, rate))
 }

@@ -82,7 +82,8 @@ impl Network {
         }
     }
 
-    /// The address at which process `index` listens, at a port that the system chooses.
+    /// The address at which process `index` listens, at a port that the system chooses. It is a
+    /// multiaddress.
     pub(super) fn listen(&self, index: usize) -> String {
         let address = match self {
             Self::Loopback => Ipv4Addr::LOCALHOST,
@@ -92,14 +93,16 @@ impl Network {
         format!("/ip4/{address}/tcp/0")
     }
 
-    /// Further arguments for process `index`.
+    /// Further arguments for process `index`: the file of its link, if it shapes its own streams.
     pub(super) fn arguments(&self, index: usize) -> Vec<String> {
         let Self::Shaped(shaping) = self else { return Vec::new() };
         let file = shaping.file(index).map(|file| file.to_string_lossy().into_owned());
         file.map_or_else(Vec::new, |file| vec!["--line".to_owned(), file])
     }
 
-    /// Runs `start` in the network of process `index`.
+    /// Runs `start` in the network of process `index`. A namespace belongs to a thread, and a
+    /// process that a thread starts inherits it. So this thread goes there, and comes back before
+    /// anything else is done.
     ///
     /// # Errors
     /// The error of `start`, or that this thread cannot change its namespace.
@@ -116,7 +119,8 @@ impl Network {
         started
     }
 
-    /// Applies a change of the links from now on.
+    /// Applies a change of the links from now on. On perfect links there is nothing to change,
+    /// because the plan chooses those only where neither scenario nor chaos has changes.
     ///
     /// # Errors
     /// The files that the processes read cannot be written.
@@ -171,14 +175,16 @@ impl Drop for Emulation {
     }
 }
 
-/// Makes a namespace with one device; this thread stays inside.
+/// Makes a namespace with one device; this thread stays inside. The caller has to bring it back.
 fn namespace(index: usize) -> io::Result<(NetworkSpace, File)> {
     let namespace = NetworkSpace::enter_new()?;
     let device = os::open_tun(DEVICE, address(index), PREFIX_BITS, PACKET_BYTES_MAX)?;
     Ok((namespace, device))
 }
 
-/// Moves packets until it has to stop.
+/// Moves packets until it has to stop. It sleeps until a device has packets, the next one on the
+/// way is due, or [`IDLE`] has passed. A device gets at most [`BURST`] reads in a row, so that a
+/// flood from one process does not delay the others.
 fn forward(devices: &[File], switch: &Mutex<Switch>, stop: &AtomicBool) {
     let start = Instant::now();
     let mut buffer = [0; PACKET_BYTES_MAX];
@@ -224,7 +230,8 @@ fn address(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(NET[0], NET[1], high, low)
 }
 
-/// The process that an IPv4 packet is sent to.
+/// The process that an IPv4 packet is sent to; `None` for other packets and other networks, which
+/// are dropped.
 fn destination(packet: &[u8]) -> Option<usize> {
     let version = packet.first()? >> 4;
     let [a, b, high, low] = *packet.get(16..20)? else { return None };
@@ -237,6 +244,7 @@ fn destination(packet: &[u8]) -> Option<usize> {
 
 /// The network of all processes; it is private, so nodes take its addresses for reachable.
 const NET: [u8; 2] = [10, 77];
+/// The first two bytes of an address are those of the network.
 const PREFIX_BITS: u32 = 16;
 /// Name of the only device in a namespace.
 const DEVICE: &str = "line";

@@ -1,6 +1,10 @@
 //! What the processes of a simulation report that they did.
 //!
 //! It takes events, knows nothing of files and processes, and can be asked at any time.
+//!
+//! Events of one peer come in the order in which it wrote them; those of several peers in any
+//! order, by their own clocks. They are believed here; the held-out loss is measured without them.
+//! Memory grows by the epochs and peers of the run.
 
 pub(super) mod branch;
 
@@ -16,7 +20,7 @@ use crate::{
 
 use branch::{Branch, Share};
 
-/// A complaint that a scenario may provoke on purpose.
+/// A complaint that a scenario may provoke on purpose, by the words of its key `allow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Allowed {
@@ -56,7 +60,7 @@ pub(super) struct Tally {
     pub(super) left_out: u64,
 }
 
-/// What one peer has reported of itself.
+/// What one peer has reported of itself, through all processes that it has had.
 #[derive(Clone, Debug, Default)]
 struct Peer {
     /// Its name, from its first event.
@@ -119,7 +123,8 @@ impl Epoch {
 }
 
 impl Observations {
-    /// The epoch with which a run of so many tokens is complete, if it has come that far; 0 tokens are no end.
+    /// The epoch with which a run of so many tokens is complete, if it has come that far; 0 tokens
+    /// are no end. If an epoch has several receipts, the one that was reported first counts.
     pub(super) fn completed(&self, stop_tokens: u64) -> Option<u64> {
         if stop_tokens == 0 {
             return None;
@@ -143,7 +148,8 @@ impl Observations {
         }
     }
 
-    /// Takes one event of peer `index`.
+    /// Takes one event of peer `index`. Events that do not matter for table, judgement and report
+    /// are left aside.
     pub(super) fn record(&mut self, index: usize, record: Record) {
         let Some(peer) = self.peers.get_mut(index) else { return };
         let epoch = record.epoch.unwrap_or(0);
@@ -260,12 +266,13 @@ impl Observations {
         self.epochs.range(epoch..).map(|(_, entry)| entry.first_ms).min()
     }
 
-    /// When `peer` first accepted a roster of `epoch` or a later one.
+    /// When `peer` first accepted a roster of `epoch` or a later one, in Unix milliseconds.
     pub(super) fn roster_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
         self.peers.get(peer)?.rosters.range(epoch..).next().map(|(_, at)| *at)
     }
 
-    /// The median time from the roster to the commit of `peer` in epochs before `epoch`.
+    /// The median time from the roster to the commit of `peer` in epochs before `epoch`, in
+    /// milliseconds; `None` if it has committed none of them after a roster of its own.
     pub(super) fn ring_ms(&self, peer: usize, epoch: u64) -> Option<u64> {
         let mut times: Vec<u64> =
             self.peers.get(peer)?.rings.range(..epoch).map(|(_, time)| *time).collect();
@@ -278,7 +285,7 @@ impl Observations {
         self.peers.get(peer).map_or((0, 0), |peer| (peer.sent_bytes, peer.received_bytes))
     }
 
-    /// The number of the peer of this name.
+    /// The number of the peer of this name; `None` before its first event.
     pub(super) fn index(&self, name: &PeerName) -> Option<usize> {
         self.peers.iter().position(|peer| peer.name.as_ref() == Some(name))
     }
@@ -288,7 +295,8 @@ impl Observations {
         self.peers.get(peer)?.head.as_ref()
     }
 
-    /// The first epoch that two processes committed differently, if there is one.
+    /// The first epoch that two processes committed differently, if there is one, as a sentence
+    /// with all states.
     pub(super) fn disagreement(&self) -> Option<String> {
         let (epoch, entry) = self.epochs.iter().find(|(_, entry)| entry.branches.len() > 1)?;
         let by = |(state, branch): (&Hex, &Branch)| format!("{} by {:?}", state.short(), branch.by);

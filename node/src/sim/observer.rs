@@ -36,6 +36,7 @@ pub(super) struct Request {
 /// The answer to one request, which names the request again.
 #[derive(Debug)]
 pub(super) struct Answer {
+    /// The epoch of the request; 0 for the first weights.
     pub(super) epoch: u64,
     /// The number of tokens of the request.
     pub(super) tokens: usize,
@@ -64,7 +65,8 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Why the measurement fails the simulation, if it does.
+    /// Why the measurement fails the simulation, if it does. A model that has not become better
+    /// fails it, however well the replicas agree: they could all apply nothing.
     pub(super) fn complaint(&self) -> Option<String> {
         match (&self.before, &self.after) {
             (Some(before), Some(after)) if after.loss < before.loss => None,
@@ -116,7 +118,7 @@ impl Observer {
         Ok(Self { requests: Some(requests), answers, thread: Some(thread) })
     }
 
-    /// Asks for a measurement; `false` while another one is in progress.
+    /// Asks for a measurement; `false` while another one is in progress. It never waits.
     pub(super) fn ask(&self, request: Request) -> bool {
         self.requests.as_ref().is_some_and(|requests| requests.try_send(request).is_ok())
     }
@@ -138,11 +140,7 @@ impl Observer {
         let mut waiting = Some(request);
         let start = std::time::Instant::now();
         while start.elapsed() < patience && !stop.is_wanted_within(Duration::from_millis(1)) {
-            if let Some(request) = waiting.take()
-                && !self.ask(request.clone())
-            {
-                waiting = Some(request);
-            }
+            waiting = waiting.filter(|request| !self.ask(request.clone()));
             match self.answers.recv_timeout(Duration::from_millis(50)) {
                 // The same state may be in progress already, on fewer tokens.
                 Ok(answer) if (answer.epoch, answer.tokens) == wanted => {

@@ -1,4 +1,7 @@
 //! One peer of a simulation, through all processes that it has.
+//!
+//! A peer has at most one process at a time, and all of them share its folder: a new one goes on
+//! from what the last one has written. Events and log are appended to by each.
 
 use std::{
     fs,
@@ -42,7 +45,8 @@ impl PeerSlot {
         self.path("log.txt")
     }
 
-    /// Takes the process that was just started.
+    /// Takes the process that was just started. One that was there before is killed, should it
+    /// still run.
     pub(super) fn take(&mut self, process: Process) {
         self.process = Some(process);
         self.killed = false;
@@ -64,7 +68,7 @@ impl PeerSlot {
         }
     }
 
-    /// How its last process ended, if it has ended.
+    /// How its last process ended, if it has ended; `None` also for a peer that was never started.
     pub(super) fn exit(&mut self) -> Option<Exit> {
         self.process.as_mut().and_then(Process::exit)
     }
@@ -74,7 +78,9 @@ impl PeerSlot {
         self.process.as_mut().is_some_and(|process| process.exit().is_none())
     }
 
-    /// The failure of its last process, if it ended and should not have.
+    /// The failure of its last process, if it ended and should not have, with the last line of its
+    /// log: that is mostly the message of its error. A process that was killed on purpose has not
+    /// failed.
     pub(super) fn failure(&mut self) -> Option<String> {
         match self.exit()? {
             Exit::Code(0) => None,

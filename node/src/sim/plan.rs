@@ -1,4 +1,8 @@
 //! The plan of a simulation: all that was typed, checked before a process starts.
+//!
+//! Keys, initial weights and data of the built-in manifest follow from the seed, so that two
+//! simulations with equal arguments have the same run, down to its id. Which peers are in which
+//! ring still depends on the machine's load.
 
 use std::{
     fs,
@@ -51,7 +55,13 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Checks everything that can be checked before a process starts.
+    /// Checks everything that can be checked before a process starts. Paths become absolute, since
+    /// a process may have another working folder. The cores are divided among the peers, each of
+    /// which has at least one thread.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with the option to change. Only emulated or shaped links
+    /// leave anything to clean up, and they do so when they are dropped, or with the folder.
     pub(super) fn check(args: &SimArgs, folder: &Path) -> Result<(Self, Scenario), SimError> {
         let peers = args.peers.map_or(PEERS_DEFAULT, NonZeroUsize::get);
         let scenario = match &args.scenario {
@@ -100,7 +110,7 @@ impl Plan {
         Ok((plan, scenario))
     }
 
-    /// The device that this node trains on.
+    /// The device that this node trains on: the devices take turns by the numbers of the nodes.
     pub(super) fn device(&self, index: usize) -> Device {
         self.devices[index % self.devices.len()]
     }
@@ -115,6 +125,10 @@ impl Plan {
 }
 
 /// The manifest that `manifest new` would write, with the seed of the simulation.
+///
+/// Later settings win: first the defaults, with as many peers to begin as there are at most, then
+/// the preset, then each `--set` in the order in which it was typed. The organiser's key follows
+/// from the seed too, and is no node's.
 fn built_in_manifest(args: &SimArgs, peers: usize) -> Result<Manifest, SimError> {
     let organiser = Identity::simulated(args.seed, u64::MAX).keypair();
     // Below 2^63, as TOML's integers are, and a different one for each small seed.

@@ -1,8 +1,9 @@
 //! One real process of a simulation, and the files that it writes.
 //!
-//! A process is killed when its handle is dropped, so no way out of a simulation leaves one behind. If the simulation
-//! itself is killed, the system kills its processes. What a node does is read from its events file, never from its
-//! log.
+//! A process is killed when its handle is dropped, so no way out of a simulation leaves one behind.
+//! If the simulation itself is killed, the system kills its processes. What a node does is read
+//! from its events file, never from its log. The bootstrap has no events, so its address is read
+//! from what it prints.
 
 use std::{
     fs::{self, File},
@@ -45,7 +46,7 @@ impl Process {
         Ok(Self(child))
     }
 
-    /// Kills it as `kill -9` does, and waits until it is gone.
+    /// Kills it as `kill -9` does, and waits until it is gone. A stopped process dies too.
     pub(super) fn kill(&mut self) {
         // Both calls fail only if the process is gone already.
         let _ = self.0.kill();
@@ -63,6 +64,7 @@ impl Process {
         }
     }
 
+    /// How it has ended; `None` while it runs or is stopped. It does not wait.
     pub(super) fn exit(&mut self) -> Option<Exit> {
         let ended = |status: ExitStatus| status.code().map_or(Exit::Signal, Exit::Code);
         self.0.try_wait().map_or(Some(Exit::Signal), |status| status.map(ended))
@@ -75,7 +77,12 @@ impl Drop for Process {
     }
 }
 
-/// Waits until the file at `path` has a whole line that `find` accepts.
+/// Waits until the file at `path` has a whole line that `find` accepts, and returns what it found
+/// there.
+///
+/// # Errors
+/// The process that writes it has ended, or `patience` is over; the error has what was printed so
+/// far.
 pub(super) fn wait_for_line<T>(
     path: &Path,
     process: &mut Process,
@@ -113,7 +120,8 @@ impl Tail {
         Self { path, file: None, torn: Vec::new() }
     }
 
-    /// The events that were completed since the last call.
+    /// The events that were completed since the last call. A line that is not whole yet waits for
+    /// its rest.
     ///
     /// # Errors
     /// The file cannot be read, or has a line that is no event.

@@ -2,6 +2,10 @@
 //!
 //! One thread polls everything every 20 ms: events, exits, scenario, chaos, watchdog. Nothing blocks it, and however it
 //! ends, no process stays behind.
+//!
+//! Numbers of peers come from the scenario, which was checked against the plan, and from the chaos,
+//! which chooses among peers that run. So they index the slots. What was done is listed with its
+//! time, for the report; what the peers make of it is in the observations.
 
 use std::{
     collections::BTreeSet,
@@ -39,14 +43,16 @@ pub(super) struct ProcessGroup<'a> {
     cost: ChaosCost,
     /// What the processes have reported.
     pub(super) observations: Observations,
+    /// The process of the bootstrap, which nothing starts again.
     bootstrap: Process,
     /// Whether the scenario has killed the bootstrap.
     bootstrap_killed: bool,
     /// The address of the bootstrap, where nodes enter.
     entry: String,
+    /// The peers by their numbers, from 0.
     slots: Vec<PeerSlot>,
     /// The start on the clock of this process, for scenarios.
-    started: Instant,
+    pub(super) started: Instant,
     /// Start of the simulation on the clock of the events.
     pub(super) started_ms: u64,
     /// When any peer committed an epoch last, for the watchdog.
@@ -75,6 +81,7 @@ pub(super) struct Closed {
 /// Why there is nothing left to watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
+    /// No process runs and none will be started. Whether all is well is left to the judgement.
     Ended,
     /// The simulation cannot succeed any more, for this reason.
     Failed(String),
@@ -83,7 +90,12 @@ pub(super) enum Ending {
 }
 
 impl<'a> ProcessGroup<'a> {
-    /// Writes keys and manifest, starts the bootstrap, and every peer that does not start later.
+    /// Writes keys and manifest, starts the bootstrap, and every peer that does not start later. It
+    /// waits for the bootstrap's address, and not for the peers, which wait for one another by
+    /// themselves.
+    ///
+    /// # Errors
+    /// A file cannot be written, or a program does not start. What was started is killed.
     pub(super) fn open(plan: &'a Plan, scenario: Scenario) -> Result<Self, SimError> {
         let create = |folder: &Path| fs::create_dir_all(folder).map_err(cannot("use", folder));
         let entry_folder = plan.folder.join("bootstrap");
@@ -126,6 +138,10 @@ impl<'a> ProcessGroup<'a> {
 
     /// Polls once: reads events, does what is due, and passes each action that was done to `report`. Returns nothing
     /// while there is something to watch.
+    ///
+    /// Events are read before anything is done, so that a step that waits for an epoch is due in
+    /// the same call that learns of it. Replicas that differ end the simulation at once, unless the
+    /// scenario provokes them: what comes after says nothing more.
     pub(super) fn step(
         &mut self,
         report: &mut dyn FnMut(Action),
@@ -160,23 +176,22 @@ impl<'a> ProcessGroup<'a> {
         Ok(self.ending())
     }
 
-    pub(super) fn wall(&self) -> Duration {
-        self.started.elapsed()
-    }
-
     /// How many peers have a running process.
     pub(super) fn running(&mut self) -> usize {
         occupied(&mut self.slots).len()
     }
 
-    /// The checkpoint of `epoch` of some node that has written it.
+    /// The checkpoint of `epoch` of some node that has written it. A node may remove it at any
+    /// time, when it has newer ones.
     pub(super) fn checkpoint(&self, epoch: u64) -> Option<PathBuf> {
         let run = self.plan.manifest.id.hex();
         let inner = format!("data/runs/{run}/checkpoints/{epoch}.ckpt");
         self.slots.iter().map(|slot| slot.path(&inner)).find(|path| path.exists())
     }
 
-    /// Judges what happened, and kills what still runs.
+    /// Judges what happened, and kills what still runs. The last events are read first: a process
+    /// writes some while it ends. Exits are those from before the kill, so that a process that did
+    /// not end by itself is seen.
     pub(super) fn close(mut self) -> Closed {
         for index in 0..self.slots.len() {
             // Unreadable events were a reason to stop already.
@@ -222,10 +237,8 @@ impl<'a> ProcessGroup<'a> {
         let running = occupied(&mut self.slots);
         if running.iter().all(late) {
             for index in running {
-                if let Some(slot) = self.slots.get_mut(index) {
-                    slot.perform(PeerAction::Kill);
-                    self.cost.late.push(index);
-                }
+                self.slots[index].perform(PeerAction::Kill);
+                self.cost.late.push(index);
             }
         }
     }
@@ -268,11 +281,7 @@ impl<'a> ProcessGroup<'a> {
     fn perform(&mut self, action: &Action) -> Result<(), SimError> {
         match action {
             Action::Peer(PeerAction::Start, index) => return self.start(*index),
-            Action::Peer(action, index) => {
-                if let Some(slot) = self.slots.get_mut(*index) {
-                    slot.perform(*action);
-                }
-            }
+            Action::Peer(action, index) => self.slots[*index].perform(*action),
             Action::KillBootstrap => {
                 self.bootstrap.kill();
                 self.bootstrap_killed = true;
@@ -288,7 +297,7 @@ impl<'a> ProcessGroup<'a> {
     /// Starts the process of a peer, unless it runs. Its arguments are the same at each start, so a
     /// restart resumes from its folder.
     fn start(&mut self, index: usize) -> Result<(), SimError> {
-        let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
+        let slot = &mut self.slots[index];
         if slot.is_running() {
             return Ok(());
         }
@@ -330,7 +339,8 @@ fn occupied(slots: &mut [PeerSlot]) -> BTreeSet<usize> {
     slots.filter_map(|(index, slot)| slot.is_running().then_some(index)).collect()
 }
 
-/// Starts the bootstrap and waits until it prints its address.
+/// Starts the bootstrap and waits until it prints its address: the word after `--bootstrap` in the
+/// line that it prints for people to copy.
 fn start_bootstrap(
     plan: &Plan,
     folder: &Path,

@@ -1,5 +1,9 @@
 //! Everything that a simulation found out: `report.json` for programs, `epochs.csv` for statistics,
 //! `report.html` for people.
+//!
+//! All three are written once, at the end, also of a simulation that failed or was interrupted. The
+//! page is made from `report.json`, so that nothing is in it that a program could not read too.
+//! docs/FORMATS.md has the keys.
 
 mod csv;
 pub(super) mod origin;
@@ -24,7 +28,7 @@ use super::{
 use origin::Origin;
 use rows::{Row, rows};
 
-/// What a simulation has found out.
+/// What a simulation has found out, borrowed from those who found it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Findings<'a> {
     /// The processes' reports, the verdict, and what was done to them.
@@ -35,8 +39,11 @@ pub(super) struct Findings<'a> {
     pub(super) measured: &'a Measured,
 }
 
-/// Writes `report.json`, `epochs.csv` and `report.html` into the folder of the simulation. `weights` is the digest of
-/// the last ones.
+/// Writes `report.json`, `epochs.csv` and `report.html` into the folder of the simulation.
+/// `weights` is the digest of the last ones, and `wall` how long the processes ran.
+///
+/// # Errors
+/// A file cannot be written. Those before it are there.
 pub(super) fn write(
     plan: &Plan,
     origin: &Origin,
@@ -101,7 +108,8 @@ fn step(t_ms: u64, action: &Action) -> Value {
     Value::Object(keys)
 }
 
-/// One node, as `report.json` lists it.
+/// One node, as `report.json` lists it: how its last process ended, and how far it came. A null
+/// exit is of a process that was never started, or did not end by itself.
 fn node(observations: &Observations, index: usize, outcome: &Outcome) -> Value {
     let head = observations.head(index);
     let (sent_bytes, received_bytes) = observations.bytes(index);

@@ -271,7 +271,15 @@ impl Scenario {
 
     /// The file as data, with the keys that it has; nothing where there is no step and nothing is allowed.
     pub(super) fn told(&self) -> serde_json::Value {
-        if self.file == File::default() { serde_json::Value::Null } else { json!(self.file) }
+        if self.file == File::default() {
+            return serde_json::Value::Null;
+        }
+        let mut told = json!(self.file);
+        let steps = told["step"].as_array_mut().into_iter().flatten();
+        for step in steps.filter_map(serde_json::Value::as_object_mut) {
+            step.retain(|_, value| !value.is_null());
+        }
+        told
     }
 
     /// Takes the steps that are due and not taken yet, in the order of the file.

@@ -58,7 +58,9 @@ pub(super) struct Shown<'a> {
 }
 
 impl Outlook {
-    /// Takes the page's address, and says where the page is, or why there is no screen.
+    /// Takes the page's address, and says where the page is, or why there is no screen. It comes
+    /// before the data are read, so that an address that is taken is reported at once. A terminal
+    /// that can have no screen is no error.
     pub(super) fn check(args: &SimArgs, out: &mut dyn Write) -> Result<Self, SimError> {
         let page = Page::open(&args.page)?;
         if let Some(page) = &page {
@@ -107,7 +109,8 @@ impl Outlook {
     }
 }
 
-/// The peer whose sight of the run is shown: the first that no scenario disturbs, else one that is there to the end.
+/// The peer whose sight of the run is shown: the first that no scenario disturbs, else one that is
+/// there to the end. The chaos hurts anybody, and is not asked.
 pub(super) fn seer(scenario: &Scenario, peers: usize) -> usize {
     let first = |suits: &dyn Fn(usize) -> bool| (0..peers).find(|peer| suits(*peer));
     first(&|peer| !scenario.concerns(peer))
@@ -126,7 +129,8 @@ fn unreadable(error: ReplayError) -> SimError {
     })
 }
 
-/// Reads the events in a thread of its own, until the sender is dropped.
+/// Reads the events in a thread of its own, until the sender is dropped. All files are there then,
+/// also of peers that start later, because a player knows its files from the beginning.
 fn follow(plan: &Plan, seer: usize) -> Result<(mpsc::Sender<()>, Seen), SimError> {
     let peers = (0..plan.peers).map(|peer| plan.folder.join(format!("peer-{peer}/events.jsonl")));
     let files: Vec<_> = peers.chain([plan.folder.join("sim.jsonl")]).collect();
@@ -161,7 +165,8 @@ impl<'a> Shown<'a> {
         self.runtime.is_some()
     }
 
-    /// Gives the terminal back, and prints there what was said meanwhile.
+    /// Gives the terminal back, and prints there what was said meanwhile. Without a screen it does
+    /// nothing but flush.
     pub(super) fn leave_screen(&mut self) -> io::Result<()> {
         drop(self.screen.take());
         self.said = None;

@@ -2,6 +2,10 @@
 //!
 //! There is no process and no socket: network, clock and faults are simulated, and every invariant of docs/PROTOCOL.md
 //! is checked after every step. A failure names the seed and the command that repeats it.
+//!
+//! The simulator is a crate of its own; this file has its command: which classes and seeds run,
+//! what is printed of them, and when that is a failure. Seeds are spread over all cores, and equal
+//! seeds have equal results on every machine.
 
 mod counts;
 mod ticker;
@@ -102,7 +106,7 @@ fn row(summary: &Summary, enough: bool) -> String {
     text
 }
 
-/// Parses a half-open range, `A..B`.
+/// Parses a half-open range, `A..B`. An empty one is refused, as nothing would be tested by it.
 fn parse_seeds(text: &str) -> Result<Range<u64>, SimError> {
     let wrong = || SimError::Seeds { text: text.to_owned() };
     let (start, end) = text.split_once("..").ok_or_else(wrong)?;
@@ -119,7 +123,8 @@ fn parse_faults(text: &str) -> Result<Faults, SimError> {
 
 /// Peers of a virtual run, unless `--peers` says otherwise.
 const PEERS_DEFAULT: usize = 16;
-/// From so many seeds on a class must show all that it can do.
+/// From so many seeds on a class must show all that it can do: fewer may miss what is rare, and
+/// that proves nothing.
 const SEEDS_ENOUGH: u64 = 64;
 
 #[cfg(test)]

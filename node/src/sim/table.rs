@@ -1,4 +1,7 @@
 //! What a person sees of a simulation: its settings, a line per committed epoch, and the result.
+//!
+//! Losses and entropies are nats per token. `excess` is what the held-out loss is above the entropy
+//! rate of the data's source: no model gets below 0, and it is known only of synthetic data.
 
 use std::{
     io::{self, Write},
@@ -49,11 +52,12 @@ pub(super) fn row(
 }
 
 /// The number with three digits after the point, or a dash.
-pub(super) fn number_or_dash(number: Option<f64>) -> String {
+fn number_or_dash(number: Option<f64>) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.3}"))
 }
 
-/// Prints the settings of the simulation.
+/// Prints the settings of the simulation, and an entropy of its data by which the losses can be
+/// judged.
 pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Result<()> {
     let Plan { peers, epochs, manifest, threads, seed, network, chaos, .. } = plan;
     writeln!(
@@ -82,7 +86,8 @@ pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write)
     }
 }
 
-/// Prints the result of the simulation.
+/// Prints the result of the simulation: the loss, the work, and what chaos cost. Why it failed is
+/// the error's to say.
 pub(super) fn conclude(
     plan: &Plan,
     closed: &Closed,

@@ -1,4 +1,8 @@
 //! Watches a simulation: a line for each epoch, measurements, and how it ended.
+//!
+//! Only the newest committed state is measured, and only when the last measurement is done. So on a
+//! busy machine some epochs have no held-out loss. The nodes never wait for a measurement, and the
+//! line of an epoch does so for a short time.
 
 use std::{
     collections::BTreeMap,
@@ -93,7 +97,8 @@ pub(super) fn watch(
 /// How long the measurement of the last epoch is waited for.
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether the line of an epoch is complete: nothing more can be added to it.
+/// Whether the line of an epoch is complete: all that run have reported it, and it or a later one
+/// was measured. It is not waited for any longer once the run is two epochs ahead.
 fn is_complete(
     observations: &Observations,
     number: u64,

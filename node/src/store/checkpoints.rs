@@ -10,6 +10,11 @@
 //!
 //! A start believes files only as far as their digests match. A file that is damaged, or contains the state of something
 //! else, is set aside, and the next one is read.
+//!
+//! Room on the disk: one state has 8 bytes for each parameter and 32 for each piece.
+//! [`CHECKPOINTS`] are there at a time, and one that is being written. Checkpoints that others
+//! fetch stay readable after they were removed, as long as their [`Saved`] lives: the system frees
+//! the room then.
 
 use std::{
     ffi::OsStr,
@@ -38,6 +43,8 @@ use crate::{
 pub(super) const FLUSH_BYTES: usize = 8 << 20;
 
 /// A checkpoint on disk, ready to be served. It can be read while this lives, even when the file is pruned.
+///
+/// It has the table in memory: 32 bytes for each piece of at most 1 MiB.
 #[derive(Clone, Debug)]
 pub(crate) struct Saved {
     /// The digest by which peers ask for this state.
@@ -68,6 +75,11 @@ pub(crate) enum Look {
 impl Store {
     /// Stores a state as `checkpoints/<epoch>.ckpt`, and removes all others but the newest two. It takes as long as the
     /// disk, so it is not for the control loop.
+    ///
+    /// # Errors
+    /// The state has a number that is not finite; the disk refuses, or has less room than the state
+    /// needs; or what was read back differs. Afterwards the earlier checkpoints are there, and no
+    /// part of this one. Errors of a milestone or of a removal are only logged.
     pub(crate) fn save(
         &self,
         table: Arc<Table>,
@@ -99,6 +111,13 @@ impl Store {
 
     /// The whole checkpoint of the greatest epoch among those that `belongs` accepts by header and state digest (R21). A
     /// damaged one is set aside. One that does not belong stays, since it may be the state of the other side of a fork.
+    ///
+    /// `look` hears of each file that cannot be used, and of each piece that was read. Fronts are
+    /// read first, so that only the state that is wanted is read whole; the next one only if that
+    /// is damaged.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or a damaged file cannot be moved.
     pub(crate) fn newest_whole(
         &self,
         run: RunId,
@@ -218,6 +237,9 @@ fn filled_bytes(table: &Table) -> u64 {
 }
 
 /// Writes `header ‖ table ‖ pieces` down to the disk. Pieces of zeros become holes.
+///
+/// It asks the file system for room before, since a write that fills the disk would make the next
+/// vote fail. That is no reservation: others may take the room meanwhile.
 fn write_pieces(
     path: &Path,
     table: &Table,
@@ -263,6 +285,10 @@ fn write_pieces(
 }
 
 /// Reads `temporary` back, and renames it if it is right.
+///
+/// A disk or memory that changes bits is found here, while the state is still in memory, and not
+/// when a peer that fetches it blames this node. The system may answer from its cache, so a fault
+/// of the disk alone can stay unseen.
 pub(super) fn take_over(temporary: &Path, path: &Path, table: &Table) -> Result<File, StoreError> {
     let reread = cannot("read back", temporary);
     let mut file = File::open(temporary).map_err(&reread)?;

@@ -4,9 +4,12 @@
 //! Nothing is flushed, and no list says which pieces are there. After a restart all pieces are read, and those with the
 //! right value are kept. A web server sends the pieces in order, perhaps without values; then only the whole file is
 //! checked.
+//!
+//! The name is the digest, so two runs of one folder do not share a file: each has a folder of its
+//! own.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -76,7 +79,7 @@ impl Store {
         let open = || {
             path.parent().map_or(Ok(()), os::create_folder)?;
             tree.map_or(Ok(()), |tree| replace(&tree_path(&whole), &tree.to_bytes()))?;
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)
+            os::open_as_is(&path)
         };
         let opened = open().map_err(cannot("write", &path))?;
         Ok(Part { file: opened, path, whole, tree: tree.cloned(), length: file.bytes })
@@ -162,6 +165,7 @@ fn tree_path(whole: &Path) -> PathBuf {
     whole.with_extension("tree")
 }
 
+/// Name of the folder in that of the run.
 const FOLDER: &str = "data";
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 //!
 //! The file is a checkpoint of no run ([`Header::published`]). It is kept as long as the run, since every newcomer needs
 //! it. Its momentum, all zeros, is a hole in the file.
+//!
+//! The organiser makes the file (`unpublished`) and gives it to one node with `--genesis`; from
+//! there it spreads. Its digest is in the manifest, so it cannot be exchanged.
 
 use std::{
     fs::{self, File},
@@ -85,6 +88,10 @@ fn write(path: &Path, table: &Table, theta: &[f32]) -> Result<File, StoreError> 
 
 impl Published {
     /// Reads the weights with the digest `state`, of a model with that many `parameters`.
+    ///
+    /// The momentum is not read: its table entries already say that it is zero. What is a mistake
+    /// of the user (another file) and what is one of the organiser (weights that cannot be trained)
+    /// are different errors.
     pub(crate) fn read(
         path: &Path,
         state: Digest,
@@ -126,6 +133,9 @@ impl Store {
 
     /// Stores published weights that are in the file `from` on this machine: as a link to that file if possible, else as
     /// a copy.
+    ///
+    /// A link needs no time and no room. If the user changes the file later, both change; then its
+    /// pieces do not match and are not served.
     pub(crate) fn adopt_genesis(&self, from: &Path, weights: &Published) -> Result<(), StoreError> {
         let path = self.genesis_path();
         let temporary = path.with_extension(TEMPORARY);

@@ -3,8 +3,10 @@
 //!
 //! Nothing is flushed, and no list says which pieces are there. After a restart all pieces are read, and those that match
 //! their digests are kept. There is one such folder at most.
+//!
+//! A newer state replaces one that arrives: a node that is behind wants the newest that it can get.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
@@ -51,14 +53,11 @@ impl Store {
     /// The system refused to write it.
     pub(crate) fn receive(&self, table: &Table) -> Result<Incoming, StoreError> {
         let (state, path) = (table.state(), self.incoming_path(&table.state()));
-        if self.partial_table(&state).is_none() {
-            self.drop_incoming(None)?;
-        }
-        self.drop_incoming(Some(&state))?;
+        let has_begun = self.partial_table(&state).is_some();
+        self.drop_incoming(has_begun.then_some(&state))?;
         let open = || -> io::Result<File> {
             path.parent().map_or(Ok(()), os::create_folder)?;
-            let mut open = OpenOptions::new();
-            let file = open.read(true).write(true).create(true).truncate(false).open(&path)?;
+            let file = os::open_as_is(&path)?;
             file.write_all_at(&table.to_bytes(), 0)?;
             Ok(file)
         };
@@ -116,6 +115,7 @@ impl Incoming {
     }
 
     /// A stored piece, if all of it is there and matches its digest.
+    /// A hole reads as zeros, which match no piece but one of zeros.
     pub(crate) fn get(&self, table: &Table, piece: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; 4 * table.piece(piece)?.len()];
         self.file.read_exact_at(&mut bytes, table.offset(piece)?).ok()?;

@@ -19,6 +19,9 @@
 //! `receipts.log` only grows. `votes.log` is rewritten when it has grown: without the votes of epochs that were committed
 //! long ago, and with a note of the last such epoch. A node that has to go back behind that epoch, because its states
 //! are lost, has forgotten votes; so its log counts as lost (R19).
+//!
+//! Both logs are written by one job at a time, which owns the [`Journal`]. Nothing that rests on a
+//! record is sent before [`Journal::append`] has returned.
 
 use std::{
     fs::File,
@@ -94,6 +97,10 @@ struct VoteLog {
 impl Store {
     /// Begins an incarnation durably; nothing may be sent before. `first` is the id of the first log if it is known in
     /// advance, `origin` that of the identity, `now_ms` the Unix time.
+    ///
+    /// # Errors
+    /// The disk refuses, or the system gives no random bytes. Nothing may be sent then. The next
+    /// start tries again: an incarnation that was written and not used does no harm.
     pub(crate) fn begin(
         &self,
         first: Option<LogId>,
@@ -142,6 +149,7 @@ impl Store {
 
     /// Opens `receipts.log`. Of a damaged one the records before the damage are kept in a new file,
     /// and the old one is set aside.
+    /// `damaged` gets its path, for people.
     fn open_receipts(&self, damaged: &mut Vec<PathBuf>) -> Result<(Log, Vec<Record>), StoreError> {
         let path = self.folder.join("receipts.log");
         let content = Content::read(&path).map_err(cannot("read", &path))?;
@@ -162,6 +170,7 @@ impl Store {
     }
 
     /// Treats the votes of `journal` as lost (R19): sets their log aside and begins another one.
+    /// The incarnation stays: it is the same start, as another voter.
     pub(crate) fn renew(&self, journal: &mut Journal) -> Result<(), StoreError> {
         let path = journal.votes.path().to_owned();
         self.set_aside(&path)?;
@@ -198,6 +207,10 @@ impl Journal {
 
     /// Appends records, and returns once they are on the disk. After an error none of them counts; records may be appended
     /// twice without effect.
+    ///
+    /// Votes are written before links. If the links fail, the votes are taken back, so that both
+    /// logs stand where they stood. A log whose file was removed is an error before anything is
+    /// written: its records would be gone with the process.
     pub(crate) fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
         let (decided, votes): (Vec<_>, Vec<_>) =
             records.iter().partition(|record| record.is_of_lineage());
@@ -230,11 +243,15 @@ impl Journal {
     }
 
     /// Whether rewriting `votes.log` would pay: it has doubled since it was opened or rewritten.
+    /// So the bytes of all rewrites together are at most about those of all appends.
     fn has_grown(&self) -> bool {
         self.votes.bytes() > REWRITE_BYTES.max(2 * self.settled_bytes)
     }
 
     /// Rewrites `votes.log` without the votes of epochs up to `epoch`.
+    ///
+    /// It works on what is on the disk and not on a copy in memory. A log that does not read back
+    /// as it was written is left as it is.
     fn forget(&mut self, epoch: u64) -> io::Result<()> {
         let content = Content::read(self.votes.path())?;
         let (vote_log, whole) = VoteLog::of(&content.records);

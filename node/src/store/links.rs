@@ -4,6 +4,9 @@
 //! ended. A link is believed by the digest of its receipt. If a link is not found, the next question reads the log from
 //! its beginning, since a failed write may have been cut off and repeated; but only once for each length of the log.
 //! One question is answered at a time: a peer that asks meanwhile has to ask again, or ask another peer.
+//!
+//! The memory is 16 bytes in a tree for each link. A question reads only the batches that have its
+//! links, which the caller bounds by their number.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,6 +37,13 @@ pub(super) struct LinkIndex {
 
 impl Store {
     /// The links of these epochs whose receipts have these digests; `None` if some are not there.
+    ///
+    /// `of` has pairs of an epoch and the digest of its receipt. The links are in the order of the
+    /// pairs.
+    ///
+    /// # Errors
+    /// The log cannot be read, or another question is being answered
+    /// ([`io::ErrorKind::WouldBlock`]).
     pub(crate) fn links(&self, run: &RunId, of: &[(u64, Digest)]) -> io::Result<Option<Vec<Link>>> {
         let log = File::open(self.folder.join("receipts.log"))?;
         let Ok(mut index) = self.index.try_lock() else {
@@ -64,6 +74,7 @@ impl Store {
 
 /// The lineage in the folder of a run, from epoch 1 on, as its log has it. The log is only read, since a node may be
 /// running there.
+/// A torn tail or damage ends it early; what comes before is whole.
 pub(crate) fn lineage(run: &Path) -> io::Result<Vec<(Head, Link)>> {
     let content = log::Content::read(&run.join("receipts.log"))?;
     let records: Vec<_> = content.records.iter().filter_map(|bytes| Record::open(bytes)).collect();

@@ -18,6 +18,9 @@
 //! (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
 //!
 //! The caller decides what records mean.
+//!
+//! Reading takes time in proportion to the file, and for a tail at most the hashing of
+//! [`SEARCH_BYTES`].
 
 use std::{
     fs::{self, File, Metadata, OpenOptions},
@@ -143,6 +146,7 @@ impl Log {
     }
 
     /// Drops what is behind the first `bytes` bytes; the next append cuts it off.
+    /// `bytes` has to be an end of a batch, as [`Self::bytes()`] has returned it.
     pub(super) fn take_back(&mut self, bytes: u64) {
         self.torn |= bytes < self.bytes;
         self.bytes = self.bytes.min(bytes);

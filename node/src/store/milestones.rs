@@ -3,6 +3,8 @@
 //! A milestone is a second name of a checkpoint's file, so it takes no time, and no room until the checkpoint is pruned.
 //! The epochs are those that the number of the rule divides, so every node that keeps some keeps the same ones. After a
 //! fork the milestone of an epoch is the state of the lineage that this node is on.
+//!
+//! A node does not serve them and does not start from them. They are for `merge`, `eval` and a curve over the run.
 
 use std::{
     fs, io,
@@ -23,6 +25,10 @@ pub(crate) struct Keep {
 
 impl Keep {
     /// Keeps the checkpoint of `epoch` in `folder`, if it is a milestone, and removes the oldest ones beyond the limit.
+    ///
+    /// # Errors
+    /// The disk refuses; the checkpoint itself is stored all the same. A milestone that was there for this epoch may be
+    /// gone.
     pub(super) fn milestone(
         self,
         folder: &Path,

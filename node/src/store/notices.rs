@@ -1,5 +1,8 @@
 //! Two files beside the manifest of a run: `notices`, which its organiser has signed since, and `ticket`, which admitted
 //! this node to a run of invited peers.
+//!
+//! Notices are public and signed. A ticket lets this peer in and no other, but it names its owner,
+//! so others on this machine need not read it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,6 +20,7 @@ use crate::os::{cannot, unless_missing};
 
 impl Store {
     /// Stores the notices of the run.
+    /// The whole chain replaces the file, so it is never a part of two.
     pub(crate) fn save_notices(&self, notices: &[Arc<[u8]>]) -> Result<(), StoreError> {
         write(&self.notices_path(), &notices_file(notices.iter().map(AsRef::as_ref)))
     }
@@ -45,6 +49,8 @@ impl Store {
     }
 
     /// The stored ticket. A file that contains no ticket of `peer` counts as none.
+    /// The key of the folder may have been exchanged since, and a ticket of another key is of no
+    /// use.
     pub(crate) fn ticket(&self, peer: &PeerId) -> Result<Option<Ticket>, StoreError> {
         let path = self.folder.join(TICKET);
         let mut text = String::new();

@@ -2,6 +2,8 @@
 //!
 //! Only then is the digest known by which the manifest names them. So the file has another name until the manifest is
 //! complete, and if there is none in the end, the file is removed. No more than a piece is in memory.
+//!
+//! It is a checkpoint of no run, with a momentum of zeros, as `genesis` reads it.
 
 use std::{
     fs::{self, File},
@@ -46,6 +48,10 @@ impl Unpublished {
     ///
     /// # Panics
     /// If `fill` gives another number of them than `parameters`.
+    ///
+    /// # Errors
+    /// Those of `fill`; a number that is not finite; a disk that refuses. Nothing is left of the
+    /// file.
     pub(crate) fn write<E: From<StoreError>>(
         path: &Path,
         parameters: u64,
@@ -65,6 +71,8 @@ impl Unpublished {
     }
 
     /// Gives the file its name, which must be free.
+    /// The name is taken first, so that of two programs one fails, and no file of a person is
+    /// replaced.
     pub(crate) fn publish(&self) -> Result<(), StoreError> {
         File::create_new(&self.path).map_err(cannot("create", &self.path))?;
         take_over(&self.temporary.0, &self.path, &self.table).map(drop).inspect_err(|_| {
@@ -110,11 +118,6 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// How many numbers were given.
-    fn count(&self) -> usize {
-        self.digests.len() * PIECE + self.piece.len()
-    }
-
     /// Takes numbers, and writes each piece that they complete.
     fn push(&mut self, mut numbers: &[f32]) -> Result<(), StoreError> {
         while !numbers.is_empty() {
@@ -150,15 +153,14 @@ impl<'a> Writer<'a> {
 
     /// Completes the file: its momentum is a hole, and header and table stand before all pieces.
     fn finish(mut self) -> Result<Table, StoreError> {
-        let count = self.count();
+        let count = self.digests.len() * PIECE + self.piece.len();
         assert_eq!(count as u64, self.header.parameters, "one number per parameter");
         let last = self.piece.len();
         if last > 0 {
             self.write_piece()?;
         }
         let zeros = |numbers: usize| Digest(*blake3::hash(&vec![0; 4 * numbers]).as_bytes());
-        let whole = vec![zeros(PIECE); count / PIECE];
-        self.digests.extend(whole);
+        self.digests.extend(vec![zeros(PIECE); count / PIECE]);
         self.digests.extend((last > 0).then(|| zeros(last)));
         let mut front = self.header.to_bytes().to_vec();
         front.extend(self.digests.iter().flat_map(|digest| digest.0));

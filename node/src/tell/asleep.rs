@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Console, events};
+use super::{Console, events, times::ms};
 use crate::figures::length;
 
 impl Console {
@@ -10,11 +10,11 @@ impl Console {
     pub(crate) fn woke(&mut self, slept: Duration) {
         // It may sleep again before it has caught up.
         self.later.asleep = Some(self.later.asleep.unwrap_or_default() + slept);
-        let slept_ms = u64::try_from(slept.as_millis()).unwrap_or(u64::MAX);
-        self.emit(None, events::Event::Woke { slept_ms });
+        self.emit(None, events::Event::Woke { slept_ms: ms(slept) });
     }
 
-    /// The node has caught up with the others.
+    /// The node has caught up with the others: it has committed, fetched or replayed the newest
+    /// epoch that it knows of. It says nothing if the process did not sleep.
     pub(super) fn awake(&mut self, epoch: u64) {
         if let Some(slept) = self.later.asleep.take() {
             let slept = length(slept.as_secs());

@@ -1,5 +1,9 @@
 //! Sentences and events about connections: which peers are here and how they are connected, where this node can be
 //! reached, and what was tried to reach it.
+//!
+//! The network says who is connected, the protocol who is heard, and the two differ: messages of a
+//! peer may come through others before there is a connection to it, or after it has closed. A peer
+//! is found when it is heard; the connection only adds how it is reached.
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -34,7 +38,8 @@ impl Console {
         self.here.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports the addresses of this node to programs.
+    /// Reports the addresses of this node to programs. There is no sentence: `reachability` says
+    /// which of them others can dial.
     pub(crate) fn listening(&self, addresses: &[net::address::Address]) {
         let addresses = addresses.iter().map(ToString::to_string).collect();
         self.emit(None, events::Event::Listening { addresses });
@@ -47,7 +52,8 @@ impl Console {
         self.emit(None, events::Event::Reachability { state, addresses });
     }
 
-    /// Another key than the one that was typed answers at the address of an entry point.
+    /// Another key than the one that was typed answers at the address of an entry point. Only the
+    /// user can say which of the two is right.
     pub(crate) fn impostor(&self, address: &str, found: &str) {
         self.say(&format!(
             "at {address} another peer answers, {found}: the entry point's address or key has changed; give the new \
@@ -56,7 +62,8 @@ impl Console {
         ));
     }
 
-    /// An entry point has not answered for minutes, or answers again.
+    /// An entry point has not answered for minutes, or answers again. The run needs it only for
+    /// newcomers and as a relay.
     pub(crate) fn entry_point(&self, address: &str, answers: bool) {
         self.say(&if answers {
             format!("entry point {address} answers again")
@@ -151,7 +158,8 @@ impl Console {
     }
 }
 
-/// What is said of a peer, and the way to it if there is one.
+/// What is said of a peer, and the way to it if there is one. A round trip or a rate of 0 was not
+/// measured, and is absent in the event.
 pub(crate) fn said(row: &Row, link: Option<String>) -> events::Event {
     events::Event::Member {
         who: row.peer.into(),
@@ -165,7 +173,7 @@ pub(crate) fn said(row: &Row, link: Option<String>) -> events::Event {
     }
 }
 
-/// The name of a phase in events.
+/// The name of a phase in events. It never changes, whatever the phase is called in the protocol.
 fn phase(phase: Phase) -> &'static str {
     match phase {
         Phase::Behind => "behind",

@@ -1,4 +1,8 @@
 //! Sentences and events about the disk.
+//!
+//! Programs get the error alone, and each time. People get it with its outcome and the remedy: what
+//! cannot be written decides whether training goes on, and what this node may still say to others.
+//! Paths in both leave out the run's folder.
 
 use std::path::Path;
 use std::time::Instant;
@@ -57,7 +61,8 @@ impl Console {
         self.emit(None, events::Event::Disk { error });
     }
 
-    /// What could not be written before is written now.
+    /// What could not be written before is written now. Nothing was lost, since it waited in memory
+    /// or is made again.
     pub(crate) fn disk_again(&self) {
         self.say("disk: it can be written again; nothing is lost");
     }
@@ -76,6 +81,8 @@ impl Console {
     }
 }
 
+/// The outcome where a checkpoint is missing that a restart could begin with.
 const FREE_SPACE: &str = "; training goes on: free some disk space";
+/// The outcome where the state is missing without which this node has no part in the run.
 const FREE_SPACE_TO_JOIN: &str =
     "; this node takes part once the state that it has fetched is written: free some disk space";

@@ -1,6 +1,8 @@
 //! Sentences towards the end of a node, and of a run.
-
-use std::sync::PoisonError;
+//!
+//! None of them has an event of its own: programs see `leaving` and `stopped`, and the epoch of the
+//! last commit. What is here is what a person wants to know then: what was contributed, how to
+//! continue, and how to use the model.
 
 use intellect_protocol::message::Head;
 use intellect_view::picture::Source;
@@ -19,9 +21,10 @@ pub(crate) struct HeldOut {
 }
 
 impl Console {
-    /// Nothing more is reported, though the run may go on.
+    /// Nothing more is reported, though the run may go on. Views say so, instead of waiting for the
+    /// next event.
     pub(crate) fn ended(&self) {
-        if let Some(stage) = self.sink.lock().unwrap_or_else(PoisonError::into_inner).stage() {
+        if let Some(stage) = self.sink().stage() {
             stage.note(Source { ended: true, ..Source::default() });
         }
     }
@@ -66,6 +69,7 @@ impl Console {
     }
 
     /// The last epoch is reached: `last` if the user set it, else the end that the manifest sets.
+    /// The run may be past `last` already when this node learns of it.
     pub(crate) fn reached(&self, epoch: u64, last: Option<u64>) {
         self.say(&match last {
             Some(last) if last < epoch => {
@@ -82,8 +86,9 @@ impl Console {
         ));
     }
 
-    /// The run has its last state, reached `before` this start or in it. Names the held-out loss and the
-    /// commands that use the model, if it is `stored`.
+    /// The run has its last state, reached `before` this start or in it. Names the held-out loss
+    /// and the commands that use the model, if it is `stored`. They name the data folder as it was
+    /// typed, so that they can be copied.
     pub(crate) fn complete(
         &self,
         head: Head,

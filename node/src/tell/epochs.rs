@@ -1,4 +1,4 @@
-//! What is said of an epoch and of its peers.
+//! What is said of an epoch and of its peers: functions of their arguments, which know no console.
 
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::Receipt;
@@ -18,8 +18,8 @@ pub(crate) fn contributors(receipt: &Receipt) -> Vec<(PeerId, u64)> {
     all
 }
 
-/// What an epoch is for this node: its loss, or that the epoch is without it. Work that was `left_out` goes into the next
-/// one.
+/// What an epoch is for this node: its loss, or that the epoch is without it. Work that was `left_out`, finished or not,
+/// goes into the next one.
 pub(super) fn our_part(loss: Option<f64>, left_out: bool) -> String {
     match (loss, left_out) {
         (Some(loss), _) => format!("loss {loss:.3}"),
@@ -29,6 +29,7 @@ pub(super) fn our_part(loss: Option<f64>, left_out: bool) -> String {
 }
 
 /// The sentence about a Regroup: how many members it has, and how many voters left or are silent.
+/// The first epoch's founds the run, if nobody is absent.
 pub(super) fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
     let members = number_of(members, "peer");
     let gone = |number: usize, how| (number > 0).then(|| format!("{number} that {how}"));

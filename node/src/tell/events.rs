@@ -201,6 +201,8 @@ pub(crate) enum Event {
         adopt: Option<Hex>,
         /// Finished chunks that the roster keeps from earlier attempts.
         kept_chunks: u64,
+        /// Weight of each member in tokens; 0 of a voter without a position in the ring.
+        weights: Vec<u64>,
     },
     /// This peer has joined a Regroup.
     Regroup {

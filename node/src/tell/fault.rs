@@ -13,7 +13,8 @@ use std::{
 
 use super::screen;
 
-/// From now on each panic of this process is reported so.
+/// From now on each panic of this process is reported so. The backtrace follows if the user asked
+/// for one by `RUST_BACKTRACE`. What happens after the report is up to the thread and its owner.
 pub(crate) fn report_panics() {
     panic::set_hook(Box::new(|panicked| {
         let current = thread::current();
@@ -41,7 +42,7 @@ fn what(panicked: &PanicHookInfo<'_>) -> String {
     panicked.location().map_or_else(|| words.to_owned(), |place| format!("{words}, at {place}"))
 }
 
-/// The sentence, on one line, whatever the panic says.
+/// The sentence, on one line, whatever the panic says: a panic may quote what a peer sent.
 fn sentence(what: &str, thread: &str) -> String {
     let what: String = what.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     format!(

@@ -17,11 +17,13 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// How many forks are remembered with the time of their last sentence.
 const FORKS_MAX: usize = 64;
 
-/// Two lineages; this node goes on with one of them.
+/// Two lineages; this node goes on with one of them. It follows the greater one by the rule, unless
+/// that is `held`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fork {
     /// The first epoch in which the two differ.
     pub(super) first_epoch: u64,
+    /// The head of this node's lineage.
     pub(super) mine: Head,
     /// The head of the other lineage, as far as it is known.
     pub(super) theirs: Head,
@@ -56,7 +58,8 @@ impl Fork {
     }
 }
 
-/// When each fork was last reported.
+/// When each fork was last reported, by its first epoch and whether a person has to decide. At most
+/// [`FORKS_MAX`] of them: the one that began first makes room, and would be reported once more.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Forks(BTreeMap<(u64, bool), Instant>);
 
@@ -86,7 +89,8 @@ impl Console {
         }
     }
 
-    /// Reports a fork, unless it was reported within the last minute.
+    /// Reports a fork, unless it was reported within the last minute. The event is as seldom as the
+    /// sentence.
     pub(super) fn fork(&mut self, fork: Fork) {
         if !self.forks.is_due(&fork, Instant::now()) {
             return;

@@ -1,6 +1,9 @@
 //! Sentences and events about membership: admissions, revocations, refusals and the organiser's notices.
+//!
+//! They occur only where the organiser decides who takes part, or attests states. A notice is
+//! reported twice: when it arrives, and when the receipt of an epoch brings it into force for all
+//! members at the same epoch. An attestation is reported only when it arrives.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use intellect_protocol::access::ledger::Ledger;
@@ -33,11 +36,12 @@ impl Console {
 
     /// How a sentence names a peer, which may be this node.
     fn named(&self, who: &PeerName) -> String {
-        let sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        if sink.is_of(who) { "this node".to_owned() } else { format!("peer {}", who.short()) }
+        let is_own = self.sink().is_of(who);
+        if is_own { "this node".to_owned() } else { format!("peer {}", who.short()) }
     }
 
-    /// A peer refuses to admit this node. The node ends unless another peer admits it within `patience`.
+    /// A peer refuses to admit this node. The node ends unless another peer admits it within
+    /// `patience`. It is a sentence only, since another peer may admit it a moment later.
     pub(crate) fn turned_away(&self, peer: PeerId, why: &str, patience: Duration) {
         let (peer, patience) = (PeerName::from(peer), patience.as_secs());
         self.say(&format!(
@@ -46,6 +50,7 @@ impl Console {
         ));
     }
 
+    /// A peer, which may be this node, is revoked by the notice of this number.
     pub(super) fn revoked(&mut self, who: PeerId, notice: u64, epoch: u64) {
         let who = PeerName::from(who);
         self.say(&format!("{} is revoked by notice {notice}", self.named(&who)));

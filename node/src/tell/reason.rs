@@ -3,6 +3,9 @@
 //! Three of its methods have a `match` over the same variants on purpose: a new reason does not
 //! compile until it has a name, a remedy and a sentence. The names are a documented output and
 //! never change.
+//!
+//! The machines say for what they wait ([`Wait`]), and the node adds what they cannot know. When a
+//! reason is reported is decided in `waiting`, by its name and by whether it is ordinary.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -24,14 +27,17 @@ pub(crate) enum Reason {
     Unserved,
     /// The run is by invitation, and its members have not admitted this node yet.
     NotAdmitted,
-    /// The disk does not take this node's votes.
+    /// The disk does not take this node's votes. What it cannot store it must not say, or a restart
+    /// could contradict it.
     Disk,
     /// The last epoch is reached; peers that are behind may still fetch it.
     Finished,
 }
 
 impl Reason {
-    /// Its name in the events file, and whether an epoch that goes well has it too, for a short time.
+    /// Its name in the events file, and whether an epoch that goes well has it too, for a short
+    /// time. Such an ordinary reason is a sentence only if it lasts, and one follows another as a
+    /// wait of its own.
     pub(crate) fn kind(&self) -> (&'static str, bool) {
         match self {
             Self::Run(wait) => match wait {
@@ -58,7 +64,8 @@ impl Reason {
         }
     }
 
-    /// What a person can do, or what the run does by itself.
+    /// What a person can do, or what the run does by itself. It follows the sentence, and is a key
+    /// of the event.
     pub(crate) fn cure(&self) -> &'static str {
         match self {
             Self::Run(wait) => match wait {
@@ -182,7 +189,8 @@ fn without(peers: &BTreeSet<PeerId>) -> String {
     if shown.is_empty() { more } else { format!(": {}{more} to come", shown.join(", ")) }
 }
 
-/// How many of so many voters form a quorum, in words.
+/// How many of so many voters form a quorum, in words. Where liars are tolerated it is a number, as
+/// people do not have the formula in mind.
 fn quorum(rule: QuorumRule, voters: usize) -> String {
     match rule {
         QuorumRule::Available | QuorumRule::Majority => "more than half".to_owned(),
@@ -190,6 +198,7 @@ fn quorum(rule: QuorumRule, voters: usize) -> String {
     }
 }
 
+/// The remedy where no peer hands out an update: perhaps none of them has a direct connection.
 const DIRECT: &str = "if this lasts, there is no direct connection to them: forward the port of --listen on the \
     router, and give the router's address with --external";
 

@@ -54,6 +54,11 @@ impl Sampler {
         self.stepped = Some((self.stepped.map_or(now, |(first, _)| first), now));
     }
 
+    /// Whether steps of this epoch were counted.
+    pub(super) fn trains(&self, epoch: u64) -> bool {
+        self.epoch == epoch && self.steps > 0
+    }
+
     /// Whether the last sample is old enough, and notes that one is taken.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let due = self.sampled.is_none_or(|at| now.saturating_duration_since(at) >= EVERY);
@@ -79,7 +84,7 @@ impl Sampler {
         let quiet = quiet.unwrap_or_else(|| now.saturating_duration_since(self.began));
         let life = Life { heard_ms: t_ms.saturating_sub(ms(quiet)), grace_ms: ms(grace) };
         let training = (self.epoch == epoch).then(|| self.training(now, rules));
-        Gauge { t_ms, training, life }
+        Gauge { t_ms, training, life, waits: false }
     }
 
     /// How far the epoch is by the run's own measure, and how fast it goes. The first step has no

@@ -32,7 +32,8 @@ static SCREEN: OnceLock<Printer> = OnceLock::new();
 
 /// Whether lines can be drawn over one another on standard output.
 pub(crate) fn can_draw() -> bool {
-    io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
+    let moves = env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
+    moves && io::stdout().is_terminal()
 }
 
 /// The width of the terminal in characters.
@@ -74,8 +75,11 @@ fn time_of_day() -> String {
     if io::stdout().is_terminal() { String::new() } else { figures::clock(unix_seconds()) + " " }
 }
 
-/// Shows a sentence that the next one replaces. It must fit the terminal.
+/// Shows a sentence that the next one replaces, where that can be drawn. It must fit the terminal.
 pub(super) fn say_over(sentence: &str) {
+    if !can_draw() {
+        return;
+    }
     screen().beneath(|beneath| beneath.over = Some(printable(sentence)));
 }
 

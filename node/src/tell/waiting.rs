@@ -40,6 +40,11 @@ pub(crate) struct Due {
 }
 
 impl Waiting {
+    /// Whether there was a reason when this was noted last.
+    pub(crate) fn waits(&self) -> bool {
+        self.now.is_some()
+    }
+
     /// Which reports of this reason are due now.
     pub(crate) fn note(&mut self, now: Instant, reason: Option<&Reason>) -> Due {
         let Some(reason) = reason else {

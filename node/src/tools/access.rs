@@ -1,4 +1,15 @@
 //! `invite …`: the organiser decides who may take part in a run of invited peers.
+//!
+//! Three things are signed here, all by the organiser's key and all for one run: an invite or a
+//! ticket (`invite new`, offline), a membership notice (`invite revoke` and `admit`) and an
+//! attestation ([`vouch`]). Notices form a chain: each names the one before. So before one is
+//! signed the run is asked for those that it has ([`visitor`]), and afterwards the notice is handed
+//! to members, who spread it. Nothing here has a vote: when a notice takes effect the voters
+//! decide, by a roster that carries it (T5).
+//!
+//! What was made is noted in two files that a person keeps. `invites.toml` beside the key has the
+//! names of invites ([`book`]), and `.notices` beside the manifest has the chain ([`notices`]),
+//! from where a bootstrap hands it out.
 
 mod book;
 mod invite;
@@ -31,26 +42,29 @@ use crate::{
     tools::stored::StoredError,
 };
 
-/// Why one of these commands did not succeed. Unless the variant says otherwise, no notice was signed.
+/// Why one of these commands did not succeed. Unless the variant says otherwise, no notice was
+/// signed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AccessError {
     /// The command line makes no sense.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// The organiser's key cannot be read.
+    /// The organiser's key cannot be read. Its message names the file and how to mend it.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The manifest cannot be read.
     #[error(transparent)]
     Manifest(#[from] LoadError),
-    /// The run is open: no peer needs an invite.
+    /// The run is open: no peer needs an invite. The level of a run never changes, since it is part
+    /// of the RunId; a new run can go on from its state.
     #[error(
         "{} is of an open run, which anybody may join: `intellect-node manifest new --invited` makes a run \
          of invited peers, with --from-run DATA_DIR one that continues this run",
         path.display()
     )]
     Open { path: PathBuf },
-    /// The invite cannot be made as it was typed.
+    /// The invite cannot be made as it was typed. A label with forbidden letters for example;
+    /// nothing was noted.
     #[error(transparent)]
     Denied(#[from] Denied),
     /// An invite for this run has that label already.
@@ -67,7 +81,8 @@ pub(crate) enum AccessError {
         /// The labels that it has for this run.
         labels: Vec<String>,
     },
-    /// The notice does not fit the chain of the run's notices.
+    /// The notice does not fit the chain of the run's notices. It was not stored, and no member has
+    /// seen it.
     #[error(transparent)]
     Notice(#[from] NoticeError),
     /// The network cannot be started.
@@ -76,7 +91,8 @@ pub(crate) enum AccessError {
     /// The system refused to create threads.
     #[error("cannot start")]
     Runtime(#[source] io::Error),
-    /// The notice was signed and stored, but no member could be reached.
+    /// The notice was signed and stored, but no member could be reached. It takes effect only once
+    /// somebody hands it out.
     #[error(
         "no member of run {run} was reached{}: check that the address is right and that the run goes on. Notice \
          {number} is in {}; an `intellect-bootstrap` with the manifest beside it hands it out",
@@ -90,19 +106,22 @@ pub(crate) enum AccessError {
         /// The file that has the notice.
         notices: PathBuf,
     },
-    /// The members that answered refuse the notice.
+    /// The members that answered refuse the notice. It is stored all the same; the reason says what
+    /// to do.
     #[error("the members of the run refuse notice {number}: {why}")]
     Refused {
         number: u64,
         /// The reason, in the words of one of them.
         why: String,
     },
-    /// The lineage has another notice of that number.
+    /// The lineage has another notice of that number. Ours can never take effect then, and is taken
+    /// out of the file again.
     #[error(
         "another notice {number} was signed at the same time and came first: type the same line again"
     )]
     Overtaken { number: u64 },
-    /// Members have the notice, but it was not in force before `--wait` was over.
+    /// Members have the notice, but it was not in force before `--wait` was over. Nothing is to be
+    /// done but to wait: a later epoch carries it by itself.
     #[error(
         "notice {number} is not in force yet, but the run's members have it, and a later epoch will carry it; the \
          run is at epoch {epoch}. --wait waits longer"
@@ -144,13 +163,15 @@ pub(crate) enum AccessError {
         number: u64,
         epoch: u64,
     },
-    /// No member took the notice, and there is no manifest to keep it beside.
+    /// No member took the notice, and there is no manifest to keep it beside. It exists nowhere
+    /// after this error. The same line makes it again.
     #[error(
         "no member has accepted notice {number}: name the run's manifest with --manifest, so that the notice is \
          kept beside it and handed out by its bootstrap"
     )]
     Lost { number: u64 },
-    /// The file `invites.toml` makes no sense.
+    /// The file `invites.toml` makes no sense. A person has changed it, since this program only
+    /// appends whole entries.
     #[error(
         "{} cannot be used ({why}): correct that line, or move the file away; its invites can then be revoked \
          only by the digits of their keys",
@@ -168,7 +189,8 @@ pub(crate) enum AccessError {
     Output(#[from] io::Error),
 }
 
-/// Runs a subcommand of `invite`.
+/// Runs a subcommand of `invite`. `out` gets a line for each thing that happened, the last one for
+/// the person to use.
 pub(crate) fn run(command: &InviteCommand, out: &mut dyn Write) -> Result<(), AccessError> {
     match command {
         InviteCommand::New(args) => invite::make(args, out),
@@ -192,7 +214,8 @@ fn invited(path: &Path) -> Result<Manifest, AccessError> {
     }
 }
 
-/// Reads the key at `path`, which must be the organiser's.
+/// Reads the key at `path`, which must be the organiser's. A notice or an invite by any other key
+/// would be refused by every peer, so it is refused here, before anything is signed.
 fn organiser(path: &Path, manifest: &Manifest) -> Result<Keypair, AccessError> {
     let key = Identity::load(path)?.keypair();
     if key.peer() == manifest.run.organiser {

@@ -16,7 +16,8 @@ use std::{
 
 use crate::{config::LocalError, os::PathError};
 
-/// Why a benchmark gave no figures, or found something wrong.
+/// Why a benchmark gave no figures, or found something wrong. Nothing is left behind in any case: a
+/// benchmark writes no file, and what it has printed before stays valid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     /// The benchmark's own data could not be encoded or decoded.
@@ -34,7 +35,9 @@ pub(crate) enum BenchError {
     /// A built-in preset is missing or makes no sense.
     #[error("the preset {name} cannot be used")]
     Preset { name: &'static str },
-    /// The device computes wrong results, or fails.
+    /// The device computes wrong results, or fails: a finding of `bench device`, which the command
+    /// has printed too. Also that the view cannot read an event that `bench view` made, which is a
+    /// mistake of this program.
     #[error("the device is not right: {what}")]
     Wrong { what: String },
     /// The file of the tokenizer cannot be read.
@@ -54,7 +57,7 @@ pub(crate) enum BenchError {
     Output(#[from] io::Error),
 }
 
-/// The median time of `runs` runs, after one more to warm up.
+/// The median time of `runs` runs, after one more to warm up. The first error ends it.
 fn median<E>(runs: usize, mut work: impl FnMut() -> Result<(), E>) -> Result<Duration, E> {
     work()?;
     let mut times = Vec::with_capacity(runs);
@@ -63,6 +66,11 @@ fn median<E>(runs: usize, mut work: impl FnMut() -> Result<(), E>) -> Result<Dur
         work()?;
         times.push(start.elapsed());
     }
+    Ok(middle(times))
+}
+
+/// The median of some times; of an even number the later one of the two in the middle.
+fn middle(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
-    Ok(times.get(runs / 2).copied().unwrap_or_default())
+    times.get(times.len() / 2).copied().unwrap_or_default()
 }

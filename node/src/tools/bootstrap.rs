@@ -1,15 +1,16 @@
-//! `intellect-bootstrap`, and `intellect-node bootstrap`, which a simulation starts: the public entry point of runs.
-//! `intellect_bootstrap::server` does the work.
+//! `intellect-bootstrap`, and `intellect-node bootstrap`, which a simulation starts: the public
+//! entry point of runs. `intellect_bootstrap::server` does the work.
 //!
-//! What it hands out goes to everyone who connects, and the server does not look into it. So every file is verified here
-//! before a key is read or a socket is opened. A secret that was named by mistake must not get out, and every
-//! contributor would refuse a manifest that was changed after signing.
+//! What it hands out goes to everyone who connects, and the server does not look into it. So every
+//! file is verified here before a key is read or a socket is opened. A secret that was named by
+//! mistake must not get out, and every contributor would refuse a manifest that was changed after
+//! signing.
 //!
 //! Standard output names the runs, and gets a line for each address and run, ready to be pasted.
 
 use std::{
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use intellect_bootstrap::{
@@ -31,7 +32,8 @@ use crate::{
     os,
 };
 
-/// Why the entry point does not run. Nothing has been handed out.
+/// Why the entry point does not run. Nothing has been handed out. All but `Serve` come before a
+/// socket is open.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootstrapError {
     /// The command line makes no sense.
@@ -40,7 +42,7 @@ pub(crate) enum BootstrapError {
     /// A file that was named is no manifest that can be handed out.
     #[error(transparent)]
     Manifest(#[from] LoadError),
-    /// More manifests were named than one answer can hold.
+    /// More manifests were named than one answer can hold. A node asks for all of them at once.
     #[error(
         "{count} manifests, but at most {FILES_MAX} can be handed out: start a second bootstrap \
          for the rest"
@@ -58,11 +60,20 @@ pub(crate) enum BootstrapError {
 }
 
 /// Serves until Ctrl-C or another signal that asks it to stop.
+///
+/// Lines for people are written by `report`, as the server learns its addresses. A service manager
+/// hears that it is ready with the first address, so what is started after it can dial it. That the
+/// router forwards no port is said only while no address is known that can be handed out to
+/// somebody with IPv4.
+///
+/// # Errors
+/// See [`BootstrapError`]. What a peer does ends nothing.
 pub(crate) fn run(args: &BootstrapArgs, out: &mut dyn Write) -> Result<(), BootstrapError> {
     let offers = load(&args.manifests)?;
     let listen = config::addresses("listen", &args.listen, address::parse_listen)?;
     let external = config::addresses("external", &args.external, address::parse_external)?;
-    let key = key::load_or_create(&folder(args.data_dir.as_deref())?)?;
+    let default = || config::default_folder("intellect-bootstrap");
+    let key = key::load_or_create(&args.data_dir.clone().map_or_else(default, Ok)?)?;
     let config = server::Config {
         key: key.pair.clone(),
         listen,
@@ -103,7 +114,9 @@ struct Offer {
 }
 
 impl Offer {
-    /// What the server hands out: the manifest, and the organiser's notices beside it.
+    /// What the server hands out: the manifest, and the organiser's notices beside it. The manifest
+    /// is in memory from the start, and the notices are read from the file for each request: the
+    /// organiser replaces it while this runs.
     fn served(&self) -> server::Offer {
         server::Offer {
             run: self.manifest.id.0,
@@ -126,7 +139,8 @@ impl Offer {
     }
 }
 
-/// Reads and verifies every file.
+/// Reads and verifies every file. One that is wrong ends the start, since an organiser who misses a
+/// run among the lines would look for the mistake elsewhere.
 fn load(paths: &[PathBuf]) -> Result<Vec<Offer>, BootstrapError> {
     if paths.len() > FILES_MAX {
         return Err(BootstrapError::TooMany { count: paths.len() });
@@ -152,7 +166,8 @@ fn is_known(address: &Address, way: Way) -> bool {
     far && !address.to_string().starts_with("/ip6/")
 }
 
-/// A sentence about how this entry point can be reached.
+/// A sentence about how this entry point can be reached. An address is no such sentence, for it
+/// gets lines of its own.
 fn news(event: &server::Event) -> String {
     match event {
         server::Event::Address { .. } => String::new(),
@@ -184,8 +199,11 @@ fn news(event: &server::Event) -> String {
     }
 }
 
-/// The lines that a contributor types to join each run at `address`. Nobody joins a run of invited peers without an
-/// invite, so for such a run its organiser gets the line that makes one.
+/// The lines that a contributor types to join each run at `address`. Nobody joins a run of invited
+/// peers without an invite, so for such a run its organiser gets the line that makes one.
+///
+/// A node takes the only run that is offered without a name. If there are several, [`SURE_DIGITS`]
+/// of the id are enough; an unlisted run is handed out only for the whole id.
 fn join_lines(offers: &[Offer], unlisted: bool, address: &Address) -> String {
     let line = |Offer { manifest, path }: &Offer| {
         if manifest.run.trust.level == Level::Invited {
@@ -206,7 +224,9 @@ fn join_lines(offers: &[Offer], unlisted: bool, address: &Address) -> String {
     offers.iter().map(line).collect()
 }
 
-/// The part of that line about the run's files, with a space before it.
+/// The part of that line about the run's files, with a space before it. It is empty for a run
+/// without files, and where a node that lacks them fetches them by itself: they may be fetched, and
+/// are no more than it fetches unasked.
 pub(super) fn data_flag(Manifest { work, .. }: &Manifest) -> String {
     let bytes: u64 = work.data.source.files().iter().map(|file| file.bytes).sum();
     match work.data.hints.names.as_slice() {
@@ -216,11 +236,6 @@ pub(super) fn data_flag(Manifest { work, .. }: &Manifest) -> String {
         [] => " --data FILE".to_owned(),
         names => names.iter().fold(" --data".to_owned(), |all, name| all + " " + &shell_word(name)),
     }
-}
-
-/// The folder of this entry point: the one that was named, or the default.
-fn folder(named: Option<&Path>) -> Result<PathBuf, LocalError> {
-    named.map_or_else(|| config::default_folder("intellect-bootstrap"), |path| Ok(path.to_owned()))
 }
 
 #[cfg(test)]

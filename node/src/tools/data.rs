@@ -1,4 +1,8 @@
 //! `data tokenize` and `data show`: make and explain token files.
+//!
+//! The work is in `intellect_model::data`: this file opens what was named, reports how far it is,
+//! and describes the result. A token file has the digest of its tokenizer and of its sources, so a
+//! person can tell later what it was made of. Its own digest is what a manifest names.
 
 use std::{
     io::{self, Write},
@@ -40,7 +44,7 @@ pub(crate) enum DataCommandError {
     Output(#[from] io::Error),
 }
 
-/// Runs `data tokenize` or `data show`.
+/// Runs `data tokenize` or `data show`. `out` gets progress and the description.
 pub(crate) fn run(command: &DataCommand, out: &mut dyn Write) -> Result<(), DataCommandError> {
     match command {
         DataCommand::Tokenize(args) => make(args, out),
@@ -48,7 +52,11 @@ pub(crate) fn run(command: &DataCommand, out: &mut dyn Write) -> Result<(), Data
     }
 }
 
-/// `data tokenize`: reads documents, and writes a token file.
+/// `data tokenize`: reads documents, and writes a token file. A reader of the output that has gone
+/// stops no work: the file is written to its end, and only then that error is returned.
+///
+/// Documents without text and records that are none are left out and counted, unless `--strict`
+/// refuses them.
 fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError> {
     let (file, mut tokenizer) = open(args.tokenizer.as_deref())?;
     if let Some(name) = &args.bos {
@@ -91,7 +99,9 @@ fn make(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), DataCommandError
     Ok(())
 }
 
-/// `data show`: prints what a token file has. Without a tokenizer its text is not shown.
+/// `data show`: prints what a token file has. Without a tokenizer its text is not shown. The whole
+/// file is read, since its digest is checked. A tokenizer that was named must be the one of the
+/// file; a file of bytes needs none.
 fn show(
     path: &Path,
     tokenizer: Option<&Path>,
@@ -117,7 +127,8 @@ fn show(
     Ok(())
 }
 
-/// Prints the lines that both commands have in common.
+/// Prints the lines that both commands have in common. The tokens that begin documents are not
+/// counted as text: the last number is bytes per token of the rest.
 fn describe(header: &Header, out: &mut dyn Write) -> io::Result<()> {
     let Header { width, vocabulary, count: tokens, documents, text_bytes, .. } = header;
     writeln!(

@@ -1,6 +1,12 @@
 //! `eval`: measures any weights on the run's held-out data, on any file, or on tasks.
 //!
-//! Everything that was named is opened and checked before the weights are read, which takes long. Nothing is written.
+//! Everything that was named is opened and checked before the weights are read, which takes long.
+//! Nothing is written.
+//!
+//! There are two ways through this file. Without `--on` and `--tasks` a checkpoint is measured on
+//! the data that its run holds out, by the same code as every node measures at the end of a run, so
+//! the numbers can be compared. With them any weights are measured on files and tasks, which need a
+//! tokenizer. In both the weights come from [`subject`].
 
 pub(super) mod subject;
 mod tasks;
@@ -11,9 +17,10 @@ use std::{
 };
 
 use intellect_model::{
+    Device,
     config::Work,
     data::{
-        Dataset, Entropies,
+        DataError, Dataset, Entropies,
         corpus::{Corpus, CorpusError, Reads},
     },
     eval::{self, EvalError, Evaluation, OnFile},
@@ -23,6 +30,7 @@ use intellect_model::{
 };
 
 use crate::{
+    checkpoint::CheckpointError,
     cli::eval::EvalArgs,
     config::{self, LocalError},
     evaluation::EvaluationError,
@@ -38,7 +46,7 @@ pub(crate) enum EvaluateError {
     /// The command line makes no sense.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// The checkpoint, its manifest or the run's data cannot be used.
+    /// The checkpoint, its manifest, its tokenizer or the run's data cannot be used, or the measurement failed.
     #[error(transparent)]
     Stored(#[from] StoredError),
     /// `--hf` without anything to measure on.
@@ -72,25 +80,30 @@ impl From<OpenError> for EvaluateError {
     }
 }
 
-impl From<TrainError> for EvaluateError {
-    fn from(error: TrainError) -> Self {
-        StoredError::from(EvaluationError::from(error)).into()
-    }
+/// The errors of a measurement are small enough to be handed on by value only inside of [`StoredError`].
+macro_rules! from {
+    ($($error:ty),*) => {$(
+        impl From<$error> for EvaluateError {
+            fn from(error: $error) -> Self {
+                StoredError::from(EvaluationError::from(error)).into()
+            }
+        }
+    )*};
 }
 
-impl From<EvalError> for EvaluateError {
-    fn from(error: EvalError) -> Self {
-        StoredError::from(EvaluationError::from(error)).into()
-    }
-}
+from!(CheckpointError, DataError, TrainError, EvalError);
 
 /// Measures what was typed, and prints what was found.
+///
+/// # Errors
+/// See [`EvaluateError`]. What was printed before an error is right: files and tasks are measured
+/// one after the other.
 pub(crate) fn run(args: &EvalArgs, out: &mut dyn Write) -> Result<(), EvaluateError> {
     let device = config::parse_device(&args.checkpoint.device)?;
     let origin = Candidate::find(args.hf.as_deref(), &args.checkpoint.state)?;
     let sizes = origin.sizes(args.context)?;
     if args.on.is_empty() && args.tasks.is_empty() {
-        return on_held_out(args, origin, sizes, out);
+        return on_held_out(args, origin, sizes, device, out);
     }
     let texts = origin.texts(args.checkpoint.tokenizer.as_deref())?;
     let (tokenizer, vocab) = (&texts.tokenizer, sizes.model.vocab);
@@ -109,21 +122,21 @@ pub(crate) fn run(args: &EvalArgs, out: &mut dyn Write) -> Result<(), EvaluateEr
     Ok(tasks::measure(&tasks, &subject, tokenizer, args.details.as_deref(), out)?)
 }
 
-/// Measures a checkpoint on the data that its run holds out.
+/// Measures a checkpoint on the data that its run holds out. The files are those of `--data`, or
+/// what the node of the checkpoint's folder was given or has fetched.
 fn on_held_out(
     args: &EvalArgs,
     origin: Candidate,
     sizes: Work,
+    device: Device,
     out: &mut dyn Write,
 ) -> Result<(), EvaluateError> {
-    let device = config::parse_device(&args.checkpoint.device)?;
     let Candidate::State { path, manifest, .. } = &origin else {
         return Err(EvaluateError::NothingToMeasure);
     };
-    // All but the bits per byte is measured without a tokenizer. But a tokenizer that was named has to be right, which
-    // is checked before the rest, which takes long.
-    let tokenizer = stored::tokenizer(&args.checkpoint, path, manifest);
-    let tokenizer = match tokenizer {
+    // All but the bits per byte is measured without a tokenizer. But a tokenizer that was named has
+    // to be right, which is checked before the rest, which takes long.
+    let tokenizer = match stored::tokenizer(&args.checkpoint, path, manifest) {
         Err(error) if args.checkpoint.tokenizer.is_some() => return Err(error.into()),
         found => found,
     };
@@ -131,8 +144,7 @@ fn on_held_out(
         [] => stored::stored_data(path, manifest),
         named => named.to_vec(),
     };
-    let source = Dataset::open(&sizes, manifest.run.seed, &files);
-    let source = source.map_err(|error| StoredError::from(EvaluationError::from(error)))?;
+    let source = Dataset::open(&sizes, manifest.run.seed, &files)?;
     let subject = Subject::load(origin, sizes, device)?;
     let Subject { model, work, lines } = &subject;
     // What is measured is shown first, since measuring may take minutes.
@@ -143,17 +155,16 @@ fn on_held_out(
 }
 
 /// What was measured on the held-out data, in lines. Without a tokenizer the bits per byte are
-/// missing, and a warning says why.
+/// missing, and a warning says why. The excess over the entropy is known for a synthetic source
+/// only; for other data simple models are compared instead.
 fn held_out_lines(
     source: &Dataset,
     subject: &Subject,
     evaluation: Evaluation,
     tokenizer: &Result<Tokenizer, OpenError>,
 ) -> Result<Vec<String>, EvaluateError> {
-    let bytes = |tokenizer| {
-        let bytes = eval::bytes_per_token(source, &subject.work, tokenizer, evaluation.tokens);
-        bytes.map_err(|error| StoredError::from(EvaluationError::from(error)))
-    };
+    let bytes =
+        |tokenizer| eval::bytes_per_token(source, &subject.work, tokenizer, evaluation.tokens);
     let (bytes, missing) = match tokenizer {
         Ok(tokenizer) => (bytes(tokenizer)?, None),
         Err(error) => {
@@ -176,7 +187,8 @@ fn held_out_lines(
     Ok(lines)
 }
 
-/// What was measured on a file, in lines.
+/// What was measured on a file, in lines. An empty line comes first, since several files may follow
+/// one another.
 fn file_lines(path: &Path, corpus: &Corpus, context: usize, measured: OnFile) -> Vec<String> {
     let OnFile { evaluation, bytes_per_token } = measured;
     vec![
@@ -217,7 +229,7 @@ fn compare(entropies: &Entropies) -> String {
     )
 }
 
-/// Prints lines, and flushes them, since the next ones may take long.
+/// Prints lines, and flushes them, since the next ones may take long. The tasks use it too.
 fn write(out: &mut dyn Write, lines: &[String]) -> io::Result<()> {
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     out.flush()

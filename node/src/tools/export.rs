@@ -1,23 +1,20 @@
 //! `export`: writes the parameters of a state as a folder that other programs load.
+//!
+//! What is written depends on the state, its manifest, the tokenizer and the options alone, so two
+//! people who export one state get the same folder. It has the parameters only: the momentum of the
+//! outer step and the votes are of no use outside a run.
 
-use std::{
-    io::{self, Write},
-    path::Path,
-};
+use std::io::{self, Write};
 
-use intellect_model::{
-    hf::{
-        Precision,
-        export::{self, Export},
-    },
-    tokenizer::{File, OpenError, Tokenizer},
+use intellect_model::hf::{
+    Precision,
+    export::{self, Export},
 };
 
 use crate::{
     checkpoint::{CheckpointError, Front},
     cli::{ExportArgs, NumberFormat},
     figures::bytes,
-    manifest::Manifest,
     tools::{
         pace::announced,
         stored::{self, StoredError},
@@ -42,12 +39,17 @@ pub(crate) enum ExportError {
 }
 
 /// Writes the parameters of a state into a folder, with the run's tokenizer if it is there.
+///
+/// A tokenizer that was named has to be right, and is checked before the parameters are read, which
+/// takes long. One that is merely missing is a line at the end. All parameters are in memory at
+/// once, 4 bytes each.
 pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), ExportError> {
     let (path, manifest) = stored::find(&args.state)?;
     let work = &manifest.work;
     let front = Front::of(&path, &manifest)?;
     let (epoch, state) = (front.table.header().epoch, front.table.state());
-    let (tokenizer, missing) = match tokenizer(args, &path, &manifest) {
+    let tokenizer = stored::checked_tokenizer(args.tokenizer.as_deref(), &path, &manifest);
+    let (tokenizer, missing) = match tokenizer {
         Ok(file) => (file, None),
         Err(error) if args.tokenizer.is_some() => return Err(StoredError::from(error).into()),
         // A model can be used without a tokenizer.
@@ -75,15 +77,4 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
     ];
     let mut lines = lines.iter().chain(&missing);
     lines.try_for_each(|line| writeln!(out, "{line}")).map_err(ExportError::Output)
-}
-
-/// The file of the run's tokenizer, if it has one; it is checked.
-fn tokenizer(
-    args: &ExportArgs,
-    checkpoint: &Path,
-    manifest: &Manifest,
-) -> Result<Option<File>, OpenError> {
-    let file = stored::tokenizer_file(args.tokenizer.as_deref(), checkpoint, manifest);
-    Tokenizer::of(&manifest.work.data, file.as_deref())?;
-    file.map(|file| File::open(&file)).transpose()
 }

@@ -1,6 +1,8 @@
-//! `generate`: completions for shells and pages for `man`, made of the command line's own definition.
+//! `generate`: completions for shells and pages for `man`, made of the command line's own
+//! definition.
 //!
-//! Packages call it. None of these files is in the repository, so none falls behind the options that there are.
+//! Packages call it. None of these files is in the repository, so none falls behind the options
+//! that there are.
 
 use std::{io::Write, path::Path};
 
@@ -12,14 +14,16 @@ use crate::{
     os::{self, PathError, cannot},
 };
 
-/// Writes `completions/` and `man/` into `folder`, in place of files of the same names.
+/// Writes `completions/` and `man/` into `folder`, in place of files of the same names. Both
+/// folders are made if they are missing.
 pub(crate) fn run(folder: &Path, out: &mut dyn Write) -> Result<(), PathError> {
     let [completions, man] = ["completions", "man"].map(|name| folder.join(name));
     for folder in [&completions, &man] {
         os::create_folder(folder).map_err(cannot("create", folder))?;
     }
     for (name, command) in [(NODE, Cli::command()), (BOOTSTRAP, BootstrapArgs::command())] {
-        // Pages come of the definition before anything is added to it, such as `help` for each subcommand.
+        // Pages come of the definition before anything is added to it, such as `help` for each
+        // subcommand.
         let mut completed = command.clone();
         for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
             clap_complete::generate_to(shell, &mut completed, name, &completions)
@@ -37,7 +41,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs a program on a file, and returns what it printed; `None` where there is no such program.
+    /// Runs a program on a file, and returns what it printed; `None` where there is no such
+    /// program.
     fn said(program: &str, arguments: &[&str], path: &Path) -> Option<String> {
         let done = Command::new(program).args(arguments).arg(path).output().ok()?;
         let said = [done.stdout, done.stderr].concat();
@@ -76,7 +81,8 @@ mod tests {
         assert_eq!(pages.iter().find(is_help), None, "help is no page of its own");
         assert!(!named("intellect-node-bootstrap.1") && !named("intellect-node-generate.1"));
         for page in &pages {
-            // Warnings are about style: a date that no page has, since it would change with each build.
+            // Warnings are about style: a date that no page has, since it would change with each
+            // build.
             match said("mandoc", &["-T", "lint", "-W", "error"], page) {
                 Some(complaints) => assert_eq!(complaints, "", "{}", page.display()),
                 None => println!("skipped: no mandoc is here to read {}", page.display()),

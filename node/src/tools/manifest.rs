@@ -1,6 +1,15 @@
 //! `keygen`, `manifest new` and `manifest show`: how a run begins, and what its manifest means.
 //!
 //! Each command takes what was typed, does its work, and prints sentences for a person to `out`.
+//!
+//! Everything here is done on one machine, before there is a network. `manifest new` goes through
+//! three steps, and each can refuse: what was typed is compared ([`refuse_what_cannot_be`]), the
+//! weights that the run begins with are read and written under another name ([`begin`](fn@begin)),
+//! and the manifest is made, checked and signed. Only then the files get their names, the manifest
+//! last. So an organiser who finds `run.toml` has all of it.
+//!
+//! It has no setting of its own that a run depends on: what it proposes is written out, and a run
+//! is what its manifest says.
 
 mod begin;
 mod describe;
@@ -37,7 +46,8 @@ use crate::{
 use begin::{Before, Begin};
 use describe::{describe, warn_of_gain, warn_of_memory, warn_of_toy_data};
 
-/// Why one of these commands failed.
+/// Why one of these commands failed. Unless a variant says otherwise no manifest was written;
+/// weights that have only a temporary name are removed. A key that was made stays.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OfflineError {
     /// The command line makes no sense.
@@ -49,7 +59,7 @@ pub(crate) enum OfflineError {
     /// A manifest cannot be read, or makes no sense.
     #[error(transparent)]
     Manifest(#[from] LoadError),
-    /// The settings make no manifest.
+    /// The settings make no manifest. It names the key, and what its value may be.
     #[error(transparent)]
     Draft(#[from] DraftError),
     /// The data that was named cannot be read.
@@ -58,7 +68,8 @@ pub(crate) enum OfflineError {
     /// The model of `--from-hf` cannot be read.
     #[error(transparent)]
     Import(#[from] ImportError),
-    /// The weights of the new run cannot be written.
+    /// The weights of the new run cannot be written. They are written beside `--out`, so the disk
+    /// there needs room for them.
     #[error(transparent)]
     Publish(#[from] StoreError),
     /// `--from-hf` without a learning rate.
@@ -94,7 +105,8 @@ pub(crate) enum OfflineError {
         /// Number of different tokens of the data.
         data: usize,
     },
-    /// A size of the model was changed by `--set`.
+    /// A size of the model was changed by `--set`. It is found at the end, by comparing with the
+    /// weights.
     #[error("the model has the sizes of its weights: in [model] only context may be --set")]
     AnotherModel,
     /// The folder of `--from-run` has no such run.
@@ -113,7 +125,8 @@ pub(crate) enum OfflineError {
         /// The tokens that its manifest sets.
         tokens: String,
     },
-    /// The learning rate of the old run is already falling, and no schedule can begin in the middle.
+    /// The learning rate of the old run is already falling, and no schedule can begin in the
+    /// middle.
     #[error(
         "the learning rate of run {run} has begun to fall, and is at {lr:.2e}: give the learning rate of the \
          new run with --set train.lr=…, and the tokens over which it falls with --set train.decay_tokens=…"
@@ -145,7 +158,8 @@ pub(crate) enum OfflineError {
     Output(#[from] io::Error),
 }
 
-/// Makes a key at `path` and prints its names.
+/// Makes a key at `path` and prints its names. One key is good for all three uses: a peer and an
+/// organiser differ only in how they are written, and a founder has the id of a log besides.
 pub(crate) fn keygen(path: &Path, out: &mut dyn Write) -> Result<(), OfflineError> {
     let identity = Identity::random().map_err(OfflineError::Random)?;
     identity.create(path)?;
@@ -156,7 +170,7 @@ pub(crate) fn keygen(path: &Path, out: &mut dyn Write) -> Result<(), OfflineErro
     Ok(())
 }
 
-/// Runs `manifest new` or `manifest show`.
+/// Runs `manifest new` or `manifest show`. A line is a key in a column and a value.
 pub(crate) fn run(command: ManifestCommand, out: &mut dyn Write) -> Result<(), OfflineError> {
     match command {
         ManifestCommand::New(args) => make(&args, out),
@@ -173,6 +187,9 @@ pub(crate) fn run(command: ManifestCommand, out: &mut dyn Write) -> Result<(), O
 const HF_CONTEXT: usize = 2_048;
 
 /// Makes a manifest, and the file of the weights that it names.
+///
+/// The key that is printed is the one that signed. Warnings come after the manifest is written:
+/// each is about something that an organiser may well want, and says how to change it.
 fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError> {
     let weights_path = args.out.with_extension("ckpt");
     refuse_what_cannot_be(args, &weights_path)?;
@@ -218,7 +235,8 @@ fn make(args: &ManifestNewArgs, out: &mut dyn Write) -> Result<(), OfflineError>
     Ok(())
 }
 
-/// Refuses names that are taken and settings that are missing, before a model is read, which takes long.
+/// Refuses names that are taken and settings that are missing, before a model is read, which takes
+/// long. A run that begins anew takes no time, and is checked by the steps after this one alone.
 fn refuse_what_cannot_be(args: &ManifestNewArgs, weights: &Path) -> Result<(), OfflineError> {
     if let Some(path) = args.from_hf.clone().filter(|path| !path.exists()) {
         return Err(OfflineError::NoModel { path });
@@ -249,8 +267,8 @@ fn refuse_what_cannot_be(args: &ManifestNewArgs, weights: &Path) -> Result<(), O
     Ok(())
 }
 
-/// Reads what the run begins with, and says so before, since that takes long. Its weights are written for the file
-/// `weights`.
+/// Reads what the run begins with, and says so before, since that takes long. Its weights are
+/// written for the file `weights`.
 fn begin(
     args: &ManifestNewArgs,
     weights: &Path,
@@ -261,16 +279,13 @@ fn begin(
         out.flush()?;
         return Begin::with_model(path, weights);
     }
-    match &args.from_run {
-        Some(folder) => {
-            let before = Before::find(folder, args.run.as_deref(), weights)?;
-            Ok(Begin::After(before.into()))
-        }
-        None => Ok(Begin::Anew),
-    }
+    let Some(folder) = &args.from_run else { return Ok(Begin::Anew) };
+    let before = Before::find(folder, args.run.as_deref(), weights)?;
+    Ok(Begin::After(before.into()))
 }
 
-/// Whether `--set` changes this setting.
+/// Whether `--set` changes this setting. Only the key is looked at; whether the value makes sense
+/// is found when it is signed.
 fn sets(args: &ManifestNewArgs, key: &str) -> bool {
     let key_of =
         |assignment: &String| assignment.split('=').next().unwrap_or_default().trim() == key;
@@ -303,6 +318,10 @@ fn note_on_sharing(manifest: &Manifest) -> Option<String> {
 }
 
 /// Makes the manifest that was typed, and signs it with the organiser's key.
+///
+/// Later settings win: the proposal for the data, the preset over it, and the model of `--from-hf`
+/// over both; then `--name`, and `--set` last, in the order in which it was typed. A run that goes
+/// on has the settings of the old one instead of the first three.
 fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, OfflineError> {
     let organiser = match &args.key {
         Some(path) => Identity::load(path)?,
@@ -334,7 +353,8 @@ fn level(args: &ManifestNewArgs) -> Option<Level> {
     args.invited.then_some(Level::Invited)
 }
 
-/// The settings of a run that begins anew, or with a model from elsewhere.
+/// The settings of a run that begins anew, or with a model from elsewhere. The seed is drawn, so
+/// that two runs of equal settings differ in weights and id.
 fn propose(
     args: &ManifestNewArgs,
     organiser: PeerId,
@@ -354,14 +374,17 @@ fn propose(
         if model.vocab < data {
             return Err(OfflineError::Vocabulary { model: model.vocab, data });
         }
-        // A model that can read long texts is rarely trained on them: memory and time grow with the context.
+        // A model that can read long texts is rarely trained on them: memory and time grow with the
+        // context.
         let context = model.context.min(HF_CONTEXT);
         draft.put_model(&Work { model: Model { context, ..model.clone() }, ..work });
     }
     Ok(draft)
 }
 
-/// The data and training that a new run proposes: on a text, on token files, or on the synthetic source.
+/// The data and training that a new run proposes: on a text, on token files, or on the synthetic
+/// source. All files are read as a whole, since the manifest names them by their digests. `sim`
+/// uses it for its own `--data`.
 pub(crate) fn work(named: &[PathBuf]) -> Result<Work, DataError> {
     match named {
         [] => Ok(Work::synthetic()),

@@ -1,4 +1,8 @@
 //! `merge`: makes one model of several, by a recipe in mergekit's YAML.
+//!
+//! All inputs are opened and the plan is made before anything is written: a recipe that names a
+//! missing tensor fails at once. Then tensors are merged one at a time and in pieces, so the memory
+//! does not grow with the models. The result gets its name only when it is whole ([`Staged`]).
 
 use std::{
     collections::BTreeMap,
@@ -41,7 +45,8 @@ pub(crate) enum MergeCommandError {
     Output(#[source] io::Error),
 }
 
-/// Merges the models of a recipe into a new folder.
+/// Merges the models of a recipe into a new folder. Settings and tokenizer are those of the
+/// recipe's base, or else of its first model, with the layers of the plan.
 pub(crate) fn run(args: &MergeArgs, out: &mut dyn Write) -> Result<(), MergeCommandError> {
     let recipe = read(&args.recipe)?;
     let (mut inputs, mut sources) = (BTreeMap::new(), Vec::new());
@@ -90,7 +95,8 @@ pub(crate) fn run(args: &MergeArgs, out: &mut dyn Write) -> Result<(), MergeComm
     lines.try_for_each(|line| writeln!(out, "{line}")).map_err(MergeCommandError::Output)
 }
 
-/// Reads a recipe, and of a longer file no more than a recipe may have.
+/// Reads a recipe, and of a longer file no more than a recipe may have. One byte more is read, by
+/// which the parser sees that it is too long.
 fn read(path: &Path) -> Result<Recipe, MergeCommandError> {
     let (file, mut text) = (File::open(path), String::new());
     let most = TEXT_BYTES_MAX as u64 + 1;

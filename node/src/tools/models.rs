@@ -1,5 +1,9 @@
-//! Stored models as tensors, wherever they are: a folder in Hugging Face's layout, a checkpoint, or the newest one of
-//! a node's folder.
+//! Stored models as tensors, wherever they are: a folder in Hugging Face's layout, a checkpoint, or
+//! the newest one of a node's folder.
+//!
+//! `merge` and `spectrum` take models of any of these three kinds and see tensors by name
+//! ([`Input`]), read in pieces. Nothing is loaded as a whole. Of a checkpoint the parameters are
+//! checked once, when it is opened, since it has a digest for each piece.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +16,6 @@ use intellect_model::{
         input::Input,
     },
     merge::output,
-    tokenizer::{File, Tokenizer},
 };
 
 use crate::{
@@ -66,7 +69,12 @@ pub(crate) enum OpenModelError {
 }
 
 impl OpenModel {
-    /// Opens the model at this path. The parameters of a checkpoint are checked against their digests.
+    /// Opens the model at this path. The parameters of a checkpoint are checked against their
+    /// digests. The kind is decided by what is there: a `config.json`, a folder `runs`, or a file.
+    ///
+    /// # Errors
+    /// [`OpenModelError::NoModel`] if it is none of these. The folder of a node must have one run
+    /// only.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenModelError> {
         if path.join("config.json").is_file() {
             return Ok(Self {
@@ -90,7 +98,9 @@ impl OpenModel {
 }
 
 impl ModelSource {
-    /// The small files of a folder with a model like this one, of so many layers; `config.json` comes last.
+    /// The small files of a folder with a model like this one, of so many layers; `config.json`
+    /// comes last. Programs take a folder with that file for a model, so a folder that was not
+    /// written to its end is none.
     pub(crate) fn settings(
         &self,
         precision: Precision,
@@ -105,10 +115,7 @@ impl ModelSource {
         };
         let mut work = manifest.work.clone();
         work.model.layers = layers;
-        let file = stored::tokenizer_file(None, checkpoint, manifest);
-        let tokenizer = Tokenizer::of(&work.data, file.as_deref())
-            .and_then(|_| file.as_deref().map(File::open).transpose());
-        let (tokenizer, missing) = match tokenizer {
+        let (tokenizer, missing) = match stored::checked_tokenizer(None, checkpoint, manifest) {
             Ok(tokenizer) => (tokenizer, None),
             Err(error) => {
                 (None, Some(format!("lacks   a tokenizer: {}", stored::remedied(&error))))

@@ -1,4 +1,8 @@
 //! When a command that takes long says how far it is.
+//!
+//! Work that counts what it has done asks a [`ProgressPace`] at each step, and writes its own line.
+//! Work that is one call is put into [`announced`], which only says that it goes on. A person sees
+//! nothing of work that is done in two seconds.
 
 use std::{
     io::{self, Write},
@@ -16,12 +20,14 @@ pub(crate) struct ProgressPace {
 }
 
 impl ProgressPace {
+    /// The work begins now, for its speed and for the first line.
     pub(crate) fn new() -> Self {
         let begun = Instant::now();
         Self { begun, next: begun + FIRST }
     }
 
-    /// Whether a line is due, which the caller then writes.
+    /// Whether a line is due, which the caller then writes. It costs one look at the clock, so it
+    /// may be asked for each item.
     pub(crate) fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let due = now >= self.next;
@@ -31,14 +37,16 @@ impl ProgressPace {
         due
     }
 
-    /// How many of these were done in a second so far.
+    /// How many of these were done in a second so far. It is the mean since the beginning, in whole
+    /// seconds.
     pub(crate) fn per_second(&self, done: u64) -> u64 {
         done / self.begun.elapsed().as_secs().max(1)
     }
 }
 
-/// Does work that does not know how far it is. Standard error gets a line with its name after two seconds, and then
-/// every ten.
+/// Does work that does not know how far it is. Standard error gets a line with its name after two
+/// seconds, and then every ten. The lines go to standard error, for standard output may be the
+/// result. A panic of the work passes through.
 pub(crate) fn announced<T>(name: &str, work: impl FnOnce() -> T) -> T {
     announced_on(&mut io::stderr(), FIRST, name, work)
 }

@@ -1,9 +1,16 @@
-//! `receipts …`: what a peer has done for a run, in a file that anybody can check without a network.
+//! `receipts …`: what a peer has done for a run, in a file that anybody can check without a
+//! network.
 //!
-//! A receipt says whose work an epoch took, and a quorum of the voters has signed it. The receipt before it names
-//! these voters. So a file has both for each epoch that names the peer (`file`), and `proof` checks them by the rules of
-//! the protocol. Anybody can let voters of their own sign, in a run that nobody else has seen. Therefore a file is
-//! compared with a chain of the run, from a source that the reader trusts (`chain`).
+//! A receipt says whose work an epoch took, and a quorum of the voters has signed it. The receipt
+//! before it names these voters. So a file has both for each epoch that names the peer (`file`),
+//! and `proof` checks them by the rules of the protocol. Anybody can let voters of their own sign,
+//! in a run that nobody else has seen. Therefore a file is compared with a chain of the run, from a
+//! source that the reader trusts (`chain`).
+//!
+//! An export reads a folder and needs a key, only to sign the file: so a reader knows who made it,
+//! and that nobody changed it. A check reads the file once, front to back, with one item in memory
+//! at a time, and believes nothing before its end. What it cannot prove it says in lines of their
+//! own: that the run is the real one, and that the work was honest.
 
 mod chain;
 mod file;
@@ -60,7 +67,8 @@ pub(crate) enum ReceiptsError {
     /// A file cannot be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The folder has no committed epoch yet.
+    /// The folder has no committed epoch yet. A node writes the first receipt with the first
+    /// committed epoch.
     #[error("{} holds no receipt yet: wait for the first committed epoch", folder.display())]
     NoReceipt {
         /// The folder of the run, where they would be.
@@ -81,7 +89,7 @@ pub(crate) enum ReceiptsError {
         "{} exists and is not overwritten: name another file with --out, or move it away", path.display()
     )]
     Exists { path: PathBuf },
-    /// The new file would be longer than one may be.
+    /// The new file would be longer than one may be. It was removed again.
     #[error(
         "the receipts of {peer} take more than {}: leave out old epochs with --since",
         bytes(file::BYTES_MAX)
@@ -94,7 +102,7 @@ pub(crate) enum ReceiptsError {
         /// The length of the file in bytes.
         length: u64,
     },
-    /// The name is that of a folder or of a device.
+    /// The name is that of a folder or of a device. Such a file could have no end.
     #[error("{} is no plain file: name a file of receipts", path.display())]
     NoFile { path: PathBuf },
     /// The file of receipts is wrong, or does not stand in the chain.
@@ -121,7 +129,8 @@ pub(crate) fn run(command: &ReceiptsCommand, out: &mut dyn Write) -> Result<(), 
     }
 }
 
-/// The committed epochs of a run in a data folder.
+/// The committed epochs of a run in a data folder. All of its lineage is in memory. Its node may be
+/// running, for the log is only read.
 struct Kept {
     /// The data folder, which has the key that signs.
     data_dir: PathBuf,
@@ -133,7 +142,8 @@ struct Kept {
 }
 
 impl Kept {
-    /// Reads the folder that was typed. An empty lineage is an error.
+    /// Reads the folder that was typed. An empty lineage is an error. The manifest is verified,
+    /// since the file will have it.
     fn read(args: &RunFolderArgs) -> Result<Self, ReceiptsError> {
         let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
         let folder = stored::run_folder(data_dir.clone(), args.run.as_deref())?;
@@ -145,7 +155,8 @@ impl Kept {
         Ok(Self { data_dir, folder, manifest, lineage })
     }
 
-    /// What the receipts from epoch `since` on say of a peer.
+    /// What the receipts from epoch `since` on say of a peer. It decides which epochs go into the
+    /// file.
     fn deeds(&self, peer: &PeerId, since: u64) -> Deeds {
         let mut deeds = Deeds::default();
         for (_, Link { receipt, .. }) in &self.lineage {
@@ -156,7 +167,8 @@ impl Kept {
         deeds
     }
 
-    /// The newest attestation of the organiser that this lineage lies on.
+    /// The newest attestation of the organiser that this lineage lies on. A reader who has a chain
+    /// learns from it that this epoch of the chain is the run's.
     fn attestation(&self) -> Result<Option<Notice>, ReceiptsError> {
         let path = self.folder.join("notices");
         let kept = read_notices(&path).map_err(cannot("read", &path))?;
@@ -175,7 +187,8 @@ impl Kept {
     }
 }
 
-/// `receipts export`: writes a file of receipts.
+/// `receipts export`: writes a file of receipts. The key of the folder signs, also if the receipts
+/// are of another peer: the signature says who made the file and nothing about the work.
 fn export(args: &ReceiptsExportArgs, out: &mut dyn Write) -> Result<(), ReceiptsError> {
     let peer = args.peer.as_ref().map(|text| config::parse_peer("peer", text)).transpose()?;
     let kept = Kept::read(&args.of)?;
@@ -205,8 +218,9 @@ fn export(args: &ReceiptsExportArgs, out: &mut dyn Write) -> Result<(), Receipts
     Ok(())
 }
 
-/// The part of an epoch that a file needs: all of it if it is one of `epochs`, its receipt if the next one names its
-/// voters by it or if it changes the ledger, or nothing.
+/// The part of an epoch that a file needs: all of it if it is one of `epochs`, its receipt if the
+/// next one names its voters by it or if it changes the ledger, or nothing. Behind the last epoch
+/// of the peer nothing is needed.
 fn item(link: &Link, epochs: &BTreeSet<u64>) -> Option<Item> {
     let epoch = link.receipt.series.epoch;
     let goes_on = epochs.last().is_some_and(|last| epoch < *last);
@@ -220,6 +234,9 @@ fn item(link: &Link, epochs: &BTreeSet<u64>) -> Option<Item> {
 }
 
 /// `receipts verify`: checks a file of receipts.
+///
+/// # Errors
+/// [`ReceiptsError::Wrong`] with the first mistake; nothing has been printed then.
 fn verify(args: &ReceiptsVerifyArgs, out: &mut dyn Write) -> Result<(), ReceiptsError> {
     let path = &args.file;
     let chain = args.chain.as_ref().map(|path| open_chain(path)).transpose()?;
@@ -309,7 +326,8 @@ fn new_path(typed: Option<&PathBuf>, name: String) -> PathBuf {
     typed.cloned().unwrap_or_else(|| name.into())
 }
 
-/// Writes a new file, and returns its length. After an error there is none.
+/// Writes a new file, and returns its length. After an error there is none. It is flushed to the
+/// disk before its name is printed.
 fn write_new(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<u64>,

@@ -1,6 +1,11 @@
 //! `replay`: a look at a run from the events that a node wrote, while it runs or long after.
 //!
-//! It takes no part in the run and needs no network: it reads files, and `intellect_view` shows them.
+//! It takes no part in the run and needs no network: it reads files, and `intellect_view` shows
+//! them.
+//!
+//! The player runs on a thread of its own, since it sleeps between events, and feeds a stage.
+//! Everything that shows the run reads that stage: the page, the screen and the lines. So a replay
+//! looks as the run did to its node, but for what is not in the events.
 
 mod screen;
 mod table;
@@ -48,7 +53,11 @@ pub(crate) enum ReplayError {
     Output(#[from] io::Error),
 }
 
-/// Shows a run until its files end, or with a page, a screen or `--follow` until Ctrl-C.
+/// Shows a run until its files end, or with a page, a screen or `--follow` until Ctrl-C. A table is
+/// written without a pause.
+///
+/// # Errors
+/// Files and the address of the page are checked before anything is shown.
 pub(crate) fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), ReplayError> {
     if args.csv {
         return table::write(args, out);
@@ -58,7 +67,8 @@ pub(crate) fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), ReplayEr
     runtime.block_on(show(args, player, out))
 }
 
-/// Shows the run on the page, on the screen or in lines, as was asked for.
+/// Shows the run on the page, on the screen or in lines, as was asked for. A terminal that can have
+/// no screen gets the lines instead, after a sentence.
 async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<(), ReplayError> {
     let mut interrupts = os::Interrupts::new().map_err(ReplayError::Runtime)?;
     let speed = Speed { times: if args.follow { 0.0 } else { args.speed }, follow: args.follow };
@@ -83,7 +93,7 @@ async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<
         () = interrupts.next() => None,
     };
     if let Some(ended) = ended {
-        print(out, format_args!("{}\n", said(ended?)))?;
+        print(out, format_args!("{}\n", said(ended)))?;
         if page.is_some() && !screen {
             print(out, format_args!("the page stays until Ctrl-C\n"))?;
             interrupts.next().await;
@@ -99,7 +109,8 @@ async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<
 /// How the thread that plays reports its end.
 type Played = oneshot::Receiver<Result<Tally, replay::ReplayError>>;
 
-/// Plays in a thread of its own, which ends once the sender is dropped.
+/// Plays in a thread of its own, which ends once the sender is dropped. The thread is not waited
+/// for.
 fn start(
     player: Player,
     mut stage: Stage,
@@ -115,29 +126,31 @@ fn start(
     Ok((stop, played))
 }
 
-/// Shows the run on a screen until a key ends it, or in lines until the files end. Returns what was in the files, if
-/// they have ended.
+/// Shows the run on a screen until a key ends it, or in lines until the files end. Returns what was
+/// in the files, if they have ended.
 async fn watch(
     seen: Seen,
     screen: bool,
     lines: bool,
     mut played: Played,
     out: &mut dyn Write,
-) -> Result<Option<Result<Tally, ReplayError>>, ReplayError> {
+) -> Result<Option<Tally>, ReplayError> {
     if !screen {
         return draw(seen, lines, played, out).await.map(Some);
     }
     screen::show(seen).await?;
-    Ok(played.try_recv().ok().map(|ended| ended.map_err(ReplayError::from)))
+    Ok(played.try_recv().ok().transpose()?)
 }
 
-/// Draws the lines while the files are played: over one another on a terminal, else one for each epoch.
+/// Draws the lines while the files are played: over one another on a terminal, else one for each
+/// epoch. Without `lines` it only waits for the end. At most four pictures are drawn in a second,
+/// however fast events come.
 async fn draw(
     mut seen: Seen,
     lines: bool,
     mut played: Played,
     out: &mut dyn Write,
-) -> Result<Result<Tally, ReplayError>, ReplayError> {
+) -> Result<Tally, ReplayError> {
     let terminal = can_draw();
     let mut before: Option<[String; 3]> = None;
     loop {
@@ -158,9 +171,9 @@ async fn draw(
             before = Some(drawn);
         }
         match ended {
-            Some(Ok(ended)) => return Ok(ended.map_err(ReplayError::from)),
+            Some(Ok(ended)) => return Ok(ended?),
             // A thread that ends without a word has been stopped.
-            Some(Err(_)) => return Ok(Ok(Tally::default())),
+            Some(Err(_)) => return Ok(Tally::default()),
             None => time::sleep(DRAW_EVERY).await,
         }
     }
@@ -187,6 +200,7 @@ fn said(tally: Tally) -> String {
 
 /// Width of a terminal that does not say its own.
 const COLUMNS: usize = 80;
+/// Time between two drawings, as for the readers of a node.
 const DRAW_EVERY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

@@ -1,4 +1,7 @@
 //! `report`: several simulations over one another, on one page.
+//!
+//! The page is one file with everything in it, so it can be sent and opened without a network. `sim
+//! --out` writes one of its own folder by the same function.
 
 use std::{
     fs,
@@ -28,7 +31,7 @@ pub(crate) enum ReportError {
     Output(#[from] io::Error),
 }
 
-/// Writes the page of all folders.
+/// Writes the page of all folders. An existing page is replaced.
 pub(crate) fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<(), ReportError> {
     write(&args.folders, &args.html)?;
     let runs = number_of(args.folders.len(), "run");

@@ -8,6 +8,13 @@
 //!
 //! A request is turned into tokens before it waits for the engine, and its answer is a bounded channel. If a client goes
 //! away its channel closes, which the engine sees before the next token. Nothing is written to the disk.
+//!
+//! A request passes `http` (bytes), `fields` and `order` (values that are checked), `engine` (the
+//! order of the work), `writer` (one text, token by token) and `reply` (the JSON that goes back). A
+//! wrong one leaves this way as a `refusal`.
+//!
+//! This file brings the parts together: it opens the address, loads the model, starts the three
+//! tasks, and ends them in the order in which each can still finish what the one before has begun.
 
 mod engine;
 mod fields;
@@ -64,7 +71,8 @@ use crate::{
     },
 };
 
-/// Why nothing is served, or no more.
+/// Why nothing is served, or no more. No client is the cause of one of these: what a client does
+/// wrong is a [`Refusal`](refusal::Refusal), and the server goes on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     /// The command line makes no sense.
@@ -80,16 +88,19 @@ pub(crate) enum ServeError {
         /// What the system said about it.
         source: io::Error,
     },
-    /// The model or its tokenizer cannot be used.
+    /// The model or its tokenizer cannot be used. The address is taken by then, and released when
+    /// the program ends.
     #[error(transparent)]
     Model(#[from] EvaluateError),
-    /// The folder's template for chats cannot be used.
+    /// The folder's template for chats cannot be used. A folder without a template is no error:
+    /// chats then have the plain form of [`served()`].
     #[error(transparent)]
     Chat(#[from] ChatError),
     /// The system refused threads or signals.
     #[error("cannot start")]
     Runtime(#[source] io::Error),
-    /// The model's thread has ended by a mistake of this program.
+    /// The model's thread, or the task of the connections, has ended by a mistake of this program.
+    /// Open requests are dropped at once, since nobody could answer them.
     #[error(
         "the thread that owns the model has ended: start the server again, and report what it printed"
     )]
@@ -116,6 +127,10 @@ impl ServeError {
 }
 
 /// Serves until Ctrl-C or another signal that asks the program to end.
+///
+/// It prints the address and the model's name when the model is loaded, so that a script can wait
+/// for this line. A connection that comes a moment before the server accepts waits in the system's
+/// queue. The port in the line is the one that the system chose where `--listen` has port 0.
 pub(crate) fn run(args: &ServeArgs, out: &mut dyn Write) -> Result<(), ServeError> {
     // The address comes first: reading the weights may take minutes.
     let (listener, bound) = listen(args.listen)?;
@@ -137,7 +152,8 @@ pub(crate) fn run(args: &ServeArgs, out: &mut dyn Write) -> Result<(), ServeErro
     runtime.block_on(serve(listener, access, served, model, followed, out))
 }
 
-/// Binds the address, and returns the one that the system chose.
+/// Binds the address, and returns the one that the system chose. It is a listener of std, since
+/// there is no runtime yet; tokio takes it over and needs it not to block.
 fn listen(at: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
     let open = || {
         let listener = TcpListener::bind(at)?;
@@ -148,7 +164,8 @@ fn listen(at: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
     open().map_err(|source| ServeError::Listen { at, source })
 }
 
-/// What requests need to know of this model.
+/// What requests need to know of this model. A run's state ends its texts with the token that
+/// begins a document, as its training data do; a folder may name further tokens.
 fn served(candidate: &Candidate, sizes: &Work, texts: Texts) -> Result<Served, ServeError> {
     let tokenizer = texts.tokenizer;
     let begin = tokenizer.bos().and_then(|bos| i32::try_from(bos).ok());
@@ -172,7 +189,8 @@ fn folder_name(folder: &Path) -> String {
     whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// What `--live` follows, if it was typed.
+/// What `--live` follows, if it was typed. A published model is not followed: its folder is
+/// read once.
 fn followed(args: &ServeArgs, candidate: &Candidate) -> Result<Option<StateFolder>, ServeError> {
     match candidate {
         Candidate::State { path, manifest, .. } if args.live => {
@@ -186,6 +204,10 @@ fn followed(args: &ServeArgs, candidate: &Candidate) -> Result<Option<StateFolde
 }
 
 /// Serves until Ctrl-C, or until the engine has ended.
+///
+/// The end goes along the channels: the server stops to accept, its requests end within their
+/// grace, the last sender of errands goes with them, and so the engine ends. After a failure
+/// nothing of this is waited for.
 async fn serve(
     listener: TcpListener,
     access: Access,
@@ -249,5 +271,6 @@ const PUBLIC: &str = "warning: everybody who reaches this address can ask this m
                       encrypted and no key is asked for";
 /// Lines about newer states that wait to be printed.
 const LINES_MAX: usize = 16;
-/// So long the engine may take to end.
+/// So long the engine may take to end. A thread that computes cannot be stopped, and ends with the
+/// process.
 const PATIENCE: Duration = Duration::from_secs(2);

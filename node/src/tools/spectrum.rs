@@ -1,4 +1,8 @@
 //! `spectrum scan`: which matrices of a model are worth training.
+//!
+//! A matrix that has learnt much has singular values that noise does not explain. The scan ranks
+//! the matrices of each type by that ratio, and lists the best of each as those to train; the rest
+//! may be frozen. The measure is in `intellect_model::spectrum`.
 
 use std::{
     fs,
@@ -9,7 +13,7 @@ use std::{
 use intellect_model::spectrum::{self, SpectrumError};
 
 use crate::{
-    cli::merge::{ScanArgs, SpectrumCommand},
+    cli::merge::SpectrumCommand,
     figures::number_of,
     os::{PathError, cannot},
     tools::{
@@ -38,18 +42,19 @@ pub(crate) enum SpectrumCommandError {
     Output(#[from] io::Error),
 }
 
-/// Carries out a command of `spectrum`.
+/// Measures the modules of a model, and reports how far it is.
+///
+/// With `--out` the list goes into that file and standard output gets a summary for people; without
+/// it standard output is the list alone, so that it can be piped. Progress goes to standard error
+/// in both.
+///
+/// # Errors
+/// An existing file is refused before the scan, which takes minutes. [`SpectrumCommandError`] has
+/// the others.
 pub(crate) fn run(
-    command: &SpectrumCommand,
+    SpectrumCommand::Scan(args): &SpectrumCommand,
     out: &mut dyn Write,
 ) -> Result<(), SpectrumCommandError> {
-    match command {
-        SpectrumCommand::Scan(args) => scan(args, out),
-    }
-}
-
-/// Measures the modules of a model, and reports how far it is.
-fn scan(args: &ScanArgs, out: &mut dyn Write) -> Result<(), SpectrumCommandError> {
     for path in [&args.out, &args.report].into_iter().flatten() {
         // A pipe or a device may be there.
         if path.is_file() {

@@ -1,7 +1,11 @@
 //! `status`: what the node of a folder does, as it says itself.
 //!
-//! The question goes over the socket in the folder, so it needs neither the network nor the lock, and it takes
-//! no part in the run.
+//! The question goes over the socket in the folder, so it needs neither the network nor the lock,
+//! and it takes no part in the run.
+//!
+//! The answers are those of the page, at `/status` for programs and at `/text` for people, by HTTP
+//! over that socket. The exit code is for scripts and health checks: 0 in the run, 3 a node that
+//! waits or is behind, 1 no node or no answer.
 
 use std::io::{self, Read as _, Write};
 use std::os::unix::net::UnixStream;
@@ -46,6 +50,9 @@ pub(crate) enum StatusError {
 }
 
 /// Prints what the node does. Returns 0 if it is in the run, and 3 if it waits or is behind.
+///
+/// # Errors
+/// Each [`StatusError`] is exit code 1, and says whether to start a node or to ask in another way.
 pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<u8, StatusError> {
     let folder = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let status = ask(&folder, "/status")?;
@@ -56,7 +63,12 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<u8, StatusEr
     Ok(if parsed["verdict"]["mood"] == "good" { 0 } else { WAITS })
 }
 
-/// The answer of the node in `folder`.
+/// The answer of the node in `folder`. `path` is that of the page, with its query. `tui` asks by it
+/// twice a second.
+///
+/// # Errors
+/// What the system says is divided by what a person can do: no folder, no node, a node of somebody
+/// else.
 pub(super) fn ask(folder: &Path, path: &str) -> Result<String, StatusError> {
     let refused = |source: io::Error| StatusError::Io { folder: folder.to_owned(), source };
     let stream = socket::connect(folder).map_err(|error| match error.kind() {
@@ -73,7 +85,8 @@ pub(super) fn ask(folder: &Path, path: &str) -> Result<String, StatusError> {
     good.then(|| body.to_owned()).ok_or_else(|| StatusError::NoAnswer(folder.to_owned()))
 }
 
-/// Sends one request, and reads the whole answer.
+/// Sends one request, and reads the whole answer. HTTP/1.0 ends with the connection, so the length
+/// needs no header.
 fn exchange(mut stream: UnixStream, path: &str) -> io::Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -83,7 +96,7 @@ fn exchange(mut stream: UnixStream, path: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// What a folder without a socket means.
+/// What a folder without a socket means. The lock tells whether a process is there.
 fn without_socket(folder: &Path) -> StatusError {
     match os::holder_of(folder) {
         Some(holder) => StatusError::NoSocket { folder: folder.to_owned(), holder },

@@ -1,7 +1,13 @@
 //! `sample`: writes text with a state on disk; and how a state is found.
 //!
-//! A checkpoint is found by its path, or as the newest one of a data folder. Its manifest is in the folder of its run,
-//! unless another one is named.
+//! A checkpoint is found by its path, or as the newest one of a data folder. Its manifest is in the
+//! folder of its run, unless another one is named.
+//!
+//! Most commands that read a state come through here, so that all of them take the same words for
+//! the same state: `--checkpoint` a file, `--data-dir` and `--run` the newest state of a run,
+//! `--manifest` and `--tokenizer` what is beside it otherwise. Nothing is locked, since a node may
+//! be running there. It may remove an old checkpoint at any moment, so a command opens the file
+//! soon, and keeps it open.
 
 use std::{
     fs, io,
@@ -13,7 +19,7 @@ use std::{
 use intellect_model::{
     arch::Keep,
     sample::{self, Ending, SampleError, Sampled, Sampling},
-    tokenizer::{EncodeError, OpenError, Tokenizer},
+    tokenizer::{EncodeError, File, OpenError, Tokenizer},
 };
 use intellect_protocol::{base::id::RunId, ring::codec};
 
@@ -32,7 +38,8 @@ pub(crate) enum StoredError {
     /// The command line makes no sense.
     #[error(transparent)]
     Usage(#[from] LocalError),
-    /// The folder has no run that fits, or several.
+    /// The folder has no run that fits, or several. A folder with several runs needs `--run`; the
+    /// message lists them.
     #[error("{} {}{}", folder.display(), list(folder, found), of_simulation(folder))]
     Run {
         /// The data folder, as it was typed.
@@ -74,7 +81,11 @@ pub(crate) enum StoredError {
     Output(#[source] io::Error),
 }
 
-/// Writes text with a state, token by token.
+/// Writes text with a state, token by token. Each token is written and flushed as it is drawn, so
+/// that a person sees the text come. A reader that goes away ends the work.
+///
+/// # Errors
+/// See [`StoredError`]; what was written until then stays written.
 pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), StoredError> {
     let (path, manifest) = find(&args.checkpoint.state)?;
     let tokenizer = tokenizer(&args.checkpoint, &path, &manifest)?;
@@ -108,7 +119,8 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
         .map_err(StoredError::Output)
 }
 
-/// How tokens are drawn, as it was typed.
+/// How tokens are drawn, as it was typed. Whether the numbers are in their ranges is checked by
+/// `sample`.
 fn sampling(args: &SampleArgs) -> Sampling {
     let &SampleArgs { temperature, top_p, seed, tokens, past_end, gold_cache, .. } = args;
     let ending = if past_end { Ending::Never } else { Ending::Document };
@@ -116,7 +128,8 @@ fn sampling(args: &SampleArgs) -> Sampling {
     Sampling { temperature, top_p, seed, tokens: tokens.get(), ending, keep }
 }
 
-/// The tokenizer of a run, by the file that was named or is in the folder of the checkpoint's manifest.
+/// The tokenizer of a run, by the file that was named or is in the folder of the checkpoint's
+/// manifest. A run of bytes needs no file.
 pub(super) fn tokenizer(
     args: &CheckpointArgs,
     checkpoint: &Path,
@@ -126,7 +139,8 @@ pub(super) fn tokenizer(
     Tokenizer::of(&manifest.work.data, file.as_deref())
 }
 
-/// The file of the run's tokenizer: the one that was named, else the one in the folder of the checkpoint's manifest.
+/// The file of the run's tokenizer: the one that was named, else the one in the folder of the
+/// checkpoint's manifest.
 pub(super) fn tokenizer_file(
     named: Option<&Path>,
     checkpoint: &Path,
@@ -137,7 +151,19 @@ pub(super) fn tokenizer_file(
     named.map(Path::to_owned).or(stored)
 }
 
-/// The error of a tokenizer, with the remedy.
+/// The file of the run's tokenizer, once it has proved to be the right one; `None` if the run has
+/// none.
+pub(super) fn checked_tokenizer(
+    named: Option<&Path>,
+    checkpoint: &Path,
+    manifest: &Manifest,
+) -> Result<Option<File>, OpenError> {
+    let file = tokenizer_file(named, checkpoint, manifest);
+    Tokenizer::of(&manifest.work.data, file.as_deref())?;
+    file.map(|file| File::open(&file)).transpose()
+}
+
+/// The error of a tokenizer, with the remedy. A missing file has its remedy in its own text.
 pub(super) fn remedied(error: &OpenError) -> String {
     match error {
         OpenError::NoFile { .. } => error.to_string(),
@@ -148,13 +174,17 @@ pub(super) fn remedied(error: &OpenError) -> String {
     }
 }
 
-/// The digest of the parameters alone, independent of run, epoch and momentum. A manifest would name them by it as the
-/// weights that a run begins with.
+/// The digest of the parameters alone, independent of run, epoch and momentum. A manifest would
+/// name them by it as the weights that a run begins with.
 pub(crate) fn weights(theta: &[f32]) -> Result<String, StoredError> {
     Ok(genesis::table(theta)?.state().hex())
 }
 
 /// The path of the checkpoint that was typed, and the manifest that it belongs to.
+///
+/// # Errors
+/// [`StoredError::Run`] and [`StoredError::NoCheckpoint`] about the data folder,
+/// [`StoredError::NoManifest`] about a file that was named alone.
 pub(super) fn find(args: &StateArgs) -> Result<(PathBuf, Manifest), StoredError> {
     let checkpoint = match &args.checkpoint {
         Some(path) => path.clone(),
@@ -163,10 +193,8 @@ pub(super) fn find(args: &StateArgs) -> Result<(PathBuf, Manifest), StoredError>
             newest_checkpoint(&run_folder(folder, args.run.as_deref())?)?
         }
     };
-    let manifest = match &args.manifest {
-        Some(path) => Manifest::load(path)?,
-        None => Manifest::load(&manifest_beside(&checkpoint)?)?,
-    };
+    let beside = || manifest_beside(&checkpoint);
+    let manifest = Manifest::load(&args.manifest.clone().map_or_else(beside, Ok)?)?;
     Ok((checkpoint, manifest))
 }
 
@@ -180,7 +208,8 @@ pub(super) fn newest(
     Ok((newest_checkpoint(&run)?, manifest))
 }
 
-/// The folder of the only run of a data folder that fits.
+/// The folder of the only run of a data folder that fits. Without a prefix the data folder must
+/// have one run only: to take the newest would be a guess.
 pub(super) fn run_folder(folder: PathBuf, run: Option<&str>) -> Result<PathBuf, StoredError> {
     let prefix: Option<RunPrefix> = run.map(str::parse).transpose()?;
     let runs = folder.join("runs");
@@ -192,7 +221,8 @@ pub(super) fn run_folder(folder: PathBuf, run: Option<&str>) -> Result<PathBuf, 
     }
 }
 
-/// The checkpoint of the greatest epoch of a run.
+/// The checkpoint of the greatest epoch of a run. Other names in that folder are ignored, such as a
+/// file that is being written.
 fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
     let folder = run.join("checkpoints");
     if !folder.is_dir() {
@@ -208,8 +238,8 @@ fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
         .ok_or(StoredError::NoCheckpoint { folder })
 }
 
-/// The manifest of a checkpoint: the one that `manifest new --from-hf` wrote with it, or `run.toml` in its folder or the
-/// one above.
+/// The manifest of a checkpoint: the one that `manifest new --from-hf` wrote with it, or `run.toml`
+/// in its folder or the one above.
 fn manifest_beside(checkpoint: &Path) -> Result<PathBuf, StoredError> {
     let twin = checkpoint.with_extension("toml");
     (twin.is_file() && twin != checkpoint)
@@ -225,6 +255,7 @@ fn beside(checkpoint: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// The data files that a node of the checkpoint's folder was given, and those that it has fetched.
+/// They are not opened here; a file that has moved is an error of the one who reads it.
 pub(super) fn stored_data(checkpoint: &Path, manifest: &Manifest) -> Vec<PathBuf> {
     let file = beside(checkpoint, store::OPTIONS);
     let stored = file.as_deref().and_then(Path::parent).map(StoredOptions::read);

@@ -1,7 +1,7 @@
 //! `tui`: a screen of a node that runs elsewhere on this machine, such as a service.
 //!
-//! It asks over the node's socket twice a second, and draws what is answered by the code that draws a node's own
-//! screen. The node does not know of it: leaving the screen leaves the node alone.
+//! It asks over the node's socket twice a second, and draws what is answered by the code that draws
+//! a node's own screen. The node does not know of it: leaving the screen leaves the node alone.
 
 use std::{io, path::Path, time::Duration};
 
@@ -34,7 +34,9 @@ pub(crate) enum TuiError {
     Runtime(#[source] io::Error),
 }
 
-/// Shows the node until a key or a signal ends the screen, or the node ends.
+/// Shows the node until a key or a signal ends the screen, or the node ends. The node is asked once
+/// before the screen opens, so that an error is a sentence on the terminal and no screen that
+/// flashes.
 pub(crate) fn run(args: &TuiArgs) -> Result<(), TuiError> {
     let typed = args.folder.as_ref().or(args.data_dir.as_ref());
     let folder = typed.cloned().map_or_else(config::data_dir, Ok)?;
@@ -67,7 +69,8 @@ pub(crate) fn run(args: &TuiArgs) -> Result<(), TuiError> {
     })
 }
 
-/// Asks the node, and shows what it answers.
+/// Asks the node, and shows what it answers. The two answers may be of two moments, which nobody
+/// sees.
 fn look(folder: &Path, mirror: &Mirror) -> Result<(), StatusError> {
     let status = status::ask(folder, "/status")?;
     let history = status::ask(folder, &format!("/history?points={POINTS}"))?;

@@ -1,9 +1,18 @@
 //! `watch`: a look at a run from outside, without training and without being in its gossip.
 //!
-//! A watcher has a key of its own for each start, sends no heartbeat, and is in no roster. It asks at most
-//! [`ASKED_MAX`] members every [`EVERY`]. What it learns it reports as a node would: as events, which the page, the
-//! lines and a replay show. Epochs, members, weights and tokens are proved ([`lineage`]). Phases, losses, round trips,
-//! and the state after the last epoch are what members say ([`members`]).
+//! A watcher has a key of its own for each start, sends no heartbeat, and is in no roster. It asks
+//! at most [`ASKED_MAX`] members every [`EVERY`]. What it learns it reports as a node would: as
+//! events, which the page, the lines and a replay show. Epochs, members, weights and tokens are
+//! proved ([`lineage`]). Phases, losses, round trips, and the state after the last epoch are what
+//! members say ([`members`]).
+//!
+//! Four loops work here: one asks and proves ([`follow::Watch`]), one takes what the network
+//! reports ([`drain`]), one publishes the picture, and one writes the folder of `--to`. Nothing is
+//! stored but that folder.
+//!
+//! In a run of invited peers a watcher needs an invite to be answered, and shows a ticket that it
+//! makes of it. It takes part in no epoch, so no receipt has the ticket and the invite is not used
+//! up.
 
 mod follow;
 mod lineage;
@@ -61,7 +70,7 @@ pub(crate) enum WatchError {
     Folder(#[from] PathError),
     #[error(transparent)]
     Net(#[from] NetError),
-    /// Nobody offers the run that is meant.
+    /// Nobody offers the run that is meant. Or several runs are offered, and none was chosen.
     #[error(transparent)]
     Run(#[from] EnterError),
     /// Nobody may look at the run without an invite.
@@ -103,6 +112,10 @@ struct Target {
 }
 
 /// Shows a run until Ctrl-C, or until none of its members was found.
+///
+/// # Errors
+/// [`WatchError::Nobody`] only at the beginning: once a member has answered, silence is waited for
+/// without an end, since a run may pause.
 pub(crate) fn run(args: &WatchArgs) -> Result<(), WatchError> {
     let invite = config::given_invite(args.invite.clone(), false)?;
     let target = Target {
@@ -120,6 +133,8 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), WatchError> {
     result
 }
 
+/// Starts what shows the run and what follows it, and takes the lines away at the end. With a
+/// `crowd` the other watchers report to nobody: they only cause the traffic that is to be measured.
 async fn show(
     target: Target,
     page: Option<Page>,
@@ -169,8 +184,8 @@ fn key() -> Result<Identity, WatchError> {
     Identity::random().map_err(WatchError::Start)
 }
 
-/// The name under which events are written: that of the first start in a folder, since a replay follows one writer. The
-/// key is not kept with it, because everybody may read the folder.
+/// The name under which events are written: that of the first start in a folder, since a replay
+/// follows one writer. The key is not kept with it, because everybody may read the folder.
 fn writer(events: Option<&Path>, me: PeerId) -> PeerName {
     let earlier = events.and_then(|path| Player::open(&[path.to_owned()], true).ok());
     let first = earlier.as_ref().and_then(Player::first_writer);
@@ -214,6 +229,9 @@ async fn follow(target: Target, key: &Identity, mut console: Console) -> Result<
 }
 
 /// What lets a watcher ask the members of this run; nothing in an open run.
+///
+/// # Errors
+/// [`WatchError::Invited`] without an invite, [`WatchError::Named`] with one of another peer.
 fn visit(
     manifest: &Manifest,
     invite: Option<&Code>,
@@ -230,7 +248,9 @@ fn visit(
     }
 }
 
-/// Takes what the network reports, of which only refusals matter here.
+/// Takes what the network reports, of which only refusals matter here. The channels of the network
+/// are bounded, so somebody has to read them even where nothing of it is wanted. It ends with the
+/// network.
 async fn drain(mut net: Net, refused: watch::Sender<Option<String>>) {
     loop {
         tokio::select! {

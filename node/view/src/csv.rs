@@ -2,6 +2,9 @@
 //!
 //! A file is read twice, first for its keys, so its size does not matter. A list or an object is a cell of JSON. Texts come
 //! from strangers: one that a spreadsheet would take for a formula gets an apostrophe in front.
+//!
+//! The caller reads the files a second time and asks for a row for each line; this module writes no
+//! file.
 
 use serde_json::{Map, Value};
 

@@ -3,6 +3,9 @@
 //! Both are pure. They say what the events say and no more: where a number is unknown its part is
 //! left out. The page, the screen and `/text` all take their sentence from `verdict`, so they never
 //! disagree about how a run is.
+//!
+//! Peers are named by the last six characters of their ids, and large numbers are shortened: people
+//! compare runs here, programs read `/status`.
 
 use serde::Serialize;
 
@@ -40,6 +43,9 @@ pub(crate) enum Mood {
 ///
 /// The order is a rank. Different states come first, since all other numbers are worth nothing
 /// then. A wait comes before the phase, since the node names its cause itself.
+///
+/// A node that has stopped, or a file at its end, waits for nothing: there the phase decides,
+/// whatever was said last.
 pub(crate) fn verdict(picture: &Picture) -> Verdict {
     let (open, head) = (&picture.open, &picture.head);
     let say = |mood, sentence: String| Verdict { mood, sentence, cure: None };
@@ -103,6 +109,8 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
 
 /// Three lines of at most `columns` characters: where the run is, how fast it is, and the network.
 /// A longer line ends with an ellipsis. Characters are counted, not their widths.
+///
+/// A part whose number is unknown is left out with its separator. So a line may be only its name.
 pub fn lines(picture: &Picture, columns: usize) -> [String; 3] {
     let line = |name: &str, parts: Vec<String>| {
         fitting(format!("{name}{}", parts.join(" · ")).trim_end(), columns)
@@ -117,10 +125,7 @@ pub(crate) fn text(picture: &Picture) -> String {
     let cure = cure.map_or_else(String::new, |cure| format!(" {cure}."));
     let lines = lines(picture, usize::MAX).join("\n");
     let mut text = format!("{sentence}{cure}\n{lines}\n");
-    let own = picture.node.peer.as_ref();
-    let here =
-        picture.peers.iter().filter(|(name, peer)| peer.here == Some(true) && Some(*name) != own);
-    for (at, (name, peer)) in here.enumerate() {
+    for (at, (name, peer)) in picture.others().enumerate() {
         if at == 0 {
             text += "\npeer    phase       epoch   round trip      sends  link      tokens counted    loss\n";
         }
@@ -157,6 +162,8 @@ fn run(picture: &Picture) -> Vec<String> {
 }
 
 /// How far the run is, and how fast it and this machine are.
+/// The run's speed counts what all members committed; that of this machine counts the steps of the
+/// open epoch.
 fn pace(picture: &Picture) -> Vec<String> {
     let here = picture.training.and_then(|training| training.tokens_per_s);
     let left_out = picture.counts.left_out;
@@ -186,16 +193,13 @@ fn progress(picture: &Picture) -> Option<String> {
 /// time, waits included.
 fn network(picture: &Picture) -> Vec<String> {
     let (head, own) = (&picture.head, picture.own_ring.as_ref());
-    let here = picture.peers.iter().filter(|(name, peer)| {
-        peer.here == Some(true) && Some(*name) != picture.node.peer.as_ref()
-    });
     let rate = |bytes: u64, ms: u64| short(1_000.0 * bytes as f64 / ms.max(1) as f64);
     let linked = |kind: &str| {
         let is = |link: &Text| link.as_str() == kind;
         picture.peers.values().filter(|peer| peer.link.as_ref().is_some_and(is)).count()
     };
     let parts = [
-        Some(match here.count() {
+        Some(match picture.others().count() {
             1 => "1 other here".to_owned(),
             count => format!("{count} others here"),
         }),
@@ -256,6 +260,7 @@ const ORDINARY: [&str; 9] =
     ["joins", "training", "roster", "left-out", "accepts", "ring", "votes", "update", "finished"];
 
 /// Whether the node waits for something that is no part of an epoch.
+/// A reason that this program does not know counts as such: a newer node may have one.
 fn stands(picture: &Picture) -> bool {
     let waits = picture.waiting.as_ref().is_some_and(|waiting| !is_ordinary(waiting));
     waits && picture.open.phase != Phase::Stopped
@@ -334,6 +339,7 @@ pub(crate) fn span(ms: u64) -> String {
 }
 
 /// A share in per cent from 0 to 100; 0 of nothing.
+/// It is cut and not rounded, so 100 means all.
 fn percent(part: u64, whole: u64) -> u64 {
     part.saturating_mul(100).checked_div(whole).unwrap_or_default().min(100)
 }
@@ -390,9 +396,12 @@ mod tests {
             )
         };
         let (alone, two) = (commit(r#""me""#, "9"), commit(r#""me","b""#, "9,9"));
-        let roster = r#""event":"roster","attempt":1,"members":["me"],"adopt":null"#;
+        let roster =
+            r#""event":"roster","attempt":1,"members":["me","b"],"adopt":null,"weights":[9,0]"#;
         let found = r#""event":"peer-found","who":"b","direct":true"#;
         let mood = |lines: &[&str]| verdict(&picture(lines)).mood;
+        let averaging = verdict(&picture(&[START, roster])).sentence;
+        assert!(averaging.ends_with("in a ring of 1."), "b has no position: {averaging}");
         assert_eq!(mood(&[START, WAIT, roster, &alone]), Mood::Wait);
         assert_eq!(mood(&[START, WAIT, &alone, found]), Mood::Good);
         assert_eq!(mood(&[START, WAIT, &alone, &two]), Mood::Good);

@@ -3,21 +3,31 @@
 //! Every name begins with `intellect_` and every sample has the label `run`. Units are those that
 //! Prometheus asks for: seconds and bytes, never milliseconds. Counters are counted from the
 //! picture, so they begin at 0 with the node and fall when it starts again, as Prometheus expects.
+//!
+//! The names are a format, since dashboards and alarms of others use them. The values are those of
+//! the page at the same moment. They move only when a line or a sample comes in, not with the clock
+//! of the scrape.
 
 use std::fmt::Write as _;
 
-use crate::{picture::Picture, record::Text};
+use crate::{
+    picture::{Peer, Picture},
+    record::Text,
+};
 
 /// All metrics of a picture, in the table's order. A metric whose number is unknown is left out
 /// with its heading: a 0 would be a measurement.
+///
+/// The label `run` has the first eight digits of the run's id, and is empty until a run is chosen.
 pub(crate) fn text(picture: &Picture) -> String {
     let mut out = String::new();
     let run = picture.run.id.as_ref().map_or("", |run| run.as_str().get(..8).unwrap_or_default());
-    for (name, help, kind, samples) in METRICS {
+    for (name, help, samples) in METRICS {
         let samples = samples(picture);
         if samples.is_empty() {
             continue;
         }
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
         // Writing to a string cannot fail.
         let _ = writeln!(out, "# HELP intellect_{name} {help}\n# TYPE intellect_{name} {kind}");
         for (labels, value) in samples {
@@ -31,90 +41,68 @@ pub(crate) fn text(picture: &Picture) -> String {
 }
 
 /// The samples of a metric: pairs of label and value, and the number.
+/// One metric has several where its labels differ, as one for each peer.
 type Samples = Vec<(Vec<(&'static str, String)>, f64)>;
-/// Name without prefix, help, kind and how to read it off the picture.
-type Metric = (&'static str, &'static str, &'static str, fn(&Picture) -> Samples);
+/// Name without prefix, help, and how to read it off the picture. As Prometheus asks for, a counter
+/// is named `…_total`, and nothing else is.
+type Metric = (&'static str, &'static str, fn(&Picture) -> Samples);
 
 /// A metric's labels must come from a small set. Peers are bounded by the picture's own table,
 /// phases of `aborted_attempts_total` too.
 const METRICS: &[Metric] = &[
-    ("epoch", "Last committed epoch.", "gauge", |p| one(p.head.epoch as f64)),
-    ("tokens", "Committed tokens of the run.", "gauge", |p| one(p.head.tokens as f64)),
-    ("stop_tokens", "Committed tokens at which the run is finished.", "gauge", |p| {
+    ("epoch", "Last committed epoch.", |p| one(p.head.epoch as f64)),
+    ("tokens", "Committed tokens of the run.", |p| one(p.head.tokens as f64)),
+    ("stop_tokens", "Committed tokens at which the run is finished.", |p| {
         some(p.run.stop_tokens.map(|tokens| tokens as f64))
     }),
-    (
-        "loss_nats",
-        "Mean training loss in nats per token: of this node, or as members say.",
-        "gauge",
-        |p| some(p.head.loss),
-    ),
-    ("held_out_loss_nats", "Loss on held-out data in nats per token.", "gauge", |p| {
+    ("loss_nats", "Mean training loss in nats per token: of this node, or as members say.", |p| {
+        some(p.head.loss)
+    }),
+    ("held_out_loss_nats", "Loss on held-out data in nats per token.", |p| {
         some(p.held_out.and_then(|held_out| held_out.loss))
     }),
-    ("ring_size", "Members of the last ring that decided.", "gauge", |p| one(p.ring.len() as f64)),
-    ("members", "Other peers that count as present.", "gauge", |p| {
+    ("ring_size", "Members of the last ring that decided.", |p| one(p.ring.len() as f64)),
+    ("members", "Other peers that count as present.", |p| {
         one(p.peers.values().filter(|peer| peer.here == Some(true)).count() as f64)
     }),
-    ("tokens_per_second", "Committed tokens a second over the last epochs.", "gauge", |p| {
+    ("tokens_per_second", "Committed tokens a second over the last epochs.", |p| {
         some(p.pace.tokens_per_s)
     }),
-    ("sync_seconds", "From Ready to the commit of the last epoch.", "gauge", |p| {
+    ("sync_seconds", "From Ready to the commit of the last epoch.", |p| {
         some(p.node.measured(p.head.times.sync).map(|ms| ms as f64 / 1_000.0))
     }),
-    ("sent_bytes_total", "Bulk bytes sent.", "counter", |p| measured(p, p.counts.sent_bytes)),
-    ("received_bytes_total", "Bulk bytes received.", "counter", |p| {
-        measured(p, p.counts.received_bytes)
-    }),
-    ("commits_total", "Epochs that this node committed live.", "counter", |p| {
-        one(p.counts.commits as f64)
-    }),
-    ("aborted_attempts_total", "Attempts without a decision.", "counter", |p| {
+    ("sent_bytes_total", "Bulk bytes sent.", |p| measured(p, p.counts.sent_bytes)),
+    ("received_bytes_total", "Bulk bytes received.", |p| measured(p, p.counts.received_bytes)),
+    ("commits_total", "Epochs that this node committed live.", |p| one(p.counts.commits as f64)),
+    ("aborted_attempts_total", "Attempts without a decision.", |p| {
         let row = |(phase, n): (&Text, &u64)| (vec![("phase", phase.to_string())], *n as f64);
         p.counts.aborted.iter().map(row).collect()
     }),
-    ("left_out_total", "Epochs committed without this node.", "counter", |p| {
-        measured(p, p.counts.left_out)
-    }),
-    ("forks_total", "Meetings with another lineage.", "counter", |p| one(p.counts.forks as f64)),
-    (
-        "undone_epochs_total",
-        "Epochs taken back.",
-        "counter",
-        |p| one(p.counts.undone_epochs as f64),
-    ),
-    (
-        "faults_total",
-        "Peers dropped for what they did.",
-        "counter",
-        |p| one(p.counts.faults as f64),
-    ),
-    ("disk_errors_total", "Files that could not be read or written.", "counter", |p| {
+    ("left_out_total", "Epochs committed without this node.", |p| measured(p, p.counts.left_out)),
+    ("forks_total", "Meetings with another lineage.", |p| one(p.counts.forks as f64)),
+    ("undone_epochs_total", "Epochs taken back.", |p| one(p.counts.undone_epochs as f64)),
+    ("faults_total", "Peers dropped for what they did.", |p| one(p.counts.faults as f64)),
+    ("disk_errors_total", "Files that could not be read or written.", |p| {
         measured(p, p.counts.disk)
     }),
-    ("refused_total", "Peers that were not let into the run.", "counter", |p| {
-        measured(p, p.counts.refused)
-    }),
-    ("regroups_total", "Regroups that this node joined.", "counter", |p| {
-        measured(p, p.counts.regroups)
-    }),
-    ("diverged_total", "States that differ where they must not.", "counter", |p| {
+    ("refused_total", "Peers that were not let into the run.", |p| measured(p, p.counts.refused)),
+    ("regroups_total", "Regroups that this node joined.", |p| measured(p, p.counts.regroups)),
+    ("diverged_total", "States that differ where they must not.", |p| {
         one(p.agreement.differing as f64)
     }),
-    ("peer_tokens_total", "Committed tokens of a peer, as seen here.", "counter", |p| {
-        let row = |(peer, seen): (&Text, &crate::picture::Peer)| {
-            (vec![("peer", peer.to_string())], seen.tokens as f64)
-        };
+    ("peer_tokens_total", "Committed tokens of a peer, as seen here.", |p| {
+        let row =
+            |(peer, seen): (&Text, &Peer)| (vec![("peer", peer.to_string())], seen.tokens as f64);
         p.peers.iter().map(row).collect()
     }),
-    ("peer_round_trip_seconds", "Smoothed round trip to a peer.", "gauge", |p| {
-        let row = |(peer, seen): (&Text, &crate::picture::Peer)| {
+    ("peer_round_trip_seconds", "Smoothed round trip to a peer.", |p| {
+        let row = |(peer, seen): (&Text, &Peer)| {
             let labels = vec![("peer", peer.to_string())];
             Some((labels, seen.rtt_ms? as f64 / 1_000.0))
         };
         p.peers.iter().filter_map(row).collect()
     }),
-    ("epoch_part_seconds", "Where the time of the last epoch went.", "gauge", |p| {
+    ("epoch_part_seconds", "Where the time of the last epoch went.", |p| {
         let times = &p.head.times;
         let parts = [
             ("train", times.train),
@@ -129,11 +117,11 @@ const METRICS: &[Metric] = &[
         };
         parts.into_iter().filter_map(row).collect()
     }),
-    ("reachability", "How others reach this node.", "gauge", |p| {
+    ("reachability", "How others reach this node.", |p| {
         let row = |state: &Text| (vec![("state", state.to_string())], 1.0);
         p.node.reachability.iter().map(row).collect()
     }),
-    ("build_info", "Version and device of the node.", "gauge", |p| {
+    ("build_info", "Version and device of the node.", |p| {
         let text = |text: &Option<Text>| text.as_ref().map(Text::to_string).unwrap_or_default();
         vec![(vec![("version", text(&p.node.version)), ("device", text(&p.node.device))], 1.0)]
     }),
@@ -145,6 +133,7 @@ fn one(value: f64) -> Samples {
 }
 
 /// One sample of what a node measures; none of one that only looks at the run.
+/// A watcher writes 0 in these fields, which would read as a measurement.
 fn measured(picture: &Picture, number: u64) -> Samples {
     some(picture.node.measured(number).map(|number| number as f64))
 }

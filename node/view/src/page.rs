@@ -9,6 +9,10 @@
 //! address everybody who reaches the port reads it, and gets a picture without addresses of peers.
 //! So does everybody if the page has a name, since a proxy then passes it on. No route changes
 //! anything.
+//!
+//! `/status` is the picture as JSON, `/history` the past in columns, `/events` a stream of both
+//! kinds of news, `/text` lines for people, `/metrics` for Prometheus, and `/healthz` for a
+//! supervisor. The other paths are the files of the page.
 
 use std::{
     convert::Infallible,
@@ -102,7 +106,9 @@ impl Access {
 /// Everything that a request needs. It is cloned for each, which clones handles only.
 #[derive(Clone)]
 struct Shown {
+    /// The newest picture, the past, and the lines.
     seen: Seen,
+    /// Which hosts may be named, and whether addresses are left out.
     access: Access,
     /// One permit for each reader that may stream.
     streams: Arc<Semaphore>,
@@ -134,6 +140,9 @@ async fn serve_each<L: Listener>(mut listener: L, router: Router) {
 
 /// Answers the requests of one connection, with an allowance of its own. A client that sends no
 /// whole header in `HEADER_TIMEOUT` is dropped and gives its permit back.
+///
+/// A client that does not read its answers is dropped too ([`Patient`]). So each of the permits
+/// comes back in the end, whatever clients do.
 async fn connection<S>(stream: S, router: Router, place: OwnedSemaphorePermit)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -214,12 +223,14 @@ fn asset(headers: &HeaderMap, kind: &'static str, body: &'static str) -> Respons
 struct Status<'a> {
     /// The version of these keys, for programs that read them.
     format: u8,
+    /// What is the matter, in one sentence.
     verdict: Verdict,
     /// Milliseconds until the next commit is expected.
     next_ms: Option<u64>,
     /// Milliseconds until the run is expected to have its `stop_tokens`.
     left_ms: Option<u64>,
     #[serde(flatten)]
+    /// Its keys stand beside those above.
     picture: &'a Picture,
 }
 
@@ -228,10 +239,6 @@ impl Shown {
     fn picture(&self) -> Arc<Picture> {
         let picture = Arc::clone(&self.seen.picture.borrow());
         if self.access.is_public() { Arc::new(picture.without_addresses()) } else { picture }
-    }
-
-    fn status(&self) -> serde_json::Result<String> {
-        status_of(&self.picture())
     }
 }
 
@@ -242,8 +249,10 @@ pub(crate) fn status_of(picture: &Picture) -> serde_json::Result<String> {
     serde_json::to_string(&Status { format: 1, verdict, next_ms, left_ms, picture })
 }
 
+/// The picture and what follows from it. That it cannot be written as JSON would be an error of
+/// this program: 500.
 async fn status(State(shown): State<Shown>) -> Response {
-    match shown.status() {
+    match status_of(&shown.picture()) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
@@ -268,6 +277,7 @@ async fn history(State(shown): State<Shown>, uri: Uri) -> Response {
     Json(columns).into_response()
 }
 
+/// The picture for Prometheus, at every request anew.
 async fn measures(State(shown): State<Shown>) -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], metrics::text(&shown.picture())).into_response()
@@ -329,7 +339,7 @@ fn follow(
             let event = tokio::select! {
                 () = change => {
                     *last = Instant::now();
-                    sse::Event::default().event("picture").data(shown.status().ok()?)
+                    sse::Event::default().event("picture").data(status_of(&shown.picture()).ok()?)
                 }
                 line = lines.recv() => match line {
                     Ok(line) if shown.access.is_public() && names_an_address(&line) => continue,

@@ -2,6 +2,11 @@
 //!
 //! Without it a client that opens streams and never reads, or a byte now and then, would keep its
 //! connection and its texts in memory for good.
+//!
+//! The bound is a budget of waiting. Time in which a write waits for the client is spent, bytes
+//! that the client takes earn time back at `BYTES_PER_SECOND`, and an empty budget is an error.
+//! So a slow line is served, and one that stands still is not. A client that waits for news costs
+//! nothing: only writes are counted, not reads.
 
 use std::{
     io,
@@ -18,6 +23,7 @@ use tokio::{
 /// A stream with a bound on how long its other side may be waited for.
 #[derive(Debug)]
 pub struct Patient<S> {
+    /// The connection itself. Reads go to it unchanged.
     inner: S,
     /// How long it may be waited for, beyond what [`BYTES_PER_SECOND`] explains.
     patience: Duration,
@@ -37,6 +43,9 @@ impl<S: Unpin> Patient<S> {
     }
 
     /// The number of bytes that were taken, or an error if that was waited for too long.
+    ///
+    /// `outcome` is what the inner stream answered. While it is pending, a timer wakes the task at
+    /// the end of the budget.
     fn bounded(
         &mut self,
         context: &mut Context<'_>,

@@ -5,6 +5,14 @@
 //! The node is the writer of the first record that says `started`, `committed` or `ready`. Of other
 //! writers only the held-out loss, the states and the losses are taken, if they are of the same run.
 //! With a record of another run the picture begins anew. Every collection has a bound.
+//!
+//! A record is taken in four steps, each of which hands on what is not its own: `change` (what the
+//! node does), `meet` (peers and ways to them), `count` (what went wrong), and `notice` (a sentence
+//! for people). What the events do not say is `None` or absent, never a default that looks
+//! measured.
+//!
+//! Keys of the answer are added and not renamed. A field that an older node lacks has
+//! `serde(default)`.
 
 mod agreement;
 pub mod gauge;
@@ -23,7 +31,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Commit, Event, List, Record, Ring, Text};
+use crate::record::{Commit, Event, Record, Ring, Text};
 use agreement::Agreement;
 use gauge::{Gauge, Training};
 pub(crate) use node::Node;
@@ -36,23 +44,31 @@ pub(crate) use waiting::Waiting;
 /// A run as one node has seen it so far.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Picture {
+    /// Where the records come from, and whether more will come.
     pub(crate) source: Source,
     /// Unix milliseconds of the newest record or sample; they never go back.
     pub(crate) now_ms: u64,
+    /// What the run is, by its manifest.
     pub(crate) run: Run,
+    /// The node whose sight this is.
     pub(crate) node: Node,
+    /// The newest epoch that this node has committed.
     pub(crate) head: Head,
+    /// The epoch after that, and how far this node is with it.
     pub(crate) open: Open,
     /// The last ring that decided, in its order.
     pub(crate) ring: Vec<Seat>,
     /// The last ring of this node that gave an update: its own two edges.
     pub(crate) own_ring: Option<Ring>,
+    /// The other peers by their ids, at most `PEERS_MAX` of them.
     pub(crate) peers: BTreeMap<Text, Peer>,
+    /// How fast the run goes, over its last epochs.
     pub(crate) pace: Pace,
     /// The steps of the open epoch; only a running node knows them.
     pub(crate) training: Option<Training>,
     /// Signs of life; only a running node knows them.
     pub(crate) life: Option<gauge::Life>,
+    /// Why the node does not get on, until it does.
     pub(crate) waiting: Option<Waiting>,
     /// The first epoch of a greater lineage about which a person has to decide.
     #[serde(default)]
@@ -60,10 +76,14 @@ pub struct Picture {
     /// The first epochs of the lineages that were met, at most `FORKS_MAX`.
     #[serde(skip)]
     forks: BTreeSet<u64>,
+    /// What is being fetched; `None` once it is here.
     pub(crate) fetch: Option<Fetch>,
+    /// The newest loss on held-out data. Only a simulation measures it.
     pub(crate) held_out: Option<HeldOut>,
+    /// Whether all peers have the same states.
     pub(crate) agreement: Agreement,
     pub(crate) counts: Counts,
+    /// The newest sentences for people, the oldest first, at most `NOTICES_MAX`.
     pub(crate) notices: VecDeque<Notice>,
 }
 
@@ -81,9 +101,13 @@ pub struct Source {
 /// The settings that the events name. Each is `None` until one has said it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Run {
+    /// The RunId in hex, which every record has once a run is chosen.
     pub(crate) id: Option<Text>,
+    /// The name that the organiser has given it; not unique.
     pub(crate) name: Option<Text>,
+    /// The key that signed the manifest, in hex.
     pub(crate) organiser: Option<Text>,
+    /// The number of parameters of its model.
     pub(crate) parameters: Option<u64>,
     /// Committed tokens at which the run is finished; `None` also if it has no end.
     pub(crate) stop_tokens: Option<u64>,
@@ -92,15 +116,22 @@ pub(crate) struct Run {
 /// The last epoch that this node committed in this file: 0 until the first, even if it caught up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Head {
+    /// The number of that epoch; 0 before the first one.
     pub(crate) epoch: u64,
+    /// Committed tokens of the run after it.
     pub(crate) tokens: u64,
+    /// Unix milliseconds of the commit, by the clock of the node.
     pub(crate) t_ms: u64,
+    /// The digest of the state after it.
     pub(crate) state: Option<Text>,
     /// Nats per token over what this node contributed.
     pub(crate) loss: Option<f64>,
+    /// The attempt that decided it, from 1 on.
     pub(crate) attempt: u64,
+    /// Bulk bytes that this node sent for it, without control messages.
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
+    /// The epoch since which another lineage may exist; `None` if none can.
     pub(crate) forkable_since: Option<u64>,
     pub(crate) times: Times,
 }
@@ -110,10 +141,13 @@ pub(crate) struct Head {
 pub(crate) struct Open {
     pub(crate) epoch: u64,
     pub(crate) phase: Phase,
+    /// Unix milliseconds at which the phase began.
     pub(crate) since_ms: u64,
     pub(crate) attempt: u64,
+    /// The members of the roster that was accepted last, in the order of the ring.
     pub(crate) roster: Vec<Text>,
     #[serde(skip)]
+    /// When its events came, from which its times follow.
     marks: Marks,
 }
 
@@ -124,11 +158,15 @@ pub(crate) enum Phase {
     /// Nothing has been read that says what the node does.
     #[default]
     Unknown,
+    /// It takes inner steps, or is about to.
     Training,
     /// Its own work is frozen, and no roster is accepted.
     Ready,
+    /// A roster is accepted: the ring runs, or its votes.
     Ring,
+    /// A later state comes in from other peers.
     Fetching,
+    /// The node has left, or its process has ended.
     Stopped,
 }
 
@@ -163,12 +201,19 @@ pub(crate) struct HeldOut {
 pub(crate) struct Counts {
     /// Epochs that were committed live, those without this node's delta included.
     pub(crate) commits: u64,
+    /// Epochs that were committed without this node's delta.
     pub(crate) left_out: u64,
+    /// Lineages that were met, each counted once by its first epoch.
     pub(crate) forks: u64,
+    /// Epochs that this node took back for a greater lineage.
     pub(crate) undone_epochs: u64,
+    /// Regroups that it joined after voters were gone.
     pub(crate) regroups: u64,
+    /// Peers that were dropped for what no honest peer does.
     pub(crate) faults: u64,
+    /// Files that could not be read or written.
     pub(crate) disk: u64,
+    /// Peers that were not let into a run of invited peers.
     pub(crate) refused: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
@@ -217,23 +262,16 @@ impl Picture {
         }
     }
 
-    /// Says which of several writers the node is, before the first record.
-    pub(crate) fn seen_by(&mut self, peer: Text) {
-        self.node.peer = Some(peer);
-    }
-
     /// Notes what a running node measures between two records; steps count only while it trains.
     pub fn measure(&mut self, gauge: Gauge) {
         self.now_ms = self.now_ms.max(gauge.t_ms);
         self.life = Some(gauge.life);
+        if !gauge.waits {
+            self.waiting.take_if(|waiting| !waiting.holds(gauge.t_ms));
+        }
         if self.open.phase == Phase::Training {
             self.training = gauge.training;
         }
-    }
-
-    /// Notes where the records come from.
-    pub fn note(&mut self, source: Source) {
-        self.source = source;
     }
 
     /// Whether a record is of another run, as far as it and the picture name one.
@@ -241,6 +279,8 @@ impl Picture {
         self.run.id.as_ref().zip(record.run.as_ref()).is_some_and(|(id, other)| id != other)
     }
 
+    /// A record of another writer in the same file or set of files, such as another peer of a
+    /// simulation. Only what can be compared or measured from outside is taken.
     fn take_of_another(&mut self, record: &Record) {
         let epoch = record.epoch.unwrap_or_default();
         match &record.event {
@@ -257,6 +297,8 @@ impl Picture {
         }
     }
 
+    /// What the node itself does. An event that is not here may still be one that `meet` or `count`
+    /// takes.
     fn change(&mut self, record: &Record) {
         let (t_ms, epoch) = (record.t_ms, record.epoch);
         match &record.event {
@@ -283,35 +325,38 @@ impl Picture {
                 self.run.name = Some(name.clone());
                 self.run.organiser = Some(organiser.clone());
             }
-            Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, rate } => {
+            &Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, rate } => {
                 self.phase(Phase::Fetching, t_ms);
-                let (from_epoch, to_epoch) = (Some(*from_epoch), Some(*to_epoch));
-                let (have_bytes, want_bytes, rate) = (*have_bytes, *want_bytes, *rate);
+                let (from_epoch, to_epoch) = (Some(from_epoch), Some(to_epoch));
                 self.fetch = Some(Fetch { from_epoch, to_epoch, have_bytes, want_bytes, rate });
             }
-            Event::Data { have_bytes, want_bytes, rate } => {
-                let (have_bytes, want_bytes, rate) = (*have_bytes, *want_bytes, *rate);
+            &Event::Data { have_bytes, want_bytes, rate } => {
                 let fetch =
                     Fetch { from_epoch: None, to_epoch: None, have_bytes, want_bytes, rate };
                 self.fetch = (have_bytes < want_bytes).then_some(fetch);
             }
-            Event::CaughtUp { tokens } => self.catch_up(epoch.unwrap_or_default(), *tokens, t_ms),
+            Event::CaughtUp { tokens } => {
+                // Earlier epochs were not taken when they were decided.
+                self.pace = Pace::default();
+                self.resume(epoch.unwrap_or_default(), *tokens, t_ms);
+            }
             Event::Ready { .. } => {
                 self.open.epoch = epoch.unwrap_or(self.open.epoch);
                 self.open.marks.ready_ms = Some(t_ms);
                 self.training = None;
                 self.phase(Phase::Ready, t_ms);
             }
-            Event::Roster { attempt, members } => self.roster(record, *attempt, members),
+            Event::Roster { attempt, members, weights } => {
+                self.roster(record, *attempt, &members.0, &weights.0);
+            }
             Event::Regroup { members, .. } => {
                 self.go_on(members.0.len(), t_ms);
                 self.counts.regroups += 1;
             }
             Event::Committed(commit) => self.commit(epoch.unwrap_or_default(), t_ms, commit),
-            Event::Evaluated { loss, floor, excess } => {
+            &Event::Evaluated { loss, floor, excess } => {
                 let epoch = epoch.unwrap_or_default();
-                self.held_out =
-                    Some(HeldOut { epoch, loss: *loss, floor: *floor, excess: *excess });
+                self.held_out = Some(HeldOut { epoch, loss, floor, excess });
             }
             Event::Leaving {} | Event::Stopped { .. } => self.phase(Phase::Stopped, t_ms),
             _ => self.meet(record),
@@ -334,7 +379,7 @@ impl Picture {
             Event::Path { step, error, .. } => self.node.path = Some((step.clone(), error.clone())),
             Event::PeerFound { who, direct } => {
                 self.peer(who).come(*direct);
-                self.waiting.take_if(|waiting| waiting.goes_on_alone());
+                self.waiting.take_if(|waiting| waiting.ends_with_a_peer());
             }
             Event::PeerLost { who, cause } => {
                 self.peer(who).lose(cause.clone());
@@ -353,13 +398,15 @@ impl Picture {
     }
 
     /// A roster is accepted: its ring is next.
-    fn roster(&mut self, record: &Record, attempt: u64, members: &List<Text>) {
+    fn roster(&mut self, record: &Record, attempt: u64, members: &[Text], weights: &[u64]) {
         self.open.epoch = record.epoch.unwrap_or(self.open.epoch);
         let first = self.open.marks.roster_ms.map_or(record.t_ms, |(first, _)| first);
         self.open.marks.roster_ms = Some((first, record.t_ms));
         self.open.attempt = attempt;
-        self.open.roster.clone_from(&members.0);
-        // Voters that are gone are members of it too.
+        // Voters that are gone, or have no work, are members of it too.
+        let seated = |(at, _): &(usize, &Text)| weights.get(*at) != Some(&0);
+        let ring = members.iter().enumerate().filter(seated).map(|(_, member)| member.clone());
+        self.open.roster = ring.collect();
         self.go_on(1, record.t_ms);
         self.phase(Phase::Ring, record.t_ms);
     }
@@ -401,6 +448,8 @@ impl Picture {
         }
     }
 
+    /// An epoch is decided and applied: the head, the counts and the pace take it, and the next
+    /// epoch opens.
     fn commit(&mut self, epoch: u64, t_ms: u64, commit: &Commit) {
         let marks = if self.open.epoch == epoch { self.open.marks } else { Marks::default() };
         let times = Times::of(&marks, commit, t_ms);
@@ -440,12 +489,6 @@ impl Picture {
         self.begin(epoch.saturating_add(1), t_ms);
     }
 
-    fn catch_up(&mut self, epoch: u64, tokens: Option<u64>, t_ms: u64) {
-        // Earlier epochs were not taken when they were decided.
-        self.pace = Pace::default();
-        self.resume(epoch, tokens, t_ms);
-    }
-
     /// Goes on from a state that this file has not seen committed.
     fn resume(&mut self, epoch: u64, tokens: Option<u64>, t_ms: u64) {
         if epoch != self.head.epoch {
@@ -469,6 +512,12 @@ impl Picture {
         self.open.marks.began_ms = Some(t_ms);
     }
 
+    /// The other peers that count as present, by their names.
+    pub(crate) fn others(&self) -> impl Iterator<Item = (&Text, &Peer)> {
+        let own = self.node.peer.as_ref();
+        self.peers.iter().filter(move |(name, peer)| peer.here == Some(true) && Some(*name) != own)
+    }
+
     /// The row of a peer, which may take the place of an older one.
     fn peer(&mut self, name: &Text) -> &mut Peer {
         peers::row(&mut self.peers, name)
@@ -489,8 +538,11 @@ pub(crate) fn shorten<T>(queue: &mut VecDeque<T>, most: usize) {
     }
 }
 
+/// More than a page shows at a time; older ones are in the file.
 const NOTICES_MAX: usize = 64;
+/// Lineages by which a repeated report is known. Beyond it the lowest epoch may be counted again.
 const FORKS_MAX: usize = 64;
+/// More than there are phases, so that a hostile file cannot add labels to a metric.
 const PHASES_MAX: usize = 16;
 
 #[cfg(test)]

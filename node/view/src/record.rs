@@ -9,7 +9,7 @@ mod tagged;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// One event, with the keys that every line has.
 #[derive(Clone, Debug)]
@@ -178,6 +178,9 @@ pub enum Event {
         attempt: u64,
         /// The members of the roster, in the order of the ring.
         members: List<Text>,
+        /// The weight of each; 0 without a position in the ring.
+        #[serde(default)]
+        weights: List<u64>,
     },
     /// The voters of a new series, and the voters of the old one that are not among them.
     Regroup {
@@ -382,7 +385,7 @@ pub struct Ring {
 /// is of this type, so no view has to remember it. HTML is not escaped here: the page sets texts,
 /// never markup.
 /// A copy of it shares the bytes: a picture of 200 peers is copied a few times a second.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Text(Arc<str>);
 
 impl Text {
@@ -425,12 +428,6 @@ pub fn is_harmful(c: char) -> bool {
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl Serialize for Text {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
     }
 }
 

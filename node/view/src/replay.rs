@@ -73,7 +73,9 @@ pub struct Player {
 /// One file, and the record that comes next.
 #[derive(Debug)]
 struct Tape {
+    /// For errors: the name that was given.
     path: PathBuf,
+    /// The open file, read in blocks.
     reader: BufReader<File>,
     /// The bytes of a line whose end has not come yet, at most [`LINE_BYTES`].
     line: Vec<u8>,

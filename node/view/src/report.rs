@@ -30,8 +30,11 @@ use mean::Mean;
 pub struct Report {
     /// Where it was read; the last part is the run's name on the page.
     folder: PathBuf,
+    /// What was simulated, which is compared with other reports.
     setup: Conditions,
+    /// Where the numbers come from.
     origin: Provenance,
+    /// The curves, and how the run was judged.
     results: Results,
 }
 

@@ -56,7 +56,7 @@ impl Stage {
     /// [`Self::publish`].
     pub fn new(source: Source) -> (Self, Seen) {
         let mut picture = Picture::default();
-        picture.note(source);
+        picture.source = source;
         let (shown, receiver) = watch::channel(Arc::new(picture.clone()));
         let lines = broadcast::Sender::new(LINES_MAX);
         let past = Past::default();
@@ -66,7 +66,7 @@ impl Stage {
 
     /// Shows the run as this peer sees it, whichever writes first.
     pub fn seen_by(&mut self, peer: Text) {
-        self.picture.seen_by(peer);
+        self.picture.node.peer = Some(peer);
     }
 
     /// Takes a record and the line that it was read from. It clones no picture, so that a long file
@@ -93,14 +93,16 @@ impl Stage {
 
     /// Notes that a file has ended, or grows again. Readers see it with the next [`Self::publish`].
     pub fn note(&mut self, source: Source) {
-        self.picture.note(source);
+        self.picture.source = source;
     }
 }
 
 /// What another process shows of a run, shown again in this one, as the command `tui` does.
 #[derive(Debug)]
 pub struct Mirror {
+    /// The newest picture of the other process.
     shown: watch::Sender<Arc<Picture>>,
+    /// Its past, as it was answered last.
     past: Past,
 }
 

@@ -14,6 +14,7 @@ pub mod said;
 use std::{
     env,
     io::{self, IsTerminal as _},
+    os::fd::AsFd,
     panic,
     sync::{
         Mutex,
@@ -28,6 +29,7 @@ use ratatui::crossterm::{
     event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
     terminal::disable_raw_mode,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::stage::Seen;
 use draw::{Axis, View};
@@ -60,7 +62,7 @@ pub enum Ended {
     Panicked,
 }
 
-/// Draws until q, Esc or Ctrl-C is pressed, or the sender of `stop` is dropped. `note` stands at
+/// Draws until q or Ctrl-C is pressed, or the sender of `stop` is dropped. `note` stands at
 /// the foot. What is `said` is listed in place of the events.
 ///
 /// It looks for keys and for a newer picture every `DRAW_EVERY`, and blocks its thread meanwhile.
@@ -100,18 +102,32 @@ pub fn run(
             drop(drawing);
             stale = false;
         }
-        if !event::poll(DRAW_EVERY)? {
-            continue;
+        await_input(&io::stdin())?;
+        while event::poll(Duration::ZERO)? {
+            match wish(&event::read()?) {
+                Wish::End => return Ok(Ended::Wished),
+                Wish::NextAxis => axis = axis.next(),
+                Wish::Nothing => continue,
+                Wish::Draw => {}
+            }
+            stale = true;
         }
-        match wish(&event::read()?) {
-            Wish::End => return Ok(Ended::Wished),
-            Wish::NextAxis => axis = axis.next(),
-            Wish::Nothing => continue,
-            Wish::Draw => {}
-        }
-        stale = true;
     }
     Ok(Ended::Panicked)
+}
+
+/// Waits for a key for at most [`DRAW_EVERY`]; a resize may end the wait earlier.
+///
+/// # Errors
+/// The terminal is gone. crossterm would read from it again and again, and never return.
+fn await_input(terminal: &impl AsFd) -> io::Result<()> {
+    let mut asked = [PollFd::new(terminal, PollFlags::IN)];
+    // A signal ends the wait, and that is no error.
+    let _ = poll(&mut asked, Timespec::try_from(DRAW_EVERY).ok().as_ref());
+    if asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        return Err(io::Error::new(io::ErrorKind::NotConnected, "the terminal is gone"));
+    }
+    Ok(())
 }
 
 /// Gives back what can be given back of a terminal that takes nothing more: it shows what is typed
@@ -144,7 +160,7 @@ fn wish(event: &Event) -> Wish {
     match key.code {
         KeyCode::Char('c' | 'd') if control => Wish::End,
         KeyCode::Char('l') if control => Wish::Draw,
-        KeyCode::Char('q') | KeyCode::Esc => Wish::End,
+        KeyCode::Char('q') => Wish::End,
         KeyCode::Char('t') => Wish::NextAxis,
         _ => Wish::Nothing,
     }

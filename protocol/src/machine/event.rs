@@ -101,7 +101,15 @@ pub enum Event {
     PeerLost { who: PeerId, cause: Cause },
     /// This peer has accepted a roster: its members, the digest of the receipt that it adopts, and
     /// how many chunks it keeps.
-    Roster { epoch: u64, attempt: u64, members: Vec<PeerId>, adopt: Option<Digest>, kept: usize },
+    Roster {
+        epoch: u64,
+        attempt: u64,
+        members: Vec<PeerId>,
+        /// The weight of each; 0 without a position in the ring.
+        weights: Vec<u64>,
+        adopt: Option<Digest>,
+        kept: usize,
+    },
     /// This peer has entered the series that a Regroup opened.
     Regroup { epoch: u64, number: u64, proposer: PeerId, members: Vec<PeerId>, absent: Vec<PeerId> },
     /// The outer step of a decided epoch is taken. Epochs that a replay takes are reported by

@@ -142,7 +142,7 @@ fn a_newcomer_on_a_slow_line_arrives() {
                  [[step]]\ndo = \"start\"\npeer = 3\nepoch = 9\n";
     std::fs::write(story.path("scenario.toml"), steps).unwrap();
     let scenario = story.text("scenario.toml");
-    let mut all = vec!["--scenario", &scenario, "--peers", "4", "--epochs", "28"];
+    let mut all = vec!["--scenario", &scenario, "--peers", "4", "--epochs", "40"];
     let settings = [
         "model.layers=3",
         "model.width=128",

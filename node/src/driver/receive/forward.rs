@@ -6,7 +6,6 @@
 //! votes or is heard in the run. A message that is not passed on is read all the same; what it means is for
 //! the state to decide.
 
-use intellect_protocol::base::id::PeerId;
 use intellect_protocol::base::sign::Verified;
 use intellect_protocol::message::{Message, Series};
 use intellect_protocol::peer;
@@ -25,31 +24,25 @@ pub(super) enum Worth {
 /// The worth of a message that `peer` has not heard yet.
 pub(super) fn worth(peer: &peer::State, message: &Verified<Message>) -> Worth {
     let author = message.author();
-    let (_, voters) = peer.series();
-    let votes = voters.iter().any(|voter| voter.peer == author);
-    if !is_of_use(peer, author, message.body()) {
-        return Worth::Nothing;
-    }
-    if votes { Worth::Voter } else { Worth::Other }
-}
-
-/// Whether other peers may need a message of this author.
-fn is_of_use(peer: &peer::State, author: PeerId, message: &Message) -> bool {
-    if matches!(message, Message::Notice(_)) {
-        // Every peer that learns of it gossips it anew.
-        return false;
-    }
     let (series, voters) = peer.series();
+    let votes = voters.iter().any(|voter| voter.peer == author);
     let heard = peer.table().peers.get(&author);
-    if let Message::Heartbeat(beat) = message {
-        // The same one may have come first by the control stream, from which nothing is passed on.
-        return heard.is_none_or(|seen| {
-            (beat.incarnation, beat.count) >= (seen.beat.incarnation, seen.beat.count)
-        });
-    }
-    let speaks = heard.is_some() || voters.iter().any(|voter| voter.peer == author);
     let is_known = |about: Series| {
         about == series || peer.table().peers.values().any(|seen| seen.named(about).is_some())
     };
-    speaks && message.series().is_none_or(is_known)
+    let is_of_use = match message.body() {
+        // Every peer that learns of it gossips it anew.
+        Message::Notice(_) => false,
+        // The same one may have come first by the control stream, from which nothing is passed
+        // on.
+        Message::Heartbeat(beat) => heard.is_none_or(|seen| {
+            (beat.incarnation, beat.count) >= (seen.beat.incarnation, seen.beat.count)
+        }),
+        other => (votes || heard.is_some()) && other.series().is_none_or(is_known),
+    };
+    match (is_of_use, votes) {
+        (false, _) => Worth::Nothing,
+        (true, true) => Worth::Voter,
+        (true, false) => Worth::Other,
+    }
 }

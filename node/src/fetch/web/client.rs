@@ -3,6 +3,9 @@
 //! The address comes from an organiser, and a redirect from an unknown server. Each must be https, and its name must
 //! resolve to an address of the internet. That is checked where the name is resolved, so the connection goes to the
 //! checked address itself. A proxy of the environment is not used, since it would resolve names itself.
+//!
+//! Without these rules an organiser, or whoever has bought the name of a server, could make every
+//! node of a run ask machines in its own network.
 
 use std::io::Read;
 use std::net::IpAddr;
@@ -63,6 +66,9 @@ impl WebRules {
 impl Client {
     /// A client that follows no redirect by itself, uses no proxy, and believes only the given
     /// authorities.
+    ///
+    /// Statuses are no errors of the client: [`Client::ask`] judges them itself. Compressed answers
+    /// are not asked for, because offsets and lengths are those of the file.
     pub(super) fn new(rules: &WebRules) -> Self {
         let patience = Some(rules.patience);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -108,6 +114,7 @@ impl Client {
     }
 
     /// Takes the body of an answer. A length that does not fit is refused before any byte is read.
+    /// An answer without a length is read, and judged by what comes.
     fn answer(
         &self,
         mut source: WebAddress,
@@ -128,6 +135,7 @@ impl Client {
     }
 
     /// Follows redirects, but fewer than a browser, and only to allowed addresses.
+    /// The range is asked for at each hop, since the last one sends the file.
     fn follow(&self, url: &str, offset: u64) -> Result<(WebAddress, Response<Body>), WebError> {
         let mut source = WebAddress { url: url.to_owned(), is_page: false };
         for _ in 0..=REDIRECTS_MAX {
@@ -190,6 +198,7 @@ fn why(error: ureq::Error, patience: Duration) -> Why {
 }
 
 /// Whether the response is the rest of the file from `offset` on.
+/// If it is not, the file is asked for from its first byte on.
 fn is_rest(response: &Response<Body>, offset: u64, bytes: u64) -> bool {
     let range = response.headers().get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok());
     range == Some(&format!("bytes {offset}-{}/{bytes}", bytes.saturating_sub(1)))
@@ -216,6 +225,9 @@ fn joined(base: &str, to: &str) -> String {
 }
 
 /// Resolves names, and returns only addresses that are allowed.
+///
+/// A name with a public and a private address is asked at the public one. A name with private ones
+/// alone is refused with the first of them, which the error shows.
 #[derive(Debug)]
 struct Guarded {
     /// Which addresses may be connected to.

@@ -1,4 +1,8 @@
 //! Why a file did not come from a web server, and what a person can do about it.
+//!
+//! Each cause is a clause, which [`WebError`] completes to a sentence with the address and a
+//! remedy. There are three remedies: wait, look at one's own connection, or ask the organiser, who
+//! chose the address.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -34,6 +38,7 @@ pub(crate) struct WebAddress {
 }
 
 /// What went wrong with a server.
+/// Its text completes "cannot fetch the run's data from …".
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Why {
     /// The status of the answer is an error.
@@ -132,6 +137,7 @@ impl WebError {
 
 impl Why {
     /// The same error, with the address where it happened.
+    /// A refusal of the disk has none, as it is not the server's.
     pub(super) fn at(self, at: &WebAddress) -> WebError {
         match self {
             Self::Disk(error) => WebError::Disk(error),

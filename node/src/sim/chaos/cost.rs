@@ -57,10 +57,7 @@ fn goodput(observations: &Observations) -> Option<(f64, f64)> {
     let epochs = &observations.epochs;
     let (before, calm) = (epochs.get(&(UNDISTURBED_EPOCHS - 1))?, epochs.get(&UNDISTURBED_EPOCHS)?);
     let (last, end) = epochs.last_key_value()?;
-    let count = last.checked_sub(UNDISTURBED_EPOCHS)?;
-    if count == 0 {
-        return None;
-    }
+    let count = last.checked_sub(UNDISTURBED_EPOCHS).filter(|count| *count > 0)?;
     let committed = epochs.range(UNDISTURBED_EPOCHS + 1..);
     let committed: u64 = committed.map(|(_, epoch)| epoch.tokens).sum();
     let share = committed as f64 / (count as f64 * calm.tokens as f64);

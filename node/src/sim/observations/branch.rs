@@ -68,12 +68,12 @@ impl Branch {
         self.parent = before.or_else(|| parent.map(|(_, state)| state));
     }
 
-    /// Tokens that its receipt counts.
+    /// Tokens that its receipt counts; 0 if nobody here has committed it.
     pub(in crate::sim) fn tokens(&self) -> u64 {
         self.weights.iter().fold(0, |sum, weight| sum.saturating_add(*weight))
     }
 
-    /// Mean of the training losses that its members reported.
+    /// Mean of the training losses that its members reported, each with the same weight.
     pub(in crate::sim) fn loss(&self) -> Option<f64> {
         let losses: Vec<f64> = self.shares.values().filter_map(|share| share.loss).collect();
         (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64)

@@ -170,7 +170,13 @@ fn faults_forks_and_divergence_fail_unless_the_scenario_provokes_them() {
 #[test]
 fn rosters_are_found_by_epoch() {
     let mut observations = Observations::new(2);
-    let event = Event::Roster { attempt: 1, members: Vec::new(), adopt: None, kept_chunks: 0 };
+    let event = Event::Roster {
+        attempt: 1,
+        members: Vec::new(),
+        adopt: None,
+        kept_chunks: 0,
+        weights: Vec::new(),
+    };
     observations.record(1, record(1, 4, event));
     assert_eq!(observations.roster_ms(1, 3), Some(4_000));
     assert_eq!(observations.roster_ms(1, 5), None);
@@ -195,7 +201,13 @@ fn a_peer_that_chaos_killed_need_not_reach_the_end() {
 fn the_time_of_a_ring_is_the_median_of_those_before() {
     let mut observations = Observations::new(1);
     for (epoch, ring_ms) in [(1, 900), (2, 100), (3, 300), (4, 5)] {
-        let roster = Event::Roster { attempt: 1, members: Vec::new(), adopt: None, kept_chunks: 0 };
+        let roster = Event::Roster {
+            attempt: 1,
+            members: Vec::new(),
+            adopt: None,
+            kept_chunks: 0,
+            weights: Vec::new(),
+        };
         let mut line = record(0, epoch, roster);
         line.t_ms -= ring_ms;
         observations.record(0, line);

@@ -1,4 +1,8 @@
 //! `epochs.csv`: a row for each epoch of each lineage, for statistics and plots in other programs.
+//!
+//! No cell has a comma, a quote or a line break, so nothing has to be escaped. A cell without a
+//! value is empty, which such programs read as missing. The columns are the same for every row, and
+//! their number follows from that of the peers.
 
 use std::{
     fs::File,

@@ -64,7 +64,8 @@ pub(super) struct PeerRow {
     pub(super) received_bytes: Option<u64>,
 }
 
-/// All rows, by epoch and then by lineage.
+/// All rows, by epoch and then by lineage. A measurement belongs to the row whose state it is of:
+/// only one lineage of an epoch is measured.
 pub(super) fn rows<'a>(
     observations: &'a Observations,
     evaluations: &BTreeMap<u64, Measurement>,

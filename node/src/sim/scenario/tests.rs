@@ -24,7 +24,13 @@ fn due(scenario: &mut Scenario, second: f64, observations: &Observations) -> Vec
 
 /// The event that a peer has accepted a roster.
 fn roster(peer: usize, epoch: u64, t_ms: u64) -> Record {
-    let event = Event::Roster { attempt: 1, members: Vec::new(), adopt: None, kept_chunks: 0 };
+    let event = Event::Roster {
+        attempt: 1,
+        members: Vec::new(),
+        adopt: None,
+        kept_chunks: 0,
+        weights: Vec::new(),
+    };
     Record { t_ms, ..record(peer, epoch, event) }
 }
 

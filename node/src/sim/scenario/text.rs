@@ -23,37 +23,25 @@ pub(super) struct File {
     pub(super) step: Vec<Step>,
 }
 
-/// One step, with every key that any verb has.
+/// One step, with every key that any verb has. An absent key is `None`, which is not the same as a
+/// default: a link's rate that is not named stays as it is. The keys from `epoch` on say when.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
     /// What the step does, which says which other keys it needs.
     r#do: Verb,
-    #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     peers: Option<Vec<usize>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     to: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     one_way: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     up: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     delay_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     loss: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     second: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     roster: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     plus_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     plus_share: Option<f64>,
 }
 
@@ -75,7 +63,9 @@ enum Verb {
 }
 
 impl Step {
-    /// The meaning of the step among `peers` peers, or what to write instead.
+    /// The meaning of the step among `peers` peers, or what to write instead. Keys that the verb
+    /// does not have are found first: a key that is ignored would make a person believe in
+    /// something that does not happen.
     pub(super) fn parse(&self, peers: usize) -> Result<(Action, When), String> {
         let (verb, keys) = self.r#do.grammar();
         let extra = self.given().into_iter().find(|key| !keys.contains(key));
@@ -156,6 +146,7 @@ impl Step {
         Ok(Change::Cut(group))
     }
 
+    /// A black hole between two different peers, both ways unless the step says otherwise.
     fn black_hole(&self, peers: usize) -> Result<Change, String> {
         let from = self.peer(peers)?;
         let to = known(self.to.ok_or("name the receiver in `to`")?, peers)?;

@@ -1,4 +1,7 @@
 //! An action as data: the keys that a step of a scenario file has, without its time.
+//!
+//! The chaos makes actions too. So a report names what both did in one form, and a person can write
+//! the chaos of one simulation down as the scenario of the next.
 
 use serde_json::{Map, Value, json};
 

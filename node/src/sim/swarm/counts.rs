@@ -1,4 +1,7 @@
 //! `virtual.json` and `virtual.csv`: what the classes of a virtual run have counted, for programs to read.
+//!
+//! Both have the same numbers. They are written anew after each class, so that a long run that is
+//! ended early leaves those of the classes that are done.
 
 use std::{fs, io, ops::Range, path::Path};
 
@@ -26,6 +29,7 @@ struct Class {
 }
 
 impl Counts {
+    /// The counts before any class has run.
     pub(super) fn new(peers: usize, seeds: &Range<u64>) -> Self {
         Self { peers, seeds: seeds.clone(), classes: Vec::new() }
     }

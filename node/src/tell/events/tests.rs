@@ -133,6 +133,11 @@ fn member(who: PeerName) -> Event {
     Event::Member { who, head: 5, phase, ready: 6, rtt_ms, send_rate, link, loss }
 }
 
+fn roster(members: Vec<PeerName>) -> Event {
+    let (adopt, weights) = (Some(Hex::from(Digest([0xab; 32]))), vec![64, 0]);
+    Event::Roster { attempt: 1, members, adopt, kept_chunks: 1, weights }
+}
+
 /// One event of each kind, with every optional key set: a new variant makes `kind` incomplete.
 fn every() -> Vec<Event> {
     let (who, text, hex) = (peer(3), || "text".to_owned(), || Hex::from(Digest([0xab; 32])));
@@ -173,7 +178,7 @@ fn every() -> Vec<Event> {
         Event::Data { file: hex(), have_bytes, want_bytes, donors: names(), rate },
         Event::CaughtUp { state: hex(), tokens: 9 },
         Event::Ready { tokens: 1, loss: some, norm: some, device: text(), micro_batch: 8 },
-        Event::Roster { attempt: 1, members: names(), adopt: Some(hex()), kept_chunks: 1 },
+        roster(names()),
         Event::Regroup { number: 1, proposer: who.clone(), members: names(), absent: names() },
         Event::Ring {
             roster: hex(),

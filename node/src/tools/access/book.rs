@@ -1,7 +1,12 @@
-//! `invites.toml`, beside an organiser's key: the invites that it has made, so that a person can name one.
+//! `invites.toml`, beside an organiser's key: the invites that it has made, so that a person can
+//! name one.
 //!
-//! It contains nothing secret: labels and public keys, what each invite allows, and for which run. A lost code cannot be
-//! made again from it. Entries are only ever appended.
+//! It contains nothing secret: labels and public keys, what each invite allows, and for which run.
+//! A lost code cannot be made again from it. Entries are only ever appended.
+//!
+//! One file serves all runs of a key, so each entry names its run and a label is unique only within
+//! one. The run itself knows an invite by its public key; a label in the terms is signed with it,
+//! but only this file finds the key by the label before somebody has used the invite.
 
 use std::{
     collections::BTreeSet,
@@ -57,6 +62,10 @@ struct Entries {
 
 impl Book {
     /// The list in the folder of `key`; without a file it is empty.
+    ///
+    /// # Errors
+    /// [`AccessError::Book`] if a person has damaged it: to go on without it could give two invites
+    /// one label.
     pub(super) fn beside(key: &Path) -> Result<Self, AccessError> {
         let path = key.with_file_name("invites.toml");
         let text = unless_missing(std::fs::read_to_string(&path)).map_err(cannot("read", &path))?;
@@ -79,7 +88,9 @@ impl Book {
         self.entries.iter().filter(move |entry| entry.run == run)
     }
 
-    /// A label that no invite for `run` has: the one that was typed, or one with the next free number.
+    /// A label that no invite for `run` has: the one that was typed, or one with the next free
+    /// number. Whether its letters are allowed is checked with the other terms. A revoked invite
+    /// keeps its label, so that a label always means the same one.
     pub(super) fn label(&self, run: RunId, wanted: Option<&str>) -> Result<String, AccessError> {
         let taken: BTreeSet<&str> = self.of(run).map(|entry| entry.label.as_str()).collect();
         match wanted {
@@ -96,7 +107,9 @@ impl Book {
         }
     }
 
-    /// Appends an invite, unless it is there already; it is flushed when this returns.
+    /// Appends an invite, unless it is there already; it is flushed when this returns. The caller
+    /// prints the code only afterwards: an invite that is handed out can be revoked by its label,
+    /// also after a power cut.
     pub(super) fn note(&mut self, run: RunId, terms: &Terms) -> Result<(), AccessError> {
         let entry = Entry::of(run, terms);
         if self.entries.contains(&entry) {
@@ -122,13 +135,14 @@ impl Entry {
         Self { run: run.hex(), label, key: key.hex(), uses, expires, until_epoch }
     }
 
-    /// The invite's public key; `None` if a person has damaged it.
+    /// The invite's public key; `None` if a person has damaged it. Such an entry is listed nowhere,
+    /// and names no invite.
     pub(super) fn key(&self) -> Option<PeerId> {
         PeerId::from_hex(&self.key)
     }
 
-    /// The entry as text, on lines of its own even if a person has taken the last line's end away. No value needs
-    /// escapes, since labels and digits have no quotation marks.
+    /// The entry as text, on lines of its own even if a person has taken the last line's end away.
+    /// No value needs escapes, since labels and digits have no quotation marks.
     fn to_text(&self) -> String {
         let Self { run, label, key, uses, expires, until_epoch } = self;
         format!(

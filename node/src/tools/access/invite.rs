@@ -1,4 +1,11 @@
 //! `invite new`: makes an invite, and prints the line that the invited person types.
+//!
+//! It needs no network: the organiser's signature is all that an invite is. A bearer invite has a
+//! key pair of its own, whose seed is in the code and nowhere else; anyone with the code makes a
+//! ticket for any peer with it, up to `--uses` times. With `--for` the organiser signs the ticket
+//! of one peer instead. That code is no secret, has no label, and is revoked by revoking the peer.
+//!
+//! The last line is the whole command of the invited person, with the data that the run needs.
 
 use std::io::Write;
 
@@ -14,7 +21,9 @@ use crate::{
     net::address, os, tools::bootstrap,
 };
 
-/// Makes an invite, and prints what it allows and what to do with it.
+/// Makes an invite, and prints what it allows and what to do with it. The entry points are parsed
+/// first and the invite is noted before its code is printed, so a mistake leaves neither an entry
+/// nor a code behind.
 pub(super) fn make(args: &InviteNewArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let bootstrap = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
     let manifest = super::invited(&args.manifest)?;
@@ -52,7 +61,8 @@ pub(super) fn make(args: &InviteNewArgs, out: &mut dyn Write) -> Result<(), Acce
     Ok(writeln!(out, "intellect-node{entries}{files} --invite {code}")?)
 }
 
-/// The terms of a new invite, and the seed of its key.
+/// The terms of a new invite, and the seed of its key. `--expires` counts from the clock of this
+/// machine; peers compare with theirs and allow an hour or two (T4).
 fn terms(args: &InviteNewArgs, label: String) -> Result<(Terms, [u8; 32]), AccessError> {
     let seed = os::random().map_err(AccessError::Random)?;
     let now = unix_seconds();
@@ -74,7 +84,8 @@ fn describe(terms: &Terms) -> String {
     format!("invite {label}: {uses} may join by it{until}")
 }
 
-/// Until when something is valid, as the end of a sentence; empty without a limit.
+/// Until when something is valid, as the end of a sentence; empty without a limit. `expires` is in
+/// Unix seconds; 0 is no limit for both.
 pub(super) fn until(expires: u64, epoch: u64) -> String {
     let clock = if expires > 0 { format!(", until {}", utc(expires)) } else { String::new() };
     let epoch = if epoch > 0 { format!(", up to epoch {epoch}") } else { String::new() };

@@ -1,4 +1,8 @@
 //! `invite list`: who was admitted and revoked, by the receipts in a node's folder (T1).
+//!
+//! It needs no network and no key: the ledger is the fold of all receipts, and the node's folder
+//! has them. So the list is what this node has committed. A notice that is not in a receipt yet is
+//! not in it, and a peer whose ticket no roster has taken is not admitted yet.
 
 use std::{collections::BTreeMap, io::Write, sync::Arc};
 
@@ -17,7 +21,9 @@ use crate::{
     tools::stored,
 };
 
-/// Prints a line for each peer, then one for each invite: with `--key` also those that nobody has used.
+/// Prints a line for each peer, then one for each invite: with `--key` also those that nobody has
+/// used. The folder may be that of a running node, for it is only read. The run has to be one of
+/// invited peers.
 pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let data_dir = args.of.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let run = stored::run_folder(data_dir, args.of.run.as_deref())?;
@@ -41,7 +47,8 @@ fn by_key<'a>(entries: impl Iterator<Item = &'a Entry>) -> Noted<'a> {
     entries.filter_map(|entry| Some((entry.key()?, entry))).collect()
 }
 
-/// A line for each peer, one for each invite that a receipt names, and one for each other that is noted.
+/// A line for each peer, one for each invite that a receipt names, and one for each other that is
+/// noted. Only a noted invite has its limits in the line: the ledger does not have them.
 fn lines(ledger: &Ledger, noted: &Noted<'_>) -> String {
     let peers = ledger.peers().iter().map(|(peer, admitted)| of_peer(peer, admitted, ledger));
     let known = ledger.invites();
@@ -65,7 +72,8 @@ fn limits(entry: &Entry) -> String {
     until(entry.expires, entry.until_epoch)
 }
 
-/// The line of a peer: how it was admitted, and whether it is revoked.
+/// The line of a peer: how it was admitted, and whether it is revoked. A notice may revoke a peer
+/// that never came.
 fn of_peer(peer: &PeerId, admitted: &Admitted, ledger: &Ledger) -> String {
     let came = match admitted.came {
         Some((Via::Invite(key), epoch)) => {
@@ -80,14 +88,13 @@ fn of_peer(peer: &PeerId, admitted: &Admitted, ledger: &Ledger) -> String {
     format!("{}  {came}{}", base58::encode(peer), revoked(admitted.revoked))
 }
 
-/// The line of an invite: how often it was used, and whether it is revoked.
+/// The line of an invite: how often it was used, and whether it is revoked. `uses` is 0 where no
+/// ticket of it is in the ledger, as for one that was revoked before.
 fn of_invite(key: &PeerId, account: &Account, ledger: &Ledger) -> String {
     let Account { uses, spent, .. } = account;
     let used = match uses {
         0 => "not used".to_owned(),
-        uses => {
-            format!("used {spent} of {}", number_of(*uses, "time"))
-        }
+        uses => format!("used {spent} of {}", number_of(*uses, "time")),
     };
     format!("{}  {used}{}", name(key, ledger), revoked(account.revoked))
 }

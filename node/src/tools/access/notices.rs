@@ -1,4 +1,9 @@
 //! The file of notices beside a manifest, from where a bootstrap hands it out.
+//!
+//! It has the name of the manifest with the ending `.notices`, and in a node's folder of the run
+//! the name `notices`. The bootstrap reads it anew whenever somebody asks, so it is replaced as a
+//! whole, by a rename. Everything in it is signed, so it can be copied from anywhere: what does not
+//! verify is left out by [`chain`].
 
 use std::path::Path;
 
@@ -8,13 +13,15 @@ use intellect_protocol::{access::notices::Notices, message::Notice};
 use super::AccessError;
 use crate::{manifest::Manifest, os::cannot, store};
 
-/// The notices in the file, unverified; without a file there are none.
+/// The notices in the file, unverified; without a file there are none. Bytes that are no notice are
+/// left out. Writing the file back loses them.
 pub(super) fn read(path: &Path) -> Result<Vec<Notice>, AccessError> {
     let kept = read_notices(path).map_err(cannot("read", path))?;
     Ok(kept.iter().filter_map(|bytes| Notice::from_bytes(bytes)).collect())
 }
 
-/// The chain of these notices, which anybody may have handed out. If two do not fit each other, the first one counts.
+/// The chain of these notices, which anybody may have handed out. If two do not fit each other, the
+/// first one counts.
 pub(super) fn chain(known: &[Notice], manifest: &Manifest) -> Notices {
     let level = manifest.run.trust.level;
     Notices::new(manifest.id, manifest.run.organiser, level).with(known)
@@ -27,7 +34,6 @@ pub(super) fn write<'a>(
 ) -> Result<(), AccessError> {
     let bytes: Vec<Vec<u8>> = notices.into_iter().map(Notice::to_bytes).collect();
     let bytes = notices_file(bytes.iter().map(Vec::as_slice));
-    let mut temporary = path.to_owned().into_os_string();
-    temporary.push(".tmp");
-    Ok(store::write_by(Path::new(&temporary), path, &bytes).map_err(cannot("write", path))?)
+    let temporary = path.with_added_extension("tmp");
+    Ok(store::write_by(&temporary, path, &bytes).map_err(cannot("write", path))?)
 }

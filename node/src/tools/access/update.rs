@@ -1,7 +1,16 @@
-//! `invite revoke` and `invite admit`: a membership notice, from the command line until it is in force.
+//! `invite revoke` and `invite admit`: a membership notice, from the command line until it is in
+//! force.
 //!
-//! The chain of notices is fetched from the run. The next notice is signed, stored beside the manifest, and handed to
-//! members, who spread it.
+//! The chain of notices is fetched from the run. The next notice is signed, stored beside the
+//! manifest, and handed to members, who spread it.
+//!
+//! What happens to the notice is reported in this order: the run is asked, the notice is stored in
+//! a file, members have taken it, and it is in force from some epoch on. The command may be
+//! interrupted at any of them. Before the file nothing has happened; after it a bootstrap with that
+//! file hands the notice out, and each member that has it passes it on.
+//!
+//! No answer of a member is proved. So one that says that the notice is in force is not enough:
+//! more than half of those that answer have to say so.
 
 use std::{
     io::Write,
@@ -36,7 +45,8 @@ use crate::{
     os,
 };
 
-/// Revokes the peer or invite that was typed, and waits until the notice is in force.
+/// Revokes the peer or invite that was typed, and waits until the notice is in force. The command
+/// line names one of the two.
 pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let (manifest, key) = decides(&args.update)?;
     let clause = match &args.peer {
@@ -50,7 +60,9 @@ pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), Acces
     decide(clause, &args.update, &manifest, &key, out)
 }
 
-/// Admits a peer by its name, and waits until the notice is in force.
+/// Admits a peer by its name, and waits until the notice is in force. The last line is about the
+/// entry points: a peer that was refused hears of the notice only from a file beside their
+/// manifest.
 pub(super) fn admit(args: &AdmitArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let (manifest, key) = decides(&args.update)?;
     let clause = Clause::Admit(config::parse_peer("peer", &args.peer)?);
@@ -108,7 +120,8 @@ fn decide(
     decided
 }
 
-/// The key of the invite that was typed: by its label in the list, or by its digits.
+/// The key of the invite that was typed: by its label in the list, or by its digits. The two cannot
+/// be confused, since a label has at most 32 letters and a key 64 digits.
 fn invite_key(label: &str, key: &Path, run: RunId) -> Result<PeerId, AccessError> {
     let book = Book::beside(key)?;
     let noted = book.of(run).find(|entry| entry.label == label);
@@ -120,8 +133,8 @@ fn invite_key(label: &str, key: &Path, run: RunId) -> Result<PeerId, AccessError
     })
 }
 
-/// What members answer about a notice in one round. Peers that it revokes are left out: they are disconnected before
-/// they can know it.
+/// What members answer about a notice in one round. Peers that it revokes are left out: they are
+/// disconnected before they can know it.
 struct Round {
     /// What each of them has answered, at most one answer for a member.
     answers: Vec<Reception>,
@@ -130,7 +143,7 @@ struct Round {
 }
 
 impl Round {
-    /// The answers that came after `since`.
+    /// The answers that came after `since`. An older one may be of before the notice.
     fn of(visitor: &Visitor, since: Instant, notice: &Notice) -> Self {
         let revoked = |peer: &PeerId| notice.clauses().contains(&Clause::RevokePeer(*peer));
         let others = visitor.answers_since(since).filter(|(peer, _)| !revoked(peer));
@@ -144,7 +157,15 @@ impl Round {
         self.answers.iter().any(|answer| answer.outcome == Outcome::Welcome)
     }
 
-    /// The sentence that the notice is in force, once more than half of the members say that it or a later one is.
+    /// The sentence that the notice is in force, once more than half of the members say that it or
+    /// a later one is.
+    ///
+    /// A later notice is enough because a chain has no gaps. Members that answer nothing are not
+    /// counted; with no answer at all nothing is in force.
+    ///
+    /// # Errors
+    /// [`AccessError::Overtaken`] if all of these have another notice of this number as their last
+    /// one (T8).
     fn in_force(&self, (number, digest): Point) -> Result<Option<String>, AccessError> {
         let known = self.answers.iter().filter_map(|answer| answer.notice);
         let known: Vec<_> = known.filter(|last| last.number >= number).collect();
@@ -172,8 +193,15 @@ impl Round {
     }
 }
 
-/// Hands the notice in the file at `path` over until `until`, and waits until most members that answer say from which
-/// epoch on it is in force. `why` says why no entry point has answered.
+/// Hands the notice in the file at `path` over until `until`, and waits until most members that
+/// answer say from which epoch on it is in force. `why` says why no entry point has answered.
+///
+/// There are two waits in one loop. Until a member has taken the notice it looks for one, for
+/// [`ANSWER_PATIENCE`] at most; then it asks until the notice is in force, or until `until`.
+///
+/// # Errors
+/// [`AccessError::Refused`] or [`AccessError::Nobody`] after the first wait,
+/// [`AccessError::Waited`] after the second.
 async fn hand_over(
     notice: &Notice,
     path: &Path,
@@ -228,5 +256,6 @@ const OFTEN: Duration = Duration::from_secs(3);
 const LEAST: Duration = Duration::from_secs(1);
 /// How often it is reported that the notice is not in force yet.
 const REPORT_AGAIN: Duration = Duration::from_secs(30);
-/// How long it looks for a member that takes the notice.
+/// How long it looks for a member that takes the notice. `--wait` makes it shorter, and not longer:
+/// a run that goes on answers within seconds.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);

@@ -1,6 +1,15 @@
 //! Talks to the members of a run without being one, by the messages of the admission handshake.
 //!
-//! A visitor has a key of its own while it lives. The answers of members are not proved; a notice proves itself.
+//! A visitor has a key of its own while it lives. The answers of members are not proved; a notice
+//! proves itself.
+//!
+//! It asks by [`Visit`], and each member answers with a [`Reception`]; a member answers so also to
+//! a peer that it does not admit. The visitor joins no gossip and is in no roster. For the
+//! organiser that is enough: a notice is signed, so it does not matter who carries it.
+//!
+//! The network runs on tasks of its own. The owner of a visitor drives it by [`Visitor::listen`]:
+//! only then answers are taken, and between two calls they wait in the bounded channel of the
+//! network.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +45,8 @@ pub(super) struct Visitor {
 }
 
 impl Visitor {
-    /// Connects to the run at these entry points.
+    /// Connects to the run at these entry points. It returns at once; connections come while
+    /// [`Self::listen`] or [`Self::notices`] wait. Needs a tokio runtime.
     pub(super) fn start(run: RunId, bootstrap: Vec<Address>) -> Result<Self, AccessError> {
         let config = net::Config {
             key_seed: os::random().map_err(AccessError::Random)?,
@@ -48,9 +58,17 @@ impl Visitor {
         Ok(Self { net, run, answers: BTreeMap::new(), _stop: stop.drop_guard() })
     }
 
-    /// Fetches all notices that an entry point or a member hands out, unverified, and why no entry point answered, if none
-    /// did. It waits for the first members, at most half of `patience`. While there is none it prints to `out` how long it
-    /// still waits.
+    /// Fetches all notices that an entry point or a member hands out, unverified, and why no entry
+    /// point answered, if none did. It waits for the first members, at most half of `patience`.
+    /// While there is none it prints to `out` how long it still waits.
+    ///
+    /// The organiser signs on top of what this returns, so a notice that is missed here costs one
+    /// that was signed for nothing. That is why up to [`MEMBERS_ASKED`] members are asked besides
+    /// the entry point. All of it is from strangers, so the caller builds a chain of it, which
+    /// takes what verifies.
+    ///
+    /// # Errors
+    /// `out` cannot be written; nothing else ends it.
     pub(super) async fn notices(
         &mut self,
         patience: Duration,
@@ -99,7 +117,8 @@ impl Visitor {
         let _ = self.net.handle.set_admit_request(visit).await;
     }
 
-    /// Takes the answers that come within this time.
+    /// Takes the answers that come within this time. It always takes all of it. Streams of a ring
+    /// are refused, since a visitor is in none.
     pub(super) async fn listen(&mut self, length: Duration) {
         let hear = async {
             loop {
@@ -130,7 +149,8 @@ impl Visitor {
     }
 }
 
-/// The first reason among the answers to refuse what was handed over.
+/// The first reason among the answers to refuse what was handed over. `None` if nobody has refused,
+/// also if nobody has answered.
 pub(super) fn refusal<'a>(answers: impl IntoIterator<Item = &'a Reception>) -> Option<String> {
     answers.into_iter().find_map(|answer| match &answer.outcome {
         Outcome::Welcome => None,
@@ -158,7 +178,8 @@ impl Countdown {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Reports every few seconds that `what` is so, and how long the wait goes on.
+    /// Reports every few seconds that `what` is so, and how long the wait goes on. Nothing is
+    /// printed between two of these times, and nothing at the end.
     pub(super) fn report(&mut self, what: &str, out: &mut dyn Write) -> io::Result<()> {
         let Some(left) = self.left() else { return Ok(()) };
         if Instant::now() < self.due {

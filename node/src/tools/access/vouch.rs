@@ -1,4 +1,13 @@
 //! `vouch`: the organiser attests the lineage in a node's folder (G11).
+//!
+//! An attestation names an epoch, the state after it and its receipt. Nodes on another lineage give
+//! that up for the attested one, however many tokens it has. So it must be of a lineage that the
+//! organiser has looked at, and the folder of a node is where that lies. Each attestation has to be
+//! of the lineage of the one before, which is checked here: two that contradict each other would
+//! split the run.
+//!
+//! Attestations are for all runs, also open ones. They are notices, in the same chain as membership
+//! notices.
 
 use std::{
     io::Write,
@@ -28,7 +37,9 @@ use crate::{
     tools::stored,
 };
 
-/// Attests a state, stores the notice, and hands it to members.
+/// Attests a state, stores the notice, and hands it to members. It is stored beside `--manifest` if
+/// one is named; the node of the folder gets it from a member, or from the bootstrap at its next
+/// start. Without `--bootstrap` it dials the addresses at which this node has met others.
 pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let data_dir = args.of.data_dir.clone().map_or_else(config::data_dir, Ok)?;
     let run = stored::run_folder(data_dir.clone(), args.of.run.as_deref())?;
@@ -69,6 +80,9 @@ pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AccessE
 }
 
 /// The epoch to attest, if the lineage has it, and has the state that was attested before.
+///
+/// # Errors
+/// [`AccessError::NoEpoch`] or [`AccessError::OtherLineage`]; nothing has been signed then.
 fn attested<'a>(
     lineage: &'a [(Head, Link)],
     epoch: u64,
@@ -90,7 +104,12 @@ fn attested<'a>(
     Ok(found)
 }
 
-/// Hands the notice to members until one takes it.
+/// Hands the notice to members until one takes it. That it is in force is not waited for, unlike
+/// with a membership notice: each node follows the attestation as soon as it has it. `kept` says
+/// whether a file has the notice, so that it is not lost if no member answers.
+///
+/// # Errors
+/// [`AccessError::Refused`] or [`AccessError::Lost`] after [`PATIENCE`].
 async fn hand_over(
     visitor: &mut Visitor,
     notice: Notice,

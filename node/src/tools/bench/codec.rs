@@ -3,6 +3,9 @@
 //! Speeds are bytes of `f32` per second, printed beside this core's own copy of as many bytes, which no codec that
 //! touches memory can beat by much. The error is ‖decoded − x‖ / ‖x‖ of one pass, on Gaussian data and on Student's t
 //! with three degrees of freedom, whose rare large values are hard for a scale per block.
+//!
+//! One pass is one hop of a ring: each member decodes the sum of its predecessor, adds its own part
+//! and encodes the new sum. So both speeds together bound what a ring can do with one core.
 
 use std::{convert::Infallible, hint::black_box, io::Write};
 
@@ -16,6 +19,7 @@ use crate::manifest::codec_name;
 /// The figures of one codec, by their names in JSON.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Figures {
+    /// The codec that they are of, which JSON has as the key.
     #[serde(skip)]
     codec: Codec,
     /// Speed of encoding, in GB/s of f32 that are read.
@@ -31,15 +35,16 @@ struct Figures {
 }
 
 /// Measures both codecs, and prints a table or one JSON object.
+///
+/// # Errors
+/// Standard output is closed, or a codec refuses these data, which is a mistake of this program.
 pub(crate) fn run(as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> {
     let mut rng = Rng::new(SEED);
     let gaussian: Vec<f32> = (0..ELEMENTS).map(|_| gauss(&mut rng) as f32).collect();
     let student: Vec<f32> = (0..SAMPLES).map(|_| student_t3(&mut rng) as f32).collect();
     let copy = copy_speed(&gaussian);
-    let mut figures = Vec::new();
-    for codec in [Codec::F32, Codec::Int8] {
-        figures.push(measure(codec, &gaussian, &student)?);
-    }
+    let measure = |codec| measure(codec, &gaussian, &student);
+    let figures = [measure(Codec::F32)?, measure(Codec::Int8)?];
     if as_json {
         let named = |f: &Figures| (codec_name(f.codec).to_owned(), json!(f));
         let codecs: serde_json::Map<_, _> = figures.iter().map(named).collect();
@@ -86,7 +91,8 @@ fn measure(codec: Codec, values: &[f32], student: &[f32]) -> Result<Figures, Ben
     })
 }
 
-/// Speed of copying `values`, in GB/s.
+/// Speed of copying `values`, in GB/s of what is read. What is written is not counted a second
+/// time, as for a codec.
 fn copy_speed(values: &[f32]) -> f64 {
     let mut target = vec![0.0; values.len()];
     let time = median(RUNS, || {
@@ -114,7 +120,8 @@ fn speed(elements: usize, time: std::time::Duration) -> f64 {
     4.0 * elements as f64 / time.as_secs_f64() / 1e9
 }
 
-/// The error of a codec that refuses data of our own.
+/// The error of a codec that refuses data of our own. Encoding and decoding fail by two types,
+/// which people need not tell apart here.
 fn refused(error: impl std::error::Error + Send + Sync + 'static) -> BenchError {
     BenchError::Codec(Box::new(error))
 }
@@ -125,7 +132,8 @@ fn gauss(rng: &mut Rng) -> f64 {
     (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()
 }
 
-/// Student's t with three degrees of freedom: z / √(χ²₃ / 3).
+/// Student's t with three degrees of freedom: z / √(χ²₃ / 3), where χ²₃ is the sum of three squares
+/// of normal numbers.
 fn student_t3(rng: &mut Rng) -> f64 {
     let chi: f64 = (0..3).map(|_| gauss(rng).powi(2)).sum();
     gauss(rng) / (chi / 3.0).sqrt()
@@ -133,7 +141,7 @@ fn student_t3(rng: &mut Rng) -> f64 {
 
 /// 16 MiB: larger than a core's own caches, as an update is.
 const ELEMENTS: usize = 1 << 22;
-/// How many numbers each error is measured on.
+/// How many numbers each error is measured on: so many that rare large values are among them.
 const SAMPLES: usize = 1 << 20;
 /// Number of runs behind a median.
 const RUNS: usize = 21;

@@ -4,6 +4,10 @@
 //! finds something wrong, or fails, does not stop those after it; the last line names all of them. Each part has a time;
 //! when it is over, the tasks that have not begun are left out, and reported as such. A kernel that hangs cannot be
 //! cancelled. So the tasks run on a thread, which is abandoned with an error if a part takes several times its time.
+//!
+//! This file has the order and the time of the tasks. What they measure is in `tasks`, and what is
+//! printed in `printout`. Both threads know the time of each part: the computing one leaves out
+//! what comes too late, and this one notices that the other does not come back.
 
 mod printout;
 mod tasks;
@@ -23,7 +27,12 @@ use super::BenchError;
 use crate::cli::device::{DeviceArgs, DevicePart};
 use crate::{config, figures};
 
-/// Runs the parts that were typed, or all of them.
+/// Runs the parts that were typed, or all of them, in the order of [`DevicePart`]. On the CPU the
+/// sizes are always small, since those of a GPU would take too long.
+///
+/// # Errors
+/// The name of the device makes no sense, a preset cannot be used, or standard output is closed.
+/// After the last task it is [`BenchError::Wrong`], if anything was wrong.
 pub(crate) fn run(args: &DeviceArgs, out: &mut dyn Write) -> Result<(), BenchError> {
     let device = config::parse_device(&args.device)?;
     let asked = |task: &Task| args.parts.is_empty() || args.parts.contains(&task.part);
@@ -36,7 +45,8 @@ pub(crate) fn run(args: &DeviceArgs, out: &mut dyn Write) -> Result<(), BenchErr
 }
 
 impl DevicePart {
-    /// How long a part may take; under eight minutes for all of them.
+    /// How long a part may take; under eight minutes for all of them. `--seconds` replaces it for
+    /// every part.
     fn time(self) -> Duration {
         Duration::from_secs(match self {
             Self::Facts | Self::Memory => 20,
@@ -58,7 +68,8 @@ impl DevicePart {
     }
 }
 
-/// What the computing thread reports.
+/// What the computing thread reports. The channel has room for one report, so the thread cannot run
+/// far ahead of what is printed.
 enum Progress {
     /// A task of this part and of this name has begun.
     Begins(DevicePart, String),
@@ -67,6 +78,9 @@ enum Progress {
 }
 
 /// Runs the tasks in order, each part within its time, and prints the results.
+///
+/// If the computing thread seems to hang, the task that has begun counts as wrong and the rest is
+/// left out. The thread cannot be ended, and goes on until the process does.
 fn play(
     device: Device,
     tasks: Vec<Task>,
@@ -103,6 +117,11 @@ fn play(
 }
 
 /// The computing thread; it ends early if nobody receives its reports.
+///
+/// A part begins with its first task. Each task gets an equal share of what is left of its part,
+/// after which it must not repeat its work; what it does not use is left to those after it. The
+/// device's memory is released between two tasks, so that a large one does not fail because of the
+/// one before.
 fn compute(
     device: Device,
     tasks: Vec<Task>,
@@ -133,7 +152,8 @@ fn compute(
     }
 }
 
-/// Does the work of a task. An error or a panic is a finding as well.
+/// Does the work of a task. An error or a panic is a finding as well: the libraries beneath may
+/// panic where a kernel cannot run, and the other tasks are still worth their time.
 fn found_by(work: impl FnOnce() -> Result<Finding, BenchError>) -> Finding {
     match panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(found)) => found,

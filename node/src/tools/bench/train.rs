@@ -19,36 +19,23 @@ use intellect_model::train::Trainer;
 use intellect_model::{Device, arch, data, genesis};
 use serde_json::json;
 
-use super::BenchError;
+use super::{BenchError, middle};
 use crate::os;
 
-/// The figures of one measurement.
-struct Figures {
-    /// The median step, without those that warm up.
-    step: Duration,
-    /// The median step of a Llama that took its steps in turn.
-    llama: Option<Duration>,
-    /// Wall time per kind of kernel, summed over the measured steps.
-    parts: Vec<KernelTime>,
-    parameters: u64,
-    threads: usize,
-    /// Floating-point operations that the model needs for a token.
-    flops_per_token: u64,
-    tokens: u64,
-    /// The mean loss of the last step.
-    loss: f64,
-}
-
-/// Measures, and prints a table or one JSON object.
+/// Measures, and prints a table or one JSON object. The speed is in tokens and in floating-point
+/// operations that the model needs, not those that the kernels execute, so that programs with other
+/// kernels can be compared. The loss is that of the last step: equal programs on equal machines
+/// print the same one.
 pub(crate) fn run(family: Family, as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> {
-    let figures = measure(family)?;
-    let seconds = figures.step.as_secs_f64();
-    let tokens_per_s = figures.tokens as f64 / seconds;
-    let ratio = figures.llama.map(|llama| seconds / llama.as_secs_f64());
-    let gflops = tokens_per_s * figures.flops_per_token as f64 / 1e9;
+    let (runner, llama, parts) = measure(family)?;
+    let model = &runner.work.model;
+    let seconds = runner.median().as_secs_f64();
+    let tokens_per_s = runner.work.tokens_per_step() as f64 / seconds;
+    let ratio = llama.map(|llama| seconds / llama.median().as_secs_f64());
+    let gflops = tokens_per_s * arch::Arch::new(model).flops_per_token() as f64 / 1e9;
+    let (parameters, threads) = (model.parameter_count(), intellect_model::threads());
     let peak = os::memory_peak_bytes();
-    let parts = figures.parts.iter();
-    let parts = parts.map(|part| (part.name, 1e3 * part.time.as_secs_f64() / STEPS as f64));
+    let parts = parts.iter().map(|part| (part.name, 1e3 * part.time.as_secs_f64() / STEPS as f64));
     if as_json {
         let parts: serde_json::Map<_, _> =
             parts.map(|(name, ms)| (name.to_owned(), json!(ms))).collect();
@@ -57,17 +44,16 @@ pub(crate) fn run(family: Family, as_json: bool, out: &mut dyn Write) -> Result<
             "step_ms": 1e3 * seconds,
             "times_llama": ratio,
             "peak_bytes": peak,
-            "parameters": figures.parameters,
-            "threads": figures.threads,
+            "parameters": parameters,
+            "threads": threads,
             "steps": STEPS,
-            "loss": figures.loss,
+            "loss": runner.loss,
             "gflop_per_s": gflops,
             "parts_ms": parts,
         });
         writeln!(out, "{report}")?;
         return Ok(());
     }
-    let Figures { parameters, threads, .. } = figures;
     writeln!(out, "{parameters} parameters, {threads} threads, median of {STEPS} steps")?;
     writeln!(out, "{tokens_per_s:>10.0} tokens/s ({:.1} ms a step)", 1e3 * seconds)?;
     if let Some(ratio) = ratio {
@@ -86,16 +72,21 @@ pub(crate) fn run(family: Family, as_json: bool, out: &mut dyn Write) -> Result<
     Ok(())
 }
 
-/// A model that is measured, and its steps so far.
+/// A model that is measured, and its steps so far. Two of them may train in turn, and then share
+/// the threads and the clock of the kernels.
 struct Runner {
+    /// What is trained, and on which data.
     work: Work,
+    /// The same trainer that a node has, on the CPU.
     trainer: Box<dyn Trainer>,
     /// The length of each step so far, those that warm up included.
     times: Vec<Duration>,
+    /// The mean loss of the last step; 0 before the first.
     loss: f64,
 }
 
 impl Runner {
+    /// A model of this family with the weights of its seed, before its first step.
     fn new(family: Family) -> Result<Self, BenchError> {
         let work = work(family);
         let source = Arc::new(data::Dataset::open(&work, SEED, &[])?);
@@ -104,7 +95,8 @@ impl Runner {
         Ok(Self { work, trainer, times: Vec::new(), loss: 0.0 })
     }
 
-    /// Takes step number `step`, and returns where its time went.
+    /// Takes step number `step`, and returns where its time went. What the clock of the kernels
+    /// counted before, as by the other model, is thrown away first.
     fn step(&mut self, step: usize) -> Result<Vec<KernelTime>, BenchError> {
         drop(clock::take());
         let tokens = step as u64 * self.work.tokens_per_step();
@@ -117,14 +109,14 @@ impl Runner {
 
     /// The median step, without those that warm up.
     fn median(&self) -> Duration {
-        let mut times = self.times[WARM_UP..].to_vec();
-        times.sort_unstable();
-        times[times.len() / 2]
+        middle(self.times[WARM_UP..].to_vec())
     }
 }
 
-/// Trains, and takes the steps of a Llama between, unless the family is Llama itself.
-fn measure(family: Family) -> Result<Figures, BenchError> {
+/// Trains, and takes the steps of a Llama between, unless the family is Llama itself. Returns both,
+/// and the wall time per kind of kernel, summed over the measured steps. The steps that warm up are
+/// not in these sums.
+fn measure(family: Family) -> Result<(Runner, Option<Runner>, Vec<KernelTime>), BenchError> {
     let mut runner = Runner::new(family)?;
     let mut llama = if family == Family::Llama { None } else { Some(Runner::new(Family::Llama)?) };
     let mut parts: Vec<KernelTime> = Vec::new();
@@ -143,21 +135,12 @@ fn measure(family: Family) -> Result<Figures, BenchError> {
             }
         }
     }
-    let Runner { work, loss, .. } = &runner;
-    Ok(Figures {
-        step: runner.median(),
-        llama: llama.map(|llama| llama.median()),
-        parts,
-        parameters: work.model.parameter_count(),
-        threads: intellect_model::threads(),
-        flops_per_token: arch::Arch::new(&work.model).flops_per_token(),
-        tokens: work.tokens_per_step(),
-        loss: *loss,
-    })
+    Ok((runner, llama, parts))
 }
 
-/// The speed of a Llama in tokens a second, after steps for about so long: at least two, of which the first is not
-/// counted.
+/// The speed of a Llama in tokens a second, after steps for about so long: at least two, of which
+/// the first is not counted. It is what `doctor` says of this machine. Making the model comes
+/// before its clock starts.
 pub(crate) fn short(time: Duration) -> Result<f64, BenchError> {
     let (mut runner, begun) = (Runner::new(Family::Llama)?, Instant::now());
     for step in 0.. {
@@ -166,9 +149,8 @@ pub(crate) fn short(time: Duration) -> Result<f64, BenchError> {
             break;
         }
     }
-    let mut times = runner.times.split_off(1);
-    times.sort_unstable();
-    Ok(runner.work.tokens_per_step() as f64 / times[times.len() / 2].as_secs_f64())
+    let step = middle(runner.times.split_off(1));
+    Ok(runner.work.tokens_per_step() as f64 / step.as_secs_f64())
 }
 
 /// The model, data and training that are measured.

@@ -3,6 +3,10 @@
 //! A node folds each event into the picture of its run in the same call that writes it to the events file, and readers
 //! of the page get a copy of that picture a few times a second. Both happen in the thread that serves the network. The
 //! events are those of a run whose members are all in each ring.
+//!
+//! The lines are made before the clock runs, so that parsing and folding are measured, and not the
+//! writing of JSON. The picture is full then: costs that grow with the epochs that are behind would
+//! be seen.
 
 use std::{io::Write, time::Duration};
 
@@ -11,7 +15,8 @@ use serde_json::{Value, json};
 
 use super::{BenchError, median};
 
-/// Measures the fold of each kind of record, and the copy for readers, and prints a table or one JSON object.
+/// Measures the fold of each kind of record, and the copy for readers, and prints a table or one
+/// JSON object. All figures are microseconds of one record, or of one copy.
 pub(crate) fn run(members: usize, as_json: bool, out: &mut dyn Write) -> Result<(), BenchError> {
     let run = Run::new(members);
     let (mut stage, _seen) = Stage::new(Source { live: true, ..Source::default() });
@@ -51,6 +56,9 @@ pub(crate) fn run(members: usize, as_json: bool, out: &mut dyn Write) -> Result<
 }
 
 /// Reads a line and folds it, as a node does with each event.
+///
+/// # Errors
+/// The view does not understand a line that this file made.
 fn take(stage: &mut Stage, line: &str) -> Result<(), BenchError> {
     let what = || BenchError::Wrong { what: format!("no event: {line}") };
     let record = Record::parse(line.as_bytes()).ok_or_else(what)?;
@@ -63,12 +71,15 @@ fn micros(batch: Duration) -> f64 {
     batch.as_secs_f64() * 1e6 / BATCH as f64
 }
 
-/// The events of one node of a run.
+/// The events of one node of a run. Their values are plausible; only their number and length decide
+/// the cost.
 struct Run {
+    /// The names of the members, as long as real ones. The first one is the node itself.
     members: Vec<String>,
 }
 
 impl Run {
+    /// A run of so many members, at least 1.
     fn new(members: usize) -> Self {
         Self { members: (0..members).map(|at| format!("12D3KooW{at:0>44}")).collect() }
     }

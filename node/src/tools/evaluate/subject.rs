@@ -1,4 +1,8 @@
 //! The weights that are measured or served: a checkpoint of a run, or a model from elsewhere.
+//!
+//! Finding and reading are two steps, since reading takes minutes. A [`Candidate`] is found and
+//! open, and knows its sizes and its tokenizer; everything that was typed is checked against it.
+//! [`Subject::load`] then reads the weights and puts them on the device. `serve` goes the same way.
 
 use std::{
     num::NonZeroUsize,
@@ -21,18 +25,15 @@ use super::EvaluateError;
 use crate::{
     checkpoint::Front,
     cli::StateArgs,
-    evaluation::EvaluationError,
     figures::count,
     manifest::Manifest,
-    tools::{
-        pace::announced,
-        stored::{self, StoredError},
-    },
+    tools::{pace::announced, stored},
 };
 
 /// Where the weights are that are measured.
 pub(crate) enum Candidate {
-    /// A checkpoint, and the manifest of its run. It is open from the beginning, since the run's node may remove it.
+    /// A checkpoint, and the manifest of its run. It is open from the beginning, since the run's
+    /// node may remove it.
     State { path: PathBuf, manifest: Box<Manifest>, front: Box<Front> },
     /// A folder in Hugging Face's layout, or a `.pth` file.
     Folder(PathBuf),
@@ -49,17 +50,26 @@ pub(crate) struct Subject {
 }
 
 impl Candidate {
-    /// Finds the weights that were typed.
+    /// Finds the weights that were typed. Of a checkpoint the header and the digests are read, and
+    /// none of its numbers.
     pub(crate) fn find(hf: Option<&Path>, state: &StateArgs) -> Result<Self, EvaluateError> {
         if let Some(folder) = hf {
             return Ok(Self::Folder(folder.to_owned()));
         }
         let (path, manifest) = stored::find(state)?;
-        let front = Front::of(&path, &manifest).map_err(unreadable)?;
+        let front = Front::of(&path, &manifest)?;
         Ok(Self::State { path, manifest: manifest.into(), front: front.into() })
     }
 
-    /// The sizes of the model, with the context that is to be read at once, and the rows of a batch.
+    /// The sizes of the model, with the context that is to be read at once, and the rows of a
+    /// batch.
+    ///
+    /// Without a wish a checkpoint is read in the context of its manifest, and a model from
+    /// elsewhere in at most [`HF_CONTEXT`]. A wish may go beyond that, up to what the positions of
+    /// the model reach.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Context`] beyond that.
     pub(crate) fn sizes(&self, context: Option<NonZeroUsize>) -> Result<Work, EvaluateError> {
         let (mut work, default) = match self {
             Self::State { manifest, .. } => (manifest.work.clone(), usize::MAX),
@@ -80,6 +90,9 @@ impl Candidate {
     }
 
     /// How the model's tokens are text, by the file that was `named` or is beside the weights.
+    ///
+    /// # Errors
+    /// There is no such file, or it is not the tokenizer that the manifest names by its digest.
     pub(crate) fn texts(&self, named: Option<&Path>) -> Result<Texts, EvaluateError> {
         match self {
             Self::Folder(folder) => Ok(text::open(folder, named)?),
@@ -93,7 +106,8 @@ impl Candidate {
 }
 
 impl Subject {
-    /// Reads the weights. The model has these sizes.
+    /// Reads the weights. The model has these sizes. The parameters are in memory twice for a
+    /// moment: as they were read, and in the model.
     pub(crate) fn load(
         origin: Candidate,
         work: Work,
@@ -116,8 +130,8 @@ impl Subject {
                     header.epoch,
                     count(header.tokens)
                 );
-                let state_of = announced("reading the weights", || front.whole(|_| {}));
-                (state_of.map_err(unreadable)?.theta, vec![whose, state])
+                let checkpoint = announced("reading the weights", || front.whole(|_| {}))?;
+                (checkpoint.theta, vec![whose, state])
             }
         };
         lines.push(format!("weights        {}", stored::weights(&theta)?));
@@ -127,11 +141,6 @@ impl Subject {
     }
 }
 
-/// An error of a checkpoint, as this command reports it.
-fn unreadable(error: crate::checkpoint::CheckpointError) -> EvaluateError {
-    StoredError::from(EvaluationError::from(error)).into()
-}
-
 /// The family and the size of a model.
 fn named(model: &Sizes) -> String {
     format!("{} of {} parameters", model.family.name(), count(model.parameter_count()))
@@ -139,5 +148,6 @@ fn named(model: &Sizes) -> String {
 
 /// What is read at once of a model from elsewhere, unless more is asked for: memory grows with it.
 const HF_CONTEXT: usize = 2_048;
-/// The longest context of a manifest.
+/// The longest context of a manifest. A family that keeps a state of fixed size could read on
+/// without an end, but memory for a row grows with it.
 const CONTEXT_MAX: usize = 1 << 20;

@@ -1,4 +1,11 @@
 //! Tasks of `eval`: opens them all before the weights are read, then measures one after the other.
+//!
+//! Every item is a question with known answers, which the model judges; `intellect_model::eval` has
+//! the method. Here the answers are counted, written and printed. They stay in memory until their
+//! task is done, for the metrics need all of them.
+//!
+//! The file of `--details` has one line for each item, in order. While it is written it has the
+//! ending `.part`, and it is removed if the command fails: a file under its own name is whole.
 
 use std::{
     fs::{self, File},
@@ -27,10 +34,11 @@ use crate::{
 /// Why a task was not measured, or not to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TasksError {
-    /// A task cannot be read. Nothing was measured.
+    /// A task cannot be read. Nothing was measured. The file, or a line of its documents, is named.
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// An item of a task cannot be measured.
+    /// An item of a task cannot be measured. Tasks before it were printed; of its own task nothing
+    /// is.
     #[error("task {task}, item {item}: {why}")]
     Item {
         /// The name of the task that it is of.
@@ -44,7 +52,8 @@ pub(crate) enum TasksError {
     /// The file of `--details` exists.
     #[error("--details {}: it exists and is not overwritten: name another file", .0.display())]
     Exists(PathBuf),
-    /// Another program writes that file, or was ended while it did.
+    /// Another program writes that file, or was ended while it did. It is not removed here, since
+    /// the other program may still write it.
     #[error("{} is there: another eval writes it, or one was ended; remove it in that case", .0.display())]
     Unfinished(PathBuf),
     /// The file of `--details` cannot be written.
@@ -73,7 +82,8 @@ struct Details {
     out: BufWriter<File>,
 }
 
-/// Opens all tasks that were named.
+/// Opens all tasks that were named. That `--details` is there already is found here as well, before
+/// minutes are spent.
 pub(super) fn open(args: &EvalArgs) -> Result<Vec<Task>, TasksError> {
     let limit = args.limit.map(usize::from);
     let wishes = Wishes { shots: args.shots, seed: args.seed, limit };
@@ -84,6 +94,9 @@ pub(super) fn open(args: &EvalArgs) -> Result<Vec<Task>, TasksError> {
 }
 
 /// Measures the tasks and prints what they amount to.
+///
+/// # Errors
+/// The first item that cannot be measured ends it; the file of `--details` is then removed.
 pub(super) fn measure(
     tasks: &[Task],
     subject: &Subject,
@@ -151,7 +164,8 @@ fn lines(task: &Task, subject: &Subject, answers: &[Answer]) -> Vec<String> {
     lines
 }
 
-/// Four digits behind the point, or of a great number four digits in all.
+/// Four digits behind the point, or of a great number four digits in all. Perplexities of words may
+/// be great.
 fn figure(value: f64) -> String {
     if value.abs() < 1e6 { format!("{value:.4}") } else { format!("{value:.3e}") }
 }

@@ -1,4 +1,13 @@
 //! What a new run begins with: nothing, a model from elsewhere, or the newest state of another run.
+//!
+//! Published weights are written once, in the order and the form of a checkpoint, and only then
+//! their digest is known that the manifest names. They have a temporary name until the manifest is
+//! complete ([`Unpublished`]), and vanish with this value if it is not. A model from elsewhere is
+//! copied in pieces, so its size does not matter; a state of a run is in memory as a whole.
+//!
+//! A run that goes on is a new run: it has another RunId, counts epochs and tokens anew, and has no
+//! votes and no momentum of the old one. What it takes over are settings and weights, and it begins
+//! where the schedule of the old one would go on.
 
 use std::path::Path;
 
@@ -76,7 +85,8 @@ impl Begin {
         }
     }
 
-    /// Sentences about what a person may not expect of the run.
+    /// Sentences about what a person may not expect of the run. They are printed once the weights
+    /// have their name.
     pub(super) fn notes(&self, manifest: &Manifest) -> Vec<String> {
         match self {
             Self::Anew => Vec::new(),
@@ -113,7 +123,8 @@ impl Begin {
 }
 
 impl Weights {
-    /// Checks a model against its weights: only the context may differ from theirs.
+    /// Checks a model against its weights: only the context may differ from theirs. The context is
+    /// how much is read at once, and no parameter depends on it.
     pub(super) fn fits(&self, model: &Model) -> Result<(), OfflineError> {
         if (Model { context: self.model.context, ..model.clone() }) != self.model {
             return Err(OfflineError::AnotherModel);
@@ -123,8 +134,11 @@ impl Weights {
 }
 
 impl Before {
-    /// The newest checkpoint of the only run of a data folder that fits. The node there may be running. The weights are
-    /// written for the file `out`.
+    /// The newest checkpoint of the only run of a data folder that fits. The node there may be
+    /// running. The weights are written for the file `out`.
+    ///
+    /// # Errors
+    /// The folder has no such run or no state, the state is damaged, or the disk is full.
     pub(super) fn find(folder: &Path, run: Option<&str>, out: &Path) -> Result<Self, OfflineError> {
         let (path, manifest) = stored::newest(folder.to_owned(), run)?;
         let front = Front::of(&path, &manifest)?;
@@ -137,11 +151,15 @@ impl Before {
         Ok(Self { manifest, epoch, tokens, weights })
     }
 
-    /// The settings of the new run: those of the old one for its remaining tokens, at another `level` if one is given.
-    /// `sets` says whether the person sets a key.
+    /// The settings of the new run: those of the old one for its remaining tokens, at another
+    /// `level` if one is given. `sets` says whether the person sets a key.
     ///
-    /// The seed stays, since it determines the rules of a synthetic source. The order of the data changes, since it
-    /// depends on the run.
+    /// The seed stays, since it determines the rules of a synthetic source. The order of the data
+    /// changes, since it depends on the run.
+    ///
+    /// # Errors
+    /// [`OfflineError::Finished`] and [`OfflineError::Falling`]: the settings of the old run do not
+    /// say how to go on, and the message names those that the person has to give.
     pub(super) fn draft(
         &self,
         organiser: PeerId,

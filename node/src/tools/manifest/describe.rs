@@ -1,9 +1,13 @@
 //! Describes a manifest in words: all of it for `manifest show`, some of it for `manifest new`.
+//!
+//! A contributor reads it before joining, so it says what a run asks of a machine: memory, disk,
+//! bytes in each epoch, files to get. All of it is computed from the manifest, by the functions
+//! that a node itself goes by, and for a machine that is not there: a CPU, and GPUs of usual sizes.
 
 use intellect_model::{
     Device,
     arch::Arch,
-    config::{Component, Data, Hints, Source, Vocabulary, Work},
+    config::{Component, Data, Fingerprint, Hints, Source, Vocabulary, Work},
     train,
 };
 use intellect_protocol::access::admit::Level;
@@ -15,7 +19,8 @@ use crate::{
     manifest::{Manifest, codec_name},
 };
 
-/// The lines of the description, each with its key.
+/// The lines of the description, each with its key. `manifest new` prints those of `SHOWN` by their
+/// keys.
 pub(super) fn describe(manifest: &Manifest) -> [(&'static str, String); 15] {
     let Manifest { run, work, id, .. } = manifest;
     let genesis = run.genesis.map_or_else(
@@ -77,26 +82,24 @@ fn describe_level(level: Level) -> String {
 
 /// The data, with the files that each peer needs.
 fn describe_data(work: &Work) -> String {
-    match &work.data.source {
-        Source::Synthetic { symbols, order } => format!(
-            "synthetic: {symbols} symbols, each drawn by the {order} before it; no peer needs a file"
-        ),
-        Source::Text(file) => format!(
-            "a text of {} bytes with BLAKE3 {}{}, of which {} % are held out; every peer needs it{}",
+    let one = |what: &str, file: &Fingerprint| {
+        format!(
+            "{what} of {} bytes with BLAKE3 {}{}, of which {} % are held out; every peer needs it{}",
             count(file.bytes),
             blake3::Hash::from_bytes(file.digest),
             name(&work.data.hints, 0),
             100.0 * work.data.held_out,
             origin(&work.data)
+        )
+    };
+    match &work.data.source {
+        Source::Synthetic { symbols, order } => format!(
+            "synthetic: {symbols} symbols, each drawn by the {order} before it; no peer needs a file"
         ),
+        Source::Text(file) => one("a text", file),
         Source::Tokens { file, vocabulary } => format!(
-            "a token file of {} bytes with BLAKE3 {}{}, of which {} % are held out; every peer needs \
-             it{}; its tokenizer is {} with {} tokens",
-            count(file.bytes),
-            blake3::Hash::from_bytes(file.digest),
-            name(&work.data.hints, 0),
-            100.0 * work.data.held_out,
-            origin(&work.data),
+            "{}; its tokenizer is {} with {} tokens",
+            one("a token file", file),
             vocabulary.scheme.name(),
             count(vocabulary.tokens as u64)
         ),
@@ -194,7 +197,8 @@ fn describe_epoch(manifest: &Manifest) -> String {
     )
 }
 
-/// A warning if the outer step is likely to go too far.
+/// A warning if the outer step is likely to go too far. The gain is what a constant delta is
+/// multiplied by in the end.
 pub(super) fn warn_of_gain(manifest: &Manifest) -> Option<String> {
     // Rounded as it is shown, so that an invisible digit does not decide.
     let gain = (100.0 * manifest.outer().gain()).round() / 100.0;
@@ -207,7 +211,8 @@ pub(super) fn warn_of_gain(manifest: &Manifest) -> Option<String> {
     })
 }
 
-/// A warning if few machines have the memory that every peer needs.
+/// A warning if few machines have the memory that every peer needs. It compares the least that a
+/// node can do with, on a CPU.
 pub(super) fn warn_of_memory(Manifest { run, work, .. }: &Manifest) -> Option<String> {
     let least = Needs::of(run, work, 1, Device::Cpu).memory;
     (least > MEMORY_USUAL).then(|| {
@@ -237,7 +242,8 @@ const MEMORY_USUAL: u64 = 512_000_000_000;
 /// Models for trials have the vocabulary of bytes.
 const VOCABULARY_OF_TOYS: usize = 1_024;
 
-/// The codec of the ring, and what it moves.
+/// The codec of the ring, and what it moves. A reduce and a gather move each (n − 1) / n of an
+/// update.
 fn describe_ring(run: &Run) -> String {
     format!(
         "{}: each of n peers sends and receives 2(n-1)/n of an update",
@@ -245,7 +251,8 @@ fn describe_ring(run: &Run) -> String {
     )
 }
 
-/// The size of an update, and the bytes that a peer sends for it.
+/// The size of an update, and the bytes that a peer sends for it. Frames and messages come on top,
+/// and are small beside it.
 fn describe_traffic(run: &Run, work: &Work) -> String {
     let update = update_bytes(run, work);
     let ring = |peers: u64| bytes(update / peers * 2 * (peers - 1));
@@ -290,7 +297,8 @@ fn describe_memory(run: &Run, work: &Work) -> String {
     )
 }
 
-/// How many sequences at a time fit on GPUs of usual sizes.
+/// How many sequences at a time fit on GPUs of usual sizes. The sizes are in gigabytes of the
+/// vendor, of 10^9 bytes.
 fn describe_gpus(work: &Work) -> String {
     let batch = work.train.batch;
     let sizes = [12, 24, 80, 141].map(|gigabytes: u64| {
@@ -304,22 +312,22 @@ fn describe_gpus(work: &Work) -> String {
     format!("of {batch} sequences at a time, {}", sizes.join(", "))
 }
 
-/// The floating-point operations of training.
+/// The floating-point operations of training. An epoch of so many seconds has no such number, since
+/// it depends on the machine.
 fn describe_compute(run: &Run, work: &Work) -> String {
     let per_token = Arch::new(&work.model).flops_per_token();
-    let epoch = match run.epoch_tokens(work.tokens_per_step()) {
-        Some(tokens) => {
-            format!(", {} per peer and epoch", flops(per_token as f64 * tokens as f64))
-        }
-        None => String::new(),
-    };
+    let epoch = run.epoch_tokens(work.tokens_per_step()).map_or_else(String::new, |tokens| {
+        format!(", {} per peer and epoch", flops(per_token as f64 * tokens as f64))
+    });
     format!("{} per token, forward and back{epoch}", flops(per_token as f64))
 }
 
-/// The greatest steady gain without a warning: above what public runs use now (docs/MATH.md), below DiLoCo's 7. A guess.
+/// The greatest steady gain without a warning: above what public runs use now (docs/MATH.md), below
+/// DiLoCo's 7. A guess.
 const GAIN_ADVISED_MAX: f64 = 4.0;
 
-/// A number of floating-point operations, with its unit.
+/// A number of floating-point operations, with its unit. The units go up in thousands; beyond the
+/// last one only the number grows.
 pub(super) fn flops(number: f64) -> String {
     let units = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP"];
     let unit = (number.max(1.0).log10() / 3.0).floor().min(7.0);

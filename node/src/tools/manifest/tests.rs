@@ -325,7 +325,8 @@ fn numbers_are_written_for_people() {
     assert_eq!(texts, ["0 B", "999 B", "1.0 kB", "9.9 kB", "12 kB", "999 kB", "1.0 MB", "5.2 GB"]);
 }
 
-/// The new run has the old settings, the remaining tokens and schedule, the newest weights, and a new key.
+/// The new run has the old settings, the remaining tokens and schedule, the newest weights, and a
+/// new key.
 #[test]
 fn a_run_goes_on_where_another_one_is() {
     let folder = Folder::new();

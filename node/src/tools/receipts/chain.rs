@@ -1,5 +1,9 @@
-//! The chain of a run as a file (FORMATS.md): for each epoch the digest of its receipt, the state after it, and the
-//! tokens that are committed then. Nobody signs it.
+//! The chain of a run as a file (FORMATS.md): for each epoch the digest of its receipt, the state
+//! after it, and the tokens that are committed then. Nobody signs it.
+//!
+//! A reader gets it from a node that they trust: it is short, 72 bytes for each epoch, and one
+//! chain serves for files of all peers. It is read at the offset of an epoch, so its length does
+//! not matter.
 
 use std::{
     fmt,
@@ -52,7 +56,9 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Takes the chain in a file that is open, if it has one.
+    /// Takes the chain in a file that is open, if it has one. The outer error is the system's, the
+    /// inner one says that the file is something else. Entries are not checked here: each stands
+    /// for itself until a receipt is compared with it.
     pub(super) fn open(path: &Path, file: File) -> io::Result<Result<Self, Broken>> {
         let length = file.metadata()?.len();
         let mut head = [0; HEAD_BYTES];
@@ -98,7 +104,8 @@ impl fmt::Display for Chain {
     }
 }
 
-/// Writes the chain of a lineage, and returns its length in bytes.
+/// Writes the chain of a lineage, and returns its length in bytes. The lineage begins with epoch 1
+/// and leaves none out, so an epoch needs no number.
 pub(super) fn write(to: &mut impl Write, run: &RunId, lineage: &[(Head, Link)]) -> io::Result<u64> {
     to.write_all(&MAGIC)?;
     to.write_all(run.as_bytes())?;

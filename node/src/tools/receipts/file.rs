@@ -1,7 +1,8 @@
 //! The bytes of a file of receipts (FORMATS.md): head, items, signature.
 //!
-//! A stranger may have written the file. So every length is compared with a limit before bytes are read, one item is
-//! in memory at a time, and nothing of the head counts before the signature at the end was checked.
+//! A stranger may have written the file. So every length is compared with a limit before bytes are
+//! read, one item is in memory at a time, and nothing of the head counts before the signature at
+//! the end was checked.
 
 use std::io::{self, Read, Write};
 
@@ -29,7 +30,8 @@ pub(super) struct Cover {
 /// One part of a file, in the order of their epochs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Item {
-    /// A receipt that need not name the peer: it names the voters of the next epoch, or changes the ledger.
+    /// A receipt that need not name the peer: it names the voters of the next epoch, or changes the
+    /// ledger.
     Receipt(Receipt),
     /// An epoch that names the peer, with what proves it.
     Link(Box<Link>),
@@ -37,7 +39,7 @@ pub(super) enum Item {
     Notice(Notice),
 }
 
-/// Writes a file, and hashes what it writes.
+/// Writes a file, and hashes what it writes. Nothing of it stays in memory.
 pub(super) struct Writer<W> {
     to: W,
     /// The hash of all that was written, for the signature.
@@ -62,7 +64,8 @@ impl<W: Write> Writer<W> {
         self.write_part(&wire::canonical(item))
     }
 
-    /// Ends the file with the exporter's signature, and returns its length.
+    /// Ends the file with the exporter's signature, and returns its length. An empty part marks the
+    /// end of the items. The caller compares the length with [`BYTES_MAX`] and flushes the file.
     pub(super) fn sign(mut self, key: &Keypair, run: &RunId) -> io::Result<u64> {
         self.write_part(&[])?;
         let signature = key.sign(TAG, run, self.hasher.finalize().as_bytes());
@@ -85,7 +88,9 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads a file, and hashes what it reads.
+/// Reads a file, and hashes what it reads. The methods are called in the order of the file:
+/// [`Self::head`], [`Self::item`] until it gives `None`, [`Self::end`]. A caller that stops before
+/// the end has believed bytes that nobody has signed.
 pub(super) struct Reader<R> {
     from: R,
     /// The hash of all that was read, for the signature.
@@ -101,6 +106,10 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads the head: the text of the manifest, and the cover.
+    ///
+    /// # Errors
+    /// [`Wrong::Foreign`] and [`Wrong::Version`] by the first bytes. Of the text it is only checked
+    /// here that it is text.
     pub(super) fn head(&mut self) -> Result<(String, Cover), Wrong> {
         let magic: [u8; MAGIC.len()] = self.array().map_err(|why| match why {
             Wrong::Cut => Wrong::Foreign,
@@ -119,7 +128,8 @@ impl<R: Read> Reader<R> {
         Ok((text, Cover { peer, exporter }))
     }
 
-    /// Reads the next item; `None` at the end of the items.
+    /// Reads the next item; `None` at the end of the items. A length above that of the longest
+    /// record is refused before memory is taken (D1).
     pub(super) fn item(&mut self) -> Result<Option<Item>, Wrong> {
         let at = self.at;
         let bytes = self.part(wire::RECORD_BYTES_MAX)?;
@@ -129,8 +139,8 @@ impl<R: Read> Reader<R> {
         wire::open_record(&bytes).map(Some).ok_or(Wrong::Senseless { at })
     }
 
-    /// Reads the signature behind the last item. It has to be the exporter's over all that was read, and the file has to
-    /// end with it.
+    /// Reads the signature behind the last item. It has to be the exporter's over all that was
+    /// read, and the file has to end with it.
     pub(super) fn end(mut self, exporter: &PeerId, run: &RunId) -> Result<(), Wrong> {
         let digest = self.hasher.finalize();
         let signature = Signature(self.array()?);
@@ -179,8 +189,10 @@ impl<R: Read> Reader<R> {
 /// Seven letters and the version of the format.
 const MAGIC: [u8; 8] = *b"irecpts\x01";
 
-/// What the exporter's signature is made for.
+/// What the exporter's signature is made for. No message has this tag, so a signature of a file is
+/// none of a message.
 const TAG: &str = "receipts";
 
-/// The longest file: a peer's receipts of 10,000 epochs with 200 members.
+/// The longest file: a peer's receipts of 10,000 epochs with 200 members. A longer one is refused
+/// before it is read.
 pub(super) const BYTES_MAX: u64 = 512 << 20;

@@ -1,8 +1,18 @@
-//! Whether a row of receipts proves what a peer has done, by the rules that every peer of the run goes by.
+//! Whether a row of receipts proves what a peer has done, by the rules that every peer of the run
+//! goes by.
 //!
-//! The votes for a receipt count if they come from a quorum of the voters that the receipt before it names, or through
-//! Regroups from there ([`Validator::check_link`]). In a run of invited peers the ledger is folded as well. So the row has
-//! every receipt that changes it, and the organiser's signatures in these are checked.
+//! The votes for a receipt count if they come from a quorum of the voters that the receipt before
+//! it names, or through Regroups from there ([`Validator::check_link`]). In a run of invited peers
+//! the ledger is folded as well. So the row has every receipt that changes it, and the organiser's
+//! signatures in these are checked.
+//!
+//! A row may begin at any epoch: the first receipt that is no link only names voters, and nothing
+//! proves it by itself. That is why a file alone shows that *some* voters signed, and only a chain
+//! that its reader trusts shows that they are the run's. Every later link rests on the receipt
+//! before it, so a gap between two links is allowed where the receipt before the second one is
+//! there.
+//!
+//! It checks signatures and sums of numbers, and cannot see the training itself.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -38,7 +48,8 @@ pub(super) struct Deeds {
 }
 
 impl Deeds {
-    /// Counts a receipt if it names the peer; says whether it does.
+    /// Counts a receipt if it names the peer; says whether it does. Members of kept chunks of
+    /// earlier rings count too, since their work is in the sum.
     pub(super) fn add(&mut self, receipt: &Receipt, peer: &PeerId) -> bool {
         let mut all =
             receipt.members.iter().chain(receipt.parts.iter().flat_map(|part| &part.members));
@@ -96,7 +107,8 @@ pub(super) struct Proof<'a> {
 }
 
 impl<'a> Proof<'a> {
-    /// Begins with the manifest in the file, which is verified.
+    /// Begins with the manifest in the file, which is verified. The chain has to be of the same
+    /// run; both name their RunId.
     pub(super) fn new(
         manifest: &'a Manifest,
         peer: PeerId,
@@ -112,7 +124,7 @@ impl<'a> Proof<'a> {
         Ok(Self { manifest, validator, peer, chain, ledger, last: None, deeds })
     }
 
-    /// Takes the next item of the file, if it is proven.
+    /// Takes the next item of the file, if it is proven. After an error the proof must not go on.
     pub(super) fn take(&mut self, item: Item) -> Result<(), Wrong> {
         match item {
             Item::Notice(notice) => self.take_notice(&notice),
@@ -121,7 +133,8 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// What was proven, once all items were taken.
+    /// What was proven, once all items were taken. The caller checks the signature of the file
+    /// before it calls this.
     pub(super) fn end(mut self) -> Result<Deeds, Wrong> {
         if self.deeds.epochs.is_empty() {
             return Err(Wrong::Empty);
@@ -164,7 +177,9 @@ impl<'a> Proof<'a> {
         Ok(())
     }
 
-    /// Takes an epoch that names the peer, if it is proven.
+    /// Takes an epoch that names the peer, if it is proven. The voters come from the receipt of the
+    /// epoch before, or for epoch 1 from the founders in the manifest. So the row has to have that
+    /// receipt.
     fn take_link(&mut self, link: Link) -> Result<(), Wrong> {
         let epoch = self.follow(&link.receipt)?;
         let (voters, median) = match &self.last {
@@ -199,8 +214,8 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// The epoch of the next receipt. It has to be later than the last one, and the one of the chain and of the
-    /// attestation.
+    /// The epoch of the next receipt. It has to be later than the last one, and the one of the
+    /// chain and of the attestation.
     fn follow(&self, receipt: &Receipt) -> Result<u64, Wrong> {
         let epoch = receipt.series.epoch;
         if epoch <= self.last.as_ref().map_or(0, |last| last.series.epoch) {
@@ -218,7 +233,9 @@ impl<'a> Proof<'a> {
     }
 }
 
-/// Whether a receipt stands in the chain, with the state before it and the tokens that it adds.
+/// Whether a receipt stands in the chain, with the state before it and the tokens that it adds. All
+/// three are compared, since an entry of the chain is three numbers that nobody has signed
+/// together.
 fn stands(chain: &Chain, receipt: &Receipt, r: &Digest) -> Result<(), Wrong> {
     let (epoch, parent) = (receipt.series.epoch, receipt.series.parent);
     let path = || chain.to_string();

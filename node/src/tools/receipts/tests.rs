@@ -43,7 +43,8 @@ pub(crate) fn manifest(level: Level) -> Manifest {
     Draft::new(&run, &Work::synthetic()).unwrap().sign(&organiser()).unwrap()
 }
 
-/// An epoch of the run with these weights of the voters. A voter without a weight is not in it; 0 only votes.
+/// An epoch of the run with these weights of the voters. A voter without a weight is not in it; 0
+/// only votes.
 fn epoch(
     manifest: &Manifest,
     before: &Head,

@@ -1,4 +1,8 @@
 //! What can be wrong with a file of receipts, as sentences that go on behind its name.
+//!
+//! Nothing is done about any of them: a file proves all that it has, or nothing. The texts say
+//! whether to ask for the file again, which helps where it was damaged, or that its author cannot
+//! prove this.
 
 use std::io;
 
@@ -18,7 +22,8 @@ pub(crate) enum Wrong {
     /// It does not begin like a file of receipts.
     #[error("it is no file of receipts, such as `intellect-node receipts export` writes")]
     Foreign,
-    /// It is of another version of the format.
+    /// It is of another version of the format. An older program cannot read a newer file; both have
+    /// to be of one version.
     #[error("its format {version} is that of another version of this program: use the same one")]
     Version {
         /// The version that its head names.
@@ -45,13 +50,14 @@ pub(crate) enum Wrong {
     /// It names no epoch of the peer.
     #[error("it has no receipt")]
     Empty,
-    /// Its epochs are not in rising order.
+    /// Its epochs are not in rising order. One that comes twice would count twice.
     #[error("epoch {epoch} comes behind a later one")]
     Order { epoch: u64 },
     /// The voters of an epoch are not known.
     #[error("the receipt before epoch {epoch} is missing, and only that names the voters")]
     NoVoters { epoch: u64 },
-    /// An epoch with its proof does not name the peer.
+    /// An epoch with its proof does not name the peer. It would prove nothing, and only make the
+    /// file longer.
     #[error("the receipt of epoch {epoch} does not name the peer")]
     Unnamed { epoch: u64 },
     /// The rules of the protocol refuse the proof of an epoch.
@@ -60,6 +66,7 @@ pub(crate) enum Wrong {
     /// More votes than members would cost too many checks of signatures.
     #[error("epoch {epoch} has more votes than a run has members")]
     Crowded { epoch: u64 },
+    /// The numbers in a receipt contradict each other, or are beyond what can be.
     #[error("epoch {epoch} has sums that cannot be: {why}")]
     Sums { epoch: u64, why: ValueFault },
     /// A receipt changes the ledger in a way that its rules forbid.
@@ -71,7 +78,8 @@ pub(crate) enum Wrong {
     /// A notice has no place in such a file.
     #[error("it has a notice of the organiser that attests nothing, or behind an epoch")]
     IdleNotice,
-    /// The organiser attests another lineage.
+    /// The organiser attests another lineage. The notice in the file is of another lineage than its
+    /// receipts, or than the chain.
     #[error(
         "the organiser's notice {number} attests another epoch {epoch}, so this lineage is not the run's"
     )]

@@ -16,7 +16,8 @@ pub(super) fn is_fit(out: &mut dyn Write) -> Result<bool, ReplayError> {
     Ok(false)
 }
 
-/// Shows a screen until a key ends it. A panic has been printed by then.
+/// Shows a screen until a key ends it. A panic has been printed by then. The screen has a thread of
+/// its own, which a oneshot channel waits for here; the files go on playing meanwhile.
 pub(super) async fn show(seen: Seen) -> Result<(), ReplayError> {
     let (done, drawn) = oneshot::channel();
     let then = move |ended| {

@@ -9,6 +9,8 @@ use crate::cli::replay::ReplayArgs;
 use super::{ReplayError, said};
 
 /// Writes all events as a table. What was skipped is said where it does not come into the table.
+/// The files are read twice: the head of the table needs all keys before the first row. Rows are in
+/// the order of time.
 pub(super) fn write(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), ReplayError> {
     let open = || Player::open(&args.files, false);
     let columns = Sheet::of(open()?)?;

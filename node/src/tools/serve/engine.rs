@@ -6,6 +6,11 @@
 //!
 //! The weights are replaced only between requests: a newer state waits until what has begun is done, and what comes in
 //! meanwhile waits for it.
+//!
+//! The thread never waits for a client: a part of an answer is sent only where the channel has
+//! room, and a text without room is left out of the pass. It knows nothing of HTTP and of JSON. The
+//! memory of a text grows by its length, and at most [`WRITERS_MAX`] texts are written at a time,
+//! and one prompt is read.
 
 use std::{
     collections::VecDeque,
@@ -40,14 +45,19 @@ pub(super) struct Errand {
     pub(super) news: mpsc::Sender<Delivery>,
 }
 
-/// A part of an answer, in the order in which it is written.
+/// A part of an answer, in the order in which it is written. `prompt` counts the prompts of the
+/// request from 0, and `choice` its texts: text `c` follows prompt `c / choices`.
 #[derive(Debug)]
 pub(super) enum Delivery {
-    /// How likely the tokens of a prompt are, before any of its texts.
+    /// How likely the tokens of a prompt are, before any of its texts. It comes only if both `echo`
+    /// and log-probabilities are wanted, since the characters of the prompt need no model.
     Echo { prompt: usize, records: Vec<TokenRecord> },
-    /// The characters with which a text goes on.
+    /// The characters with which a text goes on. They may be none, where a token is only a part of
+    /// a letter or may become a stop string; its record comes all the same, where log-probabilities
+    /// are wanted.
     Text { choice: usize, text: String, records: Vec<TokenRecord> },
-    /// A text has ended, after so many tokens.
+    /// A text has ended, after so many tokens. Each text of a request ends once, unless the request
+    /// fails.
     End { choice: usize, reason: EndReason, tokens: usize },
     /// Nothing comes after this, and texts stay incomplete.
     Failed(Refusal),
@@ -92,6 +102,11 @@ pub(super) struct EngineInbox {
 }
 
 /// Answers until nobody can ask any more.
+///
+/// Each pass of the loop serves one state of the weights. The group of texts borrows the model, so
+/// newer weights can be loaded only when the group is gone, and with it every text that was read by
+/// the older ones. Weights that cannot be loaded are reported, and the server goes on with what the
+/// model has then.
 pub(super) fn run(mut model: Box<dyn Model>, served: &Served, inbox: &EngineInbox) {
     loop {
         let newer = Desk::new(model.group(Keep::default()), served).work(inbox);
@@ -136,6 +151,10 @@ impl<'a> Desk<'a> {
     }
 
     /// Answers until there are newer weights, which are returned, or nobody can ask any more.
+    ///
+    /// One pass of the loop takes a request at most, reads one part of one prompt, and writes one
+    /// token of every text. An idle desk waits for a request, but only for [`LOOK_EVERY`], since
+    /// newer weights come by another channel.
     fn work(mut self, inbox: &EngineInbox) -> Option<NewState> {
         let mut newer = None;
         loop {
@@ -166,7 +185,8 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Puts each prompt of a request at the end of those that wait.
+    /// Puts each prompt of a request at the end of those that wait. They share the request and its
+    /// channel.
     fn take(&mut self, errand: &Errand) {
         for prompt in 0..errand.order.prompts.len() {
             let errand = errand.clone();
@@ -176,6 +196,9 @@ impl<'a> Desk<'a> {
     }
 
     /// Reads a part of the prompt that is next. Returns whether there was one.
+    ///
+    /// A prompt whose texts find no room among the writers stays the next one, and nothing
+    /// overtakes it. If no text is being written it is read in any case.
     fn read_on(&mut self) -> bool {
         let Some(mut next) = self.waiting.pop_front() else { return false };
         if next.errand.news.is_closed() {
@@ -201,7 +224,15 @@ impl<'a> Desk<'a> {
         true
     }
 
-    /// Reads a part of a prompt. Returns the scores of what follows the prompt, when all of it was read.
+    /// Reads a part of a prompt. Returns the scores of what follows the prompt, when all of it was
+    /// read. // `[V]`
+    ///
+    /// Where log-probabilities of the prompt are wanted, the scores after each of its tokens are
+    /// needed, and a part is as short as [`SCORES_MAX`] demands. Else only the last token is
+    /// scored.
+    ///
+    /// # Errors
+    /// The model cannot read the tokens. The text has then to be ended.
     fn read_part(&mut self, next: &mut Incoming) -> Result<Option<Vec<f32>>, Refusal> {
         let order = Arc::clone(&next.errand.order);
         let tokens = &order.prompts[next.prompt].tokens;
@@ -233,7 +264,9 @@ impl<'a> Desk<'a> {
         Ok((end == tokens.len()).then(|| scores[scores.len() - width..].to_vec()))
     }
 
-    /// Begins the texts after a prompt that was read.
+    /// Begins the texts after a prompt that was read. The first one goes on in the state of the
+    /// prompt, the others fork from it before anything is drawn. A request for 0 tokens has ended
+    /// with this.
     fn begin_texts(&mut self, next: Incoming, scores: &[f32]) {
         let Incoming { errand, prompt, text, mut records, .. } = next;
         let Some(text) = text else { return };
@@ -265,6 +298,9 @@ impl<'a> Desk<'a> {
     }
 
     /// Writes one token of every text whose client takes it. Returns whether there was one.
+    ///
+    /// All these tokens are read in one pass over the weights. If that pass fails, all texts in it
+    /// fail, because nobody knows what the model has read of each.
     fn write_on(&mut self) -> bool {
         let mut has_written = false;
         let mut next = Vec::new();
@@ -319,7 +355,10 @@ impl<'a> Desk<'a> {
     }
 }
 
-/// A token of a text, and how likely it was.
+/// A token of a text, and how likely it was, with the `most` likeliest tokens where it stands.
+///
+/// # Errors
+/// The scores are no numbers, or the token is none of the tokens that are known.
 pub(super) fn record(
     scores: &[f32],
     token: i32,
@@ -337,7 +376,8 @@ pub(super) fn deliver(errand: &Errand, delivery: Delivery) {
 
 /// Parts of an answer that wait for its client: several for each of its texts, and one for each prompt.
 pub(super) const DELIVERIES_MAX: usize = 8 * TEXTS_MAX;
-/// Requests that wait for the model.
+/// Requests that wait for the model. Each may hold prompts of a megabyte; the next one is refused
+/// as busy.
 pub(super) const ERRANDS_MAX: usize = 64;
 /// Texts that are written at the same time.
 const WRITERS_MAX: usize = 64;
@@ -347,7 +387,7 @@ const PART: usize = 256;
 const SCORES_MAX: usize = 1 << 22;
 /// How often an idle engine looks for newer weights.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long an engine waits whose clients do not read.
+/// How long an engine waits whose clients do not read, before it looks at their channels again.
 const STALL: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

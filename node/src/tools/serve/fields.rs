@@ -1,4 +1,8 @@
 //! The fields of a request: each is taken once, and what nobody takes is refused.
+//!
+//! Every method names the field in its message, and says what to send instead. A field that is null
+//! counts as missing, since the libraries of OpenAI send null for what is not set. The types of the
+//! values are checked here; what they mean together is checked in `order`.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +12,8 @@ use super::refusal::Refusal;
 pub(super) struct Fields(Map<String, Value>);
 
 impl Fields {
-    /// Reads a body, which has to be a JSON object.
+    /// Reads a body, which has to be a JSON object. Of a key that occurs twice the last value
+    /// counts.
     pub(super) fn of(body: &[u8]) -> Result<Self, Refusal> {
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
@@ -24,7 +29,8 @@ impl Fields {
         self.0.remove(key).filter(|value| !value.is_null())
     }
 
-    /// A whole number of this range.
+    /// A whole number of this range, both ends included; `None` if it is missing. `1.0` is no whole
+    /// number.
     pub(super) fn count(
         &mut self,
         key: &str,
@@ -33,16 +39,13 @@ impl Fields {
     ) -> Result<Option<usize>, Refusal> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
-        match number.filter(|number| (least..=most).contains(number)) {
-            Some(number) => Ok(Some(number)),
-            None => Err(Refusal::field(
-                key,
-                format!("{key}: send a whole number from {least} to {most}"),
-            )),
-        }
+        let number = number.filter(|number| (least..=most).contains(number));
+        let message = || format!("{key}: send a whole number from {least} to {most}");
+        number.map(Some).ok_or_else(|| Refusal::field(key, message()))
     }
 
-    /// A number, which may have a fraction.
+    /// A number, which may have a fraction. Its range is left to the sampler, which knows what it
+    /// can do.
     pub(super) fn number(&mut self, key: &str) -> Result<Option<f64>, Refusal> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let number = value.as_f64().filter(|number| number.is_finite());
@@ -66,7 +69,8 @@ impl Fields {
         seed.map(Some).ok_or_else(wrong)
     }
 
-    /// The strings that end a text.
+    /// The strings that end a text: one, or a list of at most [`STOPS_MAX`]. An empty one would end
+    /// each text at once.
     pub(super) fn stops(&mut self) -> Result<Vec<String>, Refusal> {
         let list = match self.take("stop") {
             None => return Ok(Vec::new()),
@@ -88,25 +92,20 @@ impl Fields {
         key: &str,
         is_default: fn(&Value) -> bool,
     ) -> Result<(), Refusal> {
-        match self.take(key) {
-            Some(value) if !is_default(&value) => {
-                let message = format!("{key}: this server does not have it, leave it out");
-                Err(Refusal::field(key, message))
-            }
-            Some(_) | None => Ok(()),
+        if self.take(key).is_none_or(|value| is_default(&value)) {
+            return Ok(());
         }
+        Err(Refusal::field(key, format!("{key}: this server does not have it, leave it out")))
     }
 
-    /// Refuses the request if a field was not taken.
+    /// Refuses the request if a field was not taken. It has to be the last call, so that each known
+    /// field is taken.
     pub(super) fn end(self) -> Result<(), Refusal> {
-        match self.0.into_iter().find(|(_, value)| !value.is_null()) {
-            Some((key, _)) => {
-                let shown: String = key.chars().take(KEY_CHARS).collect();
-                let message = format!("{shown:?}: this server does not know it, leave it out");
-                Err(Refusal::field(&shown, message))
-            }
-            None => Ok(()),
-        }
+        let unknown = self.0.into_iter().find(|(_, value)| !value.is_null());
+        let Some((key, _)) = unknown else { return Ok(()) };
+        let shown: String = key.chars().take(KEY_CHARS).collect();
+        let message = format!("{shown:?}: this server does not know it, leave it out");
+        Err(Refusal::field(&shown, message))
     }
 }
 

@@ -3,6 +3,10 @@
 //! Connections beyond the bound wait in the system's queue. A header, a body and a client that reads each have a time
 //! within which they must come on. On an address of this machine only programs and pages of this machine are answered,
 //! so that no other page in a browser can read an answer through a name of its own (DNS rebinding).
+//!
+//! Nothing here computes: a request is read, checked on a thread that may block, and handed over by
+//! a bounded queue. This is the only file of `serve` that knows axum and hyper; the form of an
+//! answer is made in `reply`.
 
 use std::{
     convert::Infallible,
@@ -21,7 +25,7 @@ use axum::{
     extract::{Request, State},
     http::{StatusCode, header},
     middleware::{self, Next},
-    response::{IntoResponse as _, Response},
+    response::{IntoResponse, Response},
     routing::{get, post},
     serve::Listener,
 };
@@ -47,8 +51,9 @@ use super::{
     reply::{self, Gathered, ReplyHead, Streamed},
     served::Served,
 };
+use crate::{figures, os};
 
-/// Everything that a request needs.
+/// Everything that a request needs. Each connection has a clone; all of it is shared or small.
 #[derive(Clone)]
 pub(super) struct ApiState {
     pub(super) served: Arc<Served>,
@@ -61,6 +66,10 @@ pub(super) struct ApiState {
 }
 
 /// Serves until `stop`; then requests that have begun get a while to end.
+///
+/// A permit is taken before a connection is accepted, so that at most [`CONNECTIONS_MAX`] of them
+/// have a task. Tasks that have ended are collected at each new connection; those that still run
+/// after [`GRACE`] end with the set.
 pub(super) async fn serve(mut listener: TcpListener, api: ApiState, stop: CancellationToken) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let router = router(api);
@@ -71,11 +80,7 @@ pub(super) async fn serve(mut listener: TcpListener, api: ApiState, stop: Cancel
             let (stream, _) = Listener::accept(&mut listener).await;
             Some((stream, permit))
         };
-        let next = tokio::select! {
-            () = stop.cancelled() => None,
-            next = next => next,
-        };
-        let Some((stream, permit)) = next else { break };
+        let Some(Some((stream, permit))) = stop.run_until_cancelled(next).await else { break };
         connections.spawn(connection(stream, router.clone(), permit, stop.clone()));
         while connections.try_join_next().is_some() {}
     }
@@ -85,8 +90,9 @@ pub(super) async fn serve(mut listener: TcpListener, api: ApiState, stop: Cancel
     let _ = time::timeout(GRACE, ended).await;
 }
 
-/// Serves one connection until its client ends it or the server stops. The permit is held until
-/// then.
+/// Serves one connection until its client ends it or the server stops. The permit goes back after
+/// that. When the server stops, a request that has begun is still answered, and the connection then
+/// closes.
 async fn connection(
     stream: TcpStream,
     router: Router,
@@ -117,10 +123,10 @@ async fn connection(
 fn router(api: ApiState) -> Router {
     Router::new()
         .route("/v1/models", get(models))
-        .route("/v1/completions", post(complete))
-        .route("/v1/chat/completions", post(chat))
-        .fallback(|| async { refused(&Refusal::no_path(404)) })
-        .method_not_allowed_fallback(|| async { refused(&Refusal::no_path(405)) })
+        .route("/v1/completions", post(|api, request| answer(api, request, AskedFor::Completion)))
+        .route("/v1/chat/completions", post(|api, request| answer(api, request, AskedFor::Chat)))
+        .fallback(|| async { Refusal::no_path(404) })
+        .method_not_allowed_fallback(|| async { Refusal::no_path(405) })
         .layer(middleware::from_fn_with_state(api.clone(), guard))
         .with_state(api)
 }
@@ -128,12 +134,16 @@ fn router(api: ApiState) -> Router {
 /// Turns requests away that another page makes in a browser of this machine.
 async fn guard(State(api): State<ApiState>, request: Request, next: Next) -> Response {
     if is_foreign(&api.access, &request) {
-        return refused(&Refusal::foreign());
+        return Refusal::foreign().into_response();
     }
     next.run(request).await
 }
 
-/// Whether a request has to be turned away. At a public address none is.
+/// Whether a request has to be turned away. At a public address none is, since everybody may ask
+/// there.
+///
+/// A browser names in `Host` the machine that a page asks, as the page spelled it, and in `Origin`
+/// the page's own machine. Both have to be this one. A program that is no browser sends no origin.
 fn is_foreign(access: &Access, request: &Request) -> bool {
     if access.is_public() {
         return false;
@@ -149,38 +159,35 @@ async fn models(State(api): State<ApiState>) -> Response {
     Json(reply::models(&api.served)).into_response()
 }
 
-async fn complete(State(api): State<ApiState>, request: Request) -> Response {
-    answer(&api, request, AskedFor::Completion).await
-}
-
-async fn chat(State(api): State<ApiState>, request: Request) -> Response {
-    answer(&api, request, AskedFor::Chat).await
-}
-
-/// Passes a request to the model. If the client goes away, this future is dropped, and with it the receiver, by which
-/// the model's thread notices.
-async fn answer(api: &ApiState, request: Request, asked: AskedFor) -> Response {
-    let begun = begin(api, request, asked).await;
-    let (order, deliveries) = match begun {
-        Ok(begun) => begun,
-        Err(refusal) => return refused(&refusal),
-    };
+/// Passes a request to the model, and answers as a whole or in parts. If the client goes away, this
+/// future or the stream that it returned is dropped, and with it the receiver, by which the model's
+/// thread notices.
+async fn answer(
+    State(api): State<ApiState>,
+    request: Request,
+    asked: AskedFor,
+) -> Result<Response, Refusal> {
+    let (order, mut deliveries) = begin(&api, request, asked).await?;
     let head = api.head(asked);
     match order.send {
-        SendAs::Whole => match gather(api, &order, deliveries, &head).await {
-            Ok(reply) => Json(reply).into_response(),
-            Err(refusal) => refused(&refusal),
-        },
-        SendAs::Stream { usage } => {
-            let events = follow(Arc::clone(&api.served), order, deliveries, head, usage);
+        SendAs::Whole => {
+            let mut gathered = Gathered::new(&order, &api.served);
+            while let Some(delivery) = deliveries.recv().await {
+                gathered.add(delivery)?;
+            }
+            Ok(Json(gathered.whole(&head)?).into_response())
+        }
+        SendAs::Stream { .. } => {
+            let events = follow(Streamed::new(head, order, api.served), deliveries);
             let kind =
                 [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
-            (kind, Body::from_stream(events)).into_response()
+            Ok((kind, Body::from_stream(events)).into_response())
         }
     }
 }
 
-/// Reads a request and hands it over to the model.
+/// Reads a request and hands it over to the model. A full queue refuses it at once: a client that
+/// waits for an answer cannot see whether it is being read.
 async fn begin(
     api: &ApiState,
     request: Request,
@@ -188,9 +195,10 @@ async fn begin(
 ) -> Result<(Arc<Order>, mpsc::Receiver<Delivery>), Refusal> {
     let body = body_of(request).await?;
     let served = Arc::clone(&api.served);
+    // Without the system's random numbers the texts still differ from token to token.
+    let seed = os::random().map_or(0, u64::from_le_bytes);
     // Turning a megabyte of text into tokens takes a while, which would hold up the other connections.
-    let read =
-        task::spawn_blocking(move || Order::read(&body, asked, &served, random_seed())).await;
+    let read = task::spawn_blocking(move || Order::read(&body, asked, &served, seed)).await;
     let order = Arc::new(read.map_err(Refusal::failed)??);
     let (news, deliveries) = mpsc::channel(DELIVERIES_MAX);
     match api.errands.try_send(Errand { order: Arc::clone(&order), news }) {
@@ -200,7 +208,8 @@ async fn begin(
     }
 }
 
-/// The body of a request, whose length and time are bounded.
+/// The body of a request, whose length and time are bounded. A length that the client states is
+/// believed if it is too large, so that no megabyte is read to be thrown away.
 async fn body_of(request: Request) -> Result<Bytes, Refusal> {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -217,28 +226,7 @@ async fn body_of(request: Request) -> Result<Bytes, Refusal> {
 
 /// Whether a body was not read because it is longer than it may be: hyper's other errors have a cause of their own.
 fn is_too_long(error: &axum::Error) -> bool {
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
-    while let Some(error) = cause {
-        if error.to_string().contains(LIMIT) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-/// Waits for all parts of an answer.
-async fn gather(
-    api: &ApiState,
-    order: &Order,
-    mut deliveries: mpsc::Receiver<Delivery>,
-    head: &ReplyHead,
-) -> Result<serde_json::Value, Refusal> {
-    let mut gathered = Gathered::new(order, &api.served);
-    while let Some(delivery) = deliveries.recv().await {
-        gathered.add(delivery)?;
-    }
-    gathered.whole(head)
+    figures::explain(error, ": ").contains(LIMIT)
 }
 
 /// How far a streamed answer is.
@@ -251,46 +239,37 @@ enum StreamAt {
     Ended,
 }
 
-/// The parts of an answer as they come.
+/// The parts of an answer as they come. The stream never fails: if the model cannot go on, the last
+/// part says so, as the status of the answer is already sent.
 fn follow(
-    served: Arc<Served>,
-    order: Arc<Order>,
+    streamed: Streamed,
     deliveries: mpsc::Receiver<Delivery>,
-    head: ReplyHead,
-    usage: bool,
 ) -> impl Stream<Item = Result<String, Infallible>> + Send + 'static {
-    let streamed = Streamed::new(head, &order);
     let state = (StreamAt::Begin, streamed, deliveries);
-    stream::unfold(state, move |(mut at, mut streamed, mut deliveries)| {
-        let (served, order) = (Arc::clone(&served), Arc::clone(&order));
-        async move {
-            loop {
-                let text = match at {
-                    StreamAt::Begin => {
-                        at = StreamAt::Parts;
-                        streamed.begin(&order, &served)
-                    }
-                    StreamAt::Parts => {
-                        let (text, is_last) = match deliveries.recv().await {
-                            Some(delivery) => streamed.add(delivery, &order, &served),
-                            // The model's thread has ended.
-                            None => {
-                                streamed.add(Delivery::Failed(Refusal::ending()), &order, &served)
-                            }
-                        };
-                        if is_last {
-                            at = StreamAt::Ended;
-                            text + &streamed.end(&order, &served, usage)
-                        } else {
-                            text
-                        }
-                    }
-                    StreamAt::Ended => return None,
-                };
-                // An empty part would be the end for the client.
-                if !text.is_empty() {
-                    return Some((Ok(text), (at, streamed, deliveries)));
+    stream::unfold(state, |(mut at, mut streamed, mut deliveries)| async move {
+        loop {
+            let text = match at {
+                StreamAt::Begin => {
+                    at = StreamAt::Parts;
+                    streamed.begin()
                 }
+                StreamAt::Parts => {
+                    // Without a next part the model's thread has ended.
+                    let ending = || Delivery::Failed(Refusal::ending());
+                    let next = deliveries.recv().await.unwrap_or_else(ending);
+                    let (text, is_last) = streamed.add(next);
+                    if is_last {
+                        at = StreamAt::Ended;
+                        text + &streamed.end()
+                    } else {
+                        text
+                    }
+                }
+                StreamAt::Ended => return None,
+            };
+            // An empty part would be the end for the client.
+            if !text.is_empty() {
+                return Some((Ok(text), (at, streamed, deliveries)));
             }
         }
     })
@@ -311,24 +290,21 @@ impl ApiState {
 }
 
 /// A refusal as a response: its status, and its message as JSON.
-fn refused(refusal: &Refusal) -> Response {
-    let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    (status, Json(refusal.json())).into_response()
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self.json())).into_response()
+    }
 }
 
-/// The seed of a request that names none: another one each time.
-fn random_seed() -> u64 {
-    let mut bytes = [0; 8];
-    // Without the system's random numbers the texts still differ from token to token.
-    let _ = getrandom::fill(&mut bytes);
-    u64::from_le_bytes(bytes)
-}
-
-/// What the error of a body that is too long says.
+/// What the error of a body that is too long says. The error has no type of its own that axum
+/// shows.
 const LIMIT: &str = "length limit exceeded";
-/// The longest body of a request, in bytes.
+/// The longest body of a request, in bytes. All tokens that a request may have are about half of
+/// that as English text.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// The longest head of a request, in bytes.
+/// The longest head of a request, in bytes. It is also the size to which hyper's buffer of a
+/// connection may grow.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Connections at a time; the next ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 128;

@@ -31,7 +31,8 @@ pub(super) struct StateFolder {
 }
 
 impl StateFolder {
-    /// The newest state, if it is not the one that is served.
+    /// The newest state, if it is not the one that is served. After an error the same state is
+    /// tried again next time.
     fn newer(&mut self) -> Result<Option<NewState>, StoredError> {
         let (path, _) = stored::newest(self.folder.clone(), self.run.as_deref())?;
         if path == self.served {
@@ -46,15 +47,16 @@ impl StateFolder {
     }
 
     /// Looks for newer states until `stop` has no sender, or nobody takes them any more.
+    ///
+    /// The channel has no queue: a state waits here until the engine has time for it, and no newer
+    /// one is read meanwhile. So besides those of the model there are at most two copies of the
+    /// weights: one that the engine has taken and not loaded yet, and one that waits here.
     fn follow(mut self, states: &SyncSender<NewState>, stop: &Receiver<()>) {
         while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
-            let newer = match self.newer() {
-                Ok(newer) => newer,
-                Err(error) => {
-                    tracing::debug!(%error, "the newest state cannot be read");
-                    None
-                }
-            };
+            let newer = self.newer().unwrap_or_else(|error| {
+                tracing::debug!(%error, "the newest state cannot be read");
+                None
+            });
             if newer.is_some_and(|newer| states.send(newer).is_err()) {
                 return;
             }

@@ -2,6 +2,11 @@
 //!
 //! A field that would be honoured in part, or not at all, is refused: an answer that ignores a wish looks like one that
 //! grants it.
+//!
+//! Everything that a request can cost is bounded here, before it waits for the model: prompts,
+//! texts, tokens that are read and written, and the numbers of the answer. What is refused later
+//! can only be the model's failure. Nothing here reads the weights, so a request is checked on any
+//! thread, and while another one is being answered.
 
 use intellect_model::arch::Keep;
 use intellect_model::sample::{Ending, Sampling, TokenSampler};
@@ -16,8 +21,9 @@ use super::{
 /// By which path a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AskedFor {
-    /// The texts after some prompts.
+    /// The texts after some prompts: `/v1/completions`.
     Completion,
+    /// The answer to the last message of a conversation: `/v1/chat/completions`.
     Chat,
 }
 
@@ -26,16 +32,20 @@ pub(super) enum AskedFor {
 pub(super) enum SendAs {
     /// At once, when everything is written.
     Whole,
-    /// In parts, and at the end the counts of tokens if they are wanted.
+    /// In parts, as server-sent events, and at the end the counts of tokens if they are wanted.
+    /// They come in a part without choices, which a client that did not ask for them need not
+    /// understand.
     Stream { usage: bool },
 }
 
-/// A request that can be answered.
+/// A request that can be answered. All bounds of this file hold for it, so that those who work on
+/// it check nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Order {
     pub(super) asked: AskedFor,
+    /// At least one, and none of them without a token. A chat has one.
     pub(super) prompts: Vec<PromptTokens>,
-    /// How many texts are written after each prompt.
+    /// How many texts are written after each prompt, from 1 to [`CHOICES_MAX`].
     pub(super) choices: usize,
     /// How tokens are drawn, and how many at most for each text.
     pub(super) sampling: Sampling,
@@ -49,7 +59,12 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Reads the body of a request. Where it names no seed, `seed` is used.
+    /// Reads the body of a request. Where it names no seed, `seed` is used. One seed serves the
+    /// whole request: the texts after one prompt draw from it by their numbers.
+    ///
+    /// # Errors
+    /// The first mistake that is found, with the field and the remedy. The order of the checks
+    /// decides which one that is.
     pub(super) fn read(
         body: &[u8],
         asked: AskedFor,
@@ -110,7 +125,8 @@ impl Order {
         Ok(order)
     }
 
-    /// How many log-probabilities the answer may have. With `echo` each choice repeats those of its prompt.
+    /// How many log-probabilities the answer may have. With `echo` each choice repeats those of its
+    /// prompt, and each token has its own beside the likeliest ones.
     fn numbers(&self) -> usize {
         let Some(listed) = self.logprobs else { return 0 };
         let echoed = if self.echo { self.prompt_tokens() * self.choices } else { 0 };
@@ -128,7 +144,8 @@ impl Order {
     }
 }
 
-/// Only one model is here, which may also remain unnamed.
+/// Only one model is here, which may also remain unnamed. Another name is refused, since its
+/// answers would pass for those of the model that was named.
 fn expect_model(fields: &mut Fields, served: &Served) -> Result<(), Refusal> {
     match fields.take("model") {
         None => Ok(()),
@@ -141,7 +158,8 @@ fn expect_model(fields: &mut Fields, served: &Served) -> Result<(), Refusal> {
     }
 }
 
-/// Reads how the answer is to be sent.
+/// Reads how the answer is to be sent. Of `stream_options` only the counts are known; parts are
+/// never padded, so a client that asks for that is refused.
 fn send(fields: &mut Fields) -> Result<SendAs, Refusal> {
     let streams = fields.flag("stream")?;
     let usage = match fields.take("stream_options") {
@@ -153,18 +171,18 @@ fn send(fields: &mut Fields) -> Result<SendAs, Refusal> {
             let known = options.as_object().is_some_and(|options| {
                 options.keys().all(|key| key == "include_usage" || key == "include_obfuscation")
             });
-            let usage = options["include_usage"].as_bool();
             if !known || options["include_obfuscation"] == json!(true) {
                 let message = "stream_options: this server knows include_usage only";
                 return Err(Refusal::field("stream_options", message));
             }
-            usage.unwrap_or(false)
+            options["include_usage"].as_bool().unwrap_or(false)
         }
     };
     Ok(if streams { SendAs::Stream { usage } } else { SendAs::Whole })
 }
 
-/// Fields that exist elsewhere and would change the answer.
+/// Fields that exist elsewhere and would change the answer. Each is accepted with the value that
+/// changes nothing, because some libraries send all their fields.
 fn refuse(fields: &mut Fields, choices: usize) -> Result<(), Refusal> {
     // A name that says for whom the request is made changes nothing.
     fields.take("user");
@@ -183,7 +201,9 @@ fn refuse(fields: &mut Fields, choices: usize) -> Result<(), Refusal> {
     fields.without("tools", |value| value.as_array().is_some_and(Vec::is_empty))
 }
 
-/// The prompts of a completion: a text, texts, tokens, or lists of tokens.
+/// The prompts of a completion: a text, texts, tokens, or lists of tokens. Without the field there
+/// is one empty text, after which the model begins a document of its own. Tokens are read as they
+/// are, without the one that begins a document.
 fn prompts(fields: &mut Fields, served: &Served) -> Result<Vec<PromptTokens>, Refusal> {
     let form = || {
         let message = format!(
@@ -200,36 +220,33 @@ fn prompts(fields: &mut Fields, served: &Served) -> Result<Vec<PromptTokens>, Re
             vec![Value::Array(list)]
         }
         Value::Array(list) => list,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return Err(form()),
+        _ => return Err(form()),
     };
     if !(1..=PROMPTS_MAX).contains(&list.len()) {
         return Err(form());
     }
-    let mut prompts = Vec::with_capacity(list.len());
-    for one in list {
-        let prompt = match one {
-            Value::String(text) => served.prompt(&text).map_err(|error| {
-                Refusal::field("prompt", format!("prompt: {error}; leave the letter out"))
-            })?,
-            Value::Array(tokens) => {
-                let known = |token: &Value| {
-                    let token = i32::try_from(token.as_u64()?).ok()?;
-                    usize::try_from(token).is_ok_and(|token| token < served.known).then_some(token)
-                };
-                let tokens: Option<Vec<i32>> = tokens.iter().map(known).collect();
-                let tokens = tokens.filter(|tokens| !tokens.is_empty()).ok_or_else(form)?;
-                served.prompt_of(tokens)
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
-                return Err(form());
-            }
-        };
-        prompts.push(prompt);
-    }
-    Ok(prompts)
+    let known = |token: &Value| {
+        let token = i32::try_from(token.as_u64()?).ok()?;
+        usize::try_from(token).is_ok_and(|token| token < served.known).then_some(token)
+    };
+    let read = |one: Value| match one {
+        Value::String(text) => served.prompt(&text).map_err(|error| {
+            Refusal::field("prompt", format!("prompt: {error}; leave the letter out"))
+        }),
+        Value::Array(tokens) => {
+            let tokens: Option<Vec<i32>> = tokens.iter().map(known).collect();
+            let tokens = tokens.filter(|tokens| !tokens.is_empty()).ok_or_else(form)?;
+            Ok(served.prompt_of(tokens))
+        }
+        _ => Err(form()),
+    };
+    list.into_iter().map(read).collect()
 }
 
 /// The messages of a chat as a prompt.
+///
+/// A message must not spell a token of the template: it would become that token, and so a client's
+/// text could end its message and begin one of another role.
 fn chat(fields: &mut Fields, served: &Served) -> Result<PromptTokens, Refusal> {
     let wrong = |what: &str| Refusal::field("messages", format!("messages: {what}"));
     let messages = fields.take("messages");
@@ -270,6 +287,9 @@ fn content(value: &Value) -> Option<String> {
 }
 
 /// How many tokens are written at most: as many as are asked for, which have to fit.
+///
+/// A number that is asked for is never made smaller, since a text that stops early looks like one
+/// that the model ended. The default gives way to the room that there is.
 fn tokens(
     fields: &mut Fields,
     asked: AskedFor,
@@ -323,9 +343,11 @@ fn tokens(
 const PROMPTS_MAX: usize = 32;
 /// Most texts that are written for one prompt.
 const CHOICES_MAX: usize = 8;
-/// Most texts of one request, over all its prompts.
+/// Most texts of one request, over all its prompts. The channel of an answer has room for all of
+/// them.
 pub(super) const TEXTS_MAX: usize = 64;
-/// Most messages of the chat in a request.
+/// Most messages of the chat in a request. What they may cost is bounded by their tokens; this
+/// bounds the template's work.
 const MESSAGES_MAX: usize = 256;
 /// Likeliest tokens that are listed at a place.
 const LOGPROBS_MAX: usize = 20;
@@ -333,9 +355,10 @@ const LOGPROBS_MAX: usize = 20;
 const NUMBERS_MAX: usize = 1 << 20;
 /// Some tokenizers leave out what they do not know.
 const NO_TOKENS: &str = "the tokenizer has no token for this text: send another one";
-/// Tokens of all prompts of a request.
+/// Tokens of all prompts of a request, also where the model could read more: they hold up
+/// everything that waits behind.
 const PROMPT_TOKENS_MAX: usize = 131_072;
-/// Tokens that are written for one text.
+/// Tokens that are written for one text, also where the model has no limit of its own.
 const TOKENS_MAX: usize = 16_384;
 /// What OpenAI writes if nothing is said.
 const COMPLETION_TOKENS: usize = 16;

@@ -1,4 +1,8 @@
-//! What a client is told when it gets no answer, in the form that clients of OpenAI read.
+//! What a client learns when it gets no answer, in the form that clients of OpenAI read.
+//!
+//! The status says whose turn it is: 4xx the client's, which has to change the request or to wait,
+//! 5xx that of the person who runs the server. A refusal ends one request. The connection stays,
+//! and other requests are not affected.
 
 use serde_json::{Value, json};
 
@@ -7,7 +11,8 @@ use serde_json::{Value, json};
 pub(super) struct Refusal {
     /// The number of the HTTP status.
     pub(super) status: u16,
-    /// The kind of error, in the words of OpenAI.
+    /// The kind of error, in the words of OpenAI. Its libraries choose the type of their exception
+    /// by status and kind.
     kind: &'static str,
     /// The sentence that a person reads.
     message: String,
@@ -29,7 +34,8 @@ impl Refusal {
         Self { status: 400, kind, message, param: None, code: None }
     }
 
-    /// Prompt and answer do not fit into what the model can read.
+    /// Prompt and answer do not fit into what the model can read. Programs that shorten a
+    /// conversation look for its code.
     pub(super) fn too_long(param: &str, message: impl Into<String>) -> Self {
         Self { code: Some("context_length_exceeded"), ..Self::field(param, message) }
     }
@@ -66,7 +72,7 @@ impl Refusal {
         Self { status: 403, ..Self::request(message) }
     }
 
-    /// As many requests wait as may.
+    /// As many requests wait as may. Nothing of it stays here, and the same one may be sent again.
     pub(super) fn busy() -> Self {
         let message = "as many requests wait as this server keeps: send this one again in a while";
         Self { status: 429, kind: "rate_limit_error", ..Self::request(message) }
@@ -78,7 +84,9 @@ impl Refusal {
         Self { status: 503, kind: "server_error", ..Self::request(message) }
     }
 
-    /// The model could not answer. It is not the client's mistake.
+    /// The model could not answer. It is not the client's mistake: the request was in order, and
+    /// the device failed or gave scores that are no numbers. Parts that were sent before are lost
+    /// for a client that waits for the whole.
     pub(super) fn failed(why: impl std::fmt::Display) -> Self {
         let message = format!("the model could not answer: {why}");
         Self { status: 500, kind: "server_error", ..Self::request(message) }

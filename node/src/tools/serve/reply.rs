@@ -1,10 +1,17 @@
 //! Answers in the form that clients of OpenAI read: one object, or parts of it as server-sent events.
+//!
+//! Both forms are made from the same deliveries of the engine, which may come for several texts in
+//! turn. [`Gathered`] puts them together and has all of an answer in memory; [`Streamed`] turns
+//! each into an event and keeps only counts. Neither waits: `http` takes the deliveries from their
+//! channel.
+
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::{
     engine::{Delivery, EndReason, TokenRecord},
-    order::{AskedFor, Order},
+    order::{AskedFor, Order, SendAs},
     refusal::Refusal,
     served::Served,
 };
@@ -12,7 +19,8 @@ use super::{
 /// What all parts of an answer have in common.
 #[derive(Clone, Debug)]
 pub(super) struct ReplyHead {
-    /// The number of the answer, by which a client can name it.
+    /// The number of the answer, by which a client can name it. It is another one after each start
+    /// of the server.
     pub(super) id: String,
     /// Unix seconds at which it was begun.
     pub(super) created: u64,
@@ -20,7 +28,7 @@ pub(super) struct ReplyHead {
     pub(super) asked: AskedFor,
 }
 
-/// An answer that is put together.
+/// An answer that is put together. Its size is bounded by the request: see the bounds in `order`.
 #[derive(Debug)]
 pub(super) struct Gathered<'a> {
     order: &'a Order,
@@ -39,14 +47,16 @@ struct GatheredText {
     reason: Option<EndReason>,
 }
 
-/// Tokens as an answer lists them, in columns.
+/// Tokens as an answer lists them, in columns: an entry of each column for each token.
 #[derive(Clone, Debug, Default)]
 struct Listed {
     tokens: Vec<String>,
     log_probabilities: Vec<Option<f64>>,
-    /// The likeliest tokens at each place, as JSON.
+    /// The likeliest tokens where each token stands, as JSON; nothing for a token before which
+    /// there is none.
     tops: Vec<Option<Value>>,
-    /// How many letters are before each token.
+    /// How many letters are before each token, with those of an echo. Letters are Unicode scalar
+    /// values.
     offsets: Vec<usize>,
     /// Letters before the next token.
     letters: usize,
@@ -63,7 +73,7 @@ impl<'a> Gathered<'a> {
         Self { order, served, texts, written: 0 }
     }
 
-    /// Takes a part of the answer. A refusal ends it.
+    /// Takes a part of the answer. A refusal ends it, and what was gathered is worth nothing then.
     pub(super) fn add(&mut self, delivery: Delivery) -> Result<(), Refusal> {
         match delivery {
             Delivery::Echo { prompt, records } => {
@@ -89,7 +99,8 @@ impl<'a> Gathered<'a> {
         Ok(())
     }
 
-    /// The whole answer. Nothing may be missing.
+    /// The whole answer. Nothing may be missing: a text that has not ended means that the engine
+    /// has gone, and the answer is a refusal.
     pub(super) fn whole(self, head: &ReplyHead) -> Result<Value, Refusal> {
         if self.texts.iter().any(|text| text.reason.is_none()) {
             return Err(Refusal::failed("its thread has ended"));
@@ -123,6 +134,8 @@ impl<'a> Gathered<'a> {
 #[derive(Debug)]
 pub(super) struct Streamed {
     head: ReplyHead,
+    order: Arc<Order>,
+    served: Arc<Served>,
     /// The letters of each text that were listed so far.
     letters: Vec<usize>,
     /// Tokens that were written for all texts.
@@ -132,44 +145,37 @@ pub(super) struct Streamed {
 }
 
 impl Streamed {
-    pub(super) fn new(head: ReplyHead, order: &Order) -> Self {
+    pub(super) fn new(head: ReplyHead, order: Arc<Order>, served: Arc<Served>) -> Self {
         let open = order.texts();
-        Self { head, letters: vec![0; open], written: 0, open }
+        Self { head, order, served, letters: vec![0; open], written: 0, open }
     }
 
-    /// What is sent before anything is written.
-    pub(super) fn begin(&self, order: &Order, served: &Served) -> String {
+    /// What is sent before anything is written: the echo of a completion, or the role of a chat,
+    /// for each text. It may be empty.
+    pub(super) fn begin(&self) -> String {
         let part = |choice: usize| match self.head.asked {
-            AskedFor::Completion if order.echo => Some(
-                json!({ "index": choice, "text": echoed(order, choice), "logprobs": null, "finish_reason": null }),
-            ),
+            AskedFor::Completion if self.order.echo => Some(json!({
+                "index": choice, "text": echoed(&self.order, choice), "logprobs": null, "finish_reason": null,
+            })),
             AskedFor::Completion => None,
             AskedFor::Chat => Some(json!({
                 "index": choice, "delta": { "role": "assistant", "content": "" }, "finish_reason": null,
             })),
         };
-        let parts = (0..order.texts()).filter_map(part);
-        parts.map(|part| frame(&self.part(served, vec![part]))).collect()
+        let parts = (0..self.order.texts()).filter_map(part);
+        parts.map(|part| self.part(vec![part], &Value::Null)).collect()
     }
 
-    /// What is sent for a part, and whether it is the last.
-    pub(super) fn add(
-        &mut self,
-        delivery: Delivery,
-        order: &Order,
-        served: &Served,
-    ) -> (String, bool) {
+    /// What is sent for a part, and whether it is the last: all texts have ended, or the request
+    /// has failed.
+    pub(super) fn add(&mut self, delivery: Delivery) -> (String, bool) {
         match delivery {
             Delivery::Echo { prompt, records } => {
-                let first = prompt * order.choices;
-                let parts = first..first + order.choices;
-                let parts: Vec<String> =
-                    parts.map(|choice| self.text(choice, "", &records, order, served)).collect();
-                (parts.concat(), false)
+                let first = prompt * self.order.choices;
+                let choices = first..first + self.order.choices;
+                (choices.map(|choice| self.text(choice, "", &records)).collect(), false)
             }
-            Delivery::Text { choice, text, records } => {
-                (self.text(choice, &text, &records, order, served), false)
-            }
+            Delivery::Text { choice, text, records } => (self.text(choice, &text, &records), false),
             Delivery::End { choice, reason, tokens } => {
                 self.written += tokens;
                 self.open = self.open.saturating_sub(1);
@@ -181,54 +187,46 @@ impl Streamed {
                         json!({ "index": choice, "delta": {}, "finish_reason": word(reason) })
                     }
                 };
-                (frame(&self.part(served, vec![part])), self.open == 0)
+                (self.part(vec![part], &Value::Null), self.open == 0)
             }
             Delivery::Failed(refusal) => (frame(&refusal.json()), true),
         }
     }
 
-    /// What is sent at the end: the counts of tokens if they are wanted, and the mark of the end.
-    pub(super) fn end(&self, order: &Order, served: &Served, with_usage: bool) -> String {
+    /// What is sent at the end: the counts of tokens if they are wanted, and the mark of the end. A
+    /// request that has failed has no counts, as its texts are incomplete.
+    pub(super) fn end(&self) -> String {
         let mut text = String::new();
-        if with_usage && self.open == 0 {
-            let mut part = self.part(served, Vec::new());
-            part["usage"] = usage(order, self.written);
-            text = frame(&part);
+        if self.order.send == (SendAs::Stream { usage: true }) && self.open == 0 {
+            text = self.part(Vec::new(), &usage(&self.order, self.written));
         }
         text + "data: [DONE]\n\n"
     }
 
-    /// A part with the characters with which a text goes on.
-    fn text(
-        &mut self,
-        choice: usize,
-        text: &str,
-        records: &[TokenRecord],
-        order: &Order,
-        served: &Served,
-    ) -> String {
+    /// A part with the characters with which a text goes on. A chat lists no log-probabilities.
+    fn text(&mut self, choice: usize, text: &str, records: &[TokenRecord]) -> String {
         let part = match self.head.asked {
             AskedFor::Completion => {
                 let mut listed = Listed { letters: self.letters[choice], ..Listed::default() };
-                listed.add(records, served);
+                listed.add(records, &self.served);
                 self.letters[choice] = listed.letters;
-                let logprobs = order.logprobs.map(|_| listed.json());
+                let logprobs = self.order.logprobs.map(|_| listed.json());
                 json!({ "index": choice, "text": text, "logprobs": logprobs, "finish_reason": null })
             }
             AskedFor::Chat => {
                 json!({ "index": choice, "delta": { "content": text }, "finish_reason": null })
             }
         };
-        frame(&self.part(served, vec![part]))
+        self.part(vec![part], &Value::Null)
     }
 
-    /// A part of a stream, in the form of its path.
-    fn part(&self, served: &Served, choices: Vec<Value>) -> Value {
+    /// A part of a stream as an event, in the form of its path.
+    fn part(&self, choices: Vec<Value>, usage: &Value) -> String {
         let object = match self.head.asked {
             AskedFor::Completion => "text_completion",
             AskedFor::Chat => "chat.completion.chunk",
         };
-        self.head.json(object, served, choices, &Value::Null)
+        frame(&self.head.json(object, &self.served, choices, usage))
     }
 }
 
@@ -280,7 +278,7 @@ pub(super) fn models(served: &Served) -> Value {
     json!({ "object": "list", "data": [model] })
 }
 
-/// The prompt before a text, if it is to be echoed.
+/// The prompt before a text, if it is to be echoed; else nothing. A chat is never echoed.
 fn echoed(order: &Order, choice: usize) -> &str {
     let prompt = order.prompts.get(choice / order.choices);
     prompt.map_or("", |prompt| if order.echo { &prompt.text } else { "" })
@@ -291,7 +289,8 @@ fn frame(part: &Value) -> String {
     format!("data: {part}\n\n")
 }
 
-/// The counts of tokens that an answer ends with.
+/// The counts of tokens that an answer ends with. A prompt counts once, however many texts follow
+/// it, and with the tokens that the client did not send.
 fn usage(order: &Order, written: usize) -> Value {
     let read = order.prompt_tokens();
     json!({ "prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written })

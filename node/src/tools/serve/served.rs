@@ -1,4 +1,8 @@
 //! What a request needs to know of the model that answers it: its name, its tokens, and how much it can read.
+//!
+//! All requests share one [`Served`], which never changes: weights that are replaced belong to the
+//! same run, and so have the same tokenizer and the same sizes. The weights themselves are the
+//! engine's.
 
 use intellect_model::{
     hf::chat::ChatTemplate,
@@ -11,12 +15,14 @@ use serde_json::Value;
 pub(super) struct Served {
     /// The name by which clients ask for it.
     pub(super) name: String,
+    /// Turns texts into tokens, and tokens into texts, as in the model's training.
     pub(super) tokenizer: Tokenizer,
     /// Tokens that there are; the model's vocabulary may have more rows.
     pub(super) known: usize,
     /// The most tokens that the model can read, where its family has positions.
     pub(super) reach: Option<usize>,
-    /// The tokens after which a text ends.
+    /// The tokens after which a text ends. They are no part of it; it may have none, and then ends
+    /// by its length.
     pub(super) ends: Vec<i32>,
     /// The template of a chat, if the model has one.
     pub(super) chat: Option<ChatTemplate>,
@@ -42,7 +48,8 @@ impl Served {
         Ok(PromptTokens { tokens, hidden, text: text.to_owned() })
     }
 
-    /// Tokens as a prompt, as they are.
+    /// Tokens as a prompt, as they are. Its text is only for an echo, and may lose bytes that are
+    /// no letters.
     pub(super) fn prompt_of(&self, tokens: Vec<i32>) -> PromptTokens {
         let mut decoder = self.tokenizer.decoder();
         let mut text: String = tokens.iter().map(|token| decoder.push(*token)).collect();
@@ -50,7 +57,12 @@ impl Served {
         PromptTokens { tokens, hidden: 0, text }
     }
 
-    /// The messages of a chat as a prompt, up to where the answer begins.
+    /// The messages of a chat as a prompt, up to where the answer begins. With a template its
+    /// tokens are all hidden, because the client sent none of them as they are.
+    ///
+    /// # Errors
+    /// A sentence for the client: the template refuses the messages, or the tokenizer has no token
+    /// for a letter.
     pub(super) fn chat_prompt(&self, messages: &[Value]) -> Result<PromptTokens, String> {
         let Some(template) = &self.chat else {
             return self.prompt(&plain(messages)).map_err(|error| error.to_string());
@@ -79,7 +91,8 @@ impl Served {
     }
 }
 
-/// The form of a chat where the model has no template.
+/// The form of a chat where the model has no template: a transcript, which a model that never saw a
+/// chat can go on with.
 fn plain(messages: &[Value]) -> String {
     let mut text = String::new();
     for message in messages {

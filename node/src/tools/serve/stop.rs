@@ -3,7 +3,8 @@
 //! A stop string may begin in one piece and end in another. So what may still become one is held back until it is
 //! decided. No text before a stop string is lost, and nothing of the stop string is shown.
 
-/// The search for stop strings in one text.
+/// The search for stop strings in one text. What it holds back is shorter than the longest stop
+/// string.
 #[derive(Clone, Debug)]
 pub(super) struct StopScan {
     stops: Vec<String>,
@@ -25,7 +26,8 @@ impl StopScan {
         Self { stops: stops.to_vec(), held: String::new() }
     }
 
-    /// Takes the next piece, and returns what can be shown now.
+    /// Takes the next piece, and returns what can be shown. Once a stop string was found, no
+    /// further piece may come.
     pub(super) fn push(&mut self, piece: &str) -> ShownText {
         self.held.push_str(piece);
         let found = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
@@ -38,13 +40,14 @@ impl StopScan {
         ShownText { text: std::mem::replace(&mut self.held, rest), is_over: false }
     }
 
-    /// Ends the text, and returns what was held back.
+    /// Ends the text, and returns what was held back: the begin of a stop string that did not come.
     pub(super) fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 }
 
-/// How many bytes at the end of the text begin the stop string.
+/// How many bytes at the end of the text begin the stop string, but not all of it. It tries the
+/// longest begin first, and only begins of whole letters.
 fn begun(text: &str, stop: &str) -> usize {
     let mut ends = stop.char_indices().map(|(at, _)| at).rev();
     ends.find(|at| text.ends_with(&stop[..*at])).unwrap_or(0)

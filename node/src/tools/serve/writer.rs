@@ -1,4 +1,8 @@
 //! One text that is being written: draws its next token, and decides whether it ends.
+//!
+//! A token passes the sampler, the decoder, which waits until its bytes are whole letters, and the
+//! search for stop strings. So what a client sees may be several tokens behind, and catches up when
+//! the text ends. The model's pass over the new tokens is the engine's.
 
 use intellect_model::{
     sample::{SampleError, TokenSampler},
@@ -33,8 +37,9 @@ pub(super) struct TextWriter {
 /// What became of a text with its newest token.
 #[derive(Debug, PartialEq)]
 pub(super) enum Drawn {
-    /// It goes on behind this token.
+    /// It goes on behind this token, which the model has to read.
     On(i32),
+    /// Its last part and its end are delivered. Nothing may be drawn after this.
     Ended,
 }
 
@@ -59,7 +64,15 @@ impl TextWriter {
         Some(Self { errand, text, scores, choice, sampler, decoder, scan, drawn: 0 })
     }
 
-    /// Draws the next token, and delivers what it adds.
+    /// Draws the next token, and delivers what it adds. The channel needs room for two parts, which
+    /// the engine has checked.
+    ///
+    /// A token that ends texts is counted, but its characters are not shown. The text also ends at
+    /// a stop string, and at the number of tokens that was asked for; if both come at once, the
+    /// stop string is the reason.
+    ///
+    /// # Errors
+    /// The scores are no numbers. The text cannot go on, and its request fails.
     pub(super) fn draw(&mut self, served: &Served) -> Result<Drawn, SampleError> {
         let token = self.sampler.draw(&self.scores)?;
         let listed = self.errand.order.logprobs;
@@ -100,5 +113,7 @@ impl TextWriter {
     }
 }
 
-/// Tokens of a prompt behind which a decoder begins: more than one letter has.
+/// Tokens of a prompt behind which a decoder begins: more than one letter has. Some tokenizers
+/// spell a token otherwise at the begin of a text, so a decoder has to know that it is behind
+/// something.
 const BEHIND: usize = 32;

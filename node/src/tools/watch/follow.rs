@@ -1,4 +1,13 @@
 //! What a watcher does every few seconds: it asks, proves, compares and reports.
+//!
+//! A turn asks up to four members for a picture of what they see, then takes the member with the
+//! latest head and asks it for its links, which are proved one by one. Only when nothing is left to
+//! prove, members are compared: they may say different states of the last epoch, and the next epoch
+//! proves one of them.
+//!
+//! A member whose answer is wrong is asked no more and is named; one that follows another lineage
+//! is only set apart, for it may be right. If most of them are apart, the watch forgets what it has
+//! proved and begins at epoch 1 again.
 
 use std::{
     collections::BTreeSet,
@@ -21,13 +30,15 @@ use crate::{
     tell::{self, Console, events::Event},
 };
 
-/// A watcher that has found its run.
+/// A watcher that has found its run. Of past epochs it has the digests of the last ones and no
+/// links, so its memory is bounded however long the run goes on.
 pub(super) struct Watch {
     /// The manifest of the run that is watched.
     manifest: Manifest,
     console: Console,
     /// The members that answer questions.
     members: Asked,
+    /// The lineage as far as its votes were checked here.
     proven: Proven,
     /// The last epoch that is proved, and the state after it as far as it is known.
     tip: Option<(Decided, Option<Digest>)>,
@@ -68,7 +79,7 @@ impl Watch {
         }
     }
 
-    /// Follows the run until no member was found at all.
+    /// Follows the run until no member was found at all. It returns with an error only.
     pub(super) async fn run(mut self) -> Result<(), WatchError> {
         loop {
             let pause = self.turn().await?;
@@ -76,7 +87,8 @@ impl Watch {
         }
     }
 
-    /// Asks once. Returns when to ask again.
+    /// Asks once. Returns when to ask again. The pause is shorter while nobody has answered, and
+    /// shorter still while links are missing.
     pub(super) async fn turn(&mut self) -> Result<Duration, WatchError> {
         for peer in self.members.ask().await {
             self.leave(peer, NONSENSE);
@@ -114,6 +126,11 @@ impl Watch {
     }
 
     /// Proves what the furthest member has more than is proved. Returns whether there may be more.
+    ///
+    /// One question is asked in a turn, about as many links as the member puts into one answer. A
+    /// member that answers too late is not at fault; the next turn asks another one first. It asks
+    /// from the last proved epoch on and not from the next one, so that a member of another lineage
+    /// shows itself by that link.
     async fn prove(&mut self) -> bool {
         let reached = self.proven.reached();
         let Some((peer, head)) = self.members.furthest(&self.apart) else { return false };
@@ -159,7 +176,8 @@ impl Watch {
         said.epoch > now
     }
 
-    /// An epoch is proved, and with it the state after the one before.
+    /// An epoch is proved, and with it the state after the one before. A member that named another
+    /// state for that one has lied, since the voters of the next epoch have signed it.
     fn proved(&mut self, next: Decided) {
         if let Some((epoch, state)) = self.tip.take() {
             for liar in self.members.contradicting(epoch.number, &next.parent) {
@@ -197,7 +215,8 @@ impl Watch {
         }
     }
 
-    /// Reports an epoch as committed. What members say is of the newest epochs only.
+    /// Reports an epoch as committed. What members say is of the newest epochs only. Traffic and
+    /// times are 0 in the event: a watcher is in no ring, and has none.
     fn committed(&mut self, epoch: &Decided, state: Digest) {
         let members = tell::contributors(&epoch.receipt);
         // What members say now is of the last epochs.
@@ -287,7 +306,8 @@ impl Watch {
         self.members.leave(peer, why);
     }
 
-    /// Reports why nothing goes on, once for each reason.
+    /// Reports why nothing goes on, once for each reason. It counts as waiting until an epoch is
+    /// proved, or until all agree again.
     fn wait(&mut self, reason: &'static str, text: &str, cure: &str) {
         if self.waiting.replace(reason) != Some(reason) {
             self.console.say(&format!("{text}; {cure}"));
@@ -314,8 +334,9 @@ fn asked(members: usize) -> String {
     format!("{} {verb}", number_of(members, "member"))
 }
 
+/// What is said of a member whose answer cannot be decoded, or answers another question.
 const NONSENSE: &str = "its answer makes no sense";
 /// How long members are looked for at the beginning.
 const SEEK_PATIENCE: Duration = Duration::from_secs(30);
-/// After which the search is said.
+/// After which the search is said. Most members are found before, and then nothing is said.
 const SAID_AFTER: Duration = Duration::from_secs(2);

@@ -1,17 +1,14 @@
-//! The lineage of a run as it is proved from outside: each link by the votes of the members that the link before names,
-//! from epoch 1 on ([`Validator::check_link`]).
+//! The lineage of a run as it is proved from outside: each link by the votes of the members that
+//! the link before names, from epoch 1 on ([`Validator::check_link`]).
 //!
-//! The state after an epoch is proved by the next epoch, whose voters name it. Until then it is what a member says.
+//! The state after an epoch is proved by the next epoch, whose voters name it. Until then it is
+//! what a member says.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use intellect_protocol::{
     access::ledger::Ledger,
-    base::{
-        fault::Fault,
-        id::{Digest, RunId},
-        sign::Keypair,
-    },
+    base::{fault::Fault, id::Digest, sign::Keypair},
     history::lineage::Validator,
     message::{Link, MEMBERS_MAX, Receipt, Series, Voter, wire},
 };
@@ -28,7 +25,8 @@ pub(super) struct Proven {
     ledger: Option<Arc<Ledger>>,
     /// The receipt of the last epoch; `None` before the first.
     last: Option<Receipt>,
-    /// The digests of the last receipts, the newest one last.
+    /// The digests of the last receipts, the newest one last. At most [`RECENT_MAX`], 32 bytes
+    /// each.
     recent: VecDeque<Digest>,
     /// The tokens that are committed so far.
     tokens: u64,
@@ -87,7 +85,7 @@ impl Proven {
     /// See [`Disproof`]; nothing is changed.
     pub(super) fn take(&mut self, link: Link) -> Result<Option<Decided>, Disproof> {
         let (number, reached) = (link.receipt.series.epoch, self.reached());
-        let r = wire::receipt_digest(self.run(), &link.receipt);
+        let r = wire::receipt_digest(&self.validator.run, &link.receipt);
         if number <= reached {
             let known = self
                 .recent
@@ -112,11 +110,9 @@ impl Proven {
         Ok(Some(Decided { number, attempt, parent, receipt, tokens: self.tokens }))
     }
 
-    fn run(&self) -> &RunId {
-        &self.validator.run
-    }
-
-    /// Checks one link by the rules of the protocol, as the next epoch.
+    /// Checks one link by the rules of the protocol, as the next epoch. The voters are those that
+    /// the last receipt names, with the ledger after it in a run of invited peers; for epoch 1 the
+    /// founders.
     fn check(&self, link: &Link) -> Result<(), Disproof> {
         let epoch = link.receipt.series.epoch;
         // Each of them costs the check of a signature.
@@ -136,5 +132,6 @@ impl Proven {
     }
 }
 
-/// How far back a receipt is recognised; a member that is further behind counts as one of another lineage.
+/// How far back a receipt is recognised; a member that is further behind counts as one of another
+/// lineage.
 const RECENT_MAX: usize = 1_024;

@@ -1,4 +1,10 @@
-//! The members that are asked, and what they say: of themselves, and of those that they hear. Nothing here is proved.
+//! The members that are asked, and what they say: of themselves, and of those that they hear.
+//! Nothing here is proved.
+//!
+//! A member is asked with a time limit and a limit of bytes, and nothing of it is believed beyond
+//! being shown as its own words. Few are asked, [`ASKED_MAX`] in a turn, and each watcher chooses
+//! them by the distance from its own key: so a thousand watchers spread over the members of a run
+//! instead of asking the same four.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +28,8 @@ use crate::net;
 pub(super) struct Asked {
     /// Through this the members are asked.
     net: net::Handle,
-    /// By the distance from this key the members are chosen, so that not all watchers ask the same ones.
+    /// By the distance from this key the members are chosen, so that not all watchers ask the same
+    /// ones.
     me: PeerId,
     /// What members said when they were asked last.
     pub(super) said: BTreeMap<PeerId, Picture>,
@@ -33,13 +40,17 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// Nobody was asked yet. `me` is the key of this watcher.
     pub(super) fn new(net: net::Handle, me: PeerId) -> Self {
         let (said, late, shown) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         Self { net, me, said, late, shown }
     }
 
-    /// Asks members what they say of themselves and of others, those first that have answered before. Returns those
-    /// whose answer makes no sense.
+    /// Asks members what they say of themselves and of others, those first that have answered
+    /// before. Returns those whose answer makes no sense.
+    ///
+    /// All are asked at once, so a turn takes at most [`PATIENCE`]. What was said before is
+    /// forgotten: a member that does not answer says nothing.
     pub(super) async fn ask(&mut self) -> Vec<PeerId> {
         let mut near = self.net.sought().await.unwrap_or_default();
         self.late.retain(|peer| near.contains(peer));
@@ -64,19 +75,22 @@ impl Asked {
         wrong
     }
 
-    /// How far a peer is from this watcher, by XOR as in Kademlia.
+    /// How far a peer is from this watcher, by XOR as in Kademlia. No member can aim at it, since
+    /// the watcher draws its key anew at each start.
     fn distance(&self, peer: &PeerId) -> [u8; 32] {
         std::array::from_fn(|at| peer.0[at] ^ self.me.0[at])
     }
 
-    /// The member with the latest head, without those of another lineage, and one that was late only if all were.
+    /// The member with the latest head, without those of another lineage, and one that was late
+    /// only if all were.
     pub(super) fn furthest(&self, apart: &BTreeSet<PeerId>) -> Option<(PeerId, Head)> {
         let all = self.said.iter().filter(|(peer, _)| !apart.contains(peer));
         let last = all.max_by_key(|(peer, said)| (!self.late.contains(*peer), said.head.epoch));
         last.map(|(peer, said)| (*peer, said.head))
     }
 
-    /// Asks a member for its links from an epoch on, and for its head; an inner `None` where its answer makes no sense.
+    /// Asks a member for its links from an epoch on, and for its head; an inner `None` where its
+    /// answer makes no sense.
     pub(super) async fn lineage(
         &mut self,
         of: PeerId,
@@ -95,7 +109,8 @@ impl Asked {
         })
     }
 
-    /// Asks a member no more for a while.
+    /// Asks a member no more for a while. The network keeps it out, as a node does with a peer that
+    /// has broken a rule.
     pub(super) fn leave(&mut self, peer: PeerId, why: &str) {
         self.said.remove(&peer);
         self.net.drop_peer(peer, why);
@@ -108,7 +123,8 @@ impl Asked {
         self.said.iter().filter(other).map(|(peer, _)| *peer).collect()
     }
 
-    /// What is said of each peer: by itself if it was asked, else by others.
+    /// What is said of each peer: by itself if it was asked, else by others. At most
+    /// [`MEMBERS_MAX`] rows, those of asked members first.
     pub(super) fn rows(&self) -> BTreeMap<PeerId, Row> {
         let all = || {
             self.said.iter().flat_map(|(peer, said)| said.rows.iter().map(move |row| (peer, row)))
@@ -123,7 +139,8 @@ impl Asked {
         rows
     }
 
-    /// The mean of what the peers of a receipt say their loss was, by their weights.
+    /// The mean of what the peers of a receipt say their loss was, by their weights. `None` if none
+    /// of them says a plausible one. It is shown and used for nothing.
     #[expect(clippy::cast_precision_loss, reason = "a number for people")]
     pub(super) fn loss(&self, receipt: &Receipt) -> Option<f64> {
         let rows = self.rows();
@@ -137,7 +154,8 @@ impl Asked {
         (tokens > 0.0).then(|| sum / tokens)
     }
 
-    /// The rows to report now, and the peers that nobody names any more.
+    /// The rows to report now, and the peers that nobody names any more. Rows that were never
+    /// reported, or longest ago, come first, so with many peers each has its turn.
     pub(super) fn report(&mut self, now: Instant) -> (Vec<Row>, Vec<PeerId>) {
         let rows = self.rows();
         let gone: Vec<_> =

@@ -187,7 +187,7 @@ async fn health_is_a_sign_of_life() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
     for (silent_ms, want) in [(1_000, "200"), (29_000, "200"), (45_000, "503")] {
         let life = gauge::Life { heard_ms: now - silent_ms, grace_ms: 8_000 };
-        stage.measure(gauge::Gauge { t_ms: now, training: None, life });
+        stage.measure(gauge::Gauge { t_ms: now, training: None, life, waits: false });
         stage.publish();
         let answer = ask(at, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n").await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {want}")), "{silent_ms}: {answer}");

@@ -31,7 +31,9 @@ pub(crate) struct Agreement {
 /// The digest of an update, and that of the state after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
+    /// The digest of the update, which is another one on another lineage.
     update: Text,
+    /// The digest of the state that it led to.
     state: Text,
 }
 

@@ -11,6 +11,8 @@ pub struct Gauge {
     pub training: Option<Training>,
     /// When the node last saw that the run is alive.
     pub life: Life,
+    /// Whether the node waits for something. If not, what it said of an earlier wait is over.
+    pub waits: bool,
 }
 
 /// How far the training of the open epoch is.

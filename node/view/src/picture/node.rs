@@ -7,10 +7,15 @@ use crate::record::{List, Text};
 /// The node that wrote the events file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Node {
+    /// Its id; `None` until a record says which writer is the node.
     pub(crate) peer: Option<Text>,
+    /// The version of its program, as `--version` prints it.
     pub(crate) version: Option<Text>,
+    /// The device that trains, in the form of `--device`.
     pub(crate) device: Option<Text>,
+    /// Sequences that its model takes at a time.
     pub(crate) micro_batch: Option<u64>,
+    /// Where it listens, at most `ADDRESSES_MAX`. Only readers on its own machine see them.
     pub(crate) addresses: Vec<Text>,
     /// The last step on the way between this node and others, with its error if it failed.
     pub(crate) path: Option<(Text, Option<Text>)>,
@@ -46,4 +51,5 @@ impl Node {
     }
 }
 
+/// More than a machine with a few networks has.
 const ADDRESSES_MAX: usize = 16;

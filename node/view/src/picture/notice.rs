@@ -1,4 +1,7 @@
 //! What a person should read of an event, and what only the reader's own machine should see of it.
+//!
+//! The kinds are `start`, `join`, `loss`, `wait`, `fork`, `bad` and `info`; views choose a colour
+//! by them. A sentence is made once, when the event is taken, so every view shows the same one.
 
 use crate::record::Event;
 

@@ -1,4 +1,7 @@
 //! The rows of the other peers, by their names. A peer that was in a ring long ago makes room for a new one.
+//!
+//! What a row has comes from two kinds of records: receipts, which are proven, and what the peer
+//! says of itself in heartbeats, which nobody can check.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +14,15 @@ use crate::record::{Member, Text};
 pub(crate) struct Peer {
     /// Whether it counts as present; unknown if only receipts name it.
     pub(crate) here: Option<bool>,
+    /// Whether its connection was direct when it was found.
     pub(crate) direct: Option<bool>,
+    /// Why it counts as absent; `None` while it is here.
     pub(crate) cause: Option<Text>,
+    /// Epochs in which it had a position, as far as this file has them.
     pub(crate) epochs: u64,
+    /// The tokens of these epochs that are its own.
     pub(crate) tokens: u64,
+    /// The newest of these epochs; 0 if there is none.
     pub(crate) last_epoch: u64,
     /// The last loss that it wrote itself, where its file is read too; else the one that it names to others.
     pub(crate) loss: Option<f64>,
@@ -24,6 +32,7 @@ pub(crate) struct Peer {
     pub(crate) head: Option<u64>,
     /// Tokens of its frozen work; 0 while it has none.
     pub(crate) ready: Option<u64>,
+    /// The smoothed round trip to it; `None` until one is measured.
     pub(crate) rtt_ms: Option<u64>,
     /// Bytes a second that it sent in its last ring.
     pub(crate) send_rate: Option<u64>,

@@ -1,6 +1,9 @@
 //! The picture as other machines may see it: without addresses.
 //!
 //! An address says where a person lives. A node names its own ones, and errors of connections name those of others.
+//!
+//! It works on a copy, because readers on the node's own machine see everything. A new field of the
+//! picture that may have an address has to be handled here.
 
 use super::{Picture, notice::names_an_address};
 use crate::record::Text;
@@ -29,4 +32,5 @@ impl Picture {
     }
 }
 
+/// It says that something is left out, so that nobody takes the rest for all of it.
 const HIDDEN: &str = "names an address, which only this machine sees";

@@ -222,6 +222,25 @@ fn another_writer_adds_its_state_and_nothing_else() {
 }
 
 #[test]
+fn a_wait_is_over_once_the_node_waits_no_longer() {
+    let mut picture = Picture::default();
+    let wait = |reason| format!(r#""event":"waiting","reason":"{reason}","text":"","cure":"""#);
+    picture.take(&record(1, "me", 0, STARTED));
+    picture.take(&record(2, "me", 1, &wait("alone")));
+    picture.take(&record(3, "me", 1, r#""event":"peer-found","who":"b","direct":true"#));
+    assert!(picture.waiting.is_none(), "a file has nothing else that says so");
+    let at = |t_ms, waits| Gauge { t_ms, waits, ..Gauge::default() };
+    picture.take(&record(4, "me", 1, &wait("voters")));
+    picture.measure(at(5, true));
+    assert!(picture.waiting.is_some());
+    picture.measure(at(6, false));
+    assert!(picture.waiting.is_none());
+    picture.take(&record(7, "me", 1, &wait("disk")));
+    picture.measure(at(8, false));
+    assert!(picture.waiting.is_some(), "it is said once a minute");
+}
+
+#[test]
 fn addresses_stay_on_this_machine() {
     for text in ["/ip4/1.2.3.4/tcp/1", "to 192.168.0.7:40", "by /dns4/x.y", "from 2001:db8::1"] {
         assert!(names_an_address(text), "{text}");

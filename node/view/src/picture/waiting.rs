@@ -7,10 +7,14 @@ use crate::record::Text;
 /// Why the node does not get on, in its own words; `reason` is a word of docs/FORMATS.md.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Waiting {
+    /// A word by which programs tell the reasons apart.
     pub(crate) reason: Text,
     #[serde(default)]
+    /// The reason for people. Older programs wrote none.
     pub(crate) text: Text,
+    /// What a person can do, or why nothing has to be done.
     pub(crate) cure: Text,
+    /// When it was said last, in Unix milliseconds.
     pub(crate) t_ms: u64,
 }
 
@@ -18,6 +22,11 @@ impl Waiting {
     /// Whether the node trains on though no other peer is here.
     pub(super) fn goes_on_alone(&self) -> bool {
         self.reason.as_str() == "goes-on-alone"
+    }
+
+    /// Whether another peer that is found ends the wait.
+    pub(super) fn ends_with_a_peer(&self) -> bool {
+        self.goes_on_alone() || self.reason.as_str() == "alone"
     }
 
     /// Whether it holds at `t_ms` although the run goes on. A disk that refuses votes lets the node

@@ -2,6 +2,10 @@
 //!
 //! serde's own form of this (`tag`) first copies the whole object into memory, since the key may come last. Here the
 //! name is known already, so the line is read a second time, straight into the variant. `bench view` times it.
+//!
+//! serde asks an enum in two steps: for the name of the variant, which `Body` has, and for its
+//! content, for which `Body` starts a parser at the beginning of the line. Keys that the variant
+//! does not have, `event` among them, are skipped there.
 
 use serde::{
     Deserializer,
@@ -13,11 +17,14 @@ use serde_json::{Error, de::SliceRead};
 /// A line that is an object, and the name of its variant.
 #[derive(Clone, Copy)]
 pub(super) struct Body<'a> {
+    /// The value of the key `event`.
     pub(super) event: &'a str,
+    /// The whole line, which is an object in JSON.
     pub(super) line: &'a [u8],
 }
 
 impl<'a> Body<'a> {
+    /// A parser at the beginning of the line.
     fn read(self) -> serde_json::Deserializer<SliceRead<'a>> {
         serde_json::Deserializer::from_slice(self.line)
     }

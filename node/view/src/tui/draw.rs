@@ -2,6 +2,9 @@
 //!
 //! A wide terminal has the loss over the events on the left, and the peers on the right. A narrow
 //! one has the three one below another, and a small one has sentences alone.
+//!
+//! Nothing here reads a clock or remembers anything: the same view gives the same screen. Colours
+//! are those that every terminal has by name, so that a person's own theme applies.
 
 use ratatui::{
     Frame,
@@ -89,6 +92,7 @@ impl Axis {
 
 impl View<'_> {
     /// Draws all panes, or on a small terminal the lines alone.
+    /// The verdict takes as many rows as it needs, and the body the rest.
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
         let area = frame.area();
         if area.width < COLUMNS_MIN || area.height < ROWS_MIN {
@@ -154,6 +158,9 @@ impl View<'_> {
 
     /// The chart of losses over all that is known. Training is the node's own loss, held-out that
     /// of a simulation.
+    ///
+    /// Its scale is that of all points, from the least to the greatest, so no part of the past is
+    /// out of sight. A chart without a point says so.
     fn loss(&self, frame: &mut Frame<'_>, area: Rect) {
         let title = format!(" loss, nats per token, against {} ", self.axis.word());
         let block = Block::new().borders(Borders::TOP).title(title).border_style(faint());
@@ -196,6 +203,8 @@ impl View<'_> {
 
     /// The table of peers, by their tokens. At most as many as there is room for, and the title
     /// says of how many. A bar is a share of the most tokens that a peer has.
+    ///
+    /// States are words for those who see no colours: `receipts` is a peer that only receipts name.
     fn peers(&self, frame: &mut Frame<'_>, area: Rect) {
         let mut peers: Vec<(&Text, &Peer)> = self.picture.peers.iter().collect();
         peers.sort_by_key(|(name, peer)| (std::cmp::Reverse(peer.tokens), *name));
@@ -247,6 +256,7 @@ impl View<'_> {
     }
 
     /// The newest events first, as many as there are rows.
+    /// An event that is wrapped takes several, so the oldest may be below the edge.
     fn notices(&self, room: usize) -> Vec<Line<'_>> {
         let now_ms = self.picture.now_ms;
         let newest = self.picture.notices.iter().rev().take(room);

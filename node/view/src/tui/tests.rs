@@ -122,9 +122,20 @@ fn keys_end_it_and_choose_the_axis() {
     assert_eq!(key(KeyCode::Char('q'), KeyModifiers::NONE), Wish::End);
     assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Wish::End);
     assert_eq!(key(KeyCode::Char('c'), KeyModifiers::NONE), Wish::Nothing);
+    // An arrow that comes in two pieces over a slow line begins like this key.
+    assert_eq!(key(KeyCode::Esc, KeyModifiers::NONE), Wish::Nothing);
     assert_eq!(key(KeyCode::Char('t'), KeyModifiers::NONE), Wish::NextAxis);
     assert_eq!(wish(&Event::Resize(20, 5)), Wish::Draw);
     assert_eq!(Axis::Tokens.next().next().next(), Axis::Tokens);
+}
+
+/// A pipe without a writer ends as a terminal does whose window was closed.
+#[test]
+fn a_terminal_that_is_gone_ends_the_screen() {
+    let (terminal, window) = io::pipe().unwrap();
+    await_input(&terminal).unwrap();
+    drop(window);
+    assert_eq!(await_input(&terminal).unwrap_err().kind(), io::ErrorKind::NotConnected);
 }
 
 #[test]

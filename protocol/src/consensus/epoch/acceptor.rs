@@ -151,6 +151,7 @@ pub(super) fn accept(epoch: &mut Epoch<'_>, digest: Digest, roster: &Arc<Roster>
         epoch: epoch.series().epoch,
         attempt: roster.attempt,
         members: roster.members.iter().map(|m| m.peer).collect(),
+        weights: roster.members.iter().map(|m| m.weight).collect(),
         adopt: roster.adopt.as_ref().map(|r| wire::receipt_digest(&epoch.validator.run, r)),
         kept: roster.keep.iter().map(|keep| keep.chunks.len()).sum(),
     }));

@@ -1,4 +1,9 @@
 //! Prints the results of `bench device`: sentences for people, or JSON lines for programs.
+//!
+//! A person sees the name of a task when it begins, a dot every few seconds while it runs, and its
+//! result on the same line. A program gets two objects for each task, and one at the end.
+//! Everything is flushed at once: if the device takes the machine down, the last line says which
+//! task did it.
 
 use std::io::{self, Write};
 
@@ -13,8 +18,9 @@ pub(super) struct Printout<'a> {
     out: &'a mut dyn Write,
     /// Whether lines are JSON objects, for programs.
     as_json: bool,
-    /// The part and the name of the task that is running.
+    /// The part of the task that is running.
     part: &'static str,
+    /// The name of that task within its part.
     of: String,
     /// The tasks that found something wrong, by name.
     wrong: Vec<String>,
@@ -23,11 +29,13 @@ pub(super) struct Printout<'a> {
 }
 
 impl<'a> Printout<'a> {
+    /// Nothing has been printed, and no task has begun.
     pub(super) fn new(out: &'a mut dyn Write, as_json: bool) -> Self {
         let (wrong, left_out) = (Vec::new(), Vec::new());
         Self { out, as_json, part: "", of: String::new(), wrong, left_out }
     }
 
+    /// Prints the name of a task that begins. A person's line stays open for its result.
     pub(super) fn begins(&mut self, part: DevicePart, of: &str) -> io::Result<()> {
         (self.part, self.of) = (part.name(), of.to_owned());
         if self.as_json {
@@ -46,7 +54,8 @@ impl<'a> Printout<'a> {
         self.out.flush()
     }
 
-    /// Reports the result of the task.
+    /// Reports the result of the task that began last. In JSON, `right` is null for a task that was
+    /// left out, and the figures are keys beside it.
     pub(super) fn ends(&mut self, found: Finding) -> io::Result<()> {
         let Finding { words, figures, judgement } = found;
         let (right, why) = match judgement {
@@ -99,6 +108,7 @@ impl<'a> Printout<'a> {
         if wrong.is_empty() { Ok(()) } else { Err(BenchError::Wrong { what: wrong }) }
     }
 
+    /// One JSON object as a whole line, which readers of a pipe see at once.
     fn line(&mut self, line: &Value) -> io::Result<()> {
         writeln!(self.out, "{line}")?;
         self.out.flush()

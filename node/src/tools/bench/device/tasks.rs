@@ -1,4 +1,9 @@
 //! The tasks of `bench device`: what is measured, at which sizes, and within which bounds a result is right.
+//!
+//! The measuring itself is in the model's crate, which knows the kernels; this file chooses sizes,
+//! judges, and words the results. A task that needs more memory than the device has free is left
+//! out and not judged. Speed is never wrong: only numbers are, and a result that is not the same
+//! when it is computed again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +24,7 @@ use crate::preset::Preset;
 
 /// One line of the command: a name, and work that has a result.
 pub(super) struct Task {
+    /// The part that it belongs to, which decides when it runs and for how long.
     pub(super) part: DevicePart,
     /// The name of the task within its part.
     pub(super) of: String,
@@ -32,11 +38,13 @@ pub(super) struct Finding {
     pub(super) words: String,
     /// The figures as a JSON object for a program.
     pub(super) figures: Value,
+    /// Whether the figures are as they should be.
     pub(super) judgement: Judgement,
 }
 
 /// What a result says about the device.
 pub(super) enum Judgement {
+    /// Nothing is wrong, as far as this task can see.
     Right,
     /// What is wrong with the result.
     Wrong(String),
@@ -45,6 +53,7 @@ pub(super) enum Judgement {
 }
 
 impl Finding {
+    /// A finding with its figures, against which nothing was said yet.
     pub(super) fn right(words: String, figures: Value) -> Self {
         Self { words, figures, judgement: Judgement::Right }
     }
@@ -59,7 +68,8 @@ impl Finding {
         Self { words: String::new(), figures: json!({}), judgement: Judgement::LeftOut(why) }
     }
 
-    /// Makes the finding wrong by the first complaint that applies.
+    /// Makes the finding wrong by the first complaint that applies. The figures stay, since they
+    /// say by how much.
     fn unless<const N: usize>(mut self, complaints: [(bool, &str); N]) -> Self {
         if let Some((_, what)) = complaints.into_iter().find(|(wrong, _)| *wrong) {
             self.judgement = Judgement::Wrong(what.to_owned());
@@ -69,6 +79,10 @@ impl Finding {
 }
 
 /// All tasks, in the order of the parts. The last one is only for a GPU.
+///
+/// With `small` the sizes are those that a CPU computes in seconds. Some of them are no multiples
+/// of the tiles of kernels, whose edges are tested by that. `peak` is what the device can do by its
+/// data sheet, in TFLOP/s.
 ///
 /// # Errors
 /// [`BenchError::Preset`]: a built-in preset cannot be used.
@@ -128,6 +142,10 @@ fn facts(device: Device) -> Result<Finding, BenchError> {
     Ok(Finding::right(words.join(", "), figures))
 }
 
+/// One step of a small model of this family on the device and on the CPU, whose results have to
+/// agree within the bounds of each tensor. The step is taken again, and again in memory that is
+/// full of NaN: other bits the second time come from a race, and other bits the third time from
+/// memory that a kernel reads and nobody wrote.
 fn check(device: Device, family: Family) -> Result<Finding, BenchError> {
     let found = bench::check(device, family)?;
     let [first, second] = [found.first, found.second].map(|time| time.as_secs_f64());
@@ -198,7 +216,9 @@ fn named(subject: Subject) -> String {
     }
 }
 
-/// Measures one operator, unless the device lacks the memory for it.
+/// Measures one operator, unless the device lacks the memory for it. It repeats the work up to
+/// `repeats` times within `limit`. Only products have a speed in TFLOP/s: what the other operators
+/// compute is no simple count.
 fn operator(
     device: Device,
     subject: Subject,
@@ -237,7 +257,8 @@ fn operator(
     ]))
 }
 
-/// Names and work of the models that are trained.
+/// Names and work of the models that are trained, on synthetic data, so that no file is needed. The
+/// small ones have one sequence a step, the presets as many as make a step of [`TOKENS`].
 fn models(small: bool) -> Result<Vec<(&'static str, Work)>, BenchError> {
     let source = Source::Synthetic { symbols: 256, order: 1 };
     let data = Data { source, held_out: 0.0, hints: Hints::default(), share: false };
@@ -263,6 +284,11 @@ fn models(small: bool) -> Result<Vec<(&'static str, Work)>, BenchError> {
 }
 
 /// Trains a model for some steps, with as many sequences as the device has free memory for.
+///
+/// The first step compiles kernels, and is reported apart. At least one more is taken, whatever
+/// `limit` says, because a speed needs one. What the device lacks after the steps is compared with
+/// the estimate by which a node chooses its micro batch; a reader has to judge that, as the
+/// allocators of backends round differently.
 fn learn(
     device: Device,
     mut work: Work,
@@ -322,7 +348,9 @@ fn learn(
     Ok(Finding::right(words, figures).unless([(!finite, "a loss is no number")]))
 }
 
-/// Weights that are quick to draw: genesis' constants where it has them, else noise of ±0.02.
+/// Weights that are quick to draw: genesis' constants where it has them, else noise of ±0.02. Those
+/// of genesis take much longer to draw. The noise is a linear congruential generator's, whose upper
+/// bits are good enough.
 fn weights(specs: &[Spec]) -> Vec<f32> {
     let mut state = SEED;
     let mut noise = || {
@@ -340,6 +368,10 @@ fn weights(specs: &[Spec]) -> Vec<f32> {
 }
 
 /// Asks for more bytes of scores than the device has. CubeCL alone would go on with what was in memory before.
+///
+/// It is right that the step fails as [`TrainError::Lost`], and that everything after it is
+/// refused: nobody may take what was in memory before for numbers that were computed. The device
+/// cannot be used by this process after that.
 fn exhaust(device: Device) -> Result<Finding, BenchError> {
     let mut work = Work::synthetic();
     (work.model.vocab, work.model.context, work.model.width) = (1 << 20, 64, 16);
@@ -368,10 +400,12 @@ const PRODUCT_ERROR: f32 = 3e-5;
 /// Both sides are in f32, and the gradient of a decay is a difference of sums over a row; a fault is in the first digits.
 const OPERATOR_ERROR: f32 = 1e-4;
 
-/// Most tokens of a step: a guess of what is enough to keep a GPU busy.
+/// Most tokens of a step: a guess of what is enough to keep a GPU busy. The free memory may allow
+/// fewer.
 const TOKENS: usize = 8192;
 
-/// Assumed memory of a device that does not report its own.
+/// Assumed memory of a device that does not report its own: 32 GiB, of which twice as much is asked
+/// for.
 const UNKNOWN_BYTES: u64 = 1 << 35;
 
 /// The seed of weights and data; any other would do.

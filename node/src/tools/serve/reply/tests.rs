@@ -95,19 +95,19 @@ fn an_answer_with_a_part_missing_is_a_failure() {
 
 #[test]
 fn a_stream_is_events_of_one_line_and_ends_with_done() {
-    let served = served();
-    let body = json!({ "prompt": "a", "stream": true, "echo": true });
-    let order = order(AskedFor::Completion, &body);
-    let mut streamed = Streamed::new(head(AskedFor::Completion), &order);
-    let mut sent = streamed.begin(&order, &served);
+    let mut body = json!({ "prompt": "a", "stream": true, "echo": true });
+    body["stream_options"] = json!({ "include_usage": true });
+    let order = Arc::new(order(AskedFor::Completion, &body));
+    let mut streamed = Streamed::new(head(AskedFor::Completion), order, Arc::new(served()));
+    let mut sent = streamed.begin();
     let text = Delivery::Text { choice: 0, text: "b\n\nc".into(), records: Vec::new() };
-    let (more, is_last) = streamed.add(text, &order, &served);
+    let (more, is_last) = streamed.add(text);
     assert!(!is_last);
     sent += &more;
     let end = Delivery::End { choice: 0, reason: EndReason::Length, tokens: 4 };
-    let (more, is_last) = streamed.add(end, &order, &served);
+    let (more, is_last) = streamed.add(end);
     assert!(is_last);
-    sent = sent + &more + &streamed.end(&order, &served, true);
+    sent = sent + &more + &streamed.end();
     let events = parsed(&sent);
     let texts: Vec<&str> =
         events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect();
@@ -119,14 +119,14 @@ fn a_stream_is_events_of_one_line_and_ends_with_done() {
 
 #[test]
 fn a_chat_in_parts_begins_with_its_role_and_a_failure_ends_it() {
-    let served = served();
-    let body = json!({ "messages": [{ "role": "user", "content": "a" }], "stream": true });
-    let order = order(AskedFor::Chat, &body);
-    let mut streamed = Streamed::new(head(AskedFor::Chat), &order);
-    let begin = parsed(&streamed.begin(&order, &served));
+    let mut body = json!({ "messages": [{ "role": "user", "content": "a" }], "stream": true });
+    body["stream_options"] = json!({ "include_usage": true });
+    let order = Arc::new(order(AskedFor::Chat, &body));
+    let mut streamed = Streamed::new(head(AskedFor::Chat), order, Arc::new(served()));
+    let begin = parsed(&streamed.begin());
     assert_eq!(begin[0]["choices"][0]["delta"]["role"], "assistant");
     assert_eq!(begin[0]["object"], "chat.completion.chunk");
-    let (failed, is_last) = streamed.add(Delivery::Failed(Refusal::busy()), &order, &served);
+    let (failed, is_last) = streamed.add(Delivery::Failed(Refusal::busy()));
     assert!(is_last && parsed(&failed)[0]["error"]["type"] == "rate_limit_error");
-    assert_eq!(parsed(&streamed.end(&order, &served, true)), [json!("done")]);
+    assert_eq!(parsed(&streamed.end()), [json!("done")]);
 }
