@@ -78,13 +78,16 @@ pub use interface::{Config, Credentials, Durability};
 
 use conduct::{Conduct, Halt};
 use entered::Entered;
-use facts::{Away, Facts, Process};
+use facts::{Facts, Process, Return};
 use known::Admission;
 use open_epoch::Epoch;
 use reach::Reach;
 use series::{SeriesState, Stage};
 use slot::Slot;
 use timers::Timer;
+
+/// No stall of a busy machine is taken for a sleep; guess.
+const SLEEP_MIN: Duration = Duration::from_secs(4);
 
 /// How long a leaving peer waits for the open ring, within the 5 s that a person waits.
 const LEAVE_WAIT: Duration = Duration::from_secs(4);
@@ -143,7 +146,7 @@ impl State {
             config,
             ready_median: None,
             started: now,
-            away: None,
+            returned: None,
             reach: Reach::default(),
             behind: false,
             ahead: Ahead::Nobody,
@@ -180,8 +183,10 @@ impl State {
         self.process.limit_weight(median);
         enter::resume(&mut self.epoch(step));
         // A peer with another log is another voter, and has left nobody behind.
-        let start = Away { ended: self.process.started, slept: false };
-        self.process.away = self.facts(step).is_voter().then_some(start);
+        if self.facts(step).is_voter() {
+            let (since, wait) = (self.process.started, founders::return_wait(self.facts(step)));
+            self.process.returned = Some(Return { since, until: since + wait });
+        }
         self
     }
 
@@ -348,12 +353,17 @@ impl State {
     }
 
     /// R12, R20: a process that was suspended heard nobody meanwhile, and must not conclude anything from that silence.
-    /// Half a grace is enough for the others to go on without a voter.
+    /// Half a grace is enough for the others to go on without a voter. A wait that is under way gets no longer, so that a
+    /// machine that stalls often ends it too.
     fn come_back(&mut self, step: &Step<'_>, gone: Duration) {
         self.slot.series.entered = step.now;
         self.slot.series.gathering.held_since = None;
-        if gone >= step.table.grace / 2 && self.facts(step).is_voter() {
-            self.process.away = Some(Away { ended: step.now, slept: true });
+        if gone >= SLEEP_MIN.max(step.table.grace / 2) && self.facts(step).is_voter() {
+            // What came meanwhile is read within that time.
+            let since = step.now + 2 * step.table.heartbeat;
+            let until = self.process.returned.map(|returned| returned.until);
+            let until = until.unwrap_or(step.now + founders::RETURN_WAIT);
+            self.process.returned = Some(Return { since, until });
         }
     }
 
@@ -366,6 +376,9 @@ impl State {
     /// that would give an attempt up, and a Regroup opens only once nothing else moves. Messages
     /// are repeated after all steps, about the state that came out.
     fn advance(&mut self, step: &mut Step<'_>) {
+        if self.process.returned.is_some() && !founders::awaits_news(self.facts(step)) {
+            self.process.returned = None;
+        }
         // Each step leaves its condition false; the bound is many times the longest chain of steps.
         for _ in 0..64 {
             let epoch = &mut self.epoch(step);

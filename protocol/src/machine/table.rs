@@ -84,6 +84,11 @@ impl PeerRecord {
         4 * (heartbeat + Duration::from_millis(u64::from(self.rtt_ms)))
     }
 
+    /// When its newest heartbeat came, whether or not its connection has closed since.
+    pub(crate) fn spoke_at(&self) -> Time {
+        self.named_at
+    }
+
     /// When it last named `series`; `None` if it never did, or too long ago.
     pub fn named(&self, series: Series) -> Option<Time> {
         if self.beat.series == series {

@@ -126,12 +126,12 @@ fn bring_along(
     let mut ledger = admission.ledger.as_ref().clone();
     let mut trust = Admissions::default();
     for notice in admission.pending() {
-        ledger.take(epoch, &notice);
         trust.notices.push(notice.as_ref().clone());
         if trust.bytes() > ADMISSIONS_BYTES_MAX {
             trust.notices.pop();
             break;
         }
+        ledger.take(epoch, &notice);
     }
     let mut bytes = trust.bytes();
     for peer in &peers.collect::<BTreeSet<_>>() {

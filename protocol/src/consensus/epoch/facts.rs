@@ -22,13 +22,13 @@ use super::known::Admission;
 use super::reach::Reach;
 use super::slot::Slot;
 
-/// A time in which this process did not run, or not yet: a sleep, or the time before a restart.
+/// The return of a voter that did not run for a time: after a restart, or a sleep. Others may have gone on without it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Away {
-    /// When it ended. A peer that has spoken since then has shown us how far it is.
-    pub(super) ended: Time,
-    /// Whether it was a sleep, of half a grace at least.
-    pub(super) slept: bool,
+pub(super) struct Return {
+    /// What a peer says from then on shows how far it is. What it said before may come in late.
+    pub(super) since: Time,
+    /// When the wait for all that is over at the latest.
+    pub(super) until: Time,
 }
 
 /// What lives as long as the process. No rule of an epoch changes it.
@@ -46,8 +46,8 @@ pub(super) struct Process {
     pub(super) weight_max: u64,
     /// When this process began: silence before it proves nothing.
     pub(super) started: Time,
-    /// The last time in which others may have gone on without us; `None` if we had no vote then (R12, R20).
-    pub(super) away: Option<Away>,
+    /// Our last return, until we have heard how far the others are (R12, R20).
+    pub(super) returned: Option<Return>,
     /// Which peers direct connections join (R41, R42).
     pub(super) reach: Reach,
     /// Which peers may take part; `None` in open runs (T1).

@@ -26,7 +26,7 @@ const PUNCHING: Duration = Duration::from_secs(5);
 /// How long a peer that said goodbye or slept waits after its return for the peers that were here then,
 /// before it goes on without them. Guess: a person starts two machines in less, and what is trained
 /// apart meanwhile can still be undone.
-const RETURN_WAIT: Duration = Duration::from_secs(60);
+pub(super) const RETURN_WAIT: Duration = Duration::from_secs(60);
 
 /// A peer that is heard for so long is known to all, and must not be left out of a founding.
 const FOUNDER_KNOWN: Duration = Duration::from_secs(3);
@@ -214,20 +214,27 @@ fn misses_regroups(facts: Facts<'_>, peer: &PeerId) -> bool {
     !facts.names_voter(peer) && passed() > REGROUPS_MISSED_MAX
 }
 
-/// R12, R20: whether we were restarted or asleep, and other peers may have gone on without us and can still tell us: a
-/// voter has not said goodbye, and is not heard or claims a greater head; or a live peer is in a series opened by
-/// Regroups that we lack.
+/// R20: how long a voter that was restarted waits at most for the others.
+pub(super) fn return_wait(facts: Facts<'_>) -> Duration {
+    let wait = if facts.said_goodbye() { RETURN_WAIT } else { Duration::ZERO };
+    facts.step.table.grace.max(wait)
+}
+
+/// R12, R20: whether we have returned, and other peers may have gone on without us and can still tell us: a voter has not
+/// said goodbye, and was not heard since or claims a greater head; or a live peer is in a series opened by Regroups that
+/// we lack.
 pub(super) fn awaits_news(facts: Facts<'_>) -> bool {
-    let Some(away) = facts.away else { return false };
-    let wait = if away.slept || facts.said_goodbye() { RETURN_WAIT } else { Duration::ZERO };
-    let is_here = |seen: &PeerRecord| seen.beat.head.epoch <= facts.slot.head.epoch;
+    let Some(returned) = facts.returned else { return false };
+    let told = |seen: &PeerRecord| {
+        let here = seen.beat.head.epoch <= facts.slot.head.epoch;
+        seen.has_left() || (here && seen.spoke_at() >= returned.since)
+    };
     let unsure = |voter: &Voter| {
         let seen = facts.step.table.peers.get(&voter.peer);
-        let here = facts.is_alive(&voter.peer) && seen.is_some_and(is_here);
-        *voter != facts.me.voter() && !here && !seen.is_some_and(PeerRecord::has_left)
+        *voter != facts.me.voter() && !seen.is_some_and(told)
     };
     can_part(facts)
-        && facts.step.now < away.ended + facts.step.table.grace.max(wait)
+        && facts.step.now < returned.until
         && (facts.voters().iter().any(unsure) || is_any_parted(facts))
 }
 

@@ -140,7 +140,9 @@ pub(super) fn finish_asking(epoch: &mut Epoch<'_>) -> bool {
     let heard =
         acceptor::name_liars(epoch, roster::without_withholding(epoch.facts(), heard), attempt);
     let names = |v: &Voter| heard.iter().any(|heard| heard.voter == *v);
-    if !epoch.validator.quorum.holds(epoch.voters(), names) && epoch.validator.keeps(Rule::R7) {
+    let majority = epoch.validator.quorum.holds(epoch.voters(), names);
+    let may = majority && !founders::awaits_news(epoch.facts());
+    if !may && epoch.validator.keeps(Rule::R7) {
         if answered && !over {
             return false;
         }

@@ -9,7 +9,7 @@ use crate::message::{Roster, Voter};
 
 use super::facts::Facts;
 use super::series::Stage;
-use super::{patience, turns};
+use super::{founders, patience, turns};
 
 /// What the open epoch waits for. `None`: we train, or take the outer step. `met`: whether this peer
 /// has ever met another one. A peer that has not is a run of one, if the run needs no other, and
@@ -51,12 +51,13 @@ fn absent(facts: Facts<'_>, met: bool) -> Option<Wait> {
     }
     let rule = facts.validator.quorum;
     let is_here = |voter: &Voter| voter.peer == facts.me.peer || facts.is_alive(&voter.peer);
-    // R29: after a goodbye others may have gone on, and are waited for.
-    let goes_on = facts.hears_majority() && !facts.said_goodbye();
+    let here = voters.iter().filter(|voter| is_here(voter)).count();
+    // R20, R29: after a return or a goodbye others may have gone on, and are waited for.
+    let waits = here < voters.len() && founders::awaits_news(facts);
+    let goes_on = facts.hears_majority() && !facts.said_goodbye() && !waits;
     if table.live(now).next().is_none() && (needed > 1 || met) {
         return Some(Wait::Alone { voters: voters.len(), rule, goes_on });
     }
-    let here = voters.iter().filter(|voter| is_here(voter)).count();
     (!goes_on).then_some(Wait::Voters { here, all: voters.len(), rule })
 }
 
