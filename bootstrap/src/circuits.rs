@@ -3,33 +3,53 @@
 //! The relay itself limits the circuits of one key and of all keys together. Keys cost nothing, so sixteen of them at
 //! one address could hold every circuit for an hour, and no peer behind a router could be reached meanwhile.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
 
 use libp2p::PeerId;
 
-/// The open circuits of each peer that has any.
+/// The open circuits. Bounded by the relay's own limits.
 #[derive(Debug, Default)]
 pub(crate) struct Circuits {
-    /// The network of each peer, where there is a limit for it, and its circuits. Bounded by the relay's own limits.
-    open: HashMap<PeerId, (Option<IpAddr>, usize)>,
+    /// The circuits of each peer to each other one.
+    open: HashMap<PeerId, BTreeMap<PeerId, usize>>,
+    /// The network of each of these peers, where there is a limit for it.
+    networks: HashMap<PeerId, IpAddr>,
 }
 
 impl Circuits {
-    /// Counts a circuit that the relay has opened for a peer. Returns whether the share of the peer's `network`
-    /// ([`crate::crowding::network`]) still covers it; if not, the caller disconnects the peer, which ends its circuits.
-    pub(crate) fn opened(&mut self, peer: PeerId, network: Option<IpAddr>) -> bool {
-        self.open.entry(peer).or_insert((network, 0)).1 += 1;
-        let near = self.open.values().filter(|(other, _)| *other == network);
-        network.is_none() || near.map(|(_, count)| count).sum::<usize>() <= PER_NETWORK_MAX
+    /// Counts a circuit from a peer to another one. Where the share of the peer's `network`
+    /// ([`crate::crowding::network`]) is used up, returns who has most of it: the caller disconnects that one, which ends
+    /// its circuits.
+    pub(crate) fn opened(
+        &mut self,
+        from: PeerId,
+        to: PeerId,
+        network: Option<IpAddr>,
+    ) -> Option<PeerId> {
+        *self.open.entry(from).or_default().entry(to).or_default() += 1;
+        let network = network?;
+        self.networks.insert(from, network);
+        let count = |peer: &PeerId| self.open.get(peer).map_or(0, |to| to.values().sum::<usize>());
+        let near = || self.networks.iter().filter(|(_, other)| **other == network);
+        let all: usize = near().map(|(peer, _)| count(peer)).sum();
+        let most = near().map(|(peer, _)| *peer).min_by_key(|peer| (Reverse(count(peer)), *peer));
+        if all > PER_NETWORK_MAX { most } else { None }
     }
 
-    /// Counts the end of a circuit.
-    pub(crate) fn closed(&mut self, peer: &PeerId) {
-        if let Some((_, count)) = self.open.get_mut(peer) {
+    /// Counts the end of a circuit. The relay reports some ends twice; what is not counted is passed over.
+    pub(crate) fn closed(&mut self, from: &PeerId, to: &PeerId) {
+        let Some(circuits) = self.open.get_mut(from) else { return };
+        if let Some(count) = circuits.get_mut(to) {
             *count -= 1;
-            if *count == 0 {
-                self.open.remove(peer);
-            }
+        }
+        circuits.retain(|_, count| *count > 0);
+        if circuits.is_empty() {
+            self.open.remove(from);
+            self.networks.remove(from);
         }
     }
 }
@@ -43,17 +63,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_keys_of_one_network_leave_circuits_for_others() {
+    fn the_greediest_key_of_a_network_leaves_circuits_for_others() {
         let (mut circuits, crowd) = (Circuits::default(), Some(IpAddr::from([203, 0, 113, 7])));
-        let keys: Vec<PeerId> = (0..PER_NETWORK_MAX).map(|_| PeerId::random()).collect();
-        assert!(keys.iter().all(|key| circuits.opened(*key, crowd)));
-        let late = PeerId::random();
-        assert!(!circuits.opened(late, crowd), "one too many");
-        assert!(circuits.opened(PeerId::random(), Some(IpAddr::from([203, 0, 113, 8]))));
-        assert!((0..=PER_NETWORK_MAX).all(|_| circuits.opened(PeerId::random(), None)), "nearby");
-        for key in [&late, &keys[0], &late] {
-            circuits.closed(key);
+        let [greedy, modest, other] = [(); 3].map(|()| PeerId::random());
+        let open = |circuits: &mut Circuits, from, network| {
+            circuits.opened(from, PeerId::random(), network)
+        };
+        assert_eq!(open(&mut circuits, modest, crowd), None);
+        let all = 1..PER_NETWORK_MAX;
+        assert!(all.clone().all(|_| open(&mut circuits, greedy, crowd).is_none()));
+        assert_eq!(open(&mut circuits, modest, crowd), Some(greedy), "one too many");
+        let elsewhere = Some(IpAddr::from([203, 0, 113, 8]));
+        assert_eq!(open(&mut circuits, other, elsewhere), None);
+        assert!(all.clone().all(|_| open(&mut circuits, PeerId::random(), None).is_none()));
+        // All of them end, and some ends are reported twice.
+        for to in circuits.open[&greedy].clone().keys() {
+            circuits.closed(&greedy, to);
+            circuits.closed(&greedy, to);
         }
-        assert!(circuits.opened(late, crowd), "two have ended");
+        assert!(!circuits.open.contains_key(&greedy) && circuits.networks.len() == 2);
+        assert_eq!(open(&mut circuits, greedy, crowd), None);
     }
 }

@@ -209,6 +209,13 @@ pub fn network(remote: &Multiaddr) -> Option<IpAddr> {
     networks(remote).next().map(|((network, _), _)| network)
 }
 
+/// The largest network that connections from an address are counted for: of IPv6 the /48, since a household may have that
+/// much; `None` where there is no limit.
+#[must_use]
+pub fn site(remote: &Multiaddr) -> Option<IpAddr> {
+    networks(remote).last().map(|((network, _), _)| network)
+}
+
 /// The networks that an address lies in, the smallest one first, each with the connections that it
 /// may have.
 fn networks(remote: &Multiaddr) -> impl Iterator<Item = ((IpAddr, u8), usize)> {

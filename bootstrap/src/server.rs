@@ -277,21 +277,23 @@ impl Server {
     /// Ends what a peer takes of the relay beyond its share.
     fn on_relay(&mut self, event: &relay::Event) {
         match event {
-            // libp2p's relay forgets the connection of such a peer, but not all that runs on it: a second
-            // reservation that times out there would end this program. Honest peers renew theirs in time.
+            // libp2p's relay forgets the connection, and panics if it then accepts a renewal that came on it before.
+            // Honest peers renew in time. One whose renewal is accepted at this very moment is not stopped by this.
             relay::Event::ReservationTimedOut { src_peer_id } => {
                 _ = self.swarm.disconnect_peer_id(*src_peer_id);
             }
-            relay::Event::CircuitReqAccepted { src_peer_id: peer, .. } => {
-                let ends = self.seen.values().filter(|(other, _)| other == peer);
-                let network =
+            relay::Event::CircuitReqAccepted { src_peer_id: from, dst_peer_id: to } => {
+                let ends = self.seen.values().filter(|(other, _)| other == from);
+                let networks =
                     ends.filter_map(|(_, end)| crowding::network(end.get_remote_address()));
-                if !self.circuits.opened(*peer, network.min()) {
-                    tracing::debug!(%peer, "its network has too many circuits");
-                    _ = self.swarm.disconnect_peer_id(*peer);
+                if let Some(peer) = self.circuits.opened(*from, *to, networks.min()) {
+                    tracing::debug!(%peer, "its network has too many circuits, and it has most");
+                    _ = self.swarm.disconnect_peer_id(peer);
                 }
             }
-            relay::Event::CircuitClosed { src_peer_id, .. } => self.circuits.closed(src_peer_id),
+            relay::Event::CircuitClosed { src_peer_id: from, dst_peer_id: to, .. } => {
+                self.circuits.closed(from, to);
+            }
             _ => {}
         }
     }

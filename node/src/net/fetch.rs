@@ -17,7 +17,10 @@ use intellect_bootstrap::{
     frame::{self, FrameError},
     streams::Opening,
 };
-use intellect_protocol::download::Failure;
+use intellect_protocol::{
+    download::Failure,
+    message::{Request, wire},
+};
 use libp2p::{PeerId, Stream};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
@@ -28,7 +31,7 @@ use super::{
     inbox::{Severity, Shared, TaskEvent},
     interface::{ANSWER_BYTES_MAX, Event, Link, REQUEST_BYTES_MAX, Reply},
     limits::{
-        answers::Asker,
+        answers::{Asker, Kind, RELAYED},
         rate::{Inflow, Receiver, Urgency},
     },
     name,
@@ -102,12 +105,18 @@ pub(super) async fn answer(
         };
         let (reply, answered) = Reply::new();
         let from = name::from_libp2p(&peer)?;
-        let asker = match link {
-            _ if shared.is_member(&from) => Asker::Member,
-            Link::Relayed => Asker::RELAYED,
-            Link::Direct => Asker::Stranger(network),
+        let network = if link == Link::Relayed { Some(RELAYED) } else { network };
+        let asker = if shared.is_member(&from) {
+            Asker::Member(from)
+        } else {
+            Asker::Stranger(from, network)
         };
-        let _turn = shared.answers.turn(asker).await?;
+        // What does not decode is the driver's fault to name, and is answered with nothing.
+        let kind = match wire::open_request(&request) {
+            Some(Request::Ask(_) | Request::Picture) | None => Kind::Question,
+            Some(_) => Kind::Bulk,
+        };
+        let _turn = shared.answers.turn(asker, kind).await?;
         events.send(TaskEvent::Emit(Event::Fetch { from, request, reply })).await.ok()?;
         let (answer, urgency) = answered.await.ok()?;
         let receiver = shared.receiver(&from);

@@ -341,7 +341,7 @@ impl SwarmTasks {
     ) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
             let (events, shared) = (self.events.clone(), self.shared.clone());
-            let network = peer.connections.iter().find_map(|c| crowding::network(&c.remote));
+            let network = peer.connections.iter().find_map(|c| crowding::site(&c.remote));
             self.spawn(fetch::answer(id, network, stream, events, shared, link, permit));
         }
     }
