@@ -3,8 +3,8 @@
 //! It serves generation, so it has no gradient. [`AttendBlock`](super::AttendBlock) is for caches
 //! whose keys are computed when they are read.
 //!
-//! A cache has room for more tokens than it holds, so that a new token is written behind the others
-//! and none of these is copied. When it is full it grows to the next multiple of [`GROWTH`] tokens.
+//! On a CPU a cache has room for more tokens than it holds, so that a new token is written behind the others
+//! and none of these is copied; a GPU copies it for each token. When it is full it grows to the next multiple of [`GROWTH`] tokens.
 //! Two texts that began alike may share a cache; the one that writes first gets a copy of its own.
 
 use burn_backend::TensorMetadata;

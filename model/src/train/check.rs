@@ -110,7 +110,8 @@ pub(crate) struct Farthest {
 
 /// One step of the small model with Adam's update, always on the same weights and data. So two
 /// calls on one device have to give the same bits. It runs the kernels of training themselves, with
-/// the optimiser, and not copies of them: a kernel that is wrong only at other sizes is not seen.
+/// the optimiser, and not copies of them. A kernel that is wrong only at other sizes is not seen, nor is the sum of
+/// several micro-batches or the border between two documents: the batch is one piece of random tokens.
 pub(crate) fn step<A: TrainBackend>(work: &Work, place: Place<A>) -> Result<Computed, TrainError> {
     let source = Dataset::open(work, SEED, &[])?;
     let stream = Stream { seed: [SEED as u8; 32], committed: 0 };

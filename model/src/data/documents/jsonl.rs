@@ -7,7 +7,7 @@
 //! field without storing it. Where a name occurs twice, the last one counts, as in Python. A line
 //! that is no object, or lacks the field, is handed on as damaged with its number: the caller
 //! decides whether to skip it. A line over the bound ends the reading: such a file is hardly one of
-//! JSON lines, and its rest would be read as one document.
+//! JSON lines, and its rest would be taken for a line.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};

@@ -15,7 +15,8 @@ pub(super) fn adamw<B: GpuBackend>(
     step: AdamW,
     [p, g, m, v]: [FloatTensor<B>; 4],
 ) -> [FloatTensor<B>; 3] {
-    let own = |x: FloatTensor<B>| if x.can_mut() { contiguous(x) } else { x.copy() };
+    // A copy has padded rows on CUDA, and the kernel counts through all numbers.
+    let own = |x: FloatTensor<B>| contiguous(if x.can_mut() { x } else { x.copy() });
     let ([p, m, v], g) = ([p, m, v].map(own), contiguous(g));
     launch!(
         update,

@@ -16,7 +16,8 @@ pub(in super::super) fn add_all<B: GpuBackend>(
     sums: Vec<FloatTensor<B>>,
     more: Vec<FloatTensor<B>>,
 ) -> Vec<FloatTensor<B>> {
-    let own = |x: FloatTensor<B>| if x.can_mut() { contiguous(x) } else { x.copy() };
+    // A copy has padded rows on CUDA, and the kernel counts through all numbers.
+    let own = |x: FloatTensor<B>| contiguous(if x.can_mut() { x } else { x.copy() });
     let mut sums: Vec<_> = sums.into_iter().map(own).collect();
     let more: Vec<_> = more.into_iter().map(contiguous).collect();
     let whole = sums.len() / 4 * 4;

@@ -100,12 +100,18 @@ fn gate_back(
     }
 }
 
+/// exp w. Beyond 10 the outer exponential is 0 whatever w is, and its slope must not be ∞·0.
+#[cube]
+fn rate_of(w: f32) -> f32 {
+    select(w < 10.0f32, w, 10.0f32).exp()
+}
+
 /// One element of k∘(1 − exp(−exp w)); see `exp_of` for the outer exponential.
 #[cube(launch_unchecked)]
 fn decay(k: &Tensor<f32>, w: &Tensor<f32>, y: &mut Tensor<f32>) {
     let i = ABSOLUTE_POS;
     if i < y.len() {
-        y[i] = k[i] * (1.0f32 - exp_of(0.0f32 - w[i].exp()));
+        y[i] = k[i] * (1.0f32 - exp_of(0.0f32 - rate_of(w[i])));
     }
 }
 
@@ -120,7 +126,7 @@ fn decay_back(
 ) {
     let i = ABSOLUTE_POS;
     if i < dk.len() {
-        let rate = w[i].exp();
+        let rate = rate_of(w[i]);
         let factor = exp_of(0.0f32 - rate);
         dk[i] = dy[i] * (1.0f32 - factor);
         dw[i] = dy[i] * k[i] * rate * factor;

@@ -4,7 +4,7 @@
 //! The M pieces are M matrices of one product. So features are cut out of the rows of `a` first,
 //! and their gradient is put back at the end.
 //!
-//! The weights of all pieces are the largest tensor here, M·N·D numbers. They are freed after the
+//! The weights of all pieces, M·N·D numbers, take as much memory as all outputs. They are freed after the
 //! forward pass and computed again for the backward pass, as on the CPU.
 
 use burn_backend::tensor::FloatTensor;

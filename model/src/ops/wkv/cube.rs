@@ -5,8 +5,8 @@
 //! Between the passes only the inputs and the states before the chunks are stored. The backward
 //! pass takes scratch memory for one chunk: a state for each span of it and each head of each
 //! sequence, which the kernel writes forward and reads backward. The gradients of u, and of a decay
-//! that is the same for all tokens, come as one row for each sequence and are summed by a second
-//! launch, in a fixed order.
+//! that is the same for all tokens, come as one row for each sequence and are summed by one more
+//! launch each, in a fixed order.
 
 mod kernels;
 
