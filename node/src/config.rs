@@ -111,7 +111,7 @@ pub(crate) enum Voice {
 /// are needed (`enter::choose`), since a run whose id begins with given digits can be found by
 /// trying keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RunPrefix(String);
+pub(crate) struct RunPrefix(pub(crate) String);
 
 impl RunPrefix {
     /// Whether `run` begins with it.

@@ -74,7 +74,7 @@ use remember::{Earlier, known_peers, listen};
 pub(crate) enum Next {
     /// The process ends with exit code 0.
     Nothing,
-    /// The same program, with the same arguments.
+    /// The same program, with the same arguments but its invite.
     StartAgain,
 }
 

@@ -222,7 +222,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
 /// this returns.
 ///
 /// A node that was led back to an epoch that it had left starts again: its tasks have ended by
-/// then, and this process runs the same program with the same arguments (`os::start_again`). That
+/// then, and this process runs the same program with the same arguments but its invite (`os::start_again`). That
 /// returns only if it fails.
 fn run(args: cli::RunArgs) -> Result<(), Error> {
     let local = config::Local::new(args)?;
@@ -242,7 +242,7 @@ fn run(args: cli::RunArgs) -> Result<(), Error> {
         enter::Next::Nothing => Ok(()),
         enter::Next::StartAgain => {
             tell::screen::flush();
-            Err(Error::StartAgain(os::start_again()))
+            Err(Error::StartAgain(os::start_again(local.run.as_ref().map(|run| &*run.0))))
         }
     }
 }

@@ -78,25 +78,33 @@ pub(crate) fn itself() -> io::Result<PathBuf> {
 /// Starts this program again in place of this process, with the same arguments but its invite. Returns only if that
 /// fails. The process keeps its number, so a service manager sees no end. The system closes the files of the old
 /// program, and ends its locks with them.
-pub(crate) fn start_again() -> io::Error {
+///
+/// `run` is the run that the arguments name, perhaps by the invite alone.
+pub(crate) fn start_again(run: Option<&str>) -> io::Error {
     let mut words = env::args_os();
     let name = words.next().unwrap_or_default();
     match itself() {
-        Ok(program) => Command::new(program).arg0(name).args(without_invite(words)).exec(),
+        Ok(program) => Command::new(program).arg0(name).args(without_invite(words, run)).exec(),
         Err(error) => error,
     }
 }
 
-/// The words of a command line but `--invite` and its value. A node that was admitted has its ticket on the disk, while
-/// the invite may have come from standard input or lie in a file that is gone.
-fn without_invite(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let (mut kept, mut is_value) = (Vec::new(), false);
+/// The words of a command line with the run in place of `--invite` and its value. A node that was admitted has its
+/// ticket on the disk, while the invite may have come from standard input or lie in a file that is gone.
+fn without_invite(words: impl Iterator<Item = OsString>, run: Option<&str>) -> Vec<OsString> {
+    let (mut kept, mut invited, mut is_value) = (Vec::new(), false, false);
     for word in words {
-        let is_option = word == "--invite";
-        if !is_option && !is_value && !word.as_bytes().starts_with(b"--invite=") {
+        let is_option = word == "--invite" && !is_value;
+        if is_option || is_value || word.as_bytes().starts_with(b"--invite=") {
+            invited = true;
+        } else {
             kept.push(word);
         }
-        is_value = is_option && !is_value;
+        is_value = is_option;
+    }
+    let is_named = kept.iter().any(|word| word.as_bytes().starts_with(b"--run"));
+    if let (true, false, Some(run)) = (invited, is_named, run) {
+        kept.push(format!("--run={run}").into());
     }
     kept
 }
@@ -517,12 +525,13 @@ mod tests {
     #[test]
     fn a_start_by_itself_needs_no_invite() {
         for (given, left) in [
-            ("--bootstrap /ip4/1 --invite - --quiet", "--bootstrap /ip4/1 --quiet"),
-            ("--invite=inv1x --tui", "--tui"),
-            ("--invite --invite", ""),
+            ("--bootstrap /ip4/1 --invite - --quiet", "--bootstrap /ip4/1 --quiet --run=ab"),
+            ("--invite=inv1x --tui", "--tui --run=ab"),
+            ("--invite inv1x --run a", "--run a"),
+            ("--invite --invite", "--run=ab"),
             ("--events invite", "--events invite"),
         ] {
-            let words = without_invite(given.split_whitespace().map(OsString::from));
+            let words = without_invite(given.split_whitespace().map(OsString::from), Some("ab"));
             assert_eq!(words.join(OsStr::new(" ")), left, "{given}");
         }
     }

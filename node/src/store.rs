@@ -67,7 +67,7 @@ const DAMAGED: usize = 4;
 
 /// Why a file could not be stored. An earlier version of it is still there.
 /// Most come from the system, and pass when there is room again. [`Self::Removed`] and
-/// [`Self::ReadBack`] do not: the first means that somebody works in the folder, the second that
+/// [`Self::ReadBack`] do not: the first means that somebody works in the folder, or that its disk is gone, the second that
 /// bytes have changed on the disk or in memory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {

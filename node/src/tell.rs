@@ -31,7 +31,7 @@ mod times;
 mod waiting;
 mod work;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -157,6 +157,11 @@ impl Console {
     pub(crate) fn set_run(&mut self, run: intellect_protocol::base::id::RunId) {
         self.folder = format!("{}/", store::run_folder(&self.data_dir, run).display());
         self.sink().set_run(run.into());
+    }
+
+    /// Shows again what an earlier start has written of this run to the file at `path`.
+    pub(crate) fn recall(&self, path: &Path) {
+        self.sink().recall(path);
     }
 
     /// The events file and the picture. A panic of another user leaves them usable: at worst a line is missing.
@@ -315,7 +320,8 @@ impl Console {
     /// Training gave a loss or a delta that is no number. Nothing of it leaves this node. To
     /// programs it is an attempt that ended, with number 0, as it is none of the attempts of the
     /// protocol.
-    pub(crate) fn training_diverged(&self, epoch: u64, why: &str) {
+    pub(crate) fn training_diverged(&mut self, epoch: u64, why: &str) {
+        self.timing.sampler.forget_steps();
         self.say(&format!(
             "epoch {epoch}: training gave no finite number ({why}); it is repeated with other data"
         ));
@@ -462,6 +468,8 @@ impl Console {
     fn caught_up(&mut self, head: Head) {
         self.epoch = head.epoch;
         self.timing.marks = Marks::new(Instant::now());
+        // The work that was ready belonged to an epoch that is over.
+        self.ready_at = None;
         self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
         let event = events::Event::CaughtUp { state: head.state.into(), tokens: head.tokens };
         self.emit(Some(head.epoch), event);

@@ -6,7 +6,7 @@
 //!
 //! `send_at_once` is for what the end of an epoch waits for, `send` for peers that catch up: with
 //! `--rate` the latter give way to a ring. A part and a piece have at most [`PART_BYTES`], so the
-//! memory of all answers is bounded by the number of streams that the network allows.
+//! memory of all answers is bounded by their number (`net/limits/answers.rs`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

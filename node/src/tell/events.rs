@@ -15,7 +15,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use intellect_view::stage::Stage;
+use intellect_view::{record::Record as Seen, replay::Player, stage::Stage};
 use serde::{Deserialize, Serialize};
 
 use crate::name::{Hex, PeerName};
@@ -435,6 +435,22 @@ impl Sink {
         self.run = Some(run);
     }
 
+    /// Folds what the file at `path` says of this run into the picture, as far as the file can be read. Its lines of other
+    /// runs are passed over.
+    pub(crate) fn recall(&mut self, path: &Path) {
+        let player = Player::open(&[path.to_owned()], true);
+        let (Some(stage), Some(run), Ok(mut player)) = (&mut self.stage, &self.run, player) else {
+            return;
+        };
+        while let Ok(Some(line)) = player.line() {
+            if let Some(record) = Seen::parse(line.as_bytes())
+                && record.run.as_ref().is_some_and(|of| of.as_str() == run.as_str())
+            {
+                stage.take(&record, &line);
+            }
+        }
+    }
+
     /// Appends one line to the file, and folds it into the picture, as far as they are there.
     ///
     /// # Errors
@@ -453,7 +469,7 @@ impl Sink {
         let mut line = serde_json::to_string(&record)?;
         // The picture reads what a replay of the file would read, so the two cannot differ.
         if let Some(stage) = &mut self.stage
-            && let Some(record) = intellect_view::record::Record::parse(line.as_bytes())
+            && let Some(record) = Seen::parse(line.as_bytes())
         {
             stage.take(&record, &line);
         }

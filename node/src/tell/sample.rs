@@ -54,6 +54,11 @@ impl Sampler {
         self.stepped = Some((self.stepped.map_or(now, |(first, _)| first), now));
     }
 
+    /// The steps of this epoch are undone.
+    pub(super) fn forget_steps(&mut self) {
+        self.steps = 0;
+    }
+
     /// Whether steps of this epoch were counted.
     pub(super) fn trains(&self, epoch: u64) -> bool {
         self.epoch == epoch && self.steps > 0

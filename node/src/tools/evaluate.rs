@@ -80,7 +80,7 @@ impl From<OpenError> for EvaluateError {
     }
 }
 
-/// The errors of a measurement are small enough to be handed on by value only inside of [`StoredError`].
+/// Errors of a measurement come as a [`StoredError`].
 macro_rules! from {
     ($($error:ty),*) => {$(
         impl From<$error> for EvaluateError {

@@ -161,13 +161,13 @@ async fn show(
         let console =
             Console::new(Sink::new(None, key.peer().into()), Voice::Quiet, PathBuf::new());
         tasks.spawn(async move {
-            if let Err(error) = follow(target, &key, console).await {
+            if let Err(error) = follow(target, &key, None, console).await {
                 tracing::warn!(%error, "one of the crowd has ended");
             }
         });
     }
     let ended = tokio::select! {
-        ended = follow(target, &key, console.clone()) => ended,
+        ended = follow(target, &key, path.as_deref(), console.clone()) => ended,
         () = interrupts.next() => Ok(()),
     };
     console.ended();
@@ -206,7 +206,13 @@ async fn write(folder: Arc<Folder>, console: Console, seen: Seen) {
 }
 
 /// Finds the run and its members, and reports what they prove and say, until an error.
-async fn follow(target: Target, key: &Identity, mut console: Console) -> Result<(), WatchError> {
+/// The picture begins with what an earlier start has written to `events`.
+async fn follow(
+    target: Target,
+    key: &Identity,
+    events: Option<&Path>,
+    mut console: Console,
+) -> Result<(), WatchError> {
     let config =
         net::Config { key_seed: key.seed, bootstrap: target.bootstrap, ..net::Config::default() };
     let stop = CancellationToken::new();
@@ -214,6 +220,9 @@ async fn follow(target: Target, key: &Identity, mut console: Console) -> Result<
     let net = net::start(config, stop)?;
     let manifest = choose::from_network(&net, target.prefix.as_ref(), &console).await?;
     console.set_run(manifest.id);
+    if let Some(events) = events {
+        console.recall(events);
+    }
     console.emit(None, Event::Watching { version: env!("CARGO_PKG_VERSION").to_owned() });
     let visit = visit(&manifest, target.invite.as_ref(), &key.peer())?;
     // The network lives as long as this.

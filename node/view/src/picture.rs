@@ -6,9 +6,9 @@
 //! writers only the held-out loss, the states and the losses are taken, if they are of the same run.
 //! With a record of another run the picture begins anew. Every collection has a bound.
 //!
-//! A record is taken in four steps, each of which hands on what is not its own: `change` (what the
-//! node does), `meet` (peers and ways to them), `count` (what went wrong), and `notice` (a sentence
-//! for people). What the events do not say is `None` or absent, never a default that looks
+//! A record is taken in three steps, each of which hands on what is not its own: `change` (what the
+//! node does), `meet` (peers and ways to them) and `count` (what went wrong). For each record
+//! `notice` has a sentence for people. What the events do not say is `None` or absent, never a default that looks
 //! measured.
 //!
 //! Keys of the answer are added and not renamed. A field that an older node lacks has
@@ -144,7 +144,8 @@ pub(crate) struct Open {
     /// Unix milliseconds at which the phase began.
     pub(crate) since_ms: u64,
     pub(crate) attempt: u64,
-    /// The members of the roster that was accepted last, in the order of the ring.
+    /// The members with a position in the roster that was accepted last, in the order of the ring. If none has one, as
+    /// where an earlier value is adopted, all members.
     pub(crate) roster: Vec<Text>,
     #[serde(skip)]
     /// When its events came, from which its times follow.
@@ -404,7 +405,8 @@ impl Picture {
         self.open.marks.roster_ms = Some((first, record.t_ms));
         self.open.attempt = attempt;
         // Voters that are gone, or have no work, are members of it too.
-        let seated = |(at, _): &(usize, &Text)| weights.get(*at) != Some(&0);
+        let adopts = weights.iter().all(|weight| *weight == 0);
+        let seated = |(at, _): &(usize, &Text)| adopts || weights.get(*at) != Some(&0);
         let ring = members.iter().enumerate().filter(seated).map(|(_, member)| member.clone());
         self.open.roster = ring.collect();
         self.go_on(1, record.t_ms);

@@ -102,8 +102,9 @@ pub fn run(
             drop(drawing);
             stale = false;
         }
-        await_input(&io::stdin())?;
+        let mut waiting = await_input(&io::stdin())?;
         while event::poll(Duration::ZERO)? {
+            waiting = false;
             match wish(&event::read()?) {
                 Wish::End => return Ok(Ended::Wished),
                 Wish::NextAxis => axis = axis.next(),
@@ -112,22 +113,26 @@ pub fn run(
             }
             stale = true;
         }
+        if waiting {
+            // crossterm reads the rest of a long paste with the next key only.
+            thread::sleep(DRAW_EVERY);
+        }
     }
     Ok(Ended::Panicked)
 }
 
-/// Waits for a key for at most [`DRAW_EVERY`]; a resize may end the wait earlier.
+/// Waits for a key for at most [`DRAW_EVERY`], and returns whether there is any input; a resize may end the wait earlier.
 ///
 /// # Errors
-/// The terminal is gone. crossterm would read from it again and again, and never return.
-fn await_input(terminal: &impl AsFd) -> io::Result<()> {
+/// The terminal is gone. crossterm would read from it again and again, and hardly ever return.
+fn await_input(terminal: &impl AsFd) -> io::Result<bool> {
     let mut asked = [PollFd::new(terminal, PollFlags::IN)];
     // A signal ends the wait, and that is no error.
     let _ = poll(&mut asked, Timespec::try_from(DRAW_EVERY).ok().as_ref());
     if asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
         return Err(io::Error::new(io::ErrorKind::NotConnected, "the terminal is gone"));
     }
-    Ok(())
+    Ok(asked[0].revents().contains(PollFlags::IN))
 }
 
 /// Gives back what can be given back of a terminal that takes nothing more: it shows what is typed

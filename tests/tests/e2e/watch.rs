@@ -72,6 +72,21 @@ fn a_run_is_watched_by_a_program_that_nobody_counts() {
     assert!(last["head"]["epoch"].as_u64() >= Some(epoch));
     let past: Value = serde_json::from_str(&read("history.json")).unwrap();
     assert_eq!(past["epoch"][0], 1);
+    // A watcher that starts again in the folder knows what members said before.
+    let losses = |past: &Value| -> Vec<(u64, bool)> {
+        let (epochs, losses) =
+            (past["epoch"].as_array().unwrap(), past["loss"].as_array().unwrap());
+        let rows = epochs.iter().zip(losses);
+        rows.map(|(epoch, loss)| (epoch.as_u64().unwrap(), loss.is_number())).collect()
+    };
+    let known: Vec<_> = losses(&past).into_iter().filter(|(_, is_known)| *is_known).collect();
+    let mut watch = story.start_command("again", &line).unwrap();
+    let at = page(&mut watch);
+    until(|| seen(&at), |seen| seen["head"]["epoch"].as_u64() > last["head"]["epoch"].as_u64());
+    watch.interrupt().unwrap();
+    watch.wait(PATIENCE).unwrap().expect_success().unwrap();
+    let again = losses(&serde_json::from_str(&read("history.json")).unwrap());
+    assert!(!known.is_empty() && known.iter().all(|row| again.contains(row)), "{again:?}");
     for name in ["index.html", "page.js", "chart.js", "page.css"] {
         assert!(!read(name).is_empty(), "{name}");
     }

@@ -102,14 +102,20 @@ fn decide(
     let decided = runtime.block_on(async {
         let mut visitor = Visitor::start(manifest.id, bootstrap)?;
         let (mut known, why) = visitor.notices(wait, out).await?;
+        let served: Vec<u64> = known.iter().map(|notice| notice.number).collect();
         known.extend(kept);
         let chain = notices::chain(&known, manifest);
+        // An earlier command found no member, so that these are in the file alone.
+        let missing = chain.all().filter(|notice| !served.contains(&notice.number));
+        let missing: Vec<Visit> =
+            missing.map(|notice| Visit::Hand(notice.as_ref().clone())).collect();
         let body = Body::Membership(vec![clause]);
         let next = Notice::after(manifest.id, chain.last(), body, key);
         next.verify(&key.peer(), &manifest.id)?;
         notices::write(&path, chain.all().map(AsRef::as_ref).chain([&next]))?;
         writeln!(out, "notice {} is kept in {}", next.number, path.display())?;
-        let handed = hand_over(&next, &path, why, start + wait, &mut visitor, out).await;
+        let until = start + wait;
+        let handed = hand_over(&next, &missing, &path, why, until, &mut visitor, out).await;
         if let Err(AccessError::Overtaken { .. }) = handed {
             // No member takes it any more: the next notice has to follow the other one.
             notices::write(&path, chain.all().map(AsRef::as_ref))?;
@@ -196,6 +202,8 @@ impl Round {
 /// Hands the notice in the file at `path` over until `until`, and waits until most members that
 /// answer say from which epoch on it is in force. `why` says why no entry point has answered.
 ///
+/// A member that has taken it gets the `missing` notices before it too, without which it does nothing with this one.
+///
 /// There are two waits in one loop. Until a member has taken the notice it looks for one, for
 /// [`ANSWER_PATIENCE`] at most; then it asks until the notice is in force, or until `until`.
 ///
@@ -204,6 +212,7 @@ impl Round {
 /// [`AccessError::Waited`] after the second.
 async fn hand_over(
     notice: &Notice,
+    missing: &[Visit],
     path: &Path,
     why: Option<String>,
     until: Instant,
@@ -221,7 +230,12 @@ async fn hand_over(
         visitor.say(if taken { &Visit::Ask } else { &hand }).await;
         visitor.listen(OFTEN.min(until.saturating_duration_since(asked)).max(LEAST)).await;
         let round = Round::of(visitor, asked, notice);
-        taken |= round.is_taken();
+        if !taken && round.is_taken() {
+            taken = true;
+            for visit in missing {
+                visitor.say(visit).await;
+            }
+        }
         if let Some(since) = round.in_force(notice.place())? {
             return Ok(writeln!(out, "{since}")?);
         }

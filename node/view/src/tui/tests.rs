@@ -132,8 +132,10 @@ fn keys_end_it_and_choose_the_axis() {
 /// A pipe without a writer ends as a terminal does whose window was closed.
 #[test]
 fn a_terminal_that_is_gone_ends_the_screen() {
-    let (terminal, window) = io::pipe().unwrap();
-    await_input(&terminal).unwrap();
+    let (terminal, mut window) = io::pipe().unwrap();
+    assert!(!await_input(&terminal).unwrap());
+    io::Write::write_all(&mut window, b"t").unwrap();
+    assert!(await_input(&terminal).unwrap());
     drop(window);
     assert_eq!(await_input(&terminal).unwrap_err().kind(), io::ErrorKind::NotConnected);
 }
