@@ -130,7 +130,7 @@ fn one_that_is_cut_off_is_soon_declared_lost() {
     // The heartbeat of the built-in manifest, and a grace in which the
     // lost peer does not go on alone.
     let settings = ["members.heartbeat_ms=500", "members.minority_grace_ms=60000"];
-    let sim = simulate(steps, &settings, "28");
+    let sim = simulate(steps, &settings, "40");
     let cut_ms = sim.report["done"][0]["t_ms"].as_u64().unwrap();
     let lost = name(&sim, 2);
     for peer in [0, 1, 3] {
@@ -140,5 +140,5 @@ fn one_that_is_cut_off_is_soon_declared_lost() {
         println!("peer {peer} missed it {} ms after the cut", noticed_ms - cut_ms);
     }
     assert_eq!(last_members(&sim), 4);
-    assert_eq!(sim.states(&[0, 1, 2, 3]).unwrap().len(), 28);
+    assert_eq!(sim.states(&[0, 1, 2, 3]).unwrap().len(), 40);
 }

@@ -74,8 +74,8 @@ fn a_run_is_watched_by_a_program_that_nobody_counts() {
     assert_eq!(past["epoch"][0], 1);
     // A watcher that starts again in the folder knows what members said before.
     let losses = |past: &Value| -> Vec<(u64, bool)> {
-        let (epochs, losses) =
-            (past["epoch"].as_array().unwrap(), past["loss"].as_array().unwrap());
+        let (epochs, losses) = (&past["epoch"], &past["columns"]["loss"]);
+        let (epochs, losses) = (epochs.as_array().unwrap(), losses.as_array().unwrap());
         let rows = epochs.iter().zip(losses);
         rows.map(|(epoch, loss)| (epoch.as_u64().unwrap(), loss.is_number())).collect()
     };
