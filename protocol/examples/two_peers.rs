@@ -157,7 +157,7 @@ impl World {
             // Nothing is fetched, given up or left in this example; a node carries these out too.
             Output::Abandon(_) | Output::Left | Output::Restart => {}
             Output::Log(_) | Output::FetchUpdate(..) | Output::Ask(..) => {}
-            Output::Fetch { .. } | Output::Replay { .. } => {}
+            Output::Fetch { .. } | Output::Replay(_) => {}
         }
     }
 

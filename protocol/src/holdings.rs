@@ -320,10 +320,8 @@ impl State {
                 self.donors.clone_from(&donors);
                 out.push(Output::Fetch { head, r, donors, spent });
             }
-            peer::Output::Replay { updates, donors } => {
-                let name = |(epoch, digest)| Name { epoch, digest };
-                self.steps.ahead = updates.into_iter().map(name).collect();
-                self.steps.donors = donors;
+            peer::Output::Replay(updates) => {
+                self.steps.ahead = updates.into();
                 self.fetch_ahead(now, out);
             }
             peer::Output::Train { epoch, tokens } => {

@@ -8,7 +8,7 @@
 //! them is verified (`apply`).
 //!
 //! What belongs together has a type of its own, and [`State`] owns them: our `lineage`, the
-//! `candidate` that is verified, the `way` to it once it is, the `requests` and what they have led
+//! `candidate` that is verified, the `path` to it once it is, the `requests` and what they have led
 //! to, the `fork`s that people know of. Rules that only look are methods of what they look at.
 //!
 //! Votes are left to `epoch`, the bytes of checkpoints and updates to the caller.
@@ -23,7 +23,7 @@ mod marks;
 mod fork;
 mod choose_peer;
 mod catch_up;
-mod way;
+mod path;
 mod apply;
 
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub(crate) struct State {
     ahead_since: Option<Time>,
     /// [`Config::replay_max`], at most [`UPDATES_KEPT`].
     replay_max: usize,
-    /// Set until we report that we have caught up: the most updates that the next way may replay.
+    /// Set until we report that we have caught up: the most updates that the next path may replay.
     catching_up: Option<usize>,
     /// A state of whose checkpoint a part is stored.
     partial: Option<Digest>,
@@ -261,15 +261,15 @@ impl State {
 
     /// Whether a replay continues with this update.
     pub(crate) fn needs(&self, update: &Digest) -> bool {
-        matches!(&self.catch_up, Some(CatchUp::Replay(way)) if way.needs(update))
+        matches!(&self.catch_up, Some(CatchUp::Replay(path)) if path.needs(update))
     }
 
     /// The peers that may serve the checkpoint being fetched; `None` while none is. Their number
     /// can grow while it arrives.
     pub(crate) fn donors(&self, step: &Step<'_>) -> Option<Vec<PeerId>> {
-        let Some(CatchUp::Load(way)) = &self.catch_up else { return None };
+        let Some(CatchUp::Load(path)) = &self.catch_up else { return None };
         // A new attestation may have made our own lineage the greater one.
-        let leads = way.leads_on(&self.ours);
-        Some(if leads { way.serving(step, &self.ours) } else { Vec::new() })
+        let leads = path.leads_on(&self.ours);
+        Some(if leads { path.serving(step, &self.ours) } else { Vec::new() })
     }
 }

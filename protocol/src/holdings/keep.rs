@@ -9,6 +9,7 @@ use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::base::time::Time;
 use crate::consensus::epoch::{Apply, Durability};
+use crate::machine::output::Replayed;
 use crate::peer;
 
 impl State {
@@ -170,9 +171,10 @@ impl State {
     /// Fetches what a replay will need, in its order.
     pub(super) fn fetch_ahead(&mut self, now: Time, out: &mut Vec<Output>) {
         while self.steps.under_way.len() + self.updates.open_count() < AHEAD {
-            let Some(name) = self.steps.ahead.pop_front() else { return };
-            if !self.updates.is_in_memory(&name.digest) {
-                self.fetch(now, name, self.steps.donors.clone(), out);
+            let Some(next) = self.steps.ahead.pop_front() else { return };
+            let Replayed { epoch, update: digest, donors } = next;
+            if !self.updates.is_in_memory(&digest) {
+                self.fetch(now, Name { epoch, digest }, donors, out);
             }
         }
     }
@@ -209,10 +211,8 @@ impl State {
             return;
         }
         *fetches += 1;
-        let mut from = self.steps.donors.clone();
-        let living = self.peer.table().live(now).map(|(peer, _)| *peer);
-        from.extend(living.filter(|peer| !self.steps.donors.contains(peer)));
-        self.fetch(now, name, from, out);
+        let living = self.peer.table().live(now).map(|(peer, _)| *peer).collect();
+        self.fetch(now, name, living, out);
     }
 
     /// A fetch has ended; the outer step may be waiting for it.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::interface::{Buffer, Location, Name, Slice};
-use crate::base::id::{Digest, PeerId};
+use crate::base::id::Digest;
 use crate::base::time::Time;
 use crate::consensus::epoch::Apply;
+use crate::machine::output::Replayed;
 use crate::peer::UPDATES_KEPT;
 
 /// Committed updates that stay in memory, for peers that were too slow for the ring.
@@ -193,9 +194,8 @@ pub(super) struct Steps {
     pub(super) unapplied: Option<(Arc<Apply>, u32)>,
     /// When that update is fetched again, after a fetch without success.
     pub(super) refetch_at: Option<Time>,
-    /// Updates that a replay still has to fetch, and the peers that may serve them.
-    pub(super) ahead: VecDeque<Name>,
-    pub(super) donors: Vec<PeerId>,
+    /// Updates that a replay still has to fetch.
+    pub(super) ahead: VecDeque<Replayed>,
     /// Updates that are being fetched, read or written.
     pub(super) under_way: BTreeSet<Digest>,
     /// Updates that are useless once the open commit is durable.
@@ -221,7 +221,6 @@ impl Steps {
     pub(super) fn end_replay(&mut self) {
         self.taken();
         self.ahead.clear();
-        self.donors.clear();
     }
 }
 

@@ -34,15 +34,10 @@ pub enum Output {
     FetchUpdate(Digest, Vec<PeerId>),
     /// Take the outer step of a committed epoch.
     Apply(Arc<Apply>),
-    /// Fetch these updates from any of these peers, the first one first. The `Apply` of each
-    /// follows once that of the one before is done. An update that no donor delivers is reported as
+    /// Fetch these updates, the first one first. The `Apply` of each follows once that of the one
+    /// before is done. An update that no donor delivers is reported as
     /// [`crate::peer::Input::UpdateMissing`] once its `Apply` has come.
-    Replay {
-        /// Epoch and digest of each update.
-        updates: Vec<(u64, Digest)>,
-        /// The peers that may serve them.
-        donors: Vec<PeerId>,
-    },
+    Replay(Vec<Replayed>),
     /// Ask a peer about its lineage. The caller answers with [`crate::peer::Input::Answer`], at the
     /// latest after [`crate::peer::ASK_TIMEOUT`].
     Ask(PeerId, Ask),
@@ -91,6 +86,17 @@ pub struct Ring {
     /// The chunks that earlier rings finished: to be fetched where they are not stored here. Empty
     /// at attempt 1.
     pub keep: Vec<Keep>,
+}
+
+/// An update that leads on from our head, and the peers that may serve it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// The epoch that it belongs to.
+    pub epoch: u64,
+    /// Digest of its bytes, by which a peer is asked for it.
+    pub update: Digest,
+    /// The peers that may serve it, in the order in which they are to be asked.
+    pub donors: Vec<PeerId>,
 }
 
 /// An outer step to take, after the update was decided. Every peer that applies it to the same

@@ -16,9 +16,9 @@ use crate::machine::table::PeerRecord;
 use crate::message::{Ranked, Series, Voter, wire};
 use crate::ring::{Order, order};
 
+use super::admission::Admission;
 use super::conduct::Conduct;
 use super::interface::Config;
-use super::known::Admission;
 use super::reach::Reach;
 use super::slot::Slot;
 

@@ -3,7 +3,7 @@
 //!
 //! Each link leaves an [`Entry`], and the last links themselves stay, as many as fit
 //! [`LINKS_BYTES_MAX`]. A peer that follows a longer lineage fetches its earlier links again, and
-//! knows them by their digests (`way`).
+//! knows them by their digests (`path`).
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! Catching up: the one open question about a greater head, and what its answer leads to.
 //!
 //! One question is open at a time, and its answer decides the next one. [`Candidate`] checks the
-//! links and [`Way`] holds what is verified; what is fetched and applied is in `apply`.
+//! links and [`Path`] holds what is verified; what is fetched and applied is in `apply`.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use super::State;
 use super::candidate::Candidate;
 use super::interface::Open;
 use super::lineage::{Entry, NextEpoch};
+use super::path::Path;
 use super::requests::{ASK_INTERVAL, Claim};
-use super::way::Way;
 
 /// What is being asked or fetched about a lineage.
 #[derive(Clone, Debug)]
@@ -29,11 +29,11 @@ pub(super) enum CatchUp {
     Chain(Claim, u64),
     /// The links of a verified lineage that are no longer in memory, from the peer that was asked
     /// for them.
-    Copy(PeerId, Way),
+    Copy(PeerId, Path),
     /// The updates that lead to a verified head.
-    Replay(Way),
+    Replay(Path),
     /// The checkpoint of a verified head.
-    Load(Way),
+    Load(Path),
 }
 
 /// A proof that led to no commit for this long is followed by its checkpoint; guess.
@@ -125,15 +125,15 @@ impl State {
             (Some(CatchUp::Chain(claim, from_epoch)), Some(Answer::Chain(chain))) => {
                 self.on_chain(step, claim, from_epoch, chain);
             }
-            (Some(CatchUp::Copy(_, mut way)), answer) => {
+            (Some(CatchUp::Copy(_, mut path)), answer) => {
                 let links = match answer {
                     Some(Answer::Lineage { links, .. }) => links.as_slice(),
                     _ => &[],
                 };
-                if !way.copy(step, &self.ours, links) {
+                if !path.copy(step, &self.ours, links) {
                     self.requests.note_failure(step, from);
                 }
-                self.copy(step, way);
+                self.copy(step, path);
             }
             (_, Some(_)) => {
                 self.requests.note_failure(step, from);
@@ -292,7 +292,7 @@ impl State {
             Some(link) if candidate.entries.len() == 1 && on_ours && !waited => {
                 step.lead(Lead::Link(peer, Box::new(link.clone())));
             }
-            _ => self.begin(step, Way::new(step, candidate, proven)),
+            _ => self.begin(step, Path::new(step, candidate, proven)),
         }
     }
 

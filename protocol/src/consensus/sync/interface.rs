@@ -15,8 +15,8 @@ pub struct Config {
     /// The voters of epoch 1, before any Regroup; empty where the run founds itself by a Regroup.
     /// Only a run with `quorum = "majority"` names them.
     pub founders: Vec<Voter>,
-    /// The most updates that are replayed; a longer way begins with a checkpoint. It is best about
-    /// the number whose bytes make up a checkpoint (R28). 0 begins each way with a checkpoint; more
+    /// The most updates that are replayed; a longer path begins with a checkpoint. It is best about
+    /// the number whose bytes make up a checkpoint (R28). 0 begins each path with a checkpoint; more
     /// than [`super::UPDATES_KEPT`] counts as that.
     pub replay_max: usize,
     /// Epochs of ours that a greater head may undo if a third of the voters signed its lineage, or
@@ -31,7 +31,7 @@ pub struct Config {
     /// them by itself.
     pub unix: u64,
     /// A head that is followed whatever it undoes, since a person has decided so (`--follow`). The
-    /// person names the head, or any head on the way to it. A new attestation still counts for
+    /// person names the head, or any head on the path to it. A new attestation still counts for
     /// more.
     pub follow: Option<Digest>,
     /// The notices that are known at the start. One that the organiser has not signed is ignored.

@@ -1,6 +1,6 @@
 //! A verified greater head, and what lies between it and ours (R25, R28).
 //!
-//! It lives until the head is reached or given up. A short way is replayed, update after update.
+//! It lives until the head is reached or given up. A short path is replayed, update after update.
 //! For another one the links that no longer fit in memory are fetched again (`copy`), and then the
 //! checkpoint.
 
@@ -10,7 +10,7 @@ use crate::base::blocks::Blocks;
 use crate::base::id::{Digest, PeerId};
 use crate::base::time::Time;
 use crate::history::log::Record;
-use crate::machine::output::Output;
+use crate::machine::output::{Output, Replayed};
 use crate::machine::step::Step;
 use crate::machine::table::PeerRecord;
 use crate::message::{Link, Rank, Receipt, wire};
@@ -20,9 +20,9 @@ use super::forkable::Forkable;
 use super::lineage::{Entry, Lineage};
 use super::requests::Claim;
 
-/// The way to a head whose links are all verified.
+/// The path to a head whose links are all verified.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct Path {
     /// The head, and the peer that claimed it, and when.
     pub(super) claim: Claim,
     claimed: Time,
@@ -32,7 +32,7 @@ pub(super) struct Way {
     pub(super) base: u64,
     /// The epochs after it that are not taken yet.
     pub(super) entries: VecDeque<Entry>,
-    /// The links of the last of these epochs: of all, except for a very long way.
+    /// The links of the last of these epochs: of all, except for a very long path.
     pub(super) links: VecDeque<Link>,
     /// Receipts that admit a peer or carry a notice.
     pub(super) admitting: Vec<Receipt>,
@@ -53,8 +53,8 @@ const SLOW_GRACES: u32 = 4;
 /// This many donors may all skip a state when they write checkpoints; guess.
 const FEW_DONORS: usize = 3;
 
-impl Way {
-    /// The way of a candidate to the claimed head, which has this rank.
+impl Path {
+    /// The path of a candidate to the claimed head, which has this rank.
     pub(super) fn new(step: &Step<'_>, candidate: Candidate, rank: Rank) -> Self {
         let Candidate { claim, base, entries, links, admitting, spent, .. } = candidate;
         let (claimed, base, away) = (step.now, base.epoch, Forkable::default());
@@ -77,7 +77,7 @@ impl Way {
         ours.is_greater(&ours.proven(self.base, &self.entries, &self.claim.head))
     }
 
-    /// Begins the way at our head, which an earlier part of it has led to. What that part has spent
+    /// Begins the path at our head, which an earlier part of it has led to. What that part has spent
     /// is given up already; what is learnt from here on is not (S4).
     pub(super) fn begin_at_head(&mut self, ours: &Lineage) {
         self.base = ours.head.epoch;
@@ -85,9 +85,9 @@ impl Way {
         self.spent = spent.fold(Blocks::default(), |all, spent| all.and(&spent));
     }
 
-    /// R28: ends the way earlier: at the state of whose checkpoint a part is stored. Else at the
+    /// R28: ends the path earlier: at the state of whose checkpoint a part is stored. Else at the
     /// newest one that a donor has on disk, since a state that is only in memory may be gone before
-    /// it is fetched. The shorter way must still lead to a greater head than ours (S3).
+    /// it is fetched. The shorter path must still lead to a greater head than ours (S3).
     pub(super) fn shorten(&mut self, step: &Step<'_>, ours: &Lineage, partial: Option<Digest>) {
         let end = |state| Some(self.entries.iter().position(|entry| entry.state == state)? + 1);
         let count = partial.and_then(end).or_else(|| self.count_served(step, ours));
@@ -102,7 +102,7 @@ impl Way {
         }
     }
 
-    /// How many epochs of the way lead to the newest checkpoint that a donor has on disk; `None`
+    /// How many epochs of the path lead to the newest checkpoint that a donor has on disk; `None`
     /// among many donors. Of these some write the target itself before it is asked for, while one
     /// alone may skip it.
     fn count_served(&self, step: &Step<'_>, ours: &Lineage) -> Option<usize> {
@@ -144,6 +144,19 @@ impl Way {
             self.came = self.came.saturating_add(wire::length(link) as u64);
         }
         self.copied > before
+    }
+
+    /// The updates that lead to the head. Of the peers that may serve one, those of its ring come
+    /// first: the others may have loaded a state that contains it, and each that does not have it
+    /// costs a request.
+    pub(super) fn updates(&self, step: &Step<'_>, ours: &Lineage) -> Vec<Replayed> {
+        let serving = self.serving(step, ours);
+        let update = |link: &Link| {
+            let (receipt, mut donors) = (&link.receipt, serving.clone());
+            donors.sort_by_key(|donor| !receipt.members.iter().any(|m| m.peer == *donor));
+            Replayed { epoch: receipt.series.epoch, update: receipt.update, donors }
+        };
+        self.links.iter().map(update).collect()
     }
 
     /// The peers that may serve what leads to the head. First comes the peer that claimed it, until
