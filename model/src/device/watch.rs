@@ -51,9 +51,17 @@ fn is_of_a_device(thread: &str) -> bool {
     thread.starts_with("DSU-") || thread.starts_with("DSD-")
 }
 
-/// What a panic says, in short.
+/// What a panic says, in short. If it says nothing, the place in CubeCL says more: on a GPU without
+/// free memory it unwraps the buffer that it did not get.
 fn text(info: &PanicHookInfo<'_>) -> String {
-    in_short(info.payload_as_str().unwrap_or(NO_WORDS))
+    let text = in_short(info.payload_as_str().unwrap_or(NO_WORDS));
+    let file = info.location().and_then(|at| Some((at.file().rsplit_once("/src/")?.1, at.line())));
+    match file {
+        Some((file, line)) if text == NOTHING_THERE => {
+            format!("CubeCL stopped at line {line} of {file}, as it does when no memory is left")
+        }
+        _ => text,
+    }
 }
 
 /// The error in an unwrapped result, or the innermost cause of an error, on one line.
@@ -65,6 +73,8 @@ fn in_short(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Rust's words where an `Option` is empty.
+const NOTHING_THERE: &str = "called `Option::unwrap()` on a `None` value";
 /// For a panic whose payload is no text.
 const NO_WORDS: &str = "a panic without words";
 
