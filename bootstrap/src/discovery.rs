@@ -186,10 +186,15 @@ impl Discovery {
 
 /// The table's configuration. Kademlia publishes our own record again; it replicates none of other
 /// peers, since these renew theirs themselves.
+///
+/// A dial of a dead server takes seconds, and nothing is announced before the last one of a query
+/// has ended. So all servers near a key are asked at once, and a query lasts longer than the 10 s
+/// that libp2p waits for each of them.
 fn kademlia(me: PeerId) -> Table {
     let mut config = kad::Config::new(KADEMLIA);
     config
-        .set_query_timeout(Duration::from_secs(10))
+        .set_query_timeout(Duration::from_secs(15))
+        .set_parallelism(kad::K_VALUE)
         .set_max_packet_size(KADEMLIA_PACKET)
         .set_replication_interval(None)
         .set_publication_interval(None)
@@ -242,6 +247,13 @@ const CIRCUIT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        collections::BTreeSet,
+        task::{Context, Poll, Waker},
+    };
+
+    use libp2p::swarm::ToSwarm;
+
     use super::*;
     use crate::transport;
 
@@ -282,6 +294,23 @@ mod tests {
         let (mut discovery, peer, info) = identified(&["/ip4/10.0.0.1/tcp/1", quic]);
         assert_eq!(discovery.learn(peer, &info, &seen).len(), 1);
         assert_eq!(table(&mut discovery), [format!("{quic}/p2p/{peer}")]);
+    }
+
+    /// Three dead servers kept an announcement from everybody while three were asked at once.
+    #[test]
+    fn all_servers_near_a_run_are_asked_at_once() {
+        let mut table = kademlia(PeerId::random());
+        for _ in 0..kad::K_VALUE.get() {
+            table.add_address(&PeerId::random(), "/ip4/203.0.113.7/tcp/1".parse().unwrap());
+        }
+        table.start_providing(kad::RecordKey::new(&[7])).unwrap();
+        let mut dialled = BTreeSet::new();
+        while let Poll::Ready(event) = table.poll(&mut Context::from_waker(Waker::noop())) {
+            if let ToSwarm::Dial { opts } = event {
+                dialled.extend(opts.get_peer_id());
+            }
+        }
+        assert_eq!(dialled.len(), kad::K_VALUE.get());
     }
 
     #[tokio::test]

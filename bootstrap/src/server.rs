@@ -24,7 +24,7 @@ use libp2p::{
     identity::Keypair,
     multiaddr::Protocol,
     relay,
-    swarm::{ConnectionId, NetworkBehaviour, SwarmEvent},
+    swarm::{ConnectionId, DialError, NetworkBehaviour, SwarmEvent},
     upnp,
 };
 use tokio::{
@@ -134,37 +134,7 @@ pub async fn serve(
     mut tell: impl FnMut(Event),
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServerError> {
-    let (transport, relay_client) = transport::build(&config.key, config.line.as_deref())?;
-    let routed = config.listen.iter().any(is_routed);
-    let behaviour = Entry {
-        discovery: Discovery::new(&config.key, relay_client, Role::Entry { routed }),
-        streams: streams::Behaviour::new(&[
-            manifest::PROTOCOL,
-            manifest::NOTICES,
-            measure::PROTOCOL,
-        ]),
-    };
-    let me = config.key.public().to_peer_id();
-    let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
-    for address in &config.listen {
-        transport::listen(&mut swarm, address)?;
-    }
-    for address in config.external {
-        swarm.add_external_address(address.clone());
-        tell(Event::Address { address: address::with_peer(address, me), way: Way::Named });
-    }
-    let mut server = Server {
-        swarm,
-        offers: config.offers.into(),
-        unlisted: config.unlisted,
-        seen: HashMap::new(),
-        circuits: Circuits::default(),
-        reached: BTreeSet::new(),
-        gateway: None,
-        measured: Gate::new(config.measure_rate),
-        answers: JoinSet::new(),
-        asking: HashMap::new(),
-    };
+    let mut server = Server::start(config, &mut tell)?;
     let mut stop = std::pin::pin!(stop);
     loop {
         tokio::select! {
@@ -213,6 +183,41 @@ struct Server {
 type Asker = (PeerId, Option<IpAddr>);
 
 impl Server {
+    /// Listens, and tells of the addresses that were configured.
+    fn start(config: Config, tell: &mut impl FnMut(Event)) -> Result<Self, ServerError> {
+        let (transport, relay_client) = transport::build(&config.key, config.line.as_deref())?;
+        let routed = config.listen.iter().any(is_routed);
+        let behaviour = Entry {
+            discovery: Discovery::new(&config.key, relay_client, Role::Entry { routed }),
+            streams: streams::Behaviour::new(&[
+                manifest::PROTOCOL,
+                manifest::NOTICES,
+                measure::PROTOCOL,
+            ]),
+        };
+        let me = config.key.public().to_peer_id();
+        let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
+        for address in &config.listen {
+            transport::listen(&mut swarm, address)?;
+        }
+        for address in config.external {
+            swarm.add_external_address(address.clone());
+            tell(Event::Address { address: address::with_peer(address, me), way: Way::Named });
+        }
+        Ok(Self {
+            swarm,
+            offers: config.offers.into(),
+            unlisted: config.unlisted,
+            seen: HashMap::new(),
+            circuits: Circuits::default(),
+            reached: BTreeSet::new(),
+            gateway: None,
+            measured: Gate::new(config.measure_rate),
+            answers: JoinSet::new(),
+            asking: HashMap::new(),
+        })
+    }
+
     /// Takes one event of the swarm. Events that are not named here concern the behaviours alone.
     fn on_event(&mut self, event: SwarmEvent<EntryEvent>, tell: &mut impl FnMut(Event)) {
         match event {
@@ -239,6 +244,14 @@ impl Server {
             SwarmEvent::ConnectionClosed { peer_id, connection_id, .. } => {
                 self.seen.remove(&connection_id);
                 self.swarm.behaviour_mut().discovery.closed(&peer_id);
+            }
+            // Each peer that heard of it here would dial it in vain for seconds. It returns with its next identify.
+            SwarmEvent::OutgoingConnectionError {
+                peer_id: Some(peer),
+                error: DialError::Transport(_),
+                ..
+            } if !self.swarm.is_connected(&peer) => {
+                self.swarm.behaviour_mut().discovery.kademlia.remove_peer(&peer);
             }
             SwarmEvent::Behaviour(EntryEvent::Discovery(DiscoveryEvent::Identify(
                 identify::Event::Received { connection_id, peer_id, info },
@@ -429,6 +442,36 @@ const ANSWERS_MAX: usize = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An entry point that listens nowhere.
+    fn server() -> Server {
+        let config = Config {
+            key: Keypair::generate_ed25519(),
+            listen: Vec::new(),
+            external: Vec::new(),
+            offers: Vec::new(),
+            unlisted: false,
+            measure_rate: 0,
+            line: None,
+        };
+        Server::start(config, &mut |_: Event| {}).unwrap()
+    }
+
+    /// A dial that was refused here, or ended otherwise, says nothing about the peer.
+    #[tokio::test]
+    async fn a_server_of_the_table_is_forgotten_when_no_dial_reaches_it() {
+        let (mut server, peer) = (server(), PeerId::random());
+        let at = "/ip4/203.0.113.7/tcp/1".parse().unwrap();
+        server.swarm.behaviour_mut().discovery.kademlia.add_address(&peer, at);
+        for (error, left) in [(DialError::Aborted, 1), (DialError::Transport(Vec::new()), 0)] {
+            let connection_id = ConnectionId::new_unchecked(1);
+            let peer_id = Some(peer);
+            let event = SwarmEvent::OutgoingConnectionError { connection_id, peer_id, error };
+            server.on_event(event, &mut |_: Event| {});
+            let kademlia = &mut server.swarm.behaviour_mut().discovery.kademlia;
+            assert_eq!(kademlia.kbuckets().count(), left);
+        }
+    }
 
     #[test]
     fn who_comes_over_the_internet_proves_that_anybody_can() {
