@@ -150,9 +150,9 @@ impl Discovery {
     }
 
     /// Takes over what a peer reported about itself. Returns those of its addresses that are worth
-    /// dialling from where it was seen, at most [`ADDRESSES_MAX`]. If the peer serves the table
-    /// they are entered there; if some are for TCP only those, since over QUIC a killed process is
-    /// noticed seconds later.
+    /// dialling from where it was seen, at most [`ADDRESSES_MAX`] of at most [`ADDRESS_BYTES_MAX`].
+    /// If the peer serves the table they are entered there; if some are for TCP only those, since
+    /// over QUIC a killed process is noticed seconds later.
     pub fn learn(
         &mut self,
         peer: PeerId,
@@ -162,6 +162,7 @@ impl Discovery {
         let addresses: Vec<_> = info
             .listen_addrs
             .iter()
+            .filter(|address| address.len() <= ADDRESS_BYTES_MAX)
             .filter(|address| address::plausible(address, seen))
             .take(ADDRESSES_MAX)
             .cloned()
@@ -232,11 +233,18 @@ fn crowding(role: Role) -> Crowding {
 /// Addresses of one peer that are remembered. The table may hold twice as many for a while.
 pub const ADDRESSES_MAX: usize = 16;
 
+/// Bytes of an address that is remembered: room for one through a relay, which names a host and two
+/// peers.
+pub const ADDRESS_BYTES_MAX: usize = 160;
+
 /// Often enough to notice a growing round trip early, at next to no cost on the wire.
 const PING: Duration = Duration::from_secs(5);
 
-/// 256 providers with two addresses each need about 30 KiB.
-const KADEMLIA_PACKET: usize = 64 * 1024;
+/// The longest answer: twenty servers and as many providers, each with all addresses that the table
+/// may have of it. Every peer refuses a longer one, so this server would be of no use to anybody.
+/// In a packet an address costs 3 bytes more, a peer at most 64.
+const KADEMLIA_PACKET: usize =
+    2 * kad::K_VALUE.get() * (64 + 2 * ADDRESSES_MAX * (ADDRESS_BYTES_MAX + 3));
 
 /// Given by docs/FORMATS.md. A record lives as long as three renewals.
 const PROVIDER_RENEWAL: Duration = Duration::from_secs(10 * 60);
@@ -252,7 +260,7 @@ mod tests {
         task::{Context, Poll, Waker},
     };
 
-    use libp2p::swarm::ToSwarm;
+    use libp2p::{multiaddr::Protocol, swarm::ToSwarm};
 
     use super::*;
     use crate::transport;
@@ -294,6 +302,31 @@ mod tests {
         let (mut discovery, peer, info) = identified(&["/ip4/10.0.0.1/tcp/1", quic]);
         assert_eq!(discovery.learn(peer, &info, &seen).len(), 1);
         assert_eq!(table(&mut discovery), [format!("{quic}/p2p/{peer}")]);
+    }
+
+    /// Eight peers with many long addresses made the answers of a server longer than a packet.
+    #[tokio::test]
+    async fn a_long_address_is_left_out() {
+        let (mut discovery, peer, mut info) = identified(&["/dns4/see.example/tcp/1"]);
+        let long = Multiaddr::empty().with(Protocol::Dns4("a".repeat(ADDRESS_BYTES_MAX).into()));
+        let short = info.listen_addrs.clone();
+        info.listen_addrs.insert(0, long);
+        assert_eq!(discovery.learn(peer, &info, &Multiaddr::empty()), short);
+        assert_eq!(table(&mut discovery).len(), 1);
+    }
+
+    /// Protobuf writes a tag and a length before each part.
+    #[test]
+    fn the_longest_answer_fits_a_packet() {
+        let part = |bytes: usize| {
+            let length = (1_usize..).find(|&length| bytes >> (7 * length) == 0);
+            1 + length.unwrap() + bytes
+        };
+        let id = Keypair::generate_ed25519().public().to_peer_id().to_bytes().len();
+        let addresses = 2 * ADDRESSES_MAX * part(ADDRESS_BYTES_MAX);
+        let peer = part(part(id) + addresses + part(0));
+        let answer = part(0) + part(0) + 2 * kad::K_VALUE.get() * peer;
+        assert!(answer <= KADEMLIA_PACKET, "{answer}");
     }
 
     /// Three dead servers kept an announcement from everybody while three were asked at once.

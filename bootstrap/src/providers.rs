@@ -24,7 +24,7 @@ use libp2p::{
     },
 };
 
-use crate::{crowding, discovery::ADDRESSES_MAX};
+use crate::{crowding, discovery};
 
 /// The providers of all runs that were announced to this peer.
 #[derive(Debug)]
@@ -101,10 +101,10 @@ impl RecordStore for Providers {
     /// Records that a peer takes part in a run, or renews that. A full list gives up a peer without
     /// a connection; a full store gives up a run without a connected peer. If neither exists the
     /// record is refused, and the peer that sent it does not learn of that. Of its addresses the
-    /// first [`ADDRESSES_MAX`] are kept: one packet has room for 30,000.
+    /// first [`discovery::ADDRESSES_MAX`] are kept: one packet has room for 50,000.
     fn add_provider(&mut self, mut record: ProviderRecord) -> Result<(), Error> {
-        record.addresses.retain(|address| address.len() <= ADDRESS_BYTES_MAX);
-        record.addresses.truncate(ADDRESSES_MAX);
+        record.addresses.retain(|address| address.len() <= discovery::ADDRESS_BYTES_MAX);
+        record.addresses.truncate(discovery::ADDRESSES_MAX);
         record.addresses.shrink_to_fit();
         let now = Instant::now();
         self.by_key.retain(|_, records| {
@@ -176,10 +176,6 @@ const PROVIDERS_MAX: usize = 256;
 /// Twice the length of a key of ours, which is a digest.
 const KEY_BYTES_MAX: usize = 64;
 
-/// Room for an address through a relay, which names a host and two peers. An answer has twenty
-/// records, which with [`ADDRESSES_MAX`] of these each fit a packet of 64 KiB.
-const ADDRESS_BYTES_MAX: usize = 160;
-
 /// The most runs whose providers one server remembers.
 const RUNS_MAX: usize = 256;
 
@@ -216,18 +212,18 @@ mod tests {
         assert_eq!(first(&store, 2_000), honest);
     }
 
-    /// A packet of 64 KiB holds 30,000 addresses of two bytes, and a store 65,536 records.
+    /// A packet holds 50,000 addresses of two bytes, and a store 65,536 records.
     #[test]
     fn a_record_is_small() {
         let (mut store, peer) = (Providers::new(PeerId::random()), PeerId::random());
         let address = |n: u16| Multiaddr::from(Ipv4Addr::LOCALHOST).with(Protocol::Tcp(n));
-        let long = Protocol::Dns("a".repeat(ADDRESS_BYTES_MAX).into());
+        let long = Protocol::Dns("a".repeat(discovery::ADDRESS_BYTES_MAX).into());
         let mut many = record(1, peer);
         many.addresses = vec![Multiaddr::empty().with(long)];
         many.addresses.extend((0..30_000).map(address));
         store.add_provider(many.clone()).unwrap();
         let kept = store.providers(&many.key).remove(0).addresses;
-        assert!(kept.into_iter().eq((0..ADDRESSES_MAX as u16).map(address)));
+        assert!(kept.into_iter().eq((0..discovery::ADDRESSES_MAX as u16).map(address)));
         let key = RecordKey::new(&[7; KEY_BYTES_MAX + 1]);
         assert!(store.add_provider(ProviderRecord { key, ..many }).is_err());
     }

@@ -1,7 +1,11 @@
-//! Kademlia, with a bound on the addresses that it gives to a dial.
+//! Kademlia, with a bound on the addresses that it gives to a dial, and on those that it keeps of a peer.
 //!
 //! A peer that answers a query names addresses of others, up to the size of a packet: thousands. libp2p tries them eight
 //! at a time and waits for each, so a few such answers would keep every dial of this program busy for an hour.
+//!
+//! An answer carries all that the table has of twenty peers. Kademlia enters each address at which a dial has met a
+//! server, and a peer chooses at which addresses it is dialled, so without the other bound a few peers would make every
+//! answer longer than a packet.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -18,7 +22,7 @@ use libp2p::{
     },
 };
 
-use crate::{discovery::ADDRESSES_MAX, providers::Providers};
+use crate::{discovery, providers::Providers};
 
 /// The distributed table. It dereferences to libp2p's behaviour.
 pub struct Table(pub(crate) kad::Behaviour<Providers>);
@@ -88,19 +92,34 @@ impl NetworkBehaviour for Table {
         self.0.on_connection_handler_event(peer, id, event);
     }
 
+    /// Whenever the table gets an address, also takes out of it what it has too much of that peer.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
-        self.0.poll(cx)
+        let next = self.0.poll(cx);
+        if let Poll::Ready(ToSwarm::GenerateEvent(event)) = &next
+            && let kad::Event::RoutingUpdated { peer, addresses, .. } = event
+        {
+            for (at, address) in addresses.iter().enumerate() {
+                if at >= DIALLED_MAX || address.len() > discovery::ADDRESS_BYTES_MAX {
+                    self.0.remove_address(peer, address);
+                }
+            }
+        }
+        next
     }
 }
 
-/// As many as [`crate::discovery::Discovery::learn`] lets the table have of one peer.
-const DIALLED_MAX: usize = 2 * ADDRESSES_MAX;
+/// As many as [`crate::discovery::Discovery::learn`] lets the table have of one peer, if no dial adds any.
+const DIALLED_MAX: usize = 2 * discovery::ADDRESSES_MAX;
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
+    use libp2p::multiaddr::Protocol;
+
     use super::*;
 
     #[test]
@@ -114,5 +133,23 @@ mod tests {
         let dialled =
             table.handle_pending_outbound_connection(id, Some(peer), &[], Endpoint::Dialer);
         assert_eq!(dialled.unwrap().len(), DIALLED_MAX);
+    }
+
+    #[test]
+    fn the_table_keeps_few_addresses_of_a_peer_and_no_long_one() {
+        let (me, peer) = (PeerId::random(), PeerId::random());
+        let mut table = Table(kad::Behaviour::new(me, Providers::new(me)));
+        for port in 1..=100 {
+            table.add_address(&peer, format!("/ip4/203.0.113.7/tcp/{port}").parse().unwrap());
+        }
+        let long = Multiaddr::empty()
+            .with(Protocol::Dns4("a".repeat(discovery::ADDRESS_BYTES_MAX).into()));
+        table.add_address(&PeerId::random(), long);
+        while table.poll(&mut Context::from_waker(Waker::noop())).is_ready() {}
+        let mut kept = Vec::new();
+        for bucket in table.kbuckets() {
+            kept.extend(bucket.iter().map(|entry| entry.node.value.len()));
+        }
+        assert_eq!(kept, [DIALLED_MAX]);
     }
 }
