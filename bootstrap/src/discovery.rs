@@ -10,7 +10,7 @@
 //! Ping only measures. Signed heartbeats, not pings, decide whether a member is alive.
 #![expect(missing_docs, reason = "the derived event has one variant per field, described there")]
 
-use std::{fmt, time::Duration};
+use std::{fmt, num::NonZeroU32, time::Duration};
 
 use libp2p::{
     Multiaddr, PeerId, StreamProtocol, allow_block_list, autonat, dcutr, identify,
@@ -208,18 +208,27 @@ fn kademlia(me: PeerId) -> Table {
 /// The relay at an entry point. Its defaults are for a few circuits of two minutes, which would cut
 /// off a peer that nobody can dial. A circuit of an hour carries control messages, and a peer opens
 /// another one afterwards.
+///
+/// A request for a circuit counts against its rate also where it leads to nobody. A node that looks
+/// for others makes one for each departed peer, once a second at first, so the rates have room for
+/// that. They spare the peers at the other end, for which each circuit is a handshake.
 fn relay_config() -> relay::Config {
     relay::Config {
         // One for each connection that an entry point may have. `crowding` bounds those of one
         // network; with fewer reservations a few keys at one address would leave none for others.
         max_reservations: 1_000,
         max_reservations_per_peer: 4,
+        reservation_duration: Duration::from_secs(60 * 60),
+        // A connection has one reservation at most, however often it asks for it.
+        reservation_rate_limiters: Vec::new(),
         max_circuits: 256,
         max_circuits_per_peer: 16,
         max_circuit_duration: Duration::from_secs(60 * 60),
         max_circuit_bytes: CIRCUIT_BYTES_MAX,
-        ..relay::Config::default()
+        circuit_src_rate_limiters: Vec::new(),
     }
+    .circuit_src_per_peer(CIRCUITS_PER_PEER, Duration::from_secs(1))
+    .circuit_src_per_ip(CIRCUITS_PER_ADDRESS, Duration::from_millis(125))
 }
 
 /// [`crate::handshakes`] limits inbound connections before their handshake.
@@ -253,14 +262,20 @@ const PROVIDER_TTL: Duration = Duration::from_secs(30 * 60);
 /// Enough for an hour of heartbeats and votes of 256 members, but not for tensors.
 const CIRCUIT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
+/// Circuits that a key, or all keys at one IP address, may ask for at once. Each second a key gets
+/// one more, and an address eight. Twenty searches for twenty peers that are gone need 400.
+const CIRCUITS_PER_PEER: NonZeroU32 = NonZeroU32::new(512).expect("not zero");
+const CIRCUITS_PER_ADDRESS: NonZeroU32 = NonZeroU32::new(2_048).expect("not zero");
+
 #[cfg(test)]
 mod tests {
     use std::{
         collections::BTreeSet,
         task::{Context, Poll, Waker},
+        time::Instant,
     };
 
-    use libp2p::{multiaddr::Protocol, swarm::ToSwarm};
+    use libp2p::{multiaddr::Protocol, relay::RateLimiter as _, swarm::ToSwarm};
 
     use super::*;
     use crate::transport;
@@ -344,6 +359,20 @@ mod tests {
             }
         }
         assert_eq!(dialled.len(), kad::K_VALUE.get());
+    }
+
+    #[test]
+    fn peers_that_are_gone_leave_circuits_to_those_that_are_here() {
+        let mut limiters = relay_config().circuit_src_rate_limiters;
+        let from: Multiaddr = "/ip4/203.0.113.7/tcp/1".parse().unwrap();
+        let (peer, start) = (PeerId::random(), Instant::now());
+        let mut is_let_in = |second: u64| {
+            let now = start + Duration::from_secs(second);
+            limiters.iter_mut().all(|limiter| limiter.try_next(peer, &from, now))
+        };
+        // A node searches once a second for 20 s, and each time dials twenty peers that are gone.
+        assert!((0..400).all(|circuit| is_let_in(circuit / 20)));
+        assert!(!(0..400).all(|_| is_let_in(20)));
     }
 
     #[tokio::test]
