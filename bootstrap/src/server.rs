@@ -9,6 +9,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    fmt,
     future::{self, Future},
     net::IpAddr,
     path::PathBuf,
@@ -90,13 +91,35 @@ pub enum Event {
     /// The router forwards no port.
     Gateway(Gateway),
     /// A peer has connected over the internet, so others can too. At most [`REACHED_MAX`] times.
-    Reached {
-        /// The public address of that peer.
-        from: IpAddr,
-        /// The address of this machine that the peer says it dialled, which cannot be verified.
-        /// `None` where it dialled a name.
-        at: Option<Multiaddr>,
-    },
+    Reached(Reached),
+}
+
+/// That a peer has come in over the internet. `Display` gives a clause for a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reached {
+    /// The public address of that peer.
+    pub from: IpAddr,
+    /// The address of this machine that the peer says it dialled, which cannot be verified. `None`
+    /// where it dialled a name.
+    pub at: Option<Multiaddr>,
+    /// Whether this entry point knows an address at which others reach it. Without one it relays
+    /// for nobody: a peer behind a router would not learn at which address it can be met.
+    pub relays: bool,
+}
+
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, at, relays } = self;
+        match at {
+            Some(at) => write!(f, "a peer has come in from {from} by {at}: anybody can dial it")?,
+            None => write!(f, "a peer has come in from {from}: anybody can dial this bootstrap")?,
+        }
+        match at {
+            _ if *relays => Ok(()),
+            Some(at) => write!(f, ", but it cannot relay: start it with --external {at}"),
+            None => f.write_str(", but it cannot relay: start it with --external ADDRESS"),
+        }
+    }
 }
 
 /// Why an address leads to an entry point.
@@ -264,7 +287,8 @@ impl Server {
                     && self.reached.len() < REACHED_MAX
                     && self.reached.insert(at.clone())
                 {
-                    tell(Event::Reached { from, at });
+                    let relays = self.swarm.external_addresses().next().is_some();
+                    tell(Event::Reached(Reached { from, at, relays }));
                 }
             }
             SwarmEvent::Behaviour(EntryEvent::Discovery(DiscoveryEvent::Upnp(event))) => {
@@ -455,6 +479,48 @@ mod tests {
             line: None,
         };
         Server::start(config, &mut |_: Event| {}).unwrap()
+    }
+
+    /// What is said when a peer comes in over the internet that has dialled `at`.
+    fn said(server: &mut Server, at: &str) -> String {
+        let (key, connection) = (Keypair::generate_ed25519(), ConnectionId::new_unchecked(1));
+        let end = ConnectedPoint::Listener {
+            local_addr: Multiaddr::empty(),
+            send_back_addr: "/ip4/203.0.113.7/tcp/999".parse().unwrap(),
+        };
+        let peer = key.public().to_peer_id();
+        server.seen.insert(connection, (peer, end));
+        let info = identify::Info {
+            public_key: key.public(),
+            protocol_version: String::new(),
+            agent_version: String::new(),
+            listen_addrs: Vec::new(),
+            protocols: Vec::new(),
+            observed_addr: at.parse().unwrap(),
+            signed_peer_record: None,
+        };
+        let received = identify::Event::Received { connection_id: connection, peer_id: peer, info };
+        let event = EntryEvent::Discovery(DiscoveryEvent::Identify(received));
+        let mut said = String::new();
+        server.on_event(SwarmEvent::Behaviour(event), &mut |event: Event| {
+            if let Event::Reached(reached) = event {
+                said = reached.to_string();
+            }
+        });
+        said
+    }
+
+    #[tokio::test]
+    async fn an_entry_that_knows_no_address_of_its_own_says_that_it_cannot_relay() {
+        let (mut server, at) = (server(), "/ip4/203.0.113.9/tcp/4001");
+        let remedy = format!("but it cannot relay: start it with --external {at}");
+        let text = said(&mut server, at);
+        assert!(text.ends_with(&remedy), "{text}");
+        let text = said(&mut server, "/dns4/see.example/tcp/4001");
+        assert!(text.ends_with("it cannot relay: start it with --external ADDRESS"), "{text}");
+        server.swarm.add_external_address(at.parse().unwrap());
+        let text = said(&mut server, "/ip4/203.0.113.9/udp/4001/quic-v1");
+        assert!(text.ends_with("anybody can dial it"), "{text}");
     }
 
     /// A dial that was refused here, or ended otherwise, says nothing about the peer.

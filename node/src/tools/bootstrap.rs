@@ -190,12 +190,7 @@ fn news(event: &server::Event) -> String {
                 "network: over IPv4 only this network reaches it: {gateway}. Remedy: {remedy}\n"
             )
         }
-        server::Event::Reached { from, at: Some(at) } => {
-            format!("network: a peer has come in from {from} by {at}: anybody can dial it\n")
-        }
-        server::Event::Reached { from, at: None } => {
-            format!("network: a peer has come in from {from}: anybody can dial this bootstrap\n")
-        }
+        server::Event::Reached(reached) => format!("network: {reached}\n"),
     }
 }
 
