@@ -2,7 +2,7 @@
 //!
 //! The addresses of directly connected peers come first: those that we dialled before those that
 //! the peer announces. The addresses of earlier starts follow as far as there is room. Such an
-//! address is dialled once, and its peer then again as any lost peer.
+//! address is dialled once, and its peer then again as any lost peer, but it is never forgotten.
 
 use std::collections::BTreeMap;
 

@@ -11,7 +11,8 @@
 //!
 //! Redial: failure k is followed by a wait of 2^k seconds, at most a minute, spread by a quarter
 //! either way, so that peers that lost one another do not dial at the same time. The smaller peer
-//! id dials first.
+//! id dials first. After half an hour a peer is forgotten, unless an earlier start reached it: such a
+//! peer is dialled every five minutes, since without an entry point nothing else would find it.
 
 use std::{
     collections::HashMap,
@@ -98,6 +99,8 @@ pub(super) struct Peer {
     pub(super) addresses: Vec<Multiaddr>,
     /// Worth dialling: it provides our run, or was a member once.
     pub(super) wanted: bool,
+    /// An earlier start reached it, so it stays worth dialling, however often that fails.
+    known: bool,
     /// Subscribed to the heartbeats of our run.
     pub(super) member: bool,
     /// Our control stream to it. The streams that it opens to us are not counted here.
@@ -135,6 +138,7 @@ impl Peer {
             connections: Vec::new(),
             addresses: Vec::new(),
             wanted: false,
+            known: false,
             member: false,
             stream: ControlStream::Down(now),
             incompatible: false,
@@ -224,6 +228,11 @@ impl Peer {
         self.connections.iter().find(|connection| connection.id == id).map(|c| &c.remote)
     }
 
+    /// Whether nothing is known of it but its name, and a dial has failed.
+    fn is_unmet(&self) -> bool {
+        self.failures > 0 && !self.known && self.addresses.is_empty() && self.connections.is_empty()
+    }
+
     /// Counts a fault; true when the peer has too many.
     pub(super) fn fault(&mut self, severity: Severity) -> bool {
         let weight = match severity {
@@ -309,7 +318,8 @@ impl Peers {
     }
 
     /// Notes a peer of our run. False where it was known, and is only dialled sooner, or there is
-    /// no room.
+    /// no room. A peer that was only heard of, and could not be reached most often, makes room: one
+    /// lying answer names hundreds of them.
     pub(super) fn want(&mut self, peer: PeerId, now: Instant) -> bool {
         if peer == self.me {
             return false;
@@ -323,7 +333,9 @@ impl Peers {
             return false;
         }
         if wanted >= WANTED_MAX {
-            return false;
+            let unmet = self.table.values_mut().filter(|peer| peer.wanted && peer.is_unmet());
+            let Some(unmet) = unmet.max_by_key(|peer| peer.failures) else { return false };
+            unmet.wanted = false;
         }
         let patience = if self.me.to_bytes() < peer.to_bytes() { Duration::ZERO } else { COURTESY };
         let entry = self.table.entry(peer).or_insert_with(|| Peer::new(now));
@@ -338,7 +350,7 @@ impl Peers {
         self.want(peer, now);
         if let Some(entry) = self.table.get_mut(&peer) {
             entry.addresses.push(address);
-            entry.dial_at = now;
+            (entry.known, entry.dial_at) = (true, now);
         }
     }
 
@@ -380,15 +392,16 @@ impl Peers {
     }
 
     /// A dial of a peer failed. A peer that fails for long is forgotten; if it lives, its provider
-    /// record brings it back.
+    /// record brings it back. One that an earlier start reached is only dialled more seldom.
     pub(super) fn failed(&mut self, peer: &PeerId, now: Instant) {
         let Some(entry) = self.table.get_mut(peer) else { return };
         entry.failures += 1;
-        let wait = REDIAL_MIN.saturating_mul(1 << entry.failures.min(6)).min(REDIAL_MAX);
-        entry.dial_at = now + spread(&mut self.rng, wait);
+        let mut wait = REDIAL_MIN.saturating_mul(1 << entry.failures.min(6)).min(REDIAL_MAX);
         if entry.failures >= FAILURES_MAX {
-            entry.wanted = false;
+            entry.wanted &= entry.known;
+            wait = REDIAL_KNOWN;
         }
+        entry.dial_at = now + spread(&mut self.rng, wait);
     }
 
     /// A peer could not be dialled just now, through no fault of its own.
@@ -457,6 +470,8 @@ const REDIAL_MAX: Duration = Duration::from_secs(60);
 const HASTY_FAILURES: u32 = 6;
 /// Together these dials take half an hour.
 const FAILURES_MAX: u32 = 30;
+/// The wait after that: with all contacts of an earlier start about one dial a second.
+const REDIAL_KNOWN: Duration = Duration::from_secs(5 * 60);
 /// A second connection may still turn out to be for a ring, whose stream is opened at once: five
 /// seconds are two slow round trips and the handshakes.
 const SETTLED: Duration = Duration::from_secs(5);
@@ -478,144 +493,4 @@ const ANSWERS_PER_PEER: usize = 16;
 const CONTROL_STREAMS_PER_PEER: usize = 8;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn connection(id: usize, remote: &str, since: Instant) -> Connection {
-        let id = ConnectionId::new_unchecked(id);
-        let remote = remote.parse().unwrap();
-        let relayed = address::is_relayed(&remote);
-        Connection { id, purpose: Purpose::Control, remote, dialled: true, relayed, since }
-    }
-
-    /// Two peers, the smaller id first.
-    fn pair() -> (PeerId, PeerId) {
-        let (one, two) = (PeerId::random(), PeerId::random());
-        if one.to_bytes() < two.to_bytes() { (one, two) } else { (two, one) }
-    }
-
-    #[test]
-    fn the_smaller_id_dials_first_and_failures_back_off() {
-        let (small, great) = pair();
-        let start = Instant::now();
-        let mut peers = Peers::new(small, 1);
-        assert!(peers.want(great, start) && !peers.want(great, start));
-        assert!(!peers.want(small, start), "nobody dials itself");
-        assert_eq!(peers.due(start), [great]);
-        assert!(peers.due(start + SECOND).is_empty(), "a dial under way is not repeated");
-        // A dial of discovery was under way.
-        peers.put_off(&great, start);
-        assert_eq!(peers.due(start + 2 * SECOND), [great]);
-        let mut now = start;
-        for _ in 0..FAILURES_MAX {
-            peers.failed(&great, now);
-            assert!(peers.due(now + SECOND).is_empty());
-            now += REDIAL_MAX * 2;
-        }
-        assert!(peers.due(now).is_empty(), "forgotten");
-        peers.sweep();
-        assert!(peers.get(&great).is_none());
-        let mut peers = Peers::new(great, 1);
-        peers.want(small, start);
-        assert!(peers.due(start).is_empty());
-        assert_eq!(peers.due(start + COURTESY), [small]);
-    }
-
-    /// Hole punching is tried again, and a port that a router forwards later is used.
-    #[test]
-    fn a_peer_that_only_a_relay_reaches_is_dialled_again() {
-        let (me, other) = pair();
-        let start = Instant::now();
-        let mut peers = Peers::new(me, 1);
-        peers.want(other, start);
-        assert_eq!(peers.due(start), [other]);
-        let circuit = format!("/ip4/203.0.113.7/tcp/1/p2p/{me}/p2p-circuit");
-        peers.connected(other, connection(1, &circuit, start));
-        assert!(peers.due(start + SECOND).is_empty(), "a hole is being punched");
-        peers.listens(&other, vec!["/ip4/203.0.113.9/tcp/1".parse().unwrap()], start + SECOND);
-        assert_eq!(peers.due(start + SECOND), [other], "there is a new way");
-        peers.listens(&other, vec!["/ip4/203.0.113.9/tcp/1".parse().unwrap()], start + SECOND);
-        assert!(peers.due(start + 2 * SECOND).is_empty());
-        let again = start + SECOND + REDIAL_MAX;
-        assert_eq!(peers.due(again), [other]);
-        peers.connected(other, connection(2, &circuit, again));
-        assert!(peers.due(again + PUNCHED).is_empty(), "twice as long as after the first");
-        assert_eq!(peers.due(again + 3 * PUNCHED), [other]);
-        assert!(peers.duplicates(again + PUNCHED).is_empty());
-        assert_eq!(peers.duplicates(again + 2 * PUNCHED), [ConnectionId::new_unchecked(2)]);
-        peers.connected(other, connection(3, "/ip4/203.0.113.9/tcp/1", again));
-        assert!(peers.due(again + 2 * REDIAL_MAX).is_empty(), "reached");
-    }
-
-    #[test]
-    fn the_smaller_id_closes_the_younger_of_two_control_connections() {
-        let (small, great) = pair();
-        let start = Instant::now();
-        for (me, other, mine) in [(small, great, true), (great, small, false)] {
-            let mut peers = Peers::new(me, 1);
-            peers.connected(other, connection(1, "/ip4/10.0.0.1/tcp/1", start));
-            peers.connected(other, connection(2, "/ip4/10.0.0.1/tcp/2", start + SECOND));
-            let ring = peers.connected(other, connection(3, "/ip4/10.0.0.1/tcp/3", start));
-            ring.connections[2].purpose = Purpose::Ring;
-            assert!(peers.duplicates(start + SETTLED).is_empty(), "may become a ring connection");
-            let closed = peers.duplicates(start + SETTLED + SECOND);
-            let expected = if mine { vec![ConnectionId::new_unchecked(2)] } else { vec![] };
-            assert_eq!(closed, expected);
-        }
-    }
-
-    #[test]
-    fn a_replaced_control_stream_is_no_lost_peer_and_a_relay_is_no_direct_link() {
-        let (me, other) = pair();
-        let start = Instant::now();
-        let mut peers = Peers::new(me, 1);
-        let circuit = format!("/ip4/203.0.113.7/tcp/1/p2p/{me}/p2p-circuit");
-        let peer = peers.connected(other, connection(1, &circuit, start));
-        assert_eq!(peer.link(), None);
-        peer.member = true;
-        assert_eq!(peer.link(), Some(Link::Relayed));
-        assert!(peer.control().is_none());
-        assert_eq!(peer.used(), Some(ConnectionId::new_unchecked(1)));
-        let peer = peers.connected(other, connection(2, "/ip4/10.0.0.1/tcp/2", start));
-        assert_eq!(peer.link(), Some(Link::Relayed), "not before its control stream is up");
-        peer.stream = ControlStream::Up(ConnectionId::new_unchecked(2));
-        assert_eq!(peer.link(), Some(Link::Direct));
-        assert_eq!(peer.used(), Some(ConnectionId::new_unchecked(2)));
-        peer.shown = Some(Link::Direct);
-        peer.stream = ControlStream::Down(start);
-        assert_eq!(peer.link(), Some(Link::Direct));
-        peers.closed(&other, ConnectionId::new_unchecked(2), start);
-        assert_eq!(peers.get(&other).unwrap().link(), Some(Link::Relayed));
-        peers.closed(&other, ConnectionId::new_unchecked(1), start);
-        assert_eq!(peers.get(&other).unwrap().link(), None);
-    }
-
-    #[test]
-    fn ring_addresses_are_direct_unique_and_split_by_transport() {
-        let (me, other) = pair();
-        let mut peers = Peers::new(me, 1);
-        let peer = peers.connected(other, connection(1, "/ip4/10.0.0.1/tcp/1", Instant::now()));
-        peer.addresses = [
-            format!("/ip4/10.0.0.1/tcp/1/p2p/{other}"),
-            "/ip4/10.0.0.2/udp/2/quic-v1".into(),
-            format!("/ip4/203.0.113.7/tcp/1/p2p/{me}/p2p-circuit"),
-        ]
-        .map(|text| text.parse().unwrap())
-        .into();
-        let (tcp, rest) = peer.direct_addresses();
-        assert_eq!((tcp.len(), rest.len()), (1, 1));
-        assert!(peer.next_addresses().iter().all(address::is_tcp));
-        peers.failed(&other, Instant::now());
-        assert_eq!(peers.get(&other).unwrap().next_addresses().len(), 3);
-    }
-
-    #[test]
-    fn the_eighth_fault_is_one_too_many() {
-        let mut peer = Peer::new(Instant::now());
-        let counted = (1..=20).find(|_| peer.fault(Severity::Minor));
-        assert_eq!(counted, Some(FAULTS_MAX));
-        assert!(Peer::new(Instant::now()).fault(Severity::Grave));
-    }
-}
+mod tests;

@@ -20,6 +20,8 @@ impl Actor {
     /// Takes one event of discovery. Addresses that a peer reports are filtered there already.
     ///
     /// A search that finds more peers than the run wants takes only so many: a visitor needs a few.
+    /// One answer may name hundreds that nobody has ever met, so it counts for a few peers only;
+    /// the others are in the answers to later searches, in another order.
     /// Of AutoNAT only failures count here, since the swarm reports a success as a confirmed
     /// address.
     pub(super) fn on_discovery(&mut self, event: DiscoveryEvent, now: Instant) {
@@ -45,7 +47,7 @@ impl Actor {
             }) => {
                 let most = self.run.as_ref().map_or(usize::MAX, |run| run.most);
                 let room = most.saturating_sub(self.members.peers.found().count());
-                for peer in providers.into_iter().take(room) {
+                for peer in providers.into_iter().take(room.min(kad::K_VALUE.get())) {
                     self.members.peers.want(peer, now);
                 }
                 // Kademlia knows their addresses while the query runs.
