@@ -13,7 +13,7 @@ mod turn;
 pub(super) mod way;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -35,7 +35,7 @@ use super::access::allow_list::AllowList;
 use super::access::handshake::ADMIT;
 use super::access::pending::Pending;
 use super::behaviour::{CONTROL, NodeEvent, RING};
-use super::dial::{Dialled, RingDial};
+use super::dial::{Dial, Dialled};
 use super::enter::{Ask, Entries};
 use super::inbox::{Command, Severity, Shared, TaskEvent, replace};
 use super::interface::{Config, Event, GossipToken, NetError, Ring};
@@ -66,10 +66,8 @@ pub(super) struct Actor {
     turns: Turns,
     /// The run that this node has joined, or whose peers it looks for. It is never replaced.
     run: Option<Run>,
-    /// Dials under way for which a ring waits.
-    dials: HashMap<ConnectionId, RingDial>,
-    /// Dials under way that only test whether rings can have their own connection.
-    trials: HashSet<ConnectionId>,
+    /// Our dials under way, each until its connection is established or has failed.
+    dials: HashMap<ConnectionId, Dial>,
     /// Which peers a dial for a ring has reached before.
     reached: Dialled,
     /// What shows whether others can dial this node.
@@ -127,7 +125,6 @@ impl Actor {
             turns: Turns::new(),
             run: None,
             dials: HashMap::new(),
-            trials: HashSet::new(),
             reached: Dialled::default(),
             evidence: Evidence::new(far, now),
             reachability: Reachability::Unknown,
@@ -383,6 +380,7 @@ impl Actor {
     /// since the swarm reports its end too.
     fn on_connected(&mut self, peer: PeerId, connection: Connection) {
         let (id, now) = (connection.id, connection.since);
+        let dial = self.dials.remove(&id);
         if name::from_libp2p(&peer).is_none() {
             // Peers of a run have ed25519 keys.
             self.swarm.close(id);
@@ -397,7 +395,7 @@ impl Actor {
             self.entries.up(&peer);
             self.announce_soon(now);
         }
-        if let Some(dial) = self.dials.remove(&id) {
+        if let Some(Dial::Ring(dial)) = dial {
             self.swarm.open_ring(id, dial);
         }
         self.carry_out(outputs);

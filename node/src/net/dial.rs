@@ -24,6 +24,17 @@ use super::{
     interface::{ByteStream, StreamError},
 };
 
+/// A dial of ours that is under way. Kademlia dials too, and how its dials end says nothing about
+/// ours, which try other addresses at other times.
+pub(super) enum Dial {
+    /// For messages. If it fails, the next one waits longer.
+    Messages,
+    /// A ring waits for it.
+    Ring(RingDial),
+    /// It only tests whether rings can have a connection of their own.
+    Trial,
+}
+
 /// A dial for messages, to these addresses and those that libp2p knows.
 pub(super) fn for_messages(
     peer: PeerId,

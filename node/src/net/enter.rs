@@ -2,8 +2,8 @@
 //! manifests that they and other peers serve.
 //!
 //! Entry points are dialled at the start, and again whenever they are not connected, since a
-//! restarted entry point knows no peers: after 5 s, then twice as long, at most a minute. A node
-//! that knows peers does not wait for them.
+//! restarted entry point knows no peers: after 5 s, then twice as long, at most a minute. Only our
+//! own dials count for that. A node that knows peers does not wait for them.
 
 use std::{fmt::Display, time::Duration};
 
@@ -102,7 +102,8 @@ enum State {
     Dialling,
     /// At least one connection is open; which of the addresses led to it does not matter.
     Up,
-    /// No connection. The texts say why the last dial failed at each address; empty if none did.
+    /// No connection. The texts say why the last dial failed at each address; empty if none has
+    /// ended.
     Down(Vec<String>),
 }
 
@@ -158,7 +159,8 @@ impl Entries {
     }
 
     /// The entry points to dial now, with their addresses. Each counts as being dialled until the
-    /// caller says by [`Self::up`], [`Self::failed`] or [`Self::down`] how that ended.
+    /// caller says by [`Self::up`], [`Self::failed`], [`Self::down`] or [`Self::put_off`] how that
+    /// ended.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(PeerId, Vec<Multiaddr>)> {
         let mut due = Vec::new();
         for entry in &mut self.all {
@@ -202,8 +204,8 @@ impl Entries {
         news
     }
 
-    /// A dial has failed. Returns the address at which another peer answered, and its id, if that
-    /// is news.
+    /// A dial of ours has failed. Returns the address at which another peer answered, and its id, if
+    /// that is news.
     pub(super) fn failed(
         &mut self,
         peer: &PeerId,
@@ -234,6 +236,13 @@ impl Entries {
         }
     }
 
+    /// An entry point could not be dialled just now, which says nothing about it.
+    pub(super) fn put_off(&mut self, peer: &PeerId, now: Instant) {
+        for entry in self.all.iter_mut().filter(|entry| entry.peer == *peer) {
+            (entry.state, entry.dial_at) = (State::Down(Vec::new()), now + PUT_OFF);
+        }
+    }
+
     /// Takes a caller; entry points that are down are dialled at once.
     pub(super) fn ask(&mut self, ask: Ask) {
         for entry in &mut self.all {
@@ -250,9 +259,9 @@ impl Entries {
     /// failed, or one is connected and the others had some time.
     pub(super) fn settled(&mut self, now: Instant) -> Vec<Ask> {
         let up = self.all.iter().any(|entry| matches!(entry.state, State::Up));
-        let pending = self.all.iter().any(|entry| match entry.state {
+        let pending = self.all.iter().any(|entry| match &entry.state {
             State::Dialling => true,
-            State::Down(_) => entry.dial_at <= now,
+            State::Down(attempts) => attempts.is_empty() || entry.dial_at <= now,
             State::Up => false,
         });
         let over = |ask: &mut Ask| {
@@ -380,6 +389,8 @@ const NO_RECORDS: &str = "no records found";
 /// The first and the longest wait between two dials of an entry point that is not connected.
 const WAIT_MIN: Duration = Duration::from_secs(5);
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// The wait where a dial was not possible: several fit into the wait of a caller.
+const PUT_OFF: Duration = Duration::from_secs(1);
 /// A bootstrap that starts anew is back before, and was dialled at least four times.
 const SILENT_AFTER: Duration = Duration::from_secs(120);
 /// Longer than a dial may take (8 s, see the transport).
@@ -457,6 +468,25 @@ mod tests {
         entries.up(&peer);
         assert_eq!(entries.news(gone + 2 * SILENT_AFTER), [(address, true)]);
         assert!(entries.news(gone + 3 * SILENT_AFTER).is_empty());
+    }
+
+    /// While Kademlia dials an entry point this node cannot, which is neither an answer nor a failure.
+    #[test]
+    fn an_entry_point_that_is_put_off_has_not_answered_and_is_waited_for() {
+        let start = Instant::now();
+        let peer = PeerId::random();
+        let address: Multiaddr = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}").parse().unwrap();
+        let mut entries = Entries::new(vec![address.clone()], start);
+        let late = start + SILENT_AFTER;
+        assert_eq!(entries.news(late), [(address, false)]);
+        let (reply, _asked) = oneshot::channel();
+        let wanted = Wanted::Manifests(None);
+        entries.ask(Ask { wanted, of: Offerers::Named, reply, since: late });
+        assert_eq!(entries.due(late).len(), 1);
+        entries.put_off(&peer, late);
+        assert!(entries.news(late).is_empty() && entries.settled(late).is_empty());
+        assert!(entries.due(late).is_empty());
+        assert_eq!(entries.due(late + PUT_OFF).len(), 1);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use libp2p::{
 };
 use tokio::time::Instant;
 
-use super::super::dial::{self, RingDial, Way};
+use super::super::dial::{self, Dial, RingDial, Way};
 use super::super::inbox::Responder;
 use super::super::interface::{ByteStream, Event, StreamError};
 use super::super::peers::Purpose;
@@ -21,9 +21,15 @@ impl Actor {
         for (peer, addresses) in self.entries.due(now) {
             let condition = PeerCondition::DisconnectedAndNotDialing;
             match self.swarm.dial(dial::for_messages(peer, addresses, condition)) {
-                Ok(_) => {}
+                Ok(id) => _ = self.dials.insert(id, Dial::Messages),
                 // It is connected already, in another way.
-                Err(DialError::DialPeerConditionFalse(_)) => self.entries.up(&peer),
+                Err(DialError::DialPeerConditionFalse(_)) if self.swarm.is_connected(&peer) => {
+                    self.entries.up(&peer);
+                }
+                // Kademlia dials it, which may fail, or too many others are dialled.
+                Err(DialError::DialPeerConditionFalse(_) | DialError::Denied { .. }) => {
+                    self.entries.put_off(&peer, now);
+                }
                 Err(error) => _ = self.entries.failed(&peer, error, now),
             }
         }
@@ -32,7 +38,7 @@ impl Actor {
             // A ring connection may have outlived the one for messages.
             let condition = PeerCondition::NotDialing;
             match self.swarm.dial(dial::for_messages(peer, addresses, condition)) {
-                Ok(_) => {}
+                Ok(id) => _ = self.dials.insert(id, Dial::Messages),
                 // Another dial of it is under way, whose end may say nothing of this one, or too many of others are.
                 Err(DialError::DialPeerConditionFalse(_) | DialError::Denied { .. }) => {
                     self.members.peers.put_off(&peer, now);
@@ -58,7 +64,7 @@ impl Actor {
         let way = self.reached.way(peer, Instant::now());
         if way == Way::Tried {
             let trial = self.swarm.dial_ring(RingDial::trial(peer, ways.concat()));
-            self.trials.extend(trial);
+            self.dials.extend(trial.map(|id| (id, Dial::Trial)));
         }
         if way != Way::Own {
             ways = Default::default();
@@ -70,7 +76,7 @@ impl Actor {
     pub(super) fn dial_ring(&mut self, mut dial: RingDial) {
         while let Some(options) = dial.next() {
             if let Some(id) = self.swarm.dial_ring(options) {
-                self.dials.insert(id, dial);
+                self.dials.insert(id, Dial::Ring(dial));
                 return;
             }
         }
@@ -106,19 +112,17 @@ impl Actor {
     /// Whether a new connection is one for rings. If it is, later dials to the peer are expected to
     /// succeed too.
     pub(super) fn on_ring_connection(&mut self, peer: PeerId, id: ConnectionId) -> bool {
-        let tried = self.trials.remove(&id);
-        let ring = tried || self.dials.contains_key(&id);
-        if ring {
-            self.reached.succeeded(peer);
+        match self.dials.get(&id) {
+            None | Some(Dial::Messages) => return false,
+            Some(Dial::Ring(_)) => {}
+            Some(Dial::Trial) => self.swarm.close(id),
         }
-        if tried {
-            self.swarm.close(id);
-        }
-        ring
+        self.reached.succeeded(peer);
+        true
     }
 
-    /// Takes a failed dial: the ring that waits for it tries the next way, and a peer is dialled
-    /// again later.
+    /// Takes a failed dial, of Kademlia or of ours: the ring that waits for it tries the next way,
+    /// and a peer is dialled again later.
     pub(super) fn on_dial_failed(
         &mut self,
         connection: ConnectionId,
@@ -126,13 +130,18 @@ impl Actor {
         error: DialError,
         now: Instant,
     ) {
-        if let Some(dial) = self.dials.remove(&connection) {
-            tracing::debug!(%error, "no connection for a ring");
-            return self.dial_ring(dial);
-        }
-        if self.trials.remove(&connection) {
-            tracing::debug!(%error, "rings share the connection for messages");
-            return;
+        match self.dials.remove(&connection) {
+            Some(Dial::Ring(dial)) => {
+                tracing::debug!(%error, "no connection for a ring");
+                return self.dial_ring(dial);
+            }
+            Some(Dial::Trial) => {
+                tracing::debug!(%error, "rings share the connection for messages");
+                return;
+            }
+            // Kademlia dials so often that, if its failures counted, our dials would never be due.
+            None => return,
+            Some(Dial::Messages) => {}
         }
         let Some(peer) = peer.filter(|peer| !self.swarm.is_connected(peer)) else { return };
         tracing::debug!(%peer, %error, "cannot dial");
@@ -185,3 +194,60 @@ impl Retry {
 
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use libp2p::{Multiaddr, identity::Keypair, swarm::dial_opts::DialOpts};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::net::{inbox::Shared, interface::Config};
+
+    /// A node that listens nowhere, and its only entry point, which does not answer.
+    fn actor() -> (Actor, PeerId, Multiaddr) {
+        let entry = PeerId::random();
+        let address: Multiaddr = format!("/ip4/127.0.0.1/tcp/1/p2p/{entry}").parse().unwrap();
+        let config = Config { bootstrap: vec![address.clone()], ..Config::default() };
+        let (key, shared) = (Keypair::generate_ed25519(), Arc::new(Shared::new(0)));
+        let (commands, events, rings) =
+            (mpsc::channel(1).1, mpsc::channel(1).0, mpsc::channel(1).0);
+        (Actor::new(config, &key, shared, commands, events, rings).unwrap(), entry, address)
+    }
+
+    /// In a small run Kademlia dials the same peer at each search.
+    #[tokio::test]
+    async fn how_the_dials_of_kademlia_end_puts_none_of_ours_off() {
+        let (mut actor, entry, _) = actor();
+        let [ours, other] = [1, 2].map(ConnectionId::new_unchecked);
+        let start = Instant::now();
+        let mut last = start;
+        for second in 0..600 {
+            let now = start + Duration::from_secs(second);
+            if second % 30 == 0 {
+                actor.on_dial_failed(other, Some(entry), DialError::Aborted, now);
+            }
+            for (peer, _) in actor.entries.due(now) {
+                actor.dials.insert(ours, Dial::Messages);
+                actor.on_dial_failed(ours, Some(peer), DialError::Aborted, now);
+                last = now;
+            }
+            assert!(now - last < Duration::from_secs(120), "not dialled for two minutes");
+        }
+        assert!(actor.dials.is_empty() && last > start);
+    }
+
+    #[tokio::test]
+    async fn while_kademlia_dials_an_entry_point_it_has_not_answered() {
+        let (mut actor, entry, address) = actor();
+        let late = Instant::now() + Duration::from_secs(600);
+        assert_eq!(actor.entries.news(late).len(), 1, "it is silent");
+        let options = DialOpts::peer_id(entry).addresses(vec![address]).build();
+        actor.swarm.dial(options).unwrap();
+        actor.redial(late);
+        assert!(actor.entries.news(late).is_empty(), "it is silent still");
+        assert!(actor.dials.is_empty() && actor.entries.due(late).is_empty());
+        assert_eq!(actor.entries.due(late + Duration::from_secs(2)).len(), 1);
+    }
+}
