@@ -77,6 +77,18 @@ pub(crate) fn host(address: &Address) -> Option<IpAddr> {
     }
 }
 
+/// Whether two addresses differ only in the `/p2p/…` at their end.
+pub(super) fn same(one: &Address, other: &Address) -> bool {
+    let bare = |address: &Address| {
+        let mut address = address.clone();
+        if address::peer(&address).is_some() {
+            address.pop();
+        }
+        address
+    };
+    bare(one) == bare(other)
+}
+
 /// Parses an address of this machine, which names no peer: the program appends its own id.
 fn parse_transport(text: &str, example: &str) -> Result<Address, AddressError> {
     let address = text.trim().parse().map_err(|error: libp2p::multiaddr::Error| {

@@ -4,6 +4,9 @@
 //! QUIC. Where both fail (two peers behind routers that only a punched hole joins) the existing direct
 //! connection carries the stream too. A relay never does.
 //!
+//! The first handshake decides a dial, also one with another peer. So a dial leaves out the addresses at which this node
+//! listens: containers have the same ones on many machines.
+//!
 //! On one machine or network a dial uses a port of its own: if both sides reused their listening ports,
 //! they would meet in a TCP simultaneous open, in which both are the dialler.
 
@@ -20,6 +23,7 @@ use libp2p::{
 use tokio::time::Instant;
 
 use super::{
+    address::same,
     inbox::Responder,
     interface::{ByteStream, StreamError},
 };
@@ -35,19 +39,33 @@ pub(super) enum Dial {
     Trial,
 }
 
-/// A dial for messages, to these addresses and those that libp2p knows.
-pub(super) fn for_messages(
+/// A dial for messages, to the addresses `known` and those that Kademlia has `found`, but to none
+/// of our `own`.
+pub(super) fn for_messages<'a>(
     peer: PeerId,
-    addresses: Vec<Multiaddr>,
+    known: Vec<Multiaddr>,
+    found: Vec<Multiaddr>,
+    own: impl Iterator<Item = &'a Multiaddr>,
     condition: PeerCondition,
 ) -> DialOpts {
-    let options = DialOpts::peer_id(peer).condition(condition);
-    if addresses.is_empty() {
-        return options.build();
-    }
-    let near = addresses.iter().all(|a| address::scope(a).is_none_or(|s| s < Scope::Public));
-    let options = options.addresses(addresses).extend_addresses_through_behaviour();
+    let is_near = |a: &Multiaddr| address::scope(a).is_none_or(|s| s < Scope::Public);
+    let near = !known.is_empty() && known.iter().all(is_near);
+    let addresses = elsewhere([known, found].concat(), own);
+    let options = DialOpts::peer_id(peer).condition(condition).addresses(addresses);
     if near { options.allocate_new_port().build() } else { options.build() }
+}
+
+/// The addresses of a peer that are none of our `own`. If there is no other, all of them are
+/// dialled, and the failure says what is wrong.
+fn elsewhere<'a>(
+    addresses: Vec<Multiaddr>,
+    own: impl Iterator<Item = &'a Multiaddr>,
+) -> Vec<Multiaddr> {
+    // The addresses of two peers at one relay differ only in the peer at their end.
+    let own: Vec<_> = own.filter(|own| !address::is_relayed(own)).collect();
+    let is_own = |address: &Multiaddr| own.iter().any(|own| same(own, address));
+    let (ours, others): (Vec<_>, Vec<_>) = addresses.into_iter().partition(is_own);
+    if others.is_empty() { ours } else { others }
 }
 
 /// How a ring reaches its neighbour (R41).
@@ -132,6 +150,22 @@ impl RingDial {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two machines with containers both have 172.17.0.1.
+    #[test]
+    fn a_dial_leaves_out_the_addresses_at_which_this_node_listens() {
+        let (me, other, relay) = (PeerId::random(), PeerId::random(), PeerId::random());
+        let at = |text: String| -> Multiaddr { text.parse().unwrap() };
+        let circuit =
+            |peer: PeerId| at(format!("/ip4/203.0.113.7/tcp/1/p2p/{relay}/p2p-circuit/p2p/{peer}"));
+        let bridge = at("/ip4/172.17.0.1/tcp/4001".into());
+        let own = [bridge.clone(), circuit(me)];
+        let there = at(format!("/ip4/172.17.0.1/tcp/4001/p2p/{other}"));
+        let right = [at(format!("/ip4/192.168.1.5/tcp/4001/p2p/{other}")), circuit(other)];
+        let all = [&[bridge, there.clone()][..], &right].concat();
+        assert_eq!(elsewhere(all, own.iter()), right);
+        assert_eq!(elsewhere(vec![there.clone()], own.iter()), [there], "it fails with its reason");
+    }
 
     #[test]
     fn r41_no_ring_waits_for_a_dial_that_has_not_worked_before() {

@@ -16,6 +16,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use super::address::same;
+
 /// A signed manifest that a peer served. Its signature is not checked here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
@@ -205,7 +207,8 @@ impl Entries {
     }
 
     /// A dial of ours has failed. Returns the address at which another peer answered, and its id, if
-    /// that is news.
+    /// that is news. If the owner named other addresses, that one is not dialled again: the first
+    /// handshake decides a dial, and would end those to the others too.
     pub(super) fn failed(
         &mut self,
         peer: &PeerId,
@@ -213,13 +216,14 @@ impl Entries {
         now: Instant,
     ) -> Option<(Multiaddr, PeerId)> {
         let entry = self.all.iter_mut().find(|entry| entry.peer == *peer)?;
-        let impostor = match &error {
-            DialError::WrongPeerId { obtained, address } if !entry.reported => {
-                entry.reported = true;
-                Some((address.clone(), *obtained))
+        let mut impostor = None;
+        if let DialError::WrongPeerId { obtained, address } = &error {
+            impostor = (!entry.reported).then(|| (address.clone(), *obtained));
+            entry.reported = true;
+            if entry.addresses.iter().any(|known| !same(known, address)) {
+                entry.addresses.retain(|known| !same(known, address));
             }
-            _ => None,
-        };
+        }
         let attempts = attempts(error, &entry.addresses);
         self.down(peer, attempts, now);
         impostor
@@ -487,6 +491,19 @@ mod tests {
         assert!(entries.news(late).is_empty() && entries.settled(late).is_empty());
         assert!(entries.due(late).is_empty());
         assert_eq!(entries.due(late + PUT_OFF).len(), 1);
+    }
+
+    #[test]
+    fn an_address_where_somebody_else_answers_is_left_out_if_there_is_another() {
+        let now = Instant::now();
+        let (peer, obtained) = (PeerId::random(), PeerId::random());
+        let [wrong, right] = ["127.0.0.1", "127.0.0.2"]
+            .map(|ip| format!("/ip4/{ip}/tcp/1/p2p/{peer}").parse::<Multiaddr>().unwrap());
+        let mut entries = Entries::new(vec![wrong.clone(), right.clone()], now);
+        for address in [wrong, right.clone()] {
+            entries.failed(&peer, DialError::WrongPeerId { obtained, address }, now);
+        }
+        assert_eq!(entries.due(now + WAIT_MAX), [(peer, vec![right])]);
     }
 
     #[test]

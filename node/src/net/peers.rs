@@ -26,6 +26,7 @@ use libp2p::{Multiaddr, PeerId, core::ConnectedPoint, swarm::ConnectionId};
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
+    address::same,
     control_stream::Quota,
     inbox::Severity,
     interface::Link,
@@ -244,18 +245,6 @@ impl Peer {
     }
 }
 
-/// Whether two addresses differ only in the `/p2p/…` at their end.
-fn same(one: &Multiaddr, other: &Multiaddr) -> bool {
-    let bare = |address: &Multiaddr| {
-        let mut address = address.clone();
-        if address::peer(&address).is_some() {
-            address.pop();
-        }
-        address
-    };
-    bare(one) == bare(other)
-}
-
 /// All peers that this node has heard of, within bounds.
 pub(super) struct Peers {
     /// Our own id, which decides the ties between two peers.
@@ -351,6 +340,13 @@ impl Peers {
         if let Some(entry) = self.table.get_mut(&peer) {
             entry.addresses.push(address);
             (entry.known, entry.dial_at) = (true, now);
+        }
+    }
+
+    /// Another peer answers at an address of this one, which is not dialled there any more.
+    pub(super) fn forget_address(&mut self, peer: &PeerId, address: &Multiaddr) {
+        if let Some(entry) = self.table.get_mut(peer) {
+            entry.addresses.retain(|known| !same(known, address));
         }
     }
 

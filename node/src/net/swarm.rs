@@ -23,12 +23,12 @@ use intellect_bootstrap::{
 use intellect_protocol::{base::id::RunId, download::Failure};
 use libp2p::{
     Multiaddr, PeerId, StreamProtocol, Swarm,
-    core::transport::ListenerId,
+    core::{Endpoint, transport::ListenerId},
     identity::Keypair,
     multiaddr::Protocol,
     swarm::{
         ConnectionId, DialError, FromSwarm, NetworkBehaviour, NewExternalAddrCandidate, SwarmEvent,
-        dial_opts::DialOpts,
+        dial_opts::{DialOpts, PeerCondition},
     },
 };
 use tokio::{
@@ -42,7 +42,7 @@ use super::access::allow_list::AllowList;
 use super::access::handshake::{self, ADMIT};
 use super::access::pending::DueRequest;
 use super::behaviour::{CONTROL, FETCH, Node, NodeEvent, RING};
-use super::dial::RingDial;
+use super::dial::{self, RingDial};
 use super::enter::{Ask, Wanted, collect};
 use super::inbox::{Responder, Severity, Shared, TaskEvent, replace};
 use super::interface::{ByteStream, Config, Link, NetError, StreamError};
@@ -198,6 +198,23 @@ impl SwarmTasks {
     pub(super) fn dial(&mut self, options: DialOpts) -> Result<ConnectionId, DialError> {
         let id = options.connection_id();
         self.swarm.dial(options).map(|()| id)
+    }
+
+    /// Dials for messages, to the addresses `known` and those that Kademlia has found: in its table,
+    /// and in the answers to searches that still run.
+    pub(super) fn dial_for_messages(
+        &mut self,
+        peer: PeerId,
+        known: Vec<Multiaddr>,
+        condition: PeerCondition,
+    ) -> Result<ConnectionId, DialError> {
+        // Kademlia only looks them up, so any number of a connection will do.
+        let (id, role) = (ConnectionId::new_unchecked(0), Endpoint::Dialer);
+        let kademlia = &mut self.discovery().kademlia;
+        let found = kademlia.handle_pending_outbound_connection(id, Some(peer), &known, role);
+        let (found, own) = (found.unwrap_or_default(), self.swarm.listeners());
+        let options = dial::for_messages(peer, known, found, own, condition);
+        self.dial(options)
     }
 
     /// Dials a connection for bulk, on which no gossip is written.

@@ -8,7 +8,7 @@ use libp2p::{
 };
 use tokio::time::Instant;
 
-use super::super::dial::{self, Dial, RingDial, Way};
+use super::super::dial::{Dial, RingDial, Way};
 use super::super::inbox::Responder;
 use super::super::interface::{ByteStream, Event, StreamError};
 use super::super::peers::Purpose;
@@ -20,7 +20,7 @@ impl Actor {
     pub(super) fn redial(&mut self, now: Instant) {
         for (peer, addresses) in self.entries.due(now) {
             let condition = PeerCondition::DisconnectedAndNotDialing;
-            match self.swarm.dial(dial::for_messages(peer, addresses, condition)) {
+            match self.swarm.dial_for_messages(peer, addresses, condition) {
                 Ok(id) => _ = self.dials.insert(id, Dial::Messages),
                 // It is connected already, in another way.
                 Err(DialError::DialPeerConditionFalse(_)) if self.swarm.is_connected(&peer) => {
@@ -37,7 +37,7 @@ impl Actor {
         for (peer, addresses) in due.into_iter().filter(|(peer, _)| self.pending.may_dial(peer)) {
             // A ring connection may have outlived the one for messages.
             let condition = PeerCondition::NotDialing;
-            match self.swarm.dial(dial::for_messages(peer, addresses, condition)) {
+            match self.swarm.dial_for_messages(peer, addresses, condition) {
                 Ok(id) => _ = self.dials.insert(id, Dial::Messages),
                 // Another dial of it is under way, whose end may say nothing of this one, or too many of others are.
                 Err(DialError::DialPeerConditionFalse(_) | DialError::Denied { .. }) => {
@@ -130,6 +130,11 @@ impl Actor {
         error: DialError,
         now: Instant,
     ) {
+        if let (Some(peer), DialError::WrongPeerId { address, .. }) = (&peer, &error) {
+            // With this address the next dial would end in the same way, whatever others it tries.
+            self.members.peers.forget_address(peer, address);
+            self.swarm.discovery().kademlia.remove_address(peer, address);
+        }
         match self.dials.remove(&connection) {
             Some(Dial::Ring(dial)) => {
                 tracing::debug!(%error, "no connection for a ring");
@@ -249,5 +254,25 @@ mod tests {
         assert!(actor.entries.news(late).is_empty(), "it is silent still");
         assert!(actor.dials.is_empty() && actor.entries.due(late).is_empty());
         assert_eq!(actor.entries.due(late + Duration::from_secs(2)).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_address_where_another_peer_answers_leaves_every_list() {
+        let (mut actor, ..) = actor();
+        let (peer, obtained, now) = (PeerId::random(), PeerId::random(), Instant::now());
+        let [wrong, right] = ["172.17.0.1", "192.168.1.5"]
+            .map(|ip| format!("/ip4/{ip}/tcp/1").parse::<Multiaddr>().unwrap());
+        for address in [&wrong, &right] {
+            actor.members.peers.know(peer, address.clone(), now);
+            actor.swarm.discovery().kademlia.add_address(&peer, address.clone());
+        }
+        let address = wrong.with_p2p(peer).unwrap();
+        let error = DialError::WrongPeerId { obtained, address };
+        actor.on_dial_failed(ConnectionId::new_unchecked(1), Some(peer), error, now);
+        assert_eq!(actor.members.peers.get(&peer).unwrap().addresses, std::slice::from_ref(&right));
+        let bucket = actor.swarm.discovery().kademlia.kbucket(peer).unwrap();
+        let entry = bucket.iter().next().unwrap();
+        let known: Vec<_> = entry.node.value.iter().cloned().collect();
+        assert_eq!(known, [right.with_p2p(peer).unwrap()]);
     }
 }
