@@ -21,6 +21,8 @@ static HOOK: Once = Once::new();
 thread_local! {
     /// Whether this thread is in [`Watch::over`], which reports failures itself.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
+    /// What the last panic of this thread said there.
+    static SAID: Cell<Option<String>> = const { Cell::new(None) };
 }
 
 /// Notes that something failed on a device.
@@ -38,7 +40,7 @@ fn install() {
             if thread.name().is_some_and(is_of_a_device) {
                 note(&text(info));
             } else if WATCHED.get() {
-                // `Watch::over` returns it as an error.
+                SAID.set(Some(text(info)));
             } else {
                 others(info);
             }
@@ -124,18 +126,11 @@ impl Watch {
         let what = match done {
             Ok((done, Ok(()))) if before == after => return Ok(done),
             Ok((_, Err(what))) if before == after => in_short(&what),
-            Err(panicked) if before == after => said(panicked.as_ref()),
+            Err(_) if before == after => SAID.take().unwrap_or_else(|| NO_WORDS.to_owned()),
             _ => first(),
         };
         Err(self.failed.get_or_init(|| what).clone())
     }
-}
-
-/// What a caught panic says, in short.
-fn said(panicked: &(dyn std::any::Any + Send)) -> String {
-    let text = panicked.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panicked.downcast_ref::<&str>().copied());
-    in_short(text.unwrap_or(NO_WORDS))
 }
 
 /// The message of the first failure.
