@@ -202,8 +202,8 @@ impl State {
         self.fetch_ahead(now, out);
     }
 
-    /// Fetches the update that the outer step waits for, if it waits. All live peers are asked,
-    /// since each that has decided the epoch has its update.
+    /// Fetches the update that the outer step waits for, if it waits. All live peers are asked:
+    /// most of those that have decided the epoch have its update.
     pub(super) fn fetch_unapplied(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some((apply, fetches)) = &mut self.steps.unapplied else { return };
         let name = Name { epoch: apply.epoch, digest: apply.update };

@@ -146,6 +146,15 @@ pub(super) fn finish_asking(epoch: &mut Epoch<'_>) -> bool {
         if answered && !over {
             return false;
         }
+        // R37: where two rosters crossed, most voters answer only once the time of theirs is over.
+        let late = epoch.slot.series.bound_until + epoch.facts().ask_time();
+        if !majority
+            && late > epoch.step.now
+            && let Some(asking) = &mut epoch.slot.series.asking
+        {
+            asking.until = late;
+            return false;
+        }
         epoch.slot.series.asking = None;
         recover::end_wait(epoch, attempt);
         return true;

@@ -159,6 +159,9 @@ fn learn_promise(epoch: &mut Epoch<'_>, from: PeerId, promised: u64) {
 
 /// Ends the attempt under way; the next one is due.
 pub(super) fn recover(epoch: &mut Epoch<'_>, reason: Reason) {
+    if let Stage::Open { until, progress: Progress::Accepted, .. } = epoch.slot.series.stage {
+        epoch.slot.series.bound_until = until;
+    }
     epoch.slot.abort(&mut epoch.step, reason);
     let attempt = epoch.bound().attempt().max(1).saturating_add(1);
     await_attempt(epoch, attempt);

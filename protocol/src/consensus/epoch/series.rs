@@ -34,6 +34,9 @@ pub(super) struct SeriesState {
     pub(super) queries: BTreeMap<PeerId, u64>,
     /// Our Query for the next attempt, while its answers are awaited.
     pub(super) asking: Option<Asking>,
+    /// Until when voters may wait for the Accepts of the roster that we gave up last. They come to
+    /// the next attempt only then.
+    pub(super) bound_until: Time,
     /// The highest attempt for which each voter gave a Status.
     pub(super) answered: BTreeMap<PeerId, u64>,
     /// The Regroups of this series that we know.
@@ -168,6 +171,7 @@ impl SeriesState {
             reached: BTreeMap::new(),
             queries: BTreeMap::new(),
             asking: None,
+            bound_until: now,
             answered: BTreeMap::new(),
             gathering: Gathering::default(),
             turn_since: None,
