@@ -4,6 +4,7 @@
 //! operator at any size, forward and backward. The results are plain numbers, and the caller judges
 //! them. A failure on the device is an error only of the call in which it occurs.
 
+use std::any::Any;
 use std::iter;
 use std::time::{Duration, Instant};
 
@@ -108,6 +109,14 @@ pub fn release(device: Device) -> Result<(), TrainError> {
     on!(device, place => release_on(&place))
 }
 
+/// Takes about so many bytes of a device's memory, until the result is dropped.
+///
+/// # Errors
+/// [`TrainError::Device`], [`TrainError::Lost`]
+pub fn occupy(device: Device, bytes: u64) -> Result<Box<dyn Any>, TrainError> {
+    on!(device, place => occupy_on(&place, bytes))
+}
+
 /// Three steps on the device: the first compiles kernels, the second has to give the same bits, and
 /// the third does so in memory that was full of NaN.
 fn check_on<A: TrainBackend>(place: &Place<A>, family: Family) -> Result<Checked, TrainError> {
@@ -133,6 +142,14 @@ fn leave_dirt<A: TrainBackend>(place: &Place<A>) -> Result<(), TrainError> {
     let dirty = place.over(|| Ok(sizes.map(full).collect::<Vec<_>>()))?;
     drop(dirty);
     Ok(())
+}
+
+/// Takes memory in tensors of 1 GiB, and the rest in one.
+fn occupy_on<A: TrainBackend>(place: &Place<A>, bytes: u64) -> Result<Box<dyn Any>, TrainError> {
+    let (whole, rest) = (bytes >> 30, (bytes % (1 << 30) / 4).max(1) as usize);
+    let sizes = iter::repeat_n(1 << 28, whole as usize).chain([rest]);
+    let taken = sizes.map(|size| Tensor::<Inner<A>, 1>::empty([size], &place.device));
+    Ok(Box::new(place.over(|| Ok(taken.collect::<Vec<_>>()))?))
 }
 
 /// Hands the memory that the device keeps for later tensors back to the driver.

@@ -53,14 +53,12 @@ fn is_of_a_device(thread: &str) -> bool {
     thread.starts_with("DSU-") || thread.starts_with("DSD-")
 }
 
-/// What a panic says, in short. If it says nothing, the place in CubeCL says more: on a GPU without
-/// free memory it unwraps the buffer that it did not get.
+/// What a panic says, in short. If it says nothing, its line says more.
 fn text(info: &PanicHookInfo<'_>) -> String {
     let text = in_short(info.payload_as_str().unwrap_or(NO_WORDS));
-    let file = info.location().and_then(|at| Some((at.file().rsplit_once("/src/")?.1, at.line())));
-    match file {
-        Some((file, line)) if text == NOTHING_THERE => {
-            format!("CubeCL stopped at line {line} of {file}, as it does when no memory is left")
+    match info.location() {
+        Some(at) if text == NOTHING_THERE => {
+            format!("an empty value at line {} of {}", at.line(), at.file())
         }
         _ => text,
     }

@@ -18,6 +18,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum as _;
 use intellect_model::Device;
 use intellect_model::bench::release;
 
@@ -56,15 +57,8 @@ impl DevicePart {
     }
 
     /// The name by which it is typed and printed.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Facts => "facts",
-            Self::Check => "check",
-            Self::Products => "products",
-            Self::Operators => "operators",
-            Self::Train => "train",
-            Self::Memory => "memory",
-        }
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 

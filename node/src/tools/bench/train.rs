@@ -9,6 +9,7 @@
 //! The figure is the median step after three that warm up. The parts are wall time per kind of kernel. The rest of a step
 //! goes into drawing the batch, the embedding, bookkeeping and the additions of burn's graph.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +36,8 @@ pub(crate) fn run(family: Family, as_json: bool, out: &mut dyn Write) -> Result<
     let gflops = tokens_per_s * arch::Arch::new(model).flops_per_token() as f64 / 1e9;
     let (parameters, threads) = (model.parameter_count(), intellect_model::threads());
     let peak = os::memory_peak_bytes();
-    let parts = parts.iter().map(|part| (part.name, 1e3 * part.time.as_secs_f64() / STEPS as f64));
+    let ms = |time: Duration| 1e3 * time.as_secs_f64() / STEPS as f64;
+    let parts = parts.into_iter().map(|(name, time)| (name, ms(time)));
     if as_json {
         let parts: serde_json::Map<_, _> =
             parts.map(|(name, ms)| (name.to_owned(), json!(ms))).collect();
@@ -113,13 +115,16 @@ impl Runner {
     }
 }
 
+/// Wall time per kind of kernel.
+type Parts = BTreeMap<&'static str, Duration>;
+
 /// Trains, and takes the steps of a Llama between, unless the family is Llama itself. Returns both,
 /// and the wall time per kind of kernel, summed over the measured steps. The steps that warm up are
 /// not in these sums.
-fn measure(family: Family) -> Result<(Runner, Option<Runner>, Vec<KernelTime>), BenchError> {
+fn measure(family: Family) -> Result<(Runner, Option<Runner>, Parts), BenchError> {
     let mut runner = Runner::new(family)?;
     let mut llama = if family == Family::Llama { None } else { Some(Runner::new(Family::Llama)?) };
-    let mut parts: Vec<KernelTime> = Vec::new();
+    let mut parts = Parts::new();
     for step in 0..WARM_UP + STEPS {
         if let Some(llama) = &mut llama {
             llama.step(step)?;
@@ -129,10 +134,7 @@ fn measure(family: Family) -> Result<(Runner, Option<Runner>, Vec<KernelTime>), 
             continue;
         }
         for part in seen {
-            match parts.iter_mut().find(|known| known.name == part.name) {
-                Some(known) => known.time += part.time,
-                None => parts.push(part),
-            }
+            *parts.entry(part.name).or_default() += part.time;
         }
     }
     Ok((runner, llama, parts))

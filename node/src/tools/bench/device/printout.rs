@@ -19,7 +19,7 @@ pub(super) struct Printout<'a> {
     /// Whether lines are JSON objects, for programs.
     as_json: bool,
     /// The part of the task that is running.
-    part: &'static str,
+    part: String,
     /// The name of that task within its part.
     of: String,
     /// The tasks that found something wrong, by name.
@@ -32,7 +32,7 @@ impl<'a> Printout<'a> {
     /// Nothing has been printed, and no task has begun.
     pub(super) fn new(out: &'a mut dyn Write, as_json: bool) -> Self {
         let (wrong, left_out) = (Vec::new(), Vec::new());
-        Self { out, as_json, part: "", of: String::new(), wrong, left_out }
+        Self { out, as_json, part: String::new(), of: String::new(), wrong, left_out }
     }
 
     /// Prints the name of a task that begins. A person's line stays open for its result.

@@ -367,7 +367,8 @@ fn weights(specs: &[Spec]) -> Vec<f32> {
     weights
 }
 
-/// Asks for more bytes of scores than the device has. CubeCL alone would go on with what was in memory before.
+/// Takes half of the device's free memory, and asks for scores that do not fit the rest.
+/// CubeCL alone would go on with what was in memory before.
 ///
 /// It is right that the step fails as [`TrainError::Lost`], and that everything after it is
 /// refused: nobody may take what was in memory before for numbers that were computed. The device
@@ -376,11 +377,14 @@ fn exhaust(device: Device) -> Result<Finding, BenchError> {
     let mut work = Work::synthetic();
     (work.model.vocab, work.model.context, work.model.width) = (1 << 20, 64, 16);
     let sequence = 4 * (work.model.vocab * work.model.context) as u64;
-    let total = device.facts().total_bytes.unwrap_or(UNKNOWN_BYTES);
-    work.train.batch = (2 * total / sequence + 1) as usize;
+    let free = device.free_bytes().map_err(TrainError::from)?;
+    // A larger tensor fails for another reason: its indices have more than 32 bits.
+    let most = free.unwrap_or(u64::MAX).min((1 << 34) - sequence);
+    work.train.batch = (most / sequence) as usize;
     let source = Arc::new(Dataset::open(&work, SEED, &[])?);
     let mut trainer = intellect_model::trainer(&work, source, device, None)?;
     trainer.model().load(&weights(&arch::specs(&work.model)))?;
+    let _taken = free.map(|free| bench::occupy(device, free / 2)).transpose()?;
     let stream = Stream { seed: [SEED as u8; 32], committed: 0 };
     let asked = bytes(sequence * work.train.batch as u64);
     let failed = match trainer.step(&stream, 0, 0) {
@@ -403,10 +407,6 @@ const OPERATOR_ERROR: f32 = 1e-4;
 /// Most tokens of a step: a guess of what is enough to keep a GPU busy. The free memory may allow
 /// fewer.
 const TOKENS: usize = 8192;
-
-/// Assumed memory of a device that does not report its own: 32 GiB, of which twice as much is asked
-/// for.
-const UNKNOWN_BYTES: u64 = 1 << 35;
 
 /// The seed of weights and data; any other would do.
 const SEED: u64 = 1;
